@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_CHUNK_BASE_DTYPE_H_
+#define CASTOR_CHUNK_BASE_DTYPE_H_
+
+// Element types, named as safetensors names them. A size is in bits because
+// some types are smaller than a byte. Values.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "chunk/base/units.h"
+
+namespace castor {
+
+enum class DType : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kF6E2M3,
+  kF6E3M2,
+  kF4,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kC64,
+};
+
+int DTypeBits(DType dtype);
+
+// "F32", "BF16", ... as in a safetensors header.
+std::string_view DTypeName(DType dtype);
+
+// Case-insensitive; also accepts the names trainers use ("float32",
+// "bfloat16", "half", ...). Empty for anything else.
+std::optional<DType> ParseDType(std::string_view name);
+
+// REQUIRES: `count` elements of `dtype` end on a byte.
+Bytes BytesOf(Elements count, DType dtype);
+
+}  // namespace castor
+
+#endif  // CASTOR_CHUNK_BASE_DTYPE_H_
