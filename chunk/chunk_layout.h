@@ -15,7 +15,6 @@
 // Immutable once built, hence thread-safe.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -23,6 +22,10 @@
 #include "chunk/base/units.h"
 
 namespace castor {
+
+// Q: every chunk size is a multiple of it, so that all shards are equal and a
+// multiple of 128 elements.
+constexpr Elements ChunkQuantum(int world) { return Elements(128) * world; }
 
 // Where one parameter lies inside its chunk. A parameter of size zero has no
 // chunk (`chunk` is not valid).
@@ -73,8 +76,8 @@ class ChunkLayout {
   const ChunkInfo& chunk(ChunkId id) const { return chunks_[id.index()]; }
   DType dtype(ChunkId id) const;
 
-  // Elements of `chunk` that rank `rank` owns when it is sharded.
-  ShardRange shard(ChunkId chunk, int rank) const;
+  // Elements of chunk `id` that rank `rank` owns when it is sharded.
+  ShardRange shard(ChunkId id, int rank) const;
 
   // Sums over the chunks of one group, or of all groups (of one dtype each:
   // elements of different groups are never added; use bytes then).

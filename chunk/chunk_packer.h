@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
@@ -26,11 +28,8 @@ struct PackOptions {
   Elements align{64};  // A: a multiple of 64
 };
 
-// Q: every chunk size is a multiple of it, so that all shards are equal and a
-// multiple of 128 elements.
-constexpr Elements ChunkQuantum(int world) { return Elements(128) * world; }
-
-// InvalidArgument where world < 1 or align is not a positive multiple of 64.
+// InvalidArgument where world or align is out of range, or align is not a
+// multiple of 64.
 Status ValidatePackOptions(const PackOptions& options);
 
 // Parameters that may share chunks: indices into the list, in its order.
@@ -43,6 +42,17 @@ struct ParamGroup {
 // Splits a list into groups by (dtype, trainable), in order of first sight.
 std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params);
 
+// The sizes of a group's parameters, in its order. Malformed names the first
+// parameter whose shape is.
+Result<std::vector<Elements>> GroupSizes(std::span<const ParamSpec> params,
+                                         const ParamGroup& group);
+
+// InvalidArgument where packing `sizes` in chunks of up to `chunk_size` could
+// overflow a sum of elements or bytes: sizes come from files nobody vouches
+// for. REQUIRES: valid options.
+Status ValidatePackSums(std::span<const Elements> sizes, Elements chunk_size,
+                        DType dtype, const PackOptions& options);
+
 // What one group costs at one chunk size, without building the layout.
 struct PackCount {
   int64_t chunks = 0;  // oversize ones included
@@ -52,13 +62,14 @@ struct PackCount {
 };
 
 // Counts the packing of parameter sizes (in order) at chunk size C in one pass.
-// REQUIRES: valid options, C a positive multiple of Q, sizes >= 0.
+// REQUIRES: valid options, C a positive multiple of Q, sizes >= 0 that
+// ValidatePackSums accepts.
 PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
                        const PackOptions& options);
 
 // Builds the layout; `chunk_sizes[g]` is C of group g of GroupParams(params).
-// InvalidArgument where a size is not a positive multiple of Q, or a shape is
-// malformed. Chunks are numbered in the order in which they are opened, group
+// InvalidArgument where a size is not a positive multiple of Q, Malformed where
+// a shape is. Chunks are numbered in the order in which they are opened, group
 // by group.
 Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
                                std::span<const Elements> chunk_sizes,

@@ -86,12 +86,18 @@ std::optional<DType> ParseDType(std::string_view name) {
 }
 
 Bytes BytesOf(Elements count, DType dtype) {
+  const Bytes bytes = BytesToHold(count, dtype);
+  // Only types smaller than a byte can end inside one.
+  CASTOR_CHECK_EQ(count.count() % 8 * DTypeBits(dtype) % 8, 0);
+  return bytes;
+}
+
+Bytes BytesToHold(Elements count, DType dtype) {
   const int bits = DTypeBits(dtype);
   if (bits % 8 == 0) return Bytes(count.count()) * (bits / 8);
   int64_t total_bits = 0;
   CASTOR_CHECK(!__builtin_mul_overflow(count.count(), bits, &total_bits));
-  CASTOR_CHECK_EQ(total_bits % 8, 0);
-  return Bytes(total_bits / 8);
+  return Bytes(total_bits / 8 + (total_bits % 8 != 0 ? 1 : 0));
 }
 
 }  // namespace castor

@@ -52,6 +52,9 @@ std::optional<DType> ParseDType(std::string_view name);
 // REQUIRES: `count` elements of `dtype` end on a byte.
 Bytes BytesOf(Elements count, DType dtype);
 
+// The same, rounded up to whole bytes where they end inside one.
+Bytes BytesToHold(Elements count, DType dtype);
+
 }  // namespace castor
 
 #endif  // CASTOR_CHUNK_BASE_DTYPE_H_
