@@ -48,11 +48,6 @@ _LIBRARIES = {
         headers = ["hwloc.h", "hwloc"],
         linkopts = ["-lhwloc"],
     ),
-    "jemalloc": struct(
-        package = "libjemalloc-dev",
-        headers = ["jemalloc"],
-        linkopts = ["-ljemalloc_pic", "-ldl", "-pthread"],
-    ),
     "json": struct(
         package = "nlohmann-json3-dev",
         headers = ["nlohmann"],
