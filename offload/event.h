@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_EVENT_H_
+#define CASTOR_OFFLOAD_EVENT_H_
+
+// An Event is a point in somebody's work that others wait for: the end of a
+// copy, of a collective, of what a lane had queued. It completes once, with a
+// Status; a failure travels to everything that waits. Events are copyable
+// handles of shared state; thread-safe. A default-made Event is done and ok and
+// costs nothing.
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "chunk/base/status.h"
+
+namespace castor {
+
+class Event {
+ public:
+  using Callback = std::function<void(const Status&)>;
+
+  Event() = default;
+  // An event that is done and failed with `status`. REQUIRES: !status.ok().
+  static Event Failed(Status status);
+
+  bool done() const;
+  // How it ended. REQUIRES: done().
+  Status status() const;
+  // Blocks the calling thread until done; returns status().
+  Status Wait() const;
+  // Calls `callback` once: now, on this thread, if done; else on the thread
+  // that completes the event, which must not be held up for long.
+  void OnDone(Callback callback) const;
+
+ private:
+  friend class EventSource;
+  struct State;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<State> state_;  // null: done and ok
+};
+
+// The side that completes an Event. Copies complete the same event. When the
+// last copy is destroyed uncompleted, the event fails with kInternal, so that a
+// lost completion is an error and not a hang.
+class EventSource {
+ public:
+  EventSource();
+
+  Event event() const;
+  // REQUIRES: not completed before.
+  void Complete(Status status = OkStatus()) const;
+
+ private:
+  struct Completer;
+  std::shared_ptr<Completer> completer_;
+};
+
+// Done when all of `events` are; fails with the failure of the first of them,
+// in the order given, that failed.
+Event AllOf(std::span<const Event> events);
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_EVENT_H_

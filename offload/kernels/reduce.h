@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_KERNELS_REDUCE_H_
+#define CASTOR_OFFLOAD_KERNELS_REDUCE_H_
+
+// Sums with a fixed order, so that no layout, split or instruction set changes
+// a bit. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <span>
+
+#include "chunk/base/dtype.h"
+
+namespace castor {
+
+// to[i] = round(((s0[i] + s1[i]) + s2[i]) + ...), added in fp32 in the order
+// given, rounded once to `dtype` (kF32 or kBF16). `to` may be one of the
+// sources. REQUIRES: at least one source.
+void SumInOrder(std::span<const void* const> sources, DType dtype,
+                int64_t count, void* to);
+
+// total[i] = round(total[i] + part[i]).
+void AddInto(void* total, const void* part, DType dtype, int64_t count);
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_KERNELS_REDUCE_H_

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_LANE_H_
+#define CASTOR_OFFLOAD_LANE_H_
+
+// A Lane is an ordered queue of work: what a CUDA stream is on a GPU. Public
+// headers say Lane where others say stream, and trainers bring their own. Work
+// on a lane runs in the order in which it was queued, one at a time; different
+// lanes run at the same time unless one waits for the other's Event.
+//
+// The first failure of a lane sticks: later work is skipped, and events
+// recorded later fail with it, so nothing ever computes on bytes that did not
+// arrive.
+//
+// Queueing is for one thread at a time (thread-compatible); completions come
+// from anywhere.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "chunk/base/status.h"
+#include "offload/event.h"
+#include "offload/executor.h"
+
+namespace castor {
+
+class Lane {
+ public:
+  using Work = std::function<Status()>;
+  // Starts work that ends elsewhere (a collective, a transfer): the lane goes
+  // on when the source is completed.
+  using AsyncWork = std::function<void(EventSource)>;
+  // Called once, with the first failure, from whichever thread met it.
+  using OnFailure = std::function<void(const Status&)>;
+
+  virtual ~Lane() = default;
+
+  // Later work waits for `event`. Does not block the caller, except on a
+  // ThreadLane.
+  virtual void Wait(const Event& event) = 0;
+  virtual void Run(Work work) = 0;
+  virtual void RunAsync(AsyncWork work) = 0;
+  // An event that is done when everything queued so far has run.
+  virtual Event Record() = 0;
+  // The first failure so far; ok while there is none.
+  virtual Status status() const = 0;
+  virtual const std::string& name() const = 0;
+
+  // Blocks until everything queued so far has run; returns status().
+  Status Drain();
+};
+
+// A lane served by an executor: not a thread, so any number of them run on two
+// cores. The destructor waits for what was queued.
+class WorkerLane final : public Lane {
+ public:
+  // `executor` must outlive the lane.
+  WorkerLane(std::string name, Executor* executor, OnFailure on_failure = {});
+  ~WorkerLane() override;
+  WorkerLane(const WorkerLane&) = delete;
+  WorkerLane& operator=(const WorkerLane&) = delete;
+
+  void Wait(const Event& event) override;
+  void Run(Work work) override;
+  void RunAsync(AsyncWork work) override;
+  Event Record() override;
+  Status status() const override;
+  const std::string& name() const override;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// The lane of a trainer that computes on its own thread: work runs at once, on
+// the caller, and Wait and RunAsync block it until the event is done.
+class ThreadLane final : public Lane {
+ public:
+  explicit ThreadLane(std::string name, OnFailure on_failure = {});
+
+  void Wait(const Event& event) override;
+  void Run(Work work) override;
+  void RunAsync(AsyncWork work) override;
+  Event Record() override;
+  Status status() const override { return status_; }
+  const std::string& name() const override { return name_; }
+
+ private:
+  void Fail(Status status);
+
+  std::string name_;
+  OnFailure on_failure_;
+  Status status_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_LANE_H_

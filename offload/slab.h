@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_SLAB_H_
+#define CASTOR_OFFLOAD_SLAB_H_
+
+// A Slab is one contiguous range of memory of one tier, allocated at start and
+// never grown: tier pools cut their slots from it. It owns its memory. Zeroed
+// when made. Move-only; the memory itself has no thread contract.
+
+#include <cstddef>
+#include <functional>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+
+namespace castor {
+
+class Slab {
+ public:
+  using Deleter = std::function<void(std::byte* data, Bytes size)>;
+
+  Slab() = default;  // empty
+  Slab(Tier tier, std::byte* data, Bytes size, Deleter deleter);
+  ~Slab();
+  Slab(Slab&& other) noexcept;
+  Slab& operator=(Slab&& other) noexcept;
+
+  Tier tier() const { return tier_; }
+  std::byte* data() const { return data_; }
+  Bytes size() const { return size_; }
+
+ private:
+  Tier tier_ = Tier::kHost;
+  std::byte* data_ = nullptr;
+  Bytes size_;
+  Deleter deleter_;
+};
+
+// The memory of the simulated device: ordinary memory of the host, page
+// aligned, touched. Unavailable, with both numbers, where the machine (or its
+// cgroup) has less memory available than `size`.
+Result<Slab> MakeSimulatedDeviceSlab(Bytes size);
+
+struct HostSlabOptions {
+  Log* log = nullptr;  // where a fallback is said once; may be null
+};
+
+struct HostSlabFacts {
+  bool locked = false;      // the pages cannot be swapped out
+  bool bound = false;       // on the NUMA node of the calling thread
+  bool huge_pages = false;  // transparent huge pages were asked for and allowed
+};
+
+// Host memory fit for device copies: one mapping of exactly `size` rounded up
+// to a page, huge pages where allowed, bound by hwloc to the caller's NUMA
+// node, mlock'ed where the limit allows. Where locking or binding is refused
+// the memory is touched and left so, which is said once with the remedy.
+// `facts`, when given, tells what was had.
+Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
+                          HostSlabFacts* facts = nullptr);
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_SLAB_H_
