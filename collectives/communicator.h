@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_COMMUNICATOR_H_
+#define CASTOR_COLLECTIVES_COMMUNICATOR_H_
+
+// What ranks do together. One Communicator per rank; all ranks of a world call
+// the same operations in the same order with the same tags and sizes, and a
+// mismatch ends in an error on every rank that names rank, chunk and moment,
+// never in a hang.
+//
+// An operation is queued on a lane: it starts when the lane reaches it and the
+// lane goes on when this rank's buffers may be read and reused, which is after
+// every rank that reads them is done. No call blocks the host. Buffers must
+// stay valid until then. A failed operation fails its lane, and fails the
+// world: every rank's pending and later operations end with the same error.
+//
+// Reductions add in rank order, ((g0 + g1) + g2) + ..., in fp32, rounded once
+// to the dtype, in every backend that promises determinism. Owner thread only;
+// Abort may come from any thread.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "offload/lane.h"
+
+namespace castor {
+
+// What an operation is about; ranks must agree on it.
+struct CollectiveTag {
+  ChunkId chunk;             // not valid where it is about no chunk
+  int64_t moment = -1;       // position in the step
+  std::string_view purpose;  // a literal: "param", "grad", "norm", ...
+};
+
+enum class ReduceOp : uint8_t { kSum, kMin, kMax };
+
+struct CommunicatorStats {
+  int64_t operations = 0;
+  Bytes bytes_sent;      // to other ranks, payload
+  Bytes bytes_received;  // from other ranks
+  Bytes bytes_copied;    // inside this rank, between buffers: 0 in place
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+
+  // chunk[r * shard_elements ...] = shard of rank r, for all r. In place when
+  // `shard` == `chunk` + rank * shard_elements. `chunk` holds
+  // world * shard_elements elements of `dtype`.
+  virtual void AllGather(Lane& lane, const void* shard, void* chunk,
+                         Elements shard_elements, DType dtype,
+                         const CollectiveTag& tag) = 0;
+
+  // shard = sum over ranks of their chunk[rank * shard_elements ...], in rank
+  // order. In place when `shard` == `chunk` + rank * shard_elements; otherwise
+  // they do not overlap. kF32 and kBF16.
+  virtual void ReduceScatter(Lane& lane, const void* chunk, void* shard,
+                             Elements shard_elements, DType dtype,
+                             const CollectiveTag& tag) = 0;
+
+  // In place over `elements` of `dtype`: kU64 (kSum wraps), kI64, kF64, kF32.
+  // Floats sum in rank order in their own precision.
+  virtual void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
+                         ReduceOp op, const CollectiveTag& tag) = 0;
+
+  virtual void Broadcast(Lane& lane, void* data, Bytes bytes, int root,
+                         const CollectiveTag& tag) = 0;
+
+  virtual void Barrier(Lane& lane, const CollectiveTag& tag) = 0;
+
+  // Ends the world: every rank's pending and later operations fail with
+  // `reason`. The first reason stays. Any thread.
+  virtual void Abort(Status reason) = 0;
+  // Ok, or why the world ended. Any thread.
+  virtual Status Health() const = 0;
+
+  // Bytes of device memory the backend keeps for itself, for the budget.
+  virtual Bytes buffer_bytes() const = 0;
+  virtual CommunicatorStats stats() const = 0;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_COMMUNICATOR_H_

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ZERO_ENGINE_H_
+#define CASTOR_COLLECTIVES_ZERO_ENGINE_H_
+
+// The door for trainers: ZeRO stages 0 to 3 over chunks that live on the
+// device, in host memory and on NVMe. One engine per rank. A training step
+// reads
+//
+//   engine->BeginMicroBatch();
+//   forward:  { auto w = engine->Acquire({qkv_w, qkv_b}, lane); compute; }
+//   backward: { auto w = engine->Acquire({qkv_w}, lane);
+//               auto g = engine->Grad(qkv_w, lane); add to g; }
+//             engine->GradReady(qkv_w, lane);
+//   engine->Step(...)   after the last micro-batch
+//
+// Weights after a step are bit-equal for every stage, chunk size, placement and
+// prefetch depth, for a given number of ranks.
+//
+// The engine owns all memory it hands out. Owner thread only: all calls of one
+// engine come from one thread; several engines in a process share an executor.
+// No call throws. The first failure of background work sticks and is returned
+// by every later call. Calls on which ranks must agree (all of them, in the
+// same order) are those from Seal to Step, and WeightDigest; ReadParam too.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/communicator.h"
+#include "collectives/zero_options.h"
+#include "offload/lane.h"
+
+namespace castor {
+
+class ZeroEngine;
+
+// Writes the initial values of elements [begin, end) of one parameter to `out`,
+// in fp32. Called for the ranges this rank owns, in any order, so a value may
+// depend on (parameter, element) only.
+using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
+
+// What is held at the same time at some moment of the step.
+struct HeldTogether {
+  std::vector<ParamId> params;  // acquired
+  std::vector<ParamId> grads;   // between Grad and GradReady
+};
+
+struct SealOptions {
+  // The moments of the step that hold the most; the engine refuses budgets that
+  // cannot serve them. Empty: any two parameters and one gradient at a time.
+  std::vector<HeldTogether> held;
+  // Most bytes on lease by Borrow at one time.
+  Bytes largest_lease;
+};
+
+// Parameters held on the device for work on one lane; the end of its life, or
+// Release, records an event on that lane and waits for nothing. Move-only.
+class ParamLease {
+ public:
+  ParamLease() = default;
+  ParamLease(ParamLease&& other) noexcept;
+  ParamLease& operator=(ParamLease&& other) noexcept;
+  ~ParamLease() { Release(); }
+
+  size_t size() const { return data_.size(); }
+  // The i-th parameter asked for: contiguous, in its own dtype, row-major.
+  // Readable by work on the lane until the release. Null for a parameter of
+  // size zero.
+  const void* data(size_t i) const { return data_[i]; }
+  const float* f32(size_t i) const {
+    return static_cast<const float*>(data_[i]);
+  }
+  const uint16_t* bf16(size_t i) const {
+    return static_cast<const uint16_t*>(data_[i]);
+  }
+  void Release();
+
+ private:
+  friend class ZeroEngine;
+  ZeroEngine* engine_ = nullptr;
+  Lane* lane_ = nullptr;
+  std::vector<ChunkId> chunks_;
+  std::vector<const void*> data_;
+};
+
+// Device memory on loan to the trainer, within the device budget. Move-only.
+class MemoryLease {
+ public:
+  MemoryLease() = default;
+  MemoryLease(MemoryLease&& other) noexcept;
+  MemoryLease& operator=(MemoryLease&& other) noexcept;
+  ~MemoryLease() { Release(); }
+
+  std::byte* data() const { return data_; }
+  Bytes size() const { return size_; }
+  void Release();
+
+ private:
+  friend class ZeroEngine;
+  ZeroEngine* engine_ = nullptr;
+  Lane* lane_ = nullptr;
+  int32_t lease_ = -1;
+  std::byte* data_ = nullptr;
+  Bytes size_;
+};
+
+// While it lives, accesses are neither traced nor counted as divergence, and
+// gradients are refused. Move-only.
+class EvaluateScope {
+ public:
+  EvaluateScope() = default;
+  EvaluateScope(EvaluateScope&& other) noexcept;
+  EvaluateScope& operator=(EvaluateScope&& other) noexcept;
+  ~EvaluateScope() { End(); }
+  void End();
+
+ private:
+  friend class ZeroEngine;
+  ZeroEngine* engine_ = nullptr;
+};
+
+struct StepResult {
+  int64_t step = 0;
+  // Global norm of the averaged gradient, before clipping; 0 when clip_norm is
+  // 0 (it is not computed then).
+  double grad_norm = 0;
+  double clip_factor = 1;
+  // False when a gradient was infinite or not a number: nothing was updated.
+  bool applied = true;
+};
+
+struct TierUse {
+  Bytes budget;
+  Bytes in_use;
+  Bytes peak;
+};
+
+struct EngineStats {
+  TierUse tiers[3];  // by TierIndex
+  // Bytes moved between tiers since Seal, [from][to].
+  Bytes moved[3][3];
+  Bytes wire_sent;  // to other ranks
+  int64_t gathers = 0;
+  int64_t prefetched_gathers = 0;
+  int64_t reduce_scatters = 0;
+  int64_t releases = 0;
+  int64_t divergences = 0;
+  int64_t stall_ns = 0;  // compute lanes waited for chunks
+  int64_t stalls = 0;
+  int64_t slot_allocations = 0;  // allocations on any tier since Seal
+  Bytes engine_copies;           // copies around collectives
+  int64_t gathered_slots = 0;
+  int64_t chunks = 0;
+  Bytes chunk_bytes;    // of the largest group
+  Bytes home_bytes[3];  // of states at home, by tier
+};
+
+class ZeroEngine {
+ public:
+  // `communicator` must outlive the engine. InvalidArgument where options have
+  // no meaning. Allocates nothing.
+  static Result<std::unique_ptr<ZeroEngine>> Create(const ZeroOptions& options,
+                                                    Communicator* communicator);
+  // Waits for background work, gives everything back; failures are logged. Use
+  // Close to learn of them.
+  ~ZeroEngine();
+
+  // Registers a parameter, in initialization order. kF32 and kBF16; bf16
+  // parameters get fp32 master weights. A tied parameter is registered once and
+  // its id used twice. FailedPrecondition after Seal.
+  Result<ParamId> Register(ParamSpec spec, Initializer initializer);
+
+  // Fixes the layout, places every state, allocates all memory, initialises.
+  // Blocks. Infeasible, with the smallest change that fits, when the budgets
+  // cannot serve what was declared; nothing is left behind then.
+  Status Seal(const SealOptions& options);
+
+  // REQUIRES: no gradient open. A micro-batch ends with the next one's begin
+  // or with Step: gradients not handed back by then count as zero.
+  Status BeginMicroBatch();
+
+  // The parameters' current values on the device, for work on `lane`. Does not
+  // block the host, except that a ThreadLane waits. Infeasible, naming the
+  // chunks held, when the step holds more at once than there are slots.
+  Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);
+
+  // Where to add the parameter's gradient of this micro-batch: contiguous, in
+  // the parameter's dtype, zero at the first call of a micro-batch, writable by
+  // work on `lane` until GradReady. May be called several times.
+  Result<void*> Grad(ParamId param, Lane& lane);
+  // The gradient is complete once `lane` gets here. When all gradients of its
+  // chunk are, the chunk is reduced. Does not block.
+  Status GradReady(ParamId param, Lane& lane);
+
+  // Borrows device memory for work on `lane`.
+  Result<MemoryLease> Borrow(Bytes size, Lane& lane);
+
+  // Reduces what is left, averages over ranks and micro-batches, clips,
+  // updates. `lr` for this step. Blocks only for the global norm; updates go on
+  // in the background and are waited for by whoever needs their results.
+  Result<StepResult> Step(double lr);
+
+  Result<EvaluateScope> Evaluate();
+
+  // Drops a half-done step: gradients, leases and micro-batches so far. Every
+  // rank must call it. Parameters stay as they were before the step.
+  Status Abandon();
+
+  // Whole values of one parameter in fp32 (masters where there are any),
+  // gathered from all ranks. Blocks. REQUIRES: `out` has the parameter's size.
+  Status ReadParam(ParamId param, std::span<float> out);
+
+  // A digest of all weights (masters where there are any), equal for equal bits
+  // whatever the layout, placement, stage or number of ranks. Blocks.
+  Result<uint64_t> WeightDigest();
+
+  // Waits for background work and returns the first failure; the engine can
+  // only be destroyed after it.
+  Status Close();
+
+  // REQUIRES: sealed.
+  const ChunkLayout& layout() const;
+  EngineStats stats() const;
+  int rank() const;
+  int world() const;
+
+ private:
+  friend class ParamLease;
+  friend class MemoryLease;
+  friend class EvaluateScope;
+  class Impl;
+  explicit ZeroEngine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_ZERO_ENGINE_H_

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ZERO_OPTIONS_H_
+#define CASTOR_COLLECTIVES_ZERO_OPTIONS_H_
+
+// What a trainer tells a ZeroEngine. Plain structs with defaults.
+
+#include <filesystem>
+#include <optional>
+
+#include "chunk/base/clock.h"
+#include "chunk/base/log.h"
+#include "chunk/base/units.h"
+#include "offload/executor.h"
+#include "offload/kernels/adamw.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+struct NvmeOption {
+  std::filesystem::path directory;
+  // The most Castor may write there; empty: what the homes need.
+  std::optional<Bytes> size;
+};
+
+struct ZeroOptions {
+  // Behaviour.
+
+  // 0: everything replicated. 1: optimizer states sharded. 2: gradients too.
+  // 3: parameters too. Gradients are reduced after every micro-batch, so
+  // stages 1 and 2 keep only the reduced shard.
+  int stage = 3;
+  AdamWOptions optimizer;
+  // Largest global norm of the averaged gradient; 0: no clipping.
+  double clip_norm = 0;
+  Elements align{64};  // A
+  // C for every group; empty: searched between the two limits below.
+  std::optional<Bytes> chunk_size;
+  Bytes min_chunk = MiB(1);
+  Bytes max_chunk;  // 0 bytes: an eighth of the device budget
+  // Bytes Castor may hold, for this rank: slots, staging and communicator
+  // buffers together. Hard.
+  Bytes device_budget;
+  Bytes host_budget;
+  std::optional<NvmeOption> nvme;
+
+  // Performance.
+
+  // Gathers kept under way ahead of use; 0: none, every chunk on demand.
+  int prefetch_depth = 3;
+
+  // Collaborators, all of which must outlive the engine.
+
+  Executor* executor = nullptr;     // required
+  RunRecorder* recorder = nullptr;  // null: the run is not recorded
+  Log* log = nullptr;               // null: to stderr
+  const Clock* clock = nullptr;     // null: the machine's clock
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_ZERO_OPTIONS_H_

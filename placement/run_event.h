@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_RUN_EVENT_H_
+#define CASTOR_PLACEMENT_RUN_EVENT_H_
+
+// What happened in a run, one fixed-size value per happening, each with its
+// cause. One schema feeds the report, the exports, replay, the simulator and
+// the tests. Values.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+
+namespace castor {
+
+// The states of training a chunk exists in; all of them mirror one layout.
+enum class StateKind : uint8_t {
+  kParam,
+  kGrad,
+  kMaster,
+  kExpAvg,
+  kExpAvgSq,
+};
+inline constexpr int kStateKinds = 5;
+
+constexpr std::string_view StateKindName(StateKind kind) {
+  switch (kind) {
+    case StateKind::kParam:
+      return "param";
+    case StateKind::kGrad:
+      return "grad";
+    case StateKind::kMaster:
+      return "master";
+    case StateKind::kExpAvg:
+      return "exp_avg";
+    case StateKind::kExpAvgSq:
+      return "exp_avg_sq";
+  }
+  return "unknown";
+}
+
+enum class RunEventKind : uint8_t {
+  kStep,           // one whole step, begin to end of the trainer's calls
+  kUse,            // the trainer held a chunk's parameters
+  kTransfer,       // bytes moved from one tier to another
+  kGather,         // all-gather of a chunk; bytes: received from others
+  kReduceScatter,  // of a gradient chunk; bytes: sent to others
+  kUpdate,         // the optimizer's pass over one chunk's shard
+  kStall,          // a compute lane waited for a chunk
+  kRelease,        // instant: a gathered copy was dropped
+  kTierBytes,      // instant: `bytes` are in use on tier `to`
+  kLease,          // the trainer borrowed `bytes` of the device pool
+  kDivergence,     // instant: the step departed from the trace
+};
+
+constexpr std::string_view RunEventKindName(RunEventKind kind) {
+  switch (kind) {
+    case RunEventKind::kStep:
+      return "step";
+    case RunEventKind::kUse:
+      return "use";
+    case RunEventKind::kTransfer:
+      return "transfer";
+    case RunEventKind::kGather:
+      return "gather";
+    case RunEventKind::kReduceScatter:
+      return "reduce-scatter";
+    case RunEventKind::kUpdate:
+      return "update";
+    case RunEventKind::kStall:
+      return "stall";
+    case RunEventKind::kRelease:
+      return "release";
+    case RunEventKind::kTierBytes:
+      return "tier bytes";
+    case RunEventKind::kLease:
+      return "lease";
+    case RunEventKind::kDivergence:
+      return "divergence";
+  }
+  return "unknown";
+}
+
+// Why it happened. For a stall: what the lane waited for.
+enum class RunCause : uint8_t {
+  kNone,
+  kDemand,     // an access found no copy: fetched when asked for
+  kPrefetch,   // fetched ahead by the plan; a stall: it came too late
+  kRoom,       // dropped to make room for another
+  kStale,      // dropped because the optimizer changed the parameters
+  kGradient,   // a gradient on its way to its home; a stall: no slot yet
+  kOptimizer,  // states on their way to or from the optimizer
+  kRefresh,    // updated parameters on their way to replicated homes
+  kStart,      // initial values
+};
+
+constexpr std::string_view RunCauseName(RunCause cause) {
+  switch (cause) {
+    case RunCause::kNone:
+      return "none";
+    case RunCause::kDemand:
+      return "demand";
+    case RunCause::kPrefetch:
+      return "prefetch";
+    case RunCause::kRoom:
+      return "room";
+    case RunCause::kStale:
+      return "stale";
+    case RunCause::kGradient:
+      return "gradient";
+    case RunCause::kOptimizer:
+      return "optimizer";
+    case RunCause::kRefresh:
+      return "refresh";
+    case RunCause::kStart:
+      return "start";
+  }
+  return "unknown";
+}
+
+struct RunEvent {
+  int64_t begin_ns = 0;  // on the run's clock
+  int64_t end_ns = 0;    // equal to begin_ns for an instant
+  int64_t bytes = 0;
+  int32_t rank = 0;
+  int32_t step = 0;     // counts from 1; 0 before the first
+  int32_t moment = -1;  // position in the step's trace, -1 where none
+  int32_t chunk = -1;   // -1 where none
+  RunEventKind kind = RunEventKind::kStep;
+  RunCause cause = RunCause::kNone;
+  StateKind state = StateKind::kParam;
+  Tier from = Tier::kDevice;
+  Tier to = Tier::kDevice;
+
+  friend bool operator==(const RunEvent&, const RunEvent&) = default;
+};
+
+// What a reader needs to know about a rank before its events.
+struct RunChunkInfo {
+  int64_t bytes = 0;   // of the whole chunk, parameter dtype
+  std::string params;  // names, comma separated, shortened
+};
+struct RunRankInfo {
+  int32_t rank = 0;
+  int32_t world = 1;
+  int32_t stage = 3;
+  int64_t budget_bytes[3] = {0, 0, 0};  // by tier; 0: none given
+  std::vector<RunChunkInfo> chunks;     // by ChunkId
+};
+
+// Where events go. Implementations are thread-safe and never block for long.
+class RunRecorder {
+ public:
+  virtual ~RunRecorder() = default;
+  virtual void AddRank(const RunRankInfo& info) = 0;
+  virtual void Record(const RunEvent& event) = 0;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_RUN_EVENT_H_
