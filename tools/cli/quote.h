@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_CLI_QUOTE_H_
+#define CASTOR_TOOLS_CLI_QUOTE_H_
+
+// Foreign text made fit for a message. Names come from files that nobody
+// vouches for: they may be megabytes long, or hold bytes that make a terminal
+// do things. Pure function, thread-safe.
+
+#include <string>
+#include <string_view>
+
+namespace castor {
+
+// `text` between double quotes, with quotes, backslashes, control characters
+// and bytes that are not UTF-8 escaped as in C, and the middle of a long text
+// left out.
+std::string Quoted(std::string_view text);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_CLI_QUOTE_H_

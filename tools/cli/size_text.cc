@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/cli/size_text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "chunk/base/check.h"
+#include "tools/cli/quote.h"
+
+namespace castor {
+namespace {
+
+struct SizeUnit {
+  std::string_view name;
+  int64_t bytes;
+};
+
+// Binary units from the largest down, as the formatters try them.
+constexpr std::array<SizeUnit, 4> kBinaryUnits = {{
+    {"TiB", int64_t{1} << 40},
+    {"GiB", int64_t{1} << 30},
+    {"MiB", int64_t{1} << 20},
+    {"KiB", int64_t{1} << 10},
+}};
+
+constexpr std::array<SizeUnit, 6> kOtherUnits = {{
+    {"TB", 1'000'000'000'000},
+    {"GB", 1'000'000'000},
+    {"MB", 1'000'000},
+    {"KB", 1'000},
+    {"B", 1},
+    {"", 1},
+}};
+
+constexpr std::string_view kHowToWrite =
+    "write a number of bytes, or a number with a unit: 24GiB (2^30), 24GB "
+    "(10^9), 1.5MiB, 512KiB";
+
+Status BadSize(std::string_view text, std::string_view why) {
+  return InvalidArgument(
+      fmt::format("{} is not a size: {}; {}", Quoted(text), why, kHowToWrite));
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view TakeDigits(std::string_view* rest) {
+  size_t count = 0;
+  while (count < rest->size() && IsDigit((*rest)[count])) ++count;
+  const std::string_view digits = rest->substr(0, count);
+  rest->remove_prefix(count);
+  return digits;
+}
+
+std::optional<int64_t> UnitBytes(std::string_view name) {
+  for (const SizeUnit& unit : kBinaryUnits) {
+    if (unit.name == name) return unit.bytes;
+  }
+  for (const SizeUnit& unit : kOtherUnits) {
+    if (unit.name == name) return unit.bytes;
+  }
+  return std::nullopt;
+}
+
+// A letter that could be either kind of unit, or one in the wrong case.
+Status UnknownUnit(std::string_view text, std::string_view number,
+                   std::string_view unit) {
+  const char upper =
+      unit.front() >= 'a' ? static_cast<char>(unit.front() - 32) : unit.front();
+  if (unit.size() <= 3 &&
+      std::string_view("KMGT").find(upper) != std::string_view::npos) {
+    return BadSize(
+        text, fmt::format("{} could mean {}{}iB or {}{}B", Quoted(unit), number,
+                          upper, number, upper));
+  }
+  return BadSize(text, fmt::format("its unit {} is unknown", Quoted(unit)));
+}
+
+// `digits` as a number, empty when it is above the largest size.
+std::optional<int64_t> ParseWhole(std::string_view digits) {
+  int64_t value = 0;
+  for (char digit : digits) {
+    if (__builtin_mul_overflow(value, 10, &value) ||
+        __builtin_add_overflow(value, digit - '0', &value)) {
+      return std::nullopt;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<Bytes> ParseSize(std::string_view text) {
+  std::string_view rest = text;
+  if (rest.empty()) return BadSize(text, "it is empty");
+  if (rest.front() == '-') return BadSize(text, "a size is never negative");
+  const std::string_view whole = TakeDigits(&rest);
+  if (whole.empty()) return BadSize(text, "it does not begin with a digit");
+
+  std::string_view fraction;
+  const bool has_point = !rest.empty() && rest.front() == '.';
+  if (has_point) {
+    rest.remove_prefix(1);
+    fraction = TakeDigits(&rest);
+    if (fraction.empty()) return BadSize(text, "no digit follows the point");
+  }
+  const std::string_view number = text.substr(0, text.size() - rest.size());
+  if (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  const std::optional<int64_t> unit = UnitBytes(rest);
+  if (!unit) return UnknownUnit(text, number, rest);
+
+  if (*unit == 1 && fraction.find_first_not_of('0') != fraction.npos) {
+    return BadSize(text, "bytes come whole");
+  }
+
+  constexpr std::string_view kTooLarge =
+      "it is above the largest size, 9223372036854775807 bytes";
+  const std::optional<int64_t> whole_units = ParseWhole(whole);
+  int64_t bytes = 0;
+  if (!whole_units || __builtin_mul_overflow(*whole_units, *unit, &bytes)) {
+    return BadSize(text, kTooLarge);
+  }
+  // From the last digit to the first, dropping what is below one each time:
+  // floor((n + x) / 10) is floor((n + floor(x)) / 10), so this is exact for any
+  // number of digits.
+  int64_t part = 0;
+  while (!fraction.empty()) {
+    part = (part + (fraction.back() - '0') * *unit) / 10;
+    fraction.remove_suffix(1);
+  }
+  if (__builtin_add_overflow(bytes, part, &bytes)) {
+    return BadSize(text, kTooLarge);
+  }
+  return Bytes(bytes);
+}
+
+std::string FormatSize(Bytes size) {
+  CASTOR_CHECK_GE(size.count(), 0);
+  if (size < KiB(1)) return fmt::format("{} B", size.count());
+  // From the smallest unit up, so that 1023.999 KiB, which rounds to 1024,
+  // becomes 1 MiB.
+  for (size_t i = kBinaryUnits.size() - 1;; --i) {
+    const SizeUnit& unit = kBinaryUnits[i];
+    __extension__ using Wide = __int128;
+    const auto hundredths = static_cast<int64_t>(
+        (Wide{size.count()} * 100 + unit.bytes / 2) / unit.bytes);
+    if (i > 0 && hundredths >= 102'400) continue;
+    std::string number = fmt::format("{}", hundredths / 100);
+    const int64_t rest = hundredths % 100;
+    if (rest != 0) number += fmt::format(".{:02}", rest);
+    if (rest != 0 && rest % 10 == 0) number.pop_back();
+    return number + " " + std::string(unit.name);
+  }
+}
+
+std::string FormatSizeExact(Bytes size) {
+  CASTOR_CHECK_GE(size.count(), 0);
+  for (const SizeUnit& unit : kBinaryUnits) {
+    if (size.count() >= unit.bytes && size.count() % unit.bytes == 0) {
+      return fmt::format("{}{}", size.count() / unit.bytes, unit.name);
+    }
+  }
+  return fmt::format("{}B", size.count());
+}
+
+}  // namespace castor
