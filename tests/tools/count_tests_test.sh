@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+
+# tools/count_tests.py on the events of one run that has each kind of end.
+
+set -euo pipefail
+
+xml=$TEST_TMPDIR/with%20space
+mkdir "$TEST_TMPDIR/with space"
+
+# A leak: every case passed, the process did not.
+cat >"$TEST_TMPDIR/with space/leak.xml" <<'END'
+<testsuites><testsuite name="A"><testcase name="One" status="run" result="completed"/></testsuite></testsuites>
+END
+# Two passed, one failed, one skipped, one disabled.
+cat >"$TEST_TMPDIR/with space/mixed.xml" <<'END'
+<testsuites><testsuite name="A">
+  <testcase name="One" status="run" result="completed"/>
+  <testcase name="Two" status="run" result="completed"/>
+  <testcase name="Three" status="run" result="completed"><failure message="x"/><failure message="y"/></testcase>
+  <testcase name="Four" status="run" result="skipped"><skipped message="no device"/></testcase>
+  <testcase name="DISABLED_Five" status="notrun" result="suppressed"/>
+</testsuite></testsuites>
+END
+printf '<testsuites><testsuite' >"$TEST_TMPDIR/with space/cut.xml"
+
+# result LABEL SHARD STATUS XML: a testResult event.
+result() {
+  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":%d}},"testResult":{"status":"%s","testActionOutput":[%s]}}\n' \
+    "$1" "$2" "$3" '{"name":"test.log","uri":"file:///none"},{"name":"test.xml","uri":"file://'"$xml/$4"'"}'
+}
+{
+  echo '{"id":{"targetCompleted":{"label":"//a:mixed"}},"completed":{"success":true}}'
+  echo '{"id":{"targetCompleted":{"label":"//a:does_not_compile"}},"completed":{}}'
+  echo '{"id":{"targetCompleted":{"label":"//a:needs_cuda"}},"aborted":{"reason":"SKIPPED"}}'
+  result //a:mixed 1 FAILED mixed.xml
+  result //a:mixed 2 FAILED leak.xml
+  result //a:cut 1 TIMEOUT cut.xml
+  result //a:retried 1 FAILED mixed.xml
+  result //a:retried 1 PASSED leak.xml
+} >"$TEST_TMPDIR/events"
+
+# Passed: 2 + 1 + 1. Failed: does_not_compile, Three, the leak, the one cut short. Skipped: Four and DISABLED_Five.
+got=$(python3 tools/count_tests.py "$TEST_TMPDIR/events")
+if [[ $got != "4 4 2" ]]; then
+  echo "got '$got', wanted '4 4 2'"
+  exit 1
+fi

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+
+# Installs what is missing, builds everything and runs every test; the last line is "N passed, N failed", test cases summed over the
+# runs below. Exit: 0 if none failed, 1 if one did, 5 if this machine lacks something.
+#
+#   gcc     all tests, in the plain build
+#   asan    all tests but those tagged `long`: clang-19, AddressSanitizer, UndefinedBehaviorSanitizer, layering check
+#   tsan    tests tagged `concurrent`: clang-19, ThreadSanitizer
+#   cuda    tests tagged `cuda`, where the CUDA toolkit is installed
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tools/setup.sh test
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+
+# run NAME ARGUMENT...: one `bazel test`, its failures as they come, then a line of counts.
+run() {
+  local name=$1 status=0 begin=$SECONDS now
+  shift
+  echo "== $name: bazel test $*"
+  # Debian's Bazel, whatever else is called bazel here.
+  /usr/bin/bazel test --keep_going --build_event_json_file="$scratch/$name.json" --test_output=errors --test_summary=terse \
+    --curses=no --color=no --show_progress_rate_limit=30 --show_result=0 --noshow_loading_progress \
+    "$@" 2>&1 || status=$?
+  read -ra now < <(python3 tools/count_tests.py "$scratch/$name.json") || true
+  if ((${#now[@]} != 3)); then now=(0 0 0); fi
+  # What failed before there was a test to blame.
+  if ((status != 0 && now[1] == 0)); then now[1]=1; fi
+  echo "== $name: ${now[0]} passed, ${now[1]} failed, ${now[2]} skipped in $((SECONDS - begin)) s"
+  passed=$((passed + now[0]))
+  failed=$((failed + now[1]))
+}
+
+if git rev-parse --git-dir >/dev/null 2>&1; then
+  if ! git ls-files -z '*.h' '*.cc' '*.cu' | xargs -0 clang-format-14 --dry-run -Werror; then
+    echo "== format: clang-format-14 -i changes the files above"
+    failed=$((failed + 1))
+  fi
+fi
+
+run gcc //...
+run asan --config=asan --test_tag_filters=-long //...
+run tsan --config=tsan --test_tag_filters=concurrent --build_tests_only //...
+if [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; then
+  run cuda --config=cuda --test_tag_filters=cuda --build_tests_only //...
+fi
+
+echo "$passed passed, $failed failed"
+((failed == 0))
