@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "chunk/base/status.h"
 
@@ -31,8 +32,9 @@ class Event {
   Status status() const;
   // Blocks the calling thread until done; returns status().
   Status Wait() const;
-  // Calls `callback` once: now, on this thread, if done; else on the thread
-  // that completes the event, which must not be held up for long.
+  // Calls `callback` once, under no lock of Castor: now, on this thread, if
+  // done; else on the thread that completes the event, which must not be held
+  // up for long. Callbacks of one event run in the order in which they came.
   void OnDone(Callback callback) const;
 
  private:

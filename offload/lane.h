@@ -11,7 +11,12 @@
 //
 // The first failure of a lane sticks: later work is skipped, and events
 // recorded later fail with it, so nothing ever computes on bytes that did not
-// arrive.
+// arrive. A failed lane still waits for the events it was told to wait for: an
+// event recorded after them, failed or not, comes after them, so that memory is
+// never free while somebody uses it.
+//
+// What an operation's closure holds is let go before the next operation runs.
+// Work that throws ends the process.
 //
 // Queueing is for one thread at a time (thread-compatible); completions come
 // from anywhere.
@@ -30,7 +35,8 @@ class Lane {
  public:
   using Work = std::function<Status()>;
   // Starts work that ends elsewhere (a collective, a transfer): the lane goes
-  // on when the source is completed.
+  // on when the source is completed. The closure itself goes when it returns;
+  // a source dropped uncompleted fails the lane.
   using AsyncWork = std::function<void(EventSource)>;
   // Called once, with the first failure, from whichever thread met it.
   using OnFailure = std::function<void(const Status&)>;
@@ -53,11 +59,15 @@ class Lane {
 };
 
 // A lane served by an executor: not a thread, so any number of them run on two
-// cores. The destructor waits for what was queued.
+// cores. While it waits for an event it holds no thread of the executor.
 class WorkerLane final : public Lane {
  public:
-  // `executor` must outlive the lane.
+  // `executor` must outlive the lane. `on_failure` runs on the executor, before
+  // any event recorded after the failure completes.
   WorkerLane(std::string name, Executor* executor, OnFailure on_failure = {});
+  // Waits for what was queued. REQUIRES: the calling thread is not one on which
+  // that has still to run (a thread of the executor), and every event the lane
+  // waits for completes without this thread's help.
   ~WorkerLane() override;
   WorkerLane(const WorkerLane&) = delete;
   WorkerLane& operator=(const WorkerLane&) = delete;
@@ -88,7 +98,8 @@ class ThreadLane final : public Lane {
   const std::string& name() const override { return name_; }
 
  private:
-  void Fail(Status status);
+  // Keeps the first failure.
+  void Absorb(const Status& status);
 
   std::string name_;
   OnFailure on_failure_;

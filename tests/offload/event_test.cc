@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/event.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(EventTest, ADefaultOneIsDoneAndOk) {
+  const Event event;
+  EXPECT_TRUE(event.done());
+  EXPECT_THAT(event.status(), IsOk());
+  EXPECT_THAT(event.Wait(), IsOk());
+  int calls = 0;
+  event.OnDone([&](const Status& status) {
+    EXPECT_THAT(status, IsOk());
+    ++calls;
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(EventTest, AFailedOneCarriesItsFailure) {
+  const Event event = Event::Failed(IoError("disk gone"));
+  EXPECT_TRUE(event.done());
+  EXPECT_THAT(event.Wait(), StatusIs(ErrorCode::kIoError, "disk gone"));
+}
+
+TEST(EventTest, CopiesCompleteTogether) {
+  const EventSource source;
+  const Event a = source.event();
+  const Event b = a;
+  EXPECT_FALSE(a.done());
+  EXPECT_FALSE(b.done());
+  source.Complete(TierFull("no slot"));
+  EXPECT_THAT(a.status(), StatusIs(ErrorCode::kTierFull));
+  EXPECT_THAT(b.status(), StatusIs(ErrorCode::kTierFull));
+  EXPECT_THAT(source.event().status(), StatusIs(ErrorCode::kTierFull));
+}
+
+TEST(EventTest, CallbacksRunOnceInOrderBeforeAndAfterCompletion) {
+  const EventSource source;
+  const Event event = source.event();
+  std::vector<int> calls;
+  event.OnDone([&](const Status&) { calls.push_back(1); });
+  event.OnDone([&](const Status&) { calls.push_back(2); });
+  EXPECT_TRUE(calls.empty());
+  source.Complete();
+  EXPECT_THAT(calls, ElementsAre(1, 2));
+  event.OnDone([&](const Status&) { calls.push_back(3); });
+  EXPECT_THAT(calls, ElementsAre(1, 2, 3));
+}
+
+TEST(EventTest, CallbacksMayUseTheEventItself) {
+  const EventSource source;
+  const Event event = source.event();
+  int calls = 0;
+  event.OnDone([&](const Status&) {
+    EXPECT_TRUE(event.done());
+    EXPECT_THAT(event.Wait(), IsOk());
+    event.OnDone([&](const Status&) { ++calls; });
+  });
+  source.Complete();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(EventTest, ACallbackMayDestroyTheSourceThatCallsIt) {
+  auto source = std::make_unique<EventSource>();
+  int calls = 0;
+  source->event().OnDone([&](const Status&) { source.reset(); });
+  source->event().OnDone([&](const Status& status) {
+    EXPECT_THAT(status, StatusIs(ErrorCode::kIoError));
+    ++calls;
+  });
+  source->Complete(IoError("disk gone"));
+  EXPECT_EQ(source, nullptr);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(EventTest, ACompletionThatIsLostIsAnInternalError) {
+  std::optional<EventSource> source(std::in_place);
+  std::optional<EventSource> copy = source;
+  const Event event = source->event();
+  Status seen;
+  event.OnDone([&](const Status& status) { seen = status; });
+  source.reset();
+  EXPECT_FALSE(event.done());
+  copy.reset();
+  ASSERT_TRUE(event.done());
+  EXPECT_THAT(event.status(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("without completing")));
+  EXPECT_THAT(seen, StatusIs(ErrorCode::kInternal));
+}
+
+TEST(EventDeathTest, CompletingTwiceIsADefect) {
+  const EventSource source;
+  source.Complete();
+  EXPECT_DEATH(source.Complete(), "done");
+}
+
+TEST(EventDeathTest, AnUnfinishedEventHasNoStatus) {
+  const EventSource source;
+  EXPECT_DEATH(source.event().status().IgnoreError(), "done");
+}
+
+TEST(EventDeathTest, AFailedEventNeedsAFailure) {
+  EXPECT_DEATH(Event::Failed(OkStatus()), "ok");
+}
+
+TEST(EventTest, WaitBlocksUntilAnotherThreadCompletes) {
+  const EventSource source;
+  std::atomic<int> woken = 0;
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([event = source.event(), &woken] {
+      EXPECT_THAT(event.Wait(), StatusIs(ErrorCode::kAborted));
+      ++woken;
+    });
+  }
+  EXPECT_EQ(woken, 0);
+  source.Complete(Aborted("stop"));
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(woken, 4);
+}
+
+// Whichever comes first, every callback runs exactly once.
+TEST(EventTest, RegistrationMayRaceWithCompletion) {
+  for (int round = 0; round < 200; ++round) {
+    std::optional<EventSource> source(std::in_place);
+    std::atomic<int> calls = 0;
+    std::thread watcher([event = source->event(), &calls] {
+      for (int i = 0; i < 8; ++i) {
+        event.OnDone([&calls](const Status&) { ++calls; });
+      }
+    });
+    std::thread completer(
+        [mine = *std::exchange(source, std::nullopt)] { mine.Complete(); });
+    watcher.join();
+    completer.join();
+    EXPECT_EQ(calls, 8);
+  }
+}
+
+TEST(AllOfTest, OfNothingOrOfDoneEventsIsDone) {
+  EXPECT_TRUE(AllOf({}).done());
+  EXPECT_THAT(AllOf({}).status(), IsOk());
+  EXPECT_TRUE(AllOf(std::vector<Event>(3)).done());
+}
+
+TEST(AllOfTest, WaitsForEveryEvent) {
+  const EventSource a;
+  const EventSource b;
+  const std::vector<Event> events = {a.event(), Event(), b.event()};
+  const Event all = AllOf(events);
+  EXPECT_FALSE(all.done());
+  b.Complete();
+  EXPECT_FALSE(all.done());
+  a.Complete();
+  EXPECT_THAT(all.Wait(), IsOk());
+}
+
+TEST(AllOfTest, WaitsForTheRestAfterAFailure) {
+  const EventSource a;
+  const std::vector<Event> events = {Event::Failed(IoError("x")), a.event()};
+  const Event all = AllOf(events);
+  EXPECT_FALSE(all.done());
+  a.Complete();
+  EXPECT_THAT(all.Wait(), StatusIs(ErrorCode::kIoError, "x"));
+}
+
+TEST(AllOfTest, FailsWithTheFirstInOrderNotInTime) {
+  const EventSource a;
+  const EventSource b;
+  const EventSource c;
+  const std::vector<Event> events = {a.event(), b.event(), c.event()};
+  const Event all = AllOf(events);
+  c.Complete(IoError("c"));
+  b.Complete(IoError("b"));
+  a.Complete();
+  EXPECT_THAT(all.Wait(), StatusIs(ErrorCode::kIoError, "b"));
+
+  const std::vector<Event> done = {Event::Failed(IoError("1")),
+                                   Event::Failed(IoError("2"))};
+  EXPECT_THAT(AllOf(done).status(), StatusIs(ErrorCode::kIoError, "1"));
+}
+
+TEST(AllOfTest, SeesALostCompletion) {
+  std::optional<EventSource> a(std::in_place);
+  const EventSource b;
+  const std::vector<Event> events = {a->event(), b.event()};
+  const Event all = AllOf(events);
+  a.reset();
+  b.Complete();
+  EXPECT_THAT(all.Wait(), StatusIs(ErrorCode::kInternal));
+}
+
+TEST(AllOfTest, EventsMayCompleteOnDifferentThreads) {
+  for (int round = 0; round < 100; ++round) {
+    std::vector<EventSource> sources(4);
+    std::vector<Event> events;
+    for (const EventSource& source : sources) events.push_back(source.event());
+    std::vector<std::thread> threads;
+    for (const EventSource& source : sources) {
+      threads.emplace_back([source] { source.Complete(); });
+    }
+    EXPECT_THAT(AllOf(events).Wait(), IsOk());
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+}  // namespace
+}  // namespace castor
