@@ -16,7 +16,9 @@
 //   p  = p - step_size * (m / (sqrt(v) / sqrt(bias2) + eps))
 //
 // with step_size = lr / bias1, bias_i = 1 - beta_i^step; the scalars are
-// computed once in double and rounded to fp32. Pure functions, thread-safe.
+// computed once in double and rounded to fp32. A NaN is stored as the canonical
+// one of convert.h, and the caller's floating-point mode does not matter. Pure
+// functions, thread-safe.
 
 #include <cstdint>
 
@@ -54,7 +56,7 @@ struct AdamWBuffers {
   float* exp_avg_sq = nullptr;
   // Where the low-precision parameter goes; null when the parameter is fp32.
   void* low = nullptr;
-  DType low_dtype = DType::kBF16;
+  DType low_dtype = DType::kBF16;  // kBF16
 };
 
 // One fused pass over `count` elements: unscale and clip (one multiply by

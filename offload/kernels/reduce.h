@@ -15,12 +15,13 @@
 namespace castor {
 
 // to[i] = round(((s0[i] + s1[i]) + s2[i]) + ...), added in fp32 in the order
-// given, rounded once to `dtype` (kF32 or kBF16). `to` may be one of the
-// sources. REQUIRES: at least one source.
+// given, rounded once to `dtype` (kF32 or kBF16; NaN made canonical in both).
+// `to` may be one of the sources; no range overlaps another otherwise, and all
+// need element alignment only. REQUIRES: at least one source.
 void SumInOrder(std::span<const void* const> sources, DType dtype,
                 int64_t count, void* to);
 
-// total[i] = round(total[i] + part[i]).
+// total[i] = round(total[i] + part[i]), as SumInOrder({total, part}).
 void AddInto(void* total, const void* part, DType dtype, int64_t count);
 
 }  // namespace castor

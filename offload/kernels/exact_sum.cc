@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/kernels/exact_sum.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "chunk/base/check.h"
+#include "offload/kernels/convert.h"
+#include "offload/kernels/float_mode.h"
+
+namespace castor {
+namespace {
+
+constexpr int kDigitBits = 32;
+constexpr uint64_t kDigitMask = 0xFFFFFFFF;
+constexpr int kMantissaBits = 52;  // as stored
+constexpr int kInfiniteExponent = 2047;
+
+constexpr int64_t kBlock = 64;
+constexpr int kLanes = 8;
+
+double SumOfSquares(const float* block) {
+  double lane[kLanes] = {};
+  for (int64_t i = 0; i < kBlock; ++i) {
+    const double x = block[i];
+    lane[i % kLanes] += x * x;
+  }
+  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+         ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+// Carries upward until every digit but the last is below 2^32.
+void Carry(std::span<uint64_t, ExactSum::kDigits> digits) {
+  uint64_t carry = 0;
+  for (uint64_t& digit : digits.first<ExactSum::kDigits - 1>()) {
+    digit += carry;
+    carry = digit >> kDigitBits;
+    digit &= kDigitMask;
+  }
+  digits.back() += carry;
+}
+
+}  // namespace
+
+void ExactSum::Add(double block_sum) {
+  const uint64_t bits = std::bit_cast<uint64_t>(block_sum);
+  const int exponent = static_cast<int>(bits >> kMantissaBits) & 0x7FF;
+  uint64_t mantissa = bits & ((uint64_t{1} << kMantissaBits) - 1);
+  if (exponent == kInfiniteExponent) [[unlikely]] {
+    ++words_[kDigits];
+    return;
+  }
+  CASTOR_CHECK(block_sum >= 0);
+  if (additions_ >= kMaxAdditions) Normalize();
+  ++additions_;
+  // In units of the least denormal the value is mantissa * 2^place.
+  int place = 0;
+  if (exponent != 0) {
+    mantissa |= uint64_t{1} << kMantissaBits;
+    place = exponent - 1;
+  }
+  const int digit = place / kDigitBits;
+  const int shift = place % kDigitBits;
+  const uint64_t low = mantissa << shift;
+  words_[digit] += low & kDigitMask;
+  words_[digit + 1] += low >> kDigitBits;
+  words_[digit + 2] += (mantissa >> 1) >> (63 - shift);
+}
+
+void ExactSum::Merge(const ExactSum& other) {
+  if (additions_ + other.additions_ >= kMaxAdditions) Normalize();
+  // The other's digits may hold as many additions as a digit bears, ours are
+  // then normalised: together one more.
+  additions_ += other.additions_ + 1;
+  for (int i = 0; i < kWords; ++i) words_[i] += other.words_[i];
+}
+
+std::span<uint64_t> ExactSum::words() {
+  Normalize();
+  // What the caller writes is taken to be as large as a digit bears.
+  additions_ = kMaxAdditions;
+  return words_;
+}
+
+void ExactSum::Normalize() {
+  Carry(std::span(words_).first<kDigits>());
+  additions_ = 0;
+}
+
+double ExactSum::Total() const {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (overflowed()) return kInfinity;
+  std::array<uint64_t, kDigits> digits;
+  std::copy_n(words_.begin(), kDigits, digits.begin());
+  Carry(digits);
+
+  int top = kDigits - 1;
+  while (top > 0 && digits[top] == 0) --top;
+  // A denormal's bits, and those of the first normal numbers, are its count of
+  // least denormals.
+  const int high_bit = top * kDigitBits + std::bit_width(digits[top]) - 1;
+  if (high_bit <= kMantissaBits) {
+    return std::bit_cast<double>(digits[0] | digits[1] << kDigitBits);
+  }
+
+  // The top 53 bits, of which the lowest stands at `place`, and one more.
+  const int place = high_bit - kMantissaBits;
+  if (place >= kInfiniteExponent - 1) return kInfinity;
+  const int digit = (place - 1) / kDigitBits;
+  const int shift = (place - 1) % kDigitBits;
+  const uint64_t below = digits[digit] & ((uint64_t{1} << shift) - 1);
+  const uint64_t window =
+      (digits[digit] | digits[digit + 1] << kDigitBits) >> shift |
+      digits[digit + 2] << (kDigitBits - 1) << (kDigitBits + 1 - shift);
+  const uint64_t mantissa = window >> 1;
+  const bool half = (window & 1) != 0;
+  const bool more =
+      below != 0 || std::any_of(digits.begin(), digits.begin() + digit,
+                                [](uint64_t d) { return d != 0; });
+  const bool round_up = half && (more || (mantissa & 1) != 0);
+  // The mantissa's leading one counts as one in the exponent, and a carry out
+  // of it as one more, up to infinity.
+  return std::bit_cast<double>((static_cast<uint64_t>(place) << kMantissaBits) +
+                               mantissa + (round_up ? 1 : 0));
+}
+
+void AddSquares(const void* grad, DType dtype, int64_t count, ExactSum* sum) {
+  const DefaultFloatMode mode;
+  const int64_t bytes = BytesOf(Elements(1), dtype).count();
+  float block[kBlock];
+  for (int64_t i = 0; i < count; i += kBlock) {
+    // Zeros in place of what a short block lacks change no sum.
+    std::fill_n(block, kBlock, 0.0f);
+    ConvertToFloat(static_cast<const std::byte*>(grad) + i * bytes, dtype,
+                   std::min(kBlock, count - i), block);
+    sum->Add(SumOfSquares(block));
+  }
+}
+
+}  // namespace castor
