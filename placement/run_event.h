@@ -13,9 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
-#include "chunk/base/units.h"
 
 namespace castor {
 
@@ -49,7 +47,7 @@ enum class RunEventKind : uint8_t {
   kStep,           // one whole step, begin to end of the trainer's calls
   kUse,            // the trainer held a chunk's parameters
   kTransfer,       // bytes moved from one tier to another
-  kGather,         // all-gather of a chunk; bytes: received from others
+  kGather,         // a chunk made whole; bytes: from others, 0 if alone
   kReduceScatter,  // of a gradient chunk; bytes: sent to others
   kUpdate,         // the optimizer's pass over one chunk's shard
   kStall,          // a compute lane waited for a chunk
@@ -58,6 +56,7 @@ enum class RunEventKind : uint8_t {
   kLease,          // the trainer borrowed `bytes` of the device pool
   kDivergence,     // instant: the step departed from the trace
 };
+inline constexpr int kRunEventKinds = 11;
 
 constexpr std::string_view RunEventKindName(RunEventKind kind) {
   switch (kind) {
@@ -99,6 +98,7 @@ enum class RunCause : uint8_t {
   kRefresh,    // updated parameters on their way to replicated homes
   kStart,      // initial values
 };
+inline constexpr int kRunCauses = 9;
 
 constexpr std::string_view RunCauseName(RunCause cause) {
   switch (cause) {
@@ -125,9 +125,9 @@ constexpr std::string_view RunCauseName(RunCause cause) {
 }
 
 struct RunEvent {
-  int64_t begin_ns = 0;  // on the run's clock
-  int64_t end_ns = 0;    // equal to begin_ns for an instant
-  int64_t bytes = 0;
+  int64_t begin_ns = 0;  // on the run's clock, one for all ranks of a process
+  int64_t end_ns = 0;    // never before begin_ns; equal to it for an instant
+  int64_t bytes = 0;     // never negative
   int32_t rank = 0;
   int32_t step = 0;     // counts from 1; 0 before the first
   int32_t moment = -1;  // position in the step's trace, -1 where none
@@ -155,9 +155,11 @@ struct RunRankInfo {
 };
 
 // Where events go. Implementations are thread-safe and never block for long.
+// Events come in any order of time: most are recorded when they end.
 class RunRecorder {
  public:
   virtual ~RunRecorder() = default;
+  // Once per rank, before its first event.
   virtual void AddRank(const RunRankInfo& info) = 0;
   virtual void Record(const RunEvent& event) = 0;
 };
