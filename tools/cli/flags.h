@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_CLI_FLAGS_H_
+#define CASTOR_TOOLS_CLI_FLAGS_H_
+
+// Flags with one behaviour in every program: sizes through ParseSize, numbers
+// within stated limits, choices by name, and every mistake a sentence with the
+// nearest known flag or value instead of the parser's own text and exit code.
+// Owner thread only; a variable given to an Add function must outlive `app`,
+// and keeps its value, the default, where the flag is absent.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace castor {
+
+// `name` is the flag with its dashes, "--min"; `help` one line.
+void AddSizeFlag(CLI::App& app, const std::string& name, Bytes* value,
+                 const std::string& help);
+void AddSizeFlag(CLI::App& app, const std::string& name,
+                 std::optional<Bytes>* value, const std::string& help);
+
+// A whole number from `least` to `most`.
+void AddIntFlag(CLI::App& app, const std::string& name, int64_t* value,
+                int64_t least, int64_t most, const std::string& help);
+
+// A finite number from `least` to `most`.
+void AddRealFlag(CLI::App& app, const std::string& name, double* value,
+                 double least, double most, const std::string& help);
+
+// One of `choices`, spelled exactly.
+void AddChoiceFlag(CLI::App& app, const std::string& name, std::string* value,
+                   const std::vector<std::string>& choices,
+                   const std::string& help);
+
+void AddTextFlag(CLI::App& app, const std::string& name, std::string* value,
+                 const std::string& help);
+
+// Present or not; given a value or twice it is an error.
+void AddSwitch(CLI::App& app, const std::string& name, bool* value,
+               const std::string& help);
+
+// A required argument without a name, shown as `NAME` in the help.
+void AddPositional(CLI::App& app, const std::string& name, std::string* value,
+                   const std::string& help);
+
+enum class ParseOutcome { kRun, kHelpAsked };
+
+// Reads `args` (without the program's name) into the variables. InvalidArgument
+// with a sentence where they cannot be read. Nothing is thrown.
+Result<ParseOutcome> ParseFlags(CLI::App& app,
+                                const std::vector<std::string>& args);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_CLI_FLAGS_H_

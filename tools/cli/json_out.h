@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_CLI_JSON_OUT_H_
+#define CASTOR_TOOLS_CLI_JSON_OUT_H_
+
+// One JSON document as `--json` prints it: keys in the order in which they were
+// set, two spaces a level, a newline at the end, and bytes that are not UTF-8
+// replaced, so that the same input gives the same bytes and every reader reads
+// them. Thread-compatible.
+
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+
+namespace castor {
+
+void WriteJson(const nlohmann::ordered_json& document, std::ostream& out);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_CLI_JSON_OUT_H_

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/cli/program.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <ostream>
+
+#include "chunk/base/status.h"
+#include "tools/cli/did_you_mean.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/quote.h"
+
+namespace castor {
+namespace {
+
+std::string Overview(const Program& program) {
+  size_t width = 0;
+  for (const auto& command : program.commands) {
+    width = std::max(width, command->name().size());
+  }
+  std::string text = fmt::format("{}\n\nusage: {} COMMAND ...\n\ncommands:\n",
+                                 program.summary, program.name);
+  for (const auto& command : program.commands) {
+    text += fmt::format("  {:<{}}  {}\n", command->name(), width,
+                        command->summary());
+  }
+  text += fmt::format(
+      "\n{0} help COMMAND   what a command takes and prints\n"
+      "{0} --version      the version\n\n"
+      "exit: 0 done, 1 internal error, 2 wrong usage, 3 the answer is no,\n"
+      "      4 malformed input, 5 this machine lacks something, 6 stopped "
+      "early\n",
+      program.name);
+  return text;
+}
+
+Result<Command*> FindCommand(const Program& program, const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& command : program.commands) {
+    if (command->name() == name) return command.get();
+    known.emplace_back(command->name());
+  }
+  return InvalidArgument(fmt::format("unknown command {}{} ({} help)",
+                                     Quoted(name), SuggestName(name, known),
+                                     program.name));
+}
+
+// Reads the flags of `command` and runs it, or prints its help.
+Status RunCommand(const Program& program, Command& command,
+                  const std::vector<std::string>& args,
+                  const Console& console) {
+  CLI::App app(std::string(command.summary()),
+               fmt::format("{} {}", program.name, command.name()));
+  command.Declare(app);
+  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome, ParseFlags(app, args));
+  if (outcome == ParseOutcome::kHelpAsked) {
+    console.out << app.help();
+    return OkStatus();
+  }
+  return command.Run(console);
+}
+
+Status Help(const Program& program, const std::vector<std::string>& args,
+            const Console& console) {
+  if (args.empty()) {
+    console.out << Overview(program);
+    return OkStatus();
+  }
+  if (args.size() > 1) {
+    return InvalidArgument(
+        fmt::format("help takes one command, not {}", args.size()));
+  }
+  CASTOR_ASSIGN_OR_RETURN(Command* const command,
+                          FindCommand(program, args.front()));
+  return RunCommand(program, *command, {"--help"}, console);
+}
+
+struct Ended {
+  std::string who;  // the program, or the program and its command
+  Status status;
+};
+
+Ended Dispatch(const Program& program, const std::vector<std::string>& args,
+               const Console& console) {
+  if (args.empty()) {
+    console.err << Overview(program) << '\n';
+    return {program.name, InvalidArgument("a command is missing")};
+  }
+  const std::string& first = args.front();
+  const std::vector<std::string> rest(args.begin() + 1, args.end());
+  if (first == "--version" && rest.empty()) {
+    console.out << program.name << ' ' << program.version << '\n';
+    return {program.name, OkStatus()};
+  }
+  if (first == "help" || first == "--help" || first == "-h") {
+    return {program.name, Help(program, rest, console)};
+  }
+  if (first.starts_with("-")) {
+    const std::vector<std::string> known = {"--version", "--help"};
+    return {program.name,
+            InvalidArgument(fmt::format(
+                "unknown flag {}{} (flags come after the command; {} help)",
+                Quoted(first), SuggestName(first, known), program.name))};
+  }
+  const Result<Command*> command = FindCommand(program, first);
+  if (!command.ok()) return {program.name, command.status()};
+  return {fmt::format("{} {}", program.name, first),
+          RunCommand(program, **command, rest, console)};
+}
+
+}  // namespace
+
+int RunProgram(const Program& program, const std::vector<std::string>& args,
+               const Console& console) {
+  Ended ended{program.name, OkStatus()};
+  // The standard library and the parsers below throw where memory ends.
+  try {
+    ended = Dispatch(program, args, console);
+    if (ended.status.ok()) ended.status = FlushOutput(console);
+  } catch (const std::bad_alloc&) {
+    ended.status = Unavailable(
+        "memory is exhausted; close other programs or raise the limit");
+  } catch (const std::exception& error) {
+    ended.status =
+        Internal(fmt::format("internal error: {}; please report it with the "
+                             "command line",
+                             error.what()));
+  }
+  return ReportStatus(ended.status, ended.who, console);
+}
+
+}  // namespace castor
