@@ -8,7 +8,7 @@
 // device, in host memory and on NVMe. One engine per rank. A training step
 // reads
 //
-//   engine->BeginMicroBatch();
+//   engine->BeginMicroBatch(last);
 //   forward:  { auto w = engine->Acquire({qkv_w, qkv_b}, lane); compute; }
 //   backward: { auto w = engine->Acquire({qkv_w}, lane);
 //               auto g = engine->Grad(qkv_w, lane); add to g; }
@@ -185,9 +185,10 @@ class ZeroEngine {
   // cannot serve what was declared; nothing is left behind then.
   Status Seal(const SealOptions& options);
 
-  // REQUIRES: no gradient open. A micro-batch ends with the next one's begin
+  // `last`: no other micro-batch follows before Step (the norm is then computed
+  // while the gradients are at hand). A micro-batch ends with the next one's begin
   // or with Step: gradients not handed back by then count as zero.
-  Status BeginMicroBatch();
+  Status BeginMicroBatch(bool last);
 
   // The parameters' current values on the device, for work on `lane`. Does not
   // block the host, except that a ThreadLane waits. Infeasible, naming the

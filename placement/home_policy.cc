@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/home_policy.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+namespace castor {
+namespace {
+
+size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
+
+// Whether the i-th of n things is among k of them spread evenly.
+bool Spread(int64_t i, int64_t k, int64_t n) {
+  return (i + 1) * k / n > i * k / n;
+}
+
+// Gives `take` the most chunks of `candidates`, spread evenly, whose bytes fit
+// into `room`, which shrinks by them.
+void TakeSpread(const std::vector<size_t>& candidates,
+                const std::function<Bytes(size_t)>& bytes_of, Bytes& room,
+                const std::function<void(size_t)>& take) {
+  const int64_t n = static_cast<int64_t>(candidates.size());
+  for (int64_t k = n; k > 0; --k) {
+    Bytes sum;
+    for (int64_t i = 0; i < n; ++i) {
+      if (Spread(i, k, n)) sum += bytes_of(candidates[static_cast<size_t>(i)]);
+    }
+    if (sum > room) continue;
+    for (int64_t i = 0; i < n; ++i) {
+      if (Spread(i, k, n)) take(candidates[static_cast<size_t>(i)]);
+    }
+    room -= sum;
+    return;
+  }
+}
+
+Bytes SumOf(const std::array<Bytes, kStateKinds>& bytes) {
+  Bytes sum;
+  for (Bytes b : bytes) sum += b;
+  return sum;
+}
+
+enum class OnDevice : uint8_t { kNothing, kParams, kEverything };
+enum class DeviceOrder : uint8_t { kWholeChunksFirst, kParamsFirst };
+
+// Fills the device: whole chunks first and parameters into what is left, or
+// parameters first and the rest of their chunks after.
+std::vector<OnDevice> FillDevice(const HomeProblem& problem,
+                                 DeviceOrder order) {
+  const std::vector<ChunkStates>& chunks = problem.chunks;
+  const size_t param = Index(StateKind::kParam);
+  std::vector<OnDevice> on_device(chunks.size(), OnDevice::kNothing);
+  std::vector<size_t> all;
+  for (size_t c = 0; c < chunks.size(); ++c) all.push_back(c);
+  Bytes room = problem.device;
+  if (order == DeviceOrder::kWholeChunksFirst) {
+    TakeSpread(
+        all, [&](size_t c) { return SumOf(chunks[c].device_bytes); }, room,
+        [&](size_t c) { on_device[c] = OnDevice::kEverything; });
+    std::vector<size_t> rest;
+    for (size_t c : all) {
+      if (on_device[c] == OnDevice::kNothing) rest.push_back(c);
+    }
+    TakeSpread(
+        rest, [&](size_t c) { return chunks[c].device_bytes[param]; }, room,
+        [&](size_t c) { on_device[c] = OnDevice::kParams; });
+    return on_device;
+  }
+  TakeSpread(
+      all, [&](size_t c) { return chunks[c].device_bytes[param]; }, room,
+      [&](size_t c) { on_device[c] = OnDevice::kParams; });
+  std::vector<size_t> with_params;
+  for (size_t c : all) {
+    if (on_device[c] == OnDevice::kParams) with_params.push_back(c);
+  }
+  TakeSpread(
+      with_params,
+      [&](size_t c) {
+        return SumOf(chunks[c].device_bytes) - chunks[c].device_bytes[param];
+      },
+      room, [&](size_t c) { on_device[c] = OnDevice::kEverything; });
+  return on_device;
+}
+
+Bytes MovedPerStep(const HomeProblem& problem,
+                   const std::vector<OnDevice>& on_device) {
+  Bytes moved;
+  for (size_t c = 0; c < on_device.size(); ++c) {
+    if (on_device[c] == OnDevice::kParams) {
+      moved += problem.chunks[c].moved_params_on_device;
+    } else if (on_device[c] == OnDevice::kNothing) {
+      moved += problem.chunks[c].moved_none_on_device;
+    }
+  }
+  return moved;
+}
+
+}  // namespace
+
+Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem) {
+  const std::vector<ChunkStates>& chunks = problem.chunks;
+  std::vector<OnDevice> on_device =
+      FillDevice(problem, DeviceOrder::kWholeChunksFirst);
+  if (std::vector<OnDevice> other =
+          FillDevice(problem, DeviceOrder::kParamsFirst);
+      MovedPerStep(problem, other) < MovedPerStep(problem, on_device)) {
+    on_device = std::move(other);
+  }
+
+  ChunkHomes off_device;
+  off_device.fill(Tier::kNvme);
+  std::vector<ChunkHomes> homes(chunks.size(), off_device);
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    if (on_device[c] == OnDevice::kEverything) homes[c].fill(Tier::kDevice);
+    if (on_device[c] == OnDevice::kParams) {
+      homes[c][Index(StateKind::kParam)] = Tier::kDevice;
+    }
+  }
+
+  // Per byte and step, parameters are read for every gather and written once,
+  // gradients are written and read, the rest is read and written once.
+  Bytes host_room = problem.host;
+  Bytes left;
+  for (StateKind kind :
+       {StateKind::kParam, StateKind::kGrad, StateKind::kMaster,
+        StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+    std::vector<size_t> candidates;
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      if (homes[c][Index(kind)] == Tier::kNvme &&
+          chunks[c].host_bytes[Index(kind)] > Bytes(0)) {
+        candidates.push_back(c);
+      }
+    }
+    TakeSpread(
+        candidates, [&](size_t c) { return chunks[c].host_bytes[Index(kind)]; },
+        host_room, [&](size_t c) { homes[c][Index(kind)] = Tier::kHost; });
+    for (size_t c : candidates) {
+      if (homes[c][Index(kind)] == Tier::kNvme) {
+        left += chunks[c].host_bytes[Index(kind)];
+      }
+    }
+  }
+  const Bytes nvme = problem.nvme.value_or(Bytes(0));
+  if (left > nvme) {
+    return Infeasible(fmt::format(
+        "{} bytes of states fit neither device nor host and {}; they need {} "
+        "bytes more",
+        left.count(),
+        problem.nvme ? fmt::format("NVMe may hold {} bytes", nvme.count())
+                     : std::string("there is no NVMe tier"),
+        (left - nvme).count()));
+  }
+  return homes;
+}
+
+std::array<Bytes, 3> HomeBytes(std::span<const ChunkStates> chunks,
+                               std::span<const ChunkHomes> homes) {
+  std::array<Bytes, 3> bytes;
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const Tier tier = homes[c][k];
+      bytes[TierIndex(tier)] += tier == Tier::kDevice
+                                    ? chunks[c].device_bytes[k]
+                                    : chunks[c].host_bytes[k];
+    }
+  }
+  return bytes;
+}
+
+}  // namespace castor

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_HOME_POLICY_H_
+#define CASTOR_PLACEMENT_HOME_POLICY_H_
+
+// Which tier is home to each state of each chunk. Homes are fixed for a run.
+// The device takes what saves most link bytes per step, the host takes states
+// in order of bytes moved per step, NVMe takes the rest; the chunks of one tier
+// are interleaved evenly with those of another, so that both links stay busy.
+// The same input gives the same homes on every rank. Pure, thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+// What one rank keeps of one chunk. A state with zero bytes does not exist.
+struct ChunkStates {
+  // Bytes of a slot for the state, by StateKind: on the device, and on host or
+  // NVMe (rounded up to 4 KiB there).
+  std::array<Bytes, kStateKinds> device_bytes;
+  std::array<Bytes, kStateKinds> host_bytes;
+  // Bytes that cross to or from the device per step when only the parameters'
+  // home is on the device, and when nothing is: all states on the device cost
+  // none.
+  Bytes moved_params_on_device;
+  Bytes moved_none_on_device;
+};
+
+using ChunkHomes = std::array<Tier, kStateKinds>;  // by StateKind
+
+struct HomeProblem {
+  std::vector<ChunkStates> chunks;
+  Bytes device;  // bytes left for homes on each tier
+  Bytes host;
+  std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+};
+
+// By ChunkId. Infeasible, with the bytes missing and on which tier, when the
+// states do not fit.
+Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem);
+
+// Bytes of slots that `homes` takes on each tier, by TierIndex.
+std::array<Bytes, 3> HomeBytes(std::span<const ChunkStates> chunks,
+                               std::span<const ChunkHomes> homes);
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_HOME_POLICY_H_

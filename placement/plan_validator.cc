@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/plan_validator.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace castor {
+namespace {
+
+class Replay {
+ public:
+  explicit Replay(const PlanProblem& problem)
+      : problem_(problem),
+        resident_(problem.param_class.size(), false),
+        pins_(problem.param_class.size(), 0),
+        grad_open_(problem.param_class.size(), false),
+        taken_(problem.slots.size(), 0) {}
+
+  Status Gather(ChunkId chunk) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    const int32_t slot_class = problem_.param_class[chunk.index()];
+    if (slot_class == kNoSlotClass) {
+      return Internal(fmt::format("chunk {} needs no slot", chunk.value()));
+    }
+    if (resident_[chunk.index()]) {
+      return Internal(
+          fmt::format("chunk {} is gathered already", chunk.value()));
+    }
+    CASTOR_RETURN_IF_ERROR(TakeSlot(slot_class));
+    resident_[chunk.index()] = true;
+    return OkStatus();
+  }
+
+  Status Release(ChunkId chunk) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    if (!resident_[chunk.index()]) {
+      return Internal(fmt::format("chunk {} has no copy", chunk.value()));
+    }
+    if (pins_[chunk.index()] > 0) {
+      return Internal(fmt::format("chunk {} is in use", chunk.value()));
+    }
+    resident_[chunk.index()] = false;
+    --taken_[Index(problem_.param_class[chunk.index()])];
+    return OkStatus();
+  }
+
+  Status Serve(const Access& access) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(access.chunk));
+    const size_t chunk = access.chunk.index();
+    switch (access.kind) {
+      case AccessKind::kUse:
+        if (problem_.param_class[chunk] != kNoSlotClass && !resident_[chunk]) {
+          return Internal(
+              fmt::format("chunk {} is not gathered", access.chunk.value()));
+        }
+        ++pins_[chunk];
+        return OkStatus();
+      case AccessKind::kUseEnd:
+        if (pins_[chunk] == 0) {
+          return Internal(
+              fmt::format("chunk {} is not in use", access.chunk.value()));
+        }
+        --pins_[chunk];
+        return OkStatus();
+      case AccessKind::kGradOpen:
+        if (grad_open_[chunk]) {
+          return Internal(
+              fmt::format("the gradient of chunk {} is open already",
+                          access.chunk.value()));
+        }
+        grad_open_[chunk] = true;
+        return TakeSlot(problem_.grad_class[chunk]);
+      case AccessKind::kGradClose:
+        if (!grad_open_[chunk]) {
+          return Internal(fmt::format("the gradient of chunk {} is not open",
+                                      access.chunk.value()));
+        }
+        grad_open_[chunk] = false;
+        --taken_[Index(problem_.grad_class[chunk])];
+        return OkStatus();
+    }
+    return Internal("unknown access");
+  }
+
+ private:
+  static size_t Index(int32_t slot_class) {
+    return static_cast<size_t>(slot_class);
+  }
+
+  Status CheckChunk(ChunkId chunk) const {
+    if (chunk.valid() && chunk.index() < resident_.size()) return OkStatus();
+    return Internal(fmt::format("there is no chunk {}", chunk.value()));
+  }
+
+  Status TakeSlot(int32_t slot_class) {
+    if (++taken_[Index(slot_class)] <= problem_.slots[Index(slot_class)]) {
+      return OkStatus();
+    }
+    return Internal(fmt::format("class {} holds {} slots of {}", slot_class,
+                                taken_[Index(slot_class)],
+                                problem_.slots[Index(slot_class)]));
+  }
+
+  const PlanProblem& problem_;
+  std::vector<bool> resident_;
+  std::vector<int> pins_;
+  std::vector<bool> grad_open_;
+  std::vector<int64_t> taken_;
+};
+
+Status CheckShape(const Trace& trace, const Plan& plan) {
+  if (plan.first_move.size() != trace.size() + 1 || plan.first_move[0] != 0 ||
+      static_cast<size_t>(plan.first_move.back()) != plan.moves.size()) {
+    return Internal(
+        fmt::format("plan: {} move offsets for {} accesses and {} moves",
+                    plan.first_move.size(), trace.size(), plan.moves.size()));
+  }
+  for (size_t i = 0; i < trace.size(); ++i) {
+    if (plan.first_move[i] > plan.first_move[i + 1]) {
+      return Internal(
+          fmt::format("plan: moves of moment {} end before they "
+                      "begin",
+                      i));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
+                    const Plan& plan) {
+  CASTOR_RETURN_IF_ERROR(CheckShape(trace, plan));
+  Replay replay(problem);
+  for (ChunkId chunk : plan.initial) {
+    if (Status s = replay.Gather(chunk); !s.ok()) {
+      return s.WithContext("plan, before the step");
+    }
+  }
+  for (size_t i = 0; i < trace.size(); ++i) {
+    for (int32_t m = plan.first_move[i]; m < plan.first_move[i + 1]; ++m) {
+      const Move& move = plan.moves[static_cast<size_t>(m)];
+      Status s = move.kind == MoveKind::kGather ? replay.Gather(move.chunk)
+                                                : replay.Release(move.chunk);
+      if (!s.ok()) {
+        return s.WithContext(fmt::format("plan, moment {}, move {}", i, m));
+      }
+    }
+    if (Status s = replay.Serve(trace[i]); !s.ok()) {
+      return s.WithContext(fmt::format("plan, moment {} ({})", i,
+                                       AccessKindName(trace[i].kind)));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace castor
