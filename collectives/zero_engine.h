@@ -49,15 +49,17 @@ class ZeroEngine;
 // depend on (parameter, element) only.
 using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
 
-// What is held at the same time at some moment of the step.
+// What is held at the same time at one moment of a micro-batch.
 struct HeldTogether {
   std::vector<ParamId> params;  // acquired
   std::vector<ParamId> grads;   // between Grad and GradReady
 };
 
 struct SealOptions {
-  // The moments of the step that hold the most; the engine refuses budgets that
-  // cannot serve them. Empty: any two parameters and one gradient at a time.
+  // The moments of one micro-batch, in order, as far as they differ in what is
+  // held. The engine refuses budgets that cannot serve them; a gradient counts
+  // from the first to the last moment that lists it. Empty: two parameters and
+  // the gradients of two chunks at a time.
   std::vector<HeldTogether> held;
   // Most bytes on lease by Borrow at one time.
   Bytes largest_lease;
@@ -186,8 +188,8 @@ class ZeroEngine {
   Status Seal(const SealOptions& options);
 
   // `last`: no other micro-batch follows before Step (the norm is then computed
-  // while the gradients are at hand). A micro-batch ends with the next one's begin
-  // or with Step: gradients not handed back by then count as zero.
+  // while the gradients are at hand). A micro-batch ends with the next one's
+  // begin or with Step: gradients not handed back by then count as zero.
   Status BeginMicroBatch(bool last);
 
   // The parameters' current values on the device, for work on `lane`. Does not
