@@ -18,6 +18,10 @@
 
 namespace castor {
 
+namespace internal {
+class SlabSystem;
+}
+
 class Slab {
  public:
   using Deleter = std::function<void(std::byte* data, Bytes size)>;
@@ -40,17 +44,21 @@ class Slab {
 };
 
 // The memory of the simulated device: ordinary memory of the host, page
-// aligned, touched. Unavailable, with both numbers, where the machine (or its
-// cgroup) has less memory available than `size`.
-Result<Slab> MakeSimulatedDeviceSlab(Bytes size);
+// aligned, huge pages where allowed, touched. Unavailable, with both numbers,
+// where the machine (or its cgroup) has less memory available than `size`.
+// `system` is for tests; it must outlive the slab. REQUIRES: size >= 0.
+Result<Slab> MakeSimulatedDeviceSlab(
+    Bytes size, const internal::SlabSystem* system = nullptr);
 
 struct HostSlabOptions {
   Log* log = nullptr;  // where a fallback is said once; may be null
+  // For tests; must outlive the slab. Null: the operating system.
+  const internal::SlabSystem* system = nullptr;
 };
 
 struct HostSlabFacts {
   bool locked = false;      // the pages cannot be swapped out
-  bool bound = false;       // on the NUMA node of the calling thread
+  bool bound = false;       // prefers the NUMA node of the calling thread
   bool huge_pages = false;  // transparent huge pages were asked for and allowed
 };
 
@@ -58,7 +66,8 @@ struct HostSlabFacts {
 // to a page, huge pages where allowed, bound by hwloc to the caller's NUMA
 // node, mlock'ed where the limit allows. Where locking or binding is refused
 // the memory is touched and left so, which is said once with the remedy.
-// `facts`, when given, tells what was had.
+// Unavailable as above. `facts`, when given, tells what was had. REQUIRES:
+// size >= 0.
 Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
                           HostSlabFacts* facts = nullptr);
 

@@ -12,7 +12,8 @@
 //
 // The budget is hard: the classes together fit it or the pool is not made, and
 // every Take and Give checks that bytes in use stay within it. Nothing falls
-// through to another allocator, and after Create nothing allocates.
+// through to another allocator, and after Create nothing allocates. The same
+// calls give the same slots: the lowest free index first.
 //
 // Reuse is ordered by events, as a stream-ordered allocator does: Give names
 // the event after which the bytes are free, and the next Take hands it on, so
@@ -58,17 +59,19 @@ struct PoolStats {
 
 class TierPool {
  public:
-  // `base` is the slab's start, null for NVMe. Infeasible, with the numbers,
-  // when the classes add up to more than `budget`. Slot sizes must be positive
-  // multiples of 512 (device) or 4096 (host, NVMe) bytes.
+  // `base` is the slab's start, null for NVMe; the pool does not own it.
+  // Infeasible, with the numbers, when the classes add up to more than
+  // `budget`. Slot sizes must be positive multiples of 512 (device) or 4096
+  // (host, NVMe) bytes. REQUIRES: `base` is so aligned, and then every slot is.
   static Result<TierPool> Create(Tier tier, Bytes budget,
                                  std::span<const SlotClass> classes,
                                  std::byte* base);
 
-  // A slot of `slot_class`, lowest free index first. TierFull, with the counts,
-  // when all are taken.
+  // A slot of `slot_class`. TierFull, with the counts, when all are taken.
+  // REQUIRES, here and below: 0 <= slot_class < classes().
   Result<Slot> Take(int32_t slot_class);
-  // CHECKs that the slot is taken. `free_after`: when its bytes may be reused.
+  // CHECKs that the slot is this pool's and taken. `free_after`: when its bytes
+  // may be reused.
   void Give(const Slot& slot, Event free_after);
 
   Tier tier() const { return tier_; }
@@ -87,6 +90,11 @@ class TierPool {
   };
 
   TierPool(Tier tier, Bytes budget, std::byte* base);
+
+  const ClassState& State(int32_t slot_class) const;
+  ClassState& State(int32_t slot_class);
+  // The invariants, at every operation.
+  void CheckBudget() const;
 
   Tier tier_;
   std::byte* base_;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/internal/slab_system.h"
+
+#include <hwloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+namespace castor::internal {
+namespace {
+
+// What x86-64 and arm64 with small pages use. Elsewhere huge pages are larger,
+// and this alignment merely does not help.
+constexpr size_t kHugePage = 2 << 20;
+
+std::string ErrnoText(int error) {
+  return std::error_code(error, std::generic_category()).message();
+}
+
+size_t Count(Bytes size) { return static_cast<size_t>(size.count()); }
+
+struct TopologyDeleter {
+  void operator()(hwloc_topology* topology) const {
+    hwloc_topology_destroy(topology);
+  }
+};
+struct BitmapDeleter {
+  void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
+};
+using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapDeleter>;
+
+Topology LoadTopology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  // Nodes and processors only: caches and devices cost time and say nothing
+  // about where memory is.
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+}  // namespace
+
+std::byte* SlabSystem::Map(Bytes size, std::string* why) const {
+  const size_t wanted = Count(size);
+  // A huge page must start at a multiple of its size: map one more, and give
+  // back what sticks out at both ends.
+  const size_t extra = wanted >= kHugePage ? kHugePage : 0;
+  void* mapped = mmap(nullptr, wanted + extra, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    *why = ErrnoText(errno);
+    return nullptr;
+  }
+  auto* start = static_cast<std::byte*>(mapped);
+  if (extra > 0) {
+    const size_t past = reinterpret_cast<uintptr_t>(start) % kHugePage;
+    const size_t head = past == 0 ? 0 : kHugePage - past;
+    if (head > 0) munmap(start, head);
+    start += head;
+    if (head < extra) munmap(start + wanted, extra - head);
+  }
+  return start;
+}
+
+void SlabSystem::Unmap(std::byte* data, Bytes size) const {
+  munmap(data, Count(size));
+}
+
+std::string SlabSystem::AdviseHugePages(std::byte* data, Bytes size) const {
+  // madvise succeeds even where the administrator has switched them off.
+  std::ifstream setting("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  if (!std::getline(setting, line)) return "the kernel has none";
+  if (line.find("[never]") != std::string::npos) return "switched off";
+  if (madvise(data, Count(size), MADV_HUGEPAGE) != 0) return ErrnoText(errno);
+  return "";
+}
+
+std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
+  const Topology topology = LoadTopology();
+  if (topology == nullptr) return "the machine's topology cannot be read";
+  if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) <= 1) {
+    return "";  // all memory is on the caller's node
+  }
+  const Bitmap cpus(hwloc_bitmap_alloc());
+  const Bitmap node(hwloc_bitmap_alloc());
+  if (hwloc_get_last_cpu_location(topology.get(), cpus.get(),
+                                  HWLOC_CPUBIND_THREAD) != 0) {
+    return "the calling thread's processor is not known";
+  }
+  hwloc_cpuset_to_nodeset(topology.get(), cpus.get(), node.get());
+  // Not strict: when the node is full, memory of another one is better than the
+  // kernel's killing this process.
+  if (hwloc_set_area_membind(topology.get(), data, Count(size), node.get(),
+                             HWLOC_MEMBIND_BIND,
+                             HWLOC_MEMBIND_BYNODESET) != 0) {
+    return ErrnoText(errno);
+  }
+  return "";
+}
+
+std::string SlabSystem::Lock(std::byte* data, Bytes size) const {
+  if (mlock(data, Count(size)) == 0) return "";
+  const int error = errno;
+  munlock(data, Count(size));  // some of it may have been locked
+  return ErrnoText(error);
+}
+
+std::optional<Bytes> SlabSystem::LockLimit() const {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return std::nullopt;
+  if (limit.rlim_cur > static_cast<rlim_t>(INT64_MAX)) return std::nullopt;
+  return Bytes(static_cast<int64_t>(limit.rlim_cur));
+}
+
+std::optional<AvailableMemory> SlabSystem::Available() const {
+  return ReadAvailableMemory();
+}
+
+const SlabSystem& RealSlabSystem() {
+  // Never destroyed: a slab may outlive main.
+  static const SlabSystem* const system = new SlabSystem();
+  return *system;
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/slab.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/internal/available_memory.h"
+#include "offload/internal/slab_system.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using internal::AvailableMemory;
+using internal::SlabSystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// The real system, refusing what it is told to, and keeping account of what is
+// mapped.
+class FussySystem : public SlabSystem {
+ public:
+  std::byte* Map(Bytes size, std::string* why) const override {
+    calls.push_back("map");
+    if (!refuse_map.empty()) {
+      *why = refuse_map;
+      return nullptr;
+    }
+    std::byte* data = SlabSystem::Map(size, why);
+    mapped[data] = size;
+    return data;
+  }
+  void Unmap(std::byte* data, Bytes size) const override {
+    EXPECT_EQ(mapped.at(data), size);
+    mapped.erase(data);
+    SlabSystem::Unmap(data, size);
+  }
+  std::string AdviseHugePages(std::byte* data, Bytes size) const override {
+    calls.push_back("huge pages");
+    EXPECT_EQ(mapped.at(data), size);
+    return refuse_huge_pages;
+  }
+  std::string BindToCallersNode(std::byte* data, Bytes size) const override {
+    calls.push_back("bind");
+    EXPECT_EQ(mapped.at(data), size);
+    return refuse_bind;
+  }
+  std::string Lock(std::byte* data, Bytes size) const override {
+    calls.push_back("lock");
+    EXPECT_EQ(mapped.at(data), size);
+    return refuse_lock;
+  }
+  std::optional<Bytes> LockLimit() const override { return KiB(8192); }
+  std::optional<AvailableMemory> Available() const override {
+    return available;
+  }
+
+  std::string refuse_map;
+  std::string refuse_huge_pages;
+  std::string refuse_bind;
+  std::string refuse_lock;
+  std::optional<AvailableMemory> available;
+  mutable std::map<std::byte*, Bytes> mapped;
+  mutable std::vector<std::string> calls;
+};
+
+class SlabTest : public testing::Test {
+ protected:
+  FussySystem system_;
+  std::vector<std::string> said_;
+  Log log_{
+      [this](LogLevel, std::string_view line) { said_.emplace_back(line); }};
+  HostSlabOptions options_{.log = &log_, .system = &system_};
+};
+
+bool AllZero(const Slab& slab) {
+  return std::all_of(slab.data(), slab.data() + slab.size().count(),
+                     [](std::byte b) { return b == std::byte{0}; });
+}
+
+TEST_F(SlabTest, OwnsItsMemoryAndMoves) {
+  int freed = 0;
+  std::byte memory[8];
+  {
+    Slab a(Tier::kHost, memory, Bytes(8), [&](std::byte* data, Bytes size) {
+      EXPECT_EQ(data, memory);
+      EXPECT_EQ(size, Bytes(8));
+      ++freed;
+    });
+    Slab b = std::move(a);
+    EXPECT_EQ(a.data(), nullptr);  // NOLINT: says what a moved-from slab is
+    EXPECT_EQ(a.size(), Bytes(0));
+    EXPECT_EQ(b.data(), memory);
+    EXPECT_EQ(b.tier(), Tier::kHost);
+    Slab c;
+    c = std::move(b);
+    EXPECT_EQ(freed, 0);
+    c = Slab();
+    EXPECT_EQ(freed, 1);
+    EXPECT_EQ(c.data(), nullptr);
+  }
+  EXPECT_EQ(freed, 1);
+}
+
+TEST_F(SlabTest, MapsTheExactSizeRoundedUpToAPage) {
+  {
+    const Result<Slab> slab = MakeHostSlab(KiB(8) + Bytes(1), options_);
+    ASSERT_THAT(slab, IsOk());
+    EXPECT_EQ(slab->tier(), Tier::kHost);
+    EXPECT_EQ(slab->size(), KiB(8) + Bytes(1));
+    EXPECT_EQ(system_.mapped.at(slab->data()), KiB(12));
+    EXPECT_TRUE(AllZero(*slab));
+  }
+  EXPECT_THAT(system_.mapped, IsEmpty());
+}
+
+TEST_F(SlabTest, HostMemoryIsPlacedBeforeItIsLocked) {
+  HostSlabFacts facts;
+  const Result<Slab> slab = MakeHostSlab(MiB(2), options_, &facts);
+  ASSERT_THAT(slab, IsOk());
+  EXPECT_THAT(system_.calls, ElementsAre("map", "huge pages", "bind", "lock"));
+  EXPECT_TRUE(facts.locked);
+  EXPECT_TRUE(facts.bound);
+  EXPECT_TRUE(facts.huge_pages);
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(SlabTest, HugePagesAreForSlabsThatFillOne) {
+  HostSlabFacts facts;
+  ASSERT_THAT(MakeHostSlab(MiB(2) - Bytes(1), options_, &facts), IsOk());
+  EXPECT_FALSE(facts.huge_pages);
+  system_.refuse_huge_pages = "switched off";
+  ASSERT_THAT(MakeHostSlab(MiB(4), options_, &facts), IsOk());
+  EXPECT_FALSE(facts.huge_pages);
+}
+
+TEST_F(SlabTest, RefusedLockingIsSaidOnceWithTheRemedy) {
+  system_.refuse_lock = "Cannot allocate memory";
+  HostSlabFacts facts;
+  for (int rank = 0; rank < 3; ++rank) {
+    const Result<Slab> slab = MakeHostSlab(MiB(16), options_, &facts);
+    ASSERT_THAT(slab, IsOk());
+    EXPECT_FALSE(facts.locked);
+    EXPECT_TRUE(facts.bound);
+    EXPECT_TRUE(AllZero(*slab));
+  }
+  EXPECT_THAT(said_, ElementsAre(AllOf(
+                         HasSubstr("16777216 bytes (16.0 MiB)"),
+                         HasSubstr("unlocked: Cannot allocate memory"),
+                         HasSubstr("limit is 8192 KiB"), HasSubstr("16384 KiB"),
+                         HasSubstr("ulimit -l"))));
+}
+
+TEST_F(SlabTest, RefusedBindingIsSaidOnceWithTheRemedy) {
+  system_.refuse_bind = "Operation not permitted";
+  HostSlabFacts facts;
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_THAT(MakeHostSlab(KiB(4), options_, &facts), IsOk());
+    EXPECT_FALSE(facts.bound);
+    EXPECT_TRUE(facts.locked);
+  }
+  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("NUMA"),
+                                       HasSubstr("Operation not permitted"),
+                                       HasSubstr("CAP_SYS_NICE"))));
+}
+
+TEST_F(SlabTest, FallbacksNeedNoLog) {
+  system_.refuse_bind = "no";
+  system_.refuse_lock = "no";
+  options_.log = nullptr;
+  HostSlabFacts facts;
+  ASSERT_THAT(MakeHostSlab(KiB(4), options_, &facts), IsOk());
+  EXPECT_FALSE(facts.bound);
+  EXPECT_FALSE(facts.locked);
+}
+
+TEST_F(SlabTest, AFailedMappingSaysHowMuchAndWhy) {
+  system_.refuse_map = "Cannot allocate memory";
+  EXPECT_THAT(MakeHostSlab(MiB(1), options_),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("1048576 bytes (1.0 MiB) of host"),
+                             HasSubstr("Cannot allocate memory"),
+                             HasSubstr("lower the host budget"))));
+  EXPECT_THAT(
+      MakeSimulatedDeviceSlab(MiB(1), &system_),
+      StatusIs(ErrorCode::kUnavailable, HasSubstr("lower the device budget")));
+}
+
+TEST_F(SlabTest, MemoryThatIsNotThereIsRefusedBeforeItIsMapped) {
+  system_.available = {MiB(3), "MemAvailable in /proc/meminfo"};
+  EXPECT_THAT(MakeSimulatedDeviceSlab(MiB(3), &system_), IsOk());
+  system_.calls.clear();
+  const auto refused =
+      StatusIs(ErrorCode::kUnavailable,
+               AllOf(HasSubstr("3145729 bytes"), HasSubstr("3145728 bytes"),
+                     HasSubstr("MemAvailable in /proc/meminfo")));
+  EXPECT_THAT(MakeSimulatedDeviceSlab(MiB(3) + Bytes(1), &system_), refused);
+  EXPECT_THAT(MakeHostSlab(MiB(3) + Bytes(1), options_), refused);
+  EXPECT_THAT(system_.calls, IsEmpty());
+}
+
+TEST_F(SlabTest, SimulatedDevicesAreNotLocked) {
+  const Result<Slab> slab = MakeSimulatedDeviceSlab(MiB(2), &system_);
+  ASSERT_THAT(slab, IsOk());
+  EXPECT_EQ(slab->tier(), Tier::kDevice);
+  EXPECT_EQ(slab->size(), MiB(2));
+  EXPECT_TRUE(AllZero(*slab));
+  EXPECT_THAT(system_.calls, ElementsAre("map", "huge pages"));
+}
+
+TEST_F(SlabTest, NothingIsAskedOfTheSystemForAnEmptySlab) {
+  HostSlabFacts facts;
+  ASSERT_THAT(MakeHostSlab(Bytes(0), options_, &facts), IsOk());
+  EXPECT_FALSE(facts.locked);
+  ASSERT_THAT(MakeSimulatedDeviceSlab(Bytes(0), &system_), IsOk());
+  EXPECT_THAT(system_.calls, IsEmpty());
+}
+
+// On the machine as it is: whatever it refuses, the memory is there.
+TEST(RealSlabTest, HostMemoryCanBeUsedToTheLastByte) {
+  HostSlabFacts facts;
+  Result<Slab> slab = MakeHostSlab(MiB(24) + Bytes(5), {}, &facts);
+  ASSERT_THAT(slab, IsOk());
+  EXPECT_TRUE(AllZero(*slab));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(slab->data()) % 4096, 0u);
+  std::memset(slab->data(), 1, static_cast<size_t>(slab->size().count()));
+}
+
+TEST(RealSlabTest, ImpossibleSizesAreRefused) {
+  EXPECT_THAT(MakeSimulatedDeviceSlab(GiB(1 << 20)),
+              StatusIs(ErrorCode::kUnavailable));
+  EXPECT_THAT(MakeHostSlab(GiB(1 << 20), {}),
+              StatusIs(ErrorCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace castor
