@@ -38,8 +38,9 @@ struct SearchCertificate {
 
 // Verifies `certificate` for these parameter sizes, independently of the
 // search. Malformed with the first thing that does not hold: a gap, a wrong
-// count, two oversize sets in one interval, a bound that does not follow, or
-// `optimal` claimed where `best_waste` is above the bound.
+// count, two oversize sets in one interval, a bound that is not the least of
+// its intervals', or an `optimal` that does not say whether `best_waste` equals
+// the bound. REQUIRES: sizes >= 0.
 Status VerifyCertificate(const SearchCertificate& certificate,
                          std::span<const Elements> sizes,
                          const PackOptions& options, Elements best_waste);
