@@ -17,7 +17,7 @@
 //
 // with step_size = lr / bias1, bias_i = 1 - beta_i^step; the scalars are
 // computed once in double and rounded to fp32. A NaN is stored as the canonical
-// one of convert.h, and the caller's floating-point mode does not matter. Pure
+// one of bfloat16.h, and the caller's floating-point mode does not matter. Pure
 // functions, thread-safe.
 
 #include <cstdint>

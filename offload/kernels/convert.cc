@@ -7,7 +7,57 @@
 
 #include "chunk/base/check.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "offload/kernels/convert.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "offload/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace castor {
+namespace HWY_NAMESPACE {
+
+int64_t WidenVectors(const uint16_t* from, int64_t count, float* to) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    hn::StoreU(LoadWidened(d, from + i), d, to + i);
+  }
+  return i;
+}
+
+template <typename To>
+HWY_INLINE int64_t RoundVectors(const float* from, int64_t count, To* to) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    StoreRounded(d, hn::LoadU(d, from + i), to + i);
+  }
+  return i;
+}
+
+int64_t RoundVectorsToFloat(const float* from, int64_t count, float* to) {
+  return RoundVectors(from, count, to);
+}
+
+int64_t RoundVectorsToBFloat16(const float* from, int64_t count, uint16_t* to) {
+  return RoundVectors(from, count, to);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace castor
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace castor {
+
+HWY_EXPORT(WidenVectors);
+HWY_EXPORT(RoundVectorsToFloat);
+HWY_EXPORT(RoundVectorsToBFloat16);
 
 void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to) {
   if (dtype == DType::kF32) {
@@ -16,18 +66,23 @@ void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to) {
   }
   CASTOR_CHECK(dtype == DType::kBF16);
   const auto* low = static_cast<const uint16_t*>(from);
-  for (int64_t i = 0; i < count; ++i) to[i] = BFloat16ToFloat(low[i]);
+  int64_t i = HWY_DYNAMIC_DISPATCH(WidenVectors)(low, count, to);
+  for (; i < count; ++i) to[i] = BFloat16ToFloat(low[i]);
 }
 
 void ConvertFromFloat(const float* from, int64_t count, DType dtype, void* to) {
   if (dtype == DType::kF32) {
     auto* full = static_cast<float*>(to);
-    for (int64_t i = 0; i < count; ++i) full[i] = WithCanonicalNaN(from[i]);
+    int64_t i = HWY_DYNAMIC_DISPATCH(RoundVectorsToFloat)(from, count, full);
+    for (; i < count; ++i) full[i] = WithCanonicalNaN(from[i]);
     return;
   }
   CASTOR_CHECK(dtype == DType::kBF16);
   auto* low = static_cast<uint16_t*>(to);
-  for (int64_t i = 0; i < count; ++i) low[i] = FloatToBFloat16(from[i]);
+  int64_t i = HWY_DYNAMIC_DISPATCH(RoundVectorsToBFloat16)(from, count, low);
+  for (; i < count; ++i) low[i] = FloatToBFloat16(from[i]);
 }
 
 }  // namespace castor
+
+#endif  // HWY_ONCE

@@ -6,41 +6,15 @@
 
 // Conversions between fp32 and the low-precision types: rounding to nearest
 // even, denormals kept, one canonical NaN, the same bits on every path and in
-// every floating-point mode of the caller. Pure functions, thread-safe.
+// every floating-point mode of the caller, as bfloat16.h gives them one by one.
+// Pure functions, thread-safe.
 
-#include <bit>
 #include <cstdint>
 
 #include "chunk/base/dtype.h"
+#include "offload/kernels/bfloat16.h"
 
 namespace castor {
-
-// What every kernel stores where a result is not a number. Which NaN an
-// addition returns depends on the order in which a compiler hands it the
-// operands, so no payload survives a kernel.
-inline constexpr uint32_t kFloatNaNBits = 0x7FC00000;
-inline constexpr uint16_t kBFloat16NaNBits = 0x7FC0;
-
-// `value`, or the canonical NaN where it is one.
-inline float WithCanonicalNaN(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
-  return std::bit_cast<float>(is_nan ? kFloatNaNBits : bits);
-}
-
-// Exact, NaN payloads included.
-inline float BFloat16ToFloat(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-inline uint16_t FloatToBFloat16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFF) > 0x7F800000) return kBFloat16NaNBits;
-  // Just under half a unit of the last kept place, and the rest of the half
-  // where that place is odd. A carry into the exponent is the right answer, up
-  // to infinity.
-  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
 
 // `count` elements of `dtype` (kF32 or kBF16) at `from` widened to fp32,
 // exactly. The ranges do not overlap and need element alignment only.

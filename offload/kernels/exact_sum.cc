@@ -8,11 +8,61 @@
 #include <limits>
 
 #include "chunk/base/check.h"
-#include "offload/kernels/convert.h"
 #include "offload/kernels/float_mode.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "offload/kernels/exact_sum.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "offload/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace castor {
+namespace HWY_NAMESPACE {
+
+template <typename T>
+HWY_INLINE void SquareBlocks(const T* from, int64_t blocks, double* sums) {
+  // As many of the eight lanes at once as a vector holds.
+  const hn::CappedTag<double, 8> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t block = 0; block < blocks; ++block) {
+    const T* const elements = from + block * 64;
+    HWY_ALIGN double lane[8];
+    for (int64_t first = 0; first < 8; first += step) {
+      auto sum = hn::Zero(d);
+      for (int64_t row = 0; row < 64; row += 8) {
+        const auto x =
+            hn::PromoteTo(d, LoadWidened(narrow, elements + row + first));
+        sum = hn::Add(sum, hn::Mul(x, x));
+      }
+      hn::Store(sum, d, lane + first);
+    }
+    sums[block] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+                  ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+  }
+}
+
+void SquareFloatBlocks(const float* from, int64_t blocks, double* sums) {
+  SquareBlocks(from, blocks, sums);
+}
+
+void SquareBFloat16Blocks(const uint16_t* from, int64_t blocks, double* sums) {
+  SquareBlocks(from, blocks, sums);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace castor
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 
 namespace castor {
 namespace {
+
+HWY_EXPORT(SquareFloatBlocks);
+HWY_EXPORT(SquareBFloat16Blocks);
 
 constexpr int kDigitBits = 32;
 constexpr uint64_t kDigitMask = 0xFFFFFFFF;
@@ -20,16 +70,32 @@ constexpr int kMantissaBits = 52;  // as stored
 constexpr int kInfiniteExponent = 2047;
 
 constexpr int64_t kBlock = 64;
-constexpr int kLanes = 8;
+// Block sums on their way from a vector kernel to the exact sum.
+constexpr int64_t kBatch = 128;
 
-double SumOfSquares(const float* block) {
-  double lane[kLanes] = {};
-  for (int64_t i = 0; i < kBlock; ++i) {
-    const double x = block[i];
-    lane[i % kLanes] += x * x;
+void SumsOfBlocks(const float* from, int64_t blocks, double* sums) {
+  HWY_DYNAMIC_DISPATCH(SquareFloatBlocks)(from, blocks, sums);
+}
+void SumsOfBlocks(const uint16_t* from, int64_t blocks, double* sums) {
+  HWY_DYNAMIC_DISPATCH(SquareBFloat16Blocks)(from, blocks, sums);
+}
+
+template <typename T>
+void AddSquaresOf(const T* grad, int64_t count, ExactSum* sum) {
+  double sums[kBatch];
+  while (count >= kBlock) {
+    const int64_t blocks = std::min(count / kBlock, kBatch);
+    SumsOfBlocks(grad, blocks, sums);
+    for (int64_t i = 0; i < blocks; ++i) sum->Add(sums[i]);
+    grad += blocks * kBlock;
+    count -= blocks * kBlock;
   }
-  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
-         ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+  if (count == 0) return;
+  // Zeros in place of what a short block lacks change no sum.
+  T block[kBlock] = {};
+  std::copy_n(grad, count, block);
+  SumsOfBlocks(block, 1, sums);
+  sum->Add(sums[0]);
 }
 
 // Carries upward until every digit but the last is below 2^32.
@@ -129,15 +195,14 @@ double ExactSum::Total() const {
 
 void AddSquares(const void* grad, DType dtype, int64_t count, ExactSum* sum) {
   const DefaultFloatMode mode;
-  const int64_t bytes = BytesOf(Elements(1), dtype).count();
-  float block[kBlock];
-  for (int64_t i = 0; i < count; i += kBlock) {
-    // Zeros in place of what a short block lacks change no sum.
-    std::fill_n(block, kBlock, 0.0f);
-    ConvertToFloat(static_cast<const std::byte*>(grad) + i * bytes, dtype,
-                   std::min(kBlock, count - i), block);
-    sum->Add(SumOfSquares(block));
+  if (dtype == DType::kF32) {
+    AddSquaresOf(static_cast<const float*>(grad), count, sum);
+  } else {
+    CASTOR_CHECK(dtype == DType::kBF16);
+    AddSquaresOf(static_cast<const uint16_t*>(grad), count, sum);
   }
 }
 
 }  // namespace castor
+
+#endif  // HWY_ONCE

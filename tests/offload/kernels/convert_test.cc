@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/kernels/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "offload/kernels/bfloat16.h"
+#include "tests/offload/kernels/flushing_mode.h"
+#include "tests/offload/kernels/kernel_data.h"
+#include "tests/offload/kernels/target_test.h"
+
+namespace castor {
+namespace {
+
+using ConvertTest = TargetTest;
+CASTOR_INSTANTIATE_FOR_EACH_TARGET(ConvertTest);
+
+TEST_P(ConvertTest, WidensEveryBFloat16Exactly) {
+  std::vector<uint16_t> low(0x10000);
+  for (size_t i = 0; i < low.size(); ++i) low[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(low.size());
+  const FlushingMode flushing;
+  ConvertToFloat(low.data(), DType::kBF16, 0x10000, wide.data());
+  for (size_t i = 0; i < low.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), i << 16);
+  }
+}
+
+TEST_P(ConvertTest, GivesTheBitsOfTheScalarFormAtEveryLengthAndOffset) {
+  std::mt19937_64 random = SeededGenerator();
+  for (int64_t count = 0; count < 70; ++count) {
+    for (int64_t offset = 0; offset < 5; ++offset) {
+      OffsetBuffer<float> from(count, offset);
+      Fill(random, count, from.data());
+      OffsetBuffer<uint16_t> low(count, 4 - offset);
+      OffsetBuffer<float> full(count, 4 - offset);
+      {
+        const FlushingMode flushing;
+        ConvertFromFloat(from.data(), count, DType::kBF16, low.data());
+        ConvertFromFloat(from.data(), count, DType::kF32, full.data());
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(low.data()[i], FloatToBFloat16(from.data()[i]));
+        ASSERT_EQ(std::bit_cast<uint32_t>(full.data()[i]),
+                  std::bit_cast<uint32_t>(WithCanonicalNaN(from.data()[i])));
+      }
+      OffsetBuffer<float> wide(count, offset);
+      ConvertToFloat(low.data(), DType::kBF16, count, wide.data());
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(wide.data()[i]),
+                  std::bit_cast<uint32_t>(BFloat16ToFloat(low.data()[i])));
+      }
+    }
+  }
+}
+
+TEST_P(ConvertTest, RoundsManyRandomBitsAsTheScalarFormDoes) {
+  std::mt19937_64 random = SeededGenerator();
+  constexpr int64_t kCount = 1 << 16;
+  std::vector<float> from(kCount);
+  for (float& value : from) {
+    value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  }
+  std::vector<uint16_t> low(kCount);
+  ConvertFromFloat(from.data(), kCount, DType::kBF16, low.data());
+  for (int64_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(low[i], FloatToBFloat16(from[i]))
+        << std::hex << std::bit_cast<uint32_t>(from[i]);
+  }
+}
+
+TEST(ConvertFloatTest, CopiesFloatsToFloatsBitByBit) {
+  const std::vector<uint32_t> bits = {0x7F800001, 0x80000000, 0x00000001,
+                                      0xFFC12345};
+  std::vector<uint32_t> to(bits.size());
+  ConvertToFloat(bits.data(), DType::kF32, 4,
+                 reinterpret_cast<float*>(to.data()));
+  EXPECT_EQ(to, bits);
+}
+
+TEST(ConvertDeathTest, RefusesOtherTypes) {
+  float value = 1;
+  uint16_t low = 0;
+  EXPECT_DEATH(ConvertToFloat(&low, DType::kF16, 1, &value), "kBF16");
+  EXPECT_DEATH(ConvertFromFloat(&value, 1, DType::kF16, &low), "kBF16");
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_OFFLOAD_KERNELS_KERNEL_DATA_H_
+#define CASTOR_TESTS_OFFLOAD_KERNELS_KERNEL_DATA_H_
+
+// Numbers and buffers that vector code gets wrong first. Values.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace castor {
+
+// A generator whose seed is printed, new in every run.
+inline std::mt19937_64 SeededGenerator() {
+  const uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << std::endl;
+  return std::mt19937_64(seed);
+}
+
+// fp32 bit patterns: one in four from the list of special values and of ties
+// between bf16 neighbours, one in four any bits at all, the rest of ordinary
+// size.
+inline float HostileFloat(std::mt19937_64& random) {
+  static constexpr uint32_t kSpecial[] = {
+      0x00000000, 0x80000000,                          // zeros
+      0x00000001, 0x80000001, 0x007FFFFF, 0x807FFFFF,  // denormals
+      0x00800000, 0x80800000,                          // least normal
+      0x7F7FFFFF, 0xFF7FFFFF,                          // greatest
+      0x7F800000, 0xFF800000,                          // infinities
+      0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFFFFFFF,  // quiet NaN
+      0x7F800001, 0xFF800001, 0x7FBFFFFF, 0x7FA00000,  // signalling NaN
+      0x3F800000, 0xBF800000,                          // one
+      0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001,  // bf16 ties and
+      0xBF808000, 0xBF818000, 0x7F7F8000, 0x7F7F7FFF,  // their neighbours
+      0x00008000, 0x00018000, 0x80008000, 0x007F8000,  // among denormals
+  };
+  const uint64_t draw = random();
+  const uint32_t bits = static_cast<uint32_t>(draw);
+  switch (draw >> 62) {
+    case 0:
+      return std::bit_cast<float>(kSpecial[bits % std::size(kSpecial)]);
+    case 1:
+      return std::bit_cast<float>(bits);
+    default: {  // 2^-32 to 2^32
+      const uint32_t exponent = 95 + (draw >> 32) % 64;
+      return std::bit_cast<float>((bits & 0x807FFFFF) | exponent << 23);
+    }
+  }
+}
+
+inline void Fill(std::mt19937_64& random, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = HostileFloat(random);
+}
+inline void Fill(std::mt19937_64& random, int64_t count, uint16_t* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<uint16_t>(
+        std::bit_cast<uint32_t>(HostileFloat(random)) >> 16);
+  }
+}
+
+// `count` elements that start `offset` elements past an aligned address and end
+// where their allocation ends, so that AddressSanitizer sees any element too
+// many.
+template <typename T>
+class OffsetBuffer {
+ public:
+  OffsetBuffer(int64_t count, int64_t offset)
+      : count_(count), offset_(offset), memory_(new T[count + offset]()) {}
+
+  T* data() { return memory_.get() + offset_; }
+  const T* data() const { return memory_.get() + offset_; }
+  int64_t size() const { return count_; }
+
+  // The bits, for comparisons that tell -0 from 0 and one NaN from another.
+  std::vector<std::byte> Bits() const {
+    std::vector<std::byte> bits(count_ * sizeof(T));
+    if (count_ > 0) std::memcpy(bits.data(), data(), bits.size());
+    return bits;
+  }
+
+ private:
+  int64_t count_;
+  int64_t offset_;
+  std::unique_ptr<T[]> memory_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_OFFLOAD_KERNELS_KERNEL_DATA_H_
