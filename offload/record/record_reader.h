@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_RECORD_RECORD_READER_H_
+#define CASTOR_OFFLOAD_RECORD_RECORD_READER_H_
+
+// Reads a record file: all of it, or what stands before the place where it was
+// cut off or damaged. Events come back in the order in which they were written
+// and are a prefix of those, never others. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+struct RunRecord {
+  std::vector<RunRankInfo> ranks;  // ascending, each once
+  std::vector<RunEvent> events;    // in the order in which they were written
+  // The run produced them and the record lacks them: its ring was full.
+  int64_t dropped = 0;
+  int64_t file_bytes = 0;
+  // Ok when this is all that was recorded; otherwise kStoppedEarly with the
+  // byte where reading ended, and why.
+  Status completeness;
+};
+
+// Malformed when the file does not start a record that this version reads;
+// InvalidArgument when there is no such file, IoError when it cannot be read.
+// Whatever comes after a good header is never an error, see completeness.
+//
+// The sums of all bytes and of all durations of what is returned fit 62 bits,
+// so whoever adds them up need not check.
+Result<RunRecord> ReadRecord(const std::string& path);
+
+// The same from memory.
+Result<RunRecord> ParseRecord(std::string_view bytes);
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_RECORD_RECORD_READER_H_

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_RECORD_RECORD_WRITER_H_
+#define CASTOR_OFFLOAD_RECORD_RECORD_WRITER_H_
+
+// Records a run to a file, for all ranks of a process. Record puts the event
+// into a ring of fixed size and returns; a thread of the recorder's own writes
+// the ring out every few milliseconds. A full ring drops the event that does
+// not fit: the run never waits for its record, and the count of dropped events
+// is in the file. A process that is killed loses the last interval, and leaves
+// a record that reads up to there.
+//
+// A write that fails stops recording, not the run; Close tells. AddRank and
+// Record are thread-safe; everything else is for the owner thread.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "offload/record/event_ring.h"
+#include "offload/record/record_format.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+struct FileRecorderOptions {
+  // Events between two writes, 64 bytes each. A power of two. The default holds
+  // 1.3 million events per second at the default interval.
+  size_t ring_events = size_t{1} << 16;
+  std::chrono::milliseconds interval{50};
+  Log* log = nullptr;  // for what the destructor has to say; null: to stderr
+};
+
+class FileRecorder final : public RunRecorder {
+ public:
+  // Opens `path` and writes the header, over a record that is there already.
+  // InvalidArgument when there is no such folder or another process is
+  // recording to the file, IoError when the system refuses.
+  static Result<std::unique_ptr<FileRecorder>> Create(
+      const std::string& path, const FileRecorderOptions& options = {});
+  // Closes; a failure is logged.
+  ~FileRecorder() override;
+  FileRecorder(const FileRecorder&) = delete;
+  FileRecorder& operator=(const FileRecorder&) = delete;
+
+  void AddRank(const RunRankInfo& info) override;
+  void Record(const RunEvent& event) override {
+    if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Writes out what was recorded and ends the record; later events are ignored.
+  // Blocks. IoError when any write failed; the record is readable up to it.
+  // Again: the same answer.
+  Status Close();
+
+  // What the file holds. REQUIRES: closed.
+  const RecordTotals& totals() const;
+  int64_t file_bytes() const;
+
+ private:
+  FileRecorder(std::string path, int fd, const FileRecorderOptions& options);
+
+  void FlushLoop();
+  // Writes out what the ring holds; false after a failed write.
+  bool Flush();
+  // Waits for pushes under way, and pops them too.
+  bool FlushAll();
+  bool Write(std::string* bytes);
+
+  const std::string path_;
+  const int fd_;
+  const FileRecorderOptions options_;
+  EventRing ring_;
+  std::atomic<bool> recording_{true};
+  std::atomic<int64_t> dropped_{0};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool closing_ = false;     // guarded by mutex_
+  std::string rank_frames_;  // not written yet; guarded by mutex_
+  int64_t ranks_added_ = 0;  // guarded by mutex_
+
+  // Of the flush thread, until it has been joined.
+  std::vector<RunEvent> batch_;
+  std::string out_;
+  RecordTotals totals_;
+  int64_t file_bytes_ = 0;
+  Status status_;
+
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_RECORD_RECORD_WRITER_H_

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_
+#define CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_
+
+// Events and ranks with every field set at random, within what a record may
+// hold. Pure functions of their generator.
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "chunk/base/tier.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+inline RunEvent RandomEvent(std::mt19937_64& random) {
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  RunEvent event;
+  event.begin_ns = below(int64_t{1} << 50) - (int64_t{1} << 49);
+  event.end_ns = event.begin_ns + below(1'000'000'000);
+  event.bytes = below(int64_t{1} << 36);
+  event.rank = static_cast<int32_t>(below(8));
+  event.step = static_cast<int32_t>(below(100));
+  event.moment = static_cast<int32_t>(below(1000)) - 1;
+  event.chunk = static_cast<int32_t>(below(64)) - 1;
+  event.kind = static_cast<RunEventKind>(below(kRunEventKinds));
+  event.cause = static_cast<RunCause>(below(kRunCauses));
+  event.state = static_cast<StateKind>(below(kStateKinds));
+  event.from = kAllTiers[static_cast<size_t>(below(3))];
+  event.to = kAllTiers[static_cast<size_t>(below(3))];
+  return event;
+}
+
+inline std::vector<RunEvent> RandomEvents(std::mt19937_64& random,
+                                          size_t count) {
+  std::vector<RunEvent> events(count);
+  for (RunEvent& event : events) event = RandomEvent(random);
+  return events;
+}
+
+// Rank `rank` of `world` with `chunks` chunks of different sizes and names.
+inline RunRankInfo SomeRank(int32_t rank, int32_t world, int chunks) {
+  RunRankInfo info;
+  info.rank = rank;
+  info.world = world;
+  info.stage = 3;
+  info.budget_bytes[0] = 64 << 20;
+  info.budget_bytes[1] = 96 << 20;
+  for (int i = 0; i < chunks; ++i) {
+    info.chunks.push_back({(i + 1) * 4096, "h." + std::to_string(i) + ".attn"});
+  }
+  return info;
+}
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/record/record_format.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/offload/record/random_events.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+// The payload of the one frame in `bytes`.
+std::string_view Payload(std::string_view bytes, FrameType type) {
+  const FrameHeader header = ParseFrameHeader(bytes);
+  EXPECT_EQ(header.type, static_cast<uint32_t>(type));
+  const std::string_view payload = bytes.substr(kFrameHeaderBytes);
+  EXPECT_TRUE(ChecksumHolds(header, payload));
+  return payload;
+}
+
+bool SameRank(const RunRankInfo& a, const RunRankInfo& b) {
+  if (a.rank != b.rank || a.world != b.world || a.stage != b.stage) {
+    return false;
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    if (a.budget_bytes[i] != b.budget_bytes[i]) return false;
+  }
+  if (a.chunks.size() != b.chunks.size()) return false;
+  for (size_t i = 0; i < a.chunks.size(); ++i) {
+    if (a.chunks[i].bytes != b.chunks[i].bytes ||
+        a.chunks[i].params != b.chunks[i].params) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<RunEvent> Decoded(const RunEvent& event) {
+  std::string bytes;
+  AppendEventsFrame(std::span(&event, 1), 0, &bytes);
+  std::vector<RunEvent> events;
+  int64_t dropped = 0;
+  DecodeEvents(Payload(bytes, FrameType::kEvents), &events, &dropped);
+  return events;
+}
+
+TEST(RecordFormatTest, TheHeaderIsTheSpecifiedBytes) {
+  std::string bytes;
+  AppendRecordHeader(&bytes);
+  ASSERT_EQ(bytes.size(), kRecordHeaderBytes);
+  EXPECT_EQ(bytes.substr(0, 12),
+            std::string("\x93\x43\x41\x53\x54\x4f\x52\x0a\x01\0\0\0", 12));
+  EXPECT_THAT(CheckRecordHeader(bytes), IsOk());
+}
+
+TEST(RecordFormatTest, AnEventIsTheSpecifiedBytes) {
+  RunEvent event;
+  event.begin_ns = -2;
+  event.end_ns = 0x0102030405060708;
+  event.bytes = 0x1112131415161718;
+  event.rank = 0x21222324;
+  event.step = 0x31323334;
+  event.moment = -1;
+  event.chunk = 0x41424344;
+  event.kind = RunEventKind::kDivergence;
+  event.cause = RunCause::kStart;
+  event.state = StateKind::kExpAvgSq;
+  event.from = Tier::kNvme;
+  event.to = Tier::kHost;
+  std::string bytes;
+  AppendEventsFrame(std::span(&event, 1), 5, &bytes);
+  const std::string_view payload = Payload(bytes, FrameType::kEvents);
+  EXPECT_EQ(payload, std::string_view("\x05\0\0\0\0\0\0\0"
+                                      "\xfe\xff\xff\xff\xff\xff\xff\xff"
+                                      "\x08\x07\x06\x05\x04\x03\x02\x01"
+                                      "\x18\x17\x16\x15\x14\x13\x12\x11"
+                                      "\x24\x23\x22\x21"
+                                      "\x34\x33\x32\x31"
+                                      "\xff\xff\xff\xff"
+                                      "\x44\x43\x42\x41"
+                                      "\x0a\x08\x04\x02\x01\0\0\0",
+                                      8 + kEventBytes));
+}
+
+TEST(RecordFormatTest, EventsComeBackAsTheyWere) {
+  std::mt19937_64 random(TestSeed(20));
+  for (const size_t count : {0u, 1u, 2u, 1000u}) {
+    const std::vector<RunEvent> events = RandomEvents(random, count);
+    std::string bytes;
+    AppendEventsFrame(events, 7, &bytes);
+    std::vector<RunEvent> read = {RunEvent()};
+    int64_t dropped = 0;
+    ASSERT_TRUE(
+        DecodeEvents(Payload(bytes, FrameType::kEvents), &read, &dropped));
+    EXPECT_EQ(dropped, 7);
+    read.erase(read.begin());
+    EXPECT_EQ(read, events);
+  }
+}
+
+TEST(RecordFormatTest, RefusesEventsThatNoRunHas) {
+  const RunEvent good;
+  EXPECT_EQ(Decoded(good).size(), 1u);
+  std::vector<RunEvent> bad(12, good);
+  bad[0].end_ns = -1;
+  bad[1].bytes = -1;
+  bad[2].rank = -1;
+  bad[3].step = -1;
+  bad[4].moment = -2;
+  bad[5].chunk = -2;
+  bad[6].kind = static_cast<RunEventKind>(kRunEventKinds);
+  bad[7].cause = static_cast<RunCause>(kRunCauses);
+  bad[8].state = static_cast<StateKind>(kStateKinds);
+  bad[9].from = static_cast<Tier>(3);
+  bad[10].to = static_cast<Tier>(255);
+  bad[11].end_ns = INT64_MAX;
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(Decoded(bad[i]).size(), 0u) << "case " << i;
+  }
+}
+
+TEST(RecordFormatTest, ARankComesBackAsItWas) {
+  for (const int chunks : {0, 1, 500}) {
+    const RunRankInfo info = SomeRank(2, 5, chunks);
+    std::string bytes;
+    AppendRankFrame(info, &bytes);
+    RunRankInfo read;
+    ASSERT_TRUE(DecodeRank(Payload(bytes, FrameType::kRank), &read));
+    EXPECT_TRUE(SameRank(read, info));
+  }
+}
+
+TEST(RecordFormatTest, NamesAreCutAndThenLeftOutWhereTheFrameIsFull) {
+  RunRankInfo info = SomeRank(0, 1, 100'000);
+  for (RunChunkInfo& chunk : info.chunks) chunk.params.assign(1000, 'x');
+  std::string bytes;
+  AppendRankFrame(info, &bytes);
+  EXPECT_LE(bytes.size(), kFrameHeaderBytes + kMaxFramePayload);
+  RunRankInfo read;
+  ASSERT_TRUE(DecodeRank(Payload(bytes, FrameType::kRank), &read));
+  ASSERT_EQ(read.chunks.size(), info.chunks.size());
+  EXPECT_EQ(read.chunks.front().params, std::string(255, 'x'));
+  EXPECT_EQ(read.chunks.back().params, "");
+  EXPECT_EQ(read.chunks.back().bytes, info.chunks.back().bytes);
+}
+
+TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
+  std::string bytes;
+  AppendRankFrame(SomeRank(0, 1, 3), &bytes);
+  const std::string payload(Payload(bytes, FrameType::kRank));
+  RunRankInfo info;
+  ASSERT_TRUE(DecodeRank(payload, &info));
+  for (size_t size = 0; size < payload.size(); ++size) {
+    EXPECT_FALSE(DecodeRank(payload.substr(0, size), &info)) << size;
+  }
+  EXPECT_FALSE(DecodeRank(payload + '\0', &info));
+  for (const size_t at : {3u, 19u, 43u}) {  // rank, a budget, the chunk count
+    std::string wrong = payload;
+    wrong[at] = '\x80';
+    EXPECT_FALSE(DecodeRank(wrong, &info)) << at;
+  }
+}
+
+TEST(RecordFormatTest, TotalsComeBackAsTheyWere) {
+  const RecordTotals totals = {2, 1'000'000'000'000, 3};
+  std::string bytes;
+  AppendEndFrame(totals, &bytes);
+  RecordTotals read;
+  ASSERT_TRUE(DecodeEnd(Payload(bytes, FrameType::kEnd), &read));
+  EXPECT_EQ(read, totals);
+  EXPECT_FALSE(DecodeEnd("", &read));
+  EXPECT_FALSE(DecodeEnd(bytes, &read));
+}
+
+TEST(RecordFormatTest, TheChecksumCoversTypeLengthAndPayload) {
+  std::string bytes;
+  AppendEndFrame({1, 2, 3}, &bytes);
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string wrong = bytes;
+    wrong[bit / 8] = static_cast<char>(wrong[bit / 8] ^ (1 << bit % 8));
+    EXPECT_FALSE(ChecksumHolds(ParseFrameHeader(wrong),
+                               std::string_view(wrong).substr(16)))
+        << bit;
+  }
+}
+
+TEST(RecordFormatTest, SaysWhatIsWrongWithAHeader) {
+  std::string header;
+  AppendRecordHeader(&header);
+  EXPECT_THAT(CheckRecordHeader(""),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+  EXPECT_THAT(CheckRecordHeader("{\"traceEvents\":[]}"),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+  EXPECT_THAT(CheckRecordHeader(header.substr(0, 11)),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("after 11 of 16")));
+  std::string damaged = header;
+  damaged[9] = 1;
+  EXPECT_THAT(CheckRecordHeader(damaged),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("damaged")));
+}
+
+}  // namespace
+}  // namespace castor

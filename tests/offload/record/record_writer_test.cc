@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/record/record_writer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/record/record_reader.h"
+#include "tests/offload/record/random_events.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+std::unique_ptr<FileRecorder> MustCreate(
+    const std::string& path, const FileRecorderOptions& options = {}) {
+  auto recorder = FileRecorder::Create(path, options);
+  EXPECT_THAT(recorder, IsOk());
+  return std::move(recorder).value();
+}
+
+RunRecord MustRead(const std::string& path) {
+  auto record = ReadRecord(path);
+  EXPECT_THAT(record, IsOk());
+  return std::move(record).value();
+}
+
+TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
+  const TempDir dir;
+  std::mt19937_64 random(TestSeed(10));
+  const std::vector<RunEvent> events = RandomEvents(random, 5'000);
+  auto recorder = MustCreate(dir.File("run"));
+  recorder->AddRank(SomeRank(1, 2, 5));
+  recorder->AddRank(SomeRank(0, 2, 5));
+  for (const RunEvent& event : events) recorder->Record(event);
+  ASSERT_THAT(recorder->Close(), IsOk());
+  EXPECT_EQ(recorder->totals(), (RecordTotals{2, 5'000, 0}));
+  EXPECT_EQ(recorder->file_bytes(),
+            static_cast<int64_t>(std::filesystem::file_size(dir.File("run"))));
+
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.events, events);
+  EXPECT_EQ(record.dropped, 0);
+  ASSERT_EQ(record.ranks.size(), 2u);
+  EXPECT_EQ(record.ranks[0].rank, 0);
+  EXPECT_EQ(record.ranks[1].chunks.size(), 5u);
+}
+
+TEST(RecordWriterTest, ARecordOfNothingIsComplete) {
+  const TempDir dir;
+  ASSERT_THAT(MustCreate(dir.File("run"))->Close(), IsOk());
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_TRUE(record.events.empty());
+}
+
+TEST(RecordWriterTest, AFullRingDropsAndCounts) {
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.ring_events = 8;
+  options.interval = hours(1);  // nothing is written before Close
+  auto recorder = MustCreate(dir.File("run"), options);
+  for (int64_t i = 0; i < 30; ++i) {
+    RunEvent event;
+    event.bytes = i;
+    recorder->Record(event);
+  }
+  ASSERT_THAT(recorder->Close(), IsOk());
+  EXPECT_EQ(recorder->totals(), (RecordTotals{0, 8, 22}));
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  ASSERT_EQ(record.events.size(), 8u);
+  EXPECT_EQ(record.events.back().bytes, 7);
+  EXPECT_EQ(record.dropped, 22);
+}
+
+TEST(RecordWriterTest, AKilledRunLeavesAReadableRecord) {
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.interval = milliseconds(1);
+  auto recorder = MustCreate(dir.File("run"), options);
+  recorder->AddRank(SomeRank(0, 1, 2));
+  for (int i = 0; i < 100; ++i) recorder->Record(RunEvent());
+  // What the file holds while the run goes on is what a kill would leave.
+  RunRecord record;
+  for (int i = 0; i < 10'000 && record.events.size() < 100; ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+    record = MustRead(dir.File("run"));
+    EXPECT_THAT(record.completeness, StatusIs(ErrorCode::kStoppedEarly));
+  }
+  EXPECT_EQ(record.events.size(), 100u);
+  EXPECT_EQ(record.ranks.size(), 1u);
+  EXPECT_THAT(record.completeness.message(), HasSubstr("no end frame"));
+}
+
+TEST(RecordWriterTest, ManyThreadsRecordAtOnce) {
+  constexpr int kThreads = 8;
+  constexpr int64_t kEach = 4'000;
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.ring_events = 1024;
+  options.interval = milliseconds(1);
+  auto recorder = MustCreate(dir.File("run"), options);
+  std::vector<std::thread> threads;
+  for (int32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      recorder->AddRank(SomeRank(t, kThreads, 1));
+      for (int64_t i = 0; i < kEach; ++i) {
+        RunEvent event;
+        event.rank = t;
+        event.bytes = i;
+        recorder->Record(event);
+        if (i % 256 == 0) std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(recorder->Close(), IsOk());
+
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.ranks.size(), size_t{kThreads});
+  EXPECT_EQ(static_cast<int64_t>(record.events.size()) + record.dropped,
+            kThreads * kEach);
+  std::vector<int64_t> last(kThreads, -1);
+  for (const RunEvent& event : record.events) {
+    int64_t& before = last[static_cast<size_t>(event.rank)];
+    ASSERT_GT(event.bytes, before) << "rank " << event.rank;
+    before = event.bytes;
+  }
+}
+
+TEST(RecordWriterTest, ARankStandsBeforeItsEventsEvenInACutRecord) {
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.interval = milliseconds(1);
+  auto recorder = MustCreate(dir.File("run"), options);
+  std::vector<std::thread> threads;
+  for (int32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::this_thread::sleep_for(milliseconds(2 * t));
+      recorder->AddRank(SomeRank(t, 4, 1));
+      RunEvent event;
+      event.rank = t;
+      for (int i = 0; i < 50; ++i) recorder->Record(event);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(recorder->Close(), IsOk());
+  std::ifstream file(dir.File("run"), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  for (size_t size = kRecordHeaderBytes; size <= bytes.size(); ++size) {
+    const auto record = ParseRecord(std::string_view(bytes).substr(0, size));
+    ASSERT_THAT(record, IsOk());
+    std::vector<bool> known(4, false);
+    for (const RunRankInfo& rank : record->ranks) {
+      known[static_cast<size_t>(rank.rank)] = true;
+    }
+    for (const RunEvent& event : record->events) {
+      ASSERT_TRUE(known[static_cast<size_t>(event.rank)]) << size;
+    }
+  }
+}
+
+TEST(RecordWriterTest, EventsAfterCloseAreIgnored) {
+  const TempDir dir;
+  auto recorder = MustCreate(dir.File("run"));
+  recorder->Record(RunEvent());
+  EXPECT_THAT(recorder->Close(), IsOk());
+  recorder->Record(RunEvent());
+  EXPECT_THAT(recorder->Close(), IsOk());
+  EXPECT_EQ(MustRead(dir.File("run")).events.size(), 1u);
+}
+
+TEST(RecordWriterTest, TheDestructorCloses) {
+  const TempDir dir;
+  MustCreate(dir.File("run"))->Record(RunEvent());
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.events.size(), 1u);
+}
+
+TEST(RecordWriterTest, ReplacesAnOldRecordButNotOneInUse) {
+  const TempDir dir;
+  std::ofstream(dir.File("run")) << std::string(10'000, 'x');
+  auto recorder = MustCreate(dir.File("run"));
+  EXPECT_THAT(FileRecorder::Create(dir.File("run")),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("another run")));
+  recorder->Record(RunEvent());
+  ASSERT_THAT(recorder->Close(), IsOk());
+  EXPECT_THAT(MustRead(dir.File("run")).completeness, IsOk());
+}
+
+TEST(RecordWriterTest, APathThatCannotBeWrittenIsSaidAtOnce) {
+  const TempDir dir;
+  EXPECT_THAT(FileRecorder::Create(dir.File("no/such/folder")),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
+  EXPECT_THAT(FileRecorder::Create(dir.path()),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("directory")));
+  EXPECT_THAT(FileRecorder::Create("/dev/full"),
+              StatusIs(ErrorCode::kIoError, HasSubstr("No space left")));
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+}  // namespace
+}  // namespace castor
