@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_
+
+// Matrix products, by OpenBLAS. Row-major. Thread-safe after
+// UseOneThreadPerCaller.
+
+#include <cstdint>
+
+namespace castor::gpt {
+
+// OpenBLAS gives the same bits for the same inputs only while its number of
+// threads is the same; ranks are threads of our own. To be called once, before
+// the first product.
+void UseOneThreadPerCaller();
+
+// A factor: `data` with `stride` elements from one row to the next, taken
+// transposed or as it is.
+template <typename T>
+struct Factor {
+  const T* data = nullptr;
+  int64_t stride = 0;
+  bool transposed = false;
+};
+
+template <typename T>
+Factor<T> Transposed(const T* data, int64_t stride) {
+  return {data, stride, true};
+}
+
+struct ProductShape {
+  int64_t rows = 0;     // of the product and the left factor
+  int64_t columns = 0;  // of the product and the right factor
+  int64_t inner = 0;
+};
+
+enum class Into : uint8_t { kOverwrite, kAdd };
+
+// to (`stride` elements per row) = or += scale * left * right. float and
+// double.
+template <typename T>
+void Multiply(const ProductShape& shape, const Factor<T>& left,
+              const Factor<T>& right, Into into, T* to, int64_t stride,
+              T scale = T{1});
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_

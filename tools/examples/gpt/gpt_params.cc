@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/gpt_params.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <numeric>
+
+namespace castor::gpt {
+namespace {
+
+// Generous, and small enough that no product of two of them overflows.
+constexpr int kMostOfAnything = 1 << 20;
+
+}  // namespace
+
+Status Validate(const GptConfig& config) {
+  const struct {
+    const char* name;
+    int value;
+  } fields[] = {{"vocab", config.vocab},
+                {"context", config.context},
+                {"layers", config.layers},
+                {"heads", config.heads},
+                {"embd", config.embd}};
+  for (const auto& field : fields) {
+    if (field.value < 1 || field.value > kMostOfAnything) {
+      return InvalidArgument(fmt::format("{} is {}: it must be 1 to {}",
+                                         field.name, field.value,
+                                         kMostOfAnything));
+    }
+  }
+  if (config.embd % config.heads != 0) {
+    return InvalidArgument(fmt::format(
+        "embd {} is not a multiple of heads {}: every head gets an equal part "
+        "of the embedding; {} would do",
+        config.embd, config.heads,
+        (config.embd / config.heads + 1) * config.heads));
+  }
+  return OkStatus();
+}
+
+int64_t GptParam::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+GptParams::GptParams(const GptConfig& config) : layers_(config.layers) {
+  using enum InitialValue;
+  const int64_t c = config.embd;
+  params_ = {{"wte.weight", {config.vocab, c}, kNormal},
+             {"wpe.weight", {config.context, c}, kNormal}};
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const auto add = [&](const char* name, std::vector<int64_t> shape,
+                         InitialValue initial) {
+      params_.push_back(
+          {fmt::format("h.{}.{}", layer, name), std::move(shape), initial});
+    };
+    add("ln_1.weight", {c}, kOne);
+    add("ln_1.bias", {c}, kZero);
+    add("attn.c_attn.weight", {c, 3 * c}, kNormal);
+    add("attn.c_attn.bias", {3 * c}, kZero);
+    add("attn.c_proj.weight", {c, c}, kResidual);
+    add("attn.c_proj.bias", {c}, kZero);
+    add("ln_2.weight", {c}, kOne);
+    add("ln_2.bias", {c}, kZero);
+    add("mlp.c_fc.weight", {c, 4 * c}, kNormal);
+    add("mlp.c_fc.bias", {4 * c}, kZero);
+    add("mlp.c_proj.weight", {4 * c, c}, kResidual);
+    add("mlp.c_proj.bias", {c}, kZero);
+  }
+  params_.push_back({"ln_f.weight", {c}, kOne});
+  params_.push_back({"ln_f.bias", {c}, kZero});
+}
+
+int64_t GptParams::elements() const {
+  int64_t sum = 0;
+  for (const GptParam& param : params_) sum += param.elements();
+  return sum;
+}
+
+}  // namespace castor::gpt

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_GPT_PARAMS_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_GPT_PARAMS_H_
+
+// The parameters of a GPT-2: which there are, in initialization order, with the
+// names and shapes that GPT-2's own checkpoints use (weights are [in, out]).
+// The head is tied to the token embedding, so it is no parameter of its own.
+// Values, immutable.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+
+namespace castor::gpt {
+
+struct GptConfig {
+  int vocab = 256;  // bytes
+  int context = 256;
+  int layers = 9;
+  int heads = 8;
+  int embd = 512;
+};
+
+// InvalidArgument, naming the field, where a model cannot be that.
+Status Validate(const GptConfig& config);
+
+enum class InitialValue : uint8_t {
+  kZero,
+  kOne,
+  kNormal,    // standard deviation 0.02
+  kResidual,  // the same over sqrt(2 * layers): what is added to the residual
+};
+
+struct GptParam {
+  std::string name;
+  std::vector<int64_t> shape;
+  InitialValue initial = InitialValue::kZero;
+
+  int64_t elements() const;
+};
+
+// A block's parameters, in initialization order.
+enum class BlockParam : uint8_t {
+  kLn1Weight,
+  kLn1Bias,
+  kQkvWeight,
+  kQkvBias,
+  kAttentionOutWeight,
+  kAttentionOutBias,
+  kLn2Weight,
+  kLn2Bias,
+  kMlpInWeight,
+  kMlpInBias,
+  kMlpOutWeight,
+  kMlpOutBias,
+};
+inline constexpr int kBlockParams = 12;
+
+class GptParams {
+ public:
+  // REQUIRES: a valid config.
+  explicit GptParams(const GptConfig& config);
+
+  // By ParamId.
+  const std::vector<GptParam>& all() const { return params_; }
+  const GptParam& param(ParamId id) const { return params_[id.index()]; }
+  int64_t elements() const;
+
+  ParamId token_embedding() const { return ParamId(0); }
+  ParamId position_embedding() const { return ParamId(1); }
+  ParamId block(int layer, BlockParam param) const {
+    return ParamId(2 + kBlockParams * layer + static_cast<int>(param));
+  }
+  ParamId final_ln_weight() const {
+    return ParamId(2 + kBlockParams * layers_);
+  }
+  ParamId final_ln_bias() const { return ParamId(3 + kBlockParams * layers_); }
+
+ private:
+  int layers_;
+  std::vector<GptParam> params_;
+};
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_GPT_PARAMS_H_

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/held_moments.h"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/status.h"
+#include "tools/examples/gpt/model.h"
+#include "tools/examples/gpt/param_source.h"
+
+namespace castor::gpt {
+namespace {
+
+// Serves every parameter from the same few zeros and writes down what is asked.
+class Observer final : public ParamSource<double> {
+ public:
+  Status Hold(std::span<const ParamId> params,
+              std::span<const double*> values) override {
+    now_.params.assign(params.begin(), params.end());
+    for (const double*& value : values) value = zeros_.data();
+    moments_.push_back(now_);
+    return OkStatus();
+  }
+  void Release() override { now_.params.clear(); }
+
+  Result<double*> OpenGrad(ParamId param) override {
+    std::erase(now_.grads, param);
+    now_.grads.push_back(param);
+    moments_.push_back(now_);
+    return gradient_.data();
+  }
+  Status CloseGrad(ParamId param, GradUse use) override {
+    if (use == GradUse::kComplete) std::erase(now_.grads, param);
+    return OkStatus();
+  }
+
+  std::vector<HeldMoment> Take() { return std::move(moments_); }
+
+ private:
+  // Of the model below, no parameter has more elements.
+  std::array<double, 4> zeros_{};
+  std::array<double, 4> gradient_{};
+  HeldMoment now_;
+  std::vector<HeldMoment> moments_;
+};
+
+}  // namespace
+
+std::vector<HeldMoment> HeldMoments(const GptConfig& config) {
+  const GptConfig narrow = {
+      .vocab = 1, .context = 1, .layers = config.layers, .heads = 1, .embd = 1};
+  Gpt<double> model(narrow, 1);
+  Observer observer;
+  const std::array<int, 1> token = {0};
+  CASTOR_CHECK(model.Forward(observer, token, token).ok());
+  CASTOR_CHECK(model.Backward(observer).ok());
+  return observer.Take();
+}
+
+}  // namespace castor::gpt

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_REFERENCE_OPTIMIZER_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_REFERENCE_OPTIMIZER_H_
+
+// AdamW and global-norm clipping on plain arrays: what a Castor run of one rank
+// must equal bit by bit. Scalar, and written from the formulas alone:
+//
+//   norm   = sqrt(sum of squares of summed gradients) / micro_batches
+//   clip   = min(1, clip_norm / (norm + 1e-6)), 1 without clipping
+//   factor = clip / micro_batches, in fp64, then rounded to fp32
+//   g = gradient * factor
+//   p = p * (1 - lr * weight_decay)
+//   m = m * beta1 + g * (1 - beta1)
+//   v = v * beta2 + (g * g) * (1 - beta2)
+//   p = p - lr / (1 - beta1^t) * (m / (sqrt(v) / sqrt(1 - beta2^t) + eps))
+//
+// with products and sums in fp32, scalars in fp64 rounded to fp32. Owns the
+// moments. Thread-compatible.
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "tools/examples/gpt/plain_params.h"
+
+namespace castor::gpt {
+
+struct ReferenceAdamW {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double clip_norm = 0;  // 0: no clipping
+};
+
+class ReferenceOptimizer {
+ public:
+  explicit ReferenceOptimizer(const ReferenceAdamW& options)
+      : options_(options) {}
+
+  struct Outcome {
+    double grad_norm = 0;  // 0 without clipping
+    bool applied = true;   // false: a gradient was not finite, nothing changed
+  };
+  // Updates all parameters with the gradients of a step of `micro_batches`.
+  Outcome Step(PlainParams<float>& params, double lr, int micro_batches);
+
+ private:
+  struct Moments {
+    std::vector<float> first;
+    std::vector<float> second;
+  };
+
+  void Update(PlainParams<float>& params, ParamId id, double lr, float factor);
+
+  ReferenceAdamW options_;
+  int64_t steps_ = 0;
+  std::vector<Moments> moments_;  // by ParamId
+};
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_REFERENCE_OPTIMIZER_H_
