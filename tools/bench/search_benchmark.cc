@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The chunk-size search against the number of tensors, its certificate
+// included, and the check of that certificate. The model is already read: what
+// is measured begins with a list of parameters.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/chunk_size_search.h"
+#include "chunk/param_spec.h"
+#include "chunk/search_certificate.h"
+#include "tools/bench/model_shapes.h"
+
+namespace castor {
+namespace {
+
+constexpr int64_t kMi = int64_t{1} << 20;
+
+using MakeParams = std::vector<ParamSpec> (*)();
+
+std::vector<ParamSpec> Gpt2Xl() { return Gpt2Params({}, DType::kF32); }
+std::vector<ParamSpec> Llama3With8B() { return LlamaParams({}, DType::kBF16); }
+std::vector<ParamSpec> Llama3With70BParams() {
+  return LlamaParams(Llama3With70B(), DType::kBF16);
+}
+std::vector<ParamSpec> DeepSeekV3() { return DeepSeekV3Params(DType::kBF16); }
+// Random sizes up to kLargest Mi elements; the default range of chunk sizes is
+// 16 Mi to 256 Mi elements of this dtype.
+template <int64_t kCount, int64_t kLargest>
+std::vector<ParamSpec> Random() {
+  return RandomParams(kCount, kLargest * kMi, /*seed=*/1, DType::kBF16);
+}
+
+void BM_Search(benchmark::State& state, MakeParams make) {
+  const std::vector<ParamSpec> params = make();
+  size_t candidates = 0;
+  size_t intervals = 0;
+  for (auto _ : state) {
+    const Result<SearchResult> result = SearchChunkSize(params, {});
+    CASTOR_CHECK(result.ok());
+    candidates = result->groups[0].candidates.size();
+    intervals = result->groups[0].certificate.intervals.size();
+  }
+  state.counters["tensors"] = static_cast<double>(params.size());
+  state.counters["candidates"] = static_cast<double>(candidates);
+  state.counters["intervals"] = static_cast<double>(intervals);
+}
+
+void BM_Verify(benchmark::State& state, MakeParams make) {
+  const std::vector<ParamSpec> params = make();
+  const std::vector<Elements> sizes =
+      GroupSizes(params, GroupParams(params)[0]).value();
+  const SearchResult found = SearchChunkSize(params, {}).value();
+  const GroupSearchResult& group = found.groups[0];
+  for (auto _ : state) {
+    const Status status =
+        VerifyCertificate(group.certificate, sizes, {}, group.best.waste);
+    CASTOR_CHECK(status.ok());
+  }
+  state.counters["tensors"] = static_cast<double>(params.size());
+}
+
+#define CASTOR_SEARCH_BENCHMARK(name, make) \
+  BENCHMARK_CAPTURE(BM_Search, name, make)  \
+      ->Unit(benchmark::kMicrosecond)       \
+      ->UseRealTime()
+
+CASTOR_SEARCH_BENCHMARK(Llama3_8B, &Llama3With8B);
+CASTOR_SEARCH_BENCHMARK(Gpt2Xl, &Gpt2Xl);
+CASTOR_SEARCH_BENCHMARK(Llama3_70B, &Llama3With70BParams);
+CASTOR_SEARCH_BENCHMARK(DeepSeekV3, &DeepSeekV3);
+CASTOR_SEARCH_BENCHMARK(Random1000To32Mi, (&Random<1000, 32>));
+CASTOR_SEARCH_BENCHMARK(Random45000To1Mi, (&Random<45000, 1>));
+CASTOR_SEARCH_BENCHMARK(Random45000To8Mi, (&Random<45000, 8>));
+CASTOR_SEARCH_BENCHMARK(Random45000To32Mi, (&Random<45000, 32>));
+CASTOR_SEARCH_BENCHMARK(Random45000To256Mi, (&Random<45000, 256>));
+
+BENCHMARK_CAPTURE(BM_Verify, Gpt2Xl, &Gpt2Xl)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Verify, DeepSeekV3, &DeepSeekV3)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace castor
+
+BENCHMARK_MAIN();
