@@ -59,26 +59,25 @@ bool SizeEventQueue::Pop(Event* event) {
 }
 
 bool SizeEventQueue::OpenNextBucket() {
-  while (++open_ < heads_.size()) {
-    if (heads_[open_] == kNone) continue;
-    int32_t last = kNone;
-    for (int32_t i = heads_[open_]; i != kNone; i = waiting_[i].next) {
-      sorted_.push_back({waiting_[i].size, waiting_[i].item});
-      last = i;
-    }
-    waiting_[last].next = free_;
-    free_ = heads_[open_];
-    heads_[open_] = kNone;
-    // Lists are last in, first out, and a sweep pushes by rising item: where
-    // many share a size they are in order already.
-    if (!std::is_sorted(sorted_.begin(), sorted_.end(), Later)) {
-      std::sort(sorted_.begin(), sorted_.end(), Later);
-    }
-    return true;
+  size_t bucket = open_ + 1;
+  while (bucket < heads_.size() && heads_[bucket] == kNone) ++bucket;
+  if (bucket >= heads_.size()) return false;
+  open_ = bucket;
+
+  int32_t last = kNone;
+  for (int32_t i = heads_[open_]; i != kNone; i = waiting_[i].next) {
+    sorted_.push_back({waiting_[i].size, waiting_[i].item});
+    last = i;
   }
-  // Exhausted: a push into the last bucket would still be served.
-  open_ = heads_.size() - 1;
-  return false;
+  waiting_[last].next = free_;
+  free_ = heads_[open_];
+  heads_[open_] = kNone;
+  // Lists are last in, first out, and a sweep pushes by rising item: where many
+  // share a size they are in order already.
+  if (!std::is_sorted(sorted_.begin(), sorted_.end(), Later)) {
+    std::sort(sorted_.begin(), sorted_.end(), Later);
+  }
+  return true;
 }
 
 }  // namespace castor

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "chunk/chunk_size_search.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/chunk/naive_packing.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
+#include "tools/bench/model_shapes.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<ParamSpec> ParamsOf(const std::vector<Elements>& sizes,
+                                DType dtype) {
+  std::vector<ParamSpec> params;
+  for (const Elements size : sizes) {
+    params.push_back({"p", {size.count()}, dtype, true});
+  }
+  return params;
+}
+
+// All allowed sizes of one group and what they cost, by the words of the
+// design: multiples of Q of at least min and at most max bytes, or the group's
+// packed size where that is below the least of them.
+std::vector<NaiveCost> BruteForce(const std::vector<Elements>& sizes,
+                                  DType dtype, const SearchOptions& options) {
+  const int world = options.pack.world;
+  const int64_t align = options.pack.align.count();
+  const int64_t quantum = 128 * world;
+  std::vector<NaiveCost> costs;
+  for (int64_t size = quantum;
+       BytesOf(Elements(size), dtype) <= options.max_chunk; size += quantum) {
+    if (BytesOf(Elements(size), dtype) < options.min_chunk) continue;
+    costs.push_back(NaiveCostOf(sizes, size, world, align));
+  }
+  const std::vector<NaiveChunk> together =
+      NaivePacking(sizes, int64_t{1} << 40, world, align);
+  const int64_t packed = together.empty() ? 0 : together[0].used;
+  if (!costs.empty() && packed < costs.front().chunk_size) {
+    const int64_t size = std::max(NaiveRoundUp(packed, quantum), quantum);
+    costs = {NaiveCostOf(sizes, size, world, align)};
+  }
+  return costs;
+}
+
+bool Dominates(const NaiveCost& a, const NaiveCost& b) {
+  const bool no_worse = a.allocated <= b.allocated && a.chunks <= b.chunks &&
+                        a.gathered <= b.gathered;
+  const bool better = a.allocated < b.allocated || a.chunks < b.chunks ||
+                      a.gathered < b.gathered;
+  // Of equal ones the smaller chunk stays.
+  return no_worse && (better || a.chunk_size < b.chunk_size);
+}
+
+void ExpectIs(const ChunkSizeCandidate& candidate, const NaiveCost& cost,
+              int64_t payload, DType dtype) {
+  EXPECT_EQ(candidate.chunk_size.count(), cost.chunk_size);
+  EXPECT_EQ(candidate.chunk_bytes, BytesOf(candidate.chunk_size, dtype));
+  EXPECT_EQ(candidate.chunks, cost.chunks);
+  EXPECT_EQ(candidate.oversize_chunks, cost.oversize_chunks);
+  EXPECT_EQ(candidate.allocated.count(), cost.allocated);
+  EXPECT_EQ(candidate.waste.count(), cost.allocated - payload);
+  EXPECT_EQ(candidate.waste_bytes, BytesToHold(candidate.waste, dtype));
+  EXPECT_EQ(candidate.gathered_bytes, BytesOf(Elements(cost.gathered), dtype));
+  EXPECT_FALSE(candidate.reason.empty());
+  if (cost.allocated > 0) {
+    EXPECT_DOUBLE_EQ(candidate.waste_fraction,
+                     static_cast<double>(cost.allocated - payload) /
+                         static_cast<double>(cost.allocated));
+  } else {
+    EXPECT_EQ(candidate.waste_fraction, 0);
+  }
+}
+
+// Compares the whole answer for one group with brute force over every size.
+void ExpectEqualsBruteForce(const std::vector<Elements>& sizes, DType dtype,
+                            const SearchOptions& options) {
+  const Result<SearchResult> result =
+      SearchChunkSize(ParamsOf(sizes, dtype), options);
+  if (sizes.empty()) {
+    ASSERT_THAT(result, IsOk());
+    EXPECT_TRUE(result->groups.empty());
+    return;
+  }
+  const std::vector<NaiveCost> costs = BruteForce(sizes, dtype, options);
+  if (costs.empty()) {
+    EXPECT_THAT(result, StatusIs(ErrorCode::kInvalidArgument));
+    return;
+  }
+  ASSERT_THAT(result, IsOk());
+  ASSERT_EQ(result->groups.size(), 1u);
+  const GroupSearchResult& group = result->groups[0];
+  int64_t payload = 0;
+  for (const Elements size : sizes) payload += size.count();
+  EXPECT_EQ(group.payload.count(), payload);
+  EXPECT_EQ(group.params, static_cast<int64_t>(sizes.size()));
+
+  const NaiveCost best = *std::min_element(
+      costs.begin(), costs.end(), [](const NaiveCost& a, const NaiveCost& b) {
+        return a.allocated < b.allocated;
+      });
+  ExpectIs(group.best, best, payload, dtype);
+
+  std::vector<NaiveCost> front;
+  for (const NaiveCost& cost : costs) {
+    const bool dominated = std::any_of(
+        costs.begin(), costs.end(),
+        [&cost](const NaiveCost& other) { return Dominates(other, cost); });
+    if (!dominated || cost == best) front.push_back(cost);
+  }
+  ASSERT_EQ(group.candidates.size(), front.size());
+  for (size_t i = 0; i < front.size(); ++i) {
+    ExpectIs(group.candidates[i], front[i], payload, dtype);
+  }
+
+  const auto recommended = std::find_if(
+      front.begin(), front.end(), [&best, payload](const NaiveCost& cost) {
+        return (cost.allocated - best.allocated) * 200 <= payload;
+      });
+  EXPECT_EQ(group.recommended.chunk_size.count(), recommended->chunk_size);
+
+  EXPECT_EQ(group.certificate.min_size.count(), costs.front().chunk_size);
+  EXPECT_EQ(group.certificate.max_size.count(), costs.back().chunk_size);
+  EXPECT_TRUE(group.certificate.optimal);
+  EXPECT_EQ(group.certificate.lower_bound_waste, group.best.waste);
+  EXPECT_THAT(VerifyCertificate(group.certificate, sizes, options.pack,
+                                group.best.waste),
+              IsOk());
+}
+
+TEST(ChunkSizeSearchTest, EqualsBruteForceOnRandomLists) {
+  std::mt19937_64 random(TestSeed(5));
+  const int worlds[] = {1, 3, 8};
+  const int64_t aligns[] = {64, 128};
+  const DType dtypes[] = {DType::kF32, DType::kBF16, DType::kU8, DType::kF4};
+  for (int round = 0; round < 4000; ++round) {
+    const DType dtype = dtypes[random() % 4];
+    SearchOptions options;
+    options.pack.world = worlds[random() % 3];
+    options.pack.align = Elements(aligns[random() % 2]);
+    const int64_t quantum = 128 * options.pack.world;
+    const int64_t quantum_bytes = BytesOf(Elements(quantum), dtype).count();
+    // Neither end is a multiple of Q as a rule, and now and then none lies
+    // between them.
+    options.min_chunk = Bytes(static_cast<int64_t>(
+        random() % static_cast<uint64_t>(10 * quantum_bytes)));
+    options.max_chunk =
+        options.min_chunk +
+        Bytes(static_cast<int64_t>(random() %
+                                   static_cast<uint64_t>(16 * quantum_bytes)));
+    SCOPED_TRACE(testing::Message()
+                 << "round " << round << " world " << options.pack.world
+                 << " align " << options.pack.align << " " << DTypeName(dtype)
+                 << " [" << options.min_chunk << ", " << options.max_chunk
+                 << "]");
+    ExpectEqualsBruteForce(RandomSizes(random, 25, quantum, 14 * quantum),
+                           dtype, options);
+    if (HasFailure()) return;
+  }
+}
+
+SearchOptions Between(int64_t min, int64_t max) {
+  SearchOptions options;
+  options.min_chunk = Bytes(min);
+  options.max_chunk = Bytes(max);
+  return options;
+}
+
+TEST(ChunkSizeSearchTest, EqualsBruteForceAtEveryBorder) {
+  // Every pair of sizes at and around the borders of a range of [256, 640].
+  std::vector<Elements> borders;
+  for (const int64_t border : {0, 64, 128, 256, 384, 640, 768}) {
+    for (const int64_t step : {-1, 0, 1}) {
+      if (border + step >= 0) borders.emplace_back(border + step);
+    }
+  }
+  for (const Elements a : borders) {
+    for (const Elements b : borders) {
+      SCOPED_TRACE(testing::Message() << a << ", " << b);
+      ExpectEqualsBruteForce({a, b}, DType::kU8, Between(256, 640));
+      ExpectEqualsBruteForce({a, b, a, b}, DType::kU8, Between(256, 640));
+    }
+  }
+}
+
+TEST(ChunkSizeSearchTest, EqualsBruteForceOnSpecialLists) {
+  const SearchOptions options = Between(256, 2048);
+  ExpectEqualsBruteForce({}, DType::kU8, options);
+  ExpectEqualsBruteForce({Elements(0)}, DType::kU8, options);
+  ExpectEqualsBruteForce({Elements(0), Elements(0), Elements(500)}, DType::kU8,
+                         options);
+  ExpectEqualsBruteForce({Elements(1'000'000)}, DType::kU8, options);
+  ExpectEqualsBruteForce(std::vector<Elements>(300, Elements(1)), DType::kU8,
+                         options);
+  ExpectEqualsBruteForce(std::vector<Elements>(300, Elements(129)), DType::kU8,
+                         options);
+}
+
+TEST(ChunkSizeSearchTest, AGroupBelowTheMinimumIsOneChunkOfItsSize) {
+  const std::vector<ParamSpec> params =
+      ParamsOf({Elements(100), Elements(50)}, DType::kF32);
+  const SearchResult result = SearchChunkSize(params, {}).value();
+  const GroupSearchResult& group = result.groups[0];
+  ASSERT_EQ(group.candidates.size(), 1u);
+  // 128 + 50, rounded up to 128.
+  EXPECT_EQ(group.best.chunk_size, Elements(256));
+  EXPECT_EQ(group.best.chunks, 1);
+  EXPECT_EQ(group.recommended.chunk_size, Elements(256));
+  EXPECT_THAT(group.best.reason, HasSubstr("below the minimum"));
+  EXPECT_EQ(group.certificate.min_size, group.certificate.max_size);
+}
+
+TEST(ChunkSizeSearchTest, PackingAtTheBestSizeCostsWhatTheSearchSays) {
+  const std::vector<ParamSpec> params = Gpt2Params({}, DType::kF32);
+  SearchOptions options;
+  options.pack.world = 3;
+  const SearchResult result = SearchChunkSize(params, options).value();
+  const ChunkSizeCandidate& best = result.groups[0].best;
+  const Elements sizes[] = {best.chunk_size};
+  const ChunkLayout layout = PackChunks(params, sizes, options.pack).value();
+  EXPECT_EQ(layout.waste(0), best.waste);
+  EXPECT_EQ(static_cast<int64_t>(layout.chunks().size()), best.chunks);
+}
+
+TEST(ChunkSizeSearchTest, SearchesEveryGroupByItself) {
+  std::vector<ParamSpec> params = {{"a", {1000}, DType::kU8, true},
+                                   {"b", {1000}, DType::kBF16, true},
+                                   {"c", {1000}, DType::kU8, false},
+                                   {"d", {600}, DType::kU8, true}};
+  const SearchResult result =
+      SearchChunkSize(params, Between(256, 4096)).value();
+  ASSERT_EQ(result.groups.size(), 3u);
+  EXPECT_EQ(result.groups[0].payload, Elements(1600));
+  EXPECT_EQ(result.groups[1].dtype, DType::kBF16);
+  EXPECT_FALSE(result.groups[2].trainable);
+  // The range is in bytes: 128 elements of two bytes are the least of it.
+  EXPECT_EQ(result.groups[1].certificate.min_size, Elements(128));
+  EXPECT_EQ(result.groups[0].certificate.min_size, Elements(256));
+}
+
+TEST(ChunkSizeSearchTest, TheBudgetBoundsAllGroupsTogether) {
+  const std::vector<ParamSpec> params = {{"a", {10000}, DType::kU8, true},
+                                         {"b", {10000}, DType::kU8, false}};
+  SearchOptions options = Between(10112, 16384);
+  options.device_budget = Bytes(2 * 3 * 10112);
+  // Both are below the minimum and one chunk of 10112 each.
+  const Result<SearchResult> fits = SearchChunkSize(params, options);
+  ASSERT_THAT(fits, IsOk());
+  options.device_budget = Bytes(2 * 3 * 10112 - 1);
+  EXPECT_THAT(SearchChunkSize(params, options),
+              StatusIs(ErrorCode::kInfeasible, HasSubstr("60672")));
+}
+
+TEST(ChunkSizeSearchTest, RefusesRangesThatMeanNothing) {
+  const std::vector<ParamSpec> params = ParamsOf({Elements(5)}, DType::kF32);
+  EXPECT_THAT(SearchChunkSize(params, Between(1024, 512)),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("1024 to 512")));
+  EXPECT_THAT(SearchChunkSize(params, Between(-1, 512)),
+              StatusIs(ErrorCode::kInvalidArgument));
+  // No multiple of 512 bytes lies between.
+  EXPECT_THAT(SearchChunkSize(params, Between(513, 1023)),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("512 bytes")));
+  EXPECT_THAT(SearchChunkSize(params, Between(0, 511)),
+              StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(SearchChunkSize(params, Between(0, int64_t{1} << 62)),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("at most")));
+  SearchOptions options;
+  options.pack.world = 0;
+  EXPECT_THAT(SearchChunkSize(params, options),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("ranks")));
+}
+
+TEST(ChunkSizeSearchTest, RefusesMalformedAndOverflowingLists) {
+  EXPECT_THAT(SearchChunkSize(ParamsOf({Elements(-1)}, DType::kF32), {}),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("'p'")));
+  const std::vector<Elements> huge(40, Elements(int64_t{1} << 57));
+  EXPECT_THAT(SearchChunkSize(ParamsOf(huge, DType::kF32), {}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("2^63 bits")));
+}
+
+// Public models: the known optimum, confirmed by a scan of every allowed size
+// around it with one packing each.
+struct KnownOptimum {
+  const char* model;
+  std::vector<ParamSpec> params;
+  int64_t chunk_size;
+  int64_t chunks;
+};
+
+TEST(ChunkSizeSearchTest, FindsTheKnownOptimaOfPublicModels) {
+  const KnownOptimum known[] = {
+      {"GPT-2 XL", Gpt2Params({}, DType::kBF16), 194'764'800, 8},
+      {"Llama-3-8B", LlamaParams({}, DType::kBF16), 218'116'096, 34},
+      {"Llama-3-70B", LlamaParams(Llama3With70B(), DType::kBF16), 75'513'856,
+       403},
+  };
+  SearchOptions options;
+  options.pack.world = 8;
+  const Elements quantum = ChunkQuantum(8);
+  for (const KnownOptimum& model : known) {
+    SCOPED_TRACE(model.model);
+    const SearchResult result = SearchChunkSize(model.params, options).value();
+    const GroupSearchResult& group = result.groups[0];
+    EXPECT_EQ(group.best.chunk_size.count(), model.chunk_size);
+    EXPECT_EQ(group.best.chunks, model.chunks);
+    EXPECT_LE(group.best.waste_fraction, 0.003);
+
+    const std::vector<Elements> sizes =
+        GroupSizes(model.params, GroupParams(model.params)[0]).value();
+    EXPECT_THAT(VerifyCertificate(group.certificate, sizes, options.pack,
+                                  group.best.waste),
+                IsOk());
+    for (Elements size = Elements(model.chunk_size) - quantum * 2000;
+         size <= Elements(model.chunk_size) + quantum * 2000; size += quantum) {
+      const Elements waste =
+          CountPacking(sizes, size, options.pack).allocated - group.payload;
+      ASSERT_GE(waste, group.best.waste) << size;
+      if (size < Elements(model.chunk_size)) {
+        ASSERT_GT(waste, group.best.waste) << size;
+      }
+    }
+  }
+}
+
+TEST(ChunkSizeSearchTest, ProvesTheOptimumOfFortyFiveThousandTensors) {
+  const std::vector<ParamSpec> params = DeepSeekV3Params(DType::kBF16);
+  ASSERT_EQ(params.size(), 45395u);
+  const SearchResult result = SearchChunkSize(params, {}).value();
+  const GroupSearchResult& group = result.groups[0];
+  EXPECT_EQ(group.best.chunk_size.count(), 56 << 20);
+  EXPECT_LT(group.certificate.intervals.size(), 100u);
+  const std::vector<Elements> sizes =
+      GroupSizes(params, GroupParams(params)[0]).value();
+  EXPECT_THAT(VerifyCertificate(group.certificate, sizes, {}, group.best.waste),
+              IsOk());
+}
+
+}  // namespace
+}  // namespace castor

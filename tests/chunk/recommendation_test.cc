@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "chunk/recommendation.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+ChunkSizeCandidate Candidate(int64_t chunk_size, int64_t waste, int64_t chunks,
+                             int64_t gathered) {
+  ChunkSizeCandidate candidate;
+  candidate.chunk_size = Elements(chunk_size);
+  candidate.waste = Elements(waste);
+  candidate.chunks = chunks;
+  candidate.gathered_bytes = Bytes(gathered);
+  return candidate;
+}
+
+// A payload of 10,000, so that 50 above the least waste are tolerated.
+GroupSearchResult Group() {
+  GroupSearchResult group;
+  group.dtype = DType::kU8;
+  group.payload = Elements(10000);
+  group.candidates = {Candidate(128, 71, 80, 384), Candidate(256, 70, 40, 768),
+                      Candidate(512, 20, 20, 1536),
+                      Candidate(1024, 400, 10, 3072)};
+  return group;
+}
+
+TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
+  SearchResult result;
+  result.groups = {Group()};
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  const GroupSearchResult& group = result.groups[0];
+  EXPECT_EQ(group.best.chunk_size, Elements(512));
+  // 70 is 50 above the least, 71 is not within it.
+  EXPECT_EQ(group.recommended.chunk_size, Elements(256));
+  EXPECT_THAT(result.recommended_rule,
+              AllOf(HasSubstr("0.5 %"), Not(HasSubstr("budget"))));
+}
+
+TEST(RecommendTest, SaysWhatSpeaksForEveryCandidate) {
+  SearchResult result;
+  result.groups = {Group()};
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  const std::vector<ChunkSizeCandidate>& all = result.groups[0].candidates;
+  EXPECT_EQ(all[0].reason, "smallest working set");
+  EXPECT_EQ(all[1].reason, "recommended");
+  EXPECT_EQ(all[2].reason, "least waste");
+  EXPECT_EQ(all[3].reason, "fewest chunks");
+  EXPECT_EQ(result.groups[0].best.reason, "least waste");
+  EXPECT_EQ(result.groups[0].recommended.reason, "recommended");
+}
+
+TEST(RecommendTest, CallsTheRestTradeOffsAndJoinsReasons) {
+  SearchResult result;
+  result.groups = {Group()};
+  std::vector<ChunkSizeCandidate>& all = result.groups[0].candidates;
+  all.insert(all.begin() + 3, Candidate(600, 300, 15, 1800));
+  all.erase(all.begin(), all.begin() + 2);
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  EXPECT_EQ(all[0].reason, "least waste, smallest working set, recommended");
+  EXPECT_EQ(all[1].reason, "trade-off");
+}
+
+TEST(RecommendTest, KeepsAReasonAlreadyGiven) {
+  SearchResult result;
+  result.groups = {Group()};
+  result.groups[0].candidates.resize(1);
+  result.groups[0].candidates[0].reason = "one chunk";
+  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
+  EXPECT_THAT(result.groups[0].best.reason, HasSubstr("one chunk, "));
+}
+
+TEST(RecommendTest, StaysWithinTheBudget) {
+  SearchResult result;
+  result.groups = {Group()};
+  ASSERT_THAT(Recommend(Bytes(768), &result), IsOk());
+  EXPECT_EQ(result.groups[0].recommended.chunk_size, Elements(256));
+  EXPECT_THAT(result.recommended_rule, HasSubstr("768 bytes"));
+}
+
+TEST(RecommendTest, TakesTheLeastWastefulThatFitsWhereNoneNearTheBestDoes) {
+  SearchResult result;
+  result.groups = {Group()};
+  ASSERT_THAT(Recommend(Bytes(767), &result), IsOk());
+  EXPECT_EQ(result.groups[0].best.chunk_size, Elements(512));
+  EXPECT_EQ(result.groups[0].recommended.chunk_size, Elements(128));
+  EXPECT_THAT(result.recommended_rule, HasSubstr("trainable U8"));
+}
+
+TEST(RecommendTest, SaysNoWithTheLeastThatWouldFit) {
+  SearchResult result;
+  result.groups = {Group()};
+  EXPECT_THAT(
+      Recommend(Bytes(383), &result),
+      StatusIs(ErrorCode::kInfeasible,
+               AllOf(HasSubstr("at least 384 bytes"), HasSubstr("is 383 bytes"),
+                     HasSubstr("by 1 bytes"))));
+  result.groups.push_back(Group());
+  EXPECT_THAT(
+      Recommend(Bytes(767), &result),
+      StatusIs(ErrorCode::kInfeasible, HasSubstr("at least 768 bytes")));
+}
+
+TEST(RecommendTest, GroupsShareTheBudgetAndTheLargestChoosesFirst) {
+  SearchResult result;
+  result.groups = {Group(), Group()};
+  result.groups[0].trainable = false;
+  result.groups[1].payload = Elements(10001);
+  ASSERT_THAT(Recommend(Bytes(768 + 384), &result), IsOk());
+  EXPECT_EQ(result.groups[1].recommended.chunk_size, Elements(256));
+  EXPECT_EQ(result.groups[0].recommended.chunk_size, Elements(128));
+  EXPECT_THAT(result.recommended_rule, HasSubstr("frozen U8"));
+}
+
+TEST(RecommendTest, NoGroupsNeedNothing) {
+  SearchResult result;
+  EXPECT_THAT(Recommend(Bytes(0), &result), IsOk());
+}
+
+}  // namespace
+}  // namespace castor
