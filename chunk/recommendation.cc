@@ -100,11 +100,13 @@ Status Recommend(std::optional<Bytes> device_budget, SearchResult* result) {
   if (device_budget && least_of_later > *device_budget) {
     return TooLarge(least_of_later, *device_budget);
   }
+  // By falling payload, ties in their order.
   std::vector<size_t> order(groups.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&groups](size_t a, size_t b) {
-    return BytesToHold(groups[a].payload, groups[a].dtype) >
-           BytesToHold(groups[b].payload, groups[b].dtype);
+  std::sort(order.begin(), order.end(), [&groups](size_t a, size_t b) {
+    const Bytes of_a = BytesToHold(groups[a].payload, groups[a].dtype);
+    const Bytes of_b = BytesToHold(groups[b].payload, groups[b].dtype);
+    return of_a != of_b ? of_a > of_b : a < b;
   });
 
   result->recommended_rule =

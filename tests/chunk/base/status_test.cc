@@ -148,7 +148,7 @@ TEST(ResultDeathTest, AFailureHasNoValue) {
 }
 
 TEST(ResultDeathTest, SuccessNeedsAValue) {
-  EXPECT_DEATH(Result<int>{OkStatus()}, "CHECK");
+  EXPECT_DEATH(Result<int> none(OkStatus()), "CHECK");
 }
 
 }  // namespace
