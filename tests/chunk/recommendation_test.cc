@@ -29,14 +29,14 @@ ChunkSizeCandidate Candidate(int64_t chunk_size, int64_t waste, int64_t chunks,
   return candidate;
 }
 
-// A payload of 10,000, so that 50 above the least waste are tolerated.
+// A payload of 39,800, so that 199 above the least waste are tolerated.
 GroupSearchResult Group() {
   GroupSearchResult group;
   group.dtype = DType::kU8;
-  group.payload = Elements(10000);
-  group.candidates = {Candidate(128, 71, 80, 384), Candidate(256, 70, 40, 768),
-                      Candidate(512, 20, 20, 1536),
-                      Candidate(1024, 400, 10, 3072)};
+  group.payload = Elements(39800);
+  group.candidates = {
+      Candidate(128, 220, 80, 384), Candidate(256, 219, 40, 768),
+      Candidate(512, 20, 20, 1536), Candidate(1024, 400, 10, 3072)};
   return group;
 }
 
@@ -46,7 +46,7 @@ TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
   ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
   const GroupSearchResult& group = result.groups[0];
   EXPECT_EQ(group.best.chunk_size, Elements(512));
-  // 70 is 50 above the least, 71 is not within it.
+  // 219 is 199 above the least; 220 is not within it.
   EXPECT_EQ(group.recommended.chunk_size, Elements(256));
   EXPECT_THAT(result.recommended_rule,
               AllOf(HasSubstr("0.5 %"), Not(HasSubstr("budget"))));
@@ -120,7 +120,7 @@ TEST(RecommendTest, GroupsShareTheBudgetAndTheLargestChoosesFirst) {
   SearchResult result;
   result.groups = {Group(), Group()};
   result.groups[0].trainable = false;
-  result.groups[1].payload = Elements(10001);
+  result.groups[1].payload = Elements(39801);
   ASSERT_THAT(Recommend(Bytes(768 + 384), &result), IsOk());
   EXPECT_EQ(result.groups[1].recommended.chunk_size, Elements(256));
   EXPECT_EQ(result.groups[0].recommended.chunk_size, Elements(128));

@@ -69,9 +69,7 @@ void BM_Verify(benchmark::State& state, MakeParams make) {
 }
 
 #define CASTOR_SEARCH_BENCHMARK(name, make) \
-  BENCHMARK_CAPTURE(BM_Search, name, make)  \
-      ->Unit(benchmark::kMicrosecond)       \
-      ->UseRealTime()
+  BENCHMARK_CAPTURE(BM_Search, name, make)->Unit(benchmark::kMicrosecond)
 
 CASTOR_SEARCH_BENCHMARK(Llama3_8B, &Llama3With8B);
 CASTOR_SEARCH_BENCHMARK(Gpt2Xl, &Gpt2Xl);
@@ -83,12 +81,9 @@ CASTOR_SEARCH_BENCHMARK(Random45000To8Mi, (&Random<45000, 8>));
 CASTOR_SEARCH_BENCHMARK(Random45000To32Mi, (&Random<45000, 32>));
 CASTOR_SEARCH_BENCHMARK(Random45000To256Mi, (&Random<45000, 256>));
 
-BENCHMARK_CAPTURE(BM_Verify, Gpt2Xl, &Gpt2Xl)
-    ->Unit(benchmark::kMicrosecond)
-    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Verify, Gpt2Xl, &Gpt2Xl)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(BM_Verify, DeepSeekV3, &DeepSeekV3)
-    ->Unit(benchmark::kMicrosecond)
-    ->UseRealTime();
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace castor
