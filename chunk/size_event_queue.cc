@@ -11,17 +11,20 @@ namespace castor {
 namespace {
 
 // Orders the latest first, as std::make_heap and a list read from its back
-// want it.
-bool Later(const SizeEventQueue::Event& a, const SizeEventQueue::Event& b) {
-  return a.size != b.size ? a.size > b.size : a.item > b.item;
-}
+// want it. A type, so that the algorithms inline it.
+struct Later {
+  bool operator()(const SizeEventQueue::Event& a,
+                  const SizeEventQueue::Event& b) const {
+    return a.size != b.size ? a.size > b.size : a.item > b.item;
+  }
+};
 
 }  // namespace
 
 SizeEventQueue::SizeEventQueue(int64_t first, int64_t last, size_t expected)
     : first_(first) {
   CASTOR_CHECK_LE(first, last);
-  const size_t buckets = std::max<size_t>(expected, 1);
+  const size_t buckets = std::max<size_t>(4 * expected, 1);
   while (BucketOf(last) >= buckets) ++shift_;
   heads_.assign(BucketOf(last) + 1, kNone);
   waiting_.reserve(expected);
@@ -31,7 +34,7 @@ void SizeEventQueue::Push(Event event) {
   const size_t bucket = BucketOf(event.size);
   if (bucket == open_) {
     late_.push_back(event);
-    std::push_heap(late_.begin(), late_.end(), Later);
+    std::push_heap(late_.begin(), late_.end(), Later());
     return;
   }
   if (free_ == kNone) {
@@ -47,11 +50,11 @@ void SizeEventQueue::Push(Event event) {
 bool SizeEventQueue::Pop(Event* event) {
   if (sorted_.empty() && late_.empty() && !OpenNextBucket()) return false;
   if (late_.empty() ||
-      (!sorted_.empty() && Later(late_.front(), sorted_.back()))) {
+      (!sorted_.empty() && Later()(late_.front(), sorted_.back()))) {
     *event = sorted_.back();
     sorted_.pop_back();
   } else {
-    std::pop_heap(late_.begin(), late_.end(), Later);
+    std::pop_heap(late_.begin(), late_.end(), Later());
     *event = late_.back();
     late_.pop_back();
   }
@@ -74,8 +77,8 @@ bool SizeEventQueue::OpenNextBucket() {
   heads_[open_] = kNone;
   // Lists are last in, first out, and a sweep pushes by rising item: where many
   // share a size they are in order already.
-  if (!std::is_sorted(sorted_.begin(), sorted_.end(), Later)) {
-    std::sort(sorted_.begin(), sorted_.end(), Later);
+  if (!std::is_sorted(sorted_.begin(), sorted_.end(), Later())) {
+    std::sort(sorted_.begin(), sorted_.end(), Later());
   }
   return true;
 }
