@@ -10,10 +10,9 @@
 namespace castor {
 namespace {
 
-// What is shown of a long text: enough of both ends to find it in its file.
-constexpr size_t kMaxShown = 120;
-constexpr size_t kHeadShown = 72;
-constexpr size_t kTailShown = 40;
+// How much is shown: of a name, enough of both ends to find it in its file.
+constexpr size_t kLongestName = 120;
+constexpr size_t kLongestPath = 4096;
 
 uint8_t ByteAt(std::string_view text, size_t i) {
   return static_cast<uint8_t>(text[i]);
@@ -65,20 +64,30 @@ void AppendEscaped(std::string_view text, std::string* out) {
   }
 }
 
-}  // namespace
-
-std::string Quoted(std::string_view text) {
+// `text` in quotes, without its middle where it is longer than `longest`.
+std::string QuotedWithin(std::string_view text, size_t longest) {
   std::string quoted = "\"";
-  if (text.size() <= kMaxShown) {
+  if (text.size() <= longest) {
     AppendEscaped(text, &quoted);
   } else {
-    AppendEscaped(text.substr(0, kHeadShown), &quoted);
-    quoted +=
-        fmt::format("...({} bytes)...", text.size() - kHeadShown - kTailShown);
-    AppendEscaped(text.substr(text.size() - kTailShown), &quoted);
+    const size_t head = longest * 3 / 5;
+    const size_t tail = longest / 3;
+    AppendEscaped(text.substr(0, head), &quoted);
+    quoted += fmt::format("...({} bytes)...", text.size() - head - tail);
+    AppendEscaped(text.substr(text.size() - tail), &quoted);
   }
   quoted += '"';
   return quoted;
+}
+
+}  // namespace
+
+std::string Quoted(std::string_view text) {
+  return QuotedWithin(text, kLongestName);
+}
+
+std::string QuotedPath(std::string_view path) {
+  return QuotedWithin(path, kLongestPath);
 }
 
 }  // namespace castor

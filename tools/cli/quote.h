@@ -6,7 +6,7 @@
 
 // Foreign text made fit for a message. Names come from files that nobody
 // vouches for: they may be megabytes long, or hold bytes that make a terminal
-// do things. Pure function, thread-safe.
+// do things. Pure functions, thread-safe.
 
 #include <string>
 #include <string_view>
@@ -17,6 +17,10 @@ namespace castor {
 // and bytes that are not UTF-8 escaped as in C, and the middle of a long text
 // left out.
 std::string Quoted(std::string_view text);
+
+// The same for a path, which is shown whole as far as the system allows it to
+// be long, so that it can be copied.
+std::string QuotedPath(std::string_view path);
 
 }  // namespace castor
 

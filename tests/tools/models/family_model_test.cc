@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/family_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/param_spec.h"
+#include "tools/models/config_values.h"
+
+namespace castor {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Result<FamilyModel> Build(const std::string& json) {
+  CASTOR_ASSIGN_OR_RETURN(const ConfigValues config, ConfigValues::Parse(json));
+  return BuildFamilyModel(config);
+}
+
+int64_t ElementsOf(const FamilyModel& model) {
+  int64_t sum = 0;
+  for (const ParamSpec& spec : model.params) {
+    sum += CountElements(spec.shape, spec.dtype).value().count();
+  }
+  return sum;
+}
+
+// "name [shape]", in order.
+std::vector<std::string> Lines(const FamilyModel& model) {
+  std::vector<std::string> lines;
+  for (const ParamSpec& spec : model.params) {
+    std::string line = spec.name + " [";
+    for (size_t i = 0; i < spec.shape.size(); ++i) {
+      line += (i == 0 ? "" : ",") + std::to_string(spec.shape[i]);
+    }
+    lines.push_back(line + "]");
+  }
+  return lines;
+}
+
+// Published parameter counts.
+struct Published {
+  std::string json;
+  int64_t elements;
+  size_t tensors;
+};
+
+class PublishedCountTest : public testing::TestWithParam<Published> {};
+
+TEST_P(PublishedCountTest, IsMet) {
+  const auto model = Build(GetParam().json);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(ElementsOf(*model), GetParam().elements);
+  EXPECT_EQ(model->params.size(), GetParam().tensors);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PublishedCountTest,
+    testing::Values(
+        // GPT-2 small, all keys missing: the class's defaults.
+        Published{R"({"model_type":"gpt2"})", 124'439'808, 148},
+        Published{R"({"model_type":"gpt2","n_embd":1600,"n_layer":48,
+                      "n_head":25})",
+                  1'557'611'200, 580},
+        Published{R"({"model_type":"gpt2","hidden_size":1600,
+                      "num_hidden_layers":48,"num_attention_heads":25,
+                      "max_position_embeddings":1024,"n_inner":null})",
+                  1'557'611'200, 580},
+        // Llama-2-7B, all keys missing.
+        Published{R"({"model_type":"llama"})", 6'738'415'616, 291},
+        Published{R"({"model_type":"llama","vocab_size":128256,
+                      "intermediate_size":14336,"num_key_value_heads":8})",
+                  8'030'261'248, 291},
+        // Llama-2-70B.
+        Published{R"({"model_type":"llama","hidden_size":8192,
+                      "intermediate_size":28672,"num_hidden_layers":80,
+                      "num_attention_heads":64,"num_key_value_heads":8})",
+                  68'976'648'192, 723},
+        // Llama-3.2-1B, tied.
+        Published{R"({"model_type":"llama","hidden_size":2048,
+                      "intermediate_size":8192,"num_hidden_layers":16,
+                      "num_key_value_heads":8,"vocab_size":128256,
+                      "head_dim":64,"tie_word_embeddings":true})",
+                  1'235'814'400, 146},
+        // Mistral-7B-v0.1, all keys missing; -v0.3 has more words.
+        Published{R"({"model_type":"mistral"})", 7'241'732'096, 291},
+        Published{R"({"model_type":"mistral","vocab_size":32768})",
+                  7'248'023'552, 291}));
+
+TEST(FamilyModelTest, RegistersGpt2AsItsReferenceDoes) {
+  const auto model = Build(
+      R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,
+          "n_positions":4,"vocab_size":10,"n_inner":24})");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(
+      Lines(*model),
+      ElementsAre(
+          "transformer.wte.weight [10,8]", "transformer.wpe.weight [4,8]",
+          "transformer.h.0.ln_1.weight [8]", "transformer.h.0.ln_1.bias [8]",
+          "transformer.h.0.attn.c_attn.weight [8,24]",
+          "transformer.h.0.attn.c_attn.bias [24]",
+          "transformer.h.0.attn.c_proj.weight [8,8]",
+          "transformer.h.0.attn.c_proj.bias [8]",
+          "transformer.h.0.ln_2.weight [8]", "transformer.h.0.ln_2.bias [8]",
+          "transformer.h.0.mlp.c_fc.weight [8,24]",
+          "transformer.h.0.mlp.c_fc.bias [24]",
+          "transformer.h.0.mlp.c_proj.weight [24,8]",
+          "transformer.h.0.mlp.c_proj.bias [8]", "transformer.ln_f.weight [8]",
+          "transformer.ln_f.bias [8]"));
+  EXPECT_EQ(model->tied_name, "lm_head.weight");
+  EXPECT_EQ(model->tied_to, "transformer.wte.weight");
+}
+
+TEST(FamilyModelTest, PutsCrossAttentionBeforeTheMlp) {
+  const auto model = Build(
+      R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,
+          "add_cross_attention":true,"tie_word_embeddings":false})");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<std::string> lines = Lines(*model);
+  EXPECT_THAT(lines[10], HasSubstr("crossattention.c_attn.weight [8,16]"));
+  EXPECT_THAT(lines[12], HasSubstr("crossattention.q_attn.weight [8,8]"));
+  EXPECT_THAT(lines[16], HasSubstr("ln_cross_attn.weight [8]"));
+  EXPECT_THAT(lines[18], HasSubstr("mlp.c_fc.weight"));
+  EXPECT_EQ(lines.back(), "lm_head.weight [50257,8]");
+  EXPECT_EQ(model->tied_name, "");
+}
+
+TEST(FamilyModelTest, RegistersLlamaAsItsReferenceDoes) {
+  const std::string sizes =
+      R"("hidden_size":8,"intermediate_size":12,"num_hidden_layers":1,
+         "num_attention_heads":4,"num_key_value_heads":2,"vocab_size":10)";
+  const auto plain = Build(R"({"model_type":"llama",)" + sizes + "}");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const std::string layer = "model.layers.0.";
+  EXPECT_THAT(Lines(*plain),
+              ElementsAre("model.embed_tokens.weight [10,8]",
+                          layer + "self_attn.q_proj.weight [8,8]",
+                          layer + "self_attn.k_proj.weight [4,8]",
+                          layer + "self_attn.v_proj.weight [4,8]",
+                          layer + "self_attn.o_proj.weight [8,8]",
+                          layer + "mlp.gate_proj.weight [12,8]",
+                          layer + "mlp.up_proj.weight [12,8]",
+                          layer + "mlp.down_proj.weight [8,12]",
+                          layer + "input_layernorm.weight [8]",
+                          layer + "post_attention_layernorm.weight [8]",
+                          "model.norm.weight [8]", "lm_head.weight [10,8]"));
+
+  const auto biased = Build(R"({"model_type":"llama","attention_bias":true,)"
+                            R"("mlp_bias":true,"head_dim":6,)" +
+                            sizes + "}");
+  ASSERT_TRUE(biased.ok()) << biased.status();
+  EXPECT_THAT(Lines(*biased)[1], HasSubstr("q_proj.weight [24,8]"));
+  EXPECT_THAT(Lines(*biased)[2], HasSubstr("q_proj.bias [24]"));
+  EXPECT_THAT(Lines(*biased)[7], HasSubstr("o_proj.weight [8,24]"));
+  EXPECT_THAT(Lines(*biased)[8], HasSubstr("o_proj.bias [8]"));
+  EXPECT_THAT(Lines(*biased)[14], HasSubstr("down_proj.bias [8]"));
+
+  // Mistral's reference code knows no biases.
+  const auto mistral =
+      Build(R"({"model_type":"mistral","attention_bias":true,)" + sizes + "}");
+  EXPECT_EQ(mistral->params.size(), plain->params.size());
+}
+
+TEST(FamilyModelTest, TakesNullHeadsForAsManyAsHeads) {
+  const auto llama =
+      Build(R"({"model_type":"llama","num_key_value_heads":null})");
+  EXPECT_EQ(ElementsOf(*llama), 6'738'415'616);
+  const auto mistral =
+      Build(R"({"model_type":"mistral","num_key_value_heads":null})");
+  EXPECT_THAT(mistral->params[2].shape, ElementsAre(4096, 4096));
+}
+
+TEST(FamilyModelTest, TakesTheTypeFromTheConfig) {
+  const auto model =
+      Build(R"({"model_type":"llama","torch_dtype":"bfloat16"})");
+  EXPECT_EQ(model->params[0].dtype, DType::kBF16);
+  EXPECT_EQ(Build(R"({"model_type":"gpt2"})")->params[0].dtype, DType::kF32);
+}
+
+TEST(FamilyModelTest, SaysWhatItDoesNotCover) {
+  EXPECT_THAT(Build(R"({"model_type":"gpt2"})")->notes, IsEmpty());
+  EXPECT_THAT(Build(R"({"model_type":"gpt2",
+                        "architectures":["GPT2LMHeadModel"]})")
+                  ->notes,
+              IsEmpty());
+  EXPECT_THAT(
+      Build(R"({"model_type":"gpt2","architectures":["GPT2Model"]})")->notes,
+      Contains(HasSubstr("names the architecture \"GPT2Model\"")));
+  const auto part = Build(
+      R"({"model_type":"llava","architectures":["LlavaModel"],
+          "vision_config":{},"text_config":{"model_type":"llama"},
+          "quantization_config":{}})");
+  EXPECT_THAT(part->notes,
+              ElementsAre(HasSubstr("not covered: vision_config")));
+  EXPECT_TRUE(part->quantized);
+}
+
+struct Hostile {
+  std::string json;
+  std::string message;
+};
+
+class HostileFamilyTest : public testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileFamilyTest, IsMalformed) {
+  const auto model = Build(GetParam().json);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(ExitCode(model.status().code()), 4);
+  EXPECT_THAT(std::string(model.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileFamilyTest,
+    testing::Values(
+        Hostile{R"({"model_type":"gpt2","n_layer":2000000000})",
+                "n_layer is 2000000000; more than 10000"},
+        Hostile{R"({"model_type":"llama","num_hidden_layers":10001})",
+                "num_hidden_layers is 10001"},
+        Hostile{R"({"model_type":"gpt2","n_head":0})", R"("n_head" is 0)"},
+        Hostile{R"({"model_type":"gpt2","n_head":7})",
+                "n_embd 768 is not a multiple of n_head 7"},
+        Hostile{R"({"model_type":"llama","num_attention_heads":3})",
+                "hidden_size 4096 is not a multiple"},
+        Hostile{R"({"model_type":"llama","num_key_value_heads":5})",
+                "num_attention_heads 32 is not a multiple of "
+                "num_key_value_heads 5"},
+        Hostile{R"({"model_type":"llama","head_dim":2147483647,
+                    "num_attention_heads":2147483647,
+                    "num_key_value_heads":2147483647})",
+                "parameter \"model.layers.0.self_attn.q_proj.weight\": shape"},
+        Hostile{R"({"model_type":"gpt2","tie_word_embeddings":"yes"})",
+                R"("tie_word_embeddings" is "yes")"},
+        Hostile{R"({"model_type":"gpt2","dtype":"F4","n_embd":3,"n_head":3})",
+                "do not end on a byte"}));
+
+TEST(FamilyModelTest, KnowsItsFamilies) {
+  EXPECT_THAT(KnownFamilies(), ElementsAre("gpt2", "llama", "mistral"));
+  EXPECT_TRUE(IsKnownFamily("gpt2"));
+  EXPECT_FALSE(IsKnownFamily("GPT2"));
+  EXPECT_FALSE(IsKnownFamily(""));
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Random damage to valid files of every format. Whatever the bytes, the reader
+// ends in a list whose numbers hold together or in a Status that says what is
+// wrong; sanitizers and CHECKs see to the rest.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/param_spec.h"
+#include "tests/tools/models/model_files.h"
+#include "tools/models/config_values.h"
+#include "tools/models/family_model.h"
+#include "tools/models/model_list.h"
+#include "tools/models/model_reader.h"
+#include "tools/models/param_list.h"
+#include "tools/models/safetensors_header.h"
+#include "tools/models/safetensors_index.h"
+
+namespace castor {
+namespace {
+
+constexpr int kFileRounds = 250;
+constexpr int kMemoryRounds = 4000;
+
+uint64_t Seed() {
+  const char* given = std::getenv("CASTOR_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10)
+                          : std::random_device{}();
+}
+
+// What a mutation likes to insert: bytes that mean something to a reader.
+const std::vector<std::string> kTokens = {"{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "\"",
+                                          "\\u0000",
+                                          "-",
+                                          ".",
+                                          "e9",
+                                          "\t",
+                                          "\n",
+                                          "null",
+                                          "true",
+                                          "1e999",
+                                          "-1",
+                                          "0",
+                                          "18446744073709551615",
+                                          "9223372036854775807",
+                                          "4294967296",
+                                          "\"dtype\"",
+                                          "\"shape\"",
+                                          "\"F4\"",
+                                          "\"data_offsets\"",
+                                          "\"__metadata__\"",
+                                          "\"weight_map\"",
+                                          "\"../x\"",
+                                          "\"text_config\":{",
+                                          "\"n_layer\":2147483647,",
+                                          ".experts.0.w1.weight",
+                                          ".experts.gate_up_proj",
+                                          std::string(1, '\0'),
+                                          "\xff"};
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  std::string Mutate(std::string bytes) {
+    for (uint64_t i = 0, edits = 1 + Below(4); i < edits; ++i) Edit(bytes);
+    return bytes;
+  }
+  uint64_t Below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
+
+ private:
+  void Edit(std::string& bytes) {
+    const size_t at = Below(bytes.size() + 1);
+    const size_t count = Below(1 + std::min<size_t>(bytes.size() - at, 24));
+    switch (Below(6)) {
+      case 0:  // change a bit
+        if (at < bytes.size()) {
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << Below(8)));
+        }
+        break;
+      case 1:
+        bytes.erase(at, count);
+        break;
+      case 2:
+        bytes.insert(at, kTokens[Below(kTokens.size())]);
+        break;
+      case 3:  // repeat a piece elsewhere
+        bytes.insert(Below(bytes.size() + 1), bytes.substr(at, count));
+        break;
+      case 4:
+        bytes.resize(at);
+        break;
+      case 5:  // replace a piece
+        bytes.replace(at, count, kTokens[Below(kTokens.size())]);
+        break;
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+// Either a list that holds together or exit code 4; 2 where the damage made the
+// file another model's (an unknown family), which is the user's to choose.
+void ExpectSane(const std::string& path, const ReadModelOptions& options,
+                const std::string& bytes) {
+  const Result<ModelList> model = ReadModel(path, options);
+  if (!model.ok()) {
+    EXPECT_TRUE(ExitCode(model.status().code()) == 4 ||
+                ExitCode(model.status().code()) == 2)
+        << model.status() << "\n"
+        << bytes;
+    EXPECT_FALSE(model.status().message().empty());
+    EXPECT_LT(model.status().message().size(), 4000u);
+    return;
+  }
+  int64_t sum = 0;
+  for (const ParamSpec& spec : model->params) {
+    const auto count = CountElements(spec.shape, spec.dtype);
+    ASSERT_TRUE(count.ok()) << count.status();
+    sum += count->count();
+  }
+  EXPECT_LE(sum, kMaxModelElements);
+}
+
+ReadModelOptions RandomOptions(Mutator& mutator) {
+  ReadModelOptions options;
+  switch (mutator.Below(6)) {
+    case 0:
+      options.order = ParamOrder::kFile;
+      break;
+    case 1:
+      options.dtype = DType::kF4;
+      break;
+    case 2:
+      options.expert_layout = ExpertLayout::kFused;
+      break;
+    case 3:
+      options.expert_layout = ExpertLayout::kPerExpert;
+      break;
+    default:
+      break;
+  }
+  return options;
+}
+
+const std::vector<ParamSpec> kModel = {
+    {"wte.weight", {10, 8}, DType::kBF16},
+    {"h.0.attn.bias", {1, 1, 4, 4}, DType::kU8},
+    {"m.experts.gate_up_proj", {2, 6, 4}, DType::kF32},
+    {"m.experts.down_proj", {2, 4, 3}, DType::kF32},
+    {"scale", {}, DType::kF64},
+    {"none", {0, 7}, DType::kF8E5M2},
+    {"half", {2}, DType::kF4}};
+
+constexpr char kConfig[] =
+    R"({"model_type":"gpt2","n_embd":8,"n_layer":2,"n_head":2,"n_positions":4,
+        "vocab_size":10,"dtype":"bfloat16","n_inner":null,
+        "architectures":["GPT2LMHeadModel"],"x":{"y":[1,2.5,{"z":"w"}]}})";
+
+// The whole path: file written, read, judged.
+void MutateFile(const std::string& name, const std::string& valid) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(testing::Message() << "CASTOR_SEED=" << seed);
+  Mutator mutator(seed);
+  const TempFolder folder;
+  const Result<ModelList> whole = ReadModel(folder.Write(name, valid), {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  for (int i = 0; i < kFileRounds; ++i) {
+    const std::string bytes = mutator.Mutate(valid);
+    ExpectSane(folder.Write(name, bytes), RandomOptions(mutator), bytes);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(ModelMutationTest, SafetensorsBytes) {
+  uint64_t data_bytes = 0;
+  const std::string json = SafetensorsJson(kModel, &data_bytes);
+  MutateFile("a.safetensors", SafetensorsFile(json, data_bytes));
+}
+
+// The length stays true, so that the damage reaches the JSON.
+TEST(ModelMutationTest, SafetensorsHeader) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(testing::Message() << "CASTOR_SEED=" << seed);
+  Mutator mutator(seed);
+  const TempFolder folder;
+  uint64_t data_bytes = 0;
+  const std::string json = SafetensorsJson(kModel, &data_bytes);
+  for (int i = 0; i < kFileRounds; ++i) {
+    const std::string bytes = mutator.Mutate(json);
+    ExpectSane(
+        folder.Write("a.safetensors", SafetensorsFile(bytes, data_bytes)),
+        RandomOptions(mutator), bytes);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(ModelMutationTest, Index) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(testing::Message() << "CASTOR_SEED=" << seed);
+  Mutator mutator(seed);
+  const TempFolder folder;
+  WriteSafetensors(folder, "m-1.safetensors", {kModel[0], kModel[1]});
+  WriteSafetensors(folder, "m-2.safetensors", {kModel[4]});
+  const std::string valid =
+      R"({"metadata":{"total_size":184},"weight_map":{)"
+      R"("wte.weight":"m-1.safetensors","h.0.attn.bias":"m-1.safetensors",)"
+      R"("scale":"m-2.safetensors"}})";
+  const std::string name = "m.safetensors.index.json";
+  const Result<ModelList> whole = ReadModel(folder.Write(name, valid), {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  for (int i = 0; i < kFileRounds; ++i) {
+    const std::string bytes = mutator.Mutate(valid);
+    ExpectSane(folder.Write(name, bytes), RandomOptions(mutator), bytes);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Without the cost of files, each parser by itself.
+void MutateText(const std::string& valid,
+                const std::function<Status(const std::string&)>& parse) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(testing::Message() << "CASTOR_SEED=" << seed);
+  Mutator mutator(seed);
+  const Status whole = parse(valid);
+  ASSERT_TRUE(whole.ok()) << whole;
+  for (int i = 0; i < kMemoryRounds; ++i) {
+    const std::string bytes = mutator.Mutate(valid);
+    const Status status = parse(bytes);
+    ASSERT_TRUE(status.ok() || status.code() == ErrorCode::kMalformed)
+        << status << "\n"
+        << bytes;
+  }
+}
+
+TEST(ModelMutationTest, SafetensorsHeaderText) {
+  uint64_t data_bytes = 0;
+  const std::string json = SafetensorsJson(kModel, &data_bytes);
+  MutateText(json, [&](const std::string& text) {
+    return ParseSafetensorsHeader(text, data_bytes).status();
+  });
+}
+
+TEST(ModelMutationTest, IndexText) {
+  MutateText(R"({"metadata":{"total_size":184},"weight_map":{"a":)"
+             R"("m-1.safetensors","b":"m-2.safetensors"}})",
+             [](const std::string& text) {
+               return ParseSafetensorsIndex(text).status();
+             });
+}
+
+TEST(ModelMutationTest, ConfigText) {
+  MutateText(kConfig, [](const std::string& text) -> Status {
+    CASTOR_ASSIGN_OR_RETURN(const ConfigValues config,
+                            ConfigValues::Parse(text));
+    CASTOR_ASSIGN_OR_RETURN(const std::string family, config.model_type());
+    if (!IsKnownFamily(family)) return OkStatus();
+    return BuildFamilyModel(config).status();
+  });
+}
+
+TEST(ModelMutationTest, ListText) {
+  MutateText(
+      "wte\t10,8\tBF16\nscale\t\tF64\nhalf\t2\tF4\n",
+      [](const std::string& text) { return ParseTsvList(text).status(); });
+  MutateText(
+      R"([{"name":"a","shape":[10,8],"dtype":"BF16"},)"
+      R"({"name":"b","shape":[],"dtype":"float64"}])",
+      [](const std::string& text) { return ParseJsonList(text).status(); });
+}
+
+TEST(ModelMutationTest, Config) { MutateFile("config.json", kConfig); }
+
+TEST(ModelMutationTest, LlamaConfig) {
+  MutateFile("config.json",
+             R"({"model_type":"llama","hidden_size":8,"intermediate_size":12,
+                 "num_hidden_layers":2,"num_attention_heads":4,
+                 "num_key_value_heads":2,"head_dim":2,"vocab_size":10,
+                 "attention_bias":true,"tie_word_embeddings":true})");
+}
+
+TEST(ModelMutationTest, TsvList) {
+  MutateFile("l.tsv",
+             "wte\t10,8\tBF16\nm.experts.gate_up_proj\t2,6,4\tF32\n"
+             "m.experts.down_proj\t2,4,3\tF32\nscale\t\tF64\nhalf\t2\tF4\n");
+}
+
+TEST(ModelMutationTest, JsonList) {
+  MutateFile("l.json",
+             R"([{"name":"wte","shape":[10,8],"dtype":"BF16"},
+                 {"name":"m.experts.0.w1.weight","shape":[6,4],"dtype":"F32"},
+                 {"name":"m.experts.0.w2.weight","shape":[4,6],"dtype":"F32"},
+                 {"name":"m.experts.0.w3.weight","shape":[6,4],"dtype":"F32"},
+                 {"name":"scale","shape":[],"dtype":"float64"}])");
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/expert_layout.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "tools/cli/quote.h"
+
+namespace castor {
+namespace {
+
+// More experts than any layer has; a fused tensor's shape may say 2^40.
+constexpr int64_t kMaxExperts = 65'536;
+
+// More tensors than any model has, all experts of all layers together.
+constexpr size_t kMaxSplit = 2'000'000;
+
+enum Role : size_t { kGate, kUp, kDown, kRoles };
+
+constexpr std::array<std::array<std::string_view, kRoles>, 2> kSpellings = {{
+    {"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+    {"w1.weight", "w3.weight", "w2.weight"},
+}};
+
+constexpr std::string_view kExperts = ".experts.";
+
+// `LAYER.experts.7.up_proj.weight`, taken apart.
+struct ExpertName {
+  std::string layer;  // up to and with ".experts"
+  int64_t expert = 0;
+  Role role = kGate;
+};
+
+std::optional<ExpertName> ParseExpertName(std::string_view name) {
+  const size_t at = name.find(kExperts);
+  if (at == name.npos) return std::nullopt;
+  std::string_view rest = name.substr(at + kExperts.size());
+  ExpertName parsed;
+  parsed.layer = name.substr(0, at + kExperts.size() - 1);
+  const auto [stop, error] =
+      std::from_chars(rest.data(), rest.data() + rest.size(), parsed.expert);
+  if (error != std::errc() || parsed.expert < 0 ||
+      parsed.expert > kMaxExperts) {
+    return std::nullopt;
+  }
+  rest.remove_prefix(static_cast<size_t>(stop - rest.data()));
+  for (const auto& spelling : kSpellings) {
+    for (size_t role = 0; role < kRoles; ++role) {
+      if (rest.size() == spelling[role].size() + 1 && rest.front() == '.' &&
+          rest.substr(1) == spelling[role]) {
+        parsed.role = static_cast<Role>(role);
+        return parsed;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsFusedName(std::string_view name) {
+  return name.ends_with(".experts.gate_up_proj") ||
+         name.ends_with(".experts.down_proj");
+}
+
+// The tensors of one layer's experts, as indices into the list.
+struct Layer {
+  std::map<int64_t, std::array<std::optional<size_t>, kRoles>> experts;
+};
+
+Status BadLayer(std::string_view layer, std::string_view why) {
+  return Malformed(fmt::format("{} cannot be fused: {}", Quoted(layer), why));
+}
+
+// All experts from 0 on are there, with equal shapes and types that match.
+Status CheckLayer(const std::string& name, const Layer& layer,
+                  const std::vector<ParamSpec>& params) {
+  int64_t expected = 0;
+  std::array<const ParamSpec*, kRoles> first = {};
+  for (const auto& [expert, roles] : layer.experts) {
+    if (expert != expected++) {
+      return BadLayer(name, fmt::format("expert {} is missing", expected - 1));
+    }
+    for (size_t role = 0; role < kRoles; ++role) {
+      if (!roles[role]) {
+        return BadLayer(name, fmt::format("expert {} has no {}", expert,
+                                          kSpellings[0][role]));
+      }
+      const ParamSpec& spec = params[*roles[role]];
+      if (first[role] == nullptr) first[role] = &spec;
+      if (spec.shape != first[role]->shape ||
+          spec.dtype != first[kGate]->dtype) {
+        return BadLayer(name, fmt::format("{} differs from that of expert 0",
+                                          Quoted(spec.name)));
+      }
+    }
+  }
+  const std::vector<int64_t>& gate = first[kGate]->shape;
+  const std::vector<int64_t>& down = first[kDown]->shape;
+  if (gate.size() != 2 || first[kUp]->shape != gate || down.size() != 2 ||
+      down[0] != gate[1] || down[1] != gate[0]) {
+    return BadLayer(name, "gate and up are not [M,H] and down [H,M]");
+  }
+  return OkStatus();
+}
+
+Status Fuse(std::vector<ParamSpec>& params) {
+  std::unordered_map<std::string, Layer> layers;
+  std::vector<std::optional<ExpertName>> parsed;
+  for (size_t i = 0; i < params.size(); ++i) {
+    parsed.push_back(ParseExpertName(params[i].name));
+    if (!parsed[i]) continue;
+    std::optional<size_t>& place =
+        layers[parsed[i]->layer].experts[parsed[i]->expert][parsed[i]->role];
+    if (place) {
+      return BadLayer(
+          parsed[i]->layer,
+          fmt::format("{} and {} are the same matrix",
+                      Quoted(params[*place].name), Quoted(params[i].name)));
+    }
+    place = i;
+  }
+  std::vector<ParamSpec> fused;
+  std::unordered_map<std::string, bool> written;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!parsed[i]) {
+      fused.push_back(params[i]);
+      continue;
+    }
+    const std::string& name = parsed[i]->layer;
+    if (std::exchange(written[name], true)) continue;
+    const Layer& layer = layers[name];
+    CASTOR_RETURN_IF_ERROR(CheckLayer(name, layer, params));
+    const ParamSpec& gate = params[*layer.experts.at(0)[kGate]];
+    const auto experts = static_cast<int64_t>(layer.experts.size());
+    int64_t both = 0;
+    if (__builtin_mul_overflow(gate.shape[0], 2, &both)) {
+      return BadLayer(name, "its shapes overflow");
+    }
+    fused.push_back({name + ".gate_up_proj",
+                     {experts, both, gate.shape[1]},
+                     gate.dtype,
+                     gate.trainable});
+    fused.push_back({name + ".down_proj",
+                     {experts, gate.shape[1], gate.shape[0]},
+                     gate.dtype,
+                     gate.trainable});
+  }
+  params = std::move(fused);
+  return OkStatus();
+}
+
+Status Split(std::vector<ParamSpec>& params) {
+  std::vector<ParamSpec> split;
+  for (const ParamSpec& spec : params) {
+    if (!IsFusedName(spec.name)) {
+      split.push_back(spec);
+      continue;
+    }
+    const bool down = spec.name.ends_with(".down_proj");
+    const size_t at = spec.name.rfind('.');
+    const std::string layer = spec.name.substr(0, at);
+    if (spec.shape.size() != 3 || spec.shape[0] > kMaxExperts ||
+        (!down && spec.shape[1] % 2 != 0)) {
+      return Malformed(fmt::format(
+          "{} cannot be split by expert: its shape is not {}, with at most {} "
+          "experts",
+          Quoted(spec.name), down ? "[E,H,M]" : "[E,2M,H]", kMaxExperts));
+    }
+    if (split.size() + 2 * static_cast<size_t>(spec.shape[0]) > kMaxSplit) {
+      return Malformed(
+          fmt::format("splitting {} by expert makes more than {} tensors",
+                      Quoted(spec.name), kMaxSplit));
+    }
+    for (int64_t expert = 0; expert < spec.shape[0]; ++expert) {
+      const std::string prefix = fmt::format("{}.{}.", layer, expert);
+      if (down) {
+        split.push_back({prefix + "down_proj.weight",
+                         {spec.shape[1], spec.shape[2]},
+                         spec.dtype,
+                         spec.trainable});
+        continue;
+      }
+      for (const std::string_view role :
+           {kSpellings[0][kGate], kSpellings[0][kUp]}) {
+        split.push_back({prefix + std::string(role),
+                         {spec.shape[1] / 2, spec.shape[2]},
+                         spec.dtype,
+                         spec.trainable});
+      }
+    }
+  }
+  params = std::move(split);
+  return OkStatus();
+}
+
+}  // namespace
+
+std::optional<ExpertLayout> FindExpertLayout(
+    const std::vector<ParamSpec>& params) {
+  for (const ParamSpec& spec : params) {
+    if (IsFusedName(spec.name)) return ExpertLayout::kFused;
+    if (ParseExpertName(spec.name)) return ExpertLayout::kPerExpert;
+  }
+  return std::nullopt;
+}
+
+Status ApplyExpertLayout(ExpertLayout layout, std::vector<ParamSpec>& params) {
+  return layout == ExpertLayout::kFused ? Fuse(params) : Split(params);
+}
+
+}  // namespace castor

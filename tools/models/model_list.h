@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_MODELS_MODEL_LIST_H_
+#define CASTOR_TOOLS_MODELS_MODEL_LIST_H_
+
+// What is known of a model before anyone trains it: its parameters by name,
+// shape and type, in the order in which they will be packed. Values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/param_spec.h"
+
+namespace castor {
+
+// In which order parameters are packed.
+enum class ParamOrder : uint8_t {
+  kFamily,   // the registration order of the family's reference code
+  kFile,     // as the file lists them, or lays out their bytes
+  kNatural,  // by name, with numbers as numbers: layers.2 before layers.10
+};
+
+constexpr std::string_view ParamOrderName(ParamOrder order) {
+  switch (order) {
+    case ParamOrder::kFamily:
+      return "family";
+    case ParamOrder::kFile:
+      return "file";
+    case ParamOrder::kNatural:
+      return "natural";
+  }
+  return "unknown";
+}
+
+// How the experts of a mixture-of-experts layer are held: files on the hub have
+// a tensor per expert and matrix, trainers since Transformers v5 one for all
+// experts. The best chunk sizes of the two differ.
+enum class ExpertLayout : uint8_t { kFused, kPerExpert };
+
+struct ReadModelOptions {
+  std::optional<ParamOrder> order = {};  // default: family, else natural
+  std::optional<DType> dtype = {};       // in place of every parameter's own
+  std::optional<ExpertLayout> expert_layout = {};  // default: as in the file
+};
+
+// A tensor of a file that no trainer packs.
+struct DroppedTensor {
+  std::string name;
+  std::string reason;
+};
+
+struct ModelList {
+  std::string name;
+  std::string family;  // "gpt2", empty where no config.json tells
+  std::string source;  // what was read, for people
+  ParamOrder order = ParamOrder::kNatural;
+  std::vector<ParamSpec> params;
+  std::vector<DroppedTensor> dropped;
+  std::vector<std::string> notes;  // what a person should know, a sentence each
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_MODELS_MODEL_LIST_H_

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/model_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/cli/quote.h"
+#include "tools/models/expert_layout.h"
+#include "tools/models/family_order.h"
+#include "tools/models/model_source.h"
+#include "tools/models/natural_order.h"
+#include "tools/models/tensor_fields.h"
+
+namespace castor {
+namespace {
+
+Status ChooseExperts(const std::optional<ExpertLayout>& wanted,
+                     ModelList& list) {
+  const std::optional<ExpertLayout> present = FindExpertLayout(list.params);
+  if (wanted && !present) {
+    list.notes.push_back(
+        "the model has no experts, so their layout makes no difference");
+    return OkStatus();
+  }
+  if (wanted) return ApplyExpertLayout(*wanted, list.params);
+  if (present) {
+    list.notes.push_back(fmt::format(
+        "the experts are {}; trainers may hold them otherwise, which "
+        "--expert-layout fused|per-expert tells",
+        *present == ExpertLayout::kFused ? "fused to a tensor per layer"
+                                         : "held one by one"));
+  }
+  return OkStatus();
+}
+
+void SortNaturally(std::vector<ParamSpec>& params) {
+  std::stable_sort(params.begin(), params.end(),
+                   [](const ParamSpec& a, const ParamSpec& b) {
+                     return NaturalLess(a.name, b.name);
+                   });
+}
+
+bool IsNaturallySorted(const std::vector<ParamSpec>& params) {
+  return std::is_sorted(params.begin(), params.end(),
+                        [](const ParamSpec& a, const ParamSpec& b) {
+                          return NaturalLess(a.name, b.name);
+                        });
+}
+
+// Family order; false where nothing tells it.
+bool OrderByFamily(const ModelSource& source, ModelList& list) {
+  if (source.kind == SourceKind::kConfig) return true;  // built in it
+  return source.family && ApplyFamilyOrder(*source.family, list);
+}
+
+Status OrderParams(const ModelSource& source,
+                   const std::optional<ParamOrder>& wanted, ModelList& list) {
+  if (wanted == ParamOrder::kFile && source.kind == SourceKind::kConfig) {
+    return InvalidArgument(
+        "a config.json lists no tensors, so it has no file order; use --order "
+        "family or natural");
+  }
+  if (wanted == ParamOrder::kFile) {
+    list.order = ParamOrder::kFile;
+    return OkStatus();
+  }
+  if (wanted != ParamOrder::kNatural) {
+    if (OrderByFamily(source, list)) {
+      list.order = ParamOrder::kFamily;
+      return OkStatus();
+    }
+    if (wanted == ParamOrder::kFamily) {
+      return InvalidArgument(
+          "no config.json of a known family tells the order of these names; "
+          "use --order natural or file, or put the model's config.json beside "
+          "its weights");
+    }
+    if (source.family) {
+      list.notes.push_back(
+          fmt::format("the config.json beside it is of family {}, but none of "
+                      "its names are in the file",
+                      source.family->family));
+    }
+  }
+  list.order = ParamOrder::kNatural;
+  if (!wanted && source.kind == SourceKind::kList &&
+      !IsNaturallySorted(list.params)) {
+    list.notes.push_back(
+        "the list is packed in natural order of names; --order file packs it "
+        "as written");
+  }
+  SortNaturally(list.params);
+  return OkStatus();
+}
+
+// The whole fits the numbers that everything after this counts with.
+Status CheckTotal(const std::vector<ParamSpec>& params) {
+  int64_t total = 0;
+  for (const ParamSpec& spec : params) {
+    const auto count = CountElements(spec.shape, spec.dtype);
+    const Result<Bytes> bytes = TensorBytes(spec.shape, spec.dtype);
+    if (!bytes.ok()) {
+      return bytes.status().WithContext(
+          fmt::format("tensor {}", Quoted(spec.name)));
+    }
+    if (count->count() > kMaxModelElements - total) {
+      return Malformed(fmt::format(
+          "tensor {} brings the model to more than {} elements; no such model "
+          "can be held",
+          Quoted(spec.name), kMaxModelElements));
+    }
+    total += count->count();
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<ModelList> ReadModel(const std::string& path,
+                            const ReadModelOptions& options) {
+  CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(path));
+  ModelList list = std::move(source.list);
+  auto finish = [&]() -> Status {
+    CASTOR_RETURN_IF_ERROR(CheckTotal(list.params));
+    CASTOR_RETURN_IF_ERROR(ChooseExperts(options.expert_layout, list));
+    CASTOR_RETURN_IF_ERROR(OrderParams(source, options.order, list));
+    if (!options.dtype) return CheckTotal(list.params);
+    for (ParamSpec& spec : list.params) spec.dtype = *options.dtype;
+    // Whoever chose the type can choose another.
+    const Status status = CheckTotal(list.params);
+    return status.ok() ? status
+                       : InvalidArgument(std::string(status.message()));
+  };
+  if (Status status = finish(); !status.ok()) {
+    return status.WithContext(path == "-" ? "standard input"
+                                          : QuotedPath(path));
+  }
+  return list;
+}
+
+}  // namespace castor
