@@ -5,16 +5,16 @@
 #define CASTOR_OFFLOAD_NVME_IO_QUEUE_H_
 
 // Positional reads and writes that end some time later. An IoQueue moves whole
-// requests: it splits them, keeps the drive's queue full, resumes short
-// transfers, and checks every completion. Thread-safe.
+// requests: it cuts them into transfers, keeps the drive's queue full across
+// requests, starts reads before writes where both wait, resumes short
+// transfers, and checks every completion. Requests in flight at the same time
+// are not ordered among each other. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string_view>
 
-#include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 
@@ -24,35 +24,36 @@ enum class IoDirection : uint8_t { kRead, kWrite };
 
 struct IoRequest {
   IoDirection direction = IoDirection::kRead;
-  int fd = -1;
+  int fd = -1;                // must stay open until done
   Bytes offset;               // in the file
-  std::byte* data = nullptr;  // must stay valid until done
-  Bytes size;
-  // Called once, on a thread of the queue, with how the whole request ended.
+  std::byte* data = nullptr;  // must stay valid until done; writes only read it
+  Bytes size;                 // any, also more than 2 GiB
+  // Called once, on a thread of the queue, with how the whole request ended:
+  // ok when all bytes were moved, else IoError with the direction, the place
+  // and the system's reason. It may submit, and must not hold the thread up.
   std::function<void(const Status&)> done;
 };
 
 class IoQueue {
  public:
+  // Waits until every request submitted is done. REQUIRES: every call of Submit
+  // has returned, which a request that is done does not imply.
   virtual ~IoQueue() = default;
+  // Never blocks on the drive, and never calls `done` before it returns.
   virtual void Submit(IoRequest request) = 0;
   // "io_uring" or "threads".
   virtual std::string_view name() const = 0;
 };
 
 struct IoQueueOptions {
-  int depth = 32;        // transfers in flight
-  Bytes piece = MiB(1);  // largest single transfer
-  int threads = 2;       // of the thread queue
+  // Transfers in flight, 1 to 4096: enough for a drive to work on all its
+  // channels. The thread queue has as many as it has threads.
+  int depth = 32;
+  // Largest single transfer, a multiple of 4 KiB up to 512 MiB: the kernel
+  // moves no more than 2 GiB at once, and registered buffers end at 1 GiB.
+  Bytes piece = MiB(1);
+  int threads = 2;  // of the thread queue, at least 1
 };
-
-// io_uring; Unavailable, with the kernel's reason, where it is refused.
-Result<std::unique_ptr<IoQueue>> MakeUringIoQueue(
-    const IoQueueOptions& options);
-// Blocking pread and pwrite on threads: works everywhere.
-std::unique_ptr<IoQueue> MakeThreadIoQueue(const IoQueueOptions& options);
-// io_uring, or threads where it is refused, which is said once.
-std::unique_ptr<IoQueue> MakeIoQueue(const IoQueueOptions& options, Log* log);
 
 }  // namespace castor
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/nvme/thread_io_queue.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <mutex>
+
+#include "gtest/gtest.h"
+#include "tests/support/io_queue_contract.h"
+
+namespace castor {
+namespace {
+
+std::unique_ptr<IoQueue> MakeQueue(const IoQueueOptions& options,
+                                   std::string*) {
+  return MakeThreadIoQueue(options);
+}
+INSTANTIATE_TEST_SUITE_P(Threads, IoQueueContract, testing::Values(&MakeQueue));
+
+TEST(ThreadIoQueueTest, SaysWhatItIs) {
+  EXPECT_EQ(MakeThreadIoQueue({})->name(), "threads");
+}
+
+std::future<Status> Submit(IoQueue& queue, IoDirection direction, int fd,
+                           std::span<std::byte> bytes) {
+  auto promise = std::make_shared<std::promise<Status>>();
+  queue.Submit({.direction = direction,
+                .fd = fd,
+                .offset = Bytes(0),
+                .data = bytes.data(),
+                .size = Bytes(static_cast<int64_t>(bytes.size())),
+                .done = [promise](const Status& status) {
+                  promise->set_value(status);
+                }});
+  return promise->get_future();
+}
+
+// Moves some of what was asked, is interrupted, asks to be called again.
+FileCalls Capricious(uint64_t seed) {
+  auto random = std::make_shared<std::mt19937_64>(seed);
+  auto mutex = std::make_shared<std::mutex>();
+  auto whim = [random, mutex](size_t size) -> ssize_t {
+    std::lock_guard lock(*mutex);
+    switch ((*random)() % 5) {
+      case 0:
+        errno = EINTR;
+        return -1;
+      case 1:
+        errno = EAGAIN;
+        return -1;
+      case 2:
+        return static_cast<ssize_t>(size);
+      default:
+        return static_cast<ssize_t>((*random)() % size + 1);
+    }
+  };
+  FileCalls calls;
+  calls.pread = [whim](int fd, void* data, size_t size, off_t offset) {
+    const ssize_t some = whim(size);
+    return some < 0 ? some
+                    : ::pread(fd, data, static_cast<size_t>(some), offset);
+  };
+  calls.pwrite = [whim](int fd, const void* data, size_t size, off_t offset) {
+    const ssize_t some = whim(size);
+    return some < 0 ? some
+                    : ::pwrite(fd, data, static_cast<size_t>(some), offset);
+  };
+  return calls;
+}
+
+TEST(ThreadIoQueueTest, ResumesShortAndInterruptedCalls) {
+  const uint64_t seed = TestSeed(11);
+  TempDir dir;
+  UniqueFd fd(
+      ::open(dir.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  auto queue =
+      MakeThreadIoQueue({.piece = KiB(64), .threads = 3}, Capricious(seed));
+  AlignedBytes written(MiB(4) + Bytes(3)), read(MiB(4) + Bytes(3));
+  FillRandom(written.span(), seed);
+  ASSERT_THAT(
+      Submit(*queue, IoDirection::kWrite, fd.get(), written.span()).get(),
+      IsOk());
+  ASSERT_THAT(Submit(*queue, IoDirection::kRead, fd.get(), read.span()).get(),
+              IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), written.span()));
+}
+
+TEST(ThreadIoQueueTest, ReportsTheCallThatFailed) {
+  std::atomic<int> calls_made = 0;
+  FileCalls calls;
+  calls.pread = [&](int, void*, size_t size, off_t offset) -> ssize_t {
+    ++calls_made;
+    if (offset != 8192) return static_cast<ssize_t>(size);
+    errno = EIO;
+    return -1;
+  };
+  AlignedBytes bytes(MiB(4));
+  Status status;
+  {
+    auto queue = MakeThreadIoQueue({.piece = KiB(4), .threads = 1}, calls);
+    status = Submit(*queue, IoDirection::kRead, 3, bytes.span()).get();
+  }
+  EXPECT_THAT(status,
+              StatusIs(ErrorCode::kIoError,
+                       testing::HasSubstr("reading 4096 B at offset 8192 "
+                                          "failed: Input/output error")));
+  // The rest was cancelled.
+  EXPECT_EQ(calls_made, 3);
+}
+
+}  // namespace
+}  // namespace castor

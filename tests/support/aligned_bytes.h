@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_SUPPORT_ALIGNED_BYTES_H_
+#define CASTOR_TESTS_SUPPORT_ALIGNED_BYTES_H_
+
+// Memory for transfers: zeroed, 4 KiB aligned, or deliberately `misalignment`
+// bytes past that. Owns it; move-only.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+
+#include "chunk/base/check.h"
+#include "chunk/base/units.h"
+
+namespace castor {
+
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(Bytes size, size_t misalignment = 0)
+      : size_(static_cast<size_t>(size.count())), start_(misalignment) {
+    const size_t whole = (size_ + misalignment + 4096) / 4096 * 4096;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, whole)));
+    CASTOR_CHECK(memory_ != nullptr);
+    std::memset(memory_.get(), 0, whole);
+  }
+
+  std::byte* data() const { return memory_.get() + start_; }
+  Bytes size() const { return Bytes(static_cast<int64_t>(size_)); }
+  std::span<std::byte> span() const { return {data(), size_}; }
+  std::span<std::byte> part(Bytes offset, Bytes size) const {
+    return span().subspan(static_cast<size_t>(offset.count()),
+                          static_cast<size_t>(size.count()));
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t size_;
+  size_t start_;
+};
+
+// Bytes that depend on `seed` alone.
+inline void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t word = random();
+    std::memcpy(&bytes[i], &word, std::min<size_t>(8, bytes.size() - i));
+  }
+}
+
+// Unlike gmock's matchers, prints nothing of several MiB.
+inline bool SameBytes(std::span<const std::byte> a,
+                      std::span<const std::byte> b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_SUPPORT_ALIGNED_BYTES_H_
