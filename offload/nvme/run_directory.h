@@ -6,14 +6,17 @@
 
 // A directory that belongs to one run: made under a directory that jobs may
 // share, locked while its run lives, removed when it ends, reclaimed by the
-// next run after a crash. Two runs on one path never touch each other's files.
-// Owns the directory. Move-only; thread-compatible.
+// next run after a crash. Two runs on one path, of one process or of several,
+// never touch each other's files. Owns the directory and whatever is put into
+// it. Move-only; thread-compatible.
+
+#include <sys/types.h>
 
 #include <filesystem>
-#include <string>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "offload/nvme/unique_fd.h"
 
 namespace castor {
 
@@ -21,25 +24,32 @@ class RunDirectory {
  public:
   // Makes `parent`/castor-run-XXXXXX and removes the directories of runs that
   // died (their lock is free), saying so. Unavailable where `parent` is
-  // missing, not a directory or read-only; the message says which and what to
-  // do.
+  // missing, not a directory, read-only or without locks; the message says
+  // which and what to do. `log` may be null, else must outlive the directory.
+  // Blocks while another run does the same under the same parent.
   static Result<RunDirectory> Create(const std::filesystem::path& parent,
                                      Log* log);
 
-  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory(RunDirectory&& other) noexcept = default;
   RunDirectory& operator=(RunDirectory&& other) noexcept;
-  ~RunDirectory();  // removes it; what fails is logged
+  // Removes it; what fails is logged. In a process forked from the one that
+  // made it, does nothing.
+  ~RunDirectory();
 
+  // Absolute and without links, so that the process may change its directory.
   const std::filesystem::path& path() const { return path_; }
 
-  // Removes the directory and reports what could not be removed.
+  // Removes the directory and reports what could not be removed. Later calls do
+  // nothing.
   Status Close();
 
  private:
-  RunDirectory(std::filesystem::path path, int lock_fd, Log* log);
+  RunDirectory(std::filesystem::path path, UniqueFd lock, Log* log);
+  void CloseAndLog();
 
   std::filesystem::path path_;
-  int lock_fd_ = -1;
+  UniqueFd lock_;  // none once closed or moved from
+  pid_t owner_ = -1;
   Log* log_ = nullptr;
 };
 

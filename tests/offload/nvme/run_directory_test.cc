@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/nvme/run_directory.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/private_mount.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class RunDirectoryTest : public testing::Test {
+ protected:
+  std::vector<std::string> Entries() {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_.path())) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  static void Put(const fs::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+  }
+  static std::string Get(const fs::path& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+  // Runs `body` in a child process; returns how that ended.
+  template <typename Body>
+  static pid_t Fork(Body body) {
+    std::cout.flush();
+    const pid_t child = fork();
+    if (child == 0) {
+      body();
+      _exit(0);
+    }
+    return child;
+  }
+  static int Wait(pid_t child) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  // A run that is killed: returns the directory that it left behind.
+  fs::path KillARun(const std::string& text) {
+    const int status = Wait(Fork([&] {
+      auto run = RunDirectory::Create(dir_.path(), nullptr);
+      if (!run.ok()) _exit(1);
+      Put(run->path() / "data", text);
+      fs::create_directory(run->path() / "deeper");
+      Put(run->path() / "deeper" / "more", text);
+      kill(getpid(), SIGKILL);
+    }));
+    EXPECT_TRUE(WIFSIGNALED(status));
+    const auto left = Entries();
+    EXPECT_EQ(left.size(), 1u);
+    return dir_.path() / left.front();
+  }
+
+  TempDir dir_;
+  std::vector<std::string> said_;
+  Log log_{
+      [this](LogLevel, std::string_view line) { said_.emplace_back(line); }};
+};
+
+TEST_F(RunDirectoryTest, IsRemovedWithAllItHolds) {
+  {
+    auto run = RunDirectory::Create(dir_.path(), &log_);
+    ASSERT_THAT(run, IsOk());
+    EXPECT_TRUE(run->path().is_absolute());
+    EXPECT_EQ(run->path().parent_path(), fs::canonical(dir_.path()));
+    EXPECT_THAT(run->path().filename().string(),
+                testing::StartsWith("castor-run-"));
+    Put(run->path() / "data", "x");
+    fs::create_directories(run->path() / "a" / "b");
+    EXPECT_THAT(Entries(), testing::SizeIs(1));
+  }
+  EXPECT_THAT(Entries(), IsEmpty());
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, CloseReportsAndIsDoneOnce) {
+  auto run = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(run, IsOk());
+  EXPECT_THAT(run->Close(), IsOk());
+  EXPECT_THAT(Entries(), IsEmpty());
+  EXPECT_THAT(run->Close(), IsOk());
+}
+
+TEST_F(RunDirectoryTest, MovesWithItsDirectory) {
+  auto first = RunDirectory::Create(dir_.path(), &log_);
+  auto second = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  const fs::path kept = second->path();
+  std::optional<RunDirectory> moved(std::move(first).value());
+  *moved = std::move(second).value();
+  EXPECT_EQ(moved->path(), kept);
+  EXPECT_THAT(Entries(), ElementsAre(kept.filename().string()));
+  moved.reset();
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, SurvivesAChangeOfDirectory) {
+  const fs::path before = fs::current_path();
+  fs::current_path(dir_.path());
+  {
+    auto run = RunDirectory::Create(".", &log_);
+    ASSERT_THAT(run, IsOk());
+    fs::current_path("/");
+  }
+  fs::current_path(before);
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, ASecondRunOfTheProcessLeavesTheFirstAlone) {
+  auto first = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(first, IsOk());
+  Put(first->path() / "data", "first");
+  for (int i = 0; i < 3; ++i) {
+    auto second = RunDirectory::Create(dir_.path(), &log_);
+    ASSERT_THAT(second, IsOk());
+    EXPECT_NE(second->path(), first->path());
+  }
+  EXPECT_EQ(Get(first->path() / "data"), "first");
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, TwoProcessesShareAParent) {
+  auto mine = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(mine, IsOk());
+  Put(mine->path() / "data", "mine");
+  int ready[2], go[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = Fork([&] {
+    auto run = RunDirectory::Create(dir_.path(), nullptr);
+    if (!run.ok()) _exit(1);
+    Put(run->path() / "data", "theirs");
+    char byte = 0;
+    if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
+    if (Get(run->path() / "data") != "theirs") _exit(3);
+    if (!run->Close().ok()) _exit(4);
+  });
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  // A third run comes and goes while both live.
+  ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk());
+  EXPECT_THAT(Entries(), testing::SizeIs(2));
+  ASSERT_EQ(write(go[1], &byte, 1), 1);
+  EXPECT_EQ(Wait(child), 0);
+  EXPECT_EQ(Get(mine->path() / "data"), "mine");
+  EXPECT_THAT(Entries(), ElementsAre(mine->path().filename().string()));
+  EXPECT_THAT(said_, IsEmpty());
+  for (int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
+}
+
+TEST_F(RunDirectoryTest, AForkedChildDoesNotRemoveTheDirectoryOfItsParent) {
+  std::optional<Result<RunDirectory>> run(
+      RunDirectory::Create(dir_.path(), &log_));
+  ASSERT_THAT(*run, IsOk());
+  Put(run->value().path() / "data", "x");
+  EXPECT_EQ(Wait(Fork([&] { run.reset(); })), 0);
+  EXPECT_EQ(Get(run->value().path() / "data"), "x");
+  // Nor did it give the lock back.
+  ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk());
+  EXPECT_EQ(Get(run->value().path() / "data"), "x");
+}
+
+TEST_F(RunDirectoryTest, ReclaimsWhatAKilledRunLeft) {
+  const fs::path left = KillARun(std::string(3 << 20, 'x'));
+  EXPECT_TRUE(fs::exists(left / "data"));
+  auto run = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(run, IsOk());
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_THAT(Entries(), ElementsAre(run->path().filename().string()));
+  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr(left.string()),
+                                       HasSubstr("6.0 MiB"))));
+}
+
+TEST_F(RunDirectoryTest, ReclaimsWhatARunLeftThatDiedBeforeItHadALock) {
+  fs::create_directory(dir_.path() / "castor-run-AbC123");
+  auto run = RunDirectory::Create(dir_.path(), &log_);
+  ASSERT_THAT(run, IsOk());
+  EXPECT_THAT(Entries(), ElementsAre(run->path().filename().string()));
+}
+
+TEST_F(RunDirectoryTest, ReclaimsWhatADiedRunHadBegunToRemove) {
+  const fs::path left = KillARun("x");
+  fs::remove(left / "data");
+  ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk());
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, TouchesNothingThatIsNotARuns) {
+  const fs::path elsewhere = dir_.path() / "elsewhere";
+  fs::create_directory(elsewhere);
+  Put(elsewhere / "lock", "");
+  Put(elsewhere / "thesis", "x");
+  // Like a run's name, but a link; a file; with no lock; longer.
+  fs::create_directory_symlink(elsewhere, dir_.path() / "castor-run-abcdef");
+  Put(dir_.path() / "castor-run-ghijkl", "x");
+  fs::create_directory(dir_.path() / "castor-run-mnopqr");
+  Put(dir_.path() / "castor-run-mnopqr" / "thesis", "x");
+  fs::create_directory(dir_.path() / "castor-run-backup-2");
+  Put(dir_.path() / "castor-run-backup-2" / "lock", "");
+  ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk());
+  EXPECT_TRUE(fs::exists(elsewhere / "thesis"));
+  EXPECT_TRUE(fs::is_symlink(dir_.path() / "castor-run-abcdef"));
+  EXPECT_TRUE(fs::exists(dir_.path() / "castor-run-ghijkl"));
+  EXPECT_TRUE(fs::exists(dir_.path() / "castor-run-mnopqr" / "thesis"));
+  EXPECT_TRUE(fs::exists(dir_.path() / "castor-run-backup-2" / "lock"));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, UsesAParentLockThatADeadProcessLeft) {
+  Put(dir_.path() / ".castor.lock", "");
+  { ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk()); }
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, RunsThatStartEndAndDieAtOnceNeverMeet) {
+  const uint64_t seed = TestSeed(3);
+  constexpr int kProcesses = 4;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p) {
+    children.push_back(Fork([&, p] {
+      std::mt19937_64 random(seed + static_cast<uint64_t>(p));
+      for (int i = 0; i < 40; ++i) {
+        auto run = RunDirectory::Create(dir_.path(), nullptr);
+        if (!run.ok()) _exit(1);
+        const std::string text = std::to_string(getpid() * 1000 + i);
+        Put(run->path() / "data", text);
+        if (random() % 8 == 0) {
+          // A run within the run dies.
+          const pid_t victim = fork();
+          if (victim == 0) {
+            auto lost = RunDirectory::Create(dir_.path(), nullptr);
+            kill(getpid(), SIGKILL);
+          }
+          waitpid(victim, nullptr, 0);
+        }
+        if (Get(run->path() / "data") != text) _exit(2);
+        if (!run->Close().ok()) _exit(3);
+      }
+    }));
+  }
+  for (const pid_t child : children) EXPECT_EQ(Wait(child), 0);
+  { ASSERT_THAT(RunDirectory::Create(dir_.path(), nullptr), IsOk()); }
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, SaysWhatIsWrongWithTheParent) {
+  EXPECT_THAT(RunDirectory::Create(dir_.path() / "missing", &log_),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("missing"), HasSubstr("No such file"),
+                             HasSubstr("mkdir -p"))));
+  Put(dir_.path() / "file", "x");
+  EXPECT_THAT(RunDirectory::Create(dir_.path() / "file", &log_),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("file"), HasSubstr("Not a directory"),
+                             HasSubstr("another"))));
+}
+
+TEST_F(RunDirectoryTest, RefusesAReadOnlyParent) {
+  const auto result = RunWithPrivateMount(
+      {.type = "tmpfs", .options = "size=1m", .read_only = true}, dir_.path(),
+      [&]() -> std::string {
+        auto run = RunDirectory::Create(dir_.path(), nullptr);
+        if (run.ok()) return "made on a read-only file system";
+        const std::string text = run.status().ToString();
+        for (const char* part :
+             {"unavailable", "Read-only file system", "for writing"}) {
+          if (text.find(part) == std::string::npos) return text;
+        }
+        return "";
+      });
+  if (!result.skipped.empty()) GTEST_SKIP() << result.skipped;
+  EXPECT_EQ(result.failure, "");
+}
+
+TEST_F(RunDirectoryTest, RefusesAParentThatTheUserMayNotWrite) {
+  const fs::path closed = dir_.path() / "closed";
+  fs::create_directory(closed);
+  fs::permissions(closed, fs::perms::owner_read | fs::perms::owner_exec);
+  const int status = Wait(Fork([&] {
+    // Root may write anywhere; nobody may not.
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) _exit(77);
+    auto run = RunDirectory::Create(closed, nullptr);
+    const std::string text = run.status().ToString();
+    _exit(text.find("allow this user") != std::string::npos ? 0 : 1);
+  }));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "this process cannot become another user";
+  }
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace castor
