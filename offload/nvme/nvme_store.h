@@ -6,15 +6,14 @@
 
 // The bytes of the NVMe tier: one preallocated file in a run directory of its
 // own, read and written with O_DIRECT where the file system takes it. Every
-// write remembers a checksum of its extent, every read verifies it. Owns the
-// file, the directory and the queue. Queueing: owner thread; completions come
-// from the queue's threads.
+// write remembers a checksum of its extent (the range of that write), every
+// read verifies it. Owns the file, the directory and the queue. Queueing: owner
+// thread; completions come from the store's threads.
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -29,18 +28,16 @@ namespace castor {
 struct NvmeStoreOptions {
   std::filesystem::path directory;  // shared parent; must exist
   Bytes size;                       // preallocated; a multiple of 4 KiB
-  // Extents are of this size or smaller, and start at multiples of it: the
-  // checksum table is by extent.
-  Bytes extent = KiB(4);
-  IoQueueOptions queue;
+  IoQueueOptions queue = {};
+  // Where fallbacks are said once; may be null, else must outlive the store.
   Log* log = nullptr;
   // Tests put a queue that misbehaves here.
-  std::unique_ptr<IoQueue> queue_for_test;
+  std::unique_ptr<IoQueue> queue_for_test = nullptr;
 };
 
 struct NvmeStoreStats {
-  Bytes bytes_read;
-  Bytes bytes_written;
+  Bytes bytes_read;     // of transfers that succeeded
+  Bytes bytes_written;  // likewise
   int64_t reads = 0;
   int64_t writes = 0;
   bool direct = false;  // O_DIRECT in force
@@ -50,18 +47,24 @@ struct NvmeStoreStats {
 class NvmeStore {
  public:
   // Preallocates the file. Unavailable with the free space and the need where
-  // the disk is full; nothing is left behind.
+  // the disk is full, or with the reason where the directory cannot be used;
+  // nothing is left behind.
   static Result<std::unique_ptr<NvmeStore>> Create(NvmeStoreOptions options);
-  // Waits for what is in flight, then removes the file and directory.
+  // As Close; what fails is logged.
   ~NvmeStore();
+  NvmeStore(const NvmeStore&) = delete;
+  NvmeStore& operator=(const NvmeStore&) = delete;
 
   // Starts a transfer after `after` is done (not before; a failure of `after`
   // fails the transfer). The event fires when all bytes are there, naming
   // `what`, file and offset in a failure: IoError, or DataLoss where the
-  // checksum does not match what was written. Reading an extent never written
-  // is DataLoss. Offsets and sizes are multiples of 4 KiB, memory is 4 KiB
-  // aligned and stays valid until done. Transfers of overlapping extents are
-  // the caller's to order. Neither call blocks.
+  // checksum does not match what was written. A read covers whole extents, one
+  // or several neighbouring ones: part of one is InvalidArgument, one never
+  // written, or partly overwritten since, is DataLoss. Offsets and sizes are
+  // multiples of 4 KiB, memory is 4 KiB aligned, stays valid until done and,
+  // for a write, unchanged. Transfers of overlapping ranges are the caller's to
+  // order by events; one that is not fails with FailedPrecondition when it
+  // starts. Neither call blocks.
   Event Write(Bytes offset, std::span<const std::byte> data, const Event& after,
               std::string what);
   Event Read(Bytes offset, std::span<std::byte> data, const Event& after,
@@ -69,8 +72,10 @@ class NvmeStore {
 
   NvmeStoreStats stats() const;
   const std::filesystem::path& file() const;
-  // Waits for what is in flight, removes the files, reports what failed. Later
-  // transfers fail.
+  // Waits for the transfers that have started, removes the file and the
+  // directory, and reports what could not be removed. Transfers that still wait
+  // for an event fail when it is done, later ones at once. Not to be called
+  // from a callback of one of the store's events.
   Status Close();
 
  private:
@@ -78,15 +83,6 @@ class NvmeStore {
   explicit NvmeStore(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
-
-// What a person should know before giving a directory to the NVMe tier.
-struct FileSystemFacts {
-  std::string type;  // "ext4", "tmpfs", "overlay", ...
-  Bytes free;
-  bool in_memory = false;  // tmpfs, ramfs: bytes there are host memory
-  bool overlay = false;    // slow and often small
-};
-Result<FileSystemFacts> DescribeFileSystem(const std::filesystem::path& path);
 
 }  // namespace castor
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/nvme/extent_table.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <iterator>
+#include <string>
+
+#include "chunk/base/check.h"
+
+namespace castor {
+namespace {
+
+std::string Range(Bytes offset, Bytes size) {
+  return fmt::format("[{}, {})", offset.count(), (offset + size).count());
+}
+
+}  // namespace
+
+uint64_t Checksum(std::span<const std::byte> data) {
+  return XXH3_64bits(data.data(), data.size());
+}
+
+ExtentTable::Extents::iterator ExtentTable::FirstAfter(Bytes offset) {
+  auto extent = extents_.upper_bound(offset);
+  if (extent != extents_.begin()) {
+    auto before = std::prev(extent);
+    if (before->first + before->second.size > offset) return before;
+  }
+  return extent;
+}
+
+Status ExtentTable::BeginWrite(Bytes offset, Bytes size) {
+  CASTOR_CHECK_GT(size, Bytes(0));
+  std::lock_guard lock(mutex_);
+  const auto first = FirstAfter(offset);
+  auto last = first;
+  for (; last != extents_.end() && last->first < offset + size; ++last) {
+    const Extent& extent = last->second;
+    if (extent.state == State::kWriting || extent.readers > 0) {
+      return FailedPrecondition(fmt::format(
+          "bytes {} cannot be written while {} is being {}: the two transfers "
+          "were not ordered by an event",
+          Range(offset, size), Range(last->first, extent.size),
+          extent.readers > 0 ? "read" : "written"));
+    }
+  }
+  if (first != last && first->first == offset && first->second.size == size) {
+    first->second.state = State::kWriting;
+    return OkStatus();
+  }
+  extents_.erase(first, last);
+  extents_.emplace(offset, Extent{.size = size});
+  return OkStatus();
+}
+
+void ExtentTable::EndWrite(Bytes offset, std::optional<uint64_t> checksum) {
+  std::lock_guard lock(mutex_);
+  const auto found = extents_.find(offset);
+  CASTOR_CHECK(found != extents_.end());
+  Extent& extent = found->second;
+  CASTOR_CHECK(extent.state == State::kWriting);
+  extent.state = checksum ? State::kWritten : State::kLost;
+  extent.checksum = checksum.value_or(0);
+}
+
+Status ExtentTable::BeginRead(Bytes offset, Bytes size) {
+  CASTOR_CHECK_GT(size, Bytes(0));
+  const Bytes end = offset + size;
+  std::lock_guard lock(mutex_);
+  const auto first = FirstAfter(offset);
+  Bytes place = offset;
+  auto last = first;
+  for (; place < end; ++last) {
+    if (last == extents_.end() || last->first > place) {
+      return DataLoss(fmt::format(
+          "nothing was written at offset {} of the range {} to be read, or "
+          "only part of what was written there is left",
+          place.count(), Range(offset, size)));
+    }
+    const Extent& extent = last->second;
+    const Bytes extent_end = last->first + extent.size;
+    if (last->first < place || extent_end > end) {
+      return InvalidArgument(fmt::format(
+          "bytes {} are part of {}, which was written as a whole and can only "
+          "be verified as a whole: read it whole, or write it in parts",
+          Range(offset, size), Range(last->first, extent.size)));
+    }
+    if (extent.state == State::kWriting) {
+      return FailedPrecondition(fmt::format(
+          "bytes {} cannot be read while {} is being written: the two "
+          "transfers were not ordered by an event",
+          Range(offset, size), Range(last->first, extent.size)));
+    }
+    if (extent.state == State::kLost) {
+      return DataLoss(fmt::format("the last write of {} failed",
+                                  Range(last->first, extent.size)));
+    }
+    place = extent_end;
+  }
+  for (auto extent = first; extent != last; ++extent) ++extent->second.readers;
+  return OkStatus();
+}
+
+Status ExtentTable::Verify(Bytes offset,
+                           std::span<const std::byte> data) const {
+  while (!data.empty()) {
+    Bytes size;
+    uint64_t expected = 0;
+    {
+      // A claimed extent does not change; the map around it may.
+      std::lock_guard lock(mutex_);
+      const auto found = extents_.find(offset);
+      CASTOR_CHECK(found != extents_.end() && found->second.readers > 0);
+      size = found->second.size;
+      expected = found->second.checksum;
+    }
+    const size_t count = static_cast<size_t>(size.count());
+    const uint64_t actual = Checksum(data.first(count));
+    if (actual != expected) {
+      return DataLoss(fmt::format(
+          "bytes {} are not those that were written there (checksum {:016x}, "
+          "written {:016x}): the drive lost them or another program wrote to "
+          "the file. Look for errors of the drive (dmesg, smartctl -a) and run "
+          "again from the last checkpoint",
+          Range(offset, size), actual, expected));
+    }
+    data = data.subspan(count);
+    offset += size;
+  }
+  return OkStatus();
+}
+
+void ExtentTable::EndRead(Bytes offset, Bytes size) {
+  std::lock_guard lock(mutex_);
+  for (auto extent = extents_.find(offset);
+       extent != extents_.end() && extent->first < offset + size; ++extent) {
+    CASTOR_CHECK_GT(extent->second.readers, 0);
+    --extent->second.readers;
+  }
+}
+
+}  // namespace castor

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_NVME_PREALLOCATE_H_
+#define CASTOR_OFFLOAD_NVME_PREALLOCATE_H_
+
+// A disk that is too small is an error at start, not in the middle of a run.
+
+#include <filesystem>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "offload/nvme/file_calls.h"
+
+namespace castor {
+
+// Gives the empty file `fd`, open for writing, `size` bytes that the disk has
+// set aside: by fallocate, or where the file system has none, by writing zeros.
+// Unavailable, with the need, the free space and the remedy, where they do not
+// fit; the file is then to be removed. `file` is its path, for messages.
+// Blocks.
+Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
+                   const FileCalls& calls = {});
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_NVME_PREALLOCATE_H_

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/nvme/nvme_store.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/event.h"
+#include "offload/nvme/io_queue.h"
+#include "offload/nvme/thread_io_queue.h"
+#include "tests/support/aligned_bytes.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+enum class Queue { kBest, kThreads };
+
+class NvmeStoreTest : public testing::TestWithParam<Queue> {
+ protected:
+  std::unique_ptr<NvmeStore> Make(Bytes size) {
+    NvmeStoreOptions options{.directory = dir_.path(),
+                             .size = size,
+                             .queue = {.depth = 8, .piece = KiB(64)},
+                             .log = &log_};
+    if (GetParam() == Queue::kThreads) {
+      options.queue_for_test = MakeThreadIoQueue(options.queue);
+    }
+    auto store = NvmeStore::Create(std::move(options));
+    EXPECT_THAT(store, IsOk());
+    return std::move(store).value();
+  }
+
+  TempDir dir_;
+  std::vector<std::string> said_;
+  Log log_{
+      [this](LogLevel, std::string_view line) { said_.emplace_back(line); }};
+};
+
+INSTANTIATE_TEST_SUITE_P(Queues, NvmeStoreTest,
+                         testing::Values(Queue::kBest, Queue::kThreads));
+
+TEST_P(NvmeStoreTest, ReadsBackWhatWasWritten) {
+  auto store = Make(MiB(8));
+  AlignedBytes written(MiB(3)), read(MiB(3));
+  FillRandom(written.span(), 1);
+  const Event wrote =
+      store->Write(MiB(2), written.span(), Event(), "write-back of chunk 7");
+  const Event fetched =
+      store->Read(MiB(2), read.span(), wrote, "fetch of chunk 7");
+  EXPECT_THAT(fetched.Wait(), IsOk());
+  EXPECT_THAT(wrote.Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), written.span()));
+  const NvmeStoreStats stats = store->stats();
+  EXPECT_EQ(stats.bytes_written, MiB(3));
+  EXPECT_EQ(stats.bytes_read, MiB(3));
+  EXPECT_EQ(stats.reads, 1);
+  EXPECT_EQ(stats.writes, 1);
+  if (GetParam() == Queue::kThreads) {
+    EXPECT_EQ(stats.queue, "threads");
+  }
+}
+
+TEST_P(NvmeStoreTest, HasAFileOfItsSizeThatGoesWithIt) {
+  std::filesystem::path file;
+  {
+    auto store = Make(MiB(2));
+    file = store->file();
+    EXPECT_EQ(std::filesystem::file_size(file), 2u << 20);
+    EXPECT_EQ(file.parent_path().parent_path(),
+              std::filesystem::canonical(dir_.path()));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_P(NvmeStoreTest, StartsOnlyAfterTheEventItWasGiven) {
+  auto store = Make(MiB(1));
+  AlignedBytes bytes(KiB(64));
+  EventSource gate;
+  const Event wrote = store->Write(Bytes(0), bytes.span(), gate.event(), "w");
+  // The bytes are taken when the transfer starts, not when it is queued.
+  FillRandom(bytes.span(), 5);
+  EXPECT_FALSE(wrote.done());
+  EXPECT_EQ(store->stats().writes, 0);
+  gate.Complete();
+  EXPECT_THAT(wrote.Wait(), IsOk());
+  AlignedBytes read(KiB(64));
+  EXPECT_THAT(store->Read(Bytes(0), read.span(), Event(), "r").Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), bytes.span()));
+}
+
+TEST_P(NvmeStoreTest, AFailureOfTheEventFailsTheTransfer) {
+  auto store = Make(MiB(1));
+  AlignedBytes bytes(KiB(64));
+  EXPECT_THAT(store
+                  ->Write(Bytes(0), bytes.span(),
+                          Event::Failed(Aborted("rank 3 is gone")),
+                          "write-back of chunk 2")
+                  .Wait(),
+              StatusIs(ErrorCode::kAborted,
+                       testing::AllOf(HasSubstr("chunk 2"),
+                                      HasSubstr("rank 3 is gone"))));
+  EXPECT_THAT(store->Read(Bytes(0), bytes.span(), Event(), "r").Wait(),
+              StatusIs(ErrorCode::kDataLoss));
+}
+
+TEST_P(NvmeStoreTest, RefusesRangesAndMemoryThatDoNotFit) {
+  auto store = Make(MiB(1));
+  AlignedBytes bytes(MiB(2));
+  auto write = [&](Bytes offset, std::span<std::byte> data) {
+    return store->Write(offset, data, Event(), "spill").Wait();
+  };
+  const auto fine = bytes.part(Bytes(0), KiB(8));
+  for (const Status& status :
+       {write(Bytes(512), fine), write(Bytes(0), fine.first(5000)),
+        write(Bytes(0), bytes.part(Bytes(512), KiB(4))),
+        write(MiB(1), bytes.part(Bytes(0), KiB(4))),
+        write(KiB(1020), bytes.part(Bytes(0), KiB(8))),
+        write(Bytes(-4096), fine), write(Bytes(0), bytes.span()),
+        write(Bytes(0), {})}) {
+    EXPECT_THAT(status,
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("spill")));
+  }
+  EXPECT_THAT(
+      store->Read(KiB(1020), bytes.part(Bytes(0), KiB(8)), Event(), "f").Wait(),
+      StatusIs(ErrorCode::kInvalidArgument));
+}
+
+TEST_P(NvmeStoreTest, ReadsWholeExtentsOnly) {
+  auto store = Make(MiB(1));
+  AlignedBytes bytes(KiB(64)), read(KiB(64));
+  FillRandom(bytes.span(), 9);
+  const Event first =
+      store->Write(KiB(0), bytes.part(KiB(0), KiB(32)), Event(), "w1");
+  const Event second =
+      store->Write(KiB(32), bytes.part(KiB(32), KiB(32)), Event(), "w2");
+  ASSERT_THAT(AllOf(std::vector<Event>{first, second}).Wait(), IsOk());
+  EXPECT_THAT(store->Read(KiB(0), read.span(), Event(), "both").Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), bytes.span()));
+  EXPECT_THAT(
+      store->Read(KiB(4), read.part(KiB(0), KiB(8)), Event(), "part").Wait(),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("part: read of 8192 B")));
+  EXPECT_THAT(
+      store->Read(KiB(64), read.part(KiB(0), KiB(4)), Event(), "none").Wait(),
+      StatusIs(ErrorCode::kDataLoss,
+               testing::AllOf(HasSubstr("none"),
+                              HasSubstr(store->file().string()))));
+}
+
+TEST_P(NvmeStoreTest, ManyTransfersInFlightKeepApart) {
+  const uint64_t seed = TestSeed(23);
+  std::mt19937_64 random(seed);
+  constexpr int kSlots = 24;
+  constexpr Bytes kSlot = KiB(256);
+  auto store = Make(kSlot * kSlots);
+  // Every slot has its memory, its extent, and an event that orders them.
+  std::vector<AlignedBytes> model, read;
+  std::vector<Event> last(kSlots);
+  std::vector<Bytes> size(kSlots);
+  for (int i = 0; i < kSlots; ++i) {
+    model.emplace_back(kSlot);
+    read.emplace_back(kSlot);
+  }
+  for (int step = 0; step < 400; ++step) {
+    const size_t slot = random() % kSlots;
+    const Bytes offset = kSlot * static_cast<int64_t>(slot);
+    if (size[slot] == Bytes(0) || random() % 2 == 0) {
+      ASSERT_THAT(last[slot].Wait(), IsOk());
+      size[slot] = KiB(4) * static_cast<int64_t>(random() % 64 + 1);
+      const auto bytes = model[slot].part(Bytes(0), size[slot]);
+      FillRandom(bytes, random());
+      last[slot] = store->Write(offset, bytes, last[slot], "w");
+    } else {
+      last[slot] = store->Read(offset, read[slot].part(Bytes(0), size[slot]),
+                               last[slot], "r");
+    }
+    if (step % 50 == 49) {
+      ASSERT_THAT(AllOf(last).Wait(), IsOk());
+      for (size_t s = 0; s < kSlots; ++s) {
+        if (size[s] == Bytes(0)) continue;
+        const auto bytes = read[s].part(Bytes(0), size[s]);
+        ASSERT_THAT(
+            store
+                ->Read(kSlot * static_cast<int64_t>(s), bytes, Event(), "check")
+                .Wait(),
+            IsOk());
+        EXPECT_TRUE(SameBytes(bytes, model[s].part(Bytes(0), size[s])));
+      }
+    }
+  }
+}
+
+TEST_P(NvmeStoreTest, CallbacksMayQueueTheNextTransfer) {
+  auto store = Make(MiB(1));
+  AlignedBytes bytes(KiB(64)), read(KiB(64));
+  FillRandom(bytes.span(), 2);
+  EventSource finished;
+  const Event wrote = store->Write(Bytes(0), bytes.span(), Event(), "w");
+  wrote.OnDone([&](const Status& status) {
+    ASSERT_THAT(status, IsOk());
+    store->Read(Bytes(0), read.span(), Event(), "r")
+        .OnDone([&](const Status& s) { finished.Complete(s); });
+  });
+  EXPECT_THAT(finished.event().Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), bytes.span()));
+}
+
+TEST_P(NvmeStoreTest, CloseEndsWhatHasStartedAndRefusesTheRest) {
+  auto store = Make(MiB(16));
+  AlignedBytes bytes(MiB(16));
+  EventSource gate;
+  std::vector<Event> started;
+  for (int i = 0; i < 15; ++i) {
+    started.push_back(
+        store->Write(MiB(1) * i, bytes.part(MiB(1) * i, MiB(1)), Event(), "w"));
+  }
+  const Event waiting = store->Write(MiB(15), bytes.part(MiB(15), MiB(1)),
+                                     gate.event(), "late write");
+  EXPECT_THAT(store->Close(), IsOk());
+  for (const Event& event : started) {
+    ASSERT_TRUE(event.done());
+    EXPECT_THAT(event.status(), IsOk());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  const Event later =
+      store->Read(Bytes(0), bytes.part(Bytes(0), MiB(1)), Event(), "after");
+  EXPECT_THAT(later.Wait(),
+              StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("after")));
+  EXPECT_THAT(store->Close(), IsOk());
+  store.reset();
+  // Even when the store itself is gone.
+  gate.Complete();
+  EXPECT_THAT(waiting.Wait(), StatusIs(ErrorCode::kFailedPrecondition,
+                                       HasSubstr("late write")));
+}
+
+TEST_P(NvmeStoreTest, TwoStoresShareADirectory) {
+  auto a = Make(MiB(1)), b = Make(MiB(1));
+  EXPECT_NE(a->file(), b->file());
+  AlignedBytes of_a(MiB(1)), of_b(MiB(1)), read(MiB(1));
+  FillRandom(of_a.span(), 1);
+  FillRandom(of_b.span(), 2);
+  ASSERT_THAT(a->Write(Bytes(0), of_a.span(), Event(), "a").Wait(), IsOk());
+  ASSERT_THAT(b->Write(Bytes(0), of_b.span(), Event(), "b").Wait(), IsOk());
+  b.reset();
+  ASSERT_THAT(a->Read(Bytes(0), read.span(), Event(), "a").Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(read.span(), of_a.span()));
+}
+
+TEST(NvmeStoreCreateTest, RefusesASizeThatHasNoMeaning) {
+  TempDir dir;
+  for (const Bytes size : {Bytes(0), Bytes(-4096), Bytes(5000)}) {
+    EXPECT_THAT(NvmeStore::Create({.directory = dir.path(), .size = size}),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("4096 B")));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(NvmeStoreCreateTest, RefusesADirectoryThatIsNotThere) {
+  TempDir dir;
+  EXPECT_THAT(
+      NvmeStore::Create({.directory = dir.path() / "missing", .size = MiB(1)}),
+      StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+}
+
+TEST(NvmeStoreCreateTest, LeavesNothingBehindOnAFullDisk) {
+  TempDir dir;
+  // More than any disk has: 8 EiB less a block.
+  EXPECT_THAT(
+      NvmeStore::Create({.directory = dir.path(),
+                         .size = RoundDown(Bytes(INT64_MAX), KiB(4))}),
+      StatusIs(ErrorCode::kUnavailable, HasSubstr("9223372036854771712 B")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+}  // namespace
+}  // namespace castor
