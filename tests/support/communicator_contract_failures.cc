@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// How operations fail: on every rank, soon, and saying who and where.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "tests/support/communicator_contract.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Each way in which the last rank can depart from what the others do.
+TEST_P(CommunicatorContract, AMismatchFailsEveryRankAndNamesIt) {
+  if (world() < 2) GTEST_SKIP() << "one rank agrees with itself";
+  struct Departure {
+    std::string_view name;
+    std::function<void(RankUnderTest&, float*)> call;
+  };
+  const auto gather = [](RankUnderTest& self, float* data, int64_t shard,
+                         CollectiveTag tag) {
+    self.comm.AllGather(self.lane, data + self.rank() * shard, data,
+                        Elements(shard), DType::kF32, tag);
+  };
+  const std::vector<Departure> departures = {
+      {"kind",
+       [](RankUnderTest& self, float* data) {
+         self.comm.ReduceScatter(self.lane, data, data + self.rank() * 16,
+                                 Elements(16), DType::kF32, Tag(31, 41));
+       }},
+      {"chunk", [&](RankUnderTest& self,
+                    float* data) { gather(self, data, 16, Tag(32, 41)); }},
+      {"moment", [&](RankUnderTest& self,
+                     float* data) { gather(self, data, 16, Tag(31, 42)); }},
+      {"purpose",
+       [&](RankUnderTest& self, float* data) {
+         gather(self, data, 16, Tag(31, 41, "other"));
+       }},
+      {"size", [&](RankUnderTest& self,
+                   float* data) { gather(self, data, 8, Tag(31, 41)); }},
+      {"dtype",
+       [](RankUnderTest& self, float* data) {
+         self.comm.AllGather(self.lane, data + self.rank() * 16, data,
+                             Elements(16), DType::kI32, Tag(31, 41));
+       }},
+  };
+  for (const Departure& departure : departures) {
+    Notes messages;
+    MakeWorld()->ForEachRank([&](RankUnderTest& self) {
+      std::vector<float> data(static_cast<size_t>(16 * self.world()));
+      // One that goes well, so that the position is not zero.
+      self.comm.Barrier(self.lane, Tag(-1, 40, "start"));
+      if (self.rank() == self.world() - 1) {
+        departure.call(self, data.data());
+      } else {
+        gather(self, data.data(), 16, Tag(31, 41));
+      }
+      const Status status = self.lane.Drain();
+      EXPECT_THAT(status,
+                  StatusIs(ErrorCode::kFailedPrecondition,
+                           AllOf(HasSubstr("operation 1"), HasSubstr("rank "),
+                                 HasSubstr("chunk 31"), HasSubstr("moment 41"),
+                                 HasSubstr("rank " +
+                                           std::to_string(self.world() - 1)))))
+          << departure.name;
+      EXPECT_EQ(self.comm.Health().message(), status.message());
+      // Later operations end alike, on any lane.
+      self.comm.Barrier(self.lane2, Tag(-1, 43, "later"));
+      EXPECT_EQ(self.lane2.Drain().message(), status.message());
+      messages.Add(std::string(status.message()));
+    });
+    const auto all = messages.all();
+    EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 1u);
+  }
+}
+
+TEST_P(CommunicatorContract, MismatchedReductionsAndRootsAreSeen) {
+  if (world() < 2) GTEST_SKIP() << "one rank agrees with itself";
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    uint64_t value = 1;
+    const bool departs = self.rank() == 0;
+    self.comm.AllReduce(self.lane, &value, Elements(1), DType::kU64,
+                        departs ? ReduceOp::kMin : ReduceOp::kMax, Tag(-1, 1));
+    EXPECT_THAT(self.lane.Drain(),
+                StatusIs(ErrorCode::kFailedPrecondition,
+                         AllOf(HasSubstr("min of 1"), HasSubstr("max of 1"))));
+  });
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    uint64_t value = 1;
+    const bool departs = self.rank() == 0;
+    self.comm.Broadcast(self.lane, &value, Bytes(8), departs ? 0 : 1,
+                        Tag(-1, 1));
+    EXPECT_THAT(self.lane.Drain(), StatusIs(ErrorCode::kFailedPrecondition,
+                                            AllOf(HasSubstr("from rank 0"),
+                                                  HasSubstr("from rank 1"))));
+  });
+}
+
+TEST_P(CommunicatorContract, AbortFailsWhatIsPendingAndWhatComesLater) {
+  if (world() < 2) GTEST_SKIP() << "one rank is never waited for";
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    if (self.rank() == 0) {
+      self.comm.Abort(DataLoss("checksum of rank 0"));
+    } else {
+      self.comm.Barrier(self.lane, Tag(3, 7, "pending"));
+      EXPECT_THAT(self.lane.Drain(),
+                  StatusIs(ErrorCode::kDataLoss, "checksum of rank 0"));
+    }
+    self.comm.Barrier(self.lane2, Tag(3, 8, "later"));
+    EXPECT_THAT(self.lane2.Drain(),
+                StatusIs(ErrorCode::kDataLoss, "checksum of rank 0"));
+    // The first reason stays.
+    self.comm.Abort(IoError("too late"));
+    EXPECT_THAT(self.comm.Health(),
+                StatusIs(ErrorCode::kDataLoss, "checksum of rank 0"));
+  });
+}
+
+TEST_P(CommunicatorContract, AbortEndsAWorldOfAnySize) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    self.comm.Barrier(self.lane, Tag(-1, 0, "fine"));
+    EXPECT_THAT(self.lane.Drain(), IsOk());
+    self.comm.Abort(Aborted("stop"));
+    self.comm.Barrier(self.lane, Tag(-1, 1, "later"));
+    EXPECT_THAT(self.lane.Drain(), StatusIs(ErrorCode::kAborted, "stop"));
+    EXPECT_THAT(self.comm.Health(), StatusIs(ErrorCode::kAborted, "stop"));
+  });
+}
+
+TEST_P(CommunicatorContract, ARankThatDoesNotComeIsNamed) {
+  if (world() < 2) GTEST_SKIP() << "one rank is never waited for";
+  MakeWorld(50'000'000)->ForEachRank([](RankUnderTest& self) {
+    const int missing = self.world() - 1;
+    if (self.rank() != missing) {
+      self.comm.Barrier(self.lane, Tag(5, 9, "meet"));
+      EXPECT_THAT(self.lane.Drain(),
+                  StatusIs(ErrorCode::kAborted,
+                           AllOf(HasSubstr("rank " + std::to_string(missing)),
+                                 HasSubstr("chunk 5"), HasSubstr("moment 9"))));
+    } else {
+      while (self.comm.Health().ok()) std::this_thread::yield();
+      self.comm.Barrier(self.lane, Tag(5, 9, "meet"));
+      EXPECT_THAT(self.lane.Drain(), StatusIs(ErrorCode::kAborted));
+    }
+  });
+}
+
+// The others need not wait for the timeout.
+TEST_P(CommunicatorContract, ALaneThatFailedBeforeItsOperationEndsTheWorld) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    const int bad = self.world() - 1;
+    if (self.rank() == bad) {
+      self.lane.Run([] { return IoError("disk"); });
+    }
+    self.comm.Barrier(self.lane, Tag(5, 9, "meet"));
+    const Status status = self.lane.Drain();
+    const auto skipped =
+        StatusIs(ErrorCode::kAborted,
+                 AllOf(HasSubstr("rank " + std::to_string(bad) + " skips"),
+                       HasSubstr("chunk 5"), HasSubstr("moment 9")));
+    if (self.rank() == bad) {
+      EXPECT_THAT(status, StatusIs(ErrorCode::kIoError, "disk"));
+    } else {
+      EXPECT_THAT(status, skipped);
+    }
+    EXPECT_THAT(self.comm.Health(), skipped);
+  });
+}
+
+}  // namespace
+}  // namespace castor
