@@ -39,6 +39,7 @@
 #include "collectives/communicator.h"
 #include "collectives/zero_options.h"
 #include "offload/lane.h"
+#include "offload/memory_manager.h"
 
 namespace castor {
 
@@ -49,30 +50,13 @@ class ZeroEngine;
 // depend on (parameter, element) only.
 using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
 
-// What is held at the same time at one moment of a micro-batch.
-struct HeldTogether {
-  std::vector<ParamId> params;  // acquired
-  std::vector<ParamId> grads;   // between Grad and GradReady
-};
-
-struct SealOptions {
-  // The moments of one micro-batch, in order, as far as they differ in what is
-  // held. The engine refuses budgets that cannot serve them; a gradient counts
-  // from the first to the last moment that lists it. Empty: two parameters and
-  // the gradients of two chunks at a time.
-  std::vector<HeldTogether> held;
-  // Most bytes on lease by Borrow at one time.
-  Bytes largest_lease;
-};
-
 // Parameters held on the device for work on one lane; the end of its life, or
 // Release, records an event on that lane and waits for nothing. Move-only.
 class ParamLease {
  public:
   ParamLease() = default;
-  ParamLease(ParamLease&& other) noexcept;
-  ParamLease& operator=(ParamLease&& other) noexcept;
-  ~ParamLease() { Release(); }
+  ParamLease(ParamLease&& other) noexcept = default;
+  ParamLease& operator=(ParamLease&& other) noexcept = default;
 
   size_t size() const { return data_.size(); }
   // The i-th parameter asked for: contiguous, in its own dtype, row-major.
@@ -89,9 +73,7 @@ class ParamLease {
 
  private:
   friend class ZeroEngine;
-  ZeroEngine* engine_ = nullptr;
-  Lane* lane_ = nullptr;
-  std::vector<ChunkId> chunks_;
+  std::vector<ChunkPin> pins_;
   std::vector<const void*> data_;
 };
 
@@ -159,7 +141,7 @@ struct EngineStats {
   int64_t divergences = 0;
   int64_t stall_ns = 0;  // compute lanes waited for chunks
   int64_t stalls = 0;
-  int64_t slot_allocations = 0;  // allocations on any tier since Seal
+  int64_t tier_allocations = 0;  // slabs and files made since the start
   Bytes engine_copies;           // copies around collectives
   int64_t gathered_slots = 0;
   int64_t chunks = 0;
@@ -238,7 +220,6 @@ class ZeroEngine {
   int world() const;
 
  private:
-  friend class ParamLease;
   friend class MemoryLease;
   friend class EvaluateScope;
   class Impl;

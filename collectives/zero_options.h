@@ -8,8 +8,10 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "chunk/base/clock.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/log.h"
 #include "chunk/base/units.h"
 #include "offload/executor.h"
@@ -56,6 +58,22 @@ struct ZeroOptions {
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr
   const Clock* clock = nullptr;     // null: the machine's clock
+};
+
+// What is held at the same time at one moment of a micro-batch.
+struct HeldTogether {
+  std::vector<ParamId> params;  // acquired
+  std::vector<ParamId> grads;   // between Grad and GradReady
+};
+
+struct SealOptions {
+  // The moments of one micro-batch, in order, as far as they differ in what is
+  // held. The engine refuses budgets that cannot serve them; a gradient counts
+  // from the first to the last moment that lists it. Empty: two parameters and
+  // the gradients of two chunks at a time.
+  std::vector<HeldTogether> held;
+  // Most bytes on lease by Borrow at one time.
+  Bytes largest_lease;
 };
 
 }  // namespace castor

@@ -65,6 +65,8 @@ class PinnedCounts {
   std::vector<std::vector<int64_t>> counts_;
 };
 
+// Serves the trace on demand first, which fetches least, then moves fetches
+// ahead into the time in which their slot lies idle, which fetches no more.
 class Planner {
  public:
   Planner(const Trace& trace, const PlanProblem& problem)
@@ -98,45 +100,35 @@ class Planner {
     return OkStatus();
   }
 
-  // One pass over the trace from `kept` copies.
+  // One step that begins with the copies `kept`.
   Plan Run(const std::vector<ChunkId>& kept) {
-    Plan plan;
-    const size_t chunks = uses_.size();
-    resident_.assign(chunks, false);
-    waiting_.assign(chunks, false);
-    pins_.assign(chunks, 0);
-    next_.assign(chunks, 0);
-    free_ = problem_.slots;
-    reserved_.assign(problem_.slots.size(),
-                     std::vector<int64_t>(trace_.size() + 1, 0));
-    waiting_count_ = 0;
-    scan_ = 0;
-    for (ChunkId chunk : kept) MakeResident(chunk);
-    plan.initial = kept;
-    moves_ = &plan.moves;
-    Prefetch(-1);
-    for (const Move& move : plan.moves) {
-      if (move.kind == MoveKind::kGather) {
-        plan.initial.push_back(move.chunk);
-      } else {
-        std::erase(plan.initial, move.chunk);
-      }
+    slots_.clear();
+    for (int64_t count : problem_.slots) {
+      slots_.emplace_back(static_cast<size_t>(count));
     }
-    plan.moves.clear();
+    at_.assign(uses_.size(), nullptr);
+    grad_at_.assign(uses_.size(), nullptr);
+    pins_.assign(uses_.size(), 0);
+    dropped_at_.assign(uses_.size(), -1);
+    next_.assign(uses_.size(), 0);
+    fetches_.clear();
+    releases_.clear();
+    for (ChunkId chunk : kept) {
+      SimSlot& slot = *FreeSlot(problem_.param_class[chunk.index()]);
+      slot.copy = chunk;
+      at_[chunk.index()] = &slot;
+    }
     for (size_t i = 0; i < trace_.size(); ++i) {
-      plan.first_move.push_back(static_cast<int32_t>(plan.moves.size()));
       Serve(static_cast<int64_t>(i));
-      Prefetch(static_cast<int64_t>(i));
     }
-    plan.first_move.push_back(static_cast<int32_t>(plan.moves.size()));
-    return plan;
+    return Schedule(kept);
   }
 
   // Copies still valid after the step, once Run is done.
   std::vector<ChunkId> Survivors() const {
     std::vector<ChunkId> survivors;
-    for (size_t c = 0; c < resident_.size(); ++c) {
-      if (resident_[c] && problem_.survives_step[c]) {
+    for (size_t c = 0; c < at_.size(); ++c) {
+      if (at_[c] != nullptr && problem_.survives_step[c]) {
         survivors.push_back(ChunkId(static_cast<int32_t>(c)));
       }
     }
@@ -144,17 +136,25 @@ class Planner {
   }
 
  private:
-  void MakeResident(ChunkId chunk) {
-    resident_[chunk.index()] = true;
-    --free_[Index(problem_.param_class[chunk.index()])];
-  }
+  struct SimSlot {
+    ChunkId copy;             // not valid: no copy
+    bool grad = false;        // holds an open gradient
+    int64_t idle_since = -1;  // moment of its last access; -1: none yet
+  };
 
-  void Release(ChunkId chunk, RunCause cause, int64_t moment) {
-    moves_->push_back({MoveKind::kRelease, cause, chunk});
-    scan_ = std::min(scan_, NextUse(chunk.index(), moment));
-    resident_[chunk.index()] = false;
-    ++free_[Index(problem_.param_class[chunk.index()])];
-  }
+  struct Fetch {
+    ChunkId chunk;
+    ChunkId victim;   // dropped for it; not valid: the slot was free
+    int64_t use = 0;  // moment that needs it
+    // The access after which it may begin: the last one of its slot, or the one
+    // whose gradient took the place of the chunk's copy before.
+    int64_t not_before = -1;
+  };
+
+  struct Drop {
+    ChunkId chunk;
+    int64_t moment = 0;  // of the gradient it makes room for
+  };
 
   // The first use at or after `moment`; a chunk whose copy survives the step is
   // used again in the next one.
@@ -169,131 +169,150 @@ class Planner {
     return kNever;
   }
 
-  // The unpinned copy of the class that is used furthest away for its cost,
-  // among those next used after `not_before`; invalid when there is none.
-  ChunkId Victim(int32_t slot_class, int64_t moment, int64_t not_before) {
-    ChunkId best;
+  // The free slot that has been idle longest; null when there is none.
+  SimSlot* FreeSlot(int32_t slot_class) {
+    SimSlot* best = nullptr;
+    for (SimSlot& slot : slots_[Index(slot_class)]) {
+      if (slot.copy.valid() || slot.grad) continue;
+      if (best == nullptr || slot.idle_since < best->idle_since) best = &slot;
+    }
+    return best;
+  }
+
+  // The slot of the unpinned copy that is used furthest away for its cost;
+  // among copies never used again, the one idle longest.
+  SimSlot* VictimSlot(int32_t slot_class, int64_t moment) {
+    SimSlot* best = nullptr;
     double best_score = -1;
-    for (size_t c = 0; c < resident_.size(); ++c) {
-      if (!resident_[c] || pins_[c] > 0 || waiting_[c] ||
-          problem_.param_class[c] != slot_class) {
-        continue;
-      }
-      const int64_t next = NextUse(c, moment);
-      if (next <= not_before) continue;
-      const double score =
-          next == kNever
-              ? std::numeric_limits<double>::infinity()
-              : static_cast<double>(next - moment) / problem_.fetch_cost[c];
-      if (score > best_score) {
+    for (SimSlot& slot : slots_[Index(slot_class)]) {
+      if (!slot.copy.valid() || pins_[slot.copy.index()] > 0) continue;
+      const int64_t next = NextUse(slot.copy.index(), moment);
+      const double score = next == kNever
+                               ? std::numeric_limits<double>::infinity()
+                               : static_cast<double>(next - moment) /
+                                     problem_.fetch_cost[slot.copy.index()];
+      if (score > best_score ||
+          (score == best_score && slot.idle_since < best->idle_since)) {
         best_score = score;
-        best = ChunkId(static_cast<int32_t>(c));
+        best = &slot;
       }
     }
     return best;
   }
 
-  void MakeRoom(int32_t slot_class, int64_t moment) {
-    if (free_[Index(slot_class)] > 0) return;
-    const ChunkId victim = Victim(slot_class, moment, -1);
-    // Feasibility and the reservations of prefetched copies leave one.
-    CASTOR_CHECK(victim.valid());
-    Release(victim, RunCause::kRoom, moment);
+  // A slot without a copy; the copy that was dropped for it, if any, is told.
+  SimSlot& TakeSlot(int32_t slot_class, int64_t moment, ChunkId* victim) {
+    if (SimSlot* free = FreeSlot(slot_class); free != nullptr) return *free;
+    SimSlot* slot = VictimSlot(slot_class, moment);
+    CASTOR_CHECK(slot != nullptr);  // CheckFeasible
+    *victim = slot->copy;
+    at_[slot->copy.index()] = nullptr;
+    slot->copy = ChunkId();
+    return *slot;
   }
 
   void Serve(int64_t moment) {
-    const Access& access = trace_[static_cast<size_t>(moment)];
-    const size_t chunk = access.chunk.index();
-    switch (access.kind) {
+    const ChunkId id = trace_[static_cast<size_t>(moment)].chunk;
+    const size_t chunk = id.index();
+    switch (trace_[static_cast<size_t>(moment)].kind) {
       case AccessKind::kUse:
-        if (problem_.param_class[chunk] == kNoSlotClass) break;
-        if (!resident_[chunk]) {
-          MakeRoom(problem_.param_class[chunk], moment);
-          MakeResident(access.chunk);
-          moves_->push_back(
-              {MoveKind::kGather, RunCause::kDemand, access.chunk});
-        }
-        if (waiting_[chunk]) {
-          waiting_[chunk] = false;
-          --waiting_count_;
+        if (problem_.param_class[chunk] == kNoSlotClass) return;
+        if (at_[chunk] == nullptr) {
+          Fetch fetch{id, ChunkId(), moment, -1};
+          SimSlot& slot =
+              TakeSlot(problem_.param_class[chunk], moment, &fetch.victim);
+          fetch.not_before = std::max(slot.idle_since, dropped_at_[chunk]);
+          slot.copy = id;
+          at_[chunk] = &slot;
+          fetches_.push_back(fetch);
         }
         ++pins_[chunk];
-        break;
+        at_[chunk]->idle_since = moment;
+        return;
       case AccessKind::kUseEnd:
-        if (problem_.param_class[chunk] == kNoSlotClass) break;
+        if (problem_.param_class[chunk] == kNoSlotClass) return;
         --pins_[chunk];
-        break;
-      case AccessKind::kGradOpen:
-        MakeRoom(problem_.grad_class[chunk], moment);
-        --free_[Index(problem_.grad_class[chunk])];
-        break;
-      case AccessKind::kGradClose:
-        ++free_[Index(problem_.grad_class[chunk])];
-        break;
-    }
-  }
-
-  // Whether a slot of the class stays unneeded by accesses at moments
-  // (from, to), beside what is reserved already.
-  bool StaysFree(int32_t slot_class, int64_t from, int64_t to) const {
-    for (int64_t j = from; j < to; ++j) {
-      const size_t at = static_cast<size_t>(j);
-      if (pinned_.at(slot_class, at) + reserved_[Index(slot_class)][at] >=
-          problem_.slots[Index(slot_class)]) {
-        return false;
+        at_[chunk]->idle_since = moment;
+        return;
+      case AccessKind::kGradOpen: {
+        Drop drop{ChunkId(), moment};
+        SimSlot& slot =
+            TakeSlot(problem_.grad_class[chunk], moment, &drop.chunk);
+        if (drop.chunk.valid()) {
+          releases_.push_back(drop);
+          dropped_at_[drop.chunk.index()] = moment;
+        }
+        slot.grad = true;
+        grad_at_[chunk] = &slot;
+        return;
       }
+      case AccessKind::kGradClose:
+        grad_at_[chunk]->grad = false;
+        grad_at_[chunk]->idle_since = moment;
+        grad_at_[chunk] = nullptr;
+        return;
     }
-    return true;
   }
 
-  // Gathers the next missing chunks ahead, as far as the depth and the slots
-  // allow, after the access at `moment` has been served.
-  void Prefetch(int64_t moment) {
-    scan_ = std::max(scan_, moment + 1);
-    int64_t position = scan_;
-    bool all_there = true;
-    while (waiting_count_ < problem_.prefetch_depth &&
-           position < static_cast<int64_t>(trace_.size())) {
-      const Access& access = trace_[static_cast<size_t>(position)];
-      const size_t chunk = access.chunk.index();
-      if (access.kind != AccessKind::kUse || resident_[chunk] ||
-          problem_.param_class[chunk] == kNoSlotClass) {
-        ++position;
-        if (all_there) scan_ = position;
+  // Gives every fetch its place: after the access that left its slot idle, but
+  // no more than prefetch_depth before their use at one time, and in the order
+  // of use; where that is not ahead of the use, on demand.
+  Plan Schedule(const std::vector<ChunkId>& kept) const {
+    Plan plan;
+    plan.initial = kept;
+    std::vector<std::vector<Move>> slices(2 * trace_.size());
+    const auto add = [&](size_t slice, const Fetch& fetch, RunCause cause) {
+      if (fetch.victim.valid()) {
+        slices[slice].push_back(
+            {MoveKind::kRelease, RunCause::kRoom, fetch.victim});
+      }
+      slices[slice].push_back({MoveKind::kGather, cause, fetch.chunk});
+    };
+    const size_t depth = static_cast<size_t>(problem_.prefetch_depth);
+    int64_t issued = -1;
+    for (size_t j = 0; j < fetches_.size(); ++j) {
+      const Fetch& fetch = fetches_[j];
+      int64_t issue = std::max(issued, fetch.not_before);
+      if (fetch.victim.valid()) issue = std::max<int64_t>(issue, 0);
+      if (j >= depth && depth > 0) {
+        issue = std::max(issue, fetches_[j - depth].use);
+      }
+      if (depth == 0 || issue + 1 >= fetch.use + (fetch.use == 0)) {
+        add(static_cast<size_t>(2 * fetch.use), fetch, RunCause::kDemand);
+        issued = fetch.use;
         continue;
       }
-      all_there = false;
-      const int32_t slot_class = problem_.param_class[chunk];
-      if (!StaysFree(slot_class, std::max<int64_t>(moment, 0), position)) break;
-      if (free_[Index(slot_class)] == 0) {
-        const ChunkId victim = Victim(slot_class, moment + 1, position);
-        if (!victim.valid()) break;
-        Release(victim, RunCause::kRoom, moment + 1);
+      issued = issue;
+      if (issue < 0) {
+        plan.initial.push_back(fetch.chunk);
+      } else {
+        add(static_cast<size_t>(2 * issue + 1), fetch, RunCause::kPrefetch);
       }
-      MakeResident(access.chunk);
-      moves_->push_back({MoveKind::kGather, RunCause::kPrefetch, access.chunk});
-      waiting_[chunk] = true;
-      ++waiting_count_;
-      for (int64_t j = std::max<int64_t>(moment, 0); j < position; ++j) {
-        ++reserved_[Index(slot_class)][static_cast<size_t>(j)];
-      }
-      ++position;
     }
+    for (const Drop& drop : releases_) {
+      slices[static_cast<size_t>(2 * drop.moment)].push_back(
+          {MoveKind::kRelease, RunCause::kRoom, drop.chunk});
+    }
+    for (const std::vector<Move>& slice : slices) {
+      plan.first_move.push_back(static_cast<int32_t>(plan.moves.size()));
+      plan.moves.insert(plan.moves.end(), slice.begin(), slice.end());
+    }
+    plan.first_move.push_back(static_cast<int32_t>(plan.moves.size()));
+    return plan;
   }
 
   const Trace& trace_;
   const PlanProblem& problem_;
   PinnedCounts pinned_;
-  std::vector<std::vector<int64_t>> uses_;  // by chunk, moments of kUse
-  std::vector<bool> resident_;
-  std::vector<bool> waiting_;  // gathered ahead, not used yet
+  std::vector<std::vector<int64_t>> uses_;   // by chunk, moments of kUse
+  std::vector<std::vector<SimSlot>> slots_;  // by class; never resized in a run
+  std::vector<SimSlot*> at_;                 // by chunk, of its copy
+  std::vector<SimSlot*> grad_at_;            // by chunk, of its gradient
   std::vector<int> pins_;
-  std::vector<size_t> next_;                    // by chunk, cursor into uses_
-  std::vector<int64_t> free_;                   // by class
-  std::vector<std::vector<int64_t>> reserved_;  // by class and moment
-  int waiting_count_ = 0;
-  int64_t scan_ = 0;  // every use before it has its copy
-  std::vector<Move>* moves_ = nullptr;
+  std::vector<int64_t> dropped_at_;  // by chunk, for a gradient
+  std::vector<size_t> next_;         // by chunk, cursor into uses_
+  std::vector<Fetch> fetches_;
+  std::vector<Drop> releases_;
 };
 
 }  // namespace

@@ -7,7 +7,8 @@
 // The `auto` policy: keep the copies whose next use is near and whose fetch is
 // dear. Belady's rule weighed by cost (papers: distance over cost captures most
 // of what an exact plan gains when fetches come from several tiers), over the
-// cyclic trace, with prefetch into slots that no access until then will need.
+// cyclic trace. Fetches are then moved ahead into the time in which their slot
+// lies idle, so that fetching ahead never fetches more.
 // Decisions depend on positions in the trace, never on a clock, so all ranks
 // make the same ones. Pure functions, thread-safe.
 

@@ -44,14 +44,16 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-// Moves [first_move[i], first_move[i + 1]) are made, in order, just before the
-// access at moment i is served.
+// Moves are made just before an access is served (what it needs) or just after
+// (what may be fetched ahead once it is served): those before the access at
+// moment i are [first_move[2 i], first_move[2 i + 1]), those after it
+// [first_move[2 i + 1], first_move[2 i + 2]).
 struct Plan {
   // Copies that are there (or on their way) when the step begins, in the order
   // in which they are gathered.
   std::vector<ChunkId> initial;
   std::vector<Move> moves;
-  std::vector<int32_t> first_move;  // one more than the trace has accesses
+  std::vector<int32_t> first_move;  // 2 x accesses + 1
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -114,18 +114,17 @@ class Replay {
 };
 
 Status CheckShape(const Trace& trace, const Plan& plan) {
-  if (plan.first_move.size() != trace.size() + 1 || plan.first_move[0] != 0 ||
+  if (plan.first_move.size() != 2 * trace.size() + 1 ||
+      plan.first_move[0] != 0 ||
       static_cast<size_t>(plan.first_move.back()) != plan.moves.size()) {
     return Internal(
         fmt::format("plan: {} move offsets for {} accesses and {} moves",
                     plan.first_move.size(), trace.size(), plan.moves.size()));
   }
-  for (size_t i = 0; i < trace.size(); ++i) {
+  for (size_t i = 0; i + 1 < plan.first_move.size(); ++i) {
     if (plan.first_move[i] > plan.first_move[i + 1]) {
       return Internal(
-          fmt::format("plan: moves of moment {} end before they "
-                      "begin",
-                      i));
+          fmt::format("plan: moves of moment {} end before they begin", i / 2));
     }
   }
   return OkStatus();
@@ -142,19 +141,26 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
       return s.WithContext("plan, before the step");
     }
   }
-  for (size_t i = 0; i < trace.size(); ++i) {
-    for (int32_t m = plan.first_move[i]; m < plan.first_move[i + 1]; ++m) {
+  const auto make_moves = [&](size_t slice) {
+    for (int32_t m = plan.first_move[slice]; m < plan.first_move[slice + 1];
+         ++m) {
       const Move& move = plan.moves[static_cast<size_t>(m)];
       Status s = move.kind == MoveKind::kGather ? replay.Gather(move.chunk)
                                                 : replay.Release(move.chunk);
       if (!s.ok()) {
-        return s.WithContext(fmt::format("plan, moment {}, move {}", i, m));
+        return s.WithContext(
+            fmt::format("plan, moment {}, move {}", slice / 2, m));
       }
     }
+    return OkStatus();
+  };
+  for (size_t i = 0; i < trace.size(); ++i) {
+    CASTOR_RETURN_IF_ERROR(make_moves(2 * i));
     if (Status s = replay.Serve(trace[i]); !s.ok()) {
       return s.WithContext(fmt::format("plan, moment {} ({})", i,
                                        AccessKindName(trace[i].kind)));
     }
+    CASTOR_RETURN_IF_ERROR(make_moves(2 * i + 1));
   }
   return OkStatus();
 }

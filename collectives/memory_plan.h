@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_MEMORY_PLAN_H_
+#define CASTOR_COLLECTIVES_MEMORY_PLAN_H_
+
+// How a rank's budgets are cut into slots: homes of every state, gathered
+// slots, staging, leases. Computed once, at Seal, from numbers on which all
+// ranks agree, so that every rank cuts alike. Pure, thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/sharding.h"
+#include "collectives/zero_options.h"
+#include "offload/tier_pool.h"
+#include "placement/plan.h"
+
+namespace castor {
+
+struct MemoryPlanInput {
+  const ChunkLayout* layout = nullptr;
+  Sharding sharding;
+  Bytes device_budget;  // the communicator's buffers taken off
+  Bytes host_budget;
+  std::optional<Bytes> nvme_budget;
+  int prefetch_depth = 0;
+  SealOptions declared;
+};
+
+struct StatePlace {
+  Bytes bytes;  // 0: the state does not exist
+  Tier home = Tier::kHost;
+  int32_t slot_class = -1;  // of its home's pool
+};
+
+struct MemoryPlan {
+  // Gathered slots are the first classes of the device pool.
+  PlanProblem problem;
+  std::vector<std::array<StatePlace, kStateKinds>> states;  // by ChunkId
+  std::vector<SlotClass> device_classes;
+  std::vector<SlotClass> host_classes;
+  std::vector<SlotClass> nvme_classes;
+  int32_t lease_class = -1;    // of the device pool; -1: no leases
+  int32_t staging_class = -1;  // of the host pool; -1: no staging
+  int64_t staging_slots = 0;
+  std::array<Bytes, 3> home_bytes;  // by TierIndex
+};
+
+// Infeasible, with the smallest change that fits, when the budgets cannot serve
+// what is declared.
+Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_MEMORY_PLAN_H_

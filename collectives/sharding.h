@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SHARDING_H_
+#define CASTOR_COLLECTIVES_SHARDING_H_
+
+// What each ZeRO stage (Rajbhandari et al. 2020) means for one rank: which
+// states exist, which are whole on every rank and which are sliced, and which
+// elements this rank's optimizer updates. Value.
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+struct Sharding {
+  int stage = 3;
+  int world = 1;
+  int rank = 0;
+
+  // Whether every rank keeps the whole of the state. Reduced gradients follow
+  // the optimizer states: from stage 1 on only the own shard is kept, since it
+  // is reduced after every micro-batch.
+  bool replicated(StateKind state) const {
+    if (world == 1) return true;
+    return state == StateKind::kParam ? stage < 3 : stage < 1;
+  }
+
+  // Whether updated parameters must be gathered for the other ranks' copies.
+  bool refreshes() const { return world > 1 && (stage == 1 || stage == 2); }
+
+  static bool exists(StateKind state, const GroupInfo& group) {
+    if (state == StateKind::kParam) return true;
+    if (!group.trainable) return false;
+    return state != StateKind::kMaster || group.dtype != DType::kF32;
+  }
+
+  static DType dtype(StateKind state, const GroupInfo& group) {
+    return state == StateKind::kParam || state == StateKind::kGrad
+               ? group.dtype
+               : DType::kF32;
+  }
+
+  // What this rank keeps of the state, in elements of the chunk.
+  ShardRange kept(StateKind state, const ChunkLayout& layout,
+                  ChunkId chunk) const {
+    if (replicated(state)) return {Elements(0), layout.chunk(chunk).size};
+    return layout.shard(chunk, rank);
+  }
+
+  // The elements this rank updates.
+  ShardRange updated(const ChunkLayout& layout, ChunkId chunk) const {
+    return kept(StateKind::kExpAvg, layout, chunk);
+  }
+
+  // The elements this rank counts in sums over all ranks: every element once.
+  ShardRange counted(const ChunkLayout& layout, ChunkId chunk) const {
+    return layout.shard(chunk, rank);
+  }
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SHARDING_H_

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
+#define CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
+
+// The inside of ZeroEngine, for the .cc files that implement it:
+// zero_engine.cc (door, health), zero_engine_seal.cc (layout, memory, start),
+// zero_engine_grads.cc (gathers, gradients), zero_engine_step.cc (norm,
+// update), zero_engine_read.cc (values and digest).
+//
+// Background work is queued on lanes and ordered by events, always on events of
+// work queued earlier; ranks queue collectives in the same order. So there is
+// no cycle to wait in. Everything here is touched by the owner thread only,
+// except what a lane's work captures.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/memory_plan.h"
+#include "collectives/sharding.h"
+#include "collectives/zero_engine.h"
+#include "offload/kernels/exact_sum.h"
+#include "offload/lease_arena.h"
+#include "offload/memory_manager.h"
+#include "offload/rank_pools.h"
+#include "offload/shard_store.h"
+
+namespace castor {
+
+class ZeroEngine::Impl final : public ChunkSource {
+ public:
+  Impl(const ZeroOptions& options, Communicator* communicator);
+  ~Impl() override;
+
+  Result<ParamId> Register(ParamSpec spec, Initializer initializer);
+  Status Seal(const SealOptions& declared);
+  Status BeginMicroBatch(bool last);
+  Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);
+  Result<void*> Grad(ParamId param, Lane& lane);
+  Status GradReady(ParamId param, Lane& lane);
+  Result<StepResult> Step(double lr);
+  Status Abandon();
+  Status ReadParam(ParamId param, std::span<float> out);
+  Result<uint64_t> WeightDigest();
+  Status Close();
+  EngineStats stats() const;
+
+  Result<LeaseArena::Lease> Borrow(Bytes size, Lane& lane);
+  void Return(int32_t lease, Lane& lane);
+  Status BeginEvaluation();
+  void EndEvaluation();
+
+  const ChunkLayout& layout() const { return *layout_; }
+  Communicator* communicator() const { return comm_; }
+
+  // ChunkSource.
+  Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
+               int64_t moment) override;
+  std::byte* DirectData(ChunkId chunk) override;
+  Event DirectReady(ChunkId chunk) override;
+  void DirectUsed(ChunkId chunk, Event last_use) override;
+
+ private:
+  enum class Phase : uint8_t { kOpen, kSealed, kClosed };
+
+  // The first failure of background work, shared with the lanes' callbacks.
+  struct Failure {
+    std::atomic<bool> failed{false};
+    std::mutex mutex;
+    Status status;  // guarded by mutex
+  };
+
+  struct Param {
+    ParamSpec spec;
+    Initializer initializer;
+    Elements size;
+    int64_t steps = 0;        // updates it has had
+    bool used = false;        // had a gradient since the last step
+    bool grad_ready = false;  // in this micro-batch
+  };
+
+  // A chunk's gradient since the last step.
+  struct ChunkGrad {
+    GradState state = GradState::kNone;
+    Slot slot;     // while open
+    Event opened;  // the slot is zero
+    Lane* opener = nullptr;
+    std::vector<Event> ready;
+    size_t params_left = 0;
+    bool valid = false;    // its home holds a sum
+    bool counted = false;  // its squares are in the norm
+  };
+
+  // A run of elements of one parameter inside a chunk.
+  struct Segment {
+    ParamId param;
+    int64_t begin = 0;  // in the parameter
+    int64_t count = 0;
+    int64_t offset = 0;  // from the start of the range asked for
+  };
+
+  Lane::OnFailure FailureCallback() const;
+  Status Health() const;
+  Status RequireSealed() const;
+  std::string Name(ParamId param) const;
+
+  // seal
+  Status AgreeOnBudgets();
+  Status BuildLayout();
+  Status BuildMemory(const SealOptions& declared);
+  Status InitializeShards();
+  void FillState(ChunkId chunk, StateKind state, std::byte* out) const;
+  void DescribeRank() const;
+
+  // grads
+  Status FlushGrads();
+  void ReduceChunk(ChunkId chunk);
+  // The reduced gradient of `range` goes from device memory at `from` to its
+  // home. Returns when `from` may be reused.
+  Event Deposit(ChunkId chunk, const std::byte* from, const Event& reduced);
+  Event DepositOnDevice(ChunkId chunk, const std::byte* from,
+                        const Event& reduced, bool first);
+  Event DepositOnHost(ChunkId chunk, const std::byte* from,
+                      const Event& reduced, bool first);
+  // Adds the squares of this rank's counted elements to `sum`; `data` is the
+  // kept gradient's start.
+  void AddChunkSquares(ChunkId chunk, const std::byte* data,
+                       ExactSum* sum) const;
+  bool CountsNorm() const { return options_.clip_norm > 0; }
+
+  // step
+  struct Agreement {
+    double squares = 0;
+    bool overflowed = false;
+  };
+  Result<Agreement> Agree();
+  void CountLeftSquares();
+  void UpdateChunk(ChunkId chunk, float factor, double lr);
+  Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
+  void UpdateOnHost(ChunkId chunk, float factor, double lr);
+  // What an update needs to know, detached from the engine for the lane's work.
+  struct UpdateWork;
+  UpdateWork MakeWork(ChunkId chunk, float factor, double lr) const;
+  void RefreshReplicas(ChunkId chunk);
+  void RecordSpan(Lane& lane, const std::shared_ptr<RunEvent>& event,
+                  bool begin) const;
+  RunEvent EventFor(RunEventKind kind, ChunkId chunk, RunCause cause) const;
+
+  std::vector<Segment> Segments(ChunkId chunk, ShardRange range) const;
+  const GroupInfo& GroupOf(ChunkId chunk) const;
+  Bytes ChunkBytes(ChunkId chunk) const;
+  ByteRange RangeBytes(ChunkId chunk, StateKind state, ShardRange range) const;
+  bool Trainable(ChunkId chunk) const { return GroupOf(chunk).trainable; }
+
+  ZeroOptions options_;
+  Communicator* comm_;
+  SteadyClock steady_clock_;
+  Log default_log_;
+  std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  Phase phase_ = Phase::kOpen;
+
+  std::vector<Param> params_;
+  Sharding sharding_;
+  Bytes least_device_budget_;  // among ranks
+  Bytes least_host_budget_;
+  std::optional<Bytes> least_nvme_budget_;
+  std::optional<ChunkLayout> layout_;
+  MemoryPlan memory_;
+
+  // Destroyed in reverse: lanes stop before the memory their work touches goes.
+  std::unique_ptr<RankPools> pools_;
+  LeaseArena leases_;
+  std::unique_ptr<ShardStore> store_;
+  std::unique_ptr<MemoryManager> manager_;
+  std::vector<ChunkGrad> grads_;  // by ChunkId
+  ExactSum device_squares_;       // touched by the device lane
+  ExactSum host_squares_;         // touched by the host lane
+  std::vector<uint64_t> agreed_words_;
+  std::unique_ptr<WorkerLane> comm_lane_;
+  std::unique_ptr<WorkerLane> host_lane_;
+  std::unique_ptr<WorkerLane> device_lane_;
+
+  int64_t step_ = 0;           // steps made
+  int64_t micro_batches_ = 0;  // of the step being made
+  bool last_micro_batch_ = false;
+  int evaluating_ = 0;
+  int64_t step_begin_ns_ = 0;
+  int64_t reduce_scatters_ = 0;
+  EngineStats final_stats_;  // once closed
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "collectives/zero_engine_impl.h"
+#include "offload/kernels/convert.h"
+
+namespace castor {
+namespace {
+
+// Elements hashed at a time: shard borders never cut such a block of a
+// parameter, so that the digest knows nothing of the layout.
+constexpr int64_t kDigestBlock = 64;
+
+}  // namespace
+
+Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  const Elements size = params_[param.index()].size;
+  CASTOR_CHECK_EQ(static_cast<int64_t>(out.size()), size.count());
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (!chunk.valid()) return OkStatus();
+  const StateKind kind = store_->has(chunk, StateKind::kMaster)
+                             ? StateKind::kMaster
+                             : StateKind::kParam;
+  const DType dtype = Sharding::dtype(kind, GroupOf(chunk));
+  // Each rank puts the bits of the elements it counts among zeros; whole words
+  // then add to the bits.
+  std::vector<uint64_t> words(static_cast<size_t>((size.count() + 1) / 2), 0);
+  float* values = reinterpret_cast<float*>(words.data());
+  const ShardRange counted = sharding_.counted(*layout_, chunk);
+  const ByteRange range = RangeBytes(chunk, kind, counted);
+  std::vector<std::byte> shard(static_cast<size_t>(range.size().count()));
+  CASTOR_RETURN_IF_ERROR(store_->ReadNow(chunk, kind, range, shard.data()));
+  for (const Segment& segment : Segments(chunk, counted)) {
+    if (segment.param != param) continue;
+    ConvertToFloat(
+        shard.data() + BytesOf(Elements(segment.offset), dtype).count(), dtype,
+        segment.count, values + segment.begin);
+  }
+  comm_->AllReduce(*comm_lane_, words.data(),
+                   Elements(static_cast<int64_t>(words.size())), DType::kU64,
+                   ReduceOp::kSum, {chunk, -1, "read parameter"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  std::memcpy(out.data(), values, out.size_bytes());
+  return OkStatus();
+}
+
+Result<uint64_t> ZeroEngine::Impl::WeightDigest() {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  uint64_t digest = 0;
+  std::vector<std::byte> shard;
+  std::vector<float> values;
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const StateKind kind = store_->has(chunk, StateKind::kMaster)
+                               ? StateKind::kMaster
+                               : StateKind::kParam;
+    const DType dtype = Sharding::dtype(kind, GroupOf(chunk));
+    const ShardRange counted = sharding_.counted(*layout_, chunk);
+    const ByteRange range = RangeBytes(chunk, kind, counted);
+    shard.resize(static_cast<size_t>(range.size().count()));
+    CASTOR_RETURN_IF_ERROR(store_->ReadNow(chunk, kind, range, shard.data()));
+    for (const Segment& segment : Segments(chunk, counted)) {
+      values.resize(static_cast<size_t>(segment.count));
+      ConvertToFloat(
+          shard.data() + BytesOf(Elements(segment.offset), dtype).count(),
+          dtype, segment.count, values.data());
+      // Block hashes are added, which any order and any rank may do.
+      for (int64_t i = 0; i < segment.count; i += kDigestBlock) {
+        const uint64_t block =
+            static_cast<uint64_t>((segment.begin + i) / kDigestBlock);
+        const uint64_t seed =
+            static_cast<uint64_t>(segment.param.value()) << 40 ^ block;
+        const size_t bytes =
+            sizeof(float) *
+            static_cast<size_t>(std::min(kDigestBlock, segment.count - i));
+        digest += XXH3_64bits_withSeed(values.data() + i, bytes, seed);
+      }
+    }
+  }
+  comm_->AllReduce(*comm_lane_, &digest, Elements(1), DType::kU64,
+                   ReduceOp::kSum, {ChunkId(), -1, "digest"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  return digest;
+}
+
+EngineStats ZeroEngine::Impl::stats() const {
+  if (phase_ == Phase::kClosed) return final_stats_;
+  EngineStats stats;
+  if (phase_ != Phase::kSealed) return stats;
+  for (Tier tier : kAllTiers) {
+    const PoolStats& pool = pools_->pool(tier).stats();
+    stats.tiers[TierIndex(tier)] = {pool.budget, pool.in_use, pool.peak};
+    stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
+    for (Tier to : kAllTiers) {
+      stats.moved[TierIndex(tier)][TierIndex(to)] =
+          store_->moved()[TierIndex(tier)][TierIndex(to)];
+    }
+  }
+  const MemoryManagerStats& manager = manager_->stats();
+  const CommunicatorStats wire = comm_->stats();
+  stats.wire_sent = wire.bytes_sent;
+  stats.engine_copies = wire.bytes_copied;
+  stats.gathers = manager.gathers;
+  stats.prefetched_gathers = manager.prefetched_gathers;
+  stats.releases = manager.releases;
+  stats.divergences = manager.divergences;
+  stats.reduce_scatters = reduce_scatters_;
+  stats.stall_ns = manager_->stall_ns();
+  stats.stalls = manager_->stalls();
+  stats.tier_allocations = pools_->allocations();
+  for (int64_t slots : memory_.problem.slots) stats.gathered_slots += slots;
+  stats.chunks = static_cast<int64_t>(layout_->chunks().size());
+  for (const GroupInfo& group : layout_->groups()) {
+    stats.chunk_bytes =
+        std::max(stats.chunk_bytes, BytesOf(group.chunk_size, group.dtype));
+  }
+  return stats;
+}
+
+}  // namespace castor

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "chunk/chunk_packer.h"
+#include "chunk/chunk_size_search.h"
+#include "collectives/zero_engine_impl.h"
+#include "offload/kernels/convert.h"
+
+namespace castor {
+namespace {
+
+// A number for "as much as is needed" that sums never overflow.
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value;
+  hash *= 0x9e3779b97f4a7c15ull;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t MixText(uint64_t hash, std::string_view text) {
+  for (char c : text) hash = Mix(hash, static_cast<unsigned char>(c));
+  return Mix(hash, text.size());
+}
+
+}  // namespace
+
+Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
+  if (phase_ != Phase::kOpen) {
+    return FailedPrecondition("the engine is sealed already");
+  }
+  const auto lane = [&](std::string_view name) {
+    return std::make_unique<WorkerLane>(
+        fmt::format("rank {} {}", comm_->rank(), name), options_.executor,
+        FailureCallback());
+  };
+  comm_lane_ = lane("collectives");
+  host_lane_ = lane("host");
+  device_lane_ = lane("device");
+  Status status = AgreeOnBudgets();
+  if (status.ok()) status = BuildLayout();
+  if (status.ok()) status = BuildMemory(declared);
+  if (status.ok()) status = InitializeShards();
+  if (!status.ok()) {
+    // The others must not wait for this rank.
+    if (comm_->world() > 1) {
+      comm_->Abort(status.WithContext(fmt::format("rank {}", comm_->rank())));
+    }
+    manager_.reset();
+    store_.reset();
+    pools_.reset();
+    phase_ = Phase::kClosed;
+    return status;
+  }
+  phase_ = Phase::kSealed;
+  DescribeRank();
+  manager_->BeginStep(1);
+  return OkStatus();
+}
+
+// Ranks cut their memory alike, so the least budget of any rank serves for all;
+// and they must have registered the same parameters.
+Status ZeroEngine::Impl::AgreeOnBudgets() {
+  uint64_t hash = Mix(0, static_cast<uint64_t>(options_.stage));
+  for (const Param& param : params_) {
+    hash = MixText(hash, param.spec.name);
+    hash = Mix(hash, static_cast<uint64_t>(param.size.count()));
+    hash = Mix(hash, static_cast<uint64_t>(param.spec.dtype));
+    hash = Mix(hash, param.spec.trainable ? 1 : 2);
+  }
+  const int64_t model = static_cast<int64_t>(hash >> 2);
+  int64_t nvme = -1;
+  if (options_.nvme.has_value()) {
+    nvme = options_.nvme->size.value_or(Bytes(kUnlimited)).count();
+  }
+  std::array<int64_t, 5> least = {
+      (options_.device_budget - comm_->buffer_bytes()).count(),
+      options_.host_budget.count(), nvme, model, -model};
+  comm_->AllReduce(*comm_lane_, least.data(), Elements(least.size()),
+                   DType::kI64, ReduceOp::kMin, {ChunkId(), -1, "budgets"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  if (least[3] != -least[4]) {
+    return InvalidArgument(
+        "the ranks registered different parameters, or chose different stages: "
+        "every rank must register the same ones in the same order");
+  }
+  least_device_budget_ = Bytes(least[0]);
+  least_host_budget_ = Bytes(least[1]);
+  if (least[2] >= 0) least_nvme_budget_ = Bytes(least[2]);
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::BuildLayout() {
+  std::vector<ParamSpec> specs;
+  for (const Param& param : params_) specs.push_back(param.spec);
+  PackOptions pack;
+  pack.world = comm_->world();
+  pack.align = options_.align;
+  std::vector<Elements> sizes;
+  if (options_.chunk_size.has_value()) {
+    for (const ParamGroup& group : GroupParams(specs)) {
+      const Elements size = RoundDown(
+          Elements(options_.chunk_size->count() * 8 / DTypeBits(group.dtype)),
+          ChunkQuantum(pack.world));
+      if (size <= Elements(0)) {
+        return InvalidArgument(fmt::format(
+            "chunks of {} bytes are too small: {} ranks need at least {} bytes "
+            "of {}",
+            options_.chunk_size->count(), pack.world,
+            BytesOf(ChunkQuantum(pack.world), group.dtype).count(),
+            DTypeName(group.dtype)));
+      }
+      sizes.push_back(size);
+    }
+  } else {
+    SearchOptions search;
+    search.pack = pack;
+    search.min_chunk = options_.min_chunk;
+    search.max_chunk = options_.max_chunk > Bytes(0) ? options_.max_chunk
+                                                     : least_device_budget_ / 8;
+    if (search.max_chunk < search.min_chunk) {
+      return Infeasible(fmt::format(
+          "an eighth of the device budget, {} bytes, is less than the smallest "
+          "chunk of {} bytes; raise the device budget to {} bytes or set a "
+          "chunk size",
+          search.max_chunk.count(), search.min_chunk.count(),
+          search.min_chunk.count() * 8));
+    }
+    CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(specs, search));
+    for (const GroupSearchResult& group : found.groups) {
+      sizes.push_back(group.recommended.chunk_size);
+    }
+  }
+  CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout, PackChunks(specs, sizes, pack));
+  layout_.emplace(std::move(layout));
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
+  MemoryPlanInput input;
+  input.layout = &*layout_;
+  input.sharding = sharding_;
+  input.device_budget = least_device_budget_;
+  input.host_budget = least_host_budget_;
+  input.nvme_budget = least_nvme_budget_;
+  input.prefetch_depth = options_.prefetch_depth;
+  input.declared = declared;
+  for (const HeldTogether& held : declared.held) {
+    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
+      for (ParamId id : *ids) {
+        if (!id.valid() || id.index() >= params_.size()) {
+          return InvalidArgument(fmt::format(
+              "a declared moment holds parameter {}, which is not registered",
+              id.value()));
+        }
+      }
+    }
+  }
+  CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
+
+  RankPoolsOptions pools;
+  pools.device_budget = options_.device_budget - comm_->buffer_bytes();
+  pools.host_budget = options_.host_budget;
+  pools.nvme_budget = least_nvme_budget_.value_or(Bytes(0));
+  pools.device_classes = memory_.device_classes;
+  pools.host_classes = memory_.host_classes;
+  pools.nvme_classes = memory_.nvme_classes;
+  if (options_.nvme.has_value()) {
+    pools.nvme_directory = options_.nvme->directory;
+  }
+  pools.log = options_.log;
+  CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(pools));
+
+  ShardStoreOptions store;
+  store.pools = pools_.get();
+  store.executor = options_.executor;
+  store.clock = options_.clock;
+  store.recorder = options_.recorder;
+  store.on_failure = FailureCallback();
+  store.rank = comm_->rank();
+  store.staging_class = memory_.staging_class;
+  store.staging_slots = memory_.staging_slots;
+  store_ = std::make_unique<ShardStore>(store);
+  for (size_t c = 0; c < memory_.states.size(); ++c) {
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const StatePlace& place = memory_.states[c][k];
+      if (place.bytes == Bytes(0)) continue;
+      CASTOR_RETURN_IF_ERROR(store_->AddShard(
+          ChunkId(static_cast<int32_t>(c)), static_cast<StateKind>(k),
+          place.home, place.slot_class, place.bytes));
+    }
+  }
+  if (memory_.lease_class >= 0) {
+    CASTOR_ASSIGN_OR_RETURN(
+        Slot lease, pools_->pool(Tier::kDevice).Take(memory_.lease_class));
+    leases_ = LeaseArena(lease.data, lease.size);
+  }
+
+  MemoryManagerOptions manager;
+  manager.device = &pools_->pool(Tier::kDevice);
+  manager.problem = memory_.problem;
+  manager.source = this;
+  manager.clock = options_.clock;
+  manager.recorder = options_.recorder;
+  manager.log = options_.log;
+  manager.rank = comm_->rank();
+  manager_ = std::make_unique<MemoryManager>(std::move(manager));
+  grads_.resize(layout_->chunks().size());
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::InitializeShards() {
+  std::vector<std::byte> values;
+  for (size_t c = 0; c < memory_.states.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    for (StateKind state : {StateKind::kParam, StateKind::kMaster,
+                            StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      if (!store_->has(chunk, state)) continue;
+      values.assign(static_cast<size_t>(store_->bytes(chunk, state).count()),
+                    std::byte{0});
+      if (state == StateKind::kParam || state == StateKind::kMaster) {
+        FillState(chunk, state, values.data());
+      }
+      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
+    }
+  }
+  return OkStatus();
+}
+
+void ZeroEngine::Impl::FillState(ChunkId chunk, StateKind state,
+                                 std::byte* out) const {
+  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
+  std::vector<float> values;
+  for (const Segment& segment :
+       Segments(chunk, sharding_.kept(state, *layout_, chunk))) {
+    const Initializer& initializer = params_[segment.param.index()].initializer;
+    if (!initializer) continue;  // zero
+    values.resize(static_cast<size_t>(segment.count));
+    initializer(segment.begin, segment.begin + segment.count, values.data());
+    ConvertFromFloat(values.data(), segment.count, dtype,
+                     out + BytesOf(Elements(segment.offset), dtype).count());
+  }
+}
+
+void ZeroEngine::Impl::DescribeRank() const {
+  if (options_.recorder == nullptr) return;
+  RunRankInfo info;
+  info.rank = comm_->rank();
+  info.world = comm_->world();
+  info.stage = options_.stage;
+  info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
+  info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
+  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
+    info.budget_bytes[TierIndex(Tier::kNvme)] = options_.nvme->size->count();
+  }
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    RunChunkInfo described;
+    described.bytes = ChunkBytes(chunk).count();
+    const std::vector<ParamId>& params = layout_->chunk(chunk).params;
+    constexpr size_t kNamesShown = 3;
+    for (size_t i = 0; i < std::min(params.size(), kNamesShown); ++i) {
+      if (i > 0) described.params += ",";
+      described.params += Name(params[i]);
+    }
+    if (params.size() > kNamesShown) {
+      described.params += fmt::format(",+{}", params.size() - kNamesShown);
+    }
+    info.chunks.push_back(std::move(described));
+  }
+  options_.recorder->AddRank(info);
+  for (Tier tier : kAllTiers) {
+    RunEvent event =
+        EventFor(RunEventKind::kTierBytes, ChunkId(), RunCause::kStart);
+    event.to = tier;
+    event.bytes = pools_->pool(tier).stats().in_use.count();
+    event.begin_ns = event.end_ns = options_.clock->NowNs();
+    options_.recorder->Record(event);
+  }
+}
+
+std::vector<ZeroEngine::Impl::Segment> ZeroEngine::Impl::Segments(
+    ChunkId chunk, ShardRange range) const {
+  std::vector<Segment> segments;
+  for (ParamId id : layout_->chunk(chunk).params) {
+    const ParamPlace& place = layout_->place(id);
+    const Elements begin = std::max(place.offset, range.begin);
+    const Elements end = std::min(place.offset + place.size, range.end);
+    if (begin >= end) continue;
+    Segment segment;
+    segment.param = id;
+    segment.begin = (begin - place.offset).count();
+    segment.count = (end - begin).count();
+    segment.offset = (begin - range.begin).count();
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+const GroupInfo& ZeroEngine::Impl::GroupOf(ChunkId chunk) const {
+  return layout_->groups()[static_cast<size_t>(layout_->chunk(chunk).group)];
+}
+
+Bytes ZeroEngine::Impl::ChunkBytes(ChunkId chunk) const {
+  return BytesOf(layout_->chunk(chunk).size, layout_->dtype(chunk));
+}
+
+ByteRange ZeroEngine::Impl::RangeBytes(ChunkId chunk, StateKind state,
+                                       ShardRange range) const {
+  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
+  const Elements start = sharding_.kept(state, *layout_, chunk).begin;
+  return {BytesOf(range.begin - start, dtype),
+          BytesOf(range.end - start, dtype)};
+}
+
+}  // namespace castor

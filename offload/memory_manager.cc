@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/memory_manager.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "placement/next_use_policy.h"
+#include "placement/plan_validator.h"
+
+namespace castor {
+
+struct MemoryManager::StallCounters {
+  std::atomic<int64_t> ns{0};
+  std::atomic<int64_t> count{0};
+};
+
+ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  manager_ = std::exchange(other.manager_, nullptr);
+  lane_ = other.lane_;
+  chunk_ = other.chunk_;
+  data_ = std::exchange(other.data_, nullptr);
+  begin_ns_ = std::move(other.begin_ns_);
+  return *this;
+}
+
+void ChunkPin::Release() {
+  if (manager_ == nullptr) return;
+  manager_->EndUse(*this);
+  manager_ = nullptr;
+  data_ = nullptr;
+}
+
+MemoryManager::MemoryManager(MemoryManagerOptions options)
+    : options_(std::move(options)),
+      copies_(options_.problem.param_class.size()),
+      grad_open_(options_.problem.param_class.size(), false),
+      stall_(std::make_shared<StallCounters>()) {}
+
+MemoryManager::~MemoryManager() { CASTOR_CHECK_EQ(pins_held_, 0); }
+
+int64_t MemoryManager::stall_ns() const { return stall_->ns.load(); }
+int64_t MemoryManager::stalls() const { return stall_->count.load(); }
+
+Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
+  Record(AccessKind::kUse, chunk);
+  if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
+  last_used_ = chunk;
+
+  ChunkPin pin;
+  Event ready;
+  RunCause cause = RunCause::kDemand;
+  if (param_class(chunk) == kNoSlotClass) {
+    pin.data_ = options_.source->DirectData(chunk);
+    ready = options_.source->DirectReady(chunk);
+    cause = RunCause::kOptimizer;
+  } else {
+    Copy& copy = copies_[chunk.index()];
+    if (copy.state == CopyState::kAbsent) {
+      CASTOR_RETURN_IF_ERROR(Gather(chunk, RunCause::kDemand));
+    }
+    Transition(copy, CopyEvent::kPin);
+    ++copy.pins;
+    pin.data_ = copy.slot.data;
+    ready = copy.ready;
+    cause = copy.cause;
+  }
+  ++pins_held_;
+  pin.manager_ = this;
+  pin.lane_ = &lane;
+  pin.chunk_ = chunk;
+  // What is fetched ahead is queued before anybody waits.
+  Served();
+  WaitOn(lane, ready, chunk, cause);
+  if (options_.recorder != nullptr) {
+    pin.begin_ns_ = std::make_shared<int64_t>(0);
+    lane.Run([begin = pin.begin_ns_, clock = options_.clock] {
+      *begin = clock->NowNs();
+      return OkStatus();
+    });
+  }
+  return pin;
+}
+
+void MemoryManager::EndUse(ChunkPin& pin) {
+  const ChunkId chunk = pin.chunk_;
+  Record(AccessKind::kUseEnd, chunk);
+  if (options_.recorder != nullptr) {
+    RunEvent event;
+    event.kind = RunEventKind::kUse;
+    event.rank = options_.rank;
+    event.step = step_;
+    event.moment = static_cast<int32_t>(moment());
+    event.chunk = chunk.value();
+    pin.lane_->Run([event, begin = std::move(pin.begin_ns_),
+                    clock = options_.clock,
+                    recorder = options_.recorder]() mutable {
+      event.begin_ns = *begin;
+      event.end_ns = clock->NowNs();
+      recorder->Record(event);
+      return OkStatus();
+    });
+  }
+  Event end = pin.lane_->Record();
+  if (param_class(chunk) == kNoSlotClass) {
+    options_.source->DirectUsed(chunk, std::move(end));
+  } else {
+    Copy& copy = copies_[chunk.index()];
+    if (!end.done() || !end.status().ok()) {
+      std::erase_if(copy.users,
+                    [](const Event& e) { return e.done() && e.status().ok(); });
+      copy.users.push_back(std::move(end));
+    }
+    CASTOR_CHECK_GT(copy.pins, 0);
+    if (--copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
+  }
+  --pins_held_;
+  Served();
+}
+
+Result<Slot> MemoryManager::OpenGrad(ChunkId chunk) {
+  CASTOR_CHECK(!grad_open_[chunk.index()]);
+  Record(AccessKind::kGradOpen, chunk);
+  CASTOR_ASSIGN_OR_RETURN(
+      Slot slot, TakeSlot(options_.problem.grad_class[chunk.index()], chunk));
+  grad_open_[chunk.index()] = true;
+  Served();
+  return slot;
+}
+
+void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
+                              Event free_after) {
+  CASTOR_CHECK(grad_open_[chunk.index()]);
+  Record(AccessKind::kGradClose, chunk);
+  grad_open_[chunk.index()] = false;
+  ReturnSlot(slot, std::move(free_after));
+  Served();
+}
+
+Result<Slot> MemoryManager::BorrowSlot(ChunkId chunk) {
+  return TakeSlot(options_.problem.grad_class[chunk.index()], chunk);
+}
+
+void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
+  options_.device->Give(slot, std::move(free_after));
+  RecordTierBytes();
+}
+
+void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
+  if (evaluating_ > 0) return;
+  const size_t moment = trace_.size();
+  const Access access{kind, chunk};
+  trace_.push_back(access);
+  if (!planned_ || diverged_) return;
+  if (moment >= planned_trace_.size() || planned_trace_[moment] != access) {
+    diverged_ = true;
+    ++stats_.divergences;
+    RecordInstant(RunEventKind::kDivergence, chunk, RunCause::kDemand);
+    return;
+  }
+  MakeMoves(2 * moment);
+}
+
+void MemoryManager::Served() {
+  if (evaluating_ > 0 || !planned_ || diverged_) return;
+  MakeMoves(2 * (trace_.size() - 1) + 1);
+}
+
+void MemoryManager::MakeMoves(size_t slice) {
+  for (int32_t m = plan_.first_move[slice]; m < plan_.first_move[slice + 1];
+       ++m) {
+    const Move& move = plan_.moves[static_cast<size_t>(m)];
+    Copy& copy = copies_[move.chunk.index()];
+    // An evaluation inside the step may have moved things: what the plan wants
+    // may be so already, or not be possible.
+    if (move.kind == MoveKind::kRelease) {
+      if (copy.state == CopyState::kResident) Drop(move.chunk, move.cause);
+    } else if (copy.state == CopyState::kAbsent) {
+      // Without a slot the access itself will ask, and say what is held.
+      Gather(move.chunk, move.cause).IgnoreError();
+    }
+  }
+}
+
+Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for) {
+  if (options_.device->free_slots(slot_class) == 0 &&
+      !DropOne(slot_class, wanted_for)) {
+    const SlotClass& shape = options_.device->slot_class(slot_class);
+    return Infeasible(fmt::format(
+        "chunk {} needs a gathered slot of {} bytes and all {} are held: {}; "
+        "declare this moment at Seal, hold less at once, or raise the device "
+        "budget by {} bytes",
+        wanted_for.value(), shape.slot_bytes.count(), shape.slots, HeldChunks(),
+        shape.slot_bytes.count()));
+  }
+  CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class));
+  RecordTierBytes();
+  return slot;
+}
+
+bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
+  std::vector<ChunkId> candidates;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (copies_[c].state == CopyState::kResident &&
+        param_class(chunk) == slot_class) {
+      candidates.push_back(chunk);
+    }
+  }
+  if (candidates.empty()) return false;
+  Drop(FirstStepVictim(candidates, wanted_for, forward_), RunCause::kRoom);
+  return true;
+}
+
+Status MemoryManager::Gather(ChunkId chunk, RunCause cause) {
+  CASTOR_ASSIGN_OR_RETURN(Slot slot, TakeSlot(param_class(chunk), chunk));
+  Copy& copy = copies_[chunk.index()];
+  Transition(copy, CopyEvent::kFetch);
+  copy.ready = options_.source->Gather(chunk, slot, cause, moment());
+  copy.slot = std::move(slot);
+  copy.cause = cause;
+  // The copy counts as there from now on: whoever uses it waits for the event.
+  Transition(copy, CopyEvent::kReady);
+  ++stats_.gathers;
+  if (cause == RunCause::kPrefetch) ++stats_.prefetched_gathers;
+  return OkStatus();
+}
+
+void MemoryManager::Drop(ChunkId chunk, RunCause cause) {
+  Copy& copy = copies_[chunk.index()];
+  Transition(copy, CopyEvent::kRelease);
+  copy.users.push_back(copy.ready);
+  Event free_after = AllOf(copy.users);
+  copy.users.clear();
+  options_.device->Give(copy.slot, std::move(free_after));
+  copy.slot = Slot();
+  copy.ready = Event();
+  ++stats_.releases;
+  RecordInstant(RunEventKind::kRelease, chunk, cause);
+  RecordTierBytes();
+}
+
+void MemoryManager::Transition(Copy& copy, CopyEvent event) {
+  Result<CopyState> next = NextState(copy.state, event);
+  CASTOR_CHECK(next.ok());
+  copy.state = *next;
+}
+
+Status MemoryManager::EndStep() {
+  CASTOR_CHECK_EQ(pins_held_, 0);
+  CASTOR_CHECK_EQ(evaluating_, 0);
+  if (!planned_ || diverged_ || trace_.size() != planned_trace_.size()) {
+    if (planned_ && !diverged_) ++stats_.divergences;  // the step was shorter
+    CASTOR_ASSIGN_OR_RETURN(Plan plan, PlanNextUse(trace_, options_.problem));
+    CASTOR_RETURN_IF_ERROR(ValidatePlan(trace_, options_.problem, plan));
+    plan_ = std::move(plan);
+    planned_trace_ = std::move(trace_);
+    planned_ = true;
+  }
+  trace_.clear();
+  trace_.reserve(planned_trace_.size());
+  diverged_ = false;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].state == CopyState::kResident &&
+        !options_.problem.survives_step[c]) {
+      Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kStale);
+    }
+  }
+  return OkStatus();
+}
+
+void MemoryManager::BeginStep(int32_t step) {
+  step_ = step;
+  if (!planned_) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (copies_[c].state == CopyState::kResident &&
+        std::find(plan_.initial.begin(), plan_.initial.end(), chunk) ==
+            plan_.initial.end()) {
+      Drop(chunk, RunCause::kRoom);
+    }
+  }
+  for (ChunkId chunk : plan_.initial) {
+    if (copies_[chunk.index()].state == CopyState::kAbsent) {
+      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+    }
+  }
+}
+
+void MemoryManager::AbandonStep() {
+  CASTOR_CHECK_EQ(pins_held_, 0);
+  trace_.clear();
+  diverged_ = false;
+  BeginStep(step_);
+}
+
+void MemoryManager::EndEvaluation() {
+  CASTOR_CHECK_GT(evaluating_, 0);
+  --evaluating_;
+  // Between steps, what the plan counts on is brought back.
+  if (evaluating_ == 0 && trace_.empty()) BeginStep(step_);
+}
+
+void MemoryManager::DropAll(RunCause cause) {
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].state == CopyState::kResident) {
+      Drop(ChunkId(static_cast<int32_t>(c)), cause);
+    }
+  }
+}
+
+void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
+                           RunCause cause) {
+  if (ready.done()) {
+    lane.Wait(ready);
+    return;
+  }
+  auto begin = std::make_shared<int64_t>(0);
+  RunEvent event;
+  event.kind = RunEventKind::kStall;
+  event.cause = cause;
+  event.rank = options_.rank;
+  event.step = step_;
+  event.moment = static_cast<int32_t>(moment());
+  event.chunk = chunk.value();
+  lane.Run([begin, clock = options_.clock] {
+    *begin = clock->NowNs();
+    return OkStatus();
+  });
+  lane.Wait(ready);
+  lane.Run([begin, event, clock = options_.clock, recorder = options_.recorder,
+            counters = stall_]() mutable {
+    event.begin_ns = *begin;
+    event.end_ns = clock->NowNs();
+    counters->ns += event.end_ns - event.begin_ns;
+    ++counters->count;
+    if (recorder != nullptr) recorder->Record(event);
+    return OkStatus();
+  });
+}
+
+std::string MemoryManager::HeldChunks() const {
+  std::string text;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].state == CopyState::kPinned) {
+      text +=
+          fmt::format("{}chunk {} (parameters)", text.empty() ? "" : ", ", c);
+    }
+    if (grad_open_[c]) {
+      text += fmt::format("{}chunk {} (gradient)", text.empty() ? "" : ", ", c);
+    }
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+void MemoryManager::RecordTierBytes() {
+  if (options_.recorder == nullptr) return;
+  RunEvent event;
+  event.kind = RunEventKind::kTierBytes;
+  event.rank = options_.rank;
+  event.step = step_;
+  event.to = Tier::kDevice;
+  event.bytes = options_.device->stats().in_use.count();
+  event.begin_ns = event.end_ns = options_.clock->NowNs();
+  options_.recorder->Record(event);
+}
+
+void MemoryManager::RecordInstant(RunEventKind kind, ChunkId chunk,
+                                  RunCause cause) {
+  if (options_.recorder == nullptr) return;
+  RunEvent event;
+  event.kind = kind;
+  event.cause = cause;
+  event.rank = options_.rank;
+  event.step = step_;
+  event.moment = static_cast<int32_t>(moment());
+  event.chunk = chunk.value();
+  event.begin_ns = event.end_ns = options_.clock->NowNs();
+  options_.recorder->Record(event);
+}
+
+}  // namespace castor

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_MEMORY_MANAGER_H_
+#define CASTOR_OFFLOAD_MEMORY_MANAGER_H_
+
+// The gathered slots of one rank and what is in them: copies of chunks, kept,
+// fetched ahead and dropped as the plan says, and open gradients. It records
+// the trace of every step, has it planned, and serves accesses that depart from
+// it on demand; decisions follow accesses, never the clock, so ranks that make
+// the same accesses make the same moves.
+//
+// A copy goes through the states of chunk/chunk_state.h. Slots are reused by
+// events: dropping a copy waits for nothing, and its next user waits for the
+// work that still reads it. How a copy is filled is the business of a
+// ChunkSource. Owner thread only.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "chunk/base/clock.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/chunk_state.h"
+#include "offload/lane.h"
+#include "offload/tier_pool.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/trace.h"
+
+namespace castor {
+
+// Fills gathered slots. All methods are called on the owner thread and only
+// queue work.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  // Fills `slot` with the chunk's parameters once slot.free_after is done; the
+  // event says when they are there.
+  virtual Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
+                       int64_t moment) = 0;
+  // A chunk whose home is the whole of it on the device: where it is, and since
+  // when its contents are valid.
+  virtual std::byte* DirectData(ChunkId chunk) = 0;
+  virtual Event DirectReady(ChunkId chunk) = 0;
+  virtual void DirectUsed(ChunkId chunk, Event last_use) = 0;
+};
+
+struct MemoryManagerOptions {
+  TierPool* device = nullptr;
+  // Slot classes of the problem are the first classes of the device pool.
+  PlanProblem problem;
+  ChunkSource* source = nullptr;
+  const Clock* clock = nullptr;
+  RunRecorder* recorder = nullptr;  // may be null
+  Log* log = nullptr;
+  int32_t rank = 0;
+};
+
+struct MemoryManagerStats {
+  int64_t gathers = 0;
+  int64_t prefetched_gathers = 0;
+  int64_t releases = 0;
+  int64_t divergences = 0;
+};
+
+class MemoryManager;
+
+// A chunk's parameters on the device for work on one lane, pinned until the
+// release, which records an event on that lane and waits for nothing.
+// Move-only.
+class ChunkPin {
+ public:
+  ChunkPin() = default;
+  ChunkPin(ChunkPin&& other) noexcept { *this = std::move(other); }
+  ChunkPin& operator=(ChunkPin&& other) noexcept;
+  ~ChunkPin() { Release(); }
+
+  std::byte* data() const { return data_; }
+  ChunkId chunk() const { return chunk_; }
+  void Release();
+
+ private:
+  friend class MemoryManager;
+  MemoryManager* manager_ = nullptr;
+  Lane* lane_ = nullptr;
+  ChunkId chunk_;
+  std::byte* data_ = nullptr;
+  std::shared_ptr<int64_t> begin_ns_;  // when the lane got here, if recorded
+};
+
+class MemoryManager {
+ public:
+  explicit MemoryManager(MemoryManagerOptions options);
+  ~MemoryManager();
+
+  // The next access of the step: gathers the chunk if it is not there, makes
+  // the plan's moves for this moment, and has `lane` wait for the copy. Does
+  // not block the host, except that a ThreadLane waits. Infeasible, naming the
+  // chunks held, when every slot of the class is.
+  Result<ChunkPin> Acquire(ChunkId chunk, Lane& lane);
+
+  // A slot for the chunk's gradient, until CloseGrad.
+  Result<Slot> OpenGrad(ChunkId chunk);
+  // `free_after`: when the reduction no longer reads the slot.
+  void CloseGrad(ChunkId chunk, const Slot& slot, Event free_after);
+
+  // A slot of the chunk's class for work between steps (a refresh).
+  Result<Slot> BorrowSlot(ChunkId chunk);
+  void ReturnSlot(const Slot& slot, Event free_after);
+
+  // Ends the recorded step: adopts its trace, plans anew if it departed from
+  // the last one, drops the copies that the update makes stale. REQUIRES:
+  // nothing pinned, no gradient open.
+  Status EndStep();
+  // Gathers what the plan wants to be there when the next step begins. To be
+  // called when the homes have been updated (in the order of events).
+  void BeginStep(int32_t step);
+  // Forgets the accesses since BeginStep. REQUIRES as for EndStep.
+  void AbandonStep();
+
+  // Accesses between the two are neither recorded nor planned.
+  void BeginEvaluation() { ++evaluating_; }
+  void EndEvaluation();
+
+  // Drops every copy that is not pinned.
+  void DropAll(RunCause cause);
+
+  bool pinned() const { return pins_held_ > 0; }
+  int64_t moment() const { return static_cast<int64_t>(trace_.size()); }
+  const MemoryManagerStats& stats() const { return stats_; }
+  const Plan* plan() const { return planned_ ? &plan_ : nullptr; }
+  const Trace& planned_trace() const { return planned_trace_; }
+  void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
+
+  // Time lanes waited for chunks since the start; counted when the wait is
+  // over.
+  int64_t stall_ns() const;
+  int64_t stalls() const;
+
+ private:
+  friend class ChunkPin;
+
+  struct Copy {
+    CopyState state = CopyState::kAbsent;
+    Slot slot;
+    Event ready;
+    RunCause cause = RunCause::kNone;  // why it was gathered
+    int pins = 0;
+    std::vector<Event> users;  // work that reads it, released
+  };
+  struct StallCounters;
+
+  int32_t param_class(ChunkId chunk) const {
+    return options_.problem.param_class[chunk.index()];
+  }
+  // Records the access, checks it against the plan, makes the moves that the
+  // plan has before it; Served makes those after it.
+  void Record(AccessKind kind, ChunkId chunk);
+  void Served();
+  void MakeMoves(size_t slice);
+  // A free slot of the class, dropping a copy if need be.
+  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
+  // Drops the copy that is worth least; false when all are pinned.
+  bool DropOne(int32_t slot_class, ChunkId wanted_for);
+  Status Gather(ChunkId chunk, RunCause cause);
+  void Drop(ChunkId chunk, RunCause cause);
+  void Transition(Copy& copy, CopyEvent event);
+  void EndUse(ChunkPin& pin);
+  // Has `lane` wait for `ready`, timing the wait.
+  void WaitOn(Lane& lane, const Event& ready, ChunkId chunk, RunCause cause);
+  std::string HeldChunks() const;
+  void RecordTierBytes();
+  void RecordInstant(RunEventKind kind, ChunkId chunk, RunCause cause);
+
+  MemoryManagerOptions options_;
+  std::vector<Copy> copies_;     // by ChunkId
+  std::vector<bool> grad_open_;  // by ChunkId
+  Trace trace_;                  // of this step, so far
+  Trace planned_trace_;
+  Plan plan_;
+  bool planned_ = false;
+  bool diverged_ = false;
+  int evaluating_ = 0;
+  int64_t pins_held_ = 0;
+  ChunkId last_used_;
+  bool forward_ = true;
+  int32_t step_ = 0;
+  MemoryManagerStats stats_;
+  std::shared_ptr<StallCounters> stall_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_MEMORY_MANAGER_H_

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/rank_pools.h"
+
+#include <utility>
+
+namespace castor {
+namespace {
+
+Bytes SumOf(const std::vector<SlotClass>& classes) {
+  Bytes sum;
+  for (const SlotClass& c : classes) sum += c.slot_bytes * c.slots;
+  return sum;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankPools>> RankPools::Create(
+    const RankPoolsOptions& options) {
+  const Bytes device_size = SumOf(options.device_classes);
+  const Bytes host_size = SumOf(options.host_classes);
+  const Bytes nvme_size = SumOf(options.nvme_classes);
+
+  // Sizes are checked against budgets before any memory is touched: the slabs
+  // are made with pools that are known to fit.
+  CASTOR_RETURN_IF_ERROR(TierPool::Create(Tier::kDevice, options.device_budget,
+                                          options.device_classes, nullptr)
+                             .status());
+  CASTOR_RETURN_IF_ERROR(TierPool::Create(Tier::kHost, options.host_budget,
+                                          options.host_classes, nullptr)
+                             .status());
+  CASTOR_ASSIGN_OR_RETURN(TierPool nvme_pool,
+                          TierPool::Create(Tier::kNvme, options.nvme_budget,
+                                           options.nvme_classes, nullptr));
+
+  Slab device;
+  if (device_size > Bytes(0)) {
+    CASTOR_ASSIGN_OR_RETURN(device, MakeSimulatedDeviceSlab(device_size));
+  }
+  Slab host;
+  if (host_size > Bytes(0)) {
+    HostSlabOptions host_options;
+    host_options.log = options.log;
+    CASTOR_ASSIGN_OR_RETURN(host, MakeHostSlab(host_size, host_options));
+  }
+  std::unique_ptr<NvmeStore> nvme;
+  if (nvme_size > Bytes(0)) {
+    NvmeStoreOptions nvme_options;
+    nvme_options.directory = options.nvme_directory;
+    nvme_options.size = nvme_size;
+    nvme_options.log = options.log;
+    CASTOR_ASSIGN_OR_RETURN(nvme, NvmeStore::Create(std::move(nvme_options)));
+  }
+
+  std::vector<TierPool> pools;
+  CASTOR_ASSIGN_OR_RETURN(
+      TierPool device_pool,
+      TierPool::Create(Tier::kDevice, options.device_budget,
+                       options.device_classes, device.data()));
+  CASTOR_ASSIGN_OR_RETURN(TierPool host_pool,
+                          TierPool::Create(Tier::kHost, options.host_budget,
+                                           options.host_classes, host.data()));
+  pools.push_back(std::move(device_pool));
+  pools.push_back(std::move(host_pool));
+  pools.push_back(std::move(nvme_pool));
+  return std::unique_ptr<RankPools>(new RankPools(
+      std::move(device), std::move(host), std::move(nvme), std::move(pools)));
+}
+
+RankPools::RankPools(Slab device, Slab host, std::unique_ptr<NvmeStore> nvme,
+                     std::vector<TierPool> pools)
+    : allocations_((device.size() > Bytes(0)) + (host.size() > Bytes(0)) +
+                   (nvme != nullptr)),
+      device_(std::move(device)),
+      host_(std::move(host)),
+      nvme_(std::move(nvme)),
+      pools_(std::move(pools)) {}
+
+}  // namespace castor

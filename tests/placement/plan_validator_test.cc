@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/plan_validator.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "placement/next_use_policy.h"
+#include "tests/placement/random_trace.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+class PlanValidatorTest : public testing::Test {
+ protected:
+  PlanValidatorTest() {
+    for (int c : {0, 1, 2, 1, 0}) {
+      trace_.push_back({AccessKind::kUse, ChunkId(c)});
+      trace_.push_back({AccessKind::kUseEnd, ChunkId(c)});
+    }
+    trace_.push_back({AccessKind::kGradOpen, ChunkId(0)});
+    trace_.push_back({AccessKind::kGradClose, ChunkId(0)});
+    problem_.param_class = {0, 0, 0};
+    problem_.grad_class = {0, 0, 0};
+    problem_.fetch_cost = {1, 1, 1};
+    problem_.survives_step = {false, false, false};
+    problem_.slots = {2};
+    problem_.prefetch_depth = 1;
+    plan_ = *PlanNextUse(trace_, problem_);
+  }
+
+  // Inserts a move before the access at `moment`.
+  void Insert(size_t moment, Move move) {
+    plan_.moves.insert(plan_.moves.begin() + plan_.first_move[2 * moment],
+                       move);
+    for (size_t i = 2 * moment + 1; i < plan_.first_move.size(); ++i) {
+      ++plan_.first_move[i];
+    }
+  }
+
+  // Removes the first move of the kind; says at which moment it stood.
+  void Remove(MoveKind kind) {
+    const auto move =
+        std::find_if(plan_.moves.begin(), plan_.moves.end(),
+                     [&](const Move& m) { return m.kind == kind; });
+    ASSERT_NE(move, plan_.moves.end());
+    const int32_t at = static_cast<int32_t>(move - plan_.moves.begin());
+    plan_.moves.erase(move);
+    for (int32_t& first : plan_.first_move) {
+      if (first > at) --first;
+    }
+  }
+
+  Status Validate() const { return ValidatePlan(trace_, problem_, plan_); }
+
+  Trace trace_;
+  PlanProblem problem_;
+  Plan plan_;
+};
+
+TEST_F(PlanValidatorTest, AcceptsThePlan) { EXPECT_THAT(Validate(), IsOk()); }
+
+TEST_F(PlanValidatorTest, RejectsAnAccessThatFindsNoCopy) {
+  plan_.initial.clear();
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("chunk 0 is not gathered")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAMissingRelease) {
+  Remove(MoveKind::kRelease);
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("slots")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAMissingGather) {
+  Remove(MoveKind::kGather);
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal));
+}
+
+TEST_F(PlanValidatorTest, RejectsASecondGatherOfACopyThatIsThere) {
+  Insert(1, {MoveKind::kGather, RunCause::kPrefetch, ChunkId(0)});
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("gathered already")));
+}
+
+TEST_F(PlanValidatorTest, RejectsTheReleaseOfACopyInUse) {
+  Insert(1, {MoveKind::kRelease, RunCause::kRoom, ChunkId(0)});
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("in use")));
+}
+
+TEST_F(PlanValidatorTest, RejectsTheReleaseOfNoCopy) {
+  Insert(0, {MoveKind::kRelease, RunCause::kRoom, ChunkId(2)});
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("no copy")));
+}
+
+TEST_F(PlanValidatorTest, RejectsMoreCopiesThanSlots) {
+  problem_.slots = {1};
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("slots")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAnUnknownChunk) {
+  plan_.initial.push_back(ChunkId(9));
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("no chunk 9")));
+}
+
+TEST_F(PlanValidatorTest, RejectsOffsetsThatDoNotMatchTheTrace) {
+  plan_.first_move.pop_back();
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("offsets")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAGradientThatClosesUnopened) {
+  std::swap(trace_[trace_.size() - 1], trace_[trace_.size() - 2]);
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("gradient")));
+}
+
+TEST(PlanValidatorRandomTest, RejectsRandomPlansWithOneGatherMissing) {
+  std::mt19937_64 random(TestSeed(99));
+  int checked = 0;
+  for (int round = 0; round < 500; ++round) {
+    const RandomCase c = MakeRandomCase(random, 6, 60, 1, true);
+    Plan plan = *PlanNextUse(c.trace, c.problem);
+    std::vector<size_t> demanded;
+    for (size_t m = 0; m < plan.moves.size(); ++m) {
+      if (plan.moves[m].cause == RunCause::kDemand) demanded.push_back(m);
+    }
+    if (demanded.empty()) continue;
+    const size_t gone = demanded[random() % demanded.size()];
+    plan.moves.erase(plan.moves.begin() + static_cast<std::ptrdiff_t>(gone));
+    for (int32_t& first : plan.first_move) {
+      if (first > static_cast<int32_t>(gone)) --first;
+    }
+    ASSERT_THAT(ValidatePlan(c.trace, c.problem, plan),
+                StatusIs(ErrorCode::kInternal))
+        << "round " << round;
+    ++checked;
+  }
+  EXPECT_GT(checked, 100);
+}
+
+}  // namespace
+}  // namespace castor
