@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <xxhash.h>
 

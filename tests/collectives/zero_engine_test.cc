@@ -73,8 +73,8 @@ TEST_F(ZeroEngineTest, EveryStageAndWorldEqualsPlainArraysBitByBit) {
     const ToyResult want =
         TrainToyReference(model, run, world, 0.01, AdamWOptions());
     for (int stage = 0; stage <= 3; ++stage) {
-      SCOPED_TRACE(testing::Message() << "world " << world << " stage "
-                                      << stage);
+      SCOPED_TRACE(testing::Message()
+                   << "world " << world << " stage " << stage);
       ZeroOptions options = Roomy(stage);
       options.clip_norm = 0.01;
       const ToyResult got = TrainToy(model, run, world, options);
@@ -104,9 +104,9 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
           const ToyResult got = TrainToy(model, run, world, options);
           ExpectEqual(got, want);
           ExpectWithinBudgets(got);
-          EXPECT_GT(got.stats.moved[TierIndex(Tier::kHost)]
-                                   [TierIndex(Tier::kDevice)],
-                    Bytes(0));
+          EXPECT_GT(
+              got.stats.moved[TierIndex(Tier::kHost)][TierIndex(Tier::kDevice)],
+              Bytes(0));
         }
       }
     }
