@@ -7,17 +7,21 @@
 // What ranks do together. One Communicator per rank; all ranks of a world call
 // the same operations in the same order with the same tags and sizes, and a
 // mismatch ends in an error on every rank that names rank, chunk and moment,
-// never in a hang.
+// never in a hang. Operations meet in the order of the calls, whichever lanes
+// they are queued on.
 //
 // An operation is queued on a lane: it starts when the lane reaches it and the
 // lane goes on when this rank's buffers may be read and reused, which is after
 // every rank that reads them is done. No call blocks the host. Buffers must
 // stay valid until then. A failed operation fails its lane, and fails the
-// world: every rank's pending and later operations end with the same error.
+// world: every rank's pending and later operations end with the same error. So
+// does an operation that its lane skips because it failed before, and a rank
+// that destroys its communicator while others come to operations it has not
+// called. Buffers are given up only when no rank touches them, also then.
 //
 // Reductions add in rank order, ((g0 + g1) + g2) + ..., in fp32, rounded once
 // to the dtype, in every backend that promises determinism. Owner thread only;
-// Abort may come from any thread.
+// Abort and Health may come from any thread.
 
 #include <cstdint>
 #include <string>
@@ -69,7 +73,7 @@ class Communicator {
                              const CollectiveTag& tag) = 0;
 
   // In place over `elements` of `dtype`: kU64 (kSum wraps), kI64, kF64, kF32.
-  // Floats sum in rank order in their own precision.
+  // Floats sum in rank order in their own precision; NaN wins every reduction.
   virtual void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
                          ReduceOp op, const CollectiveTag& tag) = 0;
 

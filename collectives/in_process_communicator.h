@@ -6,8 +6,13 @@
 
 // Ranks that are threads (or engines) of one process. Peers read each other's
 // buffers directly, so there are no buffers and no copies besides the result,
-// and a rank that waits occupies no thread: any world runs on any pool. A world
-// of one serves single-process users.
+// and a rank that waits occupies no thread: any world runs on any pool. The
+// last rank to come to an operation hands the executor one part per rank, or
+// does all of it at once where that is little. A world of one serves
+// single-process users.
+//
+// One thread of its own watches the timeout. Destroy communicators on their
+// owner threads, not from what their operations call.
 
 #include <memory>
 #include <vector>
