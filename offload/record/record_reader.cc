@@ -7,10 +7,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 #include "offload/record/record_format.h"
@@ -107,11 +109,15 @@ class Parser {
     return true;  // of a later version, and not needed to read the rest
   }
 
+  // Adds the events from `first` on to what RunRecord promises of sums.
   bool AddSums(size_t first) {
     int64_t bytes = bytes_;
     int64_t ns = ns_;
     for (size_t i = first; i < record_.events.size(); ++i) {
       const RunEvent& event = record_.events[i];
+      first_ns_ = std::min(first_ns_, event.begin_ns);
+      last_ns_ = std::max(last_ns_, event.end_ns);
+      ranks_seen_.insert(event.rank);
       // A level, never added up.
       if (event.kind == RunEventKind::kTierBytes) continue;
       if (event.bytes > kMaxSum - bytes) return false;
@@ -121,7 +127,8 @@ class Parser {
     }
     bytes_ = bytes;
     ns_ = ns;
-    return true;
+    const auto ranks = static_cast<int64_t>(ranks_seen_.size());
+    return ranks == 0 || last_ns_ - first_ns_ <= kMaxSum / ranks;
   }
 
   Status CheckEnd() {
@@ -148,6 +155,9 @@ class Parser {
   int64_t rank_frames_ = 0;
   int64_t bytes_ = 0;
   int64_t ns_ = 0;
+  int64_t first_ns_ = INT64_MAX;
+  int64_t last_ns_ = INT64_MIN;
+  std::unordered_set<int32_t> ranks_seen_;
   bool ended_ = false;
   RecordTotals totals_;
   RunRecord record_;

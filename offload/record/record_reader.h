@@ -33,8 +33,9 @@ struct RunRecord {
 // InvalidArgument when there is no such file, IoError when it cannot be read.
 // Whatever comes after a good header is never an error, see completeness.
 //
-// The sums of all bytes and of all durations of what is returned fit 62 bits,
-// so whoever adds them up need not check.
+// Of what is returned, the sum of all bytes moved, the sum of all durations,
+// and the time from the first to the last event times the ranks fit 62 bits, so
+// whoever adds them up need not check.
 Result<RunRecord> ReadRecord(const std::string& path);
 
 // The same from memory.

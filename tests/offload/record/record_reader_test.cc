@@ -194,6 +194,24 @@ TEST(RecordReaderTest, SumsThatNoRunReachesEndTheReading) {
   EXPECT_THAT(record->completeness.message(), HasSubstr("no run has"));
 }
 
+TEST(RecordReaderTest, TimesThatNoRunSpansEndTheReading) {
+  RunEvent event;
+  event.begin_ns = event.end_ns = -(int64_t{1} << 60);
+  std::string bytes;
+  AppendRecordHeader(&bytes);
+  AppendEventsFrame(std::span(&event, 1), 0, &bytes);
+  event.begin_ns = event.end_ns = int64_t{1} << 60;
+  AppendEventsFrame(std::span(&event, 1), 0, &bytes);
+  event.rank = 1;
+  AppendEventsFrame(std::span(&event, 1), 0, &bytes);
+  event.rank = 2;
+  AppendEventsFrame(std::span(&event, 1), 0, &bytes);
+  const Result<RunRecord> record = ParseRecord(bytes);
+  ASSERT_THAT(record, IsOk());
+  EXPECT_EQ(record->events.size(), 3u);
+  EXPECT_THAT(record->completeness.message(), HasSubstr("no run has"));
+}
+
 TEST(RecordReaderTest, ReadsFilesAndExplainsWhatIsNone) {
   const TempDir dir;
   EXPECT_THAT(ReadRecord(dir.File("missing")),

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/chrome_trace.h"
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/offload/record/random_events.h"
+#include "tests/support/test_seed.h"
+#include "tests/tools/report/made_run.h"
+
+namespace castor {
+namespace {
+
+using nlohmann::json;
+using testing::IsSupersetOf;
+
+json Export(const RunRecord& record, const StepRange& steps = {}) {
+  std::ostringstream out;
+  WriteChromeTrace(record, steps, out);
+  return json::parse(out.str());
+}
+
+// As Perfetto reads them.
+int64_t Nanoseconds(const json& micros) {
+  return std::llround(micros.get<double>() * 1000);
+}
+
+// What viewers rely on, whatever the events.
+void CheckRules(const json& trace) {
+  int64_t last = 0;
+  std::map<int64_t, int64_t> track_process;
+  std::map<int64_t, int64_t> track_end;
+  std::set<int64_t> named_tracks;
+  std::map<std::string, bool> open;
+  for (const json& event : trace["traceEvents"]) {
+    const std::string phase = event["ph"];
+    ASSERT_GT(event["pid"], 0) << event;
+    if (phase == "M") {
+      if (event["name"] == "thread_name") {
+        EXPECT_TRUE(named_tracks.insert(event["tid"].get<int64_t>()).second)
+            << event;
+      }
+      continue;
+    }
+    const int64_t ns = Nanoseconds(event["ts"]);
+    ASSERT_GE(ns, last) << event;
+    last = ns;
+    ASSERT_FALSE(event["name"].get<std::string>().empty());
+    if (phase == "X" || phase == "i") {
+      const int64_t tid = event["tid"];
+      ASSERT_GT(tid, 0);
+      ASSERT_TRUE(named_tracks.count(tid) == 1) << event;
+      const auto [it, is_new] =
+          track_process.emplace(tid, event["pid"].get<int64_t>());
+      ASSERT_EQ(it->second, event["pid"]) << "one track, two processes";
+    }
+    if (phase == "X") {
+      int64_t& end = track_end[event["tid"].get<int64_t>()];
+      ASSERT_GE(ns, end) << "events of one track overlap: " << event;
+      end = ns + Nanoseconds(event["dur"]);
+    } else if (phase == "i") {
+      ASSERT_EQ(event["s"], "t");
+    } else if (phase == "C") {
+      ASSERT_TRUE(event["args"]["bytes"].is_number_integer());
+    } else {
+      ASSERT_TRUE(phase == "b" || phase == "e") << phase;
+      bool& is_open = open[event["id"].get<std::string>()];
+      ASSERT_EQ(is_open, phase == "e") << event;
+      is_open = phase == "b";
+      ASSERT_EQ(event["cat"], "residency");
+    }
+  }
+  for (const auto& [id, is_open] : open) EXPECT_FALSE(is_open) << id;
+}
+
+std::vector<json> Select(const json& trace, const std::string& phase) {
+  std::vector<json> events;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == phase) events.push_back(event);
+  }
+  return events;
+}
+
+TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
+  MadeRun run(2);
+  run.At(1, 1).Step(100, 200).Divergence(150);
+  run.At(0, 1).Step(100, 190).TierBytes(Tier::kDevice, 100, 64);
+  run.Move(Tier::kHost, Tier::kDevice, 110, 130, 4096);
+  run.Move(Tier::kHost, Tier::kDevice, 120, 140, 4096, RunCause::kDemand);
+  run.Gather(3, 111, 112, 9).Release(3, 180, RunCause::kRoom);
+  const json trace = Export(run.record);
+  CheckRules(trace);
+  EXPECT_EQ(trace["displayTimeUnit"], "ms");
+  EXPECT_EQ(trace["otherData"]["first_event_ns"], 100'000);
+
+  std::map<int64_t, std::string> titles;
+  std::vector<std::string> processes;
+  for (const json& event : Select(trace, "M")) {
+    if (event["name"] == "thread_name") {
+      titles[event["tid"].get<int64_t>()] = event["args"]["name"];
+    } else if (event["name"] == "process_name") {
+      processes.push_back(event["args"]["name"].get<std::string>());
+    }
+  }
+  EXPECT_EQ(processes, (std::vector<std::string>{"rank 0", "rank 1"}));
+
+  const std::vector<json> slices = Select(trace, "X");
+  ASSERT_EQ(slices.size(), 5u);
+  std::vector<std::string> drawn;
+  for (const json& slice : slices) {
+    drawn.push_back(titles[slice["tid"].get<int64_t>()] + ": " +
+                    slice["name"].get<std::string>());
+  }
+  EXPECT_THAT(drawn,
+              IsSupersetOf({"steps: step 1", "host -> device: chunk 0 param",
+                            "host -> device (2): chunk 0 param",
+                            "all-gather: chunk 3"}));
+  EXPECT_EQ(slices[2]["ts"], 10.0);
+  EXPECT_EQ(slices[2]["dur"], 20.0);
+  EXPECT_EQ(slices[2]["args"]["bytes"], 4096);
+  EXPECT_EQ(slices[2]["args"]["cause"], "prefetch");
+
+  const std::vector<json> counters = Select(trace, "C");
+  ASSERT_EQ(counters.size(), 1u);
+  EXPECT_EQ(counters[0]["name"], "device bytes");
+  EXPECT_EQ(counters[0]["args"]["bytes"], 64);
+
+  const std::vector<json> begins = Select(trace, "b");
+  const std::vector<json> ends = Select(trace, "e");
+  ASSERT_EQ(begins.size(), 1u);
+  EXPECT_EQ(begins[0]["args"]["parameters"], "layer.3");
+  EXPECT_EQ(begins[0]["ts"], 11.0);
+  EXPECT_EQ(ends[0]["ts"], 80.0);
+  EXPECT_EQ(ends[0]["args"]["released"], "room");
+
+  const std::vector<json> instants = Select(trace, "i");
+  ASSERT_EQ(instants.size(), 1u);
+  EXPECT_EQ(instants[0]["pid"], 2);
+  EXPECT_EQ(titles[instants[0]["tid"].get<int64_t>()], "steps");
+}
+
+TEST(ChromeTraceTest, HoldsTheStepsAskedFor) {
+  MadeRun run(1);
+  for (int32_t step = 0; step <= 4; ++step) {
+    run.At(0, step).Use(1, step * 10, step * 10 + 5);
+  }
+  EXPECT_EQ(Select(Export(run.record), "X").size(), 5u);
+  const json some = Export(run.record, {2, 3});
+  EXPECT_EQ(Select(some, "X").size(), 2u);
+  EXPECT_EQ(some["otherData"]["first_event_ns"], 20'000);
+}
+
+TEST(ChromeTraceTest, AnEmptyRecordIsAnEmptyTrace) {
+  const json trace = Export(RunRecord());
+  EXPECT_TRUE(trace["traceEvents"].empty());
+}
+
+TEST(ChromeTraceTest, NamesThatAreNotTextStayJson) {
+  MadeRun run(1, 1);
+  run.record.ranks[0].chunks[0].params = "a\"\\\n\xff\xc3";
+  run.At(0, 1).Gather(0, 1, 2, 3).Release(0, 4);
+  const json trace = Export(run.record);
+  CheckRules(trace);
+  const std::string name = Select(trace, "b")[0]["args"]["parameters"];
+  EXPECT_EQ(name.substr(0, 4), "a\"\\\n");
+}
+
+TEST(ChromeTraceTest, KeepsTheRulesForAnyEvents) {
+  std::mt19937_64 random(TestSeed(34));
+  for (int round = 0; round < 100; ++round) {
+    RunRecord record;
+    record.ranks.push_back(SomeRank(1, 8, 20));
+    record.events = RandomEvents(random, random() % 300);
+    for (RunEvent& event : record.events) {
+      // Crowded in time, with ties.
+      event.begin_ns %= 100'000;
+      event.end_ns = event.begin_ns + static_cast<int64_t>(random() % 20'000);
+      if (random() % 4 == 0) event.end_ns = event.begin_ns;
+    }
+    CheckRules(Export(record));
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_TOOLS_REPORT_MADE_RUN_H_
+#define CASTOR_TESTS_TOOLS_REPORT_MADE_RUN_H_
+
+// Runs made by hand, whose statistics are known.
+
+#include <cstdint>
+#include <string>
+
+#include "chunk/base/tier.h"
+#include "offload/record/record_reader.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+// Adds events to a record; times in microseconds, so that tests read well.
+class MadeRun {
+ public:
+  // `ranks` ranks with `chunks` chunks of 1000 bytes and a device budget of
+  // 100 bytes.
+  explicit MadeRun(int ranks, int chunks = 4) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      RunRankInfo info;
+      info.rank = rank;
+      info.world = ranks;
+      info.budget_bytes[0] = 100;
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        info.chunks.push_back({1000, "layer." + std::to_string(chunk)});
+      }
+      record.ranks.push_back(info);
+    }
+  }
+
+  // The events that follow are of this rank and step.
+  MadeRun& At(int32_t rank, int32_t step) {
+    rank_ = rank;
+    step_ = step;
+    return *this;
+  }
+  MadeRun& Step(int64_t begin, int64_t end) {
+    Add(RunEventKind::kStep, begin, end);
+    return *this;
+  }
+  MadeRun& Move(Tier from, Tier to, int64_t begin, int64_t end, int64_t bytes,
+                RunCause cause = RunCause::kPrefetch) {
+    RunEvent& event = Add(RunEventKind::kTransfer, begin, end);
+    event.from = from;
+    event.to = to;
+    event.bytes = bytes;
+    event.cause = cause;
+    event.chunk = 0;
+    return *this;
+  }
+  MadeRun& Gather(int32_t chunk, int64_t begin, int64_t end, int64_t bytes,
+                  RunCause cause = RunCause::kPrefetch) {
+    RunEvent& event = Add(RunEventKind::kGather, begin, end);
+    event.chunk = chunk;
+    event.bytes = bytes;
+    event.cause = cause;
+    return *this;
+  }
+  MadeRun& Stall(RunCause cause, int32_t chunk, int64_t begin, int64_t end) {
+    RunEvent& event = Add(RunEventKind::kStall, begin, end);
+    event.cause = cause;
+    event.chunk = chunk;
+    return *this;
+  }
+  MadeRun& Use(int32_t chunk, int64_t begin, int64_t end) {
+    Add(RunEventKind::kUse, begin, end).chunk = chunk;
+    return *this;
+  }
+  MadeRun& Update(int32_t chunk, int64_t begin, int64_t end) {
+    Add(RunEventKind::kUpdate, begin, end).chunk = chunk;
+    return *this;
+  }
+  MadeRun& Release(int32_t chunk, int64_t at,
+                   RunCause cause = RunCause::kRoom) {
+    RunEvent& event = Add(RunEventKind::kRelease, at, at);
+    event.chunk = chunk;
+    event.cause = cause;
+    return *this;
+  }
+  MadeRun& TierBytes(Tier tier, int64_t at, int64_t bytes) {
+    RunEvent& event = Add(RunEventKind::kTierBytes, at, at);
+    event.to = tier;
+    event.bytes = bytes;
+    return *this;
+  }
+  MadeRun& Divergence(int64_t at) {
+    Add(RunEventKind::kDivergence, at, at);
+    return *this;
+  }
+
+  RunRecord record;
+
+ private:
+  RunEvent& Add(RunEventKind kind, int64_t begin, int64_t end) {
+    RunEvent event;
+    event.kind = kind;
+    event.rank = rank_;
+    event.step = step_;
+    event.begin_ns = begin * 1000;
+    event.end_ns = end * 1000;
+    return record.events.emplace_back(event);
+  }
+
+  int32_t rank_ = 0;
+  int32_t step_ = 1;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_TOOLS_REPORT_MADE_RUN_H_

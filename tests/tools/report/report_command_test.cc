@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/report_command.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/record/record_format.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/tools/report/made_run.h"
+
+namespace castor {
+namespace {
+
+using nlohmann::json;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+// A record of steps 1 and 2 of one rank.
+std::string TwoSteps(int64_t dropped = 0) {
+  MadeRun run(1);
+  run.At(0, 1).Step(0, 100).Gather(2, 10, 30, 5'000);
+  run.At(0, 2).Step(100, 180).Gather(2, 110, 120, 5'000);
+  std::string bytes;
+  AppendRecordHeader(&bytes);
+  AppendRankFrame(run.record.ranks[0], &bytes);
+  AppendEventsFrame(run.record.events, dropped, &bytes);
+  AppendEndFrame({1, 4, dropped}, &bytes);
+  return bytes;
+}
+
+class ReportCommandTest : public testing::Test {
+ protected:
+  ReportCommandTest() {
+    request_.file = dir_.File("run.rec");
+    Write(TwoSteps());
+  }
+
+  void Write(std::string_view bytes) {
+    std::ofstream(request_.file, std::ios::binary) << bytes;
+  }
+  Status Run() {
+    out_.str("");
+    notes_.str("");
+    return RunReport(request_, out_, notes_);
+  }
+
+  const TempDir dir_;
+  ReportRequest request_;
+  std::ostringstream out_;
+  std::ostringstream notes_;
+};
+
+TEST_F(ReportCommandTest, ShowsACompleteRecord) {
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(out_.str(), StartsWith(request_.file));
+  EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
+  EXPECT_THAT(notes_.str(), IsEmpty());
+  request_.format = ReportRequest::Format::kPlain;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(out_.str(), HasSubstr("link\tall-gather\t2\t10000\t30000\t0\n"));
+  request_.format = ReportRequest::Format::kJson;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(json::parse(out_.str())["complete_steps"], 2);
+}
+
+TEST_F(ReportCommandTest, TheSameRecordGivesTheSameBytes) {
+  EXPECT_THAT(Run(), IsOk());
+  const std::string first = out_.str();
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(out_.str(), first);
+}
+
+TEST_F(ReportCommandTest, ShowsWhatACutRecordHoldsAndSaysWhereItEnds) {
+  const std::string whole = TwoSteps();
+  Write(whole.substr(0, whole.size() - 1));
+  request_.format = ReportRequest::Format::kJson;
+  const Status cut = Run();
+  EXPECT_THAT(cut, StatusIs(ErrorCode::kStoppedEarly, HasSubstr("byte")));
+  EXPECT_EQ(ExitCode(cut.code()), 6);
+  const json report = json::parse(out_.str());
+  EXPECT_EQ(report["record"]["complete"], false);
+  EXPECT_EQ(report["links"][0]["moved_bytes"], 10'000);
+}
+
+TEST_F(ReportCommandTest, RefusesWhatIsNoRecord) {
+  Write("gibberish");
+  const Status status = Run();
+  EXPECT_THAT(status, StatusIs(ErrorCode::kMalformed));
+  EXPECT_EQ(ExitCode(status.code()), 4);
+  EXPECT_THAT(out_.str(), IsEmpty());
+  request_.file = dir_.File("missing");
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
+}
+
+TEST_F(ReportCommandTest, SaysWhenEventsWereDropped) {
+  Write(TwoSteps(6));
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(notes_.str(), HasSubstr("6 of 10 events were dropped"));
+  EXPECT_THAT(out_.str(), HasSubstr("6 dropped"));
+}
+
+TEST_F(ReportCommandTest, LooksAtTheStepsAskedFor) {
+  request_.steps = {2, 2};
+  request_.format = ReportRequest::Format::kJson;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(json::parse(out_.str())["links"][0]["moved_bytes"], 5'000);
+  request_.steps = {3, 9};
+  EXPECT_THAT(Run(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("steps 1 to 2")));
+  EXPECT_THAT(out_.str(), IsEmpty());
+}
+
+TEST_F(ReportCommandTest, ExportsForPerfetto) {
+  request_.chrome = dir_.File("trace.json");
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(notes_.str(), HasSubstr("ui.perfetto.dev"));
+  std::ifstream file(request_.chrome);
+  EXPECT_FALSE(json::parse(file)["traceEvents"].empty());
+}
+
+TEST_F(ReportCommandTest, AnExportThatFailsLeavesNothingBehind) {
+  request_.chrome = dir_.File("no/folder.json");
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kIoError, HasSubstr("No such file")));
+  EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
+  request_.chrome = "/dev/full";
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kIoError, HasSubstr("No space")));
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+TEST_F(ReportCommandTest, AnExportNeverOverwritesTheRecord) {
+  request_.chrome = request_.file;
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
+}
+
+TEST(ReportCommandStepsTest, ReadsOneStepOrARange) {
+  const auto range = ParseStepRange("2-30");
+  ASSERT_THAT(range, IsOk());
+  EXPECT_EQ(range->first, 2);
+  EXPECT_EQ(range->last, 30);
+  const auto one = ParseStepRange("7");
+  ASSERT_THAT(one, IsOk());
+  EXPECT_EQ(one->first, 7);
+  EXPECT_EQ(one->last, 7);
+}
+
+TEST(ReportCommandStepsTest, RefusesAnythingElse) {
+  for (const char* text : {"", "-", "0", "0-3", "3-2", "2-", "-2", "2-3-4", "a",
+                           "1.5", " 1", "1 ", "99999999999", "+1"}) {
+    EXPECT_THAT(ParseStepRange(text),
+                StatusIs(ErrorCode::kInvalidArgument, EndsWith("as in 2-30")))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/report_data.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/report/made_run.h"
+
+namespace castor {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+MadeRun TwoSteps() {
+  MadeRun run(1);
+  run.At(0, 1).Step(0, 100).TierBytes(Tier::kDevice, 10, 60);
+  run.Gather(2, 10, 30, 5'000).Stall(RunCause::kPrefetch, 2, 15, 30);
+  run.At(0, 2).Step(100, 180).Gather(2, 110, 120, 5'000);
+  return run;
+}
+
+TEST(ReportDataTest, JsonHoldsTheNumbers) {
+  const MadeRun run = TwoSteps();
+  const json report = json::parse(
+      ReportJson("run.rec", ComputeRunStatistics(run.record, {}), OkStatus()));
+  EXPECT_EQ(report["schema"], "castor.report.1");
+  EXPECT_EQ(report["record"]["file"], "run.rec");
+  EXPECT_EQ(report["record"]["complete"], true);
+  EXPECT_FALSE(report["record"].contains("reason"));
+  EXPECT_EQ(report["record"]["stage"], 3);
+  EXPECT_EQ(report["complete_steps"], 2);
+  EXPECT_EQ(report["step_ns"]["median"], 90'000);
+  EXPECT_EQ(report["steps"][1]["time_ns"], 80'000);
+  EXPECT_EQ(report["steps"][1]["link_bytes"]["all-gather"], 5'000);
+  EXPECT_EQ(report["ranks"][0]["stalled_ns"], 15'000);
+  EXPECT_EQ(report["tiers"][0]["tier"], "device");
+  EXPECT_EQ(report["tiers"][0]["peak_bytes"], 60);
+  EXPECT_EQ(report["tiers"][0]["budget_bytes"], 100);
+  EXPECT_EQ(report["tiers"][0]["over_step_bytes"].size(), 32u);
+  EXPECT_EQ(report["links"][0]["link"], "all-gather");
+  EXPECT_EQ(report["links"][0]["moved_bytes"], 10'000);
+  EXPECT_EQ(report["links"][0]["moved_bytes_by_cause"]["prefetch"], 10'000);
+  EXPECT_EQ(report["stalls"][0]["cause"], "prefetch");
+  EXPECT_EQ(report["stalls"][0]["time_ns"], 15'000);
+  EXPECT_EQ(report["stalls"][0]["worst_chunks"][0]["parameters"], "layer.2");
+  EXPECT_EQ(report["stalls"][0]["busiest_link"], "all-gather");
+}
+
+TEST(ReportDataTest, SizesAndTimesAreIntegers) {
+  const MadeRun run = TwoSteps();
+  const json report =
+      json::parse(
+          ReportJson("r", ComputeRunStatistics(run.record, {}), OkStatus()))
+          .flatten();
+  int checked = 0;
+  for (const auto& [key, value] : report.items()) {
+    if (key.find("_bytes") == std::string::npos &&
+        key.find("_ns") == std::string::npos) {
+      continue;
+    }
+    EXPECT_TRUE(value.is_number_integer() || value.is_null()) << key;
+    ++checked;
+  }
+  EXPECT_GT(checked, 40);
+}
+
+TEST(ReportDataTest, SaysWhyARecordIsIncomplete) {
+  const Status cut(ErrorCode::kStoppedEarly, "cut at byte 7");
+  const RunStatistics nothing = ComputeRunStatistics(RunRecord(), {});
+  const json report = json::parse(ReportJson("r", nothing, cut));
+  EXPECT_EQ(report["record"]["complete"], false);
+  EXPECT_EQ(report["record"]["reason"], "cut at byte 7");
+  EXPECT_TRUE(report["record"]["stage"].is_null());
+  EXPECT_THAT(ReportPlain("r", nothing, cut),
+              HasSubstr("record\tcomplete\tno\n"));
+}
+
+TEST(ReportDataTest, NamesThatAreNotTextStayJson) {
+  MadeRun run = TwoSteps();
+  run.record.ranks[0].chunks[2].params = "a\tb\n\xff";
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  const json report = json::parse(ReportJson("r", statistics, OkStatus()));
+  EXPECT_THAT(
+      report["stalls"][0]["worst_chunks"][0]["parameters"].get<std::string>(),
+      HasSubstr("a\tb\n"));
+  // A name must not make fields or lines.
+  EXPECT_THAT(ReportPlain("r", statistics, OkStatus()),
+              HasSubstr("\"a\\tb\\n\\xff\"\n"));
+}
+
+TEST(ReportDataTest, PlainHasOneFactALine) {
+  const MadeRun run = TwoSteps();
+  const std::string plain =
+      ReportPlain("run.rec", ComputeRunStatistics(run.record, {}), OkStatus());
+  EXPECT_THAT(plain, HasSubstr("record\tfile\trun.rec\n"));
+  EXPECT_THAT(plain, HasSubstr("step\t2\tcomplete\t80000\t0\n"));
+  EXPECT_THAT(plain, HasSubstr("tier\tdevice\t60\t100\t0\t1\n"));
+  EXPECT_THAT(plain, HasSubstr("link\tall-gather\t2\t10000\t30000\t0\n"));
+  EXPECT_THAT(plain, HasSubstr("stall\tprefetch\t1\t15000\n"));
+  EXPECT_THAT(plain, HasSubstr("chunk\tprefetch\t2\t1\t15000\t\"layer.2\"\n"));
+  EXPECT_THAT(plain, Not(HasSubstr("\n\n")));
+}
+
+}  // namespace
+}  // namespace castor

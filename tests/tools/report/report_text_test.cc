@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/report_text.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/report/made_run.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Three steps on two ranks.
+MadeRun ThreeSteps() {
+  MadeRun run(2);
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    run.At(rank, 0).Move(Tier::kDevice, Tier::kHost, -50, -10, 1 << 20);
+    run.TierBytes(Tier::kDevice, -50, 10).TierBytes(Tier::kHost, -10, 5'000);
+    for (int32_t step = 1; step <= 3; ++step) {
+      const int64_t begin = 1000 * step;
+      run.At(rank, step).Step(begin, begin + 900 + 10 * step);
+      run.TierBytes(Tier::kDevice, begin, 25);
+      run.TierBytes(Tier::kDevice, begin + 450, 75);
+      run.TierBytes(Tier::kDevice, begin + 700, 50);
+      run.Move(Tier::kHost, Tier::kDevice, begin, begin + 300, 1 << 20);
+      run.Gather(1, begin + 300, begin + 400, 1 << 20);
+      run.Stall(RunCause::kPrefetch, 1, begin + 250, begin + 400 + 20 * rank);
+      run.Release(1, begin + 800).Update(1, begin + 850, begin + 900);
+    }
+  }
+  run.At(1, 1).Stall(RunCause::kDemand, 3, 1500, 1600);
+  return run;
+}
+
+std::string Text(const MadeRun& run, const TextOptions& options = {}) {
+  return ReportText("run.rec", ComputeRunStatistics(run.record, {}), options);
+}
+
+TEST(ReportTextTest, ShowsARunOnOneScreen) {
+  EXPECT_EQ("\n" + Text(ThreeSteps()), R"(
+run.rec: 2 ranks, ZeRO stage 3, 4 chunks of up to 1000 B, 61 events, 0 dropped, 0 B
+
+Steps 1-3                 min     median        max
+  time                 910 us     920 us     930 us  (step 3)
+  stalled              170 us     170 us     270 us  (step 1)
+  host -> device        2 MiB      2 MiB      2 MiB
+  all-gather            2 MiB      2 MiB      2 MiB
+
+Time in steps: computing 80.8 %, stalled 19.2 %; optimizer at work 5.4 %; moves hidden behind computing 62.5 %
+Gathers: 6, 100.0 % ahead of use; dropped again 6; departures from the recorded step 0
+Ranks: stalled most, rank 1: 22.1 %; least, rank 0: 16.3 %
+
+Tiers over a step (full: the budget, or else the peak)
+  device          |---------------=########++++++++|  peak 75 B of 100 B, 75.0 %
+  host            |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|  peak 4.88 KiB, no budget given
+
+Links over a step (full: busy)                            bytes     busy     GB/s
+  host -> device  |@@@@@@@@@@=                     |      6 MiB   32.6 %     3.50
+  device -> host  |                                |        0 B    0.0 %     0.00
+  all-gather      |          +@@@.                 |      6 MiB   10.9 %    10.49
+  before the first step, and not counted above: 2 MiB
+
+Stalls, waited for      time  of steps   count  worst chunks
+  prefetch            960 us    17.4 %       6  1 (960 us)
+      chunk 1: "layer.1"
+      all-gather was busy 62 % of that time: try a larger --chunk, or more work per step (--batch, --accumulate)
+  demand              100 us     1.8 %       1  3 (100 us)
+      chunk 3: "layer.3"
+      mostly in step 1, which records what later steps fetch ahead: look at them with --steps 2-3
+)");
+}
+
+TEST(ReportTextTest, DrawsWithBlocksWhereTheyAreShown) {
+  const std::string text = Text(ThreeSteps(), {TextOptions::Ink::kBlocks});
+  EXPECT_THAT(text, HasSubstr("\u2588\u2588\u2588"));
+  EXPECT_THAT(text, Not(HasSubstr("@")));
+}
+
+TEST(ReportTextTest, SaysWhatIsMissing) {
+  EXPECT_THAT(Text(MadeRun(1)), HasSubstr("No step of a run"));
+  MadeRun nobody(0);
+  EXPECT_EQ(Text(nobody),
+            "run.rec: 0 events, 0 dropped, 0 B\n\n"
+            "No step of a run is in the record.\n");
+  MadeRun cut(1);
+  cut.At(0, 7).Use(0, 10, 20);
+  EXPECT_THAT(Text(cut), HasSubstr("Step 7            none of 1 is complete"));
+  EXPECT_THAT(Text(cut), HasSubstr("No stalls."));
+  cut.At(0, 6).Step(0, 10);
+  EXPECT_THAT(Text(cut), HasSubstr("1 of 2 steps are complete"));
+}
+
+TEST(ReportTextTest, NamesCannotTalkToTheTerminal) {
+  MadeRun run = ThreeSteps();
+  run.record.ranks[0].chunks[1].params = "\x1b[2J" + std::string(500, 'x');
+  const std::string text = Text(run);
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));
+}
+
+TEST(ReportTextTest, DurationsHaveThreeDigits) {
+  EXPECT_EQ(FormatDuration(0), "0 ns");
+  EXPECT_EQ(FormatDuration(999), "999 ns");
+  EXPECT_EQ(FormatDuration(1'000), "1.00 us");
+  EXPECT_EQ(FormatDuration(12'345), "12.3 us");
+  EXPECT_EQ(FormatDuration(99'960), "100 us");
+  EXPECT_EQ(FormatDuration(999'400), "999 us");
+  EXPECT_EQ(FormatDuration(999'600), "1.00 ms");
+  EXPECT_EQ(FormatDuration(9'994'000), "9.99 ms");
+  EXPECT_EQ(FormatDuration(1'234'567'890), "1.23 s");
+  EXPECT_EQ(FormatDuration(7'200'000'000'000), "7200 s");
+}
+
+}  // namespace
+}  // namespace castor

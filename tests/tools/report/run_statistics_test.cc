@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/run_statistics.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/offload/record/random_events.h"
+#include "tests/support/test_seed.h"
+#include "tests/tools/report/made_run.h"
+
+namespace castor {
+namespace {
+
+using testing::ElementsAre;
+
+// Three steps of 100, 80 and 120 us on two ranks; the third has no end on
+// rank 1.
+MadeRun ThreeSteps() {
+  MadeRun run(2, 5);
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    run.At(rank, 1).Step(0, 100 - rank).Gather(0, 10, 20, 500);
+    run.Stall(RunCause::kDemand, 0, 10, 20 + 10 * rank);
+    run.Release(0, 90).Update(0, 100, 130);
+    run.At(rank, 2).Gather(0, 95, 105, 700).Step(100, 180);
+    run.At(rank, 3).Gather(0, 200, 240, 900, RunCause::kDemand);
+    run.Divergence(199);
+    if (rank == 0) run.Step(180, 300);
+  }
+  return run;
+}
+
+TEST(RunStatisticsTest, DescribesTheRecord) {
+  MadeRun run = ThreeSteps();
+  run.record.dropped = 3;
+  run.record.file_bytes = 1234;
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  EXPECT_EQ(statistics.world, 2);
+  EXPECT_EQ(statistics.stage, 3);
+  EXPECT_EQ(statistics.chunks, 5);
+  EXPECT_EQ(statistics.chunk_bytes, 1000);
+  EXPECT_EQ(statistics.events, static_cast<int64_t>(run.record.events.size()));
+  EXPECT_EQ(statistics.dropped, 3);
+  EXPECT_EQ(statistics.file_bytes, 1234);
+  EXPECT_EQ(statistics.gathers, 6);
+  EXPECT_EQ(statistics.prefetched_gathers, 4);
+  EXPECT_EQ(statistics.releases, 2);
+  EXPECT_EQ(statistics.divergences, 2);
+}
+
+TEST(RunStatisticsTest, SpreadsGoOverCompleteStepsOnly) {
+  const MadeRun run = ThreeSteps();
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  ASSERT_EQ(statistics.steps.size(), 3u);
+  EXPECT_EQ(statistics.complete_steps, 2);
+  EXPECT_FALSE(statistics.steps[2].complete);
+  EXPECT_EQ(statistics.step_ns.min, 80'000);
+  EXPECT_EQ(statistics.step_ns.median, 90'000);
+  EXPECT_EQ(statistics.step_ns.max, 100'000);
+  EXPECT_EQ(statistics.step_ns.max_step, 1);
+  // Of the rank that waited longest.
+  EXPECT_EQ(statistics.stalled_ns.max, 20'000);
+  EXPECT_EQ(statistics.stalled_ns.min, 0);
+  ASSERT_EQ(statistics.links.size(), 1u);
+  EXPECT_THAT(statistics.steps[0].link_bytes, ElementsAre(1000));
+  EXPECT_THAT(statistics.steps[2].link_bytes, ElementsAre(1800));
+  EXPECT_EQ(statistics.link_bytes[0].min, 1000);
+  EXPECT_EQ(statistics.link_bytes[0].max, 1400);
+  EXPECT_EQ(statistics.link_bytes[0].max_step, 2);
+}
+
+TEST(RunStatisticsTest, RanksAddUp) {
+  const MadeRun run = ThreeSteps();
+  const RunStatistics statistics =
+      ComputeRunStatistics(run.record, {.steps = {1, 2}});
+  ASSERT_EQ(statistics.ranks.size(), 2u);
+  const RankStatistics& second = statistics.ranks[1];
+  EXPECT_EQ(second.rank, 1);
+  EXPECT_EQ(second.step_ns, 99'000 + 80'000);
+  EXPECT_EQ(second.stalled_ns, 20'000);
+  EXPECT_EQ(second.updating_ns, 30'000);
+  EXPECT_EQ(second.moving_ns, 20'000);
+  EXPECT_EQ(second.unhidden_ns, 10'000);
+  EXPECT_EQ(statistics.all_ranks.step_ns, 180'000 + 179'000);
+  EXPECT_EQ(statistics.all_ranks.stalled_ns, 30'000);
+}
+
+TEST(RunStatisticsTest, AnEmptyRecordHasNoSteps) {
+  const RunStatistics statistics = ComputeRunStatistics(RunRecord(), {});
+  EXPECT_TRUE(statistics.steps.empty());
+  EXPECT_EQ(statistics.stage, -1);
+  EXPECT_EQ(statistics.step_ns.max, 0);
+}
+
+TEST(RunStatisticsTest, BearsAnyEventsAndItsBytesAreTheirSum) {
+  std::mt19937_64 random(TestSeed(31));
+  for (int round = 0; round < 300; ++round) {
+    RunRecord record;
+    if (round % 3 > 0) record.ranks.push_back(SomeRank(0, 8, 3));
+    record.events = RandomEvents(random, random() % 200);
+    StatisticsOptions options;
+    if (round % 2 == 0) options.steps = {10, 60};
+    const RunStatistics statistics = ComputeRunStatistics(record, options);
+    int64_t expected = 0;
+    for (const RunEvent& event : record.events) {
+      if (MovesBytes(event) && options.steps.Holds(event.step)) {
+        expected += event.bytes;
+      }
+    }
+    int64_t found = 0;
+    for (const LinkStatistics& link : statistics.links) found += link.bytes;
+    ASSERT_EQ(found, expected);
+    for (const RankStatistics& rank : statistics.ranks) {
+      ASSERT_LE(rank.stalled_ns, rank.step_ns);
+      ASSERT_LE(rank.unhidden_ns, rank.moving_ns);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace castor

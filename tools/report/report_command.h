@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_
+#define CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_
+
+// What `castor report` does once its flags are read: shows a record, exports
+// it. Pure functions of the files named, thread-safe.
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "chunk/base/status.h"
+#include "tools/report/report_text.h"
+#include "tools/report/step_windows.h"
+
+namespace castor {
+
+struct ReportRequest {
+  enum class Format { kText, kJson, kPlain };
+
+  std::string file;
+  Format format = Format::kText;
+  StepRange steps;
+  std::string chrome;  // where to export to; empty: nowhere
+  TextOptions text;
+};
+
+// "7", or "2-30" with both ends included; steps count from 1. InvalidArgument
+// for anything else.
+Result<StepRange> ParseStepRange(std::string_view text);
+
+// Writes the report to `out` and what to know besides, a line each, to `notes`.
+// kStoppedEarly when the record is not complete: what could be read has been
+// written then, and the message says where it ends.
+Status RunReport(const ReportRequest& request, std::ostream& out,
+                 std::ostream& notes);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/report_data.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tools/cli/quote.h"
+
+namespace castor {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json SpreadJson(const Spread& spread) {
+  return {{"min", spread.min},
+          {"median", spread.median},
+          {"max", spread.max},
+          {"max_step", spread.max_step}};
+}
+
+Json RecordJson(std::string_view name, const RunStatistics& run,
+                const Status& completeness) {
+  Json record = {{"file", name}, {"complete", completeness.ok()}};
+  if (!completeness.ok()) record["reason"] = completeness.message();
+  record["file_bytes"] = run.file_bytes;
+  record["events"] = run.events;
+  record["dropped_events"] = run.dropped;
+  record["ranks"] = run.ranks.size();
+  record["world"] = run.world;
+  record["stage"] = run.stage >= 0 ? Json(run.stage) : Json();
+  record["chunks"] = run.chunks;
+  record["chunk_bytes"] = run.chunk_bytes;
+  return record;
+}
+
+Json StepsJson(const RunStatistics& run) {
+  Json steps = Json::array();
+  for (const StepStatistics& step : run.steps) {
+    Json bytes = Json::object();
+    for (size_t i = 0; i < run.links.size(); ++i) {
+      bytes[LinkName(run.links[i].link)] = step.link_bytes[i];
+    }
+    steps.push_back({{"step", step.step},
+                     {"complete", step.complete},
+                     {"time_ns", step.ns},
+                     {"stalled_ns", step.stalled_ns},
+                     {"link_bytes", std::move(bytes)}});
+  }
+  return steps;
+}
+
+Json RankJson(const RankStatistics& rank) {
+  return {{"rank", rank.rank},
+          {"steps_ns", rank.step_ns},
+          {"stalled_ns", rank.stalled_ns},
+          {"updating_ns", rank.updating_ns},
+          {"moving_ns", rank.moving_ns},
+          {"unhidden_ns", rank.unhidden_ns}};
+}
+
+Json TierJson(const TierStatistics& tier) {
+  Json over_step = Json::array();
+  for (const double bytes : tier.over_step) {
+    over_step.push_back(static_cast<int64_t>(bytes));
+  }
+  return {{"tier", TierName(tier.tier)},
+          {"peak_bytes", tier.peak_bytes},
+          {"peak_rank", tier.peak_rank},
+          {"peak_step", tier.peak_step},
+          {"budget_bytes",
+           tier.budget_bytes > 0 ? Json(tier.budget_bytes) : Json()},
+          {"over_step_bytes", std::move(over_step)}};
+}
+
+Json LinkJson(const LinkStatistics& link, const Spread& spread) {
+  Json causes = Json::object();
+  for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
+    if (link.bytes_by_cause[i] == 0) continue;
+    causes[RunCauseName(static_cast<RunCause>(i))] = link.bytes_by_cause[i];
+  }
+  return {{"link", LinkName(link.link)},
+          {"moves", link.count},
+          {"moved_bytes", link.bytes},
+          {"moved_bytes_by_cause", std::move(causes)},
+          {"step_bytes", SpreadJson(spread)},
+          {"start_bytes", link.start_bytes},
+          {"busy_ns", link.busy_ns},
+          {"busy_share", link.busy_share},
+          {"gigabytes_per_second", link.gigabytes_per_second()},
+          {"over_step_busy_share", link.over_step}};
+}
+
+Json StallJson(const StallStatistics& stall, const RunStatistics& run) {
+  Json chunks = Json::array();
+  for (const ChunkStall& chunk : stall.worst) {
+    chunks.push_back({{"chunk", chunk.chunk},
+                      {"parameters", chunk.params},
+                      {"count", chunk.count},
+                      {"time_ns", chunk.ns}});
+  }
+  Json json = {{"cause", RunCauseName(stall.cause)},
+               {"count", stall.count},
+               {"time_ns", stall.ns},
+               {"worst_chunks", std::move(chunks)}};
+  if (stall.busiest.has_value()) {
+    json["busiest_link"] = LinkName(*stall.busiest);
+    json["busiest_share"] = stall.busiest_share;
+  }
+  if (!run.steps.empty()) {
+    json["hint"] = StallHint(stall, run.divergences, run.steps.back().step);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string ReportJson(std::string_view name, const RunStatistics& run,
+                       const Status& completeness) {
+  Json report = {{"schema", "castor.report.1"},
+                 {"record", RecordJson(name, run, completeness)},
+                 {"steps", StepsJson(run)},
+                 {"complete_steps", run.complete_steps},
+                 {"step_ns", SpreadJson(run.step_ns)},
+                 {"step_stalled_ns", SpreadJson(run.stalled_ns)},
+                 {"gathers", run.gathers},
+                 {"gathers_ahead_of_use", run.prefetched_gathers},
+                 {"releases", run.releases},
+                 {"divergences", run.divergences}};
+  for (const char* list : {"ranks", "tiers", "links", "stalls"}) {
+    report[list] = Json::array();
+  }
+  for (const RankStatistics& rank : run.ranks) {
+    report["ranks"].push_back(RankJson(rank));
+  }
+  for (const TierStatistics& tier : run.tiers) {
+    report["tiers"].push_back(TierJson(tier));
+  }
+  for (size_t i = 0; i < run.links.size(); ++i) {
+    report["links"].push_back(LinkJson(run.links[i], run.link_bytes[i]));
+  }
+  for (const StallStatistics& stall : run.stalls) {
+    report["stalls"].push_back(StallJson(stall, run));
+  }
+  // Parameter names may be cut inside a character.
+  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ReportPlain(std::string_view name, const RunStatistics& run,
+                        const Status& completeness) {
+  std::string out;
+  const auto line = [&out](std::string_view what, auto&&... fields) {
+    out += what;
+    (fmt::format_to(std::back_inserter(out), "\t{}", fields), ...);
+    out += '\n';
+  };
+  line("record", "file", name);
+  line("record", "complete", completeness.ok() ? "yes" : "no");
+  line("record", "file_bytes", run.file_bytes);
+  line("record", "events", run.events);
+  line("record", "dropped_events", run.dropped);
+  line("record", "ranks", run.ranks.size());
+  line("record", "world", run.world);
+  line("record", "stage", run.stage);
+  line("record", "chunks", run.chunks);
+  line("record", "chunk_bytes", run.chunk_bytes);
+  line("record", "gathers", run.gathers);
+  line("record", "gathers_ahead_of_use", run.prefetched_gathers);
+  line("record", "releases", run.releases);
+  line("record", "divergences", run.divergences);
+  for (const StepStatistics& step : run.steps) {
+    line("step", step.step, step.complete ? "complete" : "partial", step.ns,
+         step.stalled_ns);
+  }
+  for (const TierStatistics& tier : run.tiers) {
+    line("tier", TierName(tier.tier), tier.peak_bytes, tier.budget_bytes,
+         tier.peak_rank, tier.peak_step);
+  }
+  for (const LinkStatistics& link : run.links) {
+    line("link", LinkName(link.link), link.count, link.bytes, link.busy_ns,
+         link.start_bytes);
+  }
+  for (const StallStatistics& stall : run.stalls) {
+    line("stall", RunCauseName(stall.cause), stall.count, stall.ns);
+    for (const ChunkStall& chunk : stall.worst) {
+      line("chunk", RunCauseName(stall.cause), chunk.chunk, chunk.count,
+           chunk.ns, Quoted(chunk.params));
+    }
+  }
+  return out;
+}
+
+}  // namespace castor

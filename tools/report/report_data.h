@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_REPORT_DATA_H_
+#define CASTOR_TOOLS_REPORT_REPORT_DATA_H_
+
+// A run's statistics as programs read them: one JSON document, or lines of
+// fields between tabs for grep and awk. Pure functions, thread-safe.
+
+#include <string>
+#include <string_view>
+
+#include "chunk/base/status.h"
+#include "tools/report/run_statistics.h"
+
+namespace castor {
+
+// Indented, with a line end. Keys in `_bytes` and `_ns` are integers; shares
+// are of one. `completeness` is the record's.
+std::string ReportJson(std::string_view name, const RunStatistics& statistics,
+                       const Status& completeness);
+
+// Each line starts with what it is about:
+//
+//   record  KEY  VALUE
+//   step    STEP  complete|partial  NS  STALLED_NS
+//   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
+//   link    LINK  COUNT  BYTES  BUSY_NS  START_BYTES
+//   stall   CAUSE  COUNT  NS
+//   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS
+std::string ReportPlain(std::string_view name, const RunStatistics& statistics,
+                        const Status& completeness);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_REPORT_DATA_H_

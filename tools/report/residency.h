@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_RESIDENCY_H_
+#define CASTOR_TOOLS_REPORT_RESIDENCY_H_
+
+// When which chunk was whole on the device: from the gather that made it so to
+// the release that dropped the copy. Pure function, thread-safe.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "placement/run_event.h"
+#include "tools/report/intervals.h"
+
+namespace castor {
+
+struct Residency {
+  int32_t rank = 0;
+  int32_t chunk = 0;
+  Interval time;
+  RunCause gathered = RunCause::kNone;  // why it came
+  RunCause released =
+      RunCause::kNone;  // why it went; kNone: it was still there
+};
+
+// By rank, chunk and time. Those of one chunk on one rank do not overlap, even
+// where a release is missing: then the next gather ends it, or the last event.
+std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_RESIDENCY_H_

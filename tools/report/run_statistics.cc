@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/run_statistics.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace castor {
+namespace {
+
+Spread SpreadOf(std::vector<std::pair<int64_t, int32_t>> values_and_steps) {
+  Spread spread;
+  if (values_and_steps.empty()) return spread;
+  std::sort(values_and_steps.begin(), values_and_steps.end());
+  const auto value = [&](size_t i) { return values_and_steps[i].first; };
+  const size_t count = values_and_steps.size();
+  spread.min = value(0);
+  spread.median = std::midpoint(value((count - 1) / 2), value(count / 2));
+  spread.max = value(count - 1);
+  for (size_t i = count; i-- > 0 && value(i) == spread.max;) {
+    spread.max_step = values_and_steps[i].second;
+  }
+  return spread;
+}
+
+// The intervals of one rank that its statistics need.
+struct RankTimes {
+  std::vector<Interval> steps;
+  std::vector<Interval> stalls;
+  std::vector<Interval> updates;
+  std::vector<Interval> moves;
+};
+
+class Builder {
+ public:
+  Builder(const RunRecord& record, const StatisticsOptions& options)
+      : record_(record),
+        options_(options),
+        windows_(FindStepWindows(record.events, options.steps)) {}
+
+  RunStatistics Build() {
+    DescribeRecord();
+    result_.tiers = ComputeTierStatistics(record_, windows_, options_.steps,
+                                          options_.parts);
+    result_.links = ComputeLinkStatistics(record_, windows_, options_.steps,
+                                          options_.parts);
+    result_.stalls = ComputeStallStatistics(
+        record_, result_.links, options_.steps, options_.worst_chunks);
+    CountEvents();
+    AddSteps();
+    AddRanks();
+    return std::move(result_);
+  }
+
+ private:
+  void DescribeRecord() {
+    result_.events = static_cast<int64_t>(record_.events.size());
+    result_.dropped = record_.dropped;
+    result_.file_bytes = record_.file_bytes;
+    if (record_.ranks.empty()) return;
+    const RunRankInfo& rank = record_.ranks.front();
+    result_.world = rank.world;
+    result_.stage = rank.stage;
+    result_.chunks = static_cast<int64_t>(rank.chunks.size());
+    for (const RunChunkInfo& chunk : rank.chunks) {
+      result_.chunk_bytes = std::max(result_.chunk_bytes, chunk.bytes);
+    }
+  }
+
+  void CountEvents() {
+    for (const RunEvent& event : record_.events) {
+      if (!options_.steps.Holds(event.step)) continue;
+      RankTimes& times = times_[event.rank];
+      const Interval time = {event.begin_ns, event.end_ns};
+      if (MovesBytes(event)) times.moves.push_back(time);
+      switch (event.kind) {
+        case RunEventKind::kStall:
+          times.stalls.push_back(time);
+          break;
+        case RunEventKind::kUpdate:
+          times.updates.push_back(time);
+          break;
+        case RunEventKind::kGather:
+          ++result_.gathers;
+          if (event.cause == RunCause::kPrefetch) ++result_.prefetched_gathers;
+          break;
+        case RunEventKind::kRelease:
+          ++result_.releases;
+          break;
+        case RunEventKind::kDivergence:
+          ++result_.divergences;
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  // A step's bytes count by the step they were moved for; its waiting by when
+  // it was.
+  void AddSteps() {
+    std::map<int32_t, StepStatistics> steps;
+    std::map<int32_t, size_t> ranks_ended;
+    std::set<int32_t> ranks;
+    std::map<int32_t, IntervalSet> stalls;
+    for (const auto& [rank, times] : times_) stalls[rank] = Union(times.stalls);
+    for (const StepWindow& window : windows_) {
+      StepStatistics& step = steps[window.step];
+      step.step = window.step;
+      step.ns = std::max(step.ns, window.time.length());
+      const int64_t stalled =
+          Length(Intersection(stalls[window.rank], {window.time}));
+      step.stalled_ns = std::max(step.stalled_ns, stalled);
+      ranks.insert(window.rank);
+      if (window.complete) ++ranks_ended[window.step];
+      times_[window.rank].steps.push_back(window.time);
+    }
+    AddLinkBytes(&steps);
+    for (auto& [number, step] : steps) {
+      step.complete = ranks_ended[number] == ranks.size();
+      if (step.complete) ++result_.complete_steps;
+      result_.steps.push_back(std::move(step));
+    }
+    result_.step_ns =
+        SpreadOver([](const StepStatistics& step) { return step.ns; });
+    result_.stalled_ns =
+        SpreadOver([](const StepStatistics& step) { return step.stalled_ns; });
+    for (size_t i = 0; i < result_.links.size(); ++i) {
+      result_.link_bytes.push_back(SpreadOver(
+          [i](const StepStatistics& step) { return step.link_bytes[i]; }));
+    }
+  }
+
+  void AddLinkBytes(std::map<int32_t, StepStatistics>* steps) const {
+    for (auto& [number, step] : *steps) {
+      step.link_bytes.resize(result_.links.size());
+    }
+    for (const RunEvent& event : record_.events) {
+      if (!MovesBytes(event)) continue;
+      const auto step = steps->find(event.step);
+      if (step == steps->end()) continue;
+      const auto link =
+          std::find_if(result_.links.begin(), result_.links.end(),
+                       [id = LinkOf(event)](const LinkStatistics& l) {
+                         return l.link == id;
+                       });
+      step->second
+          .link_bytes[static_cast<size_t>(link - result_.links.begin())] +=
+          event.bytes;
+    }
+  }
+
+  template <typename Value>
+  Spread SpreadOver(Value value) const {
+    std::vector<std::pair<int64_t, int32_t>> values;
+    for (const StepStatistics& step : result_.steps) {
+      if (step.complete) values.emplace_back(value(step), step.step);
+    }
+    return SpreadOf(std::move(values));
+  }
+
+  void AddRanks() {
+    RankStatistics& all = result_.all_ranks;
+    for (auto& [number, times] : times_) {
+      const IntervalSet steps = Union(std::move(times.steps));
+      const IntervalSet stalls = Union(std::move(times.stalls));
+      const IntervalSet moves = Union(std::move(times.moves));
+      RankStatistics rank;
+      rank.rank = number;
+      rank.step_ns = Length(steps);
+      rank.stalled_ns = Length(Intersection(stalls, steps));
+      rank.updating_ns = Length(Union(std::move(times.updates)));
+      rank.moving_ns = Length(moves);
+      rank.unhidden_ns = Length(Intersection(moves, stalls));
+      all.step_ns += rank.step_ns;
+      all.stalled_ns += rank.stalled_ns;
+      all.updating_ns += rank.updating_ns;
+      all.moving_ns += rank.moving_ns;
+      all.unhidden_ns += rank.unhidden_ns;
+      result_.ranks.push_back(rank);
+    }
+  }
+
+  const RunRecord& record_;
+  const StatisticsOptions& options_;
+  const std::vector<StepWindow> windows_;
+  std::map<int32_t, RankTimes> times_;
+  RunStatistics result_;
+};
+
+}  // namespace
+
+RunStatistics ComputeRunStatistics(const RunRecord& record,
+                                   const StatisticsOptions& options) {
+  return Builder(record, options).Build();
+}
+
+}  // namespace castor
