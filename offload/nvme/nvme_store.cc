@@ -22,9 +22,10 @@
 namespace castor {
 
 // Lives as long as a transfer still waits for its `after`; the threads end in
-// Close. Checksums are computed by a worker of their own, so that neither a
+// Close. Checksums are computed by workers of their own, so that neither a
 // caller nor the queue waits for them: that of a write while the drive works,
-// that of a read when its last byte is there.
+// that of a read when its last byte is there, and by another worker, because
+// somebody may be waiting for it.
 struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   struct Transfer {
     IoDirection direction;
@@ -67,7 +68,8 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   UniqueFd fd;
   ExtentTable extents;
   // Used between Enter and Leave, destroyed by Close once nobody is there.
-  std::unique_ptr<ThreadPool> checksums;
+  std::unique_ptr<ThreadPool> write_checksums;
+  std::unique_ptr<ThreadPool> read_checksums;
   std::unique_ptr<IoQueue> queue;
 
   mutable std::mutex mutex;
@@ -88,7 +90,8 @@ Status NvmeStore::Impl::Open(NvmeStoreOptions& options) {
   queue = options.queue_for_test ? std::move(options.queue_for_test)
                                  : MakeIoQueue(options.queue, log);
   stats.queue = queue->name();
-  checksums = std::make_unique<ThreadPool>(1);
+  write_checksums = std::make_unique<ThreadPool>(1);
+  read_checksums = std::make_unique<ThreadPool>(1);
   return OkStatus();
 }
 
@@ -175,7 +178,7 @@ void NvmeStore::Impl::Start(const TransferPtr& transfer) {
        .done = [this, self = shared_from_this(),
                 transfer](const Status& status) { Moved(transfer, status); }});
   if (read) return;
-  checksums->Post([this, self = shared_from_this(), transfer] {
+  write_checksums->Post([this, self = shared_from_this(), transfer] {
     transfer->checksum = Checksum(transfer->bytes());
     EndPartOfWrite(transfer);
   });
@@ -186,7 +189,7 @@ void NvmeStore::Impl::Moved(const TransferPtr& transfer, const Status& status) {
     transfer->moved = status;
     EndPartOfWrite(transfer);
   } else if (status.ok()) {
-    checksums->Post(
+    read_checksums->Post(
         [this, self = shared_from_this(), transfer] { VerifyRead(transfer); });
   } else {
     extents.EndRead(transfer->offset, transfer->size);
@@ -235,7 +238,8 @@ Status NvmeStore::Impl::Close() {
   }
   // Their threads may still be on the way out of the last completion.
   queue.reset();
-  checksums.reset();
+  write_checksums.reset();
+  read_checksums.reset();
   Status status;
   if (const int error = fd.Close(); error != 0) {
     status =

@@ -4,12 +4,15 @@
 #include "offload/nvme/run_directory.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <optional>
 #include <random>
@@ -245,6 +248,33 @@ TEST_F(RunDirectoryTest, UsesAParentLockThatADeadProcessLeft) {
   Put(dir_.path() / ".castor.lock", "");
   { ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk()); }
   EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(RunDirectoryTest, WaitsWhileAnotherRunIsBeingMade) {
+  const fs::path lock_path = dir_.path() / ".castor.lock";
+  const int lock =
+      ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  // Made by the other run, not yet locked: not to be taken for dead.
+  const fs::path half_made = dir_.path() / "castor-run-AbC123";
+  fs::create_directory(half_made);
+  int made[2];
+  ASSERT_EQ(pipe2(made, O_CLOEXEC), 0);
+  const pid_t child = Fork([&] {
+    auto run = RunDirectory::Create(dir_.path(), nullptr);
+    if (write(made[1], "", 1) != 1 || !run.ok()) _exit(1);
+  });
+  pollfd waiting = {.fd = made[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&waiting, 1, 100), 0);
+  EXPECT_TRUE(fs::exists(half_made));
+  fs::remove(half_made);
+  fs::remove(lock_path);
+  // Closing would not do: the child has a copy of the descriptor.
+  ASSERT_EQ(::flock(lock, LOCK_UN), 0);
+  ::close(lock);
+  EXPECT_EQ(::poll(&waiting, 1, -1), 1);
+  EXPECT_EQ(Wait(child), 0);
+  for (int fd : made) ::close(fd);
 }
 
 TEST_F(RunDirectoryTest, RunsThatStartEndAndDieAtOnceNeverMeet) {

@@ -7,7 +7,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/support/io_queue_contract.h"
@@ -110,6 +117,37 @@ TEST(ThreadIoQueueTest, ReportsTheCallThatFailed) {
                                           "failed: Input/output error")));
   // The rest was cancelled.
   EXPECT_EQ(calls_made, 3);
+}
+
+TEST(ThreadIoQueueTest, StartsReadsBeforeWritesThatWait) {
+  std::promise<void> started, go;
+  std::vector<std::string> order;  // by the queue's only thread
+  FileCalls calls;
+  calls.pwrite = [&](int fd, const void*, size_t size, off_t) -> ssize_t {
+    if (order.empty()) {
+      started.set_value();
+      go.get_future().wait();
+    }
+    order.push_back("write " + std::to_string(fd));
+    return static_cast<ssize_t>(size);
+  };
+  calls.pread = [&](int fd, void*, size_t size, off_t) -> ssize_t {
+    order.push_back("read " + std::to_string(fd));
+    return static_cast<ssize_t>(size);
+  };
+  AlignedBytes bytes(KiB(4));
+  {
+    auto queue = MakeThreadIoQueue({.threads = 1}, calls);
+    Submit(*queue, IoDirection::kWrite, 1, bytes.span());
+    started.get_future().wait();
+    Submit(*queue, IoDirection::kWrite, 2, bytes.span());
+    Submit(*queue, IoDirection::kRead, 3, bytes.span());
+    Submit(*queue, IoDirection::kWrite, 4, bytes.span());
+    Submit(*queue, IoDirection::kRead, 5, bytes.span());
+    go.set_value();
+  }
+  EXPECT_THAT(order, testing::ElementsAre("write 1", "read 3", "read 5",
+                                          "write 2", "write 4"));
 }
 
 }  // namespace

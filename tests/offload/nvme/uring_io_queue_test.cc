@@ -7,7 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/support/io_queue_contract.h"
@@ -96,6 +103,50 @@ TEST_F(UringIoQueueTest, FailsAReadWhoseSourceEndsInTheMiddle) {
   in_.Close();
   EXPECT_THAT(done.get(),
               StatusIs(ErrorCode::kIoError, testing::HasSubstr("offset 5000")));
+}
+
+// With two transfers in flight, both waiting for a pipe, a third waits; when
+// one ends, the third starts at once, and not when the queue has run empty.
+TEST(UringIoQueueDepthTest, IsKeptFullAcrossRequestsAndNotOverfilled) {
+  auto queue = MakeUringIoQueue({.depth = 2});
+  if (!queue.ok()) GTEST_SKIP() << queue.status();
+  struct Pipe {
+    UniqueFd out, in;
+    AlignedBytes bytes{KiB(4)};
+    std::future<Status> read;
+  };
+  std::vector<Pipe> pipes(3);
+  for (Pipe& pipe : pipes) {
+    int fds[2];
+    ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    pipe.out = UniqueFd(fds[0]);
+    pipe.in = UniqueFd(fds[1]);
+    auto promise = std::make_shared<std::promise<Status>>();
+    pipe.read = promise->get_future();
+    (*queue)->Submit({.direction = IoDirection::kRead,
+                      .fd = pipe.out.get(),
+                      .offset = Bytes(0),
+                      .data = pipe.bytes.data(),
+                      .size = KiB(4),
+                      .done = [promise](const Status& status) {
+                        promise->set_value(status);
+                      }});
+  }
+  auto feed = [](Pipe& pipe) {
+    const AlignedBytes bytes(KiB(4));
+    ASSERT_EQ(::write(pipe.in.get(), bytes.data(), 4096), 4096);
+  };
+  // The third has its bytes, but no place.
+  feed(pipes[2]);
+  EXPECT_EQ(pipes[2].read.wait_for(std::chrono::milliseconds(50)),
+            std::future_status::timeout);
+  feed(pipes[1]);
+  EXPECT_THAT(pipes[1].read.get(), IsOk());
+  EXPECT_THAT(pipes[2].read.get(), IsOk());
+  EXPECT_EQ(pipes[0].read.wait_for(std::chrono::seconds(0)),
+            std::future_status::timeout);
+  feed(pipes[0]);
+  EXPECT_THAT(pipes[0].read.get(), IsOk());
 }
 
 }  // namespace
