@@ -214,6 +214,8 @@ void AddPositional(CLI::App& app, const std::string& name, std::string* value,
   app.add_option(name, *value, help)->required()->type_name("");
 }
 
+void SetHelpFooter(CLI::App& app, const std::string& text) { app.footer(text); }
+
 Result<ParseOutcome> ParseFlags(CLI::App& app,
                                 const std::vector<std::string>& args) {
   app.allow_extras();

@@ -54,6 +54,9 @@ void AddSwitch(CLI::App& app, const std::string& name, bool* value,
 void AddPositional(CLI::App& app, const std::string& name, std::string* value,
                    const std::string& help);
 
+// What the help shows below the flags: examples, for instance.
+void SetHelpFooter(CLI::App& app, const std::string& text);
+
 enum class ParseOutcome { kRun, kHelpAsked };
 
 // Reads `args` (without the program's name) into the variables. InvalidArgument

@@ -122,7 +122,11 @@ int RunProgram(const Program& program, const std::vector<std::string>& args,
   // The standard library and the parsers below throw where memory ends.
   try {
     ended = Dispatch(program, args, console);
-    if (ended.status.ok()) ended.status = FlushOutput(console);
+    // A partial result counts only where it arrives, too.
+    const bool has_result =
+        ended.status.ok() || ended.status.code() == ErrorCode::kStoppedEarly;
+    const Status flushed = FlushOutput(console);
+    if (has_result && !flushed.ok()) ended.status = flushed;
   } catch (const std::bad_alloc&) {
     ended.status = Unavailable(
         "memory is exhausted; close other programs or raise the limit");

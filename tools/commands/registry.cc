@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/registry.h"
+
+#include "tools/commands/search_command.h"
+
+namespace castor {
+
+std::vector<std::unique_ptr<Command>> AllCommands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeSearchCommand());
+  return commands;
+}
+
+}  // namespace castor
