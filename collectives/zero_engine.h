@@ -142,7 +142,9 @@ struct EngineStats {
   int64_t stall_ns = 0;  // compute lanes waited for chunks
   int64_t stalls = 0;
   int64_t tier_allocations = 0;  // slabs and files made since the start
-  Bytes engine_copies;           // copies around collectives
+  // Copies between device buffers before or after a collective. One rank, which
+  // has none, copies a gradient to its home on the device.
+  Bytes engine_copies;
   int64_t gathered_slots = 0;
   int64_t chunks = 0;
   Bytes chunk_bytes;    // of the largest group

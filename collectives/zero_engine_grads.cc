@@ -274,6 +274,7 @@ Event ZeroEngine::Impl::DepositOnDevice(ChunkId chunk, const std::byte* from,
     store_->SetWritten(chunk, kind, reduced);
     if (!CountsNorm() || !last_micro_batch_) return reduced;
   }
+  if (first && !there) engine_copies_ += store_->bytes(chunk, kind);
   device_lane_->Wait(reduced);
   if (!there) device_lane_->Wait(store_->WriteReady(chunk, kind));
   device_lane_->Run([this, chunk, home, from, first, there,

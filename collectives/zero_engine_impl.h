@@ -192,6 +192,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   int evaluating_ = 0;
   int64_t step_begin_ns_ = 0;
   int64_t reduce_scatters_ = 0;
+  Bytes engine_copies_;
   EngineStats final_stats_;  // once closed
 };
 

@@ -106,9 +106,8 @@ EngineStats ZeroEngine::Impl::stats() const {
     }
   }
   const MemoryManagerStats& manager = manager_->stats();
-  const CommunicatorStats wire = comm_->stats();
-  stats.wire_sent = wire.bytes_sent;
-  stats.engine_copies = wire.bytes_copied;
+  stats.wire_sent = comm_->stats().bytes_sent;
+  stats.engine_copies = engine_copies_;
   stats.gathers = manager.gathers;
   stats.prefetched_gathers = manager.prefetched_gathers;
   stats.releases = manager.releases;

@@ -13,7 +13,6 @@
 #include "offload/kernels/adamw.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"
-#include "offload/kernels/reduce.h"
 
 namespace castor {
 namespace {
@@ -50,8 +49,9 @@ int64_t SizeOf(const ParamSpec& spec) {
   return CountElements(spec.shape, spec.dtype)->count();
 }
 
-bool Uses(const ToyRun& run, size_t param) {
-  return std::find(run.unused.begin(), run.unused.end(),
+bool Uses(const ToyModel& model, const ToyRun& run, size_t param) {
+  return model.params[param].trainable &&
+         std::find(run.unused.begin(), run.unused.end(),
                    static_cast<int>(param)) == run.unused.end();
 }
 
@@ -71,7 +71,7 @@ Status TrainStep(ZeroEngine& engine, Lane& lane, const ToyModel& model,
       CASTOR_ASSIGN_OR_RETURN(ParamLease lease, engine.Acquire(pair, lane));
     }
     for (size_t p = ids.size(); p-- > 0;) {
-      if (!Uses(run, p)) continue;
+      if (!Uses(model, run, p)) continue;
       const ParamSpec& spec = model.params[p];
       CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
                               engine.Acquire(std::span(&ids[p], 1), lane));
@@ -119,7 +119,7 @@ Status Train(const ToyModel& model, const ToyRun& run,
         {{ids[p], ids[std::min(p + 1, ids.size() - 1)]}, {}});
   }
   for (size_t p = ids.size(); p-- > 0;) {
-    declared.held.push_back({{ids[p]}, {ids[p]}});
+    if (Uses(model, run, p)) declared.held.push_back({{ids[p]}, {ids[p]}});
   }
   CASTOR_RETURN_IF_ERROR(engine->Seal(declared));
   for (int step = 0; step < run.steps; ++step) {
@@ -220,7 +220,7 @@ ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
       const DType dtype = model.params[p].dtype;
       const size_t size = result.weights[p].size();
       std::vector<float> total(size, 0.0f);
-      for (size_t i = 0; Uses(run, p) && i < size; ++i) {
+      for (size_t i = 0; Uses(model, run, p) && i < size; ++i) {
         const float weight = round_to(dtype, result.weights[p][i]);
         for (int a = 0; a < run.micro_batches; ++a) {
           float sum = 0;
@@ -250,7 +250,7 @@ ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
     AdamWOptions at = optimizer;
     at.lr = run.lr;
     for (size_t p = 0; p < model.params.size(); ++p) {
-      if (!Uses(run, p)) continue;
+      if (!Uses(model, run, p)) continue;
       AdamWBuffers buffers;
       buffers.grad = grads[p].data();
       buffers.param = result.weights[p].data();
