@@ -18,11 +18,13 @@
 // Weights after a step are bit-equal for every stage, chunk size, placement and
 // prefetch depth, for a given number of ranks.
 //
-// The engine owns all memory it hands out. Owner thread only: all calls of one
-// engine come from one thread; several engines in a process share an executor.
-// No call throws. The first failure of background work sticks and is returned
-// by every later call. Calls on which ranks must agree (all of them, in the
-// same order) are those from Seal to Step, and WeightDigest; ReadParam too.
+// The engine owns all memory it hands out: no lease outlives it, and lanes that
+// work on its memory live until Step or Abandon. Owner thread only: all calls
+// of one engine come from one thread; several engines in a process share an
+// executor. No call throws. The first failure of background work sticks and is
+// returned by every later call. Calls on which ranks must agree (all of them,
+// in the same order) are those from Seal to Step, and WeightDigest; ReadParam
+// too.
 
 #include <cstdint>
 #include <functional>
@@ -173,7 +175,8 @@ class ZeroEngine {
 
   // `last`: no other micro-batch follows before Step (the norm is then computed
   // while the gradients are at hand). A micro-batch ends with the next one's
-  // begin or with Step: gradients not handed back by then count as zero.
+  // begin or with Step: gradients opened by then count as complete, others of
+  // the same chunk as zero.
   Status BeginMicroBatch(bool last);
 
   // The parameters' current values on the device, for work on `lane`. Does not

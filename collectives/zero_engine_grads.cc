@@ -170,9 +170,11 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
       return OkStatus();
     });
     grad.opened = lane.Record();
-    grad.opener = &lane;
-  } else if (grad.opener != &lane) {
+    grad.lanes = {&lane};
+  } else if (std::find(grad.lanes.begin(), grad.lanes.end(), &lane) ==
+             grad.lanes.end()) {
     lane.Wait(grad.opened);
+    grad.lanes.push_back(&lane);
   }
   params_[param.index()].used = true;
   return static_cast<void*>(
@@ -198,9 +200,10 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
 Status ZeroEngine::Impl::FlushGrads() {
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (grads_[c].state != GradState::kOpen) continue;
-    // What was not handed back counts as zero, but what was opened may still be
-    // written to by its lane.
-    grads_[c].ready.push_back(grads_[c].opener->Record());
+    // What was opened and not handed back may still be written to.
+    for (Lane* lane : grads_[c].lanes) {
+      grads_[c].ready.push_back(lane->Record());
+    }
     ReduceChunk(ChunkId(static_cast<int32_t>(c)));
   }
   return OkStatus();
@@ -362,7 +365,7 @@ Status ZeroEngine::Impl::Abandon() {
     ChunkGrad& grad = grads_[c];
     if (grad.state == GradState::kOpen) {
       const ChunkId chunk(static_cast<int32_t>(c));
-      grad.ready.push_back(grad.opener->Record());
+      for (Lane* lane : grad.lanes) grad.ready.push_back(lane->Record());
       grad.state = *NextState(grad.state, GradEvent::kAbandon);
       manager_->CloseGrad(chunk, grad.slot, AllOf(grad.ready));
     }

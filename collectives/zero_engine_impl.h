@@ -88,9 +88,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   // A chunk's gradient since the last step.
   struct ChunkGrad {
     GradState state = GradState::kNone;
-    Slot slot;     // while open
-    Event opened;  // the slot is zero
-    Lane* opener = nullptr;
+    Slot slot;                 // while open
+    Event opened;              // the slot is zero
+    std::vector<Lane*> lanes;  // that may write to it, the opener first
     std::vector<Event> ready;
     size_t params_left = 0;
     bool valid = false;    // its home holds a sum

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -248,6 +249,71 @@ TEST_F(ZeroEngineTest, RefusesBudgetsThatCannotServeWhatIsDeclared) {
               std::distance(std::filesystem::directory_iterator(nvme_.path()),
                             std::filesystem::directory_iterator()) <= 1)
       << "a refused configuration leaves no run directory behind";
+}
+
+// What a run leaves of its files, by path.
+std::vector<std::filesystem::path> FilesUnder(
+    const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file() && entry.file_size() > 4096) {
+      files.push_back(entry.path());
+    }
+  }
+  return files;
+}
+
+TEST_F(ZeroEngineTest, ACorruptedDriveEndsBothRanksWithAnErrorAndNoHang) {
+  const ToyModel model = MakeToyModel(11, 30, 2000, DType::kF32);
+  ToyRun run;
+  run.steps = 6;
+  run.after_step = [&](ZeroEngine&, int step) {
+    if (step != 2) return;
+    // One of the two ranks' files is overwritten behind the engine's back.
+    const std::vector<std::filesystem::path> files = FilesUnder(nvme_.path());
+    ASSERT_FALSE(files.empty());
+    std::ofstream file(files[0], std::ios::in | std::ios::binary);
+    const std::string garbage(std::filesystem::file_size(files[0]), '!');
+    file.write(garbage.data(), static_cast<std::streamsize>(garbage.size()));
+  };
+  const ToyResult got = TrainToy(model, run, 2, Tight(3, KiB(48), KiB(120)));
+  EXPECT_THAT(got.status,
+              StatusIs(ErrorCode::kDataLoss, HasSubstr("of chunk")));
+  EXPECT_TRUE(FilesUnder(nvme_.path()).empty()) << "files are removed even so";
+}
+
+TEST_F(ZeroEngineTest, ATruncatedFileEndsTheRunWithAnErrorAndNoHang) {
+  const ToyModel model = MakeToyModel(12, 30, 2000, DType::kF32);
+  ToyRun run;
+  run.steps = 6;
+  run.after_step = [&](ZeroEngine&, int step) {
+    if (step != 2) return;
+    for (const std::filesystem::path& file : FilesUnder(nvme_.path())) {
+      std::filesystem::resize_file(file, 0);
+    }
+  };
+  const ToyResult got = TrainToy(model, run, 1, Tight(3, KiB(48), KiB(120)));
+  EXPECT_FALSE(got.status.ok());
+  EXPECT_THAT(std::string(got.status.message()), HasSubstr("of chunk"));
+}
+
+TEST_F(ZeroEngineTest, TwoRunsOnOneDirectoryDoNotTouchEachOther) {
+  const ToyModel model = MakeToyModel(13, 30, 2000, DType::kF32);
+  ToyRun run;
+  const ToyResult alone = TrainToy(model, run, 2, Roomy(0));
+  std::vector<ToyResult> results(2);
+  std::vector<std::thread> threads;
+  for (ToyResult& result : results) {
+    threads.emplace_back(
+        [&] { result = TrainToy(model, run, 2, Tight(3, KiB(48), KiB(120))); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const ToyResult& result : results) {
+    ASSERT_THAT(result.status, IsOk());
+    EXPECT_EQ(result.digest, alone.digest);
+  }
+  EXPECT_TRUE(FilesUnder(nvme_.path()).empty());
 }
 
 // One rank on the one-rank communicator, driven call by call.
