@@ -62,6 +62,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   }
   phase_ = Phase::kSealed;
   DescribeRank();
+  store_->set_step(1);
   manager_->BeginStep(1);
   return OkStatus();
 }

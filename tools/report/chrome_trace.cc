@@ -280,8 +280,7 @@ class Exporter {
           fmt::format(R"("released":"{}"}})", RunCauseName(residency.released));
       return;
     }
-    *line +=
-        fmt::format(R"("gathered":"{}")", RunCauseName(residency.gathered));
+    *line += fmt::format(R"("fetched":"{}")", RunCauseName(residency.fetched));
     const auto chunks = chunks_.find(residency.rank);
     const auto chunk = static_cast<size_t>(residency.chunk);
     if (chunks != chunks_.end() && chunk < chunks->second->size()) {

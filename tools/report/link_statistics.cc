@@ -54,6 +54,7 @@ std::string LinkName(const LinkId& link) {
 std::vector<LinkStatistics> ComputeLinkStatistics(
     const RunRecord& record, std::span<const StepWindow> windows,
     const StepRange& steps, int parts) {
+  const int32_t last = LastStep(record);
   const std::vector<LinkId> ids = AllLinks();
   std::vector<LinkStatistics> all(ids.size());
   std::vector<std::map<int32_t, std::vector<Interval>>> times(ids.size());
@@ -61,7 +62,10 @@ std::vector<LinkStatistics> ComputeLinkStatistics(
     if (!MovesBytes(event)) continue;
     const auto found = std::find(ids.begin(), ids.end(), LinkOf(event));
     const auto i = static_cast<size_t>(found - ids.begin());
-    if (event.step == 0) all[i].start_bytes += event.bytes;
+    if (event.step < 1 || event.step > last) {
+      all[i].outside_bytes += event.bytes;
+      continue;
+    }
     if (!steps.Holds(event.step)) continue;
     ++all[i].count;
     all[i].bytes += event.bytes;
@@ -75,7 +79,7 @@ std::vector<LinkStatistics> ComputeLinkStatistics(
   std::vector<LinkStatistics> used;
   for (size_t i = 0; i < ids.size(); ++i) {
     LinkStatistics& link = all[i];
-    if (link.count == 0 && link.start_bytes == 0) continue;
+    if (link.count == 0 && link.outside_bytes == 0) continue;
     link.link = ids[i];
     link.over_step.resize(static_cast<size_t>(parts));
     for (auto& [rank, intervals] : times[i]) {

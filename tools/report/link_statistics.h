@@ -49,8 +49,9 @@ struct LinkStatistics {
   double busy_share = 0;
   // The same for each part of a step.
   std::vector<double> over_step;
-  // Bytes that moved before the first step, in none of the above.
-  int64_t start_bytes = 0;
+  // Bytes that moved before the first or after the last step of the record, in
+  // none of the above.
+  int64_t outside_bytes = 0;
   std::map<int32_t, IntervalSet> busy;  // by rank
 
   // Bytes per second of one rank while busy, in 10^9.

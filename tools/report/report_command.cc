@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "offload/record/record_reader.h"
 #include "tools/cli/quote.h"
@@ -30,19 +31,17 @@ bool ParseStep(std::string_view text, int32_t* step) {
 
 // InvalidArgument when the record holds steps, but none of those asked for.
 Status CheckSteps(const RunRecord& record, const StepRange& steps) {
-  int32_t first = INT32_MAX;
-  int32_t last = 0;
-  for (const RunEvent& event : record.events) {
-    if (steps.Holds(event.step)) return OkStatus();
-    if (event.step == 0) continue;
-    first = std::min(first, event.step);
-    last = std::max(last, event.step);
+  const std::vector<StepWindow> all = FindStepWindows(record, {});
+  if (all.empty() || !FindStepWindows(record, steps).empty()) {
+    return OkStatus();
   }
-  if (last == 0) return OkStatus();
+  const auto [first, last] = std::minmax_element(
+      all.begin(), all.end(),
+      [](const StepWindow& a, const StepWindow& b) { return a.step < b.step; });
   return InvalidArgument(
       fmt::format("the record holds steps {} to {}, and none of those asked "
                   "for; try --steps {}-{}",
-                  first, last, first, last));
+                  first->step, last->step, first->step, last->step));
 }
 
 // Leaves nothing behind when it fails.

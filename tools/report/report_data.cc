@@ -88,7 +88,7 @@ Json LinkJson(const LinkStatistics& link, const Spread& spread) {
           {"moved_bytes", link.bytes},
           {"moved_bytes_by_cause", std::move(causes)},
           {"step_bytes", SpreadJson(spread)},
-          {"start_bytes", link.start_bytes},
+          {"outside_bytes", link.outside_bytes},
           {"busy_ns", link.busy_ns},
           {"busy_share", link.busy_share},
           {"gigabytes_per_second", link.gigabytes_per_second()},
@@ -127,9 +127,8 @@ std::string ReportJson(std::string_view name, const RunStatistics& run,
                  {"complete_steps", run.complete_steps},
                  {"step_ns", SpreadJson(run.step_ns)},
                  {"step_stalled_ns", SpreadJson(run.stalled_ns)},
-                 {"gathers", run.gathers},
-                 {"gathers_ahead_of_use", run.prefetched_gathers},
-                 {"releases", run.releases},
+                 {"copies", run.copies},
+                 {"copies_ahead_of_use", run.prefetched_copies},
                  {"divergences", run.divergences}};
   for (const char* list : {"ranks", "tiers", "links", "stalls"}) {
     report[list] = Json::array();
@@ -168,9 +167,8 @@ std::string ReportPlain(std::string_view name, const RunStatistics& run,
   line("record", "stage", run.stage);
   line("record", "chunks", run.chunks);
   line("record", "chunk_bytes", run.chunk_bytes);
-  line("record", "gathers", run.gathers);
-  line("record", "gathers_ahead_of_use", run.prefetched_gathers);
-  line("record", "releases", run.releases);
+  line("record", "copies", run.copies);
+  line("record", "copies_ahead_of_use", run.prefetched_copies);
   line("record", "divergences", run.divergences);
   for (const StepStatistics& step : run.steps) {
     line("step", step.step, step.complete ? "complete" : "partial", step.ns,
@@ -182,7 +180,7 @@ std::string ReportPlain(std::string_view name, const RunStatistics& run,
   }
   for (const LinkStatistics& link : run.links) {
     line("link", LinkName(link.link), link.count, link.bytes, link.busy_ns,
-         link.start_bytes);
+         link.outside_bytes);
   }
   for (const StallStatistics& stall : run.stalls) {
     line("stall", RunCauseName(stall.cause), stall.count, stall.ns);

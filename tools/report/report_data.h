@@ -25,7 +25,7 @@ std::string ReportJson(std::string_view name, const RunStatistics& statistics,
 //   record  KEY  VALUE
 //   step    STEP  complete|partial  NS  STALLED_NS
 //   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
-//   link    LINK  COUNT  BYTES  BUSY_NS  START_BYTES
+//   link    LINK  COUNT  BYTES  BUSY_NS  OUTSIDE_BYTES
 //   stall   CAUSE  COUNT  NS
 //   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS
 std::string ReportPlain(std::string_view name, const RunStatistics& statistics,

@@ -125,14 +125,14 @@ class Writer {
                             static_cast<double>(all.moving_ns))));
     }
     out_ += '\n';
-    if (run_.gathers > 0) {
+    if (run_.copies > 0) {
       Line(
-          "Gathers: {}, {} ahead of use; dropped again {}; departures from "
-          "the recorded step {}",
-          run_.gathers,
-          Percent(Ratio(static_cast<double>(run_.prefetched_gathers),
-                        static_cast<double>(run_.gathers))),
-          run_.releases, run_.divergences);
+          "Chunks made whole on a device: {} times, {} ahead of use; steps "
+          "that departed from the recorded one: {}",
+          run_.copies,
+          Percent(Ratio(static_cast<double>(run_.prefetched_copies),
+                        static_cast<double>(run_.copies))),
+          run_.divergences);
     }
     if (run_.ranks.size() > 1) RankSkew();
   }
@@ -182,13 +182,13 @@ class Writer {
            Strip(link.over_step), Size(link.bytes), Percent(link.busy_share),
            link.gigabytes_per_second());
     }
-    int64_t start_bytes = 0;
+    int64_t outside_bytes = 0;
     for (const LinkStatistics& link : run_.links) {
-      start_bytes += link.start_bytes;
+      outside_bytes += link.outside_bytes;
     }
-    if (start_bytes > 0) {
-      Line("  before the first step, and not counted above: {}",
-           Size(start_bytes));
+    if (outside_bytes > 0) {
+      Line("  before the first step or after the last, not counted above: {}",
+           Size(outside_bytes));
     }
   }
 

@@ -4,8 +4,10 @@
 #ifndef CASTOR_TOOLS_REPORT_RESIDENCY_H_
 #define CASTOR_TOOLS_REPORT_RESIDENCY_H_
 
-// When which chunk was whole on the device: from the gather that made it so to
-// the release that dropped the copy. Pure function, thread-safe.
+// When which chunk's parameters were whole on the device, or on their way to
+// it: from the first transfer or gather into a slot to the release that dropped
+// the copy. Chunks whose home is the device are there always and not meant
+// here. Pure function, thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -19,14 +21,15 @@ namespace castor {
 struct Residency {
   int32_t rank = 0;
   int32_t chunk = 0;
+  int32_t step = 0;  // for which it came
   Interval time;
-  RunCause gathered = RunCause::kNone;  // why it came
+  RunCause fetched = RunCause::kNone;  // why it came
   RunCause released =
       RunCause::kNone;  // why it went; kNone: it was still there
 };
 
 // By rank, chunk and time. Those of one chunk on one rank do not overlap, even
-// where a release is missing: then the next gather ends it, or the last event.
+// where a release is missing: then the next fetch ends it, or the last event.
 std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
 
 }  // namespace castor

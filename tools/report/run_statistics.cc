@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "tools/report/residency.h"
+
 namespace castor {
 namespace {
 
@@ -40,7 +42,10 @@ class Builder {
   Builder(const RunRecord& record, const StatisticsOptions& options)
       : record_(record),
         options_(options),
-        windows_(FindStepWindows(record.events, options.steps)) {}
+        windows_(FindStepWindows(record, options.steps)) {
+    steps_ = options.steps;
+    steps_.last = std::min(steps_.last, LastStep(record));
+  }
 
   RunStatistics Build() {
     DescribeRecord();
@@ -48,9 +53,10 @@ class Builder {
                                           options_.parts);
     result_.links = ComputeLinkStatistics(record_, windows_, options_.steps,
                                           options_.parts);
-    result_.stalls = ComputeStallStatistics(
-        record_, result_.links, options_.steps, options_.worst_chunks);
+    result_.stalls = ComputeStallStatistics(record_, result_.links, steps_,
+                                            options_.worst_chunks);
     CountEvents();
+    CountCopies();
     AddSteps();
     AddRanks();
     return std::move(result_);
@@ -73,7 +79,7 @@ class Builder {
 
   void CountEvents() {
     for (const RunEvent& event : record_.events) {
-      if (!options_.steps.Holds(event.step)) continue;
+      if (!steps_.Holds(event.step)) continue;
       RankTimes& times = times_[event.rank];
       const Interval time = {event.begin_ns, event.end_ns};
       if (MovesBytes(event)) times.moves.push_back(time);
@@ -84,19 +90,20 @@ class Builder {
         case RunEventKind::kUpdate:
           times.updates.push_back(time);
           break;
-        case RunEventKind::kGather:
-          ++result_.gathers;
-          if (event.cause == RunCause::kPrefetch) ++result_.prefetched_gathers;
-          break;
-        case RunEventKind::kRelease:
-          ++result_.releases;
-          break;
         case RunEventKind::kDivergence:
           ++result_.divergences;
           break;
         default:
           break;
       }
+    }
+  }
+
+  void CountCopies() {
+    for (const Residency& copy : FindResidencies(record_.events)) {
+      if (!steps_.Holds(copy.step)) continue;
+      ++result_.copies;
+      if (copy.fetched == RunCause::kPrefetch) ++result_.prefetched_copies;
     }
   }
 
@@ -188,6 +195,7 @@ class Builder {
   const RunRecord& record_;
   const StatisticsOptions& options_;
   const std::vector<StepWindow> windows_;
+  StepRange steps_;  // of those asked for, up to the last there is
   std::map<int32_t, RankTimes> times_;
   RunStatistics result_;
 };

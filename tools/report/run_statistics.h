@@ -71,9 +71,8 @@ struct RunStatistics {
   std::vector<TierStatistics> tiers;
   std::vector<LinkStatistics> links;
   std::vector<StallStatistics> stalls;
-  int64_t gathers = 0;
-  int64_t prefetched_gathers = 0;
-  int64_t releases = 0;
+  int64_t copies = 0;             // times a chunk was made whole on a device
+  int64_t prefetched_copies = 0;  // of them, ahead of use
   int64_t divergences = 0;
 };
 

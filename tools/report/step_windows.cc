@@ -9,11 +9,22 @@
 
 namespace castor {
 
-std::vector<StepWindow> FindStepWindows(std::span<const RunEvent> events,
+int32_t LastStep(const RunRecord& record) {
+  int32_t last = 0;
+  for (const RunEvent& event : record.events) {
+    if (event.kind == RunEventKind::kStep || !record.completeness.ok()) {
+      last = std::max(last, event.step);
+    }
+  }
+  return last;
+}
+
+std::vector<StepWindow> FindStepWindows(const RunRecord& record,
                                         const StepRange& steps) {
+  const int32_t last = LastStep(record);
   std::map<std::pair<int32_t, int32_t>, StepWindow> found;
-  for (const RunEvent& event : events) {
-    if (!steps.Holds(event.step)) continue;
+  for (const RunEvent& event : record.events) {
+    if (!steps.Holds(event.step) || event.step > last) continue;
     const auto [it, is_new] =
         found.try_emplace(std::pair(event.rank, event.step));
     StepWindow& window = it->second;

@@ -4,13 +4,12 @@
 #ifndef CASTOR_TOOLS_REPORT_STEP_WINDOWS_H_
 #define CASTOR_TOOLS_REPORT_STEP_WINDOWS_H_
 
-// When each rank was in which step. Pure function, thread-safe.
+// When each rank was in which step. Pure functions, thread-safe.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "placement/run_event.h"
+#include "offload/record/record_reader.h"
 #include "tools/report/intervals.h"
 
 namespace castor {
@@ -34,8 +33,14 @@ struct StepWindow {
   bool complete = false;
 };
 
-// By rank, then by step; windows of one rank do not overlap, and none is empty.
-std::vector<StepWindow> FindStepWindows(std::span<const RunEvent> events,
+// The last step that the record holds, 0 when it holds none. In a complete
+// record that is the last that ended: what comes after it, fetched ahead or
+// read out, belongs to a step that never began.
+int32_t LastStep(const RunRecord& record);
+
+// Those of `steps` that the record holds, by rank, then by step; windows of one
+// rank do not overlap, and none is empty.
+std::vector<StepWindow> FindStepWindows(const RunRecord& record,
                                         const StepRange& steps);
 
 }  // namespace castor

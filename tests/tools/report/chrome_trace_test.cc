@@ -93,9 +93,9 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
   MadeRun run(2);
   run.At(1, 1).Step(100, 200).Divergence(150);
   run.At(0, 1).Step(100, 190).TierBytes(Tier::kDevice, 100, 64);
-  run.Move(Tier::kHost, Tier::kDevice, 110, 130, 4096);
-  run.Move(Tier::kHost, Tier::kDevice, 120, 140, 4096, RunCause::kDemand);
-  run.Gather(3, 111, 112, 9).Release(3, 180, RunCause::kRoom);
+  run.Move(Tier::kHost, Tier::kDevice, 110, 130, 4096, RunCause::kPrefetch, 3);
+  run.Move(Tier::kHost, Tier::kDevice, 110, 140, 4096, RunCause::kDemand, 3);
+  run.Gather(3, 112, 113, 9).Release(3, 180, RunCause::kRoom);
   const json trace = Export(run.record);
   CheckRules(trace);
   EXPECT_EQ(trace["displayTimeUnit"], "ms");
@@ -120,8 +120,8 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
                     slice["name"].get<std::string>());
   }
   EXPECT_THAT(drawn,
-              IsSupersetOf({"steps: step 1", "host -> device: chunk 0 param",
-                            "host -> device (2): chunk 0 param",
+              IsSupersetOf({"steps: step 1", "host -> device: chunk 3 param",
+                            "host -> device (2): chunk 3 param",
                             "all-gather: chunk 3"}));
   EXPECT_EQ(slices[2]["ts"], 10.0);
   EXPECT_EQ(slices[2]["dur"], 20.0);
@@ -137,7 +137,7 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
   const std::vector<json> ends = Select(trace, "e");
   ASSERT_EQ(begins.size(), 1u);
   EXPECT_EQ(begins[0]["args"]["parameters"], "layer.3");
-  EXPECT_EQ(begins[0]["ts"], 11.0);
+  EXPECT_EQ(begins[0]["ts"], 10.0);
   EXPECT_EQ(ends[0]["ts"], 80.0);
   EXPECT_EQ(ends[0]["args"]["released"], "room");
 

@@ -14,8 +14,8 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 
 std::vector<LinkStatistics> Compute(const MadeRun& run, StepRange steps = {}) {
-  return ComputeLinkStatistics(
-      run.record, FindStepWindows(run.record.events, steps), steps, 4);
+  return ComputeLinkStatistics(run.record, FindStepWindows(run.record, steps),
+                               steps, 4);
 }
 
 TEST(LinkStatisticsTest, BusyTimeIsTheUnionNotTheSum) {
@@ -64,7 +64,7 @@ TEST(LinkStatisticsTest, BytesCountByTheStepTheyMovedFor) {
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(LinkName(all[0].link), "host -> nvme");
   EXPECT_EQ(all[0].bytes, 0);
-  EXPECT_EQ(all[0].start_bytes, 7);
+  EXPECT_EQ(all[0].outside_bytes, 7);
   EXPECT_EQ(LinkName(all[1].link), "all-gather");
   EXPECT_EQ(all[1].bytes, 24);
   const auto second = Compute(run, {2, 2});

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
@@ -39,18 +40,23 @@ class MadeRun {
     step_ = step;
     return *this;
   }
+  // The record ends here, before the run did.
+  MadeRun& Cut() {
+    record.completeness = Status(ErrorCode::kStoppedEarly, "cut");
+    return *this;
+  }
   MadeRun& Step(int64_t begin, int64_t end) {
     Add(RunEventKind::kStep, begin, end);
     return *this;
   }
   MadeRun& Move(Tier from, Tier to, int64_t begin, int64_t end, int64_t bytes,
-                RunCause cause = RunCause::kPrefetch) {
+                RunCause cause = RunCause::kPrefetch, int32_t chunk = 0) {
     RunEvent& event = Add(RunEventKind::kTransfer, begin, end);
     event.from = from;
     event.to = to;
     event.bytes = bytes;
     event.cause = cause;
-    event.chunk = 0;
+    event.chunk = chunk;
     return *this;
   }
   MadeRun& Gather(int32_t chunk, int64_t begin, int64_t end, int64_t bytes,

@@ -25,7 +25,8 @@ MadeRun ThreeSteps() {
       run.TierBytes(Tier::kDevice, begin, 25);
       run.TierBytes(Tier::kDevice, begin + 450, 75);
       run.TierBytes(Tier::kDevice, begin + 700, 50);
-      run.Move(Tier::kHost, Tier::kDevice, begin, begin + 300, 1 << 20);
+      run.Move(Tier::kHost, Tier::kDevice, begin, begin + 300, 1 << 20,
+               RunCause::kPrefetch, 1);
       run.Gather(1, begin + 300, begin + 400, 1 << 20);
       run.Stall(RunCause::kPrefetch, 1, begin + 250, begin + 400 + 20 * rank);
       run.Release(1, begin + 800).Update(1, begin + 850, begin + 900);
@@ -50,7 +51,7 @@ Steps 1-3                 min     median        max
   all-gather            2 MiB      2 MiB      2 MiB
 
 Time in steps: computing 80.8 %, stalled 19.2 %; optimizer at work 5.4 %; moves hidden behind computing 62.5 %
-Gathers: 6, 100.0 % ahead of use; dropped again 6; departures from the recorded step 0
+Chunks made whole on a device: 6 times, 100.0 % ahead of use; steps that departed from the recorded one: 0
 Ranks: stalled most, rank 1: 22.1 %; least, rank 0: 16.3 %
 
 Tiers over a step (full: the budget, or else the peak)
@@ -61,7 +62,7 @@ Links over a step (full: busy)                            bytes     busy     GB/
   host -> device  |@@@@@@@@@@=                     |      6 MiB   32.6 %     3.50
   device -> host  |                                |        0 B    0.0 %     0.00
   all-gather      |          +@@@.                 |      6 MiB   10.9 %    10.49
-  before the first step, and not counted above: 2 MiB
+  before the first step or after the last, not counted above: 2 MiB
 
 Stalls, waited for      time  of steps   count  worst chunks
   prefetch            960 us    17.4 %       6  1 (960 us)
@@ -86,7 +87,7 @@ TEST(ReportTextTest, SaysWhatIsMissing) {
             "run.rec: 0 events, 0 dropped, 0 B\n\n"
             "No step of a run is in the record.\n");
   MadeRun cut(1);
-  cut.At(0, 7).Use(0, 10, 20);
+  cut.Cut().At(0, 7).Use(0, 10, 20);
   EXPECT_THAT(Text(cut), HasSubstr("Step 7            none of 1 is complete"));
   EXPECT_THAT(Text(cut), HasSubstr("No stalls."));
   cut.At(0, 6).Step(0, 10);

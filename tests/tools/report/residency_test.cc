@@ -23,7 +23,7 @@ TEST(ResidencyTest, LastsFromGatherToRelease) {
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].rank, 0);
   EXPECT_EQ(found[0].time, (Interval{10'000, 50'000}));
-  EXPECT_EQ(found[0].gathered, RunCause::kPrefetch);
+  EXPECT_EQ(found[0].fetched, RunCause::kPrefetch);
   EXPECT_EQ(found[0].released, RunCause::kStale);
   // Still there when the record ends.
   EXPECT_EQ(found[1].time, (Interval{70'000, 200'000}));
@@ -40,6 +40,25 @@ TEST(ResidencyTest, ALostReleaseEndsAtTheNextGather) {
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].time, (Interval{10'000, 40'000}));
   EXPECT_EQ(found[1].time, (Interval{40'000, 60'000}));
+}
+
+TEST(ResidencyTest, BeginsWithTheShardThatIsGatheredAround) {
+  MadeRun run(1);
+  run.At(0, 1).Move(Tier::kHost, Tier::kDevice, 5, 8, 4, RunCause::kDemand);
+  run.Gather(0, 10, 20, 8, RunCause::kDemand).Release(0, 30);
+  // A replicated chunk is only copied.
+  run.At(0, 2).Move(Tier::kHost, Tier::kDevice, 40, 45, 4).Release(0, 60);
+  // These fill no slot with parameters.
+  run.Move(Tier::kHost, Tier::kDevice, 70, 71, 4, RunCause::kRefresh);
+  run.Move(Tier::kDevice, Tier::kHost, 72, 73, 4);
+  run.Move(Tier::kHost, Tier::kDevice, 74, 75, 4);
+  run.record.events.back().state = StateKind::kGrad;
+  const auto found = FindResidencies(run.record.events);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].time, (Interval{5'000, 30'000}));
+  EXPECT_EQ(found[0].fetched, RunCause::kDemand);
+  EXPECT_EQ(found[1].time, (Interval{40'000, 60'000}));
+  EXPECT_EQ(found[1].step, 2);
 }
 
 TEST(ResidencyTest, ReleasedAndGatheredAtOneTimeIsTwoStays) {

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<StallStatistics> Compute(const MadeRun& run, StepRange steps = {}) {
-  const auto windows = FindStepWindows(run.record.events, steps);
+  const auto windows = FindStepWindows(run.record, steps);
   const auto links = ComputeLinkStatistics(run.record, windows, steps, 4);
   return ComputeStallStatistics(run.record, links, steps, 2);
 }

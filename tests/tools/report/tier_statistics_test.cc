@@ -14,8 +14,8 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 
 std::vector<TierStatistics> Compute(const MadeRun& run, StepRange steps = {}) {
-  return ComputeTierStatistics(
-      run.record, FindStepWindows(run.record.events, steps), steps, 4);
+  return ComputeTierStatistics(run.record, FindStepWindows(run.record, steps),
+                               steps, 4);
 }
 
 TEST(TierStatisticsTest, FollowsTheBytesOverTheStep) {
@@ -86,6 +86,7 @@ TEST(TierStatisticsTest, OfSeveralValuesAtOneTimeTheLastHolds) {
 
 TEST(TierStatisticsTest, PartialStepsAreDrawnOnlyWhereThereIsNoOther) {
   MadeRun run(1);
+  run.Cut();
   run.At(0, 1).Use(0, 0, 100).TierBytes(Tier::kDevice, 0, 10);
   EXPECT_NEAR(Compute(run)[0].over_step[0], 10, 1e-9);
   run.At(0, 2).Step(100, 200).TierBytes(Tier::kDevice, 100, 60);
