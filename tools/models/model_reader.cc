@@ -37,18 +37,9 @@ Status ChooseExperts(const std::optional<ExpertLayout>& wanted,
   return OkStatus();
 }
 
-void SortNaturally(std::vector<ParamSpec>& params) {
-  std::stable_sort(params.begin(), params.end(),
-                   [](const ParamSpec& a, const ParamSpec& b) {
-                     return NaturalLess(a.name, b.name);
-                   });
-}
-
-bool IsNaturallySorted(const std::vector<ParamSpec>& params) {
-  return std::is_sorted(params.begin(), params.end(),
-                        [](const ParamSpec& a, const ParamSpec& b) {
-                          return NaturalLess(a.name, b.name);
-                        });
+// Names are unique but for experts split beside others of the same name.
+bool InNaturalOrder(const ParamSpec& a, const ParamSpec& b) {
+  return a.name == b.name ? a.shape < b.shape : NaturalLess(a.name, b.name);
 }
 
 // Family order; false where nothing tells it.
@@ -88,12 +79,12 @@ Status OrderParams(const ModelSource& source,
   }
   list.order = ParamOrder::kNatural;
   if (!wanted && source.kind == SourceKind::kList &&
-      !IsNaturallySorted(list.params)) {
+      !std::is_sorted(list.params.begin(), list.params.end(), InNaturalOrder)) {
     list.notes.push_back(
         "the list is packed in natural order of names; --order file packs it "
         "as written");
   }
-  SortNaturally(list.params);
+  std::sort(list.params.begin(), list.params.end(), InNaturalOrder);
   return OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tools/cli/did_you_mean.h"
 #include "tools/cli/quote.h"
@@ -220,11 +221,11 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json,
     CASTOR_RETURN_IF_ERROR(CheckEntry(entry));
   }
   // Tensors of no bytes lie where another begins, so they come before it.
-  std::stable_sort(header.entries.begin(), header.entries.end(),
-                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-                     return std::pair(a.begin, a.end) <
-                            std::pair(b.begin, b.end);
-                   });
+  std::sort(header.entries.begin(), header.entries.end(),
+            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+              return std::tie(a.begin, a.end, a.name) <
+                     std::tie(b.begin, b.end, b.name);
+            });
   CASTOR_RETURN_IF_ERROR(CheckPlaces(header.entries, data_bytes));
   return header;
 }

@@ -30,8 +30,8 @@
 namespace castor {
 namespace {
 
-constexpr int kFileRounds = 250;
-constexpr int kMemoryRounds = 4000;
+constexpr int kFileRounds = 500;
+constexpr int kMemoryRounds = 10000;
 
 uint64_t Seed() {
   const char* given = std::getenv("CASTOR_SEED");
