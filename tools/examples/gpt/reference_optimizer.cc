@@ -15,18 +15,19 @@ ReferenceOptimizer::Outcome ReferenceOptimizer::Step(PlainParams<float>& params,
                                                      double lr,
                                                      int micro_batches) {
   Outcome outcome;
+  const double average = 1.0 / micro_batches;
   double clip = 1;
   if (options_.clip_norm > 0) {
     LongSum squares;
     for (int32_t i = 0; i < params.size(); ++i) {
       squares.AddSquares(params.gradient(ParamId(i)));
     }
-    outcome.grad_norm = std::sqrt(squares.Total()) / micro_batches;
+    outcome.grad_norm = std::sqrt(squares.Total()) * average;
     outcome.applied = std::isfinite(outcome.grad_norm);
     if (!outcome.applied) return outcome;
     clip = std::min(1.0, options_.clip_norm / (outcome.grad_norm + 1e-6));
   }
-  const float factor = static_cast<float>(clip / micro_batches);
+  const float factor = static_cast<float>(clip * average);
   ++steps_;
   moments_.resize(static_cast<size_t>(params.size()));
   for (int32_t i = 0; i < params.size(); ++i) {

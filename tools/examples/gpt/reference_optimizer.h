@@ -7,9 +7,10 @@
 // AdamW and global-norm clipping on plain arrays: what a Castor run of one rank
 // must equal bit by bit. Scalar, and written from the formulas alone:
 //
-//   norm   = sqrt(sum of squares of summed gradients) / micro_batches
-//   clip   = min(1, clip_norm / (norm + 1e-6)), 1 without clipping
-//   factor = clip / micro_batches, in fp64, then rounded to fp32
+//   average = 1 / micro_batches
+//   norm    = sqrt(sum of squares of summed gradients) * average
+//   clip    = min(1, clip_norm / (norm + 1e-6)), 1 without clipping
+//   factor  = clip * average, all so far in fp64, then rounded to fp32
 //   g = gradient * factor
 //   p = p * (1 - lr * weight_decay)
 //   m = m * beta1 + g * (1 - beta1)

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/run_summary.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace castor::gpt {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+StepReport Report(int64_t step, double loss) {
+  StepReport report;
+  report.step = step;
+  report.loss = loss;
+  report.grad_norm = 1.5;
+  report.seconds = 0.5;
+  report.tokens = 1000;
+  report.tiers[0] = {MiB(64), MiB(60), MiB(61)};
+  return report;
+}
+
+TrainOutcome SevenSteps() {
+  TrainOutcome outcome;
+  for (int64_t step = 1; step <= 7; ++step) {
+    outcome.steps.push_back(Report(step, static_cast<double>(10 - step)));
+  }
+  outcome.seconds = 3.5;
+  outcome.digests[5] = 0xABC;
+  outcome.final_digest = 0x123456789ABCDEF0;
+  return outcome;
+}
+
+EngineStats RankStats(int64_t peak_mib) {
+  EngineStats stats;
+  stats.tiers[0] = {MiB(64), MiB(1), MiB(peak_mib)};
+  stats.moved[1][0] = GiB(1);
+  stats.wire_sent = MiB(10);
+  stats.stall_ns = 350'000'000;
+  stats.stalls = 2;
+  stats.chunks = 12;
+  stats.chunk_bytes = MiB(4);
+  return stats;
+}
+
+TEST(RunSummaryTest, ProgressTellsStepLossSpeedAndTiers) {
+  const TrainOptions options;
+  const std::string line = ProgressLine(options, Report(12, 2.34567));
+  EXPECT_THAT(line, HasSubstr("step 12/30"));
+  EXPECT_THAT(line, HasSubstr("loss 2.3457"));
+  EXPECT_THAT(line, HasSubstr("2000 tokens/s"));
+  EXPECT_THAT(line, HasSubstr("device 60 MiB"));
+  EXPECT_THAT(line, Not(HasSubstr("host")));
+}
+
+TEST(RunSummaryTest, MeansCoverFiveStepsAtEachEnd) {
+  const TrainOutcome outcome = SevenSteps();
+  EXPECT_EQ(MeanFirstLoss(outcome.steps), 7);
+  EXPECT_EQ(MeanLastLoss(outcome.steps), 5);
+  const std::span<const StepReport> two(outcome.steps.data(), 2);
+  EXPECT_EQ(MeanFirstLoss(two), 8.5);
+  EXPECT_EQ(MeanLastLoss(two), 8.5);
+  EXPECT_EQ(MeanLastLoss({}), 0);
+}
+
+TEST(RunSummaryTest, TextTellsPeaksLinksStallsAndDigests) {
+  TrainOptions options;
+  options.ranks = 2;
+  TrainOutcome outcome = SevenSteps();
+  outcome.ranks = {RankStats(62), RankStats(63)};
+  const std::string text = SummaryText(options, outcome);
+  EXPECT_THAT(text, HasSubstr("63 MiB of 64 MiB"));
+  EXPECT_THAT(text, testing::ContainsRegex("host to device +2 GiB"));
+  EXPECT_THAT(text, testing::ContainsRegex("between ranks +20 MiB"));
+  EXPECT_THAT(text, HasSubstr("stalled: 0.70 s of 7.00 s (10.0 %), 4 times"));
+  EXPECT_THAT(text, HasSubstr("weight digest after step 5: 0000000000000abc"));
+  EXPECT_THAT(text, HasSubstr("weight digest: 123456789abcdef0"));
+  EXPECT_THAT(text, HasSubstr("first 5 steps 7.0000, of the last 5 5.0000"));
+}
+
+TEST(RunSummaryTest, AReferenceRunSaysNothingOfTiers) {
+  const std::string text = SummaryText(TrainOptions(), SevenSteps());
+  EXPECT_THAT(text, HasSubstr("reference"));
+  EXPECT_THAT(text, Not(HasSubstr("stalled")));
+  const nlohmann::ordered_json json = SummaryJson(TrainOptions(), SevenSteps());
+  EXPECT_EQ(json["reference"], true);
+  EXPECT_FALSE(json.contains("tiers"));
+}
+
+TEST(RunSummaryTest, JsonHoldsTheSame) {
+  TrainOptions options;
+  options.ranks = 2;
+  TrainOutcome outcome = SevenSteps();
+  outcome.ranks = {RankStats(62), RankStats(63)};
+  const nlohmann::ordered_json json = SummaryJson(options, outcome);
+  EXPECT_EQ(json["schema"], "castor.train.1");
+  EXPECT_EQ(json["steps"], 7);
+  EXPECT_EQ(json["losses"].size(), 7u);
+  EXPECT_EQ(json["mean_loss_first"], 7);
+  EXPECT_EQ(json["digests"]["5"], "0000000000000abc");
+  EXPECT_EQ(json["tiers"]["device"]["peak_bytes"], MiB(63).count());
+  ASSERT_EQ(json["moved"].size(), 1u);
+  EXPECT_EQ(json["moved"][0]["from"], "host");
+  EXPECT_EQ(json["moved"][0]["moved_bytes"], GiB(2).count());
+  EXPECT_DOUBLE_EQ(json["stalled_share"], 0.1);
+}
+
+}  // namespace
+}  // namespace castor::gpt

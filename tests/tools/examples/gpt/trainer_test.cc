@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/trainer.h"
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace castor::gpt {
+namespace {
+
+using testing::HasSubstr;
+
+TextData Verse() {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "A glooming peace this morning brings. ";
+  return TextData(std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+TrainOptions Small(int ranks) {
+  TrainOptions options;
+  options.model = {
+      .vocab = 256, .context = 16, .layers = 2, .heads = 2, .embd = 64};
+  options.ranks = ranks;
+  options.steps = 3;
+  options.chunk_size = KiB(128);
+  return options;
+}
+
+TEST(TrainerTest, ReportsEveryStepAndEveryRank) {
+  std::vector<int64_t> seen;
+  TrainHooks hooks;
+  hooks.on_step = [&](const StepReport& report) {
+    seen.push_back(report.step);
+    EXPECT_EQ(report.tokens, 2 * 2 * 16);
+    EXPECT_GT(report.tiers[0].in_use, Bytes(0));
+  };
+  TrainOptions options = Small(2);
+  options.digest_step = 2;
+  const auto outcome = Train(options, Verse(), hooks);
+  ASSERT_THAT(outcome, IsOk());
+  EXPECT_THAT(seen, testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(outcome->steps.size(), 3u);
+  EXPECT_EQ(outcome->ranks.size(), 2u);
+  EXPECT_EQ(outcome->digests.count(2), 1u);
+  EXPECT_FALSE(outcome->stopped_early);
+  EXPECT_GT(outcome->ranks[0].wire_sent, Bytes(0));
+}
+
+TEST(TrainerTest, MoreRanksThanCoresRun) {
+  TrainOptions options = Small(8);
+  options.steps = 1;
+  EXPECT_THAT(Train(options, Verse(), {}), IsOk());
+}
+
+TEST(TrainerTest, AllRanksStopAfterTheSameStep) {
+  std::atomic<bool> stop = false;
+  TrainHooks hooks;
+  hooks.stop = &stop;
+  hooks.on_step = [&](const StepReport& report) {
+    if (report.step == 2) stop = true;
+  };
+  TrainOptions options = Small(3);
+  options.steps = 1000;
+  const auto outcome = Train(options, Verse(), hooks);
+  ASSERT_THAT(outcome, IsOk());
+  EXPECT_TRUE(outcome->stopped_early);
+  EXPECT_GE(outcome->steps.size(), 2u);
+  EXPECT_LE(outcome->steps.size(), 4u);
+}
+
+TEST(TrainerTest, ABudgetThatCannotDoIsRefusedBeforeTheFirstStep) {
+  for (int ranks : {1, 3}) {
+    TrainOptions options = Small(ranks);
+    options.device_budget = KiB(64);
+    TrainHooks hooks;
+    hooks.on_step = [](const StepReport&) { ADD_FAILURE() << "a step"; };
+    EXPECT_THAT(Train(options, Verse(), hooks),
+                StatusIs(ErrorCode::kInfeasible, HasSubstr("device")));
+  }
+}
+
+TEST(TrainerTest, ADriveThatIsNotThereEndsAllRanks) {
+  TempDir dir;
+  TrainOptions options = Small(3);
+  options.device_budget = KiB(512);
+  options.host_budget = KiB(640);
+  options.nvme = NvmeOption{.directory = dir.path() / "missing", .size = {}};
+  EXPECT_THAT(Train(options, Verse(), {}),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(TrainerTest, LeavesNothingOnTheDrive) {
+  TempDir dir;
+  TrainOptions options = Small(2);
+  options.device_budget = KiB(512);
+  options.host_budget = KiB(640);
+  options.nvme = NvmeOption{.directory = dir.path(), .size = {}};
+  const auto outcome = Train(options, Verse(), {});
+  ASSERT_THAT(outcome, IsOk());
+  EXPECT_GT(outcome->ranks[0].tiers[2].peak, Bytes(0));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+}  // namespace
+}  // namespace castor::gpt

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/training.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor::gpt {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(TrainingTest, TheDefaultsHaveAMeaning) {
+  EXPECT_THAT(Validate(TrainOptions()), IsOk());
+}
+
+TEST(TrainingTest, RefusesWhatHasNone) {
+  const auto refused = [](auto change, const std::string& message) {
+    TrainOptions options;
+    change(options);
+    EXPECT_THAT(Validate(options),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr(message)));
+  };
+  refused([](TrainOptions& o) { o.model.heads = 3; },
+          "not a multiple of heads 3");
+  refused([](TrainOptions& o) { o.batch = 0; }, "batch is 0");
+  refused([](TrainOptions& o) { o.accumulate = -1; }, "accumulate is -1");
+  refused([](TrainOptions& o) { o.ranks = 0; }, "ranks is 0");
+  refused([](TrainOptions& o) { o.steps = 0; }, "steps is 0");
+  refused([](TrainOptions& o) { o.dtype = DType::kF16; }, "F16");
+  refused([](TrainOptions& o) { o.lr = -1; }, "lr is -1");
+}
+
+TEST(TrainingTest, RoomForEverythingHoldsAllStatesTwice) {
+  TrainOptions options;
+  const Bytes states = Bytes(16 * GptParams(options.model).elements());
+  EXPECT_GT(RoomForEverything(options), 2 * states);
+}
+
+}  // namespace
+}  // namespace castor::gpt

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The example trainer as a user meets it: what it prints, how it ends, and what
+// it leaves behind.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/record/record_reader.h"
+#include "tests/support/run_program.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class TrainGptTest : public testing::Test {
+ protected:
+  TrainGptTest() {
+    std::filesystem::create_directory(dir_.File("output"));
+    std::filesystem::create_directory(dir_.File("nvme"));
+    std::ofstream text(dir_.File("text"));
+    for (int i = 0; i < 200; ++i) text << "line " << i * i << " of the text\n";
+  }
+
+  static std::string Program() { return DataPath("tools/examples/train_gpt"); }
+  // A model small enough for a blink; what `more` sets, it sets.
+  std::vector<std::string> Args(const std::vector<std::string>& more) const {
+    const std::pair<std::string, std::string> small[] = {
+        {"--text", dir_.File("text")},
+        {"--layers", "1"},
+        {"--heads", "2"},
+        {"--embd", "64"},
+        {"--seq", "16"},
+        {"--steps", "3"},
+        {"--chunk", "128KiB"}};
+    std::vector<std::string> args = more;
+    for (const auto& [flag, value] : small) {
+      if (std::find(more.begin(), more.end(), flag) != more.end()) continue;
+      args.insert(args.end(), {flag, value});
+    }
+    return args;
+  }
+  ProgramResult Run(const std::vector<std::string>& args) const {
+    return RunProgramToEnd(Program(), args, dir_.File("output"));
+  }
+  ProgramResult RunSmall(const std::vector<std::string>& more) const {
+    return Run(Args(more));
+  }
+  // Budgets that leave something for the drive.
+  std::vector<std::string> Tight(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--device-budget", "512KiB", "--host-budget",
+                             "640KiB", "--nvme", dir_.File("nvme")});
+    return more;
+  }
+  void ExpectNothingLeft() const {
+    EXPECT_TRUE(std::filesystem::is_empty(dir_.File("nvme")));
+  }
+  static std::string DigestIn(const std::string& out) {
+    const std::string label = "weight digest: ";
+    const size_t at = out.find(label);
+    return at == std::string::npos ? "" : out.substr(at + label.size(), 16);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(TrainGptTest, TrainsAndSumsUp) {
+  const ProgramResult run =
+      RunSmall(Tight({"--ranks", "2", "--digest-at", "2"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("step 1/3"), HasSubstr("step 3/3"),
+                             HasSubstr("tokens/s"), HasSubstr("free")));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("mean loss of the first 3 steps"),
+                             HasSubstr("of 512 KiB"), HasSubstr("of 640 KiB"),
+                             HasSubstr("stalled"), HasSubstr("between ranks"),
+                             HasSubstr("weight digest after step 2: "),
+                             HasSubstr("weight digest: ")));
+  ExpectNothingLeft();
+}
+
+TEST_F(TrainGptTest, OneRankEqualsTheReference) {
+  const ProgramResult castor = RunSmall(Tight({"--accumulate", "2"}));
+  const ProgramResult reference =
+      RunSmall({"--accumulate", "2", "--reference"});
+  EXPECT_EQ(castor.exit_code, 0) << castor.err;
+  EXPECT_EQ(reference.exit_code, 0) << reference.err;
+  EXPECT_THAT(DigestIn(castor.out), Not(IsEmpty()));
+  EXPECT_EQ(DigestIn(castor.out), DigestIn(reference.out));
+}
+
+TEST_F(TrainGptTest, PrintsOneJsonDocument) {
+  const ProgramResult run = RunSmall({"--json", "--dtype", "bf16"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const nlohmann::json json = nlohmann::json::parse(run.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << run.out;
+  EXPECT_EQ(json["schema"], "castor.train.1");
+  EXPECT_EQ(json["losses"].size(), 3u);
+  EXPECT_EQ(json["model"]["dtype"], "BF16");
+  EXPECT_TRUE(json["tiers"]["device"]["peak_bytes"].is_number_integer());
+}
+
+TEST_F(TrainGptTest, RecordsTheRun) {
+  const ProgramResult run =
+      RunSmall({"--record", dir_.File("record"), "--ranks", "2"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const auto record = ReadRecord(dir_.File("record"));
+  ASSERT_THAT(record, IsOk());
+  EXPECT_THAT(record->completeness, IsOk());
+  EXPECT_EQ(record->ranks.size(), 2u);
+  EXPECT_THAT(record->events, Not(IsEmpty()));
+}
+
+TEST_F(TrainGptTest, ASignalEndsItAfterTheStepUnderWay) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    RunningProgram program(Program(),
+                           Args(Tight({"--ranks", "2", "--steps", "1000000",
+                                       "--record", dir_.File("record")})),
+                           dir_.File("output"));
+    ASSERT_TRUE(program.WaitForError("step 5/"));
+    program.Signal(signal);
+    const ProgramResult run = program.Wait();
+    EXPECT_EQ(run.exit_code, 6) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("stopped after step"));
+    EXPECT_THAT(run.out, HasSubstr("weight digest: "));
+    const auto record = ReadRecord(dir_.File("record"));
+    ASSERT_THAT(record, IsOk());
+    EXPECT_THAT(record->completeness, IsOk());
+    ExpectNothingLeft();
+  }
+}
+
+TEST_F(TrainGptTest, ARunAfterAKilledOneReclaimsItsFiles) {
+  RunningProgram program(Program(), Args(Tight({"--steps", "1000000"})),
+                         dir_.File("output"));
+  ASSERT_TRUE(program.WaitForError("step 1/"));
+  program.Signal(SIGKILL);
+  EXPECT_EQ(program.Wait().signal, SIGKILL);
+  EXPECT_FALSE(std::filesystem::is_empty(dir_.File("nvme")));
+  const ProgramResult next = RunSmall(Tight({}));
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  ExpectNothingLeft();
+}
+
+TEST_F(TrainGptTest, TwoRunsShareAFolder) {
+  RunningProgram other(Program(), Args(Tight({"--steps", "20"})),
+                       dir_.File("output"));
+  const ProgramResult one = RunSmall(Tight({"--steps", "20"}));
+  const ProgramResult two = other.Wait();
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(DigestIn(one.out), DigestIn(two.out));
+  ExpectNothingLeft();
+}
+
+TEST_F(TrainGptTest, HelpNamesEveryFlagOfTheIssue) {
+  const ProgramResult run = Run({"--help"});
+  EXPECT_EQ(run.exit_code, 0);
+  for (const char* flag :
+       {"--text",       "--layers", "--heads",         "--embd",
+        "--dtype",      "--batch",  "--seq",           "--lr",
+        "--ranks",      "--stage",  "--device-budget", "--host-budget",
+        "--nvme",       "--chunk",  "--steps",         "--seed",
+        "--accumulate", "--clip",   "--record",        "--reference"}) {
+    EXPECT_THAT(run.out, HasSubstr(flag));
+  }
+}
+
+// A command line that is refused.
+struct Refused {
+  std::string name;
+  std::vector<std::string> args;  // after those of a small run
+  int exit_code;
+  std::string says;
+};
+
+class TrainGptRefusalTest : public TrainGptTest,
+                            public testing::WithParamInterface<Refused> {};
+
+TEST_P(TrainGptRefusalTest, SaysWhyAndLeavesNothingBehind) {
+  std::ofstream(dir_.File("empty"));
+  std::ofstream(dir_.File("short")) << "short";
+  std::vector<std::string> args = GetParam().args;
+  for (std::string& arg : args) {
+    const size_t at = arg.find("DIR");
+    if (at != std::string::npos) arg.replace(at, 3, dir_.path().string());
+  }
+  const ProgramResult run = RunSmall(args);
+  EXPECT_EQ(run.exit_code, GetParam().exit_code) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(GetParam().says));
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, Not(HasSubstr("step 1/")));
+  ExpectNothingLeft();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BadInput, TrainGptRefusalTest,
+    testing::Values(
+        Refused{"UnknownFlag",
+                {"--device-buget", "1GiB"},
+                2,
+                "did you mean --device-budget?"},
+        Refused{"UnknownDtype", {"--dtype", "fp32"}, 2, "f32"},
+        Refused{"StageFour", {"--stage", "4"}, 2, "from 0 to 3"},
+        Refused{"NegativeSize", {"--host-budget", "-1"}, 2, "--host-budget"},
+        Refused{"AmbiguousSize", {"--host-budget", "1G"}, 2, "1G"},
+        Refused{"NoRanks", {"--ranks", "0"}, 2, "from 1 to"},
+        Refused{"OddHeads", {"--heads", "5"}, 2, "not a multiple of heads 5"},
+        Refused{"BadNvmeSize", {"--nvme", "DIR/nvme:lots"}, 2, "lots"},
+        Refused{"ReferenceOfTwoRanks",
+                {"--reference", "--ranks", "2"},
+                2,
+                "one rank"},
+        Refused{"ReferenceRecorded",
+                {"--reference", "--record", "DIR/r"},
+                2,
+                "--record"},
+        Refused{"NoSuchText", {"--text", "DIR/nowhere"}, 2, "no such file"},
+        Refused{"EmptyText", {"--text", "DIR/empty"}, 4, "holds no text"},
+        Refused{"ShortText", {"--text", "DIR/short"}, 4, "a sequence takes 17"},
+        Refused{
+            "UnreadableText", {"--text", "/proc/self/mem"}, 5, "cannot read"},
+        Refused{"DeviceBelowOneChunk",
+                {"--device-budget", "64KiB"},
+                3,
+                "device budget"},
+        Refused{"TooLittleAltogether",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB"},
+                3,
+                "budget"},
+        Refused{"NvmeTooSmall",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "DIR/nvme:4KiB"},
+                3,
+                "nvme"},
+        Refused{"NoNvmeFolder",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "DIR/nowhere"},
+                5,
+                "nowhere"},
+        Refused{"ReadOnlyNvme",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "/proc"},
+                5,
+                "/proc"},
+        Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/engine_params.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "tools/examples/gpt/bf16.h"
+#include "tools/examples/gpt/held_moments.h"
+#include "tools/examples/gpt/initial_values.h"
+
+namespace castor::gpt {
+
+Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
+                       ZeroEngine& engine) {
+  const GptParams params(config);
+  for (size_t i = 0; i < params.all().size(); ++i) {
+    const ParamId expected(static_cast<int32_t>(i));
+    const GptParam& param = params.param(expected);
+    CASTOR_ASSIGN_OR_RETURN(
+        const ParamId id,
+        engine.Register(
+            {.name = param.name, .shape = param.shape, .dtype = dtype},
+            [=](int64_t begin, int64_t end, float* out) {
+              FillInitialValues(config, param, expected, seed, begin, end, out);
+            }));
+    CASTOR_CHECK_EQ(id, expected);
+  }
+  SealOptions seal;
+  for (HeldMoment& moment : HeldMoments(config)) {
+    seal.held.push_back({std::move(moment.params), std::move(moment.grads)});
+  }
+  return engine.Seal(seal);
+}
+
+EngineParams::EngineParams(const GptConfig& config, DType dtype,
+                           ZeroEngine* engine, ThreadLane* lane)
+    : params_(config), dtype_(dtype), engine_(engine), lane_(lane) {
+  CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+}
+
+Status EngineParams::Hold(std::span<const ParamId> params,
+                          std::span<const float*> values) {
+  CASTOR_ASSIGN_OR_RETURN(lease_, engine_->Acquire(params, *lane_));
+  // A ThreadLane has waited; what it waited for may have failed.
+  CASTOR_RETURN_IF_ERROR(lane_->status());
+  if (dtype_ == DType::kF32) {
+    for (size_t i = 0; i < params.size(); ++i) values[i] = lease_.f32(i);
+    return OkStatus();
+  }
+  widened_.resize(std::max(widened_.size(), params.size()));
+  for (size_t i = 0; i < params.size(); ++i) {
+    const size_t count = Elements(params[i]);
+    widened_[i].resize(std::max(widened_[i].size(), count));
+    std::transform(lease_.bf16(i), lease_.bf16(i) + count, widened_[i].begin(),
+                   WidenBf16);
+    values[i] = widened_[i].data();
+  }
+  return OkStatus();
+}
+
+Result<float*> EngineParams::OpenGrad(ParamId param) {
+  CASTOR_ASSIGN_OR_RETURN(void* const place, engine_->Grad(param, *lane_));
+  CASTOR_RETURN_IF_ERROR(lane_->status());
+  if (dtype_ == DType::kF32) return static_cast<float*>(place);
+  auto open = std::find_if(open_.begin(), open_.end(),
+                           [](const auto& o) { return !o.param.valid(); });
+  if (open == open_.end()) open = open_.emplace(open);
+  open->param = param;
+  open->place = static_cast<uint16_t*>(place);
+  open->full.assign(Elements(param), 0.0f);
+  return open->full.data();
+}
+
+Status EngineParams::CloseGrad(ParamId param, GradUse use) {
+  if (dtype_ == DType::kBF16) {
+    const auto open =
+        std::find_if(open_.begin(), open_.end(),
+                     [param](const auto& o) { return o.param == param; });
+    CASTOR_CHECK(open != open_.end());
+    for (size_t i = 0; i < open->full.size(); ++i) {
+      open->place[i] = RoundToBf16(WidenBf16(open->place[i]) + open->full[i]);
+    }
+    open->param = ParamId();
+  }
+  if (use == GradUse::kMoreToCome) return OkStatus();
+  return engine_->GradReady(param, *lane_);
+}
+
+}  // namespace castor::gpt

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_RUN_SUMMARY_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_RUN_SUMMARY_H_
+
+// What a person sees of a training run: a line while it trains, and a summary
+// at its end, as text or as one JSON document. Pure functions, thread-safe.
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "tools/examples/gpt/training.h"
+
+namespace castor::gpt {
+
+// "step 12/30  loss 2.3451  ...", of one line without its end. Tiers without a
+// budget are left out.
+std::string ProgressLine(const TrainOptions& options, const StepReport& report);
+
+// The mean loss of the first or last five steps, fewer where there are fewer.
+double MeanFirstLoss(std::span<const StepReport> steps);
+double MeanLastLoss(std::span<const StepReport> steps);
+
+// Several lines, each with its end.
+std::string SummaryText(const TrainOptions& options,
+                        const TrainOutcome& outcome);
+nlohmann::ordered_json SummaryJson(const TrainOptions& options,
+                                   const TrainOutcome& outcome);
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_RUN_SUMMARY_H_

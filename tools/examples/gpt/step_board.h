@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_STEP_BOARD_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_STEP_BOARD_H_
+
+// Where the ranks of a run meet: they agree on whether a step is made at all,
+// and post their losses, of which the last to come makes the report. Nobody
+// waits. Thread-safe.
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "chunk/base/clock.h"
+#include "tools/examples/gpt/training.h"
+
+namespace castor::gpt {
+
+// What one rank has to say about one step.
+struct RankStep {
+  double loss = 0;
+  double grad_norm = 0;  // the same on all ranks
+  bool applied = true;   // the same on all ranks
+  TierUse tiers[3];
+};
+
+class StepBoard {
+ public:
+  // `options` and `hooks` must outlive the board, `clock` too.
+  StepBoard(const TrainOptions& options, const TrainHooks& hooks,
+            const Clock* clock);
+
+  // Whether step `step` is to be made: all ranks get the same answer, whenever
+  // the run is told to stop. Each rank asks for every step in turn.
+  bool Begin(int64_t step);
+  void Post(int rank, int64_t step, const RankStep& result);
+
+  // Reports in order, and whether Begin refused a step that was wanted.
+  std::vector<StepReport> TakeReports();
+  bool stopped_early() const;
+
+ private:
+  struct Pending {
+    std::vector<RankStep> ranks;
+    int posted = 0;
+  };
+
+  const TrainOptions& options_;
+  const TrainHooks& hooks_;
+  const Clock* clock_;
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  int64_t last_begun_ = 0;
+  int64_t end_;  // the first step that is not made
+  int64_t last_report_ns_;
+  std::map<int64_t, Pending> pending_;
+  std::vector<StepReport> reports_;
+};
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_STEP_BOARD_H_

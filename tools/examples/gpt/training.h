@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_TRAINING_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_TRAINING_H_
+
+// What a training run is told and what it tells. Plain structs with defaults.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/units.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+#include "tools/examples/gpt/gpt_params.h"
+
+namespace castor::gpt {
+
+struct TrainOptions {
+  GptConfig model;
+  DType dtype = DType::kF32;  // of parameters and gradients; or kBF16
+  int batch = 2;              // sequences per rank and micro-batch
+  int accumulate = 1;         // micro-batches per step
+  int ranks = 1;
+  int64_t steps = 30;
+  uint64_t seed = 1;
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1;  // 0: no clipping
+  // After which step to take a digest of the weights, besides the last.
+  std::optional<int64_t> digest_step;
+
+  // Of Castor; a reference run ignores them.
+  int stage = 3;
+  Bytes device_budget;  // 0: room for everything
+  Bytes host_budget;
+  std::optional<NvmeOption> nvme;
+  std::optional<Bytes> chunk_size;
+  int prefetch_depth = 3;
+  RunRecorder* recorder = nullptr;
+  Log* log = nullptr;
+};
+
+// InvalidArgument where options have no meaning.
+Status Validate(const TrainOptions& options);
+
+// The device budget of a run that was given none: parameters, gradients and
+// optimizer states whole, and gathered copies of everything.
+Bytes RoomForEverything(const TrainOptions& options);
+
+struct StepReport {
+  int64_t step = 0;  // counts from 1
+  double loss = 0;   // mean over ranks and micro-batches
+  double grad_norm = 0;
+  bool applied = true;  // false: a gradient was not finite
+  double seconds = 0;   // since the last report
+  int64_t tokens = 0;   // of all ranks
+  TierUse tiers[3];     // of rank 0; zeros in a reference run
+};
+
+struct TrainOutcome {
+  std::vector<StepReport> steps;
+  std::map<int64_t, uint64_t> digests;  // of the weights, by step
+  uint64_t final_digest = 0;
+  double seconds = 0;              // of the steps
+  std::vector<EngineStats> ranks;  // empty in a reference run
+  bool stopped_early = false;
+};
+
+struct TrainHooks {
+  // Called once per step, in order, one call at a time, from a thread that
+  // computes. May be empty.
+  std::function<void(const StepReport&)> on_step;
+  // When it becomes true, training ends after the step under way. May be null.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_TRAINING_H_
