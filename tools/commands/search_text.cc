@@ -40,8 +40,15 @@ std::string Percent(double fraction) {
   return fmt::format("{:.2f} %", fraction * 100);
 }
 
-// What the shell reads back as `text`.
+// A foreign name without what a terminal would obey.
+std::string Shown(const std::string& text) {
+  const std::string quoted = QuotedPath(text);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+// What the shell reads back as `text`; "MODEL" where that is not printable.
 std::string ShellWord(const std::string& text) {
+  if (QuotedPath(text).find("\\x") != std::string::npos) return "MODEL";
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,"
       "@%";
@@ -64,14 +71,15 @@ std::string ModelLines(const SearchReport& report) {
   const ModelTotals totals = TotalsOf(model);
   const auto& groups = report.result.groups;
   std::string text = fmt::format(
-      "Model       {}: {}{}, {}, {}{}\n", model.name,
+      "Model       {}: {}{}, {}, {}{}\n", Shown(model.name),
       model.family.empty() ? "" : model.family + ", ",
       Plural(static_cast<int64_t>(model.params.size()), "tensor"),
       Plural(totals.elements, "parameter"), FormatSize(totals.bytes),
       groups.size() == 1
           ? fmt::format(" of {}", DTypeName(groups.front().dtype))
           : "");
-  text += fmt::format("Read from   {} (no weights read)\n", model.source);
+  text +=
+      fmt::format("Read from   {} (no weights read)\n", Shown(model.source));
   std::string_view meaning;
   switch (model.order) {
     case ParamOrder::kFamily:

@@ -173,6 +173,18 @@ TEST(SearchReportTest, CountsTheShareOfOversizeParameters) {
                         "75.00 % of the bytes"));
 }
 
+TEST(SearchReportTest, KeepsATerminalSafeFromNames) {
+  SearchReport report = Report(Irregular());
+  report.model.name = "m\x1b[2J";
+  report.model.source = "s\x1b[2J";
+  report.model_argument = "a\x1b[2J";
+  report.model.dropped = {{"d\x1b[2J", "integers"}};
+  const std::string text = SearchText(report, Emphasis::kNone);
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, HasSubstr("m\\x1b[2J: 60 tensors"));
+  EXPECT_THAT(text, HasSubstr("castor search MODEL --device-budget"));
+}
+
 TEST(SearchReportTest, ListsWhatWasLeftOutByReason) {
   SearchReport report = Report(Irregular());
   report.model.dropped = {{"h.0.attn.bias", "attention mask"},
