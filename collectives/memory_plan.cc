@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
+#include "chunk/base/dtype.h"
+#include "collectives/internal/gathered_need.h"
+#include "collectives/internal/memory_demand.h"
 #include "placement/home_policy.h"
 
 namespace castor {
@@ -18,12 +20,6 @@ namespace {
 
 constexpr Bytes kDeviceAlign{512};
 constexpr Bytes kHostAlign{4096};
-// Windows open at one time while one chunk is updated: at most one per state.
-constexpr int64_t kStagingLeast = kStateKinds;
-// One chunk's states are read while another's are updated and written.
-constexpr int64_t kStagingForNvme = 2 * kStateKinds;
-// Without NVMe: a gradient to add, and parameters whose home is the device.
-constexpr int64_t kStagingWithoutNvme = 3;
 
 size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
 
@@ -52,60 +48,78 @@ class Builder {
                   kDeviceAlign);
       slot_class_.push_back(AddSlots(gathered_, 0, size, 0));
       ++chunks_in_class_[slot_class_.back()];
-      shapes_.push_back(ShapeOf(chunk));
+      demand_.chunks.push_back(ShapeOf(chunk));
+    }
+    const bool whole = input_.sharding.replicated(StateKind::kParam);
+    need_ = Need(std::vector<bool>());
+    demand_.serving = GatheredBytes(need_) + LeaseBytes();
+    demand_.all_on_device =
+        GatheredBytes(Need(std::vector<bool>(chunks, whole))) + LeaseBytes();
+    for (const ChunkStates& shape : demand_.chunks) {
+      for (Bytes bytes : shape.device_bytes) demand_.all_on_device += bytes;
+      for (Bytes bytes : shape.host_bytes) {
+        demand_.staging_slot = std::max(demand_.staging_slot, bytes);
+      }
     }
   }
 
-  Result<MemoryPlan> Build() {
+  Result<MemoryPlan> Build() const {
+    const internal::Budgets budgets{input_.device_budget, input_.host_budget,
+                                    input_.nvme_budget};
     // Everything on the device, if it fits: then whole states are used where
     // they are.
-    const std::vector<int64_t> direct_need =
-        GatheredNeed([&](ChunkId chunk) { return WholeParams(chunk); });
-    ChunkHomes on_device;
-    on_device.fill(Tier::kDevice);
-    const std::vector<ChunkHomes> all_on_device(shapes_.size(), on_device);
-    const Bytes everything = HomeBytes(shapes_, all_on_device)[0];
-    if (GatheredBytes(direct_need) + LeaseBytes() + everything <=
-        input_.device_budget) {
-      return Finish(all_on_device, 0, input_.prefetch_depth);
+    if (demand_.all_on_device <= budgets.device) {
+      ChunkHomes on_device;
+      on_device.fill(Tier::kDevice);
+      return Finish(std::vector<ChunkHomes>(slot_class_.size(), on_device), 0,
+                    input_.prefetch_depth);
     }
-
-    const std::vector<int64_t> need =
-        GatheredNeed([](ChunkId) { return false; });
-    const Bytes least = GatheredBytes(need) + LeaseBytes();
-    if (least > input_.device_budget) {
-      return Infeasible(fmt::format(
-          "the device budget of {} bytes cannot hold what the step holds at "
-          "once: {}{} bytes in all; raise it by {} bytes, use smaller chunks, "
-          "or hold fewer parameters at once",
-          input_.device_budget.count(), NeedText(need), least.count(),
-          (least - input_.device_budget).count()));
-    }
-
-    struct Attempt {
-      bool nvme;
-      int64_t staging;
-    };
-    std::vector<Attempt> attempts = {{false, kStagingWithoutNvme}};
-    if (input_.nvme_budget.has_value()) {
-      attempts.push_back({true, kStagingForNvme});
-      attempts.push_back({true, kStagingLeast});
-    }
-    Status last;
-    for (const Attempt& attempt : attempts) {
+    for (const internal::HostScheme& scheme : internal::HostSchemes(budgets)) {
       for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
-        Result<std::vector<ChunkHomes>> homes =
-            TryHomes(need, attempt.nvme, attempt.staging, depth);
-        if (homes.ok()) return Finish(*homes, attempt.staging, depth);
-        last = homes.status();
+        const std::optional<HomeProblem> problem = demand_.Homes(
+            budgets, scheme, gathered_[MainClass()].slot_bytes * depth);
+        if (!problem) continue;
+        Result<std::vector<ChunkHomes>> homes = AssignHomes(*problem);
+        if (homes.ok()) return Finish(*homes, scheme.staging_slots, depth);
       }
     }
-    return last;
+    return Infeasible(
+        fmt::format("{}; {}; smaller chunks, or fewer parameters held at once, "
+                    "need less",
+                    WhyNot(budgets), demand_.SmallestRaises(budgets)));
   }
 
  private:
-  bool WholeParams(ChunkId) const {
-    return input_.sharding.replicated(StateKind::kParam);
+  std::string WhyNot(const internal::Budgets& budgets) const {
+    if (demand_.serving > budgets.device) {
+      std::string held;
+      for (size_t c = 0; c < gathered_.size(); ++c) {
+        if (need_[c] == 0) continue;
+        held += fmt::format("{} gathered slots of {} bytes, ", need_[c],
+                            gathered_[c].slot_bytes.count());
+      }
+      if (LeaseBytes() > Bytes(0)) {
+        held += fmt::format("{} bytes on lease, ", LeaseBytes().count());
+      }
+      return fmt::format(
+          "the device budget of {} bytes cannot hold what the step holds at "
+          "once: {}{} bytes in all",
+          budgets.device.count(), held, demand_.serving.count());
+    }
+    Bytes states;
+    for (const ChunkStates& shape : demand_.chunks) {
+      for (Bytes bytes : shape.host_bytes) states += bytes;
+    }
+    const int64_t staging = internal::HostSchemes(budgets).back().staging_slots;
+    return fmt::format(
+        "{} bytes of states do not fit: {} of the {} bytes of device budget "
+        "serve gathered chunks and leases, {} of the {} bytes of host budget "
+        "serve staging, {}",
+        states.count(), demand_.serving.count(), budgets.device.count(),
+        (demand_.staging_slot * staging).count(), budgets.host.count(),
+        budgets.nvme
+            ? fmt::format("and NVMe may hold {} bytes", budgets.nvme->count())
+            : std::string("and there is no NVMe directory"));
   }
 
   ChunkStates ShapeOf(ChunkId chunk) const {
@@ -148,84 +162,14 @@ class Builder {
     return sum;
   }
 
-  std::string NeedText(const std::vector<int64_t>& need) const {
-    std::string text;
-    for (size_t c = 0; c < gathered_.size(); ++c) {
-      if (need[c] == 0) continue;
-      text += fmt::format("{} gathered slots of {} bytes, ", need[c],
-                          gathered_[c].slot_bytes.count());
-    }
-    return text;
+  std::vector<int64_t> Need(const std::vector<bool>& direct) const {
+    return internal::GatheredNeed(layout_, slot_class_, input_.declared.held,
+                                  direct);
   }
 
-  // Slots of each class that the declared moments hold at once; `direct` says
-  // which chunks' parameters need none.
-  template <typename Direct>
-  std::vector<int64_t> GatheredNeed(Direct direct) const {
-    if (input_.declared.held.empty()) return UndeclaredNeed(direct);
-    // A chunk's gradient is open from the first moment that lists one of its
-    // parameters to the last, and to the end when not all are listed.
-    std::map<ChunkId, std::pair<size_t, size_t>> open;
-    std::map<ChunkId, std::set<ParamId>> listed;
-    const std::vector<HeldTogether>& held = input_.declared.held;
-    for (size_t m = 0; m < held.size(); ++m) {
-      for (ParamId param : held[m].grads) {
-        const ChunkId chunk = layout_.place(param).chunk;
-        if (!chunk.valid()) continue;
-        open.try_emplace(chunk, m, m).first->second.second = m;
-        listed[chunk].insert(param);
-      }
-    }
-    for (auto& [chunk, moments] : open) {
-      if (listed[chunk].size() < layout_.chunk(chunk).params.size()) {
-        moments.second = held.size();
-      }
-    }
-    std::vector<int64_t> peak(gathered_.size(), 0);
-    for (size_t m = 0; m < held.size(); ++m) {
-      std::vector<int64_t> now(gathered_.size(), 0);
-      std::set<ChunkId> used;
-      for (ParamId param : held[m].params) {
-        const ChunkId chunk = layout_.place(param).chunk;
-        if (chunk.valid() && !direct(chunk)) used.insert(chunk);
-      }
-      for (ChunkId chunk : used) ++now[ClassOf(chunk)];
-      for (const auto& [chunk, moments] : open) {
-        if (moments.first <= m && m <= moments.second) ++now[ClassOf(chunk)];
-      }
-      for (size_t c = 0; c < peak.size(); ++c) {
-        peak[c] = std::max(peak[c], now[c]);
-      }
-    }
-    return AtLeastOneEach(std::move(peak), direct);
-  }
-
-  template <typename Direct>
-  std::vector<int64_t> UndeclaredNeed(Direct direct) const {
-    std::vector<int64_t> need(gathered_.size(), 0);
-    for (size_t c = 0; c < gathered_.size(); ++c) {
-      const int64_t chunks = chunks_in_class_.at(static_cast<int32_t>(c));
-      need[c] = 2 * std::min<int64_t>(chunks, 2);
-    }
-    return AtLeastOneEach(std::move(need), direct);
-  }
-
-  // A class whose chunks are used or reduced at all needs a slot.
-  template <typename Direct>
-  std::vector<int64_t> AtLeastOneEach(std::vector<int64_t> need,
-                                      Direct direct) const {
-    for (size_t c = 0; c < shapes_.size(); ++c) {
-      const ChunkId chunk(static_cast<int32_t>(c));
-      const bool trainable =
-          shapes_[c].device_bytes[Index(StateKind::kGrad)] > Bytes(0);
-      int64_t& slots = need[ClassOf(chunk)];
-      if (!direct(chunk) || trainable) slots = std::max<int64_t>(slots, 1);
-    }
-    return need;
-  }
-
-  size_t ClassOf(ChunkId chunk) const {
-    return static_cast<size_t>(slot_class_[chunk.index()]);
+  bool Trainable(size_t chunk) const {
+    return demand_.chunks[chunk].device_bytes[Index(StateKind::kGrad)] >
+           Bytes(0);
   }
 
   // The class with the most chunks: the one worth prefetching.
@@ -239,63 +183,27 @@ class Builder {
     return main;
   }
 
-  Bytes StagingBytes() const {
-    Bytes largest;
-    for (const ChunkStates& shape : shapes_) {
-      for (Bytes bytes : shape.host_bytes) largest = std::max(largest, bytes);
-    }
-    return largest;
-  }
-
-  Result<std::vector<ChunkHomes>> TryHomes(const std::vector<int64_t>& need,
-                                           bool nvme, int64_t staging,
-                                           int depth) const {
-    const Bytes device_fixed = GatheredBytes(need) + LeaseBytes() +
-                               gathered_[MainClass()].slot_bytes * depth;
-    const Bytes host_fixed = StagingBytes() * staging;
-    if (device_fixed > input_.device_budget) {
-      return Infeasible("no room on the device to fetch ahead");
-    }
-    if (host_fixed > input_.host_budget) {
-      return Infeasible(fmt::format(
-          "the host budget of {} bytes cannot hold {} staging slots of {} "
-          "bytes; raise it by {} bytes or use smaller chunks",
-          input_.host_budget.count(), staging, StagingBytes().count(),
-          (host_fixed - input_.host_budget).count()));
-    }
-    HomeProblem problem;
-    problem.chunks = shapes_;
-    problem.device = input_.device_budget - device_fixed;
-    problem.host = input_.host_budget - host_fixed;
-    if (nvme) problem.nvme = input_.nvme_budget;
-    Result<std::vector<ChunkHomes>> homes = AssignHomes(problem);
-    if (homes.ok()) return homes;
-    return Infeasible(fmt::format(
-        "{}; of the device budget of {} bytes {} serve gathered chunks, of the "
-        "host budget of {} bytes {} serve staging; raise the host budget{}",
-        homes.status().message(), input_.device_budget.count(),
-        device_fixed.count(), input_.host_budget.count(), host_fixed.count(),
-        nvme ? " or the NVMe size" : " or give an NVMe directory"));
-  }
-
   Result<MemoryPlan> Finish(const std::vector<ChunkHomes>& homes,
                             int64_t staging, int depth) const {
-    const auto direct = [&](ChunkId chunk) {
-      return WholeParams(chunk) &&
-             homes[chunk.index()][Index(StateKind::kParam)] == Tier::kDevice;
-    };
+    // Whole parameters at home on the device are used where they are.
+    std::vector<bool> direct;
+    for (const ChunkHomes& of_chunk : homes) {
+      direct.push_back(input_.sharding.replicated(StateKind::kParam) &&
+                       of_chunk[Index(StateKind::kParam)] == Tier::kDevice);
+    }
     MemoryPlan plan;
-    plan.home_bytes = HomeBytes(shapes_, homes);
-    std::vector<int64_t> slots = GatheredNeed(direct);
+    plan.home_bytes = HomeBytes(demand_.chunks, homes);
+    std::vector<int64_t> slots = Need(direct);
     // What homes leave over keeps more copies; more than one per chunk and
     // gradient would never be filled.
     const size_t main = MainClass();
     Bytes left = input_.device_budget - plan.home_bytes[0] - LeaseBytes() -
                  GatheredBytes(slots);
     int64_t useful = 0;
-    for (size_t c = 0; c < shapes_.size(); ++c) {
-      const ChunkId chunk(static_cast<int32_t>(c));
-      if (ClassOf(chunk) == main) useful += direct(chunk) ? 1 : 2;
+    for (size_t c = 0; c < homes.size(); ++c) {
+      if (static_cast<size_t>(slot_class_[c]) == main) {
+        useful += !direct[c] + Trainable(c);
+      }
     }
     slots[main] +=
         std::clamp<int64_t>(left / gathered_[main].slot_bytes, 0,
@@ -308,25 +216,24 @@ class Builder {
     const size_t first_home_class = plan.device_classes.size();
     plan.problem.slots = slots;
     plan.problem.prefetch_depth = depth;
-    for (size_t c = 0; c < shapes_.size(); ++c) {
+    for (size_t c = 0; c < homes.size(); ++c) {
       const ChunkId chunk(static_cast<int32_t>(c));
-      plan.problem.param_class.push_back(direct(chunk) ? kNoSlotClass
-                                                       : slot_class_[c]);
+      plan.problem.param_class.push_back(direct[c] ? kNoSlotClass
+                                                   : slot_class_[c]);
       plan.problem.grad_class.push_back(slot_class_[c]);
-      plan.problem.survives_step.push_back(
-          shapes_[c].device_bytes[Index(StateKind::kGrad)] == Bytes(0));
+      plan.problem.survives_step.push_back(!Trainable(c));
       plan.problem.fetch_cost.push_back(
           FetchCost(homes[c][Index(StateKind::kParam)]));
       plan.states.push_back(
-          Places(homes[c], shapes_[c], chunk, first_home_class, plan));
+          Places(homes[c], demand_.chunks[c], chunk, first_home_class, plan));
     }
     if (LeaseBytes() > Bytes(0)) {
       plan.lease_class = static_cast<int32_t>(plan.device_classes.size());
       plan.device_classes.push_back({LeaseBytes(), 1});
     }
-    if (staging > 0 && StagingBytes() > Bytes(0)) {
+    if (staging > 0) {
       plan.staging_class = static_cast<int32_t>(plan.host_classes.size());
-      plan.host_classes.push_back({StagingBytes(), staging});
+      plan.host_classes.push_back({demand_.staging_slot, staging});
       plan.staging_slots = staging;
     }
     return plan;
@@ -378,13 +285,39 @@ class Builder {
   std::vector<SlotClass> gathered_;  // sizes; slots are counted elsewhere
   std::vector<int32_t> slot_class_;  // by ChunkId
   std::map<int32_t, int64_t> chunks_in_class_;
-  std::vector<ChunkStates> shapes_;  // by ChunkId
+  internal::MemoryDemand demand_;
+  std::vector<int64_t> need_;  // gathered slots by class, none direct
 };
+
+// Leases alone.
+Result<MemoryPlan> PlanWithoutChunks(const MemoryPlanInput& input) {
+  MemoryPlan plan;
+  const Bytes lease = RoundUp(input.declared.largest_lease, kDeviceAlign);
+  if (lease > input.device_budget) {
+    return Infeasible(fmt::format(
+        "the device budget of {} bytes cannot hold a lease of {} bytes; raise "
+        "the device budget by {} bytes",
+        input.device_budget.count(), lease.count(),
+        (lease - input.device_budget).count()));
+  }
+  if (lease > Bytes(0)) {
+    plan.lease_class = 0;
+    plan.device_classes.push_back({lease, 1});
+  }
+  return plan;
+}
 
 }  // namespace
 
 Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input) {
-  if (input.layout->chunks().empty()) return MemoryPlan();
+  // Far more than any budget; what comes near it would overflow sums.
+  constexpr Bytes kLargestLease = GiB(int64_t{1} << 30);
+  const Bytes lease = input.declared.largest_lease;
+  if (lease < Bytes(0) || lease > kLargestLease) {
+    return InvalidArgument(fmt::format(
+        "a largest lease of {} bytes has no meaning", lease.count()));
+  }
+  if (input.layout->chunks().empty()) return PlanWithoutChunks(input);
   return Builder(input).Build();
 }
 

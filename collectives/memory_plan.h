@@ -53,8 +53,11 @@ struct MemoryPlan {
   std::array<Bytes, 3> home_bytes;  // by TierIndex
 };
 
-// Infeasible, with the smallest change that fits, when the budgets cannot serve
-// what is declared.
+// Infeasible when the budgets cannot serve what is declared, with the smallest
+// raise of each budget that makes it fit alone, where one does: `raise the
+// device budget by N bytes`, `raise the host budget by N bytes`, `raise the
+// NVMe size by N bytes`, `give an NVMe directory with N bytes`. A larger budget
+// never fails where a smaller one fits.
 Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
 
 }  // namespace castor

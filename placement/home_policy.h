@@ -8,7 +8,9 @@
 // The device takes what saves most link bytes per step, the host takes states
 // in order of bytes moved per step, NVMe takes the rest; the chunks of one tier
 // are interleaved evenly with those of another, so that both links stay busy.
-// The same input gives the same homes on every rank. Pure, thread-safe.
+// Whether states fit at all never turns on that: more bytes on a tier never
+// make fail what fitted. The same input gives the same homes on every rank.
+// Pure, thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -48,6 +50,9 @@ struct HomeProblem {
 // By ChunkId. Infeasible, with the bytes missing and on which tier, when the
 // states do not fit.
 Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem);
+
+// Whether AssignHomes finds homes; quicker.
+bool HomesFit(const HomeProblem& problem);
 
 // Bytes of slots that `homes` takes on each tier, by TierIndex.
 std::array<Bytes, 3> HomeBytes(std::span<const ChunkStates> chunks,

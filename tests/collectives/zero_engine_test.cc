@@ -236,15 +236,18 @@ TEST_F(ZeroEngineTest, RefusesBudgetsThatCannotServeWhatIsDeclared) {
   ZeroOptions options = Roomy(3);
   options.device_budget = KiB(15);
   EXPECT_THAT(TrainToy(model, run, 2, options).status,
-              StatusIs(ErrorCode::kInfeasible, HasSubstr("raise it by")));
+              StatusIs(ErrorCode::kInfeasible,
+                       HasSubstr("raise the device budget by")));
   options = Roomy(3);
   options.device_budget = KiB(64);
   options.host_budget = KiB(64);
   EXPECT_THAT(TrainToy(model, run, 2, options).status,
-              StatusIs(ErrorCode::kInfeasible, HasSubstr("NVMe")));
+              StatusIs(ErrorCode::kInfeasible,
+                       HasSubstr("give an NVMe directory with")));
   options.nvme = NvmeOption{nvme_.path(), KiB(64)};
-  EXPECT_THAT(TrainToy(model, run, 2, options).status,
-              StatusIs(ErrorCode::kInfeasible, HasSubstr("bytes more")));
+  EXPECT_THAT(
+      TrainToy(model, run, 2, options).status,
+      StatusIs(ErrorCode::kInfeasible, HasSubstr("raise the NVMe size by")));
   EXPECT_TRUE(std::filesystem::is_empty(nvme_.path()) ||
               std::distance(std::filesystem::directory_iterator(nvme_.path()),
                             std::filesystem::directory_iterator()) <= 1)

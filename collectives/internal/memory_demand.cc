@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/internal/memory_demand.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string_view>
+
+namespace castor::internal {
+namespace {
+
+// Windows open at one time while one chunk is updated: at most one per state.
+constexpr int64_t kStagingLeast = kStateKinds;
+// One chunk's states are read while another's are updated and written.
+constexpr int64_t kStagingForNvme = 2 * kStateKinds;
+// Without NVMe: a gradient to add, and parameters whose home is the device.
+constexpr int64_t kStagingWithoutNvme = 3;
+
+// The least value above `low` for which `fits`, which once true stays true;
+// empty where it is false up to `high`.
+std::optional<Bytes> LeastThatFits(Bytes low, Bytes high,
+                                   const std::function<bool(Bytes)>& fits) {
+  if (high <= low || !fits(high)) return std::nullopt;
+  while (high - low > Bytes(1)) {
+    const Bytes middle = low + (high - low) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+std::vector<HostScheme> HostSchemes(const Budgets& budgets) {
+  std::vector<HostScheme> schemes = {{false, kStagingWithoutNvme}};
+  if (budgets.nvme) {
+    schemes.push_back({true, kStagingForNvme});
+    schemes.push_back({true, kStagingLeast});
+  }
+  return schemes;
+}
+
+std::optional<HomeProblem> MemoryDemand::Homes(const Budgets& budgets,
+                                               const HostScheme& scheme,
+                                               Bytes ahead) const {
+  const Bytes device_fixed = serving + ahead;
+  const Bytes host_fixed = staging_slot * scheme.staging_slots;
+  if (device_fixed > budgets.device || host_fixed > budgets.host) {
+    return std::nullopt;
+  }
+  HomeProblem problem;
+  problem.chunks = chunks;
+  problem.device = budgets.device - device_fixed;
+  problem.host = budgets.host - host_fixed;
+  if (scheme.nvme) problem.nvme = budgets.nvme;
+  return problem;
+}
+
+bool MemoryDemand::FitsInto(const Budgets& budgets) const {
+  if (all_on_device <= budgets.device) return true;
+  for (const HostScheme& scheme : HostSchemes(budgets)) {
+    const std::optional<HomeProblem> problem = Homes(budgets, scheme, Bytes(0));
+    if (problem && HomesFit(*problem)) return true;
+  }
+  return false;
+}
+
+std::string MemoryDemand::SmallestRaises(const Budgets& budgets) const {
+  Bytes off_device;
+  for (const ChunkStates& chunk : chunks) {
+    for (Bytes state : chunk.host_bytes) off_device += state;
+  }
+  std::string raises;
+  const auto offer = [&](std::string_view what, Bytes now, Bytes high,
+                         const std::function<void(Budgets&, Bytes)>& set) {
+    const std::optional<Bytes> least =
+        LeastThatFits(now, high, [&](Bytes value) {
+          Budgets raised = budgets;
+          set(raised, value);
+          return FitsInto(raised);
+        });
+    if (!least) return;
+    raises += fmt::format("{}{} {} bytes", raises.empty() ? "" : ", or ", what,
+                          (*least - now).count());
+  };
+  offer("raise the device budget by", budgets.device, all_on_device,
+        [](Budgets& raised, Bytes value) { raised.device = value; });
+  offer("raise the host budget by", budgets.host,
+        off_device + staging_slot * kStagingForNvme,
+        [](Budgets& raised, Bytes value) { raised.host = value; });
+  offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
+        budgets.nvme.value_or(Bytes(0)), off_device,
+        [](Budgets& raised, Bytes value) { raised.nvme = value; });
+  return raises;
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_INTERNAL_MEMORY_DEMAND_H_
+#define CASTOR_COLLECTIVES_INTERNAL_MEMORY_DEMAND_H_
+
+// What a rank's states and slots ask of its budgets, whether budgets meet it,
+// and which change of them would. Value; its functions are pure, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/units.h"
+#include "placement/home_policy.h"
+
+namespace castor::internal {
+
+struct Budgets {
+  Bytes device;
+  Bytes host;
+  std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+};
+
+// One way to lay out the host: with NVMe or without, and how many slots it
+// then has for bytes on their way.
+struct HostScheme {
+  bool nvme = false;
+  int64_t staging_slots = 0;
+};
+
+// In order of preference: NVMe only when needed, then with staging for two
+// chunks rather than one.
+std::vector<HostScheme> HostSchemes(const Budgets& budgets);
+
+struct MemoryDemand {
+  std::vector<ChunkStates> chunks;  // by ChunkId
+  Bytes serving;        // of the device, for gathered slots and leases
+  Bytes all_on_device;  // with every state there, slots and leases included
+  Bytes staging_slot;   // of one staging slot
+
+  // What is left for homes when `ahead` bytes of the device serve fetching
+  // ahead; empty when not even the rest fits.
+  std::optional<HomeProblem> Homes(const Budgets& budgets,
+                                   const HostScheme& scheme, Bytes ahead) const;
+
+  // Whether there is a place for everything. More is never less: every way to
+  // fit is open to a larger budget as well.
+  bool FitsInto(const Budgets& budgets) const;
+
+  // The smallest raise of each budget that makes it fit alone, where one does:
+  // "raise the device budget by 4096 bytes, or raise ...". REQUIRES: it does
+  // not fit.
+  std::string SmallestRaises(const Budgets& budgets) const;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_INTERNAL_MEMORY_DEMAND_H_
