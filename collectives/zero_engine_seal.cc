@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
@@ -178,7 +179,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
     pools.nvme_directory = options_.nvme->directory;
   }
   pools.log = options_.log;
-  CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(pools));
+  CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
 
   ShardStoreOptions store;
   store.pools = pools_.get();

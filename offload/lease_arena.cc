@@ -6,32 +6,52 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "chunk/base/check.h"
+
 namespace castor {
+namespace {
+
+bool DoneAndOk(const Event& event) {
+  return event.done() && event.status().ok();
+}
+
+}  // namespace
 
 Result<LeaseArena::Lease> LeaseArena::Borrow(Bytes size) {
-  const Bytes rounded = RoundUp(size, Bytes(512));
+  if (size < Bytes(0)) {
+    return InvalidArgument(
+        fmt::format("a lease of {} bytes has no meaning", size.count()));
+  }
+  // What is larger than the arena is not rounded: it might overflow.
+  const Bytes rounded = size > size_ ? size : RoundUp(size, Bytes(512));
   Bytes begin;
+  Bytes largest_gap;
   auto place = held_.begin();
   while (place != held_.end() && place->begin - begin < rounded) {
+    largest_gap = std::max(largest_gap, place->begin - begin);
     begin = place->end;
     ++place;
   }
   if (size_ - begin < rounded) {
     return TierFull(fmt::format(
         "cannot lend {} bytes of device memory: {} of the {} declared at Seal "
-        "are on lease; declare a larger lease or return one first",
-        rounded.count(), in_use_.count(), size_.count()));
+        "are on lease and the largest gap between them has {}; declare a "
+        "larger lease at Seal or return one first",
+        rounded.count(), in_use_.count(), size_.count(),
+        std::max(largest_gap, size_ - begin).count()));
   }
-  const Range range{next_id_++, begin, begin + rounded, Event()};
+  const Range range{next_id_, begin, begin + rounded, Event()};
+  next_id_ = next_id_ == std::numeric_limits<int32_t>::max() ? 0 : next_id_ + 1;
   std::vector<Event> previous;
   std::erase_if(freed_, [&](const Range& freed) {
-    if (freed.free_after.done() && freed.free_after.status().ok()) return true;
-    if (freed.begin < range.end && range.begin < freed.end) {
-      previous.push_back(freed.free_after);
-    }
-    return false;
+    if (DoneAndOk(freed.free_after)) return true;
+    if (freed.end <= range.begin || range.end <= freed.begin) return false;
+    previous.push_back(freed.free_after);
+    // Lent again as a whole, it is free again when the new lease is.
+    return range.begin <= freed.begin && freed.end <= range.end;
   });
   held_.insert(place, range);
   in_use_ += rounded;
@@ -44,7 +64,9 @@ void LeaseArena::Return(int32_t id, Event free_after) {
   CASTOR_CHECK(held != held_.end());
   in_use_ -= held->end - held->begin;
   held->free_after = std::move(free_after);
-  freed_.push_back(std::move(*held));
+  if (held->begin < held->end && !DoneAndOk(held->free_after)) {
+    freed_.push_back(std::move(*held));
+  }
   held_.erase(held);
 }
 

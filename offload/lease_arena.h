@@ -30,10 +30,11 @@ class LeaseArena {
     Event free_after;  // its previous users' last events
   };
 
-  // TierFull, with what is on lease, when no gap of `size` is left. Sizes are
-  // rounded up to 512 bytes.
+  // TierFull, with what is on lease and the largest gap, when no gap of `size`
+  // is left. Sizes are rounded up to 512 bytes; InvalidArgument below zero.
   Result<Lease> Borrow(Bytes size);
-  // REQUIRES: `id` is on lease.
+  // REQUIRES: `id` is on lease; `free_after` is done no sooner than the lease's
+  // own free_after.
   void Return(int32_t id, Event free_after);
 
   Bytes in_use() const { return in_use_; }
@@ -52,7 +53,8 @@ class LeaseArena {
   Bytes in_use_;
   int32_t next_id_ = 0;
   std::vector<Range> held_;   // by begin
-  std::vector<Range> freed_;  // whose events may not be done
+  std::vector<Range> freed_;  // whose events may not be done; never on lease
+                              // as a whole, so there are few
 };
 
 }  // namespace castor

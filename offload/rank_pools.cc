@@ -6,34 +6,34 @@
 #include <utility>
 
 namespace castor {
-namespace {
 
-Bytes SumOf(const std::vector<SlotClass>& classes) {
-  Bytes sum;
-  for (const SlotClass& c : classes) sum += c.slot_bytes * c.slots;
-  return sum;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<RankPools>> RankPools::Create(
-    const RankPoolsOptions& options) {
-  const Bytes device_size = SumOf(options.device_classes);
-  const Bytes host_size = SumOf(options.host_classes);
-  const Bytes nvme_size = SumOf(options.nvme_classes);
-
-  // Sizes are checked against budgets before any memory is touched: the slabs
-  // are made with pools that are known to fit.
-  CASTOR_RETURN_IF_ERROR(TierPool::Create(Tier::kDevice, options.device_budget,
-                                          options.device_classes, nullptr)
-                             .status());
-  CASTOR_RETURN_IF_ERROR(TierPool::Create(Tier::kHost, options.host_budget,
-                                          options.host_classes, nullptr)
-                             .status());
+Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
+  // Sizes are checked against budgets before anything is made: pools without
+  // memory tell what they would take.
+  CASTOR_ASSIGN_OR_RETURN(const TierPool device_shape,
+                          TierPool::Create(Tier::kDevice, options.device_budget,
+                                           options.device_classes, nullptr));
+  CASTOR_ASSIGN_OR_RETURN(const TierPool host_shape,
+                          TierPool::Create(Tier::kHost, options.host_budget,
+                                           options.host_classes, nullptr));
   CASTOR_ASSIGN_OR_RETURN(TierPool nvme_pool,
                           TierPool::Create(Tier::kNvme, options.nvme_budget,
                                            options.nvme_classes, nullptr));
+  const Bytes device_size = device_shape.stats().reserved;
+  const Bytes host_size = host_shape.stats().reserved;
+  const Bytes nvme_size = nvme_pool.stats().reserved;
 
+  // The file first: a directory that cannot be used is known at once, memory
+  // is touched page by page.
+  std::unique_ptr<NvmeStore> nvme;
+  if (nvme_size > Bytes(0)) {
+    NvmeStoreOptions nvme_options;
+    nvme_options.directory = options.nvme_directory;
+    nvme_options.size = nvme_size;
+    nvme_options.log = options.log;
+    nvme_options.queue_for_test = std::move(options.nvme_queue_for_test);
+    CASTOR_ASSIGN_OR_RETURN(nvme, NvmeStore::Create(std::move(nvme_options)));
+  }
   Slab device;
   if (device_size > Bytes(0)) {
     CASTOR_ASSIGN_OR_RETURN(device, MakeSimulatedDeviceSlab(device_size));
@@ -43,14 +43,6 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(
     HostSlabOptions host_options;
     host_options.log = options.log;
     CASTOR_ASSIGN_OR_RETURN(host, MakeHostSlab(host_size, host_options));
-  }
-  std::unique_ptr<NvmeStore> nvme;
-  if (nvme_size > Bytes(0)) {
-    NvmeStoreOptions nvme_options;
-    nvme_options.directory = options.nvme_directory;
-    nvme_options.size = nvme_size;
-    nvme_options.log = options.log;
-    CASTOR_ASSIGN_OR_RETURN(nvme, NvmeStore::Create(std::move(nvme_options)));
   }
 
   std::vector<TierPool> pools;

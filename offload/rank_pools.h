@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
@@ -32,14 +32,16 @@ struct RankPoolsOptions {
   std::vector<SlotClass> host_classes;
   std::vector<SlotClass> nvme_classes;  // no slots: no store is made
   std::filesystem::path nvme_directory;
-  Log* log = nullptr;
+  Log* log = nullptr;  // may be null, else must outlive the pools
+  // Tests put a queue that misbehaves here.
+  std::unique_ptr<IoQueue> nvme_queue_for_test = nullptr;
 };
 
 class RankPools {
  public:
-  // Makes nothing at all when any part of it cannot be had.
-  static Result<std::unique_ptr<RankPools>> Create(
-      const RankPoolsOptions& options);
+  // Leaves nothing behind when any part of it cannot be had, and makes nothing
+  // when a budget does not hold its classes (Infeasible).
+  static Result<std::unique_ptr<RankPools>> Create(RankPoolsOptions options);
 
   TierPool& pool(Tier tier) { return pools_[TierIndex(tier)]; }
   const TierPool& pool(Tier tier) const { return pools_[TierIndex(tier)]; }
