@@ -5,10 +5,14 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <span>
 #include <string>
 #include <utility>
+
+#include "chunk/base/check.h"
+#include "offload/nvme/nvme_store.h"
 
 namespace castor {
 namespace {
@@ -30,14 +34,29 @@ Event Joined(const std::vector<Event>& events, const Event& last) {
   return AllOf(waiting);
 }
 
+// The first call goes through.
+Lane::OnFailure Once(Lane::OnFailure on_failure) {
+  if (!on_failure) return {};
+  auto called = std::make_shared<std::atomic<bool>>(false);
+  return [called = std::move(called),
+          on_failure = std::move(on_failure)](const Status& status) {
+    if (!called->exchange(true)) on_failure(status);
+  };
+}
+
+ShardStoreOptions HeardOnce(ShardStoreOptions options) {
+  options.on_failure = Once(std::move(options.on_failure));
+  return options;
+}
+
 }  // namespace
 
 ShardStore::ShardStore(const ShardStoreOptions& options)
-    : options_(options),
+    : options_(HeardOnce(options)),
       to_device_(fmt::format("rank {} to device", options.rank),
-                 options.executor, options.on_failure),
+                 options.executor, options_.on_failure),
       from_device_(fmt::format("rank {} from device", options.rank),
-                   options.executor, options.on_failure) {
+                   options.executor, options_.on_failure) {
   for (int64_t i = 0; i < options.staging_slots; ++i) {
     Result<Slot> slot =
         options.pools->pool(Tier::kHost).Take(options.staging_class);
@@ -52,11 +71,16 @@ ShardStore::~ShardStore() {
   for (const auto& states : shards_) {
     for (const auto& shard : states) {
       if (shard == nullptr) continue;
+      CASTOR_CHECK_EQ(shard->windows, 0);
       shard->written.Wait().IgnoreError();
       for (const Event& reader : shard->readers) reader.Wait().IgnoreError();
+      options_.pools->pool(shard->home).Give(shard->slot, Event());
     }
   }
-  for (const Slot& slot : staging_) slot.free_after.Wait().IgnoreError();
+  for (const Slot& slot : staging_) {
+    slot.free_after.Wait().IgnoreError();
+    options_.pools->pool(Tier::kHost).Give(slot, Event());
+  }
 }
 
 Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
@@ -75,9 +99,8 @@ Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
 }
 
 ShardStore::Shard& ShardStore::At(ChunkId chunk, StateKind state) {
-  auto& shard = shards_[chunk.index()][static_cast<size_t>(state)];
-  CASTOR_CHECK(shard != nullptr);
-  return *shard;
+  CASTOR_CHECK(has(chunk, state));
+  return *shards_[chunk.index()][static_cast<size_t>(state)];
 }
 
 const ShardStore::Shard& ShardStore::At(ChunkId chunk, StateKind state) const {
@@ -131,6 +154,7 @@ Event ShardStore::Load(ChunkId chunk, StateKind state, ByteRange range,
                        std::byte* to, const Event& after, RunCause cause) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK_LE(range.end, shard.bytes);
+  CASTOR_CHECK(!shard.writing);
   const std::byte* from = nullptr;
   Slot staging;
   to_device_.Wait(after);
@@ -161,6 +185,7 @@ Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,
                         RunCause cause) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK_LE(range.end, shard.bytes);
+  CASTOR_CHECK_EQ(shard.windows, 0);
   from_device_.Wait(after);
   if (shard.home != Tier::kNvme) {
     from_device_.Wait(WriteReady(chunk, state));
@@ -189,6 +214,10 @@ HostWindow ShardStore::OpenWindow(ChunkId chunk, StateKind state,
                                   RunCause cause) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK_LE(range.end, shard.bytes);
+  CASTOR_CHECK(!shard.writing);
+  shard.writing = mode != WindowMode::kRead;
+  CASTOR_CHECK(!shard.writing || shard.windows == 0);
+  ++shard.windows;
   HostWindow window;
   window.chunk = chunk;
   window.state = state;
@@ -231,25 +260,30 @@ HostWindow ShardStore::OpenWindow(ChunkId chunk, StateKind state,
 
 void ShardStore::CloseWindow(HostWindow window, const Event& after) {
   Shard& shard = At(window.chunk, window.state);
+  CASTOR_CHECK_GT(shard.windows, 0);
+  --shard.windows;
+  shard.writing = false;
+  // One that nobody used may not be ready yet.
+  const Event used = Both(window.ready, after);
   if (shard.home == Tier::kHost) {
     if (window.mode == WindowMode::kRead) {
-      AddReader(window.chunk, window.state, after);
+      AddReader(window.chunk, window.state, used);
     } else {
-      SetWritten(window.chunk, window.state, after);
+      SetWritten(window.chunk, window.state, used);
     }
     return;
   }
   if (window.mode == WindowMode::kRead) {
-    GiveStaging(std::move(window.staging), after);
+    GiveStaging(std::move(window.staging), used);
     return;
   }
   Event end;
   if (shard.home == Tier::kNvme) {
-    end = WriteExtent(shard, window.staging, after,
+    end = WriteExtent(shard, window.staging, used,
                       Describe(window.chunk, window.state, Tier::kHost,
                                Tier::kNvme, shard.slot.size, window.cause));
   } else {
-    to_device_.Wait(after);
+    to_device_.Wait(used);
     to_device_.Wait(WriteReady(window.chunk, window.state));
     end = Copy(to_device_, shard.slot.data + window.range.begin.count(),
                window.data, window.range.size(),
@@ -280,7 +314,10 @@ Status ShardStore::WriteNow(ChunkId chunk, StateKind state,
   CASTOR_RETURN_IF_ERROR(WriteReady(chunk, state).Wait());
   if (shard.home == Tier::kNvme) {
     Slot staging = TakeStaging();
-    CASTOR_RETURN_IF_ERROR(staging.free_after.Wait());
+    if (Status free = staging.free_after.Wait(); !free.ok()) {
+      GiveStaging(std::move(staging), Event::Failed(free));
+      return free;
+    }
     std::memset(staging.data, 0, static_cast<size_t>(staging.size.count()));
     std::memcpy(staging.data, from, static_cast<size_t>(shard.bytes.count()));
     Event end = WriteExtent(shard, staging, Event(),
@@ -370,64 +407,59 @@ RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
 }
 
 Event ShardStore::ReadExtent(Shard& shard, const Slot& staging,
-                             const Event& after, RunEvent event) {
-  const Event start = Both(shard.written, after);
-  const Bytes size = shard.slot.size;
-  moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] += size;
-  const std::shared_ptr<RunEvent> timed = TimeFrom(start, event);
-  Event end = options_.pools->nvme()->Read(
-      shard.slot.offset,
-      std::span(staging.data, static_cast<size_t>(size.count())), start,
-      fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk));
+                             const Event& after, const RunEvent& event) {
+  Event end = MoveExtent(shard, staging, Both(shard.written, after), event);
   AddReader(ChunkId(event.chunk), event.state, end);
-  RecordAtEnd(end, timed);
   return end;
 }
 
 Event ShardStore::WriteExtent(Shard& shard, const Slot& staging,
-                              const Event& after, RunEvent event) {
+                              const Event& after, const RunEvent& event) {
   const ChunkId chunk(event.chunk);
-  const Event start = Both(WriteReady(chunk, event.state), after);
-  const Bytes size = shard.slot.size;
-  moved_[TierIndex(Tier::kHost)][TierIndex(Tier::kNvme)] += size;
-  const std::shared_ptr<RunEvent> timed = TimeFrom(start, event);
-  Event end = options_.pools->nvme()->Write(
-      shard.slot.offset,
-      std::span<const std::byte>(staging.data,
-                                 static_cast<size_t>(size.count())),
-      start,
-      fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk));
+  Event end = MoveExtent(shard, staging,
+                         Both(WriteReady(chunk, event.state), after), event);
   SetWritten(chunk, event.state, end);
-  // Nobody may ever wait for this transfer: a failure must be heard all the
-  // same.
-  if (options_.on_failure) {
-    end.OnDone([on_failure = options_.on_failure](const Status& status) {
-      if (!status.ok()) on_failure(status);
-    });
-  }
-  RecordAtEnd(end, timed);
   return end;
 }
 
-std::shared_ptr<RunEvent> ShardStore::TimeFrom(const Event& start,
-                                               const RunEvent& event) const {
-  if (options_.recorder == nullptr) return nullptr;
-  auto timed = std::make_shared<RunEvent>(event);
-  start.OnDone([timed, clock = options_.clock](const Status&) {
-    timed->begin_ns = clock->NowNs();
+Event ShardStore::MoveExtent(const Shard& shard, const Slot& staging,
+                             Event start, const RunEvent& event) {
+  const Bytes size = shard.slot.size;
+  moved_[TierIndex(event.from)][TierIndex(event.to)] += size;
+  std::shared_ptr<RunEvent> timed;
+  if (options_.recorder != nullptr) {
+    timed = std::make_shared<RunEvent>(event);
+    // The drive waits for this and not for `start`, so that the begin is known
+    // by the end.
+    EventSource begun;
+    start.OnDone([timed, begun, clock = options_.clock](const Status& status) {
+      timed->begin_ns = clock->NowNs();
+      begun.Complete(status);
+    });
+    start = begun.event();
+  }
+  const std::span data(staging.data, static_cast<size_t>(size.count()));
+  std::string what =
+      fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
+  NvmeStore& nvme = *options_.pools->nvme();
+  const Event moved =
+      event.from == Tier::kNvme
+          ? nvme.Read(shard.slot.offset, data, start, std::move(what))
+          : nvme.Write(shard.slot.offset, data, start, std::move(what));
+  EventSource ended;
+  Event end = ended.event();
+  moved.OnDone([ended = std::move(ended), timed = std::move(timed),
+                clock = options_.clock, recorder = options_.recorder,
+                on_failure = options_.on_failure](const Status& status) {
+    if (!status.ok()) {
+      if (on_failure) on_failure(status);
+    } else if (timed != nullptr) {
+      timed->end_ns = clock->NowNs();
+      recorder->Record(*timed);
+    }
+    ended.Complete(status);
   });
-  return timed;
-}
-
-void ShardStore::RecordAtEnd(const Event& end,
-                             std::shared_ptr<RunEvent> timed) const {
-  if (timed == nullptr) return;
-  end.OnDone([timed = std::move(timed), clock = options_.clock,
-              recorder = options_.recorder](const Status& status) {
-    if (!status.ok()) return;
-    timed->end_ns = clock->NowNs();
-    recorder->Record(*timed);
-  });
+  return end;
 }
 
 }  // namespace castor

@@ -15,7 +15,9 @@
 //
 // Moves are queued and ordered by events: a read waits for the last write of
 // the shard, a write for its readers; no call blocks. From NVMe the way leads
-// through a ring of staging slots in host memory. Owner thread only.
+// through a ring of staging slots in host memory. A move that fails fails its
+// event and whatever waits for it, and on_failure hears of the first one before
+// the event is done. Owner thread only.
 
 #include <array>
 #include <cstddef>
@@ -40,6 +42,7 @@ struct ShardStoreOptions {
   Executor* executor = nullptr;
   const Clock* clock = nullptr;
   RunRecorder* recorder = nullptr;  // may be null
+  // Called once, with the first failure, from whichever thread met it.
   Lane::OnFailure on_failure;
   int32_t rank = 0;
   // Class of host slots used as staging, and how many of them.
@@ -70,9 +73,13 @@ struct HostWindow {
 
 class ShardStore {
  public:
+  // Takes the staging slots. REQUIRES: the pool has as many.
   explicit ShardStore(const ShardStoreOptions& options);
-  // Waits for the moves under way.
+  // Waits for the moves under way, then gives every slot back. REQUIRES: no
+  // window is open.
   ~ShardStore();
+  ShardStore(const ShardStore&) = delete;
+  ShardStore& operator=(const ShardStore&) = delete;
 
   // Takes a slot of `slot_class` on `home` for `bytes` of the state. A shard is
   // added once.
@@ -92,6 +99,9 @@ class ShardStore {
   Event WriteReady(ChunkId chunk, StateKind state);
   void SetWritten(ChunkId chunk, StateKind state, Event written);
 
+  // REQUIRES, for Load, Store and OpenWindow: no window is open that would
+  // write what they read, or read or write what they write.
+
   // Copies `range` of the shard to device memory at `to` once `after` is done.
   Event Load(ChunkId chunk, StateKind state, ByteRange range, std::byte* to,
              const Event& after, RunCause cause);
@@ -104,8 +114,8 @@ class ShardStore {
   // time than it sized the ring for.
   HostWindow OpenWindow(ChunkId chunk, StateKind state, ByteRange range,
                         WindowMode mode, RunCause cause);
-  // Ends a window; `after` is done when nobody uses its bytes any more. What
-  // was written goes home.
+  // Ends a window; once it is ready and `after` is done, nobody uses its bytes
+  // any more. What was written goes home.
   void CloseWindow(HostWindow window, const Event& after);
 
   // Copies device memory to a staging slot, for work that adds it to a window;
@@ -139,6 +149,8 @@ class ShardStore {
     Slot slot;
     Event written;
     std::vector<Event> readers;
+    int windows = 0;       // open ones
+    bool writing = false;  // in the one that is open
   };
 
   Shard& At(ChunkId chunk, StateKind state);
@@ -150,15 +162,13 @@ class ShardStore {
                     Bytes size, RunCause cause) const;
   // A whole-extent transfer between a staging slot and the shard's extent.
   Event ReadExtent(Shard& shard, const Slot& staging, const Event& after,
-                   RunEvent event);
+                   const RunEvent& event);
   Event WriteExtent(Shard& shard, const Slot& staging, const Event& after,
-                    RunEvent event);
-  // `event` with its begin filled in when `start` is done; null when nothing is
-  // recorded. To be called before the work that waits for `start` is queued, so
-  // that the begin is known by its end.
-  std::shared_ptr<RunEvent> TimeFrom(const Event& start,
-                                     const RunEvent& event) const;
-  void RecordAtEnd(const Event& end, std::shared_ptr<RunEvent> timed) const;
+                    const RunEvent& event);
+  // Either, from `start` on. Its end comes after everything that the transfer
+  // does to the recorder and to on_failure.
+  Event MoveExtent(const Shard& shard, const Slot& staging, Event start,
+                   const RunEvent& event);
 
   ShardStoreOptions options_;
   std::vector<std::array<std::unique_ptr<Shard>, kStateKinds>> shards_;
