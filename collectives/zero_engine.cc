@@ -176,6 +176,18 @@ Status ZeroEngine::Impl::RequireSealed() const {
   return Health();
 }
 
+Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
+  if (manager_->pinned()) {
+    return FailedPrecondition(fmt::format(
+        "parameters are still held: release every lease before {}", call));
+  }
+  if (evaluating_ > 0) {
+    return FailedPrecondition(
+        fmt::format("an Evaluate scope is still open: end it before {}", call));
+  }
+  return OkStatus();
+}
+
 std::string ZeroEngine::Impl::Name(ParamId param) const {
   return params_[param.index()].spec.name;
 }
@@ -224,10 +236,12 @@ void ZeroEngine::Impl::EndEvaluation() {
 
 Status ZeroEngine::Impl::Close() {
   if (phase_ != Phase::kSealed) return Health();
-  if (manager_->pinned() || leases_.leases() > 0) {
-    return FailedPrecondition(
-        "parameters or memory are still held: release every lease before the "
-        "engine is closed");
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close"));
+  if (leases_.leases() > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} bytes of borrowed memory are still held: release every lease "
+        "before Close",
+        leases_.in_use().count()));
   }
   comm_lane_->Drain().IgnoreError();
   host_lane_->Drain().IgnoreError();

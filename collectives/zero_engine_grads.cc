@@ -357,10 +357,7 @@ void ZeroEngine::Impl::AddChunkSquares(ChunkId chunk, const std::byte* data,
 
 Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  if (manager_->pinned()) {
-    return FailedPrecondition(
-        "parameters are still held: release every lease before Abandon");
-  }
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Abandon"));
   for (size_t c = 0; c < grads_.size(); ++c) {
     ChunkGrad& grad = grads_[c];
     if (grad.state == GradState::kOpen) {

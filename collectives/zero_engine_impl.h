@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Lane::OnFailure FailureCallback() const;
   Status Health() const;
   Status RequireSealed() const;
+  // No parameters held and no evaluation under way. `call`: what asks for it.
+  Status RequireNothingOpen(std::string_view call) const;
   std::string Name(ParamId param) const;
 
   // seal

@@ -21,10 +21,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
         "there is nothing to step: call BeginMicroBatch and hand back "
         "gradients first");
   }
-  if (manager_->pinned()) {
-    return FailedPrecondition(
-        "parameters are still held: release every lease before Step");
-  }
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step"));
   if (!(lr >= 0)) {
     return InvalidArgument(
         fmt::format("a learning rate of {} has no meaning", lr));

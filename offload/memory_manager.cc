@@ -26,6 +26,7 @@ ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   manager_ = std::exchange(other.manager_, nullptr);
   lane_ = other.lane_;
   chunk_ = other.chunk_;
+  traced_ = other.traced_;
   data_ = std::exchange(other.data_, nullptr);
   begin_ns_ = std::move(other.begin_ns_);
   return *this;
@@ -42,15 +43,23 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
     : options_(std::move(options)),
       copies_(options_.problem.param_class.size()),
       grad_open_(options_.problem.param_class.size(), false),
+      initial_(options_.problem.param_class.size(), false),
+      before_evaluation_(options_.problem.param_class.size(), false),
       stall_(std::make_shared<StallCounters>()) {}
 
-MemoryManager::~MemoryManager() { CASTOR_CHECK_EQ(pins_held_, 0); }
+MemoryManager::~MemoryManager() {
+  CASTOR_CHECK_EQ(pins_held_, 0);
+  for (Copy& copy : copies_) {
+    if (copy.state == CopyState::kResident) GiveSlot(copy);
+  }
+}
 
 int64_t MemoryManager::stall_ns() const { return stall_->ns.load(); }
 int64_t MemoryManager::stalls() const { return stall_->count.load(); }
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
-  Record(AccessKind::kUse, chunk);
+  const bool traced = !evaluating();
+  if (traced) Record(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
 
@@ -64,7 +73,10 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   } else {
     Copy& copy = copies_[chunk.index()];
     if (copy.state == CopyState::kAbsent) {
-      CASTOR_RETURN_IF_ERROR(Gather(chunk, RunCause::kDemand));
+      if (Status status = Gather(chunk, RunCause::kDemand); !status.ok()) {
+        if (traced) NotServed();
+        return status;
+      }
     }
     Transition(copy, CopyEvent::kPin);
     ++copy.pins;
@@ -76,8 +88,9 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   pin.manager_ = this;
   pin.lane_ = &lane;
   pin.chunk_ = chunk;
+  pin.traced_ = traced;
   // What is fetched ahead is queued before anybody waits.
-  Served();
+  if (traced) Served();
   WaitOn(lane, ready, chunk, cause);
   if (options_.recorder != nullptr) {
     pin.begin_ns_ = std::make_shared<int64_t>(0);
@@ -91,7 +104,9 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
 
 void MemoryManager::EndUse(ChunkPin& pin) {
   const ChunkId chunk = pin.chunk_;
-  Record(AccessKind::kUseEnd, chunk);
+  // A use and its end are both in the trace or neither, also where one of them
+  // lies in an evaluation.
+  if (pin.traced_) Record(AccessKind::kUseEnd, chunk);
   if (options_.recorder != nullptr) {
     RunEvent event;
     event.kind = RunEventKind::kUse;
@@ -122,14 +137,18 @@ void MemoryManager::EndUse(ChunkPin& pin) {
     if (--copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
   }
   --pins_held_;
-  Served();
+  if (pin.traced_) Served();
 }
 
 Result<Slot> MemoryManager::OpenGrad(ChunkId chunk) {
   CASTOR_CHECK(!grad_open_[chunk.index()]);
+  CASTOR_CHECK(!evaluating());
   Record(AccessKind::kGradOpen, chunk);
-  CASTOR_ASSIGN_OR_RETURN(
-      Slot slot, TakeSlot(options_.problem.grad_class[chunk.index()], chunk));
+  Result<Slot> slot = BorrowSlot(chunk);
+  if (!slot.ok()) {
+    NotServed();
+    return slot;
+  }
   grad_open_[chunk.index()] = true;
   Served();
   return slot;
@@ -138,6 +157,7 @@ Result<Slot> MemoryManager::OpenGrad(ChunkId chunk) {
 void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
                               Event free_after) {
   CASTOR_CHECK(grad_open_[chunk.index()]);
+  CASTOR_CHECK(!evaluating());
   Record(AccessKind::kGradClose, chunk);
   grad_open_[chunk.index()] = false;
   ReturnSlot(slot, std::move(free_after));
@@ -154,7 +174,6 @@ void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
 }
 
 void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
-  if (evaluating_ > 0) return;
   const size_t moment = trace_.size();
   const Access access{kind, chunk};
   trace_.push_back(access);
@@ -169,7 +188,7 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
 }
 
 void MemoryManager::Served() {
-  if (evaluating_ > 0 || !planned_ || diverged_) return;
+  if (!planned_ || diverged_) return;
   MakeMoves(2 * (trace_.size() - 1) + 1);
 }
 
@@ -197,8 +216,8 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for) {
         "chunk {} needs a gathered slot of {} bytes and all {} are held: {}; "
         "declare this moment at Seal, hold less at once, or raise the device "
         "budget by {} bytes",
-        wanted_for.value(), shape.slot_bytes.count(), shape.slots, HeldChunks(),
-        shape.slot_bytes.count()));
+        wanted_for.value(), shape.slot_bytes.count(), shape.slots,
+        HeldChunks(slot_class), shape.slot_bytes.count()));
   }
   CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class));
   RecordTierBytes();
@@ -206,16 +225,16 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for) {
 }
 
 bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
-  std::vector<ChunkId> candidates;
+  candidates_.clear();
   for (size_t c = 0; c < copies_.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
     if (copies_[c].state == CopyState::kResident &&
         param_class(chunk) == slot_class) {
-      candidates.push_back(chunk);
+      candidates_.push_back(chunk);
     }
   }
-  if (candidates.empty()) return false;
-  Drop(FirstStepVictim(candidates, wanted_for, forward_), RunCause::kRoom);
+  if (candidates_.empty()) return false;
+  Drop(FirstStepVictim(candidates_, wanted_for, forward_), RunCause::kRoom);
   return true;
 }
 
@@ -236,15 +255,18 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause) {
 void MemoryManager::Drop(ChunkId chunk, RunCause cause) {
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kRelease);
-  copy.users.push_back(copy.ready);
-  Event free_after = AllOf(copy.users);
-  copy.users.clear();
-  options_.device->Give(copy.slot, std::move(free_after));
-  copy.slot = Slot();
-  copy.ready = Event();
+  GiveSlot(copy);
   ++stats_.releases;
   RecordInstant(RunEventKind::kRelease, chunk, cause);
   RecordTierBytes();
+}
+
+void MemoryManager::GiveSlot(Copy& copy) {
+  copy.users.push_back(std::move(copy.ready));
+  options_.device->Give(copy.slot, AllOf(copy.users));
+  copy.users.clear();
+  copy.slot = Slot();
+  copy.ready = Event();
 }
 
 void MemoryManager::Transition(Copy& copy, CopyEvent event) {
@@ -256,13 +278,13 @@ void MemoryManager::Transition(Copy& copy, CopyEvent event) {
 Status MemoryManager::EndStep() {
   CASTOR_CHECK_EQ(pins_held_, 0);
   CASTOR_CHECK_EQ(evaluating_, 0);
+  Status status;
   if (!planned_ || diverged_ || trace_.size() != planned_trace_.size()) {
-    if (planned_ && !diverged_) ++stats_.divergences;  // the step was shorter
-    CASTOR_ASSIGN_OR_RETURN(Plan plan, PlanNextUse(trace_, options_.problem));
-    CASTOR_RETURN_IF_ERROR(ValidatePlan(trace_, options_.problem, plan));
-    plan_ = std::move(plan);
-    planned_trace_ = std::move(trace_);
-    planned_ = true;
+    if (planned_ && !diverged_) {  // the step was shorter
+      ++stats_.divergences;
+      RecordInstant(RunEventKind::kDivergence, ChunkId(), RunCause::kNone);
+    }
+    status = AdoptTrace();
   }
   trace_.clear();
   trace_.reserve(planned_trace_.size());
@@ -273,18 +295,28 @@ Status MemoryManager::EndStep() {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kStale);
     }
   }
+  return status;
+}
+
+Status MemoryManager::AdoptTrace() {
+  planned_ = false;
+  CASTOR_ASSIGN_OR_RETURN(Plan plan, PlanNextUse(trace_, options_.problem));
+  CASTOR_RETURN_IF_ERROR(ValidatePlan(trace_, options_.problem, plan));
+  plan_ = std::move(plan);
+  planned_trace_ = std::move(trace_);
+  initial_.assign(copies_.size(), false);
+  for (ChunkId chunk : plan_.initial) initial_[chunk.index()] = true;
+  planned_ = true;
   return OkStatus();
 }
 
 void MemoryManager::BeginStep(int32_t step) {
+  CASTOR_CHECK_EQ(evaluating_, 0);
   step_ = step;
   if (!planned_) return;
   for (size_t c = 0; c < copies_.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (copies_[c].state == CopyState::kResident &&
-        std::find(plan_.initial.begin(), plan_.initial.end(), chunk) ==
-            plan_.initial.end()) {
-      Drop(chunk, RunCause::kRoom);
+    if (copies_[c].state == CopyState::kResident && !initial_[c]) {
+      Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
     }
   }
   for (ChunkId chunk : plan_.initial) {
@@ -301,11 +333,35 @@ void MemoryManager::AbandonStep() {
   BeginStep(step_);
 }
 
+void MemoryManager::BeginEvaluation() {
+  if (evaluating_++ > 0) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    before_evaluation_[c] = copies_[c].state != CopyState::kAbsent;
+  }
+}
+
 void MemoryManager::EndEvaluation() {
   CASTOR_CHECK_GT(evaluating_, 0);
-  --evaluating_;
-  // Between steps, what the plan counts on is brought back.
-  if (evaluating_ == 0 && trace_.empty()) BeginStep(step_);
+  if (--evaluating_ > 0 || !planned_ || diverged_) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].state == CopyState::kResident && !before_evaluation_[c]) {
+      Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
+    }
+  }
+  const auto restore = [this](ChunkId chunk) {
+    if (before_evaluation_[chunk.index()] &&
+        copies_[chunk.index()].state == CopyState::kAbsent &&
+        options_.device->free_slots(param_class(chunk)) > 0) {
+      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+    }
+  };
+  // What is used first comes back first.
+  for (size_t i = trace_.size(); i < planned_trace_.size(); ++i) {
+    restore(planned_trace_[i].chunk);
+  }
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    restore(ChunkId(static_cast<int32_t>(c)));
+  }
 }
 
 void MemoryManager::DropAll(RunCause cause) {
@@ -322,7 +378,8 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
     lane.Wait(ready);
     return;
   }
-  auto begin = std::make_shared<int64_t>(0);
+  // -1: by the time the lane got here, there was nothing to wait for.
+  auto begin = std::make_shared<int64_t>(-1);
   RunEvent event;
   event.kind = RunEventKind::kStall;
   event.cause = cause;
@@ -330,13 +387,14 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
   event.step = step_;
   event.moment = static_cast<int32_t>(moment());
   event.chunk = chunk.value();
-  lane.Run([begin, clock = options_.clock] {
-    *begin = clock->NowNs();
+  lane.Run([begin, ready, clock = options_.clock] {
+    if (!ready.done()) *begin = clock->NowNs();
     return OkStatus();
   });
   lane.Wait(ready);
   lane.Run([begin, event, clock = options_.clock, recorder = options_.recorder,
             counters = stall_]() mutable {
+    if (*begin < 0) return OkStatus();
     event.begin_ns = *begin;
     event.end_ns = clock->NowNs();
     counters->ns += event.end_ns - event.begin_ns;
@@ -346,14 +404,15 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
   });
 }
 
-std::string MemoryManager::HeldChunks() const {
+std::string MemoryManager::HeldChunks(int32_t slot_class) const {
   std::string text;
   for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c].state == CopyState::kPinned) {
+    if (copies_[c].state == CopyState::kPinned &&
+        options_.problem.param_class[c] == slot_class) {
       text +=
           fmt::format("{}chunk {} (parameters)", text.empty() ? "" : ", ", c);
     }
-    if (grad_open_[c]) {
+    if (grad_open_[c] && options_.problem.grad_class[c] == slot_class) {
       text += fmt::format("{}chunk {} (gradient)", text.empty() ? "" : ", ", c);
     }
   }

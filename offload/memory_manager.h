@@ -15,9 +15,9 @@
 // work that still reads it. How a copy is filled is the business of a
 // ChunkSource. Owner thread only.
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "chunk/base/clock.h"
@@ -39,7 +39,8 @@ class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
   // Fills `slot` with the chunk's parameters once slot.free_after is done; the
-  // event says when they are there.
+  // event says when they are there. `moment` is the access that is served, -1
+  // outside the recorded step.
   virtual Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                        int64_t moment) = 0;
   // A chunk whose home is the whole of it on the device: where it is, and since
@@ -70,8 +71,8 @@ struct MemoryManagerStats {
 class MemoryManager;
 
 // A chunk's parameters on the device for work on one lane, pinned until the
-// release, which records an event on that lane and waits for nothing.
-// Move-only.
+// release, which records an event on that lane and waits for nothing. The
+// manager and the lane outlive it. Move-only.
 class ChunkPin {
  public:
   ChunkPin() = default;
@@ -88,6 +89,7 @@ class ChunkPin {
   MemoryManager* manager_ = nullptr;
   Lane* lane_ = nullptr;
   ChunkId chunk_;
+  bool traced_ = false;  // the trace has its begin, and is to have its end
   std::byte* data_ = nullptr;
   std::shared_ptr<int64_t> begin_ns_;  // when the lane got here, if recorded
 };
@@ -95,15 +97,18 @@ class ChunkPin {
 class MemoryManager {
  public:
   explicit MemoryManager(MemoryManagerOptions options);
+  // Gives the slots of its copies back. REQUIRES: nothing is pinned.
   ~MemoryManager();
+  MemoryManager(const MemoryManager&) = delete;
+  MemoryManager& operator=(const MemoryManager&) = delete;
 
   // The next access of the step: gathers the chunk if it is not there, makes
   // the plan's moves for this moment, and has `lane` wait for the copy. Does
   // not block the host, except that a ThreadLane waits. Infeasible, naming the
-  // chunks held, when every slot of the class is.
+  // chunks held, when every slot of the class is: then nothing is recorded.
   Result<ChunkPin> Acquire(ChunkId chunk, Lane& lane);
 
-  // A slot for the chunk's gradient, until CloseGrad.
+  // A slot for the chunk's gradient, until CloseGrad. Infeasible as above.
   Result<Slot> OpenGrad(ChunkId chunk);
   // `free_after`: when the reduction no longer reads the slot.
   void CloseGrad(ChunkId chunk, const Slot& slot, Event free_after);
@@ -122,22 +127,29 @@ class MemoryManager {
   // Forgets the accesses since BeginStep. REQUIRES as for EndStep.
   void AbandonStep();
 
-  // Accesses between the two are neither recorded nor planned.
-  void BeginEvaluation() { ++evaluating_; }
+  // Accesses between the two are neither recorded nor planned. The last end
+  // brings back what the plan counts on. May nest. REQUIRES, for EndStep,
+  // BeginStep and AbandonStep: none is open.
+  void BeginEvaluation();
   void EndEvaluation();
+  bool evaluating() const { return evaluating_ > 0; }
 
   // Drops every copy that is not pinned.
   void DropAll(RunCause cause);
 
   bool pinned() const { return pins_held_ > 0; }
-  int64_t moment() const { return static_cast<int64_t>(trace_.size()); }
+  // Position in the step of the access served last; -1 before the first and in
+  // an evaluation.
+  int64_t moment() const {
+    return evaluating() ? -1 : static_cast<int64_t>(trace_.size()) - 1;
+  }
   const MemoryManagerStats& stats() const { return stats_; }
   const Plan* plan() const { return planned_ ? &plan_ : nullptr; }
   const Trace& planned_trace() const { return planned_trace_; }
   void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
-  // Time lanes waited for chunks since the start; counted when the wait is
-  // over.
+  // Time lanes waited for chunks since the start, and how often; counted when a
+  // wait is over.
   int64_t stall_ns() const;
   int64_t stalls() const;
 
@@ -158,21 +170,26 @@ class MemoryManager {
     return options_.problem.param_class[chunk.index()];
   }
   // Records the access, checks it against the plan, makes the moves that the
-  // plan has before it; Served makes those after it.
+  // plan has before it; Served makes those after it. NotServed takes it back.
+  // REQUIRES: not evaluating.
   void Record(AccessKind kind, ChunkId chunk);
   void Served();
+  void NotServed() { trace_.pop_back(); }
   void MakeMoves(size_t slice);
+  // The trace just ended becomes the plan of the next step.
+  Status AdoptTrace();
   // A free slot of the class, dropping a copy if need be.
   Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk, RunCause cause);
+  void GiveSlot(Copy& copy);
   void Transition(Copy& copy, CopyEvent event);
   void EndUse(ChunkPin& pin);
   // Has `lane` wait for `ready`, timing the wait.
   void WaitOn(Lane& lane, const Event& ready, ChunkId chunk, RunCause cause);
-  std::string HeldChunks() const;
+  std::string HeldChunks(int32_t slot_class) const;
   void RecordTierBytes();
   void RecordInstant(RunEventKind kind, ChunkId chunk, RunCause cause);
 
@@ -182,9 +199,12 @@ class MemoryManager {
   Trace trace_;                  // of this step, so far
   Trace planned_trace_;
   Plan plan_;
+  std::vector<bool> initial_;  // by ChunkId: in plan_.initial
   bool planned_ = false;
   bool diverged_ = false;
   int evaluating_ = 0;
+  std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
+  std::vector<ChunkId> candidates_;      // scratch of DropOne
   int64_t pins_held_ = 0;
   ChunkId last_used_;
   bool forward_ = true;
