@@ -119,9 +119,10 @@ Json StallJson(const StallStatistics& stall, const RunStatistics& run) {
 
 }  // namespace
 
-std::string ReportJson(std::string_view name, const RunStatistics& run,
-                       const Status& completeness) {
-  Json report = {{"schema", "castor.report.1"},
+nlohmann::ordered_json ReportJson(std::string_view name,
+                                  const RunStatistics& run,
+                                  const Status& completeness) {
+  Json report = {{"schema", "castor.report/1"},
                  {"record", RecordJson(name, run, completeness)},
                  {"steps", StepsJson(run)},
                  {"complete_steps", run.complete_steps},
@@ -145,8 +146,7 @@ std::string ReportJson(std::string_view name, const RunStatistics& run,
   for (const StallStatistics& stall : run.stalls) {
     report["stalls"].push_back(StallJson(stall, run));
   }
-  // Parameter names may be cut inside a character.
-  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return report;
 }
 
 std::string ReportPlain(std::string_view name, const RunStatistics& run,

@@ -7,6 +7,7 @@
 // A run's statistics as programs read them: one JSON document, or lines of
 // fields between tabs for grep and awk. Pure functions, thread-safe.
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -15,10 +16,11 @@
 
 namespace castor {
 
-// Indented, with a line end. Keys in `_bytes` and `_ns` are integers; shares
-// are of one. `completeness` is the record's.
-std::string ReportJson(std::string_view name, const RunStatistics& statistics,
-                       const Status& completeness);
+// Keys in `_bytes` and `_ns` are integers; shares are of one. `completeness` is
+// the record's.
+nlohmann::ordered_json ReportJson(std::string_view name,
+                                  const RunStatistics& statistics,
+                                  const Status& completeness);
 
 // Each line starts with what it is about:
 //

@@ -26,9 +26,9 @@ MadeRun TwoSteps() {
 
 TEST(ReportDataTest, JsonHoldsTheNumbers) {
   const MadeRun run = TwoSteps();
-  const json report = json::parse(
+  const json report = json(
       ReportJson("run.rec", ComputeRunStatistics(run.record, {}), OkStatus()));
-  EXPECT_EQ(report["schema"], "castor.report.1");
+  EXPECT_EQ(report["schema"], "castor.report/1");
   EXPECT_EQ(report["record"]["file"], "run.rec");
   EXPECT_EQ(report["record"]["complete"], true);
   EXPECT_FALSE(report["record"].contains("reason"));
@@ -54,8 +54,7 @@ TEST(ReportDataTest, JsonHoldsTheNumbers) {
 TEST(ReportDataTest, SizesAndTimesAreIntegers) {
   const MadeRun run = TwoSteps();
   const json report =
-      json::parse(
-          ReportJson("r", ComputeRunStatistics(run.record, {}), OkStatus()))
+      json(ReportJson("r", ComputeRunStatistics(run.record, {}), OkStatus()))
           .flatten();
   int checked = 0;
   for (const auto& [key, value] : report.items()) {
@@ -72,7 +71,7 @@ TEST(ReportDataTest, SizesAndTimesAreIntegers) {
 TEST(ReportDataTest, SaysWhyARecordIsIncomplete) {
   const Status cut(ErrorCode::kStoppedEarly, "cut at byte 7");
   const RunStatistics nothing = ComputeRunStatistics(RunRecord(), {});
-  const json report = json::parse(ReportJson("r", nothing, cut));
+  const json report = json(ReportJson("r", nothing, cut));
   EXPECT_EQ(report["record"]["complete"], false);
   EXPECT_EQ(report["record"]["reason"], "cut at byte 7");
   EXPECT_TRUE(report["record"]["stage"].is_null());
@@ -84,7 +83,7 @@ TEST(ReportDataTest, NamesThatAreNotTextStayJson) {
   MadeRun run = TwoSteps();
   run.record.ranks[0].chunks[2].params = "a\tb\n\xff";
   const RunStatistics statistics = ComputeRunStatistics(run.record, {});
-  const json report = json::parse(ReportJson("r", statistics, OkStatus()));
+  const json report = json(ReportJson("r", statistics, OkStatus()));
   EXPECT_THAT(
       report["stalls"][0]["worst_chunks"][0]["parameters"].get<std::string>(),
       HasSubstr("a\tb\n"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/report/report_command.h"
+#include "tools/report/run_report.h"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <ostream>
 #include <system_error>
 #include <vector>
 
 #include "offload/record/record_reader.h"
+#include "tools/cli/json_out.h"
 #include "tools/cli/quote.h"
 #include "tools/report/chrome_trace.h"
 #include "tools/report/report_data.h"
@@ -46,41 +49,42 @@ Status CheckSteps(const RunRecord& record, const StepRange& steps) {
 
 // Leaves nothing behind when it fails.
 Status Export(const RunRecord& record, const ReportRequest& request) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(request.chrome, request.file, ignored)) {
-    return InvalidArgument(fmt::format(
-        "the trace would overwrite the record {}; name another file",
-        Quoted(request.file)));
-  }
   errno = 0;
   std::ofstream file(request.chrome, std::ios::binary | std::ios::trunc);
   const bool opened = file.is_open();
   if (opened) WriteChromeTrace(record, request.steps, file);
   file.close();
   if (file) return OkStatus();
-  const std::string why = errno != 0 ? std::strerror(errno) : "write failed";
+  const int error = errno;
+  std::error_code ignored;
   if (opened && std::filesystem::is_regular_file(request.chrome, ignored)) {
     std::filesystem::remove(request.chrome, ignored);
   }
-  return IoError(fmt::format(
+  const std::string why = fmt::format(
       "the trace cannot be written to {}: {}; name a file in a folder that "
       "exists and has room, or export fewer steps with --steps",
-      Quoted(request.chrome), why));
+      Quoted(request.chrome),
+      error != 0 ? std::strerror(error) : "the write failed");
+  const bool is_usage = error == ENOENT || error == ENOTDIR || error == EISDIR;
+  return is_usage ? InvalidArgument(why) : IoError(why);
 }
 
-std::string Render(const ReportRequest& request, const RunRecord& record) {
+void Show(const ReportRequest& request, const RunRecord& record,
+          std::ostream& out) {
   StatisticsOptions options;
   options.steps = request.steps;
   const RunStatistics statistics = ComputeRunStatistics(record, options);
   switch (request.format) {
     case ReportRequest::Format::kJson:
-      return ReportJson(request.file, statistics, record.completeness);
+      WriteJson(ReportJson(request.file, statistics, record.completeness), out);
+      return;
     case ReportRequest::Format::kPlain:
-      return ReportPlain(request.file, statistics, record.completeness);
+      out << ReportPlain(request.file, statistics, record.completeness);
+      return;
     case ReportRequest::Format::kText:
-      break;
+      out << ReportText(request.file, statistics, request.text);
+      return;
   }
-  return ReportText(request.file, statistics, request.text);
 }
 
 }  // namespace
@@ -101,23 +105,28 @@ Result<StepRange> ParseStepRange(std::string_view text) {
   return range;
 }
 
-Status RunReport(const ReportRequest& request, std::ostream& out,
-                 std::ostream& notes) {
+Status RunReport(const ReportRequest& request, const Console& console) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(request.chrome, request.file, ignored)) {
+    return InvalidArgument(fmt::format(
+        "the trace would overwrite the record {}; name another file",
+        Quoted(request.file)));
+  }
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
-  out << Render(request, record) << std::flush;
-  if (!out) return IoError("the report cannot be written to the output");
+  Show(request, record, console.out);
+  CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   if (record.dropped > 0) {
-    notes << fmt::format(
-        "note: {} of {} events were dropped while recording, so sums are too "
-        "low; record to a faster disk\n",
+    console.Note(fmt::format(
+        "{} of {} events were dropped while recording, so sums are too low; "
+        "record to a faster disk",
         record.dropped,
-        record.dropped + static_cast<int64_t>(record.events.size()));
+        record.dropped + static_cast<int64_t>(record.events.size())));
   }
   if (!request.chrome.empty()) {
     CASTOR_RETURN_IF_ERROR(Export(record, request));
-    notes << fmt::format("wrote {}: open it in https://ui.perfetto.dev\n",
-                         request.chrome);
+    console.Note(fmt::format("wrote {}: open it in https://ui.perfetto.dev",
+                             request.chrome));
   }
   return record.completeness;
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_
-#define CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_
+#ifndef CASTOR_TOOLS_REPORT_RUN_REPORT_H_
+#define CASTOR_TOOLS_REPORT_RUN_REPORT_H_
 
 // What `castor report` does once its flags are read: shows a record, exports
-// it. Pure functions of the files named, thread-safe.
+// it. Owner thread only.
 
-#include <ostream>
 #include <string>
 #include <string_view>
 
 #include "chunk/base/status.h"
+#include "tools/cli/console.h"
 #include "tools/report/report_text.h"
 #include "tools/report/step_windows.h"
 
@@ -31,12 +31,11 @@ struct ReportRequest {
 // for anything else.
 Result<StepRange> ParseStepRange(std::string_view text);
 
-// Writes the report to `out` and what to know besides, a line each, to `notes`.
-// kStoppedEarly when the record is not complete: what could be read has been
-// written then, and the message says where it ends.
-Status RunReport(const ReportRequest& request, std::ostream& out,
-                 std::ostream& notes);
+// Writes the report to console.out. kStoppedEarly when the record is not
+// complete: what could be read has been written then, and the message says
+// where it ends.
+Status RunReport(const ReportRequest& request, const Console& console);
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_REPORT_REPORT_COMMAND_H_
+#endif  // CASTOR_TOOLS_REPORT_RUN_REPORT_H_
