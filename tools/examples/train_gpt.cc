@@ -64,7 +64,7 @@ struct Flags {
   int64_t accumulate = 1;
   int64_t ranks = 1;
   int64_t stage = 3;
-  int64_t prefetch = 3;
+  int64_t prefetch = -1;  // not given
   int64_t seed = 1;
   int64_t digest_at = 0;
   std::string text = kDefaultText;
@@ -182,8 +182,14 @@ Result<TrainOptions> OptionsOf(const Flags& flags) {
   options.ranks = static_cast<int>(flags.ranks);
   options.stage = static_cast<int>(flags.stage);
   options.seed = static_cast<uint64_t>(flags.seed);
-  options.prefetch_depth =
-      flags.no_prefetch ? 0 : static_cast<int>(flags.prefetch);
+  if (flags.no_prefetch && flags.prefetch >= 0) {
+    return InvalidArgument(
+        "--prefetch and --no-prefetch contradict each other; give one");
+  }
+  if (flags.no_prefetch) options.prefetch_depth = 0;
+  if (flags.prefetch >= 0) {
+    options.prefetch_depth = static_cast<int>(flags.prefetch);
+  }
   if (flags.digest_at > 0) options.digest_step = flags.digest_at;
   if (!flags.nvme.empty()) {
     CASTOR_ASSIGN_OR_RETURN(options.nvme, ParseNvme(flags.nvme));

@@ -39,6 +39,8 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
         fmt::format("a reference run has one rank, not {}; leave --ranks away",
                     options.ranks));
   }
+  CASTOR_RETURN_IF_ERROR(
+      CheckMemory(TrainerBytes(options, /*reference=*/true)));
   UseOneThreadPerCaller();
   const int seq = options.model.context;
   std::vector<int> tokens(static_cast<size_t>(options.batch) *

@@ -150,6 +150,8 @@ Status FirstFailure(const std::vector<Result<RankOutcome>>& outcomes) {
 Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
                            const TrainHooks& hooks) {
   CASTOR_RETURN_IF_ERROR(Validate(options));
+  CASTOR_RETURN_IF_ERROR(
+      CheckMemory(TrainerBytes(options, /*reference=*/false)));
   UseOneThreadPerCaller();
   const SteadyClock clock;
   ThreadPool pool(

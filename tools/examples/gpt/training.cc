@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "offload/internal/available_memory.h"
+
 namespace castor::gpt {
 
 Status Validate(const TrainOptions& options) {
@@ -28,6 +30,12 @@ Status Validate(const TrainOptions& options) {
     return InvalidArgument(fmt::format("cannot train in {}: use F32 or BF16",
                                        DTypeName(options.dtype)));
   }
+  if (options.digest_step > options.steps) {
+    return InvalidArgument(
+        fmt::format("there is no step {} to take a digest after: the run has "
+                    "{} steps",
+                    *options.digest_step, options.steps));
+  }
   if (!(options.lr >= 0) || !(options.clip_norm >= 0)) {
     return InvalidArgument(
         fmt::format("lr is {} and clip is {}: neither may be negative",
@@ -42,6 +50,37 @@ Bytes RoomForEverything(const TrainOptions& options) {
   constexpr int64_t kBytesPerElement = 2 * 7 * 4;
   return MiB(16) +
          Bytes(kBytesPerElement) * GptParams(options.model).elements();
+}
+
+// In floating point: what it is asked of may be absurd.
+double TrainerBytes(const TrainOptions& options, bool reference) {
+  const GptConfig& model = options.model;
+  const double tokens = static_cast<double>(options.batch) * model.context;
+  const double per_block =
+      16.0 * model.embd + static_cast<double>(model.heads) * model.context;
+  const double per_token =
+      model.layers * per_block + 8.0 * model.embd + model.vocab;
+  const double activations = 4 * tokens * per_token * options.ranks;
+  if (!reference) return activations;
+  // Value, gradient and two moments; a master, a second gradient.
+  const double arrays = 4 + (options.dtype == DType::kBF16 ? 1 : 0) +
+                        (options.accumulate > 1 ? 1 : 0);
+  return activations +
+         4 * arrays * static_cast<double>(GptParams(model).elements());
+}
+
+Status CheckMemory(double bytes) {
+  const auto available = internal::ReadAvailableMemory();
+  constexpr double kMiB = 1024.0 * 1024.0;
+  if (!available.has_value() ||
+      bytes <= static_cast<double>(available->bytes.count())) {
+    return OkStatus();
+  }
+  return Unavailable(fmt::format(
+      "the model's activations, and arrays outside Castor, take {:.0f} MiB; "
+      "{:.0f} MiB are available ({}); use a smaller --batch, --seq or model",
+      bytes / kMiB, static_cast<double>(available->bytes.count()) / kMiB,
+      available->source));
 }
 
 }  // namespace castor::gpt

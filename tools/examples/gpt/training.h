@@ -56,6 +56,14 @@ Status Validate(const TrainOptions& options);
 // optimizer states whole, and gathered copies of everything.
 Bytes RoomForEverything(const TrainOptions& options);
 
+// What the trainer itself needs, apart from Castor's budgets: the activations
+// of all ranks, and all of a reference run's arrays. Rounded.
+double TrainerBytes(const TrainOptions& options, bool reference);
+
+// Unavailable, with the numbers, where the machine does not have `bytes`: the
+// kernel would let the run have them and kill it when it uses them.
+Status CheckMemory(double bytes);
+
 struct StepReport {
   int64_t step = 0;  // counts from 1
   double loss = 0;   // mean over ranks and micro-batches

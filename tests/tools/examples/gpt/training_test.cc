@@ -31,12 +31,30 @@ TEST(TrainingTest, RefusesWhatHasNone) {
   refused([](TrainOptions& o) { o.steps = 0; }, "steps is 0");
   refused([](TrainOptions& o) { o.dtype = DType::kF16; }, "F16");
   refused([](TrainOptions& o) { o.lr = -1; }, "lr is -1");
+  refused([](TrainOptions& o) { o.digest_step = o.steps + 1; }, "no step 31");
 }
 
 TEST(TrainingTest, RoomForEverythingHoldsAllStatesTwice) {
   TrainOptions options;
   const Bytes states = Bytes(16 * GptParams(options.model).elements());
   EXPECT_GT(RoomForEverything(options), 2 * states);
+}
+
+TEST(TrainingTest, KnowsAboutWhatTheTrainerItselfTakes) {
+  TrainOptions options;
+  const double activations = TrainerBytes(options, /*reference=*/false);
+  EXPECT_GT(activations, 140e6);
+  EXPECT_LT(activations, 200e6);
+  options.ranks = 2;
+  EXPECT_EQ(TrainerBytes(options, false), 2 * activations);
+  options.ranks = 1;
+  EXPECT_EQ(TrainerBytes(options, true) - activations, 16.0 * 28'634'624);
+}
+
+TEST(TrainingTest, RefusesWhatTheMachineCannotHold) {
+  EXPECT_THAT(CheckMemory(1e6), IsOk());
+  EXPECT_THAT(CheckMemory(1e18),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("are available")));
 }
 
 }  // namespace
