@@ -162,9 +162,10 @@ class Fillings {
       : problem_(problem), order_(problem.chunks.size()) {
     const std::vector<ChunkStates>& chunks = problem.chunks;
     std::iota(order_.begin(), order_.end(), size_t{0});
-    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
       const Bytes size_a = SumOf(chunks[a].device_bytes);
       const Bytes size_b = SumOf(chunks[b].device_bytes);
+      if (size_a == size_b) return a < b;
       return order == Order::kSmallestFirst ? size_a < size_b : size_b < size_a;
     });
     // Sums over the first chunks in that order.

@@ -71,11 +71,12 @@ void FindBusiest(const std::map<int32_t, IntervalSet>& waits,
 // What would relieve a link that was at work while lanes waited.
 std::string_view Relief(const LinkId& link) {
   if (link.kind == RunEventKind::kGather) {
-    return "try a larger --chunk, or more work per step (--batch, "
-           "--accumulate)";
+    return "it waits for the slowest rank too; try a larger --chunk, or more "
+           "work per step (--batch)";
   }
   if (link.kind == RunEventKind::kReduceScatter) {
-    return "try a larger --chunk, or fewer ranks";
+    return "it waits for the slowest rank too; try a larger --chunk, or fewer "
+           "ranks";
   }
   if (link.from == Tier::kNvme || link.to == Tier::kNvme) {
     return "raise --host-budget, so that less lives on NVMe, or give it a "

@@ -67,7 +67,7 @@ Links over a step (full: busy)                            bytes     busy     GB/
 Stalls, waited for      time  of steps   count  worst chunks
   prefetch            960 us    17.4 %       6  1 (960 us)
       chunk 1: "layer.1"
-      all-gather was busy 62 % of that time: try a larger --chunk, or more work per step (--batch, --accumulate)
+      all-gather was busy 62 % of that time: it waits for the slowest rank too; try a larger --chunk, or more work per step (--batch)
   demand              100 us     1.8 %       1  3 (100 us)
       chunk 3: "layer.3"
       mostly in step 1, which records what later steps fetch ahead: look at them with --steps 2-3
