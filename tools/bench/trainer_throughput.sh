@@ -3,8 +3,9 @@
 # SPDX-FileCopyrightText: The Castor Authors
 
 # Tokens per second of the example trainer: under the quick start's budgets, with everything on the device, and without Castor
-# (--reference), the model being that of the quick start. The machine's speed varies, so each round runs all of them one after the other,
-# and what counts is the median over rounds of the ratio to the reference of the same round.
+# (--reference, which knows one rank only), the model being that of the quick start. The machine's speed varies, so each round runs all of
+# them one after the other, and what counts is the median over rounds of the ratio to the reference of the same round. CPU seconds per step
+# (start and end of the run included) vary less on a machine that others use too.
 #
 #   tools/bench/trainer_throughput.sh [ROUNDS [STEPS]]     (5 and 10)
 #
@@ -28,38 +29,44 @@ scratch=$(mktemp -d "$parent/castor-throughput.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 6' INT TERM
 
-# measure NAME FLAG...: appends NAME and tokens per second to the results.
-measure() {
-  local name=$1
-  shift
-  bazel-bin/tools/examples/train_gpt --steps "$steps" --json "$@" >"$scratch/run.json" 2>"$scratch/log" || {
-    cat "$scratch/log" >&2
-    exit 1
-  }
-  python3 -c 'import json, sys; print(sys.argv[1], json.load(open(sys.argv[2]))["tokens_per_second"], sep="\t")' \
-    "$name" "$scratch/run.json" >>"$scratch/results"
+python3 - "$rounds" "$steps" "$scratch" <<'END'
+import json, resource, statistics, subprocess, sys
+
+rounds, steps, scratch = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+tight = ["--device-budget", "64MiB", "--host-budget", "96MiB", "--nvme", scratch]
+kinds = {
+    "reference, 1 rank": ["--reference"],
+    "resident, 1 rank": ["--ranks", "1"],
+    "tight, 1 rank": ["--ranks", "1", *tight],
+    "resident, 2 ranks": ["--ranks", "2"],
+    "tight, 2 ranks": ["--ranks", "2", *tight],
 }
 
-tight=(--device-budget 64MiB --host-budget 96MiB --nvme "$scratch")
-for ((round = 1; round <= rounds; ++round)); do
-  echo "round $round of $rounds" >&2
-  measure "reference, 1 rank" --reference
-  measure "resident, 1 rank" --ranks 1
-  measure "tight, 1 rank" --ranks 1 "${tight[@]}"
-  measure "resident, 2 ranks" --ranks 2
-  measure "tight, 2 ranks" --ranks 2 "${tight[@]}"
-done
 
-python3 - "$scratch/results" <<'END'
-import collections, statistics, sys
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
-runs = collections.defaultdict(list)
-for line in open(sys.argv[1]):
-    name, rate = line.rstrip("\n").split("\t")
-    runs[name].append(float(rate))
-reference = runs["reference, 1 rank"]
-print(f"{'':<20}{'tokens/s':>10}{'of reference':>14}   (medians of {len(reference)} rounds; lowest and highest ratio)")
-for name, rates in runs.items():
-    ratios = [rate / base for rate, base in zip(rates, reference)]
-    print(f"{name:<20}{statistics.median(rates):>10.0f}{statistics.median(ratios):>14.2f}   {min(ratios):.2f} to {max(ratios):.2f}")
+
+rates = {name: [] for name in kinds}
+cpu = {name: [] for name in kinds}
+for number in range(1, rounds + 1):
+    print(f"round {number} of {rounds}", file=sys.stderr)
+    for name, flags in kinds.items():
+        before = cpu_seconds()
+        command = ["bazel-bin/tools/examples/train_gpt", "--steps", str(steps), "--json", *flags]
+        run = subprocess.run(command, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(run.stderr)
+        rates[name].append(json.loads(run.stdout)["tokens_per_second"])
+        cpu[name].append((cpu_seconds() - before) / steps)
+
+base = rates["reference, 1 rank"]
+print(f"{'':<20}{'tokens/s':>10}{'of reference':>14}{'(from':>8}{'to)':>6}{'CPU s/step':>12}   medians of {rounds} rounds of {steps} steps")
+for name in kinds:
+    ratios = [rate / of for rate, of in zip(rates[name], base)]
+    print(
+        f"{name:<20}{statistics.median(rates[name]):>10.0f}{statistics.median(ratios):>14.2f}"
+        f"{min(ratios):>8.2f}{max(ratios):>6.2f}{statistics.median(cpu[name]):>12.2f}"
+    )
 END
