@@ -105,6 +105,7 @@ mv "$scratch/record" "$keep/record"
 
 say "castor report $keep/record"
 run "reporting on the run" "$castor" report "$keep/record"
+echo "(to see it in ui.perfetto.dev: $castor report $keep/record --chrome trace.json)"
 
 say "train_gpt: the first $digest_step steps again, everything on the device"
 train "training with everything on the device" --steps "$digest_step" >"$scratch/resident"
