@@ -18,13 +18,16 @@
 // Weights after a step are bit-equal for every stage, chunk size, placement and
 // prefetch depth, for a given number of ranks.
 //
-// The engine owns all memory it hands out: no lease outlives it, and lanes that
-// work on its memory live until Step or Abandon. Owner thread only: all calls
-// of one engine come from one thread; several engines in a process share an
-// executor. No call throws. The first failure of background work sticks and is
-// returned by every later call. Calls on which ranks must agree (all of them,
-// in the same order) are those from Seal to Step, and WeightDigest; ReadParam
-// too.
+// The engine owns all memory it hands out: no lease and no EvaluateScope
+// outlives it. Lanes that have work on a gradient live until Step or Abandon,
+// or that work is done before the engine goes; other work on its memory the
+// engine waits for. Owner thread only: all calls of one engine come from one
+// thread; several engines in a process share an executor. No call throws. The
+// first failure of background work sticks and is returned by every later call.
+//
+// Ranks must agree on all calls from Seal on, in the same order with the same
+// arguments, but for Borrow, Close and stats, and for lanes. Ranks that do not
+// are told so by an error.
 
 #include <cstdint>
 #include <functional>
@@ -48,8 +51,9 @@ namespace castor {
 class ZeroEngine;
 
 // Writes the initial values of elements [begin, end) of one parameter to `out`,
-// in fp32. Called for the ranges this rank owns, in any order, so a value may
-// depend on (parameter, element) only.
+// in fp32. Called by Seal, for the ranges this rank owns, in any order and more
+// than once, so a value may depend on (parameter, element) only. Without one,
+// all values are zero.
 using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
 
 // Parameters held on the device for work on one lane; the end of its life, or
@@ -122,6 +126,8 @@ struct StepResult {
   double grad_norm = 0;
   double clip_factor = 1;
   // False when a gradient was infinite or not a number: nothing was updated.
+  // Found by the norm, so true when clip_norm is 0, and such a gradient
+  // spreads.
   bool applied = true;
 };
 
@@ -135,10 +141,10 @@ struct EngineStats {
   TierUse tiers[3];  // by TierIndex
   // Bytes moved between tiers since Seal, [from][to].
   Bytes moved[3][3];
-  Bytes wire_sent;  // to other ranks
-  int64_t gathers = 0;
+  Bytes wire_sent;      // to other ranks, by all that the communicator did
+  int64_t gathers = 0;  // slots filled; loads, where the home is whole
   int64_t prefetched_gathers = 0;
-  int64_t reduce_scatters = 0;
+  int64_t reduce_scatters = 0;  // one rank makes none
   int64_t releases = 0;
   int64_t divergences = 0;
   int64_t stall_ns = 0;  // compute lanes waited for chunks
@@ -156,11 +162,11 @@ struct EngineStats {
 class ZeroEngine {
  public:
   // `communicator` must outlive the engine. InvalidArgument where options have
-  // no meaning. Allocates nothing.
+  // no meaning. Takes no memory of any tier.
   static Result<std::unique_ptr<ZeroEngine>> Create(const ZeroOptions& options,
                                                     Communicator* communicator);
   // Waits for background work, gives everything back; failures are logged. Use
-  // Close to learn of them.
+  // Close to learn of them: without it, other ranks' engines end in an error.
   ~ZeroEngine();
 
   // Registers a parameter, in initialization order. kF32 and kBF16; bf16
@@ -169,8 +175,9 @@ class ZeroEngine {
   Result<ParamId> Register(ParamSpec spec, Initializer initializer);
 
   // Fixes the layout, places every state, allocates all memory, initialises.
-  // Blocks. Infeasible, with the smallest change that fits, when the budgets
-  // cannot serve what was declared; nothing is left behind then.
+  // Blocks until all ranks have; if one fails, all do. Infeasible, with the
+  // smallest change that fits, when the budgets cannot serve what was declared.
+  // After a failure nothing is left behind and the engine is closed.
   Status Seal(const SealOptions& options);
 
   // `last`: no other micro-batch follows before Step (the norm is then computed
@@ -186,24 +193,32 @@ class ZeroEngine {
 
   // Where to add the parameter's gradient of this micro-batch: contiguous, in
   // the parameter's dtype, zero at the first call of a micro-batch, writable by
-  // work on `lane` until GradReady. May be called several times.
+  // work on `lane` until GradReady. May be called several times, for several
+  // lanes, which the trainer orders. Null for a parameter of size zero. Does
+  // not block, except that a ThreadLane waits. Infeasible as Acquire.
   Result<void*> Grad(ParamId param, Lane& lane);
   // The gradient is complete once `lane` gets here. When all gradients of its
   // chunk are, the chunk is reduced. Does not block.
   Status GradReady(ParamId param, Lane& lane);
 
-  // Borrows device memory for work on `lane`.
+  // Borrows device memory for work on `lane`, which lives until the lease ends.
+  // TierFull when more would be on lease than was declared. Does not block,
+  // except that a ThreadLane waits.
   Result<MemoryLease> Borrow(Bytes size, Lane& lane);
 
   // Reduces what is left, averages over ranks and micro-batches, clips,
-  // updates. `lr` for this step. Blocks only for the global norm; updates go on
-  // in the background and are waited for by whoever needs their results.
+  // updates. `lr` for this step. Blocks until the gradients of all ranks are
+  // there and the ranks agree on the norm and on the parameters that had any;
+  // updates go on in the background and are waited for by whoever needs their
+  // results. A parameter for which no rank had a gradient stays as it is.
   Result<StepResult> Step(double lr);
 
   Result<EvaluateScope> Evaluate();
 
-  // Drops a half-done step: gradients, leases and micro-batches so far. Every
-  // rank must call it. Parameters stay as they were before the step.
+  // Drops a half-done step, its gradients and micro-batches. Parameters stay as
+  // they were before the step. Every rank must call it, at the same place of
+  // the step. Blocks. FailedPrecondition while a lease or an EvaluateScope
+  // lives.
   Status Abandon();
 
   // Whole values of one parameter in fp32 (masters where there are any),
@@ -216,8 +231,9 @@ class ZeroEngine {
   // with parameter << 40 ^ number of the block. Blocks.
   Result<uint64_t> WeightDigest();
 
-  // Waits for background work and returns the first failure; the engine can
-  // only be destroyed after it.
+  // Waits for background work and for work on what the trainer gave back, and
+  // returns the first failure; the engine can only be destroyed after it.
+  // FailedPrecondition while a lease or an EvaluateScope lives.
   Status Close();
 
   // REQUIRES: sealed.

@@ -8,116 +8,8 @@
 #include <utility>
 
 #include "collectives/zero_engine_impl.h"
-#include "offload/kernels/reduce.h"
 
 namespace castor {
-
-RunEvent ZeroEngine::Impl::EventFor(RunEventKind kind, ChunkId chunk,
-                                    RunCause cause) const {
-  RunEvent event;
-  event.kind = kind;
-  event.cause = cause;
-  event.rank = comm_->rank();
-  event.step = static_cast<int32_t>(step_ + 1);
-  event.moment = manager_ ? static_cast<int32_t>(manager_->moment()) : -1;
-  event.chunk = chunk.value();
-  return event;
-}
-
-// Notes the time at which `lane` gets here, as the begin or the end of `event`;
-// the end records it.
-void ZeroEngine::Impl::RecordSpan(Lane& lane,
-                                  const std::shared_ptr<RunEvent>& event,
-                                  bool begin) const {
-  if (options_.recorder == nullptr) return;
-  lane.Run(
-      [event, begin, clock = options_.clock, recorder = options_.recorder] {
-        (begin ? event->begin_ns : event->end_ns) = clock->NowNs();
-        if (!begin) recorder->Record(*event);
-        return OkStatus();
-      });
-}
-
-Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
-                               int64_t moment) {
-  const StateKind kind = StateKind::kParam;
-  const Bytes kept = store_->bytes(chunk, kind);
-  if (sharding_.replicated(kind)) {
-    return store_->Load(chunk, kind, {Bytes(0), kept}, slot.data,
-                        slot.free_after, cause);
-  }
-  // The shard lands in its own slice and the rest is gathered around it; a
-  // shard at home on the device is sent from there.
-  std::byte* own = slot.data + kept.count() * comm_->rank();
-  const std::byte* shard = own;
-  if (store_->home(chunk, kind) == Tier::kDevice) {
-    shard = store_->device_data(chunk, kind);
-    comm_lane_->Wait(slot.free_after);
-    comm_lane_->Wait(store_->written(chunk, kind));
-  } else {
-    comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
-                                  slot.free_after, cause));
-  }
-  auto event =
-      std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
-  event->bytes = kept.count() * (comm_->world() - 1);
-  RecordSpan(*comm_lane_, event, true);
-  const ShardRange range = layout_->shard(chunk, comm_->rank());
-  comm_->AllGather(*comm_lane_, shard, slot.data, range.end - range.begin,
-                   layout_->dtype(chunk), {chunk, moment, "param"});
-  RecordSpan(*comm_lane_, event, false);
-  Event gathered = comm_lane_->Record();
-  if (shard != own) store_->AddReader(chunk, kind, gathered);
-  return gathered;
-}
-
-std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {
-  return store_->device_data(chunk, StateKind::kParam);
-}
-
-Event ZeroEngine::Impl::DirectReady(ChunkId chunk) {
-  return store_->written(chunk, StateKind::kParam);
-}
-
-void ZeroEngine::Impl::DirectUsed(ChunkId chunk, Event last_use) {
-  store_->AddReader(chunk, StateKind::kParam, std::move(last_use));
-}
-
-Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
-                                             Lane& lane) {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
-  ParamLease lease;
-  lease.pins_.reserve(params.size());
-  lease.data_.reserve(params.size());
-  for (ParamId id : params) {
-    CASTOR_CHECK(id.valid() && id.index() < params_.size());
-    const ParamPlace& place = layout_->place(id);
-    if (!place.chunk.valid()) {
-      lease.data_.push_back(nullptr);
-      continue;
-    }
-    auto pin = std::find_if(
-        lease.pins_.begin(), lease.pins_.end(),
-        [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
-    if (pin == lease.pins_.end()) {
-      CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
-                              manager_->Acquire(place.chunk, lane));
-      lease.pins_.push_back(std::move(made));
-      pin = lease.pins_.end() - 1;
-    }
-    lease.data_.push_back(
-        pin->data() +
-        BytesOf(place.offset, layout_->dtype(place.chunk)).count());
-  }
-  // On a lane that waits at once, a failed copy is known by now.
-  CASTOR_RETURN_IF_ERROR(lane.status());
-  return lease;
-}
-
-void ParamLease::Release() {
-  pins_.clear();
-  data_.clear();
-}
 
 Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
@@ -128,7 +20,7 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     return FailedPrecondition(
         "the micro-batch before this one was said to be the last: call Step");
   }
-  CASTOR_RETURN_IF_ERROR(FlushGrads());
+  FlushGrads();
   if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
   last_micro_batch_ = last;
   for (Param& param : params_) param.grad_ready = false;
@@ -177,6 +69,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     grad.lanes.push_back(&lane);
   }
   params_[param.index()].used = true;
+  CASTOR_RETURN_IF_ERROR(lane.status());
   return static_cast<void*>(
       grad.slot.data + BytesOf(place.offset, layout_->dtype(chunk)).count());
 }
@@ -184,6 +77,11 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
 Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  if (evaluating_ > 0) {
+    return FailedPrecondition(
+        fmt::format("the gradient of {} cannot be handed back inside Evaluate",
+                    Name(param)));
+  }
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
   ChunkGrad& grad = grads_[chunk.index()];
@@ -197,7 +95,7 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
   return lane.status();
 }
 
-Status ZeroEngine::Impl::FlushGrads() {
+void ZeroEngine::Impl::FlushGrads() {
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (grads_[c].state != GradState::kOpen) continue;
     // What was opened and not handed back may still be written to.
@@ -206,7 +104,6 @@ Status ZeroEngine::Impl::FlushGrads() {
     }
     ReduceChunk(ChunkId(static_cast<int32_t>(c)));
   }
-  return OkStatus();
 }
 
 void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
@@ -238,121 +135,27 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
     auto event = std::make_shared<RunEvent>(
         EventFor(RunEventKind::kReduceScatter, chunk, RunCause::kGradient));
     event->state = StateKind::kGrad;
-    event->bytes = BytesOf(shard, dtype).count() * (comm_->world() - 1);
+    event->bytes = BytesOf(shard, dtype).count() * (comm_->world() - 1) *
+                   (replicated ? 2 : 1);
     RecordSpan(*comm_lane_, event, true);
     const CollectiveTag tag{chunk, manager_->moment(), "grad"};
     comm_->ReduceScatter(*comm_lane_, grad.slot.data, target, shard, dtype,
                          tag);
-    RecordSpan(*comm_lane_, event, false);
     reduced_at = target;
     if (replicated) {
       reduced_at -= own - grad.slot.data;
       comm_->AllGather(*comm_lane_, target, reduced_at, shard, dtype, tag);
     }
+    RecordSpan(*comm_lane_, event, false);
     reduced = comm_lane_->Record();
+    ++reduce_scatters_;
   }
-  ++reduce_scatters_;
   Event free_after = Deposit(chunk, reduced_at, reduced);
   grad.valid = true;
   if (CountsNorm() && last_micro_batch_) grad.counted = true;
   manager_->CloseGrad(chunk, grad.slot, std::move(free_after));
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
-}
-
-Event ZeroEngine::Impl::Deposit(ChunkId chunk, const std::byte* from,
-                                const Event& reduced) {
-  const bool first = !grads_[chunk.index()].valid;
-  return store_->home(chunk, StateKind::kGrad) == Tier::kDevice
-             ? DepositOnDevice(chunk, from, reduced, first)
-             : DepositOnHost(chunk, from, reduced, first);
-}
-
-Event ZeroEngine::Impl::DepositOnDevice(ChunkId chunk, const std::byte* from,
-                                        const Event& reduced, bool first) {
-  const StateKind kind = StateKind::kGrad;
-  std::byte* home = store_->device_data(chunk, kind);
-  const bool there = from == home;
-  if (there) {
-    store_->SetWritten(chunk, kind, reduced);
-    if (!CountsNorm() || !last_micro_batch_) return reduced;
-  }
-  if (first && !there) engine_copies_ += store_->bytes(chunk, kind);
-  device_lane_->Wait(reduced);
-  if (!there) device_lane_->Wait(store_->WriteReady(chunk, kind));
-  device_lane_->Run([this, chunk, home, from, first, there,
-                     dtype = layout_->dtype(chunk),
-                     bytes = store_->bytes(chunk, kind),
-                     squares = CountsNorm() && last_micro_batch_] {
-    if (!there) {
-      const int64_t count = bytes.count() * 8 / DTypeBits(dtype);
-      if (first) {
-        std::memcpy(home, from, static_cast<size_t>(bytes.count()));
-      } else {
-        AddInto(home, from, dtype, count);
-      }
-    }
-    if (squares) AddChunkSquares(chunk, home, &device_squares_);
-    return OkStatus();
-  });
-  Event done = device_lane_->Record();
-  if (there) {
-    store_->AddReader(chunk, kind, done);
-    return reduced;
-  }
-  store_->SetWritten(chunk, kind, done);
-  return done;
-}
-
-Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
-                                      const Event& reduced, bool first) {
-  const StateKind kind = StateKind::kGrad;
-  const Bytes bytes = store_->bytes(chunk, kind);
-  const ByteRange whole{Bytes(0), bytes};
-  const bool squares = CountsNorm() && last_micro_batch_;
-  if (first) {
-    Event free_after =
-        store_->Store(chunk, kind, whole, from, reduced, RunCause::kGradient);
-    if (!squares) return free_after;
-    device_lane_->Wait(reduced);
-    device_lane_->Run([this, chunk, from] {
-      AddChunkSquares(chunk, from, &device_squares_);
-      return OkStatus();
-    });
-    const Event both[] = {free_after, device_lane_->Record()};
-    return AllOf(both);
-  }
-  Event copied;
-  Slot staging = store_->StageFromDevice(chunk, kind, from, bytes, reduced,
-                                         RunCause::kGradient, &copied);
-  HostWindow window = store_->OpenWindow(
-      chunk, kind, whole, WindowMode::kReadWrite, RunCause::kGradient);
-  host_lane_->Wait(copied);
-  host_lane_->Wait(window.ready);
-  host_lane_->Run(
-      [this, chunk, squares, total = window.data, part = staging.data,
-       dtype = layout_->dtype(chunk),
-       count = bytes.count() * 8 / DTypeBits(layout_->dtype(chunk))] {
-        AddInto(total, part, dtype, count);
-        if (squares) AddChunkSquares(chunk, total, &host_squares_);
-        return OkStatus();
-      });
-  const Event added = host_lane_->Record();
-  store_->CloseWindow(std::move(window), added);
-  store_->GiveStaging(std::move(staging), added);
-  return copied;
-}
-
-void ZeroEngine::Impl::AddChunkSquares(ChunkId chunk, const std::byte* data,
-                                       ExactSum* sum) const {
-  const DType dtype = layout_->dtype(chunk);
-  const ShardRange counted = sharding_.counted(*layout_, chunk);
-  const std::byte* start =
-      data + RangeBytes(chunk, StateKind::kGrad, counted).begin.count();
-  for (const Segment& segment : Segments(chunk, counted)) {
-    AddSquares(start + BytesOf(Elements(segment.offset), dtype).count(), dtype,
-               segment.count, sum);
-  }
 }
 
 Status ZeroEngine::Impl::Abandon() {
@@ -374,6 +177,7 @@ Status ZeroEngine::Impl::Abandon() {
   host_squares_ = ExactSum();
   for (Param& param : params_) param.used = param.grad_ready = false;
   micro_batches_ = 0;
+  last_micro_batch_ = false;
   manager_->AbandonStep();
   return OkStatus();
 }

@@ -4,10 +4,11 @@
 #ifndef CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
 #define CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
 
-// The inside of ZeroEngine, for the .cc files that implement it:
-// zero_engine.cc (door, health), zero_engine_seal.cc (layout, memory, start),
-// zero_engine_grads.cc (gathers, gradients), zero_engine_step.cc (norm,
-// update), zero_engine_read.cc (values and digest).
+// The inside of ZeroEngine, for the .cc files that implement it, all named
+// zero_engine_*.cc: life (health, end), seal (layout, memory), start (initial
+// values), params (gathers, leases), grads (gradients, reduction), deposit (the
+// way of a reduced gradient to its home), step (norm, agreement), update (the
+// optimizer's pass), read (values and digest), record (events).
 //
 // Background work is queued on lanes and ordered by events, always on events of
 // work queued earlier; ranks queue collectives in the same order. So there is
@@ -15,6 +16,7 @@
 // except what a lane's work captures.
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -108,13 +110,21 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   Lane::OnFailure FailureCallback() const;
   Status Health() const;
+  // Ends the world with a failure that no lane has seen; returns the first one.
+  Status Fail(const Status& status);
+  // Waits for background work and gives everything back but the slabs.
+  Status ShutDown();
+  void WaitForUsers();
   Status RequireSealed() const;
   // No parameters held and no evaluation under way. `call`: what asks for it.
   Status RequireNothingOpen(std::string_view call) const;
   std::string Name(ParamId param) const;
 
   // seal
-  Status AgreeOnBudgets();
+  uint64_t HashOfParams() const;
+  uint64_t HashOfOptions(const SealOptions& declared) const;
+  Status AgreeOnInputs(const SealOptions& declared);
+  Status WaitForOthers();
   Status BuildLayout();
   Status BuildMemory(const SealOptions& declared);
   Status InitializeShards();
@@ -122,7 +132,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   void DescribeRank() const;
 
   // grads
-  Status FlushGrads();
+  void FlushGrads();
   void ReduceChunk(ChunkId chunk);
   // The reduced gradient of `range` goes from device memory at `from` to its
   // home. Returns when `from` may be reused.
@@ -142,7 +152,7 @@ class ZeroEngine::Impl final : public ChunkSource {
     double squares = 0;
     bool overflowed = false;
   };
-  Result<Agreement> Agree();
+  Result<Agreement> Agree(double lr);
   void CountLeftSquares();
   void UpdateChunk(ChunkId chunk, float factor, double lr);
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
@@ -153,6 +163,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   void RefreshReplicas(ChunkId chunk);
   void RecordSpan(Lane& lane, const std::shared_ptr<RunEvent>& event,
                   bool begin) const;
+  void RecordLeaseBegin(Lane& lane, const LeaseArena::Lease& lease, Bytes size);
+  void RecordLeaseEnd(Lane& lane, int32_t lease);
   RunEvent EventFor(RunEventKind kind, ChunkId chunk, RunCause cause) const;
 
   std::vector<Segment> Segments(ChunkId chunk, ShardRange range) const;
@@ -179,6 +191,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Destroyed in reverse: lanes stop before the memory their work touches goes.
   std::unique_ptr<RankPools> pools_;
   LeaseArena leases_;
+  std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
   std::unique_ptr<ShardStore> store_;
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId

@@ -38,7 +38,10 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
   const ShardRange counted = sharding_.counted(*layout_, chunk);
   const ByteRange range = RangeBytes(chunk, kind, counted);
   std::vector<std::byte> shard(static_cast<size_t>(range.size().count()));
-  CASTOR_RETURN_IF_ERROR(store_->ReadNow(chunk, kind, range, shard.data()));
+  if (Status read = store_->ReadNow(chunk, kind, range, shard.data());
+      !read.ok()) {
+    return Fail(read);
+  }
   for (const Segment& segment : Segments(chunk, counted)) {
     if (segment.param != param) continue;
     ConvertToFloat(
@@ -67,7 +70,10 @@ Result<uint64_t> ZeroEngine::Impl::WeightDigest() {
     const ShardRange counted = sharding_.counted(*layout_, chunk);
     const ByteRange range = RangeBytes(chunk, kind, counted);
     shard.resize(static_cast<size_t>(range.size().count()));
-    CASTOR_RETURN_IF_ERROR(store_->ReadNow(chunk, kind, range, shard.data()));
+    if (Status read = store_->ReadNow(chunk, kind, range, shard.data());
+        !read.ok()) {
+      return Fail(read);
+    }
     for (const Segment& segment : Segments(chunk, counted)) {
       values.resize(static_cast<size_t>(segment.count));
       ConvertToFloat(
@@ -90,39 +96,6 @@ Result<uint64_t> ZeroEngine::Impl::WeightDigest() {
                    ReduceOp::kSum, {ChunkId(), -1, "digest"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   return digest;
-}
-
-EngineStats ZeroEngine::Impl::stats() const {
-  if (phase_ == Phase::kClosed) return final_stats_;
-  EngineStats stats;
-  if (phase_ != Phase::kSealed) return stats;
-  for (Tier tier : kAllTiers) {
-    const PoolStats& pool = pools_->pool(tier).stats();
-    stats.tiers[TierIndex(tier)] = {pool.budget, pool.in_use, pool.peak};
-    stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
-    for (Tier to : kAllTiers) {
-      stats.moved[TierIndex(tier)][TierIndex(to)] =
-          store_->moved()[TierIndex(tier)][TierIndex(to)];
-    }
-  }
-  const MemoryManagerStats& manager = manager_->stats();
-  stats.wire_sent = comm_->stats().bytes_sent;
-  stats.engine_copies = engine_copies_;
-  stats.gathers = manager.gathers;
-  stats.prefetched_gathers = manager.prefetched_gathers;
-  stats.releases = manager.releases;
-  stats.divergences = manager.divergences;
-  stats.reduce_scatters = reduce_scatters_;
-  stats.stall_ns = manager_->stall_ns();
-  stats.stalls = manager_->stalls();
-  stats.tier_allocations = pools_->allocations();
-  for (int64_t slots : memory_.problem.slots) stats.gathered_slots += slots;
-  stats.chunks = static_cast<int64_t>(layout_->chunks().size());
-  for (const GroupInfo& group : layout_->groups()) {
-    stats.chunk_bytes =
-        std::max(stats.chunk_bytes, BytesOf(group.chunk_size, group.dtype));
-  }
-  return stats;
 }
 
 }  // namespace castor

@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <bit>
 #include <limits>
-#include <map>
-#include <utility>
+#include <string_view>
 
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "collectives/zero_engine_impl.h"
-#include "offload/kernels/convert.h"
 
 namespace castor {
 namespace {
@@ -46,10 +44,11 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   comm_lane_ = lane("collectives");
   host_lane_ = lane("host");
   device_lane_ = lane("device");
-  Status status = AgreeOnBudgets();
+  Status status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
   if (status.ok()) status = BuildMemory(declared);
   if (status.ok()) status = InitializeShards();
+  if (status.ok()) status = WaitForOthers();
   if (!status.ok()) {
     // The others must not wait for this rank.
     if (comm_->world() > 1) {
@@ -68,36 +67,81 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   return OkStatus();
 }
 
-// Ranks cut their memory alike, so the least budget of any rank serves for all;
-// and they must have registered the same parameters.
-Status ZeroEngine::Impl::AgreeOnBudgets() {
-  uint64_t hash = Mix(0, static_cast<uint64_t>(options_.stage));
+uint64_t ZeroEngine::Impl::HashOfParams() const {
+  uint64_t hash = 0;
   for (const Param& param : params_) {
     hash = MixText(hash, param.spec.name);
     hash = Mix(hash, static_cast<uint64_t>(param.size.count()));
     hash = Mix(hash, static_cast<uint64_t>(param.spec.dtype));
     hash = Mix(hash, param.spec.trainable ? 1 : 2);
   }
-  const int64_t model = static_cast<int64_t>(hash >> 2);
+  return hash;
+}
+
+uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
+  uint64_t hash = static_cast<uint64_t>(options_.stage);
+  for (double number :
+       {options_.clip_norm, options_.optimizer.beta1, options_.optimizer.beta2,
+        options_.optimizer.eps, options_.optimizer.weight_decay}) {
+    hash = Mix(hash, std::bit_cast<uint64_t>(number));
+  }
+  for (int64_t number :
+       {options_.align.count(), options_.chunk_size.value_or(Bytes(-1)).count(),
+        options_.min_chunk.count(), options_.max_chunk.count(),
+        int64_t{options_.prefetch_depth}, declared.largest_lease.count()}) {
+    hash = Mix(hash, static_cast<uint64_t>(number));
+  }
+  for (const HeldTogether& held : declared.held) {
+    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
+      hash = Mix(hash, ids->size());
+      for (ParamId id : *ids)
+        hash = Mix(hash, static_cast<uint64_t>(id.value()));
+    }
+  }
+  return hash;
+}
+
+// Ranks must have registered the same parameters and chosen the same options;
+// their memory is cut alike, so the least budget of any rank serves for all.
+Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
+  const int64_t params = static_cast<int64_t>(HashOfParams() >> 2);
+  const int64_t options = static_cast<int64_t>(HashOfOptions(declared) >> 2);
   int64_t nvme = -1;
   if (options_.nvme.has_value()) {
     nvme = options_.nvme->size.value_or(Bytes(kUnlimited)).count();
   }
-  std::array<int64_t, 5> least = {
+  std::array<int64_t, 7> least = {
       (options_.device_budget - comm_->buffer_bytes()).count(),
-      options_.host_budget.count(), nvme, model, -model};
+      options_.host_budget.count(),
+      nvme,
+      params,
+      -params,
+      options,
+      -options};
   comm_->AllReduce(*comm_lane_, least.data(), Elements(least.size()),
-                   DType::kI64, ReduceOp::kMin, {ChunkId(), -1, "budgets"});
+                   DType::kI64, ReduceOp::kMin, {ChunkId(), -1, "inputs"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   if (least[3] != -least[4]) {
     return InvalidArgument(
-        "the ranks registered different parameters, or chose different stages: "
-        "every rank must register the same ones in the same order");
+        "the ranks registered different parameters: every rank must register "
+        "the same ones in the same order");
+  }
+  if (least[5] != -least[6]) {
+    return InvalidArgument(
+        "the ranks chose different options: stage, optimizer, clipping, "
+        "alignment, chunk sizes, prefetch depth and what is declared at Seal "
+        "must be the same on every rank; budgets may differ");
   }
   least_device_budget_ = Bytes(least[0]);
   least_host_budget_ = Bytes(least[1]);
   if (least[2] >= 0) least_nvme_budget_ = Bytes(least[2]);
   return OkStatus();
+}
+
+// A rank that cannot begin is known to all of them before any trains.
+Status ZeroEngine::Impl::WaitForOthers() {
+  comm_->Barrier(*comm_lane_, {ChunkId(), -1, "sealed"});
+  return comm_lane_->Record().Wait();
 }
 
 Status ZeroEngine::Impl::BuildLayout() {
@@ -128,6 +172,11 @@ Status ZeroEngine::Impl::BuildLayout() {
     search.min_chunk = options_.min_chunk;
     search.max_chunk = options_.max_chunk > Bytes(0) ? options_.max_chunk
                                                      : least_device_budget_ / 8;
+    if (options_.max_chunk > Bytes(0) && search.max_chunk < search.min_chunk) {
+      return InvalidArgument(fmt::format(
+          "the largest chunk of {} bytes is less than the smallest of {} bytes",
+          search.max_chunk.count(), search.min_chunk.count()));
+    }
     if (search.max_chunk < search.min_chunk) {
       return Infeasible(fmt::format(
           "an eighth of the device budget, {} bytes, is less than the smallest "
@@ -217,110 +266,6 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
   return OkStatus();
-}
-
-Status ZeroEngine::Impl::InitializeShards() {
-  std::vector<std::byte> values;
-  for (size_t c = 0; c < memory_.states.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    for (StateKind state : {StateKind::kParam, StateKind::kMaster,
-                            StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-      if (!store_->has(chunk, state)) continue;
-      values.assign(static_cast<size_t>(store_->bytes(chunk, state).count()),
-                    std::byte{0});
-      if (state == StateKind::kParam || state == StateKind::kMaster) {
-        FillState(chunk, state, values.data());
-      }
-      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
-    }
-  }
-  return OkStatus();
-}
-
-void ZeroEngine::Impl::FillState(ChunkId chunk, StateKind state,
-                                 std::byte* out) const {
-  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
-  std::vector<float> values;
-  for (const Segment& segment :
-       Segments(chunk, sharding_.kept(state, *layout_, chunk))) {
-    const Initializer& initializer = params_[segment.param.index()].initializer;
-    if (!initializer) continue;  // zero
-    values.resize(static_cast<size_t>(segment.count));
-    initializer(segment.begin, segment.begin + segment.count, values.data());
-    ConvertFromFloat(values.data(), segment.count, dtype,
-                     out + BytesOf(Elements(segment.offset), dtype).count());
-  }
-}
-
-void ZeroEngine::Impl::DescribeRank() const {
-  if (options_.recorder == nullptr) return;
-  RunRankInfo info;
-  info.rank = comm_->rank();
-  info.world = comm_->world();
-  info.stage = options_.stage;
-  info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
-  info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
-  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
-    info.budget_bytes[TierIndex(Tier::kNvme)] = options_.nvme->size->count();
-  }
-  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    RunChunkInfo described;
-    described.bytes = ChunkBytes(chunk).count();
-    const std::vector<ParamId>& params = layout_->chunk(chunk).params;
-    constexpr size_t kNamesShown = 3;
-    for (size_t i = 0; i < std::min(params.size(), kNamesShown); ++i) {
-      if (i > 0) described.params += ",";
-      described.params += Name(params[i]);
-    }
-    if (params.size() > kNamesShown) {
-      described.params += fmt::format(",+{}", params.size() - kNamesShown);
-    }
-    info.chunks.push_back(std::move(described));
-  }
-  options_.recorder->AddRank(info);
-  for (Tier tier : kAllTiers) {
-    RunEvent event =
-        EventFor(RunEventKind::kTierBytes, ChunkId(), RunCause::kStart);
-    event.to = tier;
-    event.bytes = pools_->pool(tier).stats().in_use.count();
-    event.begin_ns = event.end_ns = options_.clock->NowNs();
-    options_.recorder->Record(event);
-  }
-}
-
-std::vector<ZeroEngine::Impl::Segment> ZeroEngine::Impl::Segments(
-    ChunkId chunk, ShardRange range) const {
-  std::vector<Segment> segments;
-  for (ParamId id : layout_->chunk(chunk).params) {
-    const ParamPlace& place = layout_->place(id);
-    const Elements begin = std::max(place.offset, range.begin);
-    const Elements end = std::min(place.offset + place.size, range.end);
-    if (begin >= end) continue;
-    Segment segment;
-    segment.param = id;
-    segment.begin = (begin - place.offset).count();
-    segment.count = (end - begin).count();
-    segment.offset = (begin - range.begin).count();
-    segments.push_back(segment);
-  }
-  return segments;
-}
-
-const GroupInfo& ZeroEngine::Impl::GroupOf(ChunkId chunk) const {
-  return layout_->groups()[static_cast<size_t>(layout_->chunk(chunk).group)];
-}
-
-Bytes ZeroEngine::Impl::ChunkBytes(ChunkId chunk) const {
-  return BytesOf(layout_->chunk(chunk).size, layout_->dtype(chunk));
-}
-
-ByteRange ZeroEngine::Impl::RangeBytes(ChunkId chunk, StateKind state,
-                                       ShardRange range) const {
-  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
-  const Elements start = sharding_.kept(state, *layout_, chunk).begin;
-  return {BytesOf(range.begin - start, dtype),
-          BytesOf(range.end - start, dtype)};
 }
 
 }  // namespace castor

@@ -4,15 +4,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <map>
-#include <utility>
+#include <cstddef>
 
 #include "collectives/zero_engine_impl.h"
-#include "offload/kernels/adamw.h"
-#include "offload/kernels/convert.h"
 
 namespace castor {
+namespace {
+
+// In 24 bits, so that squares and their sums stay small.
+uint64_t StepHash(double lr, int64_t micro_batches) {
+  uint64_t hash = std::bit_cast<uint64_t>(lr);
+  hash ^= static_cast<uint64_t>(micro_batches) * 0x9e3779b97f4a7c15ull;
+  hash *= 0xbf58476d1ce4e5b9ull;
+  return hash >> 40;
+}
+
+}  // namespace
 
 Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
@@ -22,14 +31,14 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
         "gradients first");
   }
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step"));
-  if (!(lr >= 0)) {
+  if (!(lr >= 0) || std::isinf(lr)) {
     return InvalidArgument(
         fmt::format("a learning rate of {} has no meaning", lr));
   }
-  CASTOR_RETURN_IF_ERROR(FlushGrads());
+  FlushGrads();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
   if (CountsNorm()) CountLeftSquares();
-  CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree());
+  CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
 
   // The average, the unscaling and the clip are one factor, one multiply.
   const double average = 1.0 / (static_cast<double>(comm_->world()) *
@@ -68,42 +77,20 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   return result;
 }
 
-// Chunks without a gradient in the last micro-batch, whose sums were complete
-// before.
-void ZeroEngine::Impl::CountLeftSquares() {
-  const StateKind kind = StateKind::kGrad;
-  for (size_t c = 0; c < grads_.size(); ++c) {
-    if (!grads_[c].valid || grads_[c].counted) continue;
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (store_->home(chunk, kind) == Tier::kDevice) {
-      device_lane_->Wait(store_->written(chunk, kind));
-      device_lane_->Run([this, chunk, data = store_->device_data(chunk, kind)] {
-        AddChunkSquares(chunk, data, &device_squares_);
-        return OkStatus();
-      });
-      store_->AddReader(chunk, kind, device_lane_->Record());
-      continue;
-    }
-    HostWindow window =
-        store_->OpenWindow(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)},
-                           WindowMode::kRead, RunCause::kGradient);
-    host_lane_->Wait(window.ready);
-    host_lane_->Run([this, chunk, data = window.data] {
-      AddChunkSquares(chunk, data, &host_squares_);
-      return OkStatus();
-    });
-    store_->CloseWindow(std::move(window), host_lane_->Record());
-  }
-}
-
-// The one thing a step waits for: the sum of squares, and which parameters any
-// rank had a gradient for, in one all-reduce. Exact integers add to the same
-// total in any order.
-Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree() {
+// The one thing a step waits for, in one all-reduce: the sum of squares, which
+// parameters any rank had a gradient for, and whether all make the same step.
+// Exact integers add to the same total in any order.
+Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   const size_t words = CountsNorm() ? ExactSum::kWords : 0;
-  agreed_words_.assign(words + params_.size(), 0);
+  const size_t used = words + 2;
+  agreed_words_.assign(used + params_.size(), 0);
+  // W numbers are equal just when W times the sum of their squares is the
+  // square of their sum.
+  const uint64_t step = StepHash(lr, micro_batches_);
+  agreed_words_[words] = step;
+  agreed_words_[words + 1] = step * step;
   for (size_t p = 0; p < params_.size(); ++p) {
-    agreed_words_[words + p] = params_[p].used ? 1 : 0;
+    agreed_words_[used + p] = params_[p].used ? 1 : 0;
   }
   comm_lane_->Wait(device_lane_->Record());
   comm_lane_->Wait(host_lane_->Record());
@@ -119,10 +106,18 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree() {
   comm_->AllReduce(*comm_lane_, agreed_words_.data(),
                    Elements(static_cast<int64_t>(agreed_words_.size())),
                    DType::kU64, ReduceOp::kSum,
-                   {ChunkId(), manager_->moment(), "norm"});
+                   {ChunkId(), manager_->moment(), "step"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  const uint64_t world = static_cast<uint64_t>(comm_->world());
+  if (world * agreed_words_[words + 1] !=
+      agreed_words_[words] * agreed_words_[words]) {
+    return Fail(FailedPrecondition(fmt::format(
+        "the ranks make different steps: this one makes step {} with learning "
+        "rate {} over {} micro-batches; both must be the same on every rank",
+        step_ + 1, lr, micro_batches_)));
+  }
   for (size_t p = 0; p < params_.size(); ++p) {
-    params_[p].used = agreed_words_[words + p] != 0;
+    params_[p].used = agreed_words_[used + p] != 0;
   }
   Agreement agreed;
   if (words > 0) {
@@ -134,208 +129,6 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree() {
     agreed.overflowed = total.overflowed();
   }
   return agreed;
-}
-
-// One fused pass per parameter over the elements this rank updates.
-struct ZeroEngine::Impl::UpdateWork {
-  struct Piece {
-    Segment segment;
-    bool update = false;  // no rank had a gradient: left as it was
-    AdamWScalars scalars;
-  };
-  std::vector<Piece> pieces;
-  float factor = 1;
-  DType dtype = DType::kF32;  // of parameters and gradients
-  int64_t elements = 0;       // of the range
-  std::byte* grad = nullptr;
-  std::byte* param = nullptr;   // in `dtype`
-  std::byte* master = nullptr;  // null: the parameter is its own master
-  std::byte* exp_avg = nullptr;
-  std::byte* exp_avg_sq = nullptr;
-
-  void Run() const {
-    const int64_t size = DTypeBits(dtype) / 8;
-    int64_t written = 0;
-    for (const Piece& piece : pieces) {
-      const int64_t at = piece.segment.offset;
-      if (!piece.update) continue;
-      CopyDown(written, at);
-      AdamWBuffers buffers;
-      buffers.grad = grad + at * size;
-      buffers.grad_dtype = dtype;
-      buffers.param = Floats(master != nullptr ? master : param) + at;
-      buffers.exp_avg = Floats(exp_avg) + at;
-      buffers.exp_avg_sq = Floats(exp_avg_sq) + at;
-      if (master != nullptr) {
-        buffers.low = param + at * size;
-        buffers.low_dtype = dtype;
-      }
-      AdamWStep(buffers, piece.segment.count, piece.scalars, factor);
-      written = at + piece.segment.count;
-    }
-    CopyDown(written, elements);
-  }
-
- private:
-  static float* Floats(std::byte* data) {
-    return reinterpret_cast<float*>(data);
-  }
-  // A window on low-precision parameters is written whole: what is not updated
-  // follows its master, padding included.
-  void CopyDown(int64_t from, int64_t to) const {
-    if (master == nullptr || from >= to) return;
-    ConvertFromFloat(Floats(master) + from, to - from, dtype,
-                     param + from * (DTypeBits(dtype) / 8));
-  }
-};
-
-ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
-                                                        float factor,
-                                                        double lr) const {
-  UpdateWork work;
-  work.factor = factor;
-  work.dtype = layout_->dtype(chunk);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
-  work.elements = (range.end - range.begin).count();
-  AdamWOptions adamw = options_.optimizer;
-  adamw.lr = lr;
-  for (const Segment& segment : Segments(chunk, range)) {
-    const Param& param = params_[segment.param.index()];
-    UpdateWork::Piece piece;
-    piece.segment = segment;
-    piece.update = param.used;
-    if (param.used) piece.scalars = ComputeAdamWScalars(adamw, param.steps);
-    work.pieces.push_back(piece);
-  }
-  return work;
-}
-
-void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {
-  bool on_device = true;
-  for (int k = 0; k < kStateKinds; ++k) {
-    const StateKind state = static_cast<StateKind>(k);
-    if (store_->has(chunk, state) &&
-        store_->home(chunk, state) != Tier::kDevice) {
-      on_device = false;
-    }
-  }
-  if (on_device) {
-    UpdateOnDevice(chunk, factor, lr);
-  } else {
-    UpdateOnHost(chunk, factor, lr);
-  }
-  if (sharding_.refreshes()) RefreshReplicas(chunk);
-}
-
-Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
-  UpdateWork work = MakeWork(chunk, factor, lr);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
-  const auto data = [&](StateKind state) -> std::byte* {
-    if (!store_->has(chunk, state)) return nullptr;
-    return store_->device_data(chunk, state) +
-           RangeBytes(chunk, state, range).begin.count();
-  };
-  work.grad = data(StateKind::kGrad);
-  work.param = data(StateKind::kParam);
-  work.master = data(StateKind::kMaster);
-  work.exp_avg = data(StateKind::kExpAvg);
-  work.exp_avg_sq = data(StateKind::kExpAvgSq);
-  constexpr StateKind kWritten[] = {StateKind::kParam, StateKind::kMaster,
-                                    StateKind::kExpAvg, StateKind::kExpAvgSq};
-  device_lane_->Wait(store_->written(chunk, StateKind::kGrad));
-  for (StateKind state : kWritten) {
-    if (store_->has(chunk, state)) {
-      device_lane_->Wait(store_->WriteReady(chunk, state));
-    }
-  }
-  auto event = std::make_shared<RunEvent>(
-      EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
-  event->bytes = work.elements * 4;
-  RecordSpan(*device_lane_, event, true);
-  device_lane_->Run([work = std::move(work)] {
-    work.Run();
-    return OkStatus();
-  });
-  RecordSpan(*device_lane_, event, false);
-  Event done = device_lane_->Record();
-  store_->AddReader(chunk, StateKind::kGrad, done);
-  for (StateKind state : kWritten) {
-    if (store_->has(chunk, state)) store_->SetWritten(chunk, state, done);
-  }
-  return done;
-}
-
-void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, float factor, double lr) {
-  UpdateWork work = MakeWork(chunk, factor, lr);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
-  std::vector<HostWindow> windows;
-  const auto open = [&](StateKind state, WindowMode mode) -> std::byte* {
-    if (!store_->has(chunk, state)) return nullptr;
-    windows.push_back(store_->OpenWindow(chunk, state,
-                                         RangeBytes(chunk, state, range), mode,
-                                         RunCause::kOptimizer));
-    return windows.back().data;
-  };
-  const bool masters = store_->has(chunk, StateKind::kMaster);
-  work.grad = open(StateKind::kGrad, WindowMode::kRead);
-  work.param = open(StateKind::kParam,
-                    masters ? WindowMode::kWrite : WindowMode::kReadWrite);
-  work.master = open(StateKind::kMaster, WindowMode::kReadWrite);
-  work.exp_avg = open(StateKind::kExpAvg, WindowMode::kReadWrite);
-  work.exp_avg_sq = open(StateKind::kExpAvgSq, WindowMode::kReadWrite);
-  for (const HostWindow& window : windows) host_lane_->Wait(window.ready);
-  auto event = std::make_shared<RunEvent>(
-      EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
-  event->bytes = work.elements * 4;
-  event->from = event->to = Tier::kHost;
-  RecordSpan(*host_lane_, event, true);
-  host_lane_->Run([work = std::move(work)] {
-    work.Run();
-    return OkStatus();
-  });
-  RecordSpan(*host_lane_, event, false);
-  const Event done = host_lane_->Record();
-  for (HostWindow& window : windows) {
-    store_->CloseWindow(std::move(window), done);
-  }
-}
-
-// Every rank has updated its slice of a replicated chunk: the others' slices
-// are gathered, in place where the home is the device, else through a slot.
-void ZeroEngine::Impl::RefreshReplicas(ChunkId chunk) {
-  const StateKind kind = StateKind::kParam;
-  const ShardRange own = layout_->shard(chunk, comm_->rank());
-  const Elements shard = own.end - own.begin;
-  const DType dtype = layout_->dtype(chunk);
-  const ByteRange own_bytes{BytesOf(own.begin, dtype), BytesOf(own.end, dtype)};
-  const Bytes whole = ChunkBytes(chunk);
-  const CollectiveTag tag{chunk, -1, "refresh"};
-  auto event = std::make_shared<RunEvent>(
-      EventFor(RunEventKind::kGather, chunk, RunCause::kRefresh));
-  event->bytes = (whole - own_bytes.size()).count();
-  const auto gather_at = [&](std::byte* data) {
-    RecordSpan(*comm_lane_, event, true);
-    comm_->AllGather(*comm_lane_, data + own_bytes.begin.count(), data, shard,
-                     dtype, tag);
-    RecordSpan(*comm_lane_, event, false);
-    return comm_lane_->Record();
-  };
-  if (store_->home(chunk, kind) == Tier::kDevice) {
-    comm_lane_->Wait(store_->WriteReady(chunk, kind));
-    store_->SetWritten(chunk, kind,
-                       gather_at(store_->device_data(chunk, kind)));
-    return;
-  }
-  // Nothing is held between steps and every class has a slot.
-  Result<Slot> slot = manager_->BorrowSlot(chunk);
-  CASTOR_CHECK(slot.ok());
-  comm_lane_->Wait(store_->Load(chunk, kind, own_bytes,
-                                slot->data + own_bytes.begin.count(),
-                                slot->free_after, RunCause::kRefresh));
-  const Event gathered = gather_at(slot->data);
-  manager_->ReturnSlot(
-      *slot, store_->Store(chunk, kind, {Bytes(0), whole}, slot->data, gathered,
-                           RunCause::kRefresh));
 }
 
 }  // namespace castor

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "collectives/zero_engine_impl.h"
+
+namespace castor {
+
+ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
+    : options_(options), comm_(communicator) {
+  if (options_.clock == nullptr) options_.clock = &steady_clock_;
+  if (options_.log == nullptr) options_.log = &default_log_;
+  sharding_.stage = options_.stage;
+  sharding_.world = comm_->world();
+  sharding_.rank = comm_->rank();
+}
+
+ZeroEngine::Impl::~Impl() {
+  if (phase_ != Phase::kSealed) return;
+  const Status failure = Health();
+  // Peers may be waiting for collectives that this rank will never make.
+  if (comm_->world() > 1) {
+    comm_->Abort(Aborted(
+        fmt::format("rank {} left without closing its engine", comm_->rank())));
+  }
+  const Status closed = ShutDown();
+  for (const Status& status : {failure, closed}) {
+    if (!status.ok()) options_.log->Error(status.ToString());
+  }
+}
+
+Lane::OnFailure ZeroEngine::Impl::FailureCallback() const {
+  return [failure = failure_, comm = comm_](const Status& status) {
+    {
+      std::lock_guard lock(failure->mutex);
+      if (failure->status.ok()) failure->status = status;
+    }
+    failure->failed.store(true, std::memory_order_release);
+    comm->Abort(status.WithContext(fmt::format("rank {}", comm->rank())));
+  };
+}
+
+Status ZeroEngine::Impl::Fail(const Status& status) {
+  FailureCallback()(status);
+  return Health();
+}
+
+Status ZeroEngine::Impl::Health() const {
+  if (!failure_->failed.load(std::memory_order_acquire)) [[likely]] {
+    return OkStatus();
+  }
+  std::lock_guard lock(failure_->mutex);
+  return failure_->status;
+}
+
+Status ZeroEngine::Impl::RequireSealed() const {
+  if (phase_ != Phase::kSealed) [[unlikely]] {
+    return FailedPrecondition(phase_ == Phase::kOpen
+                                  ? "the engine is not sealed yet: call Seal"
+                                  : "the engine is closed");
+  }
+  return Health();
+}
+
+Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
+  if (manager_->pinned()) {
+    return FailedPrecondition(fmt::format(
+        "parameters are still held: release every lease before {}", call));
+  }
+  if (evaluating_ > 0) {
+    return FailedPrecondition(
+        fmt::format("an Evaluate scope is still open: end it before {}", call));
+  }
+  return OkStatus();
+}
+
+std::string ZeroEngine::Impl::Name(ParamId param) const {
+  return params_[param.index()].spec.name;
+}
+
+Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
+                                           Initializer initializer) {
+  if (phase_ != Phase::kOpen) {
+    return FailedPrecondition(fmt::format(
+        "parameter {} comes too late: register before Seal", spec.name));
+  }
+  if (spec.dtype != DType::kF32 && spec.dtype != DType::kBF16) {
+    return InvalidArgument(
+        fmt::format("parameter {} is {}: the engine trains F32 and BF16",
+                    spec.name, DTypeName(spec.dtype)));
+  }
+  Param param;
+  CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
+  param.spec = std::move(spec);
+  param.initializer = std::move(initializer);
+  params_.push_back(std::move(param));
+  return ParamId(static_cast<int32_t>(params_.size()) - 1);
+}
+
+Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_ASSIGN_OR_RETURN(LeaseArena::Lease lease, leases_.Borrow(size));
+  lane.Wait(lease.free_after);
+  RecordLeaseBegin(lane, lease, size);
+  return lease;
+}
+
+void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
+  RecordLeaseEnd(lane, lease);
+  leases_.Return(lease, lane.Record());
+}
+
+Status ZeroEngine::Impl::BeginEvaluation() {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  ++evaluating_;
+  manager_->BeginEvaluation();
+  return OkStatus();
+}
+
+void ZeroEngine::Impl::EndEvaluation() {
+  --evaluating_;
+  manager_->EndEvaluation();
+}
+
+Status ZeroEngine::Impl::Close() {
+  if (phase_ != Phase::kSealed) return Health();
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close"));
+  if (leases_.leases() > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} bytes of borrowed memory are still held: release every lease "
+        "before Close",
+        leases_.in_use().count()));
+  }
+  const Status closed = ShutDown();
+  CASTOR_RETURN_IF_ERROR(Health());
+  return closed;
+}
+
+Status ZeroEngine::Impl::ShutDown() {
+  comm_lane_->Drain().IgnoreError();
+  host_lane_->Drain().IgnoreError();
+  device_lane_->Drain().IgnoreError();
+  manager_->DropAll(RunCause::kNone);
+  final_stats_ = stats();
+  phase_ = Phase::kClosed;
+  WaitForUsers();
+  manager_.reset();
+  store_.reset();
+  return pools_->nvme() != nullptr ? pools_->nvme()->Close() : OkStatus();
+}
+
+// What the trainer gave back may still be used by work on its lanes, which must
+// end before the memory goes.
+void ZeroEngine::Impl::WaitForUsers() {
+  TierPool& device = pools_->pool(Tier::kDevice);
+  for (size_t c = 0; c < memory_.problem.slots.size(); ++c) {
+    const int32_t slot_class = static_cast<int32_t>(c);
+    while (device.free_slots(slot_class) > 0) {
+      device.Take(slot_class)->free_after.Wait().IgnoreError();
+    }
+  }
+  if (memory_.lease_class < 0 || leases_.leases() > 0) return;
+  // The whole arena is free once nobody uses what was lent of it.
+  leases_.Borrow(device.slot_class(memory_.lease_class).slot_bytes)
+      ->free_after.Wait()
+      .IgnoreError();
+}
+
+EngineStats ZeroEngine::Impl::stats() const {
+  if (phase_ == Phase::kClosed) return final_stats_;
+  EngineStats stats;
+  if (phase_ != Phase::kSealed) return stats;
+  for (Tier tier : kAllTiers) {
+    const PoolStats& pool = pools_->pool(tier).stats();
+    stats.tiers[TierIndex(tier)] = {pool.budget, pool.in_use, pool.peak};
+    stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
+    for (Tier to : kAllTiers) {
+      stats.moved[TierIndex(tier)][TierIndex(to)] =
+          store_->moved()[TierIndex(tier)][TierIndex(to)];
+    }
+  }
+  const MemoryManagerStats& manager = manager_->stats();
+  stats.wire_sent = comm_->stats().bytes_sent;
+  stats.engine_copies = engine_copies_;
+  stats.gathers = manager.gathers;
+  stats.prefetched_gathers = manager.prefetched_gathers;
+  stats.releases = manager.releases;
+  stats.divergences = manager.divergences;
+  stats.reduce_scatters = reduce_scatters_;
+  stats.stall_ns = manager_->stall_ns();
+  stats.stalls = manager_->stalls();
+  stats.tier_allocations = pools_->allocations();
+  for (int64_t slots : memory_.problem.slots) stats.gathered_slots += slots;
+  stats.chunks = static_cast<int64_t>(layout_->chunks().size());
+  for (const GroupInfo& group : layout_->groups()) {
+    stats.chunk_bytes =
+        std::max(stats.chunk_bytes, BytesOf(group.chunk_size, group.dtype));
+  }
+  return stats;
+}
+
+}  // namespace castor

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "collectives/zero_engine_impl.h"
+
+namespace castor {
+
+Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
+                               int64_t moment) {
+  const StateKind kind = StateKind::kParam;
+  const Bytes kept = store_->bytes(chunk, kind);
+  if (sharding_.replicated(kind)) {
+    return store_->Load(chunk, kind, {Bytes(0), kept}, slot.data,
+                        slot.free_after, cause);
+  }
+  // The shard lands in its own slice and the rest is gathered around it; a
+  // shard at home on the device is sent from there.
+  std::byte* own = slot.data + kept.count() * comm_->rank();
+  const std::byte* shard = own;
+  if (store_->home(chunk, kind) == Tier::kDevice) {
+    shard = store_->device_data(chunk, kind);
+    comm_lane_->Wait(slot.free_after);
+    comm_lane_->Wait(store_->written(chunk, kind));
+  } else {
+    comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
+                                  slot.free_after, cause));
+  }
+  auto event =
+      std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
+  event->bytes = kept.count() * (comm_->world() - 1);
+  RecordSpan(*comm_lane_, event, true);
+  const ShardRange range = layout_->shard(chunk, comm_->rank());
+  comm_->AllGather(*comm_lane_, shard, slot.data, range.end - range.begin,
+                   layout_->dtype(chunk), {chunk, moment, "param"});
+  RecordSpan(*comm_lane_, event, false);
+  Event gathered = comm_lane_->Record();
+  if (shard != own) store_->AddReader(chunk, kind, gathered);
+  return gathered;
+}
+
+std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {
+  return store_->device_data(chunk, StateKind::kParam);
+}
+
+Event ZeroEngine::Impl::DirectReady(ChunkId chunk) {
+  return store_->written(chunk, StateKind::kParam);
+}
+
+void ZeroEngine::Impl::DirectUsed(ChunkId chunk, Event last_use) {
+  store_->AddReader(chunk, StateKind::kParam, std::move(last_use));
+}
+
+Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
+                                             Lane& lane) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  ParamLease lease;
+  lease.pins_.reserve(params.size());
+  lease.data_.reserve(params.size());
+  for (ParamId id : params) {
+    CASTOR_CHECK(id.valid() && id.index() < params_.size());
+    const ParamPlace& place = layout_->place(id);
+    if (!place.chunk.valid()) {
+      lease.data_.push_back(nullptr);
+      continue;
+    }
+    auto pin = std::find_if(
+        lease.pins_.begin(), lease.pins_.end(),
+        [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
+    if (pin == lease.pins_.end()) {
+      CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
+                              manager_->Acquire(place.chunk, lane));
+      lease.pins_.push_back(std::move(made));
+      pin = lease.pins_.end() - 1;
+    }
+    lease.data_.push_back(
+        pin->data() +
+        BytesOf(place.offset, layout_->dtype(place.chunk)).count());
+  }
+  // On a lane that waits at once, a failed copy is known by now.
+  CASTOR_RETURN_IF_ERROR(lane.status());
+  return lease;
+}
+
+void ParamLease::Release() {
+  pins_.clear();
+  data_.clear();
+}
+
+}  // namespace castor

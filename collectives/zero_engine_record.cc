@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/zero_engine_impl.h"
+
+namespace castor {
+
+void ZeroEngine::Impl::DescribeRank() const {
+  if (options_.recorder == nullptr) return;
+  RunRankInfo info;
+  info.rank = comm_->rank();
+  info.world = comm_->world();
+  info.stage = options_.stage;
+  info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
+  info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
+  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
+    info.budget_bytes[TierIndex(Tier::kNvme)] = options_.nvme->size->count();
+  }
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    RunChunkInfo described;
+    described.bytes = ChunkBytes(chunk).count();
+    const std::vector<ParamId>& params = layout_->chunk(chunk).params;
+    constexpr size_t kNamesShown = 3;
+    for (size_t i = 0; i < std::min(params.size(), kNamesShown); ++i) {
+      if (i > 0) described.params += ",";
+      described.params += Name(params[i]);
+    }
+    if (params.size() > kNamesShown) {
+      described.params += fmt::format(",+{}", params.size() - kNamesShown);
+    }
+    info.chunks.push_back(std::move(described));
+  }
+  options_.recorder->AddRank(info);
+  for (Tier tier : kAllTiers) {
+    RunEvent event =
+        EventFor(RunEventKind::kTierBytes, ChunkId(), RunCause::kStart);
+    event.to = tier;
+    event.bytes = pools_->pool(tier).stats().in_use.count();
+    event.begin_ns = event.end_ns = options_.clock->NowNs();
+    options_.recorder->Record(event);
+  }
+}
+
+RunEvent ZeroEngine::Impl::EventFor(RunEventKind kind, ChunkId chunk,
+                                    RunCause cause) const {
+  RunEvent event;
+  event.kind = kind;
+  event.cause = cause;
+  event.rank = comm_->rank();
+  event.step = static_cast<int32_t>(step_ + 1);
+  event.moment = manager_ ? static_cast<int32_t>(manager_->moment()) : -1;
+  event.chunk = chunk.value();
+  return event;
+}
+
+// Notes the time at which `lane` gets here, as the begin or the end of `event`;
+// the end records it.
+void ZeroEngine::Impl::RecordSpan(Lane& lane,
+                                  const std::shared_ptr<RunEvent>& event,
+                                  bool begin) const {
+  if (options_.recorder == nullptr) return;
+  lane.Run(
+      [event, begin, clock = options_.clock, recorder = options_.recorder] {
+        (begin ? event->begin_ns : event->end_ns) = clock->NowNs();
+        if (!begin) recorder->Record(*event);
+        return OkStatus();
+      });
+}
+
+void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,
+                                        const LeaseArena::Lease& lease,
+                                        Bytes size) {
+  if (options_.recorder == nullptr) return;
+  auto event = std::make_shared<RunEvent>(
+      EventFor(RunEventKind::kLease, ChunkId(), RunCause::kNone));
+  event->bytes = size.count();
+  RecordSpan(lane, event, true);
+  lease_events_[lease.id] = std::move(event);
+}
+
+void ZeroEngine::Impl::RecordLeaseEnd(Lane& lane, int32_t lease) {
+  const auto begun = lease_events_.find(lease);
+  if (begun == lease_events_.end()) return;
+  RecordSpan(lane, begun->second, false);
+  lease_events_.erase(begun);
+}
+
+}  // namespace castor
