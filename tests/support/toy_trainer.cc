@@ -4,264 +4,314 @@
 #include "tests/support/toy_trainer.h"
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <memory>
-#include <random>
+#include <set>
+#include <span>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "chunk/base/ids.h"
 #include "collectives/in_process_communicator.h"
-#include "offload/kernels/adamw.h"
-#include "offload/kernels/convert.h"
-#include "offload/kernels/exact_sum.h"
+#include "offload/lane.h"
 
 namespace castor {
 namespace {
 
-uint64_t Hash(uint64_t a, uint64_t b) {
-  uint64_t h = a * 0x9e3779b97f4a7c15ull ^ (b + 0x7f4a7c15ull);
-  h ^= h >> 31;
-  h *= 0xbf58476d1ce4e5b9ull;
-  return h ^ (h >> 29);
-}
+// What a rank saw, told from any thread.
+class Sightings {
+ public:
+  explicit Sightings(size_t size) : hashes_(size) {}
 
-// In [-1, 1).
-float Noise(uint64_t a, uint64_t b, uint64_t c) {
-  return static_cast<float>(static_cast<int64_t>(Hash(Hash(a, b), c) >> 40)) /
-             8388608.0f -
-         1.0f;
-}
+  void Tell(size_t place, uint64_t hash) {
+    uint64_t known = 0;
+    if (!hashes_[place].compare_exchange_strong(known, hash) && known != hash) {
+      contradicted_ = true;
+    }
+  }
+  bool contradicted() const { return contradicted_; }
+  std::vector<uint64_t> Take() const {
+    return {hashes_.begin(), hashes_.end()};
+  }
 
-float InitialValue(size_t param, int64_t element) {
-  return Noise(param, static_cast<uint64_t>(element), 1);
-}
+ private:
+  std::vector<std::atomic<uint64_t>> hashes_;
+  std::atomic<bool> contradicted_ = false;
+};
 
-// A gradient that depends on the weights, so that a wrong weight spreads.
-float Gradient(float weight, size_t param, int64_t element, int rank, int step,
-               int micro_batch) {
-  const uint64_t where =
-      Hash(static_cast<uint64_t>(rank) << 32 | static_cast<uint64_t>(step),
-           static_cast<uint64_t>(micro_batch));
-  return 0.25f * weight +
-         Noise(param, static_cast<uint64_t>(element), where) * 0.5f;
-}
+class ToyRank {
+ public:
+  ToyRank(const ToyModel& model, const ToyRun& run, const ZeroOptions& options,
+          Communicator* communicator)
+      : model_(model),
+        run_(run),
+        communicator_(communicator),
+        seen_(static_cast<size_t>(run.steps + 1) * model.params.size()) {
+    if (run.worker_lanes == 0) {
+      lanes_.push_back(std::make_unique<ThreadLane>("toy compute"));
+    }
+    for (int i = 0; i < run.worker_lanes; ++i) {
+      lanes_.push_back(
+          std::make_unique<WorkerLane>("toy compute", options.executor));
+    }
+  }
+  // Work on a gradient that was never handed back ends before its memory does.
+  ~ToyRank() {
+    for (const auto& lane : lanes_) lane->Drain().IgnoreError();
+  }
+  ToyRank(const ToyRank&) = delete;
+  ToyRank& operator=(const ToyRank&) = delete;
 
-int64_t SizeOf(const ParamSpec& spec) {
-  return CountElements(spec.shape, spec.dtype)->count();
-}
+  Status Train(const ZeroOptions& options, ToyResult& result) {
+    CASTOR_ASSIGN_OR_RETURN(engine_,
+                            ZeroEngine::Create(options, communicator_));
+    CASTOR_RETURN_IF_ERROR(RegisterAndSeal());
+    for (at_.step = 0; at_.step < run_.steps; ++at_.step) {
+      for (at_.attempt = 0;; ++at_.attempt) {
+        CASTOR_ASSIGN_OR_RETURN(const bool abandoned, ComputeGradients());
+        if (!abandoned) break;
+      }
+      CASTOR_ASSIGN_OR_RETURN(const StepResult stepped, engine_->Step(run_.lr));
+      result.norms.push_back(stepped.grad_norm);
+      if (run_.after_step && communicator_->rank() == 0) {
+        run_.after_step(*engine_, at_.step);
+      }
+    }
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      std::vector<float> values(
+          static_cast<size_t>(toy::SizeOf(model_.params[p])));
+      CASTOR_RETURN_IF_ERROR(engine_->ReadParam(ids_[p], values));
+      result.weights.push_back(std::move(values));
+    }
+    CASTOR_ASSIGN_OR_RETURN(result.digest, engine_->WeightDigest());
+    result.layout = engine_->layout();
+    // What is still being read while the engine closes must stay good.
+    if (run_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
+    CASTOR_RETURN_IF_ERROR(engine_->Close());
+    result.stats = engine_->stats();
+    engine_.reset();
+    for (const auto& lane : lanes_) CASTOR_RETURN_IF_ERROR(lane->Drain());
+    result.seen = seen_.Take();
+    return seen_.contradicted()
+               ? Internal("a parameter changed its value within a step")
+               : OkStatus();
+  }
 
-bool Uses(const ToyModel& model, const ToyRun& run, size_t param) {
-  return model.params[param].trainable &&
-         std::find(run.unused.begin(), run.unused.end(),
-                   static_cast<int>(param)) == run.unused.end();
-}
+ private:
+  Status RegisterAndSeal() {
+    for (size_t p = 0; p < model_.params.size(); ++p) {
+      CASTOR_ASSIGN_OR_RETURN(
+          const ParamId id,
+          engine_->Register(model_.params[p],
+                            [p](int64_t begin, int64_t end, float* out) {
+                              for (int64_t i = begin; i < end; ++i) {
+                                out[i - begin] = toy::InitialValue(p, i);
+                              }
+                            }));
+      ids_.push_back(id);
+    }
+    return engine_->Seal(run_.declares ? Declared() : SealOptions());
+  }
 
-float Widen(const void* data, DType dtype, int64_t i) {
-  return dtype == DType::kF32
-             ? static_cast<const float*>(data)[i]
-             : BFloat16ToFloat(static_cast<const uint16_t*>(data)[i]);
-}
+  size_t Next(size_t param) const {
+    return std::min(param + 1, ids_.size() - 1);
+  }
 
-Status TrainStep(ZeroEngine& engine, Lane& lane, const ToyModel& model,
-                 const ToyRun& run, const std::vector<ParamId>& ids, int step) {
-  for (int a = 0; a < run.micro_batches; ++a) {
-    CASTOR_RETURN_IF_ERROR(engine.BeginMicroBatch(a + 1 == run.micro_batches));
-    for (size_t p = 0; p < ids.size(); ++p) {
+  SealOptions Declared() const {
+    SealOptions declared;
+    std::vector<HeldTogether>& held = declared.held;
+    std::vector<ParamId> tied;
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      held.push_back({{ids_[p], ids_[Next(p)]}, {}});
+      if (toy::Tied(run_, p) && MayUse(p)) tied.push_back(ids_[p]);
+    }
+    for (ParamId id : tied) held.push_back({{id}, tied});
+    std::vector<ParamId> open;
+    for (size_t p = ids_.size(); p-- > 0;) {
+      if (MayUse(p)) {
+        held.push_back({{ids_[p]}, {ids_[p]}});
+        open.push_back(ids_[p]);
+      }
+      if (run_.evaluates) {
+        for (ParamId id : ids_) held.push_back({{id}, {}});
+      }
+    }
+    if (toy::Irregular(run_)) held.push_back({{}, open});
+    return declared;
+  }
+
+  // Whether the parameter ever has a gradient.
+  bool MayUse(size_t param) const {
+    ToyRun always = run_;
+    always.skipped = 0;
+    return toy::Uses(model_, always, param, 0, 0);
+  }
+  bool Uses(size_t param) const {
+    return toy::Uses(model_, run_, param, at_.step, at_.micro_batch);
+  }
+
+  Lane& LaneFor(size_t param) { return *lanes_[param % lanes_.size()]; }
+
+  // The gradients of one step; true when they were abandoned.
+  Result<bool> ComputeGradients() {
+    for (at_.micro_batch = 0; at_.micro_batch < run_.micro_batches;
+         ++at_.micro_batch) {
+      CASTOR_RETURN_IF_ERROR(
+          engine_->BeginMicroBatch(at_.micro_batch + 1 == run_.micro_batches));
+      CASTOR_ASSIGN_OR_RETURN(bool abandoned, Forward());
+      if (!abandoned) {
+        CASTOR_ASSIGN_OR_RETURN(abandoned, Backward());
+      }
+      if (abandoned) return true;
+    }
+    return Pass(ToyPoint::kEnd, 0);
+  }
+
+  // What the run wants to happen at a moment; true when the step is abandoned.
+  Result<bool> Pass(ToyPoint point, size_t param) {
+    at_.point = point;
+    at_.param = param;
+    if (run_.evaluates && run_.evaluates(at_)) {
+      CASTOR_RETURN_IF_ERROR(Evaluate());
+    }
+    if (run_.fails && run_.fails(at_)) return Unavailable("the rank gave up");
+    if (!run_.abandons || !run_.abandons(at_)) return false;
+    CASTOR_RETURN_IF_ERROR(engine_->Abandon());
+    return true;
+  }
+
+  Result<bool> Forward() {
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      CASTOR_ASSIGN_OR_RETURN(const bool abandoned,
+                              Pass(ToyPoint::kForward, p));
+      if (abandoned) return true;
       // Forward holds two parameters at a time.
-      const ParamId pair[] = {ids[p], ids[std::min(p + 1, ids.size() - 1)]};
-      CASTOR_ASSIGN_OR_RETURN(ParamLease lease, engine.Acquire(pair, lane));
+      CASTOR_RETURN_IF_ERROR(Look({p, Next(p)}));
     }
-    for (size_t p = ids.size(); p-- > 0;) {
-      if (!Uses(model, run, p)) continue;
-      const ParamSpec& spec = model.params[p];
-      CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
-                              engine.Acquire(std::span(&ids[p], 1), lane));
-      CASTOR_ASSIGN_OR_RETURN(void* const grad, engine.Grad(ids[p], lane));
-      lane.Run([&] {
-        for (int64_t i = 0; i < SizeOf(spec); ++i) {
-          const float g = Gradient(Widen(lease.data(0), spec.dtype, i), p, i,
-                                   engine.rank(), step, a);
-          if (spec.dtype == DType::kF32) {
-            static_cast<float*>(grad)[i] += g;
-          } else {
-            uint16_t* at = static_cast<uint16_t*>(grad) + i;
-            *at = FloatToBFloat16(BFloat16ToFloat(*at) + g);
-          }
-        }
-        return OkStatus();
-      });
-      CASTOR_RETURN_IF_ERROR(engine.GradReady(ids[p], lane));
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      if (toy::Tied(run_, p)) CASTOR_RETURN_IF_ERROR(Look({p}));
     }
+    return false;
   }
-  return OkStatus();
-}
 
-Status Train(const ToyModel& model, const ToyRun& run,
-             const ZeroOptions& options, Communicator* communicator,
-             ToyResult& result) {
-  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<ZeroEngine> engine,
-                          ZeroEngine::Create(options, communicator));
-  ThreadLane lane("toy compute");
-  std::vector<ParamId> ids;
-  for (size_t p = 0; p < model.params.size(); ++p) {
-    CASTOR_ASSIGN_OR_RETURN(
-        const ParamId id,
-        engine->Register(model.params[p],
-                         [p](int64_t begin, int64_t end, float* out) {
-                           for (int64_t i = begin; i < end; ++i) {
-                             out[i - begin] = InitialValue(p, i);
-                           }
-                         }));
-    ids.push_back(id);
-  }
-  SealOptions declared;
-  for (size_t p = 0; p < ids.size(); ++p) {
-    declared.held.push_back(
-        {{ids[p], ids[std::min(p + 1, ids.size() - 1)]}, {}});
-  }
-  for (size_t p = ids.size(); p-- > 0;) {
-    if (Uses(model, run, p)) declared.held.push_back({{ids[p]}, {ids[p]}});
-  }
-  CASTOR_RETURN_IF_ERROR(engine->Seal(declared));
-  for (int step = 0; step < run.steps; ++step) {
-    CASTOR_RETURN_IF_ERROR(TrainStep(*engine, lane, model, run, ids, step));
-    CASTOR_ASSIGN_OR_RETURN(const StepResult stepped, engine->Step(run.lr));
-    result.norms.push_back(stepped.grad_norm);
-    if (run.after_step && communicator->rank() == 0) {
-      run.after_step(*engine, step);
+  Result<bool> Backward() {
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      if (!toy::Tied(run_, p) || !Uses(p)) continue;
+      CASTOR_RETURN_IF_ERROR(Differentiate(p, 1, LaneFor(p + 1)));
     }
+    for (size_t p = ids_.size(); p-- > 0;) {
+      if (!Uses(p)) continue;
+      // The second piece is added after the first, on whichever lane.
+      if (toy::Tied(run_, p)) LaneFor(p).Wait(LaneFor(p + 1).Record());
+      CASTOR_RETURN_IF_ERROR(Differentiate(p, 0, LaneFor(p)));
+      CASTOR_ASSIGN_OR_RETURN(bool abandoned, Pass(ToyPoint::kOpened, p));
+      if (abandoned) return true;
+      if (!toy::LeftOpen(run_, p, at_.step, at_.micro_batch)) {
+        CASTOR_RETURN_IF_ERROR(engine_->GradReady(ids_[p], LaneFor(p)));
+      }
+      CASTOR_ASSIGN_OR_RETURN(abandoned, Pass(ToyPoint::kBackward, p));
+      if (abandoned) return true;
+    }
+    return false;
   }
-  for (size_t p = 0; p < ids.size(); ++p) {
-    std::vector<float> values(static_cast<size_t>(SizeOf(model.params[p])));
-    CASTOR_RETURN_IF_ERROR(engine->ReadParam(ids[p], values));
-    result.weights.push_back(std::move(values));
+
+  // Holds some parameters and looks at the first.
+  Status Look(const std::vector<size_t>& params) {
+    std::vector<ParamId> held;
+    for (size_t p : params) held.push_back(ids_[p]);
+    const size_t p = params[0];
+    Lane& lane = LaneFor(p);
+    CASTOR_ASSIGN_OR_RETURN(ParamLease lease, engine_->Acquire(held, lane));
+    lane.Run([this, data = lease.data(0), dtype = model_.params[p].dtype,
+              count = toy::SizeOf(model_.params[p]), place = SightOf(p)] {
+      seen_.Tell(place, toy::HashOf(data, dtype, count));
+      return OkStatus();
+    });
+    return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(result.digest, engine->WeightDigest());
-  result.layout = engine->layout();
-  CASTOR_RETURN_IF_ERROR(engine->Close());
-  result.stats = engine->stats();
-  return OkStatus();
-}
+
+  size_t SightOf(size_t param) const {
+    return static_cast<size_t>(at_.step) * ids_.size() + param;
+  }
+
+  Status Differentiate(size_t p, int use, Lane& lane) {
+    CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
+                            engine_->Acquire(std::span(&ids_[p], 1), lane));
+    CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(ids_[p], lane));
+    const toy::GradPlace place = {p, engine_->rank(), at_.step, at_.micro_batch,
+                                  use};
+    lane.Run([place, weight = lease.data(0), dtype = model_.params[p].dtype,
+              count = toy::SizeOf(model_.params[p]), grad] {
+      toy::AddGradient(place, weight, dtype, count, grad);
+      return OkStatus();
+    });
+    return OkStatus();
+  }
+
+  Status Evaluate() {
+    CASTOR_ASSIGN_OR_RETURN(const EvaluateScope scope, engine_->Evaluate());
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      CASTOR_RETURN_IF_ERROR(Look({p}));
+    }
+    return OkStatus();
+  }
+
+  const ToyModel& model_;
+  const ToyRun& run_;
+  Communicator* const communicator_;
+  Sightings seen_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // outlive the engine
+  std::unique_ptr<ZeroEngine> engine_;
+  std::vector<ParamId> ids_;
+  ToyMoment at_;
+};
 
 }  // namespace
-
-ToyModel MakeToyModel(uint64_t seed, int count, int64_t largest, DType dtype) {
-  std::mt19937_64 random(seed);
-  ToyModel model;
-  for (int p = 0; p < count; ++p) {
-    ParamSpec spec;
-    spec.name = "p" + std::to_string(p);
-    spec.dtype = dtype;
-    const int64_t size =
-        1 + static_cast<int64_t>(random() % static_cast<uint64_t>(largest));
-    spec.shape = {size};
-    if (p == 1) spec.shape = {};
-    if (p == 2) spec.shape = {4, 0};
-    if (p == 3) spec.shape = {largest};
-    model.params.push_back(std::move(spec));
-  }
-  return model;
-}
 
 ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,
                        const ZeroOptions& options, Communicator* communicator) {
   ToyResult result;
-  result.status = Train(model, run, options, communicator, result);
+  result.status =
+      ToyRank(model, run, options, communicator).Train(options, result);
+  // A rank that never had an engine has told nobody.
   if (!result.status.ok()) communicator->Abort(result.status);
   return result;
 }
 
-ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
-                   const ZeroOptions& options) {
+std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts) {
   InProcessOptions in_process;
-  in_process.world = world;
-  in_process.executor = options.executor;
+  in_process.world = static_cast<int>(parts.size());
+  in_process.executor = parts[0].options.executor;
   std::vector<std::unique_ptr<Communicator>> communicators =
       MakeInProcessWorld(in_process);
-  std::vector<ToyResult> results(static_cast<size_t>(world));
+  std::vector<ToyResult> results(parts.size());
   std::vector<std::thread> threads;
-  for (size_t r = 0; r < results.size(); ++r) {
+  for (size_t r = 0; r < parts.size(); ++r) {
     threads.emplace_back([&, r] {
-      results[r] = TrainToyRank(model, run, options, communicators[r].get());
+      results[r] = TrainToyRank(parts[r].model, parts[r].run, parts[r].options,
+                                communicators[r].get());
     });
   }
   for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
+                   const ZeroOptions& options) {
+  std::vector<ToyResult> results = TrainToyParts(std::vector<ToyPart>(
+      static_cast<size_t>(world), ToyPart{model, run, options}));
   for (const ToyResult& result : results) {
     if (!result.status.ok()) {
       results[0].status = result.status;
       break;
     }
+    if (result.seen != results[0].seen || result.norms != results[0].norms ||
+        result.weights != results[0].weights) {
+      results[0].status = Internal("ranks saw different values");
+    }
   }
   return std::move(results[0]);
-}
-
-ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
-                            double clip_norm, const AdamWOptions& optimizer) {
-  ToyResult result;
-  std::vector<std::vector<float>> exp_avg;
-  std::vector<std::vector<float>> exp_avg_sq;
-  for (size_t p = 0; p < model.params.size(); ++p) {
-    const size_t size = static_cast<size_t>(SizeOf(model.params[p]));
-    std::vector<float> values(size);
-    for (size_t i = 0; i < size; ++i) {
-      values[i] = InitialValue(p, static_cast<int64_t>(i));
-    }
-    result.weights.push_back(std::move(values));
-    exp_avg.emplace_back(size, 0.0f);
-    exp_avg_sq.emplace_back(size, 0.0f);
-  }
-  const auto round_to = [](DType dtype, float value) {
-    return dtype == DType::kF32 ? value
-                                : BFloat16ToFloat(FloatToBFloat16(value));
-  };
-  for (int step = 0; step < run.steps; ++step) {
-    std::vector<std::vector<float>> grads;
-    ExactSum squares;
-    for (size_t p = 0; p < model.params.size(); ++p) {
-      const DType dtype = model.params[p].dtype;
-      const size_t size = result.weights[p].size();
-      std::vector<float> total(size, 0.0f);
-      for (size_t i = 0; Uses(model, run, p) && i < size; ++i) {
-        const float weight = round_to(dtype, result.weights[p][i]);
-        for (int a = 0; a < run.micro_batches; ++a) {
-          float sum = 0;
-          for (int r = 0; r < world; ++r) {
-            const float g = round_to(
-                dtype, 0.0f + Gradient(weight, p, static_cast<int64_t>(i), r,
-                                       step, a));
-            sum = r == 0 ? g : sum + g;
-          }
-          sum = round_to(dtype, sum);
-          total[i] = a == 0 ? sum : round_to(dtype, total[i] + sum);
-        }
-      }
-      AddSquares(total.data(), DType::kF32, static_cast<int64_t>(size),
-                 &squares);
-      grads.push_back(std::move(total));
-    }
-    const double average = 1.0 / (static_cast<double>(world) *
-                                  static_cast<double>(run.micro_batches));
-    double clip = 1;
-    double norm = 0;
-    if (clip_norm > 0) {
-      norm = std::sqrt(squares.Total()) * average;
-      clip = std::min(1.0, clip_norm / (norm + 1e-6));
-    }
-    result.norms.push_back(norm);
-    AdamWOptions at = optimizer;
-    at.lr = run.lr;
-    for (size_t p = 0; p < model.params.size(); ++p) {
-      if (!Uses(model, run, p)) continue;
-      AdamWBuffers buffers;
-      buffers.grad = grads[p].data();
-      buffers.param = result.weights[p].data();
-      buffers.exp_avg = exp_avg[p].data();
-      buffers.exp_avg_sq = exp_avg_sq[p].data();
-      AdamWStepScalar(buffers, static_cast<int64_t>(grads[p].size()),
-                      ComputeAdamWScalars(at, step + 1),
-                      static_cast<float>(clip * average));
-    }
-  }
-  return result;
 }
 
 }  // namespace castor

@@ -4,56 +4,51 @@
 #ifndef CASTOR_TESTS_SUPPORT_TOY_TRAINER_H_
 #define CASTOR_TESTS_SUPPORT_TOY_TRAINER_H_
 
-// A model small enough to compute by hand and a trainer for it: every parameter
-// is used in a forward and a backward sweep, and its gradient is a fixed
-// function of its own values, the rank, the step and the micro-batch. The same
-// function serves a reference on plain arrays, so that an engine's weights can
-// be compared bit by bit. Thread-compatible.
+// Trains a toy model on an engine, through its public doors only, and on plain
+// arrays without one, so that weights, norms and everything that was read on
+// the way can be compared bit by bit. Thread-compatible.
 
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "chunk/param_spec.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/communicator.h"
 #include "collectives/zero_engine.h"
-#include "offload/executor.h"
+#include "offload/kernels/adamw.h"
+#include "tests/support/toy_model.h"
 
 namespace castor {
-
-struct ToyModel {
-  std::vector<ParamSpec> params;
-};
-
-// `count` parameters of random shapes, the largest of `largest` elements; a
-// scalar and an empty one among them when there are more than three.
-ToyModel MakeToyModel(uint64_t seed, int count, int64_t largest, DType dtype);
-
-struct ToyRun {
-  int steps = 3;
-  int micro_batches = 1;
-  double lr = 0.05;
-  // Parameters skipped (no gradient) in every step.
-  std::vector<int> unused;
-  // Called on rank 0 after every step.
-  std::function<void(ZeroEngine&, int step)> after_step;
-};
 
 struct ToyResult {
   Status status;
   std::vector<std::vector<float>> weights;  // masters where there are any
   std::vector<double> norms;                // per step
+  // What the trainer saw of a parameter in a step, as a hash of its bits, at
+  // step * parameters + parameter; 0: never looked. The last row is for after
+  // the last step.
+  std::vector<uint64_t> seen;
   uint64_t digest = 0;
   EngineStats stats;
   ChunkLayout layout{1, Elements(64), {}, {}, {}};
 };
 
 // Trains on `world` in-process ranks, one thread each, and returns what rank 0
-// saw; a failure of any rank is the status.
+// saw; a failure of any rank is the status, and so are values that a rank sees
+// and another rank, or the same one at another moment of the step, does not.
 ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
                    const ZeroOptions& options);
+
+// What one rank is to do.
+struct ToyPart {
+  ToyModel model;
+  ToyRun run;
+  ZeroOptions options;
+};
+
+// Trains ranks that need not agree with each other, and returns what each of
+// them saw. All use the executor of the first.
+std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts);
 
 // One rank's part of it, on a communicator of the caller's.
 ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Weights are bit-equal, whatever the stage, world, layout and placement.
+
+#include <vector>
+
+#include "collectives/zero_engine.h"
+#include "gtest/gtest.h"
+#include "tests/support/zero_engine_fixture.h"
+
+namespace castor {
+namespace {
+
+TEST_F(ZeroEngineTest, EveryStageAndWorldEqualsPlainArraysBitByBit) {
+  const ToyModel model = MakeToyModel(1, 12, 3000, DType::kF32);
+  ToyRun run;
+  run.micro_batches = 2;
+  for (int world : {1, 2, 3}) {
+    const ToyResult want =
+        TrainToyReference(model, run, world, 0.01, AdamWOptions());
+    for (int stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE(testing::Message()
+                   << "world " << world << " stage " << stage);
+      ZeroOptions options = Roomy(stage);
+      options.clip_norm = 0.01;
+      const ToyResult got = TrainToy(model, run, world, options);
+      ExpectEqual(got, want);
+      ExpectWithinBudgets(got);
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const ToyModel model = MakeToyModel(2, 30, 2000, dtype);
+    ToyRun run;
+    run.micro_batches = 2;
+    run.steps = 4;
+    for (int world : {1, 2, 3}) {
+      const ToyResult want =
+          TrainToyReference(model, run, world, 0.02, AdamWOptions());
+      for (int stage = 0; stage <= 3; ++stage) {
+        for (int depth : {0, 3}) {
+          SCOPED_TRACE(testing::Message()
+                       << DTypeName(dtype) << " world " << world << " stage "
+                       << stage << " prefetch " << depth);
+          ZeroOptions options = Tight(stage, KiB(48), KiB(200));
+          options.clip_norm = 0.02;
+          options.prefetch_depth = depth;
+          const ToyResult got = TrainToy(model, run, world, options);
+          ExpectEqual(got, want);
+          ExpectWithinBudgets(got);
+          EXPECT_GT(
+              got.stats.moved[TierIndex(Tier::kHost)][TierIndex(Tier::kDevice)],
+              Bytes(0));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, FrozenMixedAndOversizeParametersTrainAlongside) {
+  ToyModel model = MakeToyModel(3, 16, 1500, DType::kF32);
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    if (p % 4 == 1) model.params[p].dtype = DType::kBF16;
+    if (p % 5 == 2) model.params[p].trainable = false;
+  }
+  model.params[7].shape = {5000};  // larger than a chunk of 8 KiB
+  model.params[8].shape = {40, 150};
+  ToyRun run;
+  run.micro_batches = 2;
+  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(testing::Message() << "stage " << stage);
+    ZeroOptions options = Tight(stage, KiB(190), KiB(400));
+    options.clip_norm = 0.05;
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ExpectEqual(got, want);
+    ExpectWithinBudgets(got);
+  }
+}
+
+TEST_F(ZeroEngineTest, ParametersNobodyUsedStayAsTheyWere) {
+  const ToyModel model = MakeToyModel(4, 10, 800, DType::kF32);
+  ToyRun run;
+  run.unused = {0, 4, 5, 9};
+  for (int stage : {0, 2, 3}) {
+    SCOPED_TRACE(testing::Message() << "stage " << stage);
+    ZeroOptions options = Roomy(stage);
+    options.clip_norm = 0.05;
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ExpectEqual(got, TrainToyReference(model, run, 2, 0.05, AdamWOptions()));
+    ToyRun still;
+    still.steps = 0;
+    const ToyResult start = TrainToyReference(model, still, 2, 0, {});
+    for (int p : run.unused) {
+      EXPECT_EQ(got.weights[static_cast<size_t>(p)],
+                start.weights[static_cast<size_t>(p)]);
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, DigestKnowsWeightsButNotLayoutPlacementOrStage) {
+  const ToyModel model = MakeToyModel(5, 20, 1000, DType::kBF16);
+  ToyRun run;
+  const ToyResult roomy = TrainToy(model, run, 2, Roomy(0));
+  ASSERT_THAT(roomy.status, IsOk());
+  ZeroOptions other = Tight(3, KiB(64), KiB(120));
+  other.chunk_size = KiB(4);
+  const ToyResult tight = TrainToy(model, run, 2, other);
+  ASSERT_THAT(tight.status, IsOk());
+  EXPECT_EQ(roomy.digest, tight.digest);
+  run.lr *= 1.001;
+  EXPECT_NE(TrainToy(model, run, 2, Roomy(0)).digest, roomy.digest);
+}
+
+// Calls `visit` with each moment of a training of this shape, in order.
+template <typename Visit>
+void ForEachMoment(const ToyModel& model, const ToyRun& run,
+                   ZeroOptions options, Visit visit) {
+  std::vector<ToyMoment> moments;
+  ToyRun listing = run;
+  listing.evaluates = [&](const ToyMoment& at) {
+    moments.push_back(at);
+    return false;
+  };
+  ASSERT_THAT(TrainToy(model, listing, 1, options).status, IsOk());
+  for (const ToyMoment& moment : moments) visit(moment);
+}
+
+bool SamePlace(const ToyMoment& a, const ToyMoment& b) {
+  return a.step == b.step && a.micro_batch == b.micro_batch &&
+         a.point == b.point && a.param == b.param;
+}
+
+TEST_F(ZeroEngineTest, AbandonOrEvaluationAtAnyMomentChangesNoBit) {
+  const ToyModel model = MakeToyModel(14, 7, 1500, DType::kBF16);
+  ToyRun run;
+  run.steps = 2;
+  run.micro_batches = 2;
+  run.tied = {0};
+  run.left_open = 0.2;
+  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  for (int stage : {1, 3}) {
+    for (int lanes : {0, 2}) {
+      ZeroOptions options = Tight(stage, KiB(160), KiB(120));
+      options.clip_norm = 0.05;
+      run.worker_lanes = lanes;
+      ForEachMoment(model, run, Roomy(0), [&](const ToyMoment& moment) {
+        SCOPED_TRACE(testing::Message()
+                     << "stage " << stage << " lanes " << lanes << " step "
+                     << moment.step << " micro-batch " << moment.micro_batch
+                     << " point " << static_cast<int>(moment.point)
+                     << " parameter " << moment.param);
+        ToyRun with = run;
+        with.abandons = [&](const ToyMoment& at) {
+          return at.attempt == 0 && SamePlace(at, moment);
+        };
+        ExpectEqual(TrainToy(model, with, 2, options), want);
+        with.evaluates = [&](const ToyMoment& at) {
+          return SamePlace(at, moment);
+        };
+        ExpectEqual(TrainToy(model, with, 2, options), want);
+      });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, ModelsOfNothingTrainToo) {
+  ToyModel model;
+  for (int stage : {0, 3}) {
+    EXPECT_THAT(TrainToy(model, ToyRun(), 2, Roomy(stage)).status, IsOk());
+  }
+  model.params = {{"empty", {0, 5}, DType::kF32, true},
+                  {"frozen", {200}, DType::kBF16, false}};
+  for (int stage : {0, 1, 3}) {
+    ExpectEqual(TrainToy(model, ToyRun(), 2, Roomy(stage)),
+                TrainToyReference(model, ToyRun(), 2, 0, AdamWOptions()));
+  }
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_SUPPORT_TOY_MODEL_H_
+#define CASTOR_TESTS_SUPPORT_TOY_MODEL_H_
+
+// A model small enough to compute by hand, and how it is to be trained: every
+// parameter is used in a forward and a backward sweep, and its gradient is a
+// fixed function of its own values, the rank, the step and the micro-batch. The
+// same functions serve an engine (toy_trainer.h) and plain arrays. Pure
+// functions and values, thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "chunk/param_spec.h"
+
+namespace castor {
+
+class ZeroEngine;
+
+struct ToyModel {
+  std::vector<ParamSpec> params;
+};
+
+// `count` parameters of random shapes, the largest of `largest` elements; a
+// scalar and an empty one among them when there are more than three.
+ToyModel MakeToyModel(uint64_t seed, int count, int64_t largest, DType dtype);
+
+enum class ToyPoint : uint8_t {
+  kForward,   // before the parameter is used
+  kOpened,    // its gradient was written, but not handed back
+  kBackward,  // its gradient was handed back
+  kEnd,       // after the last micro-batch, before the step
+};
+
+// A point of a training at which the trainer holds no lease.
+struct ToyMoment {
+  int step = 0;
+  int attempt = 0;  // of the step: counts what was abandoned
+  int micro_batch = 0;
+  ToyPoint point = ToyPoint::kForward;
+  size_t param = 0;
+};
+
+struct ToyRun {
+  int steps = 3;
+  int micro_batches = 1;
+  double lr = 0.05;
+  // Parameters skipped (no gradient) in every step.
+  std::vector<int> unused;
+  // Share of the gradients that are skipped, and share of those that are
+  // written but not handed back, drawn alike on all ranks from `seed`.
+  double skipped = 0;
+  double left_open = 0;
+  uint64_t seed = 0;
+  // Parameters used once more at the other end of the model, as a tied
+  // embedding is: the gradient comes in two pieces.
+  std::vector<int> tied;
+  // 0: computes on a ThreadLane; else on so many WorkerLanes, in turn.
+  int worker_lanes = 0;
+  // Whether Seal is told what the trainer holds.
+  bool declares = true;
+  // Whether the trainer evaluates all parameters, or abandons the step and
+  // begins it anew, at a moment. Must not depend on the rank.
+  std::function<bool(const ToyMoment&)> evaluates;
+  std::function<bool(const ToyMoment&)> abandons;
+  // Whether the trainer of a rank gives up at a moment, with kUnavailable.
+  std::function<bool(const ToyMoment&)> fails;
+  // Called on rank 0 after every step.
+  std::function<void(ZeroEngine&, int step)> after_step;
+};
+
+namespace toy {
+
+int64_t SizeOf(const ParamSpec& spec);
+
+float InitialValue(size_t param, int64_t element);
+
+// Where a gradient is computed.
+struct GradPlace {
+  size_t param = 0;
+  int rank = 0;
+  int step = 0;
+  int micro_batch = 0;
+  int use = 0;  // 1: the second use of a tied parameter
+};
+
+// Adds the gradient of `count` elements to `grad`; `weight` and `grad` are of
+// `dtype`, which both are rounded to. It depends on the weights, so that a
+// wrong weight spreads.
+void AddGradient(const GradPlace& place, const void* weight, DType dtype,
+                 int64_t count, void* grad);
+
+// Whether the parameter has a gradient in this micro-batch.
+bool Uses(const ToyModel& model, const ToyRun& run, size_t param, int step,
+          int micro_batch);
+// Whether it may have none, or one that is not handed back: it cannot be told
+// when its chunk is reduced.
+bool Irregular(const ToyRun& run);
+bool LeftOpen(const ToyRun& run, size_t param, int step, int micro_batch);
+bool Tied(const ToyRun& run, size_t param);
+
+// Of the bits of a parameter; never 0.
+uint64_t HashOf(const void* data, DType dtype, int64_t count);
+
+}  // namespace toy
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_SUPPORT_TOY_MODEL_H_
