@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_OFFLOAD_FAKE_CHUNK_SOURCE_H_
+#define CASTOR_TESTS_OFFLOAD_FAKE_CHUNK_SOURCE_H_
+
+// A ChunkSource that notes what it is asked for and stamps each slot with the
+// chunk and its version, so that a reader can tell whose bytes it sees. Copies
+// are there at once, or, with a lane, when the lane gets to them. Owner thread
+// only.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "offload/event.h"
+#include "offload/lane.h"
+#include "offload/memory_manager.h"
+#include "offload/tier_pool.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+struct ChunkStamp {
+  int32_t chunk = -1;
+  int32_t version = -1;
+
+  friend bool operator==(const ChunkStamp&, const ChunkStamp&) = default;
+};
+
+inline ChunkStamp StampAt(const std::byte* data) {
+  ChunkStamp stamp;
+  std::memcpy(&stamp, data, sizeof(stamp));
+  return stamp;
+}
+
+class FakeChunkSource final : public ChunkSource {
+ public:
+  struct Call {
+    ChunkId chunk;
+    RunCause cause = RunCause::kNone;
+    int64_t moment = 0;
+
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+
+  // `chunks` of version 0.
+  explicit FakeChunkSource(size_t chunks)
+      : versions(chunks, 0), direct_used(chunks), direct_data_(chunks) {}
+
+  Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
+               int64_t moment) override {
+    calls.push_back({chunk, cause, moment});
+    slots.push_back(slot);
+    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
+    if (lane == nullptr) {
+      std::memcpy(slot.data, &stamp, sizeof(stamp));
+      return Event();
+    }
+    lane->Wait(slot.free_after);
+    lane->Run([stamp, data = slot.data] {
+      std::memcpy(data, &stamp, sizeof(stamp));
+      return OkStatus();
+    });
+    return lane->Record();
+  }
+  std::byte* DirectData(ChunkId chunk) override {
+    std::array<std::byte, sizeof(ChunkStamp)>& data =
+        direct_data_[chunk.index()];
+    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
+    std::memcpy(data.data(), &stamp, sizeof(stamp));
+    return data.data();
+  }
+  Event DirectReady(ChunkId) override { return direct_ready; }
+  void DirectUsed(ChunkId chunk, Event last_use) override {
+    direct_used[chunk.index()].push_back(std::move(last_use));
+  }
+
+  std::vector<Call> calls;
+  std::vector<Slot> slots;  // of the calls
+  std::vector<int32_t> versions;
+  std::vector<std::vector<Event>> direct_used;
+  Event direct_ready;
+  Lane* lane = nullptr;
+
+ private:
+  std::vector<std::array<std::byte, sizeof(ChunkStamp)>> direct_data_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_OFFLOAD_FAKE_CHUNK_SOURCE_H_
