@@ -7,15 +7,10 @@
 
 #include <array>
 
+#include "chunk/transition_table.h"
+
 namespace castor {
 namespace {
-
-template <typename State, typename Event>
-struct Transition {
-  State from;
-  Event event;
-  State to;
-};
 
 constexpr std::array<Transition<CopyState, CopyEvent>, 7> kCopyTable = {{
     {CopyState::kAbsent, CopyEvent::kFetch, CopyState::kFilling},
@@ -38,18 +33,6 @@ Status Illegal(std::string_view what, std::string_view state,
                std::string_view event) {
   return FailedPrecondition(fmt::format(
       "a chunk's {} that is {} cannot take the event {}", what, state, event));
-}
-
-template <typename State, typename Event, size_t kSize>
-const Transition<State, Event>* Find(
-    const std::array<Transition<State, Event>, kSize>& table, State state,
-    Event event) {
-  for (const Transition<State, Event>& transition : table) {
-    if (transition.from == state && transition.event == event) {
-      return &transition;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -113,12 +96,12 @@ std::string_view GradEventName(GradEvent event) {
 }
 
 Result<CopyState> NextState(CopyState state, CopyEvent event) {
-  if (const auto* found = Find(kCopyTable, state, event)) return found->to;
+  if (const auto next = FindTransition(kCopyTable, state, event)) return *next;
   return Illegal("gathered copy", CopyStateName(state), CopyEventName(event));
 }
 
 Result<GradState> NextState(GradState state, GradEvent event) {
-  if (const auto* found = Find(kGradTable, state, event)) return found->to;
+  if (const auto next = FindTransition(kGradTable, state, event)) return *next;
   return Illegal("gradient", GradStateName(state), GradEventName(event));
 }
 
