@@ -23,7 +23,6 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   FlushGrads();
   if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
   last_micro_batch_ = last;
-  for (Param& param : params_) param.grad_ready = false;
   return OkStatus();
 }
 
@@ -41,12 +40,12 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     return FailedPrecondition(
         fmt::format("parameter {} is frozen: it has no gradient", Name(param)));
   }
-  if (params_[param.index()].grad_ready) {
-    return FailedPrecondition(fmt::format(
-        "the gradient of {} was handed back already in this micro-batch",
-        Name(param)));
+  CASTOR_ASSIGN_OR_RETURN(const ParamState opened,
+                          NextParamState(param, ParamEvent::kOpen));
+  if (!chunk.valid()) {
+    params_[param.index()].state = opened;
+    return static_cast<void*>(nullptr);
   }
-  if (!chunk.valid()) return static_cast<void*>(nullptr);
   ChunkGrad& grad = grads_[chunk.index()];
   if (grad.state == GradState::kNone) {
     CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
@@ -54,7 +53,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
                             NextState(grad.state, GradEvent::kOpen));
     grad.params_left = 0;
     for (ParamId other : layout_->chunk(chunk).params) {
-      if (!params_[other.index()].grad_ready) ++grad.params_left;
+      grad.params_left += params_[other.index()].state != ParamState::kReady;
     }
     lane.Wait(grad.slot.free_after);
     lane.Run([data = grad.slot.data, bytes = ChunkBytes(chunk)] {
@@ -68,6 +67,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     lane.Wait(grad.opened);
     grad.lanes.push_back(&lane);
   }
+  params_[param.index()].state = opened;
   params_[param.index()].used = true;
   CASTOR_RETURN_IF_ERROR(lane.status());
   return static_cast<void*>(
@@ -82,17 +82,28 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
         fmt::format("the gradient of {} cannot be handed back inside Evaluate",
                     Name(param)));
   }
+  CASTOR_ASSIGN_OR_RETURN(params_[param.index()].state,
+                          NextParamState(param, ParamEvent::kHandBack));
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
   ChunkGrad& grad = grads_[chunk.index()];
-  if (grad.state != GradState::kOpen || params_[param.index()].grad_ready) {
-    return FailedPrecondition(fmt::format(
-        "the gradient of {} is not open: call Grad first", Name(param)));
-  }
-  params_[param.index()].grad_ready = true;
+  CASTOR_CHECK(grad.state == GradState::kOpen);
   grad.ready.push_back(lane.Record());
   if (--grad.params_left == 0) ReduceChunk(chunk);
   return lane.status();
+}
+
+Result<ParamState> ZeroEngine::Impl::NextParamState(ParamId param,
+                                                    ParamEvent event) const {
+  Result<ParamState> next = NextState(params_[param.index()].state, event);
+  if (next.ok()) return next;
+  return next.status().WithContext(fmt::format("parameter {}", Name(param)));
+}
+
+void ZeroEngine::Impl::EndMicroBatch() {
+  for (Param& param : params_) {
+    param.state = *NextState(param.state, ParamEvent::kMicroBatchEnd);
+  }
 }
 
 void ZeroEngine::Impl::FlushGrads() {
@@ -104,6 +115,7 @@ void ZeroEngine::Impl::FlushGrads() {
     }
     ReduceChunk(ChunkId(static_cast<int32_t>(c)));
   }
+  EndMicroBatch();
 }
 
 void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
@@ -175,7 +187,8 @@ Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(host_lane_->Drain());
   device_squares_ = ExactSum();
   host_squares_ = ExactSum();
-  for (Param& param : params_) param.used = param.grad_ready = false;
+  for (Param& param : params_) param.used = false;
+  EndMicroBatch();
   micro_batches_ = 0;
   last_micro_batch_ = false;
   manager_->AbandonStep();

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/param_state.h"
 #include "collectives/memory_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_engine.h"
@@ -83,9 +84,9 @@ class ZeroEngine::Impl final : public ChunkSource {
     ParamSpec spec;
     Initializer initializer;
     Elements size;
-    int64_t steps = 0;        // updates it has had
-    bool used = false;        // had a gradient since the last step
-    bool grad_ready = false;  // in this micro-batch
+    int64_t steps = 0;                     // updates it has had
+    bool used = false;                     // had a gradient since the last step
+    ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
   };
 
   // A chunk's gradient since the last step.
@@ -132,6 +133,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   void DescribeRank() const;
 
   // grads
+  // What `event` makes of the parameter's gradient; an error names it.
+  Result<ParamState> NextParamState(ParamId param, ParamEvent event) const;
+  void EndMicroBatch();
   void FlushGrads();
   void ReduceChunk(ChunkId chunk);
   // The reduced gradient of `range` goes from device memory at `from` to its

@@ -220,7 +220,10 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   RankPoolsOptions pools;
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
   pools.host_budget = options_.host_budget;
-  pools.nvme_budget = least_nvme_budget_.value_or(Bytes(0));
+  pools.nvme_budget = memory_.home_bytes[TierIndex(Tier::kNvme)];
+  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
+    pools.nvme_budget = *options_.nvme->size;
+  }
   pools.device_classes = memory_.device_classes;
   pools.host_classes = memory_.host_classes;
   pools.nvme_classes = memory_.nvme_classes;

@@ -60,7 +60,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     }
   }
   for (ChunkGrad& grad : grads_) grad = ChunkGrad();
-  for (Param& param : params_) param.used = param.grad_ready = false;
+  for (Param& param : params_) param.used = false;
   micro_batches_ = 0;
   last_micro_batch_ = false;
   if (options_.recorder != nullptr) {
