@@ -21,6 +21,38 @@ constexpr int kMaxPasses = 4;
 
 size_t Index(int32_t slot_class) { return static_cast<size_t>(slot_class); }
 
+Status CheckTrace(const Trace& trace, const PlanProblem& problem) {
+  std::vector<int> pins(problem.param_class.size(), 0);
+  std::vector<bool> open(problem.param_class.size(), false);
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const ChunkId chunk = trace[i].chunk;
+    bool legal = chunk.valid() && chunk.index() < pins.size();
+    if (legal) {
+      switch (trace[i].kind) {
+        case AccessKind::kUse:
+          ++pins[chunk.index()];
+          break;
+        case AccessKind::kUseEnd:
+          legal = --pins[chunk.index()] >= 0;
+          break;
+        case AccessKind::kGradOpen:
+        case AccessKind::kGradClose:
+          legal =
+              open[chunk.index()] == (trace[i].kind == AccessKind::kGradClose);
+          open[chunk.index()] = !open[chunk.index()];
+          break;
+      }
+    }
+    if (!legal) {
+      return InvalidArgument(fmt::format(
+          "moment {} of the trace ({} of chunk {}) is none of a step: there is "
+          "no such chunk, or it ends without a begin, or begins twice",
+          i, AccessKindName(trace[i].kind), chunk.value()));
+    }
+  }
+  return OkStatus();
+}
+
 // Slots of each class pinned at each moment, after that moment's access.
 class PinnedCounts {
  public:
@@ -328,6 +360,7 @@ std::vector<int64_t> PinnedPeaks(const Trace& trace,
 }
 
 Result<Plan> PlanNextUse(const Trace& trace, const PlanProblem& problem) {
+  CASTOR_RETURN_IF_ERROR(CheckTrace(trace, problem));
   Planner planner(trace, problem);
   CASTOR_RETURN_IF_ERROR(planner.CheckFeasible());
   std::vector<ChunkId> kept;

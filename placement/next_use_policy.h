@@ -22,12 +22,15 @@
 namespace castor {
 
 // Most slots of each class that the trace pins at one moment: uses and open
-// gradients. A class with fewer slots cannot serve the trace.
+// gradients. A class with fewer slots cannot serve the trace. REQUIRES: the
+// trace is one of a step.
 std::vector<int64_t> PinnedPeaks(const Trace& trace,
                                  const PlanProblem& problem);
 
 // A plan for one steady step. Infeasible, naming moment and chunks held, when
-// the trace pins more than a class has slots.
+// the trace pins more than a class has slots; InvalidArgument, naming the
+// moment, where it is none of a step: something ends that did not begin, or a
+// gradient opens twice.
 Result<Plan> PlanNextUse(const Trace& trace, const PlanProblem& problem);
 
 // The victim while there is no trace yet: predicts a forward sweep in

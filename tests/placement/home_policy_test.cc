@@ -4,7 +4,9 @@
 #include "placement/home_policy.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -99,6 +101,128 @@ TEST(HomePolicyTest, RefusesWithTheBytesThatAreMissing) {
       StatusIs(ErrorCode::kInfeasible, HasSubstr("196608 bytes more")));
   EXPECT_THAT(AssignHomes(Problem(2, Bytes(0), KiB(64) * 5, KiB(64))).status(),
               StatusIs(ErrorCode::kInfeasible, HasSubstr("131072 bytes more")));
+}
+
+// A frozen chunk: parameters only.
+ChunkStates FrozenChunk(Bytes size) {
+  ChunkStates chunk;
+  chunk.device_bytes[kParam] = chunk.host_bytes[kParam] = size;
+  chunk.moved_none_on_device = size * 2;
+  return chunk;
+}
+
+TEST(HomePolicyTest, FindsRoomWhereAnEvenSpreadWouldWasteIt) {
+  // The host holds 11 of 13 units, but no even spread of these takes the 10.
+  HomeProblem problem;
+  for (int64_t units : {1, 1, 10, 1}) {
+    problem.chunks.push_back(FrozenChunk(KiB(4) * units));
+  }
+  problem.host = KiB(4) * 11;
+  problem.nvme = KiB(4) * 2;
+  EXPECT_TRUE(HomesFit(problem));
+  const auto homes = AssignHomes(problem);
+  ASSERT_THAT(homes, IsOk());
+  EXPECT_EQ((*homes)[2][kParam], Tier::kHost);
+  EXPECT_LE(HomeBytes(problem.chunks, *homes)[2], *problem.nvme);
+}
+
+TEST(HomePolicyTest, AChunkLargerThanTheRestDoesNotKeepTheDeviceEmpty) {
+  for (Bytes device : {KiB(4) * 3, KiB(4) * 100}) {
+    HomeProblem problem;
+    for (int64_t units : {1, 1, 100, 1}) {
+      problem.chunks.push_back(FrozenChunk(KiB(4) * units));
+    }
+    problem.device = device;
+    problem.host = KiB(4) * 103 - device;
+    EXPECT_THAT(AssignHomes(problem), IsOk()) << device;
+  }
+}
+
+// A state of any size, also of none, on the device in other steps than off it.
+ChunkStates RandomChunk(std::mt19937_64& random) {
+  ChunkStates chunk;
+  for (size_t k = 0; k < static_cast<size_t>(kStateKinds); ++k) {
+    if (k != kParam && random() % 4 == 0) continue;
+    const Bytes size(static_cast<int64_t>(
+        1 + random() % (random() % 5 == 0 ? 90'000 : 9'000)));
+    chunk.device_bytes[k] = RoundUp(size, Bytes(512));
+    chunk.host_bytes[k] = RoundUp(size, Bytes(4096));
+  }
+  chunk.moved_none_on_device = chunk.device_bytes[kParam] * 3;
+  chunk.moved_params_on_device =
+      chunk.device_bytes[kParam] * static_cast<int64_t>(random() % 3);
+  return chunk;
+}
+
+TEST(HomePolicyTest, MoreBytesOnATierNeverMakeFailWhatFitted) {
+  std::mt19937_64 random(TestSeed(5));
+  int fitted = 0;
+  int refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    HomeProblem problem;
+    Bytes total;
+    const size_t chunks = 1 + random() % 8;
+    for (size_t c = 0; c < chunks; ++c) {
+      problem.chunks.push_back(RandomChunk(random));
+      for (Bytes b : problem.chunks.back().host_bytes) total += b;
+    }
+    const auto part = [&](int64_t percent) {
+      return total * static_cast<int64_t>(random() % 100) * percent / 10'000;
+    };
+    problem.device = part(80);
+    problem.host = part(80);
+    if (random() % 2 == 0) problem.nvme = part(80);
+    bool fits = HomesFit(problem);
+    for (int raise = 0; raise < 12; ++raise) {
+      const auto homes = AssignHomes(problem);
+      ASSERT_EQ(homes.ok(), HomesFit(problem)) << homes.status();
+      ASSERT_TRUE(homes.ok() || !fits) << "round " << round;
+      fits = homes.ok();
+      ++(fits ? fitted : refused);
+      if (fits) {
+        const std::array<Bytes, 3> bytes = HomeBytes(problem.chunks, *homes);
+        ASSERT_LE(bytes[0], problem.device);
+        ASSERT_LE(bytes[1], problem.host);
+        ASSERT_LE(bytes[2], problem.nvme.value_or(Bytes(0)));
+      }
+      const Bytes more(static_cast<int64_t>(random() % 20'000));
+      switch (random() % 3) {
+        case 0:
+          problem.device += more;
+          break;
+        case 1:
+          problem.host += more;
+          break;
+        case 2:
+          problem.nvme = problem.nvme.value_or(Bytes(0)) + more;
+          break;
+      }
+    }
+  }
+  EXPECT_GT(fitted, 1000);
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(HomePolicyTest, TheBytesThatAreMissingAreEnough) {
+  std::mt19937_64 random(TestSeed(6));
+  for (int round = 0; round < 500; ++round) {
+    HomeProblem problem;
+    const size_t chunks = 1 + random() % 8;
+    for (size_t c = 0; c < chunks; ++c) {
+      problem.chunks.push_back(RandomChunk(random));
+    }
+    problem.device = Bytes(static_cast<int64_t>(random() % 50'000));
+    problem.host = Bytes(static_cast<int64_t>(random() % 50'000));
+    if (random() % 2 == 0) problem.nvme = KiB(4);
+    const auto homes = AssignHomes(problem);
+    if (homes.ok()) continue;
+    const std::string text(homes.status().message());
+    const size_t at = text.find("they need ");
+    ASSERT_NE(at, std::string::npos) << text;
+    const Bytes missing(std::stoll(text.substr(at + 10)));
+    (problem.nvme ? *problem.nvme : problem.host) += missing;
+    EXPECT_TRUE(HomesFit(problem)) << text;
+  }
 }
 
 TEST(HomePolicyTest, NeverExceedsABudgetAndLosesNoState) {

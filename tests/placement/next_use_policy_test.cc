@@ -194,6 +194,23 @@ TEST(NextUsePolicyTest, EqualCostsNeedNoMoreGathersThanExhaustiveSearch) {
   }
 }
 
+TEST(NextUsePolicyTest, RefusesTracesThatNoStepCouldMake) {
+  const Access use{AccessKind::kUse, ChunkId(0)};
+  const Access end{AccessKind::kUseEnd, ChunkId(0)};
+  const Access open{AccessKind::kGradOpen, ChunkId(0)};
+  const Access close{AccessKind::kGradClose, ChunkId(0)};
+  const Access nowhere{AccessKind::kUse, ChunkId(1)};
+  const Access nothing{AccessKind::kUse, ChunkId()};
+  for (const Trace& trace :
+       {Trace{use, end, end}, Trace{end, use, use}, Trace{use, open, open},
+        Trace{open, close, close}, Trace{use, end, nowhere},
+        Trace{use, end, nothing}}) {
+    EXPECT_THAT(
+        PlanNextUse(trace, OneClass(1, 4, 1)).status(),
+        StatusIs(ErrorCode::kInvalidArgument, HasSubstr("of the trace")));
+  }
+}
+
 TEST(FirstStepVictimTest, ForwardDropsTheFirstChunkBackwardTheLast) {
   const std::vector<ChunkId> candidates = {ChunkId(2), ChunkId(3), ChunkId(4)};
   EXPECT_EQ(FirstStepVictim(candidates, ChunkId(5), true), ChunkId(2));
