@@ -28,6 +28,16 @@ using testing::HasSubstr;
 
 constexpr Bytes kUnit(512);
 
+class Memory {
+ public:
+  explicit Memory(Bytes size)
+      : bytes_(new std::byte[static_cast<size_t>(size.count())]) {}
+  std::byte* data() const { return bytes_.get(); }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+};
+
 TEST(LeaseArenaTest, LendsNothingWhereThereIsNothing) {
   LeaseArena arena;
   EXPECT_THAT(arena.Borrow(Bytes(1)).status(),
@@ -36,7 +46,7 @@ TEST(LeaseArenaTest, LendsNothingWhereThereIsNothing) {
 }
 
 TEST(LeaseArenaTest, LendsTheFirstGapThatIsLargeEnough) {
-  std::vector<std::byte> memory(static_cast<size_t>((kUnit * 8).count()));
+  const Memory memory(kUnit * 8);
   LeaseArena arena(memory.data(), kUnit * 8);
   const LeaseArena::Lease a = *arena.Borrow(Bytes(1));
   const LeaseArena::Lease b = *arena.Borrow(kUnit * 2);
@@ -52,7 +62,8 @@ TEST(LeaseArenaTest, LendsTheFirstGapThatIsLargeEnough) {
 }
 
 TEST(LeaseArenaTest, SaysHowMuchIsOnLeaseAndTheLargestGap) {
-  LeaseArena arena(nullptr, kUnit * 8);
+  const Memory memory(kUnit * 8);
+  LeaseArena arena(memory.data(), kUnit * 8);
   const LeaseArena::Lease first = *arena.Borrow(kUnit * 3);
   const LeaseArena::Lease second = *arena.Borrow(kUnit * 3);
   arena.Return(first.id, Event());
@@ -68,7 +79,8 @@ TEST(LeaseArenaTest, SaysHowMuchIsOnLeaseAndTheLargestGap) {
 }
 
 TEST(LeaseArenaTest, RefusesSizesWithoutMeaning) {
-  LeaseArena arena(nullptr, kUnit * 8);
+  const Memory memory(kUnit * 8);
+  LeaseArena arena(memory.data(), kUnit * 8);
   EXPECT_THAT(arena.Borrow(Bytes(-1)).status(),
               StatusIs(ErrorCode::kInvalidArgument));
   EXPECT_THAT(arena.Borrow(Bytes(std::numeric_limits<int64_t>::max())).status(),
@@ -77,7 +89,8 @@ TEST(LeaseArenaTest, RefusesSizesWithoutMeaning) {
 }
 
 TEST(LeaseArenaTest, AnEmptyLeaseTakesNoRoom) {
-  LeaseArena arena(nullptr, kUnit);
+  const Memory memory(kUnit);
+  LeaseArena arena(memory.data(), kUnit);
   const LeaseArena::Lease whole = *arena.Borrow(kUnit);
   const LeaseArena::Lease empty = *arena.Borrow(Bytes(0));
   EXPECT_EQ(arena.in_use(), kUnit);
@@ -88,7 +101,8 @@ TEST(LeaseArenaTest, AnEmptyLeaseTakesNoRoom) {
 }
 
 TEST(LeaseArenaTest, ALeaseWaitsForThoseWhoseBytesItTakesAndNoOthers) {
-  LeaseArena arena(nullptr, kUnit * 4);
+  const Memory memory(kUnit * 4);
+  LeaseArena arena(memory.data(), kUnit * 4);
   std::vector<EventSource> sources(3);
   std::vector<int32_t> ids;
   for (int i = 0; i < 3; ++i) ids.push_back(arena.Borrow(kUnit)->id);
@@ -107,7 +121,8 @@ TEST(LeaseArenaTest, ALeaseWaitsForThoseWhoseBytesItTakesAndNoOthers) {
 }
 
 TEST(LeaseArenaTest, APartOfAFreedRangeIsNotForgottenWithAnotherPart) {
-  LeaseArena arena(nullptr, kUnit * 4);
+  const Memory memory(kUnit * 4);
+  LeaseArena arena(memory.data(), kUnit * 4);
   EventSource source;
   arena.Return(arena.Borrow(kUnit * 4)->id, source.event());
   const LeaseArena::Lease left = *arena.Borrow(kUnit);
@@ -120,7 +135,8 @@ TEST(LeaseArenaTest, APartOfAFreedRangeIsNotForgottenWithAnotherPart) {
 
 TEST(LeaseArenaTest, ManyReturnsWithoutProgressOfTheLaneStayOrdered) {
   // As a lane does that is far behind: each lease ends after the one before.
-  LeaseArena arena(nullptr, kUnit * 4);
+  const Memory memory(kUnit * 4);
+  LeaseArena arena(memory.data(), kUnit * 4);
   EventSource first;
   Event last = first.event();
   for (int i = 0; i < 100'000; ++i) {
@@ -144,7 +160,7 @@ TEST(LeaseArenaTest, RandomLeasesNeverOverlapAndWaitForTheirPredecessors) {
   std::mt19937_64 random(TestSeed(11));
   constexpr size_t kUnits = 24;
   for (int round = 0; round < 200; ++round) {
-    std::vector<std::byte> memory(kUnits * 512);
+    const Memory memory(kUnit * kUnits);
     LeaseArena arena(memory.data(), kUnit * kUnits);
     Model model(kUnits);
     struct Held {
@@ -219,7 +235,8 @@ TEST(LeaseArenaTest, RandomLeasesNeverOverlapAndWaitForTheirPredecessors) {
 }
 
 TEST(LeaseArenaDeathTest, ALeaseIsReturnedOnce) {
-  LeaseArena arena(nullptr, kUnit);
+  const Memory memory(kUnit);
+  LeaseArena arena(memory.data(), kUnit);
   const int32_t id = arena.Borrow(kUnit)->id;
   arena.Return(id, Event());
   EXPECT_DEATH(arena.Return(id, Event()), "");
