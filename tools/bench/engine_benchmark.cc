@@ -127,7 +127,8 @@ Engine OpenEngine(const ZeroOptions& options, Communicator* communicator,
         {"p" + std::to_string(p), {1024}, DType::kF32, true}, {}));
   }
   SealOptions declared;
-  declared.held = {{{made.params[0]}, {}}, {{made.params[0]}, {made.params[0]}}};
+  declared.held = {{{made.params[0]}, {}},
+                   {{made.params[0]}, {made.params[0]}}};
   const Status sealed = made.engine->Seal(declared);
   CASTOR_CHECK(sealed.ok());
   return made;
