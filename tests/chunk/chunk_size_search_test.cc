@@ -64,15 +64,6 @@ std::vector<NaiveCost> BruteForce(const std::vector<Elements>& sizes,
   return costs;
 }
 
-bool Dominates(const NaiveCost& a, const NaiveCost& b) {
-  const bool no_worse = a.allocated <= b.allocated && a.chunks <= b.chunks &&
-                        a.gathered <= b.gathered;
-  const bool better = a.allocated < b.allocated || a.chunks < b.chunks ||
-                      a.gathered < b.gathered;
-  // Of equal ones the smaller chunk stays.
-  return no_worse && (better || a.chunk_size < b.chunk_size);
-}
-
 void ExpectIs(const ChunkSizeCandidate& candidate, const NaiveCost& cost,
               int64_t payload, DType dtype) {
   EXPECT_EQ(candidate.chunk_size.count(), cost.chunk_size);

@@ -91,14 +91,6 @@ std::set<int64_t> NeighboursSizes(const std::vector<Elements>& one,
   return sizes;
 }
 
-bool Dominates(const NaiveCost& a, const NaiveCost& b) {
-  const bool no_worse = a.allocated <= b.allocated && a.chunks <= b.chunks &&
-                        a.gathered <= b.gathered;
-  const bool better = a.allocated < b.allocated || a.chunks < b.chunks ||
-                      a.gathered < b.gathered;
-  return no_worse && (better || a.chunk_size < b.chunk_size);
-}
-
 // Compares the answer with least sizes found otherwise.
 void ExpectIs(const ModeSearch& found, const std::vector<int64_t>& least,
               const std::vector<Elements>& sizes, const PackOptions& pack) {

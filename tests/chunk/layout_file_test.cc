@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/random_layout.h"
+#include "tests/support/byte_mutator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -257,76 +258,24 @@ TEST(LayoutFileTest, RefusesALongText) {
               StatusIs(ErrorCode::kMalformed, HasSubstr("268435457 bytes")));
 }
 
-const std::vector<std::string>& Tokens() {
-  static const std::vector<std::string> tokens = {
-      "{",
-      "}",
-      "[",
-      "]",
-      ",",
-      ":",
-      "\"",
-      "-",
-      "e9",
-      "null",
-      "true",
-      "0",
-      "1",
-      "64",
-      "128",
-      "256",
-      "512",
-      "768",
-      "1152921504606846976",
-      "9223372036854775807",
-      "18446744073709551616",
-      "\"F4\"",
-      "\"chunk\"",
-      "{\"group\": 0, \"elements\": 512, \"oversize\": false},",
-      "\xff"};
-  return tokens;
-}
-
-std::string Damaged(std::string text, std::mt19937_64& random) {
-  for (int64_t edits = 1 + Draw(random, 3); edits > 0; --edits) {
-    const auto size = static_cast<int64_t>(text.size());
-    const auto at = static_cast<size_t>(Draw(random, size));
-    const auto count = static_cast<size_t>(Draw(random, 20));
-    const std::string& token = Tokens()[static_cast<size_t>(
-        Draw(random, static_cast<int64_t>(Tokens().size())))];
-    switch (Draw(random, 5)) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, count);
-        break;
-      case 2:
-        text.insert(at, token);
-        break;
-      case 3: {  // a number for another
-        const size_t digit = text.find_first_of("0123456789", at);
-        if (digit == text.npos) break;
-        const size_t end = text.find_first_not_of("0123456789", digit);
-        text.replace(digit, end - digit, token);
-        break;
-      }
-      case 4:
-        text.insert(static_cast<size_t>(Draw(random, size)),
-                    text.substr(at, count));
-        break;
-    }
-    if (text.empty()) text = "{";
+// What a layout is written with, beside what every parser meets.
+std::vector<std::string> Tokens() {
+  std::vector<std::string> tokens = ParserTokens();
+  for (const char* own :
+       {"1", "64", "128", "256", "512", "768", "1152921504606846976",
+        "\"chunk\"",
+        "{\"group\": 0, \"elements\": 512, \"oversize\": false},"}) {
+    tokens.emplace_back(own);
   }
-  return text;
+  return tokens;
 }
 
 // CHECKs of the layout and sanitizers see to it that what is accepted is one.
 TEST(LayoutFileTest, EndsInALayoutOrInMalformedWhateverIsDamaged) {
-  std::mt19937_64 random(TestSeed(2));
+  ByteMutator mutator(TestSeed(2), Tokens());
   int accepted = 0;
   for (int round = 0; round < 15'000; ++round) {
-    const std::string text = Damaged(kSmall, random);
+    const std::string text = mutator.Mutate(kSmall);
     const Result<LayoutFile> read = ParseLayout(text);
     if (!read.ok()) {
       ASSERT_EQ(read.status().code(), ErrorCode::kMalformed) << text;

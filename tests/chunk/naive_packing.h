@@ -102,6 +102,16 @@ inline NaiveCost NaiveCostOf(const std::vector<Elements>& sizes,
   return cost;
 }
 
+// Whether nobody would take `b` where `a` is to be had. Of equal ones the
+// smaller chunk stays.
+inline bool Dominates(const NaiveCost& a, const NaiveCost& b) {
+  const bool no_worse = a.allocated <= b.allocated && a.chunks <= b.chunks &&
+                        a.gathered <= b.gathered;
+  const bool better = a.allocated < b.allocated || a.chunks < b.chunks ||
+                      a.gathered < b.gathered;
+  return no_worse && (better || a.chunk_size < b.chunk_size);
+}
+
 // The parameters of one class: those larger than the class below, `above`, that
 // `chunk_size` holds; of the largest class also those that nothing holds.
 inline std::vector<Elements> NaiveClassMembers(

@@ -3,13 +3,13 @@
 
 #include "placement/tier_model_file.h"
 
-#include <random>
 #include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
 #include "gtest/gtest.h"
 #include "placement/tier_model.h"
+#include "tests/support/byte_mutator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -137,38 +137,12 @@ TEST(TierModelFileTest, RefusesAnotherSchemaOrNone) {
 }
 
 TEST(TierModelFileTest, EndsInAModelOrInMalformedWhateverIsDamaged) {
-  const std::vector<std::string> pieces = {"{",
-                                           "}",
-                                           "[",
-                                           "]",
-                                           ",",
-                                           ":",
-                                           "\"",
-                                           "-",
-                                           "e9",
-                                           "null",
-                                           "0",
-                                           "1e999",
-                                           "18446744073709551616",
-                                           "\"latency_ns\"",
-                                           "\"links\"",
-                                           "\xff"};
-  std::mt19937_64 random(TestSeed(1));
+  std::vector<std::string> tokens = ParserTokens();
+  tokens.insert(tokens.end(), {"\"latency_ns\"", "\"links\"", "1", "7"});
+  ByteMutator mutator(TestSeed(1), tokens);
   int read = 0;
   for (int round = 0; round < 10'000; ++round) {
-    std::string text = kWhole;
-    const size_t at = random() % text.size();
-    switch (random() % 3) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, random() % 20);
-        break;
-      case 2:
-        text.insert(at, pieces[random() % pieces.size()]);
-        break;
-    }
+    const std::string text = mutator.Mutate(kWhole);
     const Result<TierModel> model = ParseTierModel(text);
     if (!model.ok()) {
       ASSERT_EQ(model.status().code(), ErrorCode::kMalformed) << text;

@@ -38,8 +38,9 @@ std::vector<ParamSpec> Gpt2Params(const Gpt2Shape& shape, DType dtype);
 std::vector<ParamSpec> LlamaParams(const LlamaShape& shape, DType dtype);
 LlamaShape Llama3With70B();
 
-// 45,395 tensors with the shapes of DeepSeek-V3: 61 layers, the first 3 dense,
-// the others with 256 routed experts each.
+// 45,395 tensors with the shapes of DeepSeek-V3, as its files count them (58 of
+// them are buffers): 61 layers, the first 3 dense, the others with 256 routed
+// experts each.
 std::vector<ParamSpec> DeepSeekV3Params(DType dtype);
 
 // `count` one-dimensional tensors of 1 to `largest` elements, evenly drawn.

@@ -12,6 +12,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
+#include "tests/tools/models/param_lines.h"
 #include "tools/models/model_list.h"
 
 namespace castor {
@@ -19,18 +20,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::vector<std::string> Lines(const std::vector<ParamSpec>& params) {
-  std::vector<std::string> lines;
-  for (const ParamSpec& spec : params) {
-    std::string line = spec.name + " ";
-    for (size_t i = 0; i < spec.shape.size(); ++i) {
-      line += (i == 0 ? "" : ",") + std::to_string(spec.shape[i]);
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
 
 // A router, `experts` experts of M=6 and H=4, and a norm.
 std::vector<ParamSpec> MoeLayer(int experts) {
@@ -59,16 +48,17 @@ TEST(ExpertLayoutTest, FindsTheLayout) {
 TEST(ExpertLayoutTest, FusesAndSplitsBack) {
   std::vector<ParamSpec> params = MoeLayer(3);
   ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kFused, params).ok());
-  EXPECT_THAT(Lines(params), ElementsAre("l.0.mlp.gate.weight 2,4",
-                                         "l.0.mlp.experts.gate_up_proj 3,12,4",
-                                         "l.0.mlp.experts.down_proj 3,4,6",
-                                         "l.0.norm.weight 4"));
+  EXPECT_THAT(
+      ParamLines(params),
+      ElementsAre("l.0.mlp.gate.weight 2,4",
+                  "l.0.mlp.experts.gate_up_proj 3,12,4",
+                  "l.0.mlp.experts.down_proj 3,4,6", "l.0.norm.weight 4"));
   const std::vector<ParamSpec> fused = params;
   ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kFused, params).ok());
-  EXPECT_EQ(Lines(params), Lines(fused));
+  EXPECT_EQ(ParamLines(params), ParamLines(fused));
 
   ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kPerExpert, params).ok());
-  EXPECT_EQ(Lines(params), Lines(MoeLayer(3)));
+  EXPECT_EQ(ParamLines(params), ParamLines(MoeLayer(3)));
 }
 
 TEST(ExpertLayoutTest, SplitsEachInItsPlaceWhereTheyStandApart) {
@@ -76,11 +66,12 @@ TEST(ExpertLayoutTest, SplitsEachInItsPlaceWhereTheyStandApart) {
                                    {"a.experts.gate_up_proj", {1, 12, 4}},
                                    {"b.experts.down_proj", {1, 4, 6}}};
   ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kPerExpert, params).ok());
-  EXPECT_THAT(Lines(params), ElementsAre("a.experts.0.down_proj.weight 4,6",
-                                         "a.experts.1.down_proj.weight 4,6",
-                                         "a.experts.0.gate_proj.weight 6,4",
-                                         "a.experts.0.up_proj.weight 6,4",
-                                         "b.experts.0.down_proj.weight 4,6"));
+  EXPECT_THAT(ParamLines(params),
+              ElementsAre("a.experts.0.down_proj.weight 4,6",
+                          "a.experts.1.down_proj.weight 4,6",
+                          "a.experts.0.gate_proj.weight 6,4",
+                          "a.experts.0.up_proj.weight 6,4",
+                          "b.experts.0.down_proj.weight 4,6"));
 }
 
 TEST(ExpertLayoutTest, FusesMixtralsNames) {
@@ -88,8 +79,8 @@ TEST(ExpertLayoutTest, FusesMixtralsNames) {
                                    {"m.experts.0.w2.weight", {4, 6}},
                                    {"m.experts.0.w3.weight", {6, 4}}};
   ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kFused, params).ok());
-  EXPECT_THAT(Lines(params), ElementsAre("m.experts.gate_up_proj 1,12,4",
-                                         "m.experts.down_proj 1,4,6"));
+  EXPECT_THAT(ParamLines(params), ElementsAre("m.experts.gate_up_proj 1,12,4",
+                                              "m.experts.down_proj 1,4,6"));
 }
 
 void ExpectRefused(ExpertLayout layout, std::vector<ParamSpec> params,

@@ -13,6 +13,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
+#include "tests/tools/models/param_lines.h"
 #include "tools/models/config_values.h"
 
 namespace castor {
@@ -33,19 +34,6 @@ int64_t ElementsOf(const FamilyModel& model) {
     sum += CountElements(spec.shape, spec.dtype).value().count();
   }
   return sum;
-}
-
-// "name [shape]", in order.
-std::vector<std::string> Lines(const FamilyModel& model) {
-  std::vector<std::string> lines;
-  for (const ParamSpec& spec : model.params) {
-    std::string line = spec.name + " [";
-    for (size_t i = 0; i < spec.shape.size(); ++i) {
-      line += (i == 0 ? "" : ",") + std::to_string(spec.shape[i]);
-    }
-    lines.push_back(line + "]");
-  }
-  return lines;
 }
 
 // Published parameter counts.
@@ -103,20 +91,19 @@ TEST(FamilyModelTest, RegistersGpt2AsItsReferenceDoes) {
           "n_positions":4,"vocab_size":10,"n_inner":24})");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(
-      Lines(*model),
+      ParamLines(model->params),
       ElementsAre(
-          "transformer.wte.weight [10,8]", "transformer.wpe.weight [4,8]",
-          "transformer.h.0.ln_1.weight [8]", "transformer.h.0.ln_1.bias [8]",
-          "transformer.h.0.attn.c_attn.weight [8,24]",
-          "transformer.h.0.attn.c_attn.bias [24]",
-          "transformer.h.0.attn.c_proj.weight [8,8]",
-          "transformer.h.0.attn.c_proj.bias [8]",
-          "transformer.h.0.ln_2.weight [8]", "transformer.h.0.ln_2.bias [8]",
-          "transformer.h.0.mlp.c_fc.weight [8,24]",
-          "transformer.h.0.mlp.c_fc.bias [24]",
-          "transformer.h.0.mlp.c_proj.weight [24,8]",
-          "transformer.h.0.mlp.c_proj.bias [8]", "transformer.ln_f.weight [8]",
-          "transformer.ln_f.bias [8]"));
+          "transformer.wte.weight 10,8", "transformer.wpe.weight 4,8",
+          "transformer.h.0.ln_1.weight 8", "transformer.h.0.ln_1.bias 8",
+          "transformer.h.0.attn.c_attn.weight 8,24",
+          "transformer.h.0.attn.c_attn.bias 24",
+          "transformer.h.0.attn.c_proj.weight 8,8",
+          "transformer.h.0.attn.c_proj.bias 8", "transformer.h.0.ln_2.weight 8",
+          "transformer.h.0.ln_2.bias 8", "transformer.h.0.mlp.c_fc.weight 8,24",
+          "transformer.h.0.mlp.c_fc.bias 24",
+          "transformer.h.0.mlp.c_proj.weight 24,8",
+          "transformer.h.0.mlp.c_proj.bias 8", "transformer.ln_f.weight 8",
+          "transformer.ln_f.bias 8"));
   ASSERT_EQ(model->tied.size(), 1u);
   EXPECT_EQ(model->tied[0].name, "lm_head.weight");
   EXPECT_EQ(model->tied[0].to, "transformer.wte.weight");
@@ -127,12 +114,12 @@ TEST(FamilyModelTest, PutsCrossAttentionBeforeTheMlp) {
       R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,
           "add_cross_attention":true,"tie_word_embeddings":false})");
   ASSERT_TRUE(model.ok()) << model.status();
-  const std::vector<std::string> lines = Lines(*model);
-  EXPECT_THAT(lines[10], HasSubstr("crossattention.c_attn.weight [8,16]"));
-  EXPECT_THAT(lines[12], HasSubstr("crossattention.q_attn.weight [8,8]"));
-  EXPECT_THAT(lines[16], HasSubstr("ln_cross_attn.weight [8]"));
+  const std::vector<std::string> lines = ParamLines(model->params);
+  EXPECT_THAT(lines[10], HasSubstr("crossattention.c_attn.weight 8,16"));
+  EXPECT_THAT(lines[12], HasSubstr("crossattention.q_attn.weight 8,8"));
+  EXPECT_THAT(lines[16], HasSubstr("ln_cross_attn.weight 8"));
   EXPECT_THAT(lines[18], HasSubstr("mlp.c_fc.weight"));
-  EXPECT_EQ(lines.back(), "lm_head.weight [50257,8]");
+  EXPECT_EQ(lines.back(), "lm_head.weight 50257,8");
   EXPECT_THAT(model->tied, IsEmpty());
 }
 
@@ -143,28 +130,28 @@ TEST(FamilyModelTest, RegistersLlamaAsItsReferenceDoes) {
   const auto plain = Build(R"({"model_type":"llama",)" + sizes + "}");
   ASSERT_TRUE(plain.ok()) << plain.status();
   const std::string layer = "model.layers.0.";
-  EXPECT_THAT(Lines(*plain),
-              ElementsAre("model.embed_tokens.weight [10,8]",
-                          layer + "self_attn.q_proj.weight [8,8]",
-                          layer + "self_attn.k_proj.weight [4,8]",
-                          layer + "self_attn.v_proj.weight [4,8]",
-                          layer + "self_attn.o_proj.weight [8,8]",
-                          layer + "mlp.gate_proj.weight [12,8]",
-                          layer + "mlp.up_proj.weight [12,8]",
-                          layer + "mlp.down_proj.weight [8,12]",
-                          layer + "input_layernorm.weight [8]",
-                          layer + "post_attention_layernorm.weight [8]",
-                          "model.norm.weight [8]", "lm_head.weight [10,8]"));
+  EXPECT_THAT(ParamLines(plain->params),
+              ElementsAre("model.embed_tokens.weight 10,8",
+                          layer + "self_attn.q_proj.weight 8,8",
+                          layer + "self_attn.k_proj.weight 4,8",
+                          layer + "self_attn.v_proj.weight 4,8",
+                          layer + "self_attn.o_proj.weight 8,8",
+                          layer + "mlp.gate_proj.weight 12,8",
+                          layer + "mlp.up_proj.weight 12,8",
+                          layer + "mlp.down_proj.weight 8,12",
+                          layer + "input_layernorm.weight 8",
+                          layer + "post_attention_layernorm.weight 8",
+                          "model.norm.weight 8", "lm_head.weight 10,8"));
 
   const auto biased = Build(R"({"model_type":"llama","attention_bias":true,)"
                             R"("mlp_bias":true,"head_dim":6,)" +
                             sizes + "}");
   ASSERT_TRUE(biased.ok()) << biased.status();
-  EXPECT_THAT(Lines(*biased)[1], HasSubstr("q_proj.weight [24,8]"));
-  EXPECT_THAT(Lines(*biased)[2], HasSubstr("q_proj.bias [24]"));
-  EXPECT_THAT(Lines(*biased)[7], HasSubstr("o_proj.weight [8,24]"));
-  EXPECT_THAT(Lines(*biased)[8], HasSubstr("o_proj.bias [8]"));
-  EXPECT_THAT(Lines(*biased)[14], HasSubstr("down_proj.bias [8]"));
+  EXPECT_THAT(ParamLines(biased->params)[1], HasSubstr("q_proj.weight 24,8"));
+  EXPECT_THAT(ParamLines(biased->params)[2], HasSubstr("q_proj.bias 24"));
+  EXPECT_THAT(ParamLines(biased->params)[7], HasSubstr("o_proj.weight 8,24"));
+  EXPECT_THAT(ParamLines(biased->params)[8], HasSubstr("o_proj.bias 8"));
+  EXPECT_THAT(ParamLines(biased->params)[14], HasSubstr("down_proj.bias 8"));
 
   // Mistral's reference code knows no biases.
   const auto mistral =

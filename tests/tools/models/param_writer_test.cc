@@ -6,11 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/param_spec.h"
+#include "tests/tools/models/param_lines.h"
 #include "tools/models/expert_layout.h"
 #include "tools/models/model_list.h"
 
@@ -18,19 +18,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-
-// "name d0,d1", in order.
-std::vector<std::string> Lines(const std::vector<ParamSpec>& params) {
-  std::vector<std::string> lines;
-  for (const ParamSpec& spec : params) {
-    std::string line = spec.name + " ";
-    for (size_t i = 0; i < spec.shape.size(); ++i) {
-      line += (i == 0 ? "" : ",") + std::to_string(spec.shape[i]);
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
 
 TEST(ParamWriterTest, WritesModulesInTheirOrder) {
   std::vector<ParamSpec> params;
@@ -41,7 +28,7 @@ TEST(ParamWriterTest, WritesModulesInTheirOrder) {
   writer.Conv1d("c", 2, 5);
   writer.RmsNorm("r", 4);
   writer.LayerNorm("l", 4);
-  EXPECT_THAT(Lines(params),
+  EXPECT_THAT(ParamLines(params),
               ElementsAre("e 3", "a.weight 5,2", "b.weight 5,2", "b.bias 5",
                           "c.weight 2,5", "c.bias 5", "r.weight 4",
                           "l.weight 4", "l.bias 4"));
@@ -53,7 +40,7 @@ TEST(ParamWriterTest, WritesGatedMlps) {
   ParamWriter writer(DType::kF32, &params);
   writer.GatedMlp("m.", 2, 5);
   writer.GatedMlp("n.", 2, 5, true);
-  EXPECT_THAT(Lines(params),
+  EXPECT_THAT(ParamLines(params),
               ElementsAre("m.gate_proj.weight 5,2", "m.up_proj.weight 5,2",
                           "m.down_proj.weight 2,5", "n.gate_proj.weight 5,2",
                           "n.gate_proj.bias 5", "n.up_proj.weight 5,2",
@@ -69,17 +56,17 @@ TEST(ParamWriterTest, WritesExpertsInBothLayouts) {
     std::vector<ParamSpec> fused;
     ParamWriter(DType::kF32, &fused)
         .Experts("x.experts", sizes, ExpertLayout::kFused, names);
-    EXPECT_THAT(Lines(fused), ElementsAre("x.experts.gate_up_proj 2,12,4",
-                                          "x.experts.down_proj 2,4,6"));
+    EXPECT_THAT(ParamLines(fused), ElementsAre("x.experts.gate_up_proj 2,12,4",
+                                               "x.experts.down_proj 2,4,6"));
     std::vector<ParamSpec> single;
     ParamWriter(DType::kF32, &single)
         .Experts("x.experts", sizes, ExpertLayout::kPerExpert, names);
     ASSERT_EQ(single.size(), 6u);
-    EXPECT_EQ(Lines(single)[1], names == ExpertNames::kProjections
-                                    ? "x.experts.0.up_proj.weight 6,4"
-                                    : "x.experts.0.w2.weight 4,6");
+    EXPECT_EQ(ParamLines(single)[1], names == ExpertNames::kProjections
+                                         ? "x.experts.0.up_proj.weight 6,4"
+                                         : "x.experts.0.w2.weight 4,6");
     ASSERT_TRUE(ApplyExpertLayout(ExpertLayout::kFused, single).ok());
-    EXPECT_EQ(Lines(single), Lines(fused));
+    EXPECT_EQ(ParamLines(single), ParamLines(fused));
   }
 }
 
