@@ -4,7 +4,7 @@
 #include "tools/commands/registry.h"
 
 #include "tools/commands/report_command.h"
-#include "tools/commands/search_command.h"
+#include "tools/commands/search/search_command.h"
 
 namespace castor {
 

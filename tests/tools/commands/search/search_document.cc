@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tests/tools/commands/search/search_document.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/classes_certificate.h"
+#include "chunk/layer_certificate.h"
+#include "chunk/search_certificate.h"
+
+namespace castor {
+namespace {
+
+using nlohmann::json;
+
+int64_t RoundedUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+struct Packed {
+  int64_t allocated = 0;
+  std::map<int64_t, int64_t> chunks;  // by class: ordinary ones
+  int64_t oversize_chunks = 0;
+  std::set<int64_t> oversize_sizes;
+};
+
+// Next-fit of each class by itself: a parameter belongs to the smallest of the
+// rising `classes` that holds it; what none holds is oversize in the largest.
+Packed PackAgain(const SearchedModel& model,
+                 const std::vector<int64_t>& classes) {
+  const int64_t q = 128 * model.world;
+  Packed packed;
+  std::map<int64_t, int64_t> open_until;  // end of the last parameter
+  for (const int64_t c : classes) packed.chunks[c] = 0;
+  for (const int64_t size : model.sizes) {
+    if (size == 0) continue;
+    const auto holds = std::lower_bound(classes.begin(), classes.end(), size);
+    if (holds == classes.end()) {
+      open_until.erase(classes.back());
+      packed.allocated += RoundedUp(size, q);
+      ++packed.oversize_chunks;
+      packed.oversize_sizes.insert(RoundedUp(size, q));
+      continue;
+    }
+    const int64_t c = *holds;
+    const auto open = open_until.find(c);
+    if (open != open_until.end()) {
+      const int64_t start = RoundedUp(open->second, model.align);
+      if (start + size <= c) {
+        open->second = start + size;
+        continue;
+      }
+    }
+    packed.allocated += c;
+    ++packed.chunks[c];
+    open_until[c] = size;
+  }
+  return packed;
+}
+
+int64_t PayloadOf(const SearchedModel& model) {
+  int64_t payload = 0;
+  for (const int64_t size : model.sizes) payload += size;
+  return payload;
+}
+
+void CheckCandidate(const json& candidate, const SearchedModel& model) {
+  SCOPED_TRACE(candidate.dump());
+  const int64_t largest = candidate["chunk_elements"];
+  const int64_t payload = PayloadOf(model);
+  std::vector<int64_t> classes = {largest};
+  if (candidate["mode"] == "classes") {
+    classes.clear();
+    for (const json& one : candidate["classes"]) {
+      classes.push_back(one["chunk_elements"]);
+    }
+    EXPECT_TRUE(std::is_sorted(classes.begin(), classes.end()));
+    EXPECT_EQ(classes.back(), largest);
+  }
+  for (const int64_t c : classes) EXPECT_EQ(c % (128 * model.world), 0);
+  const Packed packed = PackAgain(model, classes);
+  int64_t chunks = packed.oversize_chunks;
+  for (const auto& [c, count] : packed.chunks) chunks += count;
+  if (candidate["mode"] == "classes") {
+    for (const json& one : candidate["classes"]) {
+      EXPECT_EQ(one["chunks"],
+                packed.chunks.at(one["chunk_elements"].get<int64_t>()));
+    }
+  }
+  EXPECT_EQ(candidate["chunk_bytes"], largest * model.bytes_each);
+  EXPECT_EQ(candidate["chunks"], chunks);
+  EXPECT_EQ(candidate["oversize_chunks"], packed.oversize_chunks);
+  EXPECT_EQ(candidate["allocated_elements"], packed.allocated);
+  const int64_t waste = packed.allocated - payload;
+  EXPECT_EQ(candidate["waste_elements"], waste);
+  EXPECT_EQ(candidate["waste_bytes"], waste * model.bytes_each);
+  EXPECT_DOUBLE_EQ(
+      candidate["waste_fraction"],
+      packed.allocated == 0
+          ? 0
+          : static_cast<double>(waste) / static_cast<double>(packed.allocated));
+  int64_t gathered = model.gathered_slots * largest;
+  for (const int64_t size : packed.oversize_sizes) gathered += size;
+  EXPECT_EQ(candidate["gathered_bytes"], gathered * model.bytes_each);
+}
+
+// No other is better in one of the costs and as good in the rest, unless it is
+// the best of its mode.
+void CheckFront(const json& document) {
+  const json& candidates = document["candidates"];
+  std::map<std::string, int64_t> least;
+  for (const json& c : candidates) {
+    const std::string mode = c["mode"];
+    const int64_t waste = c["waste_elements"];
+    const auto [at, is_new] = least.emplace(mode, waste);
+    if (!is_new) at->second = std::min(at->second, waste);
+  }
+  for (const json& c : candidates) {
+    if (c["waste_elements"] == least[c["mode"]]) continue;
+    for (const json& other : candidates) {
+      bool better = false;
+      bool worse = false;
+      for (const char* cost : {"waste_elements", "chunks", "gathered_bytes"}) {
+        better = better || other[cost] < c[cost];
+        worse = worse || other[cost] > c[cost];
+      }
+      EXPECT_FALSE(better && !worse) << c << " beside " << other;
+    }
+  }
+}
+
+std::vector<CertificateInterval> Intervals(const json& list) {
+  std::vector<CertificateInterval> intervals;
+  for (const json& one : list) {
+    intervals.push_back({Elements(one["from_elements"]),
+                         Elements(one["to_elements"]), one["chunks"],
+                         Elements(one["oversize_elements"])});
+  }
+  return intervals;
+}
+
+// The proof, rebuilt from what is printed, is one.
+void CheckCertificate(const json& proof, const SearchedModel& model,
+                      int64_t best_waste) {
+  SCOPED_TRACE("mode " + proof["mode"].get<std::string>());
+  std::vector<Elements> sizes;
+  for (const int64_t size : model.sizes) sizes.emplace_back(size);
+  PackOptions pack;
+  pack.world = static_cast<int>(model.world);
+  pack.align = Elements(model.align);
+  const Elements bound(proof["lower_bound_waste_elements"]);
+  EXPECT_EQ(proof["optimal"], bound == Elements(best_waste));
+  Status status;
+  if (proof["mode"] == "uniform") {
+    SearchCertificate certificate;
+    certificate.intervals = Intervals(proof["intervals"]);
+    ASSERT_FALSE(certificate.intervals.empty());
+    certificate.min_size = certificate.intervals.front().from;
+    certificate.max_size = certificate.intervals.back().to;
+    certificate.lower_bound_waste = bound;
+    certificate.optimal = proof["optimal"];
+    status = VerifyCertificate(certificate, sizes, pack, Elements(best_waste));
+  } else if (proof["mode"] == "layer") {
+    LayerCertificate certificate;
+    const json& repeat = proof["repeat"];
+    certificate.repeat = {repeat["first"], repeat["params"], repeat["repeats"]};
+    for (const json& step : proof["steps"]) {
+      certificate.steps.push_back({step["chunks_per_repeat"],
+                                   Elements(step["chunk_elements"]),
+                                   Elements(step["waste_elements"])});
+    }
+    status =
+        VerifyLayerCertificate(certificate, sizes, pack, Elements(best_waste));
+  } else {
+    ClassesCertificate certificate;
+    certificate.max_classes = proof["max_classes"];
+    certificate.max_size = Elements(proof["max_elements"]);
+    certificate.oversize_waste = Elements(proof["oversize_waste_elements"]);
+    certificate.lower_bound_waste = bound;
+    certificate.optimal = proof["optimal"];
+    for (const json& pair : proof["pairs"]) {
+      certificate.covers.push_back(
+          {Elements(pair["above_elements"]), Elements(pair["up_to_elements"]),
+           Elements(pair["lower_bound_waste_elements"]),
+           Intervals(pair["intervals"])});
+    }
+    status = VerifyClassesCertificate(certificate, sizes, pack,
+                                      Elements(best_waste));
+  }
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+
+void CheckSearchDocument(const json& document, const SearchedModel& model) {
+  EXPECT_EQ(document["schema"], "castor.search/1");
+  EXPECT_EQ(document["alignment"]["q_elements"], 128 * model.world);
+  EXPECT_EQ(document["alignment"]["a_elements"], model.align);
+  EXPECT_EQ(document["model"]["elements"], PayloadOf(model));
+  EXPECT_EQ(document["model"]["parameters"], PayloadOf(model));
+  EXPECT_EQ(document["model"]["tensors"], model.sizes.size());
+
+  const json& candidates = document["candidates"];
+  ASSERT_FALSE(candidates.empty());
+  std::map<std::string, int64_t> least_waste;
+  for (const json& candidate : candidates) {
+    CheckCandidate(candidate, model);
+    const int64_t waste = candidate["waste_elements"];
+    const auto [at, is_new] =
+        least_waste.emplace(candidate["mode"].get<std::string>(), waste);
+    if (!is_new) at->second = std::min(at->second, waste);
+  }
+  CheckFront(document);
+  EXPECT_THAT(candidates, testing::Contains(document["best"]));
+  EXPECT_THAT(candidates, testing::Contains(document["recommended"]));
+  for (const auto& [mode, waste] : least_waste) {
+    EXPECT_LE(document["best"]["waste_elements"], waste) << mode;
+  }
+  EXPECT_EQ(document["certificate"]["mode"], document["best"]["mode"]);
+  EXPECT_THAT(document["certificates"],
+              testing::Contains(document["certificate"]));
+  for (const json& proof : document["certificates"]) {
+    const std::string mode = proof["mode"];
+    ASSERT_TRUE(least_waste.contains(mode)) << mode;
+    CheckCertificate(proof, model, least_waste[mode]);
+  }
+  EXPECT_EQ(document["certificates"].size(), least_waste.size());
+}
+
+}  // namespace castor

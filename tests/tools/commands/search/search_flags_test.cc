@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/search/search_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "chunk/search_mode.h"
+#include "tools/cli/flags.h"
+
+namespace castor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Result<SearchRequest> Parse(const std::vector<std::string>& args) {
+  CLI::App app("", "castor search");
+  SearchFlags flags;
+  DeclareSearchFlags(app, &flags);
+  CASTOR_RETURN_IF_ERROR(ParseFlags(app, args).status());
+  return CheckSearchFlags(flags);
+}
+
+TEST(SearchFlagsTest, SearchesAllModesWhereNothingIsSaid) {
+  const SearchRequest request = Parse({"m"}).value();
+  EXPECT_EQ(request.model, "m");
+  EXPECT_THAT(request.search.modes,
+              ElementsAre(SearchMode::kUniform, SearchMode::kLayer,
+                          SearchMode::kClasses));
+  EXPECT_EQ(request.search.max_classes, 3);
+  EXPECT_EQ(request.search.gathered_slots, 3);
+  EXPECT_EQ(request.search.min_chunk, MiB(32));
+  EXPECT_EQ(request.search.max_chunk, MiB(512));
+  EXPECT_FALSE(request.search.device_budget.has_value());
+  EXPECT_EQ(request.form, SearchRequest::Form::kPage);
+}
+
+TEST(SearchFlagsTest, PassesOnWhatIsSaid) {
+  const SearchRequest request = Parse({"m",       "--mode",
+                                       "classes", "--classes",
+                                       "2",       "--prefetch-depth",
+                                       "4",       "--device-budget",
+                                       "1GiB",    "--min",
+                                       "1MiB",    "--max",
+                                       "2MiB",    "--world",
+                                       "8",       "--align",
+                                       "128",     "--dtype",
+                                       "bf16",    "--order",
+                                       "natural", "--expert-layout",
+                                       "fused",   "--json"})
+                                    .value();
+  EXPECT_THAT(request.search.modes, ElementsAre(SearchMode::kClasses));
+  EXPECT_EQ(request.search.max_classes, 2);
+  EXPECT_EQ(request.search.gathered_slots, 6);
+  EXPECT_EQ(request.search.device_budget, GiB(1));
+  EXPECT_EQ(request.search.min_chunk, MiB(1));
+  EXPECT_EQ(request.search.max_chunk, MiB(2));
+  EXPECT_EQ(request.search.pack.world, 8);
+  EXPECT_EQ(request.search.pack.align, Elements(128));
+  EXPECT_EQ(request.read.dtype, DType::kBF16);
+  EXPECT_EQ(request.read.order, ParamOrder::kNatural);
+  EXPECT_EQ(request.read.expert_layout, ExpertLayout::kFused);
+  EXPECT_EQ(request.form, SearchRequest::Form::kJson);
+}
+
+TEST(SearchFlagsTest, NamesEachMode) {
+  EXPECT_THAT(Parse({"m", "--mode", "uniform"})->search.modes,
+              ElementsAre(SearchMode::kUniform));
+  EXPECT_THAT(Parse({"m", "--mode", "layer"})->search.modes,
+              ElementsAre(SearchMode::kLayer));
+  EXPECT_EQ(Parse({"m", "--mode", "all"})->search.modes.size(), 3u);
+}
+
+TEST(SearchFlagsTest, RefusesWhatMakesNoSenseTogether) {
+  const auto refusal = [](const std::vector<std::string>& args) {
+    const Result<SearchRequest> request = Parse(args);
+    EXPECT_EQ(request.status().code(), ErrorCode::kInvalidArgument);
+    return std::string(request.status().message());
+  };
+  EXPECT_THAT(refusal({"m", "--mode", "layer", "--classes", "2"}),
+              HasSubstr("--classes 2 is for --mode classes or all"));
+  EXPECT_THAT(refusal({"m", "--json", "--plain"}), HasSubstr("exclude"));
+  EXPECT_THAT(refusal({"m", "--align", "96"}), HasSubstr("try 128"));
+  EXPECT_THAT(refusal({"m", "--order", "trace"}), HasSubstr("needs the trace"));
+  EXPECT_THAT(refusal({"m", "--max", "1MiB"}),
+              HasSubstr("--min 32MiB (the default) is above --max 1MiB"));
+  EXPECT_THAT(refusal({"m", "--classes", "0"}), HasSubstr("from 1 to 16"));
+  EXPECT_THAT(refusal({"m", "--prefetch-depth", "-1"}),
+              HasSubstr("from 0 to 1024"));
+  EXPECT_THAT(refusal({"m", "--dtype", "bf61"}), HasSubstr("did you mean"));
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_SEARCH_CERTIFICATE_JSON_H_
+#define CASTOR_TOOLS_COMMANDS_SEARCH_CERTIFICATE_JSON_H_
+
+// The proof of each mode of a search as JSON, complete: whoever has the
+// parameters' sizes can check it from these numbers alone. Pure functions,
+// thread-safe.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "chunk/search_result.h"
+
+namespace castor {
+
+// `group` is left out where it is empty. Keys after those of every mode:
+//   uniform  intervals
+//   layer    repeat {first, params, repeats} and steps
+//   classes  max_classes, max_elements, oversize_waste_elements and pairs, each
+//            with its own bound and intervals
+nlohmann::ordered_json CertificateJson(const ModeResult& mode,
+                                       const std::string& group);
+
+// The proof of nothing: no parameter, no chunk, no waste.
+nlohmann::ordered_json EmptyCertificateJson();
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_SEARCH_CERTIFICATE_JSON_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/search/search_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "chunk/param_spec.h"
+
+namespace castor {
+
+std::string_view ChoicePickName(ChoicePick pick) {
+  switch (pick) {
+    case ChoicePick::kRecommended:
+      return "recommended";
+    case ChoicePick::kBest:
+      return "best";
+    case ChoicePick::kChunk:
+      return "chunk";
+  }
+  return "unknown";
+}
+
+std::string_view ExpertLayoutName(ExpertLayout layout) {
+  switch (layout) {
+    case ExpertLayout::kFused:
+      return "fused";
+    case ExpertLayout::kPerExpert:
+      return "per-expert";
+  }
+  return "unknown";
+}
+
+std::string GroupName(const GroupSearchResult& group) {
+  return fmt::format("{}{}", DTypeName(group.dtype),
+                     group.trainable ? "" : " frozen");
+}
+
+bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
+  const auto same_size = [](const ChunkClass& one, const ChunkClass& other) {
+    return one.chunk_size == other.chunk_size;
+  };
+  return a.mode == b.mode &&
+         std::equal(a.classes.begin(), a.classes.end(), b.classes.begin(),
+                    b.classes.end(), same_size);
+}
+
+const ModeResult& BestMode(const GroupSearchResult& group) {
+  const auto found = std::find_if(
+      group.modes.begin(), group.modes.end(),
+      [&](const ModeResult& mode) { return mode.mode == group.best.mode; });
+  CASTOR_CHECK(found != group.modes.end());
+  return *found;
+}
+
+ModelTotals TotalsOf(const ModelList& model) {
+  ModelTotals totals;
+  for (const ParamSpec& spec : model.params) {
+    // The reader has refused shapes that overflow.
+    const Elements count = CountElements(spec.shape, spec.dtype).value();
+    totals.elements += count.count();
+    totals.bytes += BytesOf(count, spec.dtype);
+  }
+  return totals;
+}
+
+ChoiceTotals TotalsOf(const SearchResult& result,
+                      ChunkSizeCandidate GroupSearchResult::*choice) {
+  ChoiceTotals totals;
+  for (const GroupSearchResult& group : result.groups) {
+    const ChunkSizeCandidate& chosen = group.*choice;
+    totals.chunks += chosen.chunks;
+    totals.allocated += BytesToHold(chosen.allocated, group.dtype);
+    totals.waste += chosen.waste_bytes;
+    totals.gathered += chosen.gathered_bytes;
+  }
+  return totals;
+}
+
+}  // namespace castor

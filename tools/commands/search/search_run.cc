@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/search/search_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/quote.h"
+#include "chunk/chunk_size_search.h"
+#include "chunk/layout_file.h"
+#include "chunk/param_spec.h"
+#include "placement/tier_model_file.h"
+#include "tools/cli/atomic_file.h"
+#include "tools/cli/progress.h"
+#include "tools/commands/search/search_choice.h"
+#include "tools/commands/search/search_rules.h"
+#include "tools/models/expert_layout.h"
+#include "tools/models/input_file.h"
+#include "tools/models/model_reader.h"
+#include "tools/models/natural_order.h"
+
+namespace castor {
+namespace {
+
+// What was declared goes before what the file says.
+Result<std::optional<TierModel>> ReadMachine(const SearchRequest& request) {
+  TierModel machine;
+  if (!request.machine_file.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(InputFile file,
+                            InputFile::Open(request.machine_file));
+    CASTOR_ASSIGN_OR_RETURN(const std::string text,
+                            file.ReadAll(kMaxTierModelBytes));
+    Result<TierModel> parsed = ParseTierModel(text);
+    if (!parsed.ok()) {
+      return parsed.status().WithContext(QuotedPath(request.machine_file));
+    }
+    machine = *parsed;
+  }
+  const TierModel& declared = request.declared;
+  const auto prefer = [](const auto& ours, auto* theirs) {
+    if (ours) *theirs = ours;
+  };
+  prefer(declared.host_to_device, &machine.host_to_device);
+  prefer(declared.device_to_host, &machine.device_to_host);
+  prefer(declared.all_gather, &machine.all_gather);
+  prefer(declared.reduce_scatter, &machine.reduce_scatter);
+  if (request.machine_file.empty() && machine == TierModel{}) {
+    return std::optional<TierModel>();
+  }
+  return std::optional<TierModel>(machine);
+}
+
+ExpertLayout TheOther(ExpertLayout layout) {
+  return layout == ExpertLayout::kFused ? ExpertLayout::kPerExpert
+                                        : ExpertLayout::kFused;
+}
+
+// The model with its experts held in the other way.
+Result<ModelList> ReadOtherLayout(const SearchRequest& request,
+                                  const SearchReport& report) {
+  const ExpertLayout other = TheOther(*report.experts);
+  if (request.model != "-") {
+    ReadModelOptions read = request.read;
+    read.expert_layout = other;
+    return ReadModel(request.model, read);
+  }
+  // The standard input is read once. Its lists are in one of two orders, and
+  // one of them is kept where experts are rewritten.
+  ModelList model = report.model;
+  CASTOR_RETURN_IF_ERROR(ApplyExpertLayout(other, model.params));
+  if (model.order == ParamOrder::kNatural) {
+    std::sort(model.params.begin(), model.params.end(),
+              [](const ParamSpec& a, const ParamSpec& b) {
+                return a.name == b.name ? a.shape < b.shape
+                                        : NaturalLess(a.name, b.name);
+              });
+  }
+  return model;
+}
+
+// The search itself, of `report->model`.
+Status Search(const SearchRequest& request, SearchReport* report) {
+  CASTOR_ASSIGN_OR_RETURN(
+      report->result, SearchChunkSize(report->model.params, report->options));
+  CASTOR_ASSIGN_OR_RETURN(report->rules, ApplyRules(*report, request.rules));
+  report->rules_asked_for = request.rules_asked_for;
+  return OkStatus();
+}
+
+// Both ways of holding experts are searched unless one is asked for, and a
+// layout file is for one.
+Status SearchOtherLayout(const SearchRequest& request, SearchReport* report) {
+  if (!report->experts || request.read.expert_layout) return OkStatus();
+  SearchReport other;
+  other.model_argument = report->model_argument;
+  other.options = report->options;
+  other.machine = report->machine;
+  other.experts = TheOther(*report->experts);
+  CASTOR_ASSIGN_OR_RETURN(other.model, ReadOtherLayout(request, *report));
+  CASTOR_RETURN_IF_ERROR(Search(request, &other));
+  report->other_layouts.push_back(std::move(other));
+  return OkStatus();
+}
+
+Status CheckExperts(const SearchRequest& request, const SearchReport& report) {
+  if (request.output.empty() || !report.experts || request.read.expert_layout) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "a layout file is for one way of holding experts, and the model has "
+      "some; say which with --expert-layout fused or --expert-layout "
+      "per-expert (as they are in the model: {})",
+      ExpertLayoutName(*report.experts)));
+}
+
+Status Choose(const SearchRequest& request, SearchReport* report,
+              std::vector<std::string>* notes) {
+  if (request.output.empty() && !request.explain && !request.chunk) {
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      report->choice, MakeChoice(*report, request.pick, request.chunk, notes));
+  report->explain = request.explain;
+  if (request.output.empty()) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(
+      const std::string text,
+      WriteLayout(report->model.params, report->choice->layout));
+  CASTOR_RETURN_IF_ERROR(WriteFileAtomically(request.output, text));
+  report->output = request.output;
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<SearchReport> RunSearch(const SearchRequest& request,
+                               const Console& console) {
+  Progress progress(console);
+  progress.Phase("reading the model");
+  SearchReport report;
+  report.model_argument = request.model;
+  report.options = request.search;
+  CASTOR_ASSIGN_OR_RETURN(report.machine, ReadMachine(request));
+  CASTOR_ASSIGN_OR_RETURN(report.model, ReadModel(request.model, request.read));
+  report.experts = FindExpertLayout(report.model.params);
+  CASTOR_RETURN_IF_ERROR(CheckExperts(request, report));
+  std::vector<std::string> notes = report.model.notes;
+  progress.Phase("searching");
+  CASTOR_RETURN_IF_ERROR(Search(request, &report));
+  CASTOR_RETURN_IF_ERROR(SearchOtherLayout(request, &report));
+  CASTOR_RETURN_IF_ERROR(Choose(request, &report, &notes));
+  progress.Finish();
+  for (const std::string& note : notes) console.Note(note);
+  return report;
+}
+
+}  // namespace castor
