@@ -13,6 +13,7 @@
 #include "tools/commands/search/search_json.h"
 #include "tools/commands/search/search_plain.h"
 #include "tools/commands/search/search_report.h"
+#include "tools/commands/search/search_request.h"
 #include "tools/commands/search/search_run.h"
 #include "tools/commands/search/search_text.h"
 #include "tools/commands/search/zoo_report.h"

@@ -4,22 +4,15 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_FLAGS_H_
 #define CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_FLAGS_H_
 
-// The flags of `castor search`: their declaration, and what they ask for once
-// they are found to make sense together. Nothing is read here but the command
-// line. Owner thread only.
+// The flags of `castor search`, as they are declared and written. What they ask
+// for is in search_request.h. Owner thread only.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_size_search.h"
-#include "chunk/rules/rule_result.h"
-#include "placement/tier_model.h"
-#include "tools/commands/search/search_report.h"
-#include "tools/models/model_list.h"
 
 namespace CLI {
 class App;
@@ -60,28 +53,6 @@ struct SearchFlags {
 
 // `flags` outlives `app`.
 void DeclareSearchFlags(CLI::App& app, SearchFlags* flags);
-
-struct SearchRequest {
-  enum class Form { kPage, kPlain, kJson };
-
-  bool zoo = false;  // public models instead of `model`
-  std::string model;
-  ReadModelOptions read;
-  SearchOptions search;
-  std::vector<CompatibilityRule> rules;  // to compare with
-  bool rules_asked_for = false;          // else Gemini's
-  std::string machine_file;  // a tier model; empty where none is given
-  TierModel declared;        // speeds given by flags
-  // Which choice to write to `output` and to explain.
-  ChoicePick pick = ChoicePick::kRecommended;
-  std::optional<Bytes> chunk;  // with ChoicePick::kChunk
-  bool explain = false;
-  std::string output;
-  Form form = Form::kPage;
-};
-
-// InvalidArgument with a sentence for what makes no sense for any model.
-Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags);
 
 }  // namespace castor
 

@@ -9,8 +9,8 @@
 
 #include "chunk/base/status.h"
 #include "tools/cli/console.h"
-#include "tools/commands/search/search_flags.h"
 #include "tools/commands/search/search_report.h"
+#include "tools/commands/search/search_request.h"
 
 namespace castor {
 

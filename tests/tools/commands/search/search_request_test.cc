@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_flags.h"
+#include "tools/commands/search/search_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 
 #include "chunk/search_mode.h"
 #include "tools/cli/flags.h"
+#include "tools/commands/search/search_flags.h"
 
 namespace castor {
 namespace {
@@ -27,7 +28,7 @@ Result<SearchRequest> Parse(const std::vector<std::string>& args) {
   return CheckSearchFlags(flags);
 }
 
-TEST(SearchFlagsTest, SearchesAllModesWhereNothingIsSaid) {
+TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
   const SearchRequest request = Parse({"m"}).value();
   EXPECT_EQ(request.model, "m");
   EXPECT_THAT(request.search.modes,
@@ -41,7 +42,7 @@ TEST(SearchFlagsTest, SearchesAllModesWhereNothingIsSaid) {
   EXPECT_EQ(request.form, SearchRequest::Form::kPage);
 }
 
-TEST(SearchFlagsTest, PassesOnWhatIsSaid) {
+TEST(SearchRequestTest, PassesOnWhatIsSaid) {
   const SearchRequest request = Parse({"m",       "--mode",
                                        "classes", "--classes",
                                        "2",       "--prefetch-depth",
@@ -69,7 +70,7 @@ TEST(SearchFlagsTest, PassesOnWhatIsSaid) {
   EXPECT_EQ(request.form, SearchRequest::Form::kJson);
 }
 
-TEST(SearchFlagsTest, NamesEachMode) {
+TEST(SearchRequestTest, NamesEachMode) {
   EXPECT_THAT(Parse({"m", "--mode", "uniform"})->search.modes,
               ElementsAre(SearchMode::kUniform));
   EXPECT_THAT(Parse({"m", "--mode", "layer"})->search.modes,
@@ -77,7 +78,7 @@ TEST(SearchFlagsTest, NamesEachMode) {
   EXPECT_EQ(Parse({"m", "--mode", "all"})->search.modes.size(), 3u);
 }
 
-TEST(SearchFlagsTest, RefusesWhatMakesNoSenseTogether) {
+TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
   const auto refusal = [](const std::vector<std::string>& args) {
     const Result<SearchRequest> request = Parse(args);
     EXPECT_EQ(request.status().code(), ErrorCode::kInvalidArgument);
