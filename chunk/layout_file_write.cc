@@ -5,27 +5,18 @@
 #include <fmt/ranges.h>
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
 #include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
 
 namespace castor {
 namespace {
-
-// `name` as JSON has it; empty where it is not UTF-8.
-std::string JsonText(const std::string& name) {
-  try {
-    return nlohmann::json(name).dump();
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
-}
 
 // A line for each element of `list`, with commas between them.
 template <typename List, typename Line>

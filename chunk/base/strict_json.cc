@@ -73,8 +73,9 @@ class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
     return Pass({.kind = JsonKind::kBool, .boolean = value});
   }
   bool number_integer(number_integer_t value) override {
-    return Pass(
-        {.kind = JsonKind::kNegative, .real = static_cast<double>(value)});
+    return Pass({.kind = JsonKind::kNegative,
+                 .negative = value,
+                 .real = static_cast<double>(value)});
   }
   bool number_unsigned(number_unsigned_t value) override {
     return Pass({.kind = JsonKind::kUnsigned, .number = value});

@@ -35,6 +35,7 @@ struct JsonScalar {
   JsonKind kind = JsonKind::kNull;
   bool boolean = false;
   uint64_t number = 0;         // of kUnsigned
+  int64_t negative = 0;        // of kNegative
   double real = 0;             // of kNegative and kReal, for messages
   std::string_view text = {};  // of kString; valid during the call only
 };

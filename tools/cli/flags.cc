@@ -140,6 +140,13 @@ std::optional<Status> EmptyValue(const CLI::App& app,
 
 }  // namespace
 
+CommandLine::CommandLine(const std::string& program, const std::string& summary)
+    : app_(std::make_unique<CLI::App>(summary, program)) {}
+
+CommandLine::~CommandLine() = default;
+
+std::string CommandLine::Help() const { return app_->help(); }
+
 void AddSizeFlag(CLI::App& app, const std::string& name, Bytes* value,
                  const std::string& help) {
   AddValueFlag(app, name, "SIZE", help, [value](const std::string& text) {

@@ -11,6 +11,7 @@
 // and keeps its value, the default, where the flag is absent.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,24 @@ class App;
 }  // namespace CLI
 
 namespace castor {
+
+// Holds the App that flags are declared on, whose own header takes seconds to
+// compile.
+class CommandLine {
+ public:
+  // `program` as the user calls it; `summary` opens the help.
+  CommandLine(const std::string& program, const std::string& summary);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  CLI::App& app() { return *app_; }
+  // Every line with its end.
+  std::string Help() const;
+
+ private:
+  const std::unique_ptr<CLI::App> app_;
+};
 
 // `name` is the flag with its dashes, "--min"; `help` one line.
 void AddSizeFlag(CLI::App& app, const std::string& name, Bytes* value,

@@ -3,15 +3,12 @@
 
 #include "tools/cli/json_out.h"
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 namespace castor {
 
-void WriteJson(const nlohmann::ordered_json& document, std::ostream& out) {
-  out << document.dump(2, ' ', /*ensure_ascii=*/false,
-                       nlohmann::ordered_json::error_handler_t::replace)
-      << '\n';
+void WriteJson(const JsonValue& document, std::ostream& out) {
+  out << document.Dump(2) << '\n';
 }
 
 }  // namespace castor

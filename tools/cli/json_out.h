@@ -10,11 +10,12 @@
 // them. Thread-compatible.
 
 #include <iosfwd>
-#include <nlohmann/json_fwd.hpp>
+
+#include "chunk/base/json_value.h"
 
 namespace castor {
 
-void WriteJson(const nlohmann::ordered_json& document, std::ostream& out);
+void WriteJson(const JsonValue& document, std::ostream& out);
 
 }  // namespace castor
 

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -55,12 +54,13 @@ Result<Command*> FindCommand(const Program& program, const std::string& name) {
 Status RunCommand(const Program& program, Command& command,
                   const std::vector<std::string>& args,
                   const Console& console) {
-  CLI::App app(std::string(command.summary()),
-               fmt::format("{} {}", program.name, command.name()));
-  command.Declare(app);
-  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome, ParseFlags(app, args));
+  CommandLine line(fmt::format("{} {}", program.name, command.name()),
+                   std::string(command.summary()));
+  command.Declare(line.app());
+  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome,
+                          ParseFlags(line.app(), args));
   if (outcome == ParseOutcome::kHelpAsked) {
-    console.out << app.help();
+    console.out << line.Help();
     return OkStatus();
   }
   return command.Run(console);

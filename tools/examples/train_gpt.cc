@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -15,7 +14,6 @@
 #include <iostream>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -306,13 +304,14 @@ Status Run(const Flags& flags, const Console& console) {
 }
 
 Status Main(const std::vector<std::string>& args, const Console& console) {
-  CLI::App app(
-      "Trains a GPT on text, its memory spread over budgets by Castor.", kName);
+  CommandLine line(
+      kName, "Trains a GPT on text, its memory spread over budgets by Castor.");
   Flags flags;
-  Declare(app, flags);
-  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome parsed, ParseFlags(app, args));
+  Declare(line.app(), flags);
+  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome parsed,
+                          ParseFlags(line.app(), args));
   if (parsed == ParseOutcome::kHelpAsked) {
-    console.out << app.help();
+    console.out << line.Help();
     return FlushOutput(console);
   }
   return Run(flags, console);

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "tools/cli/size_text.h"
 #include "tools/report/link_statistics.h"
 #include "tools/report/residency.h"
@@ -28,11 +28,6 @@ struct Entry {
   size_t index = 0;  // of an event, or of a residency for b and e
   size_t added = 0;  // breaks ties of time
 };
-
-std::string Text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', true,
-                                   nlohmann::json::error_handler_t::replace);
-}
 
 // Which group of tracks an event is drawn on, and its title; groups are shown
 // in this order.
@@ -135,7 +130,7 @@ class Exporter {
   void DescribeRank(const RunRankInfo& rank) {
     const int64_t pid = Pid(rank.rank);
     WriteMetadata(pid, pid, "process_name", "name",
-                  Text(fmt::format("rank {}", rank.rank)));
+                  JsonAsciiText(fmt::format("rank {}", rank.rank)));
     WriteMetadata(pid, pid, "process_sort_index", "sort_index",
                   std::to_string(rank.rank));
     std::string label =
@@ -146,7 +141,7 @@ class Exporter {
       label +=
           fmt::format(", {} {}", TierName(tier), FormatSize(Bytes(budget)));
     }
-    WriteMetadata(pid, pid, "process_labels", "labels", Text(label));
+    WriteMetadata(pid, pid, "process_labels", "labels", JsonAsciiText(label));
     chunks_[rank.rank] = &rank.chunks;
   }
 
@@ -203,7 +198,7 @@ class Exporter {
   }
 
   void NameTrack(int64_t pid, int64_t tid, const std::string& title) {
-    WriteMetadata(pid, tid, "thread_name", "name", Text(title));
+    WriteMetadata(pid, tid, "thread_name", "name", JsonAsciiText(title));
     WriteMetadata(pid, tid, "thread_sort_index", "sort_index",
                   std::to_string(++named_tracks_));
   }
@@ -286,7 +281,7 @@ class Exporter {
     if (chunks != chunks_.end() && chunk < chunks->second->size()) {
       const RunChunkInfo& info = (*chunks->second)[chunk];
       *line += fmt::format(R"(,"bytes":{},"parameters":{})", info.bytes,
-                           Text(info.params));
+                           JsonAsciiText(info.params));
     }
     *line += "}";
   }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "chunk/base/quote.h"
@@ -14,99 +13,102 @@
 namespace castor {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json SpreadJson(const Spread& spread) {
-  return {{"min", spread.min},
-          {"median", spread.median},
-          {"max", spread.max},
-          {"max_step", spread.max_step}};
+JsonValue SpreadJson(const Spread& spread) {
+  return JsonValue::Object({{"min", spread.min},
+                            {"median", spread.median},
+                            {"max", spread.max},
+                            {"max_step", spread.max_step}});
 }
 
-Json RecordJson(std::string_view name, const RunStatistics& run,
-                const Status& completeness) {
-  Json record = {{"file", name}, {"complete", completeness.ok()}};
+JsonValue RecordJson(std::string_view name, const RunStatistics& run,
+                     const Status& completeness) {
+  JsonValue record =
+      JsonValue::Object({{"file", name}, {"complete", completeness.ok()}});
   if (!completeness.ok()) record["reason"] = completeness.message();
   record["file_bytes"] = run.file_bytes;
   record["events"] = run.events;
   record["dropped_events"] = run.dropped;
   record["ranks"] = run.ranks.size();
   record["world"] = run.world;
-  record["stage"] = run.stage >= 0 ? Json(run.stage) : Json();
+  record["stage"] = run.stage >= 0 ? JsonValue(run.stage) : JsonValue();
   record["chunks"] = run.chunks;
   record["chunk_bytes"] = run.chunk_bytes;
   return record;
 }
 
-Json StepsJson(const RunStatistics& run) {
-  Json steps = Json::array();
+JsonValue StepsJson(const RunStatistics& run) {
+  JsonValue steps = JsonValue::Array();
   for (const StepStatistics& step : run.steps) {
-    Json bytes = Json::object();
+    JsonValue bytes = JsonValue::Object();
     for (size_t i = 0; i < run.links.size(); ++i) {
       bytes[LinkName(run.links[i].link)] = step.link_bytes[i];
     }
-    steps.push_back({{"step", step.step},
-                     {"complete", step.complete},
-                     {"time_ns", step.ns},
-                     {"stalled_ns", step.stalled_ns},
-                     {"link_bytes", std::move(bytes)}});
+    steps.Append(JsonValue::Object({{"step", step.step},
+                                    {"complete", step.complete},
+                                    {"time_ns", step.ns},
+                                    {"stalled_ns", step.stalled_ns},
+                                    {"link_bytes", std::move(bytes)}}));
   }
   return steps;
 }
 
-Json RankJson(const RankStatistics& rank) {
-  return {{"rank", rank.rank},
-          {"steps_ns", rank.step_ns},
-          {"stalled_ns", rank.stalled_ns},
-          {"updating_ns", rank.updating_ns},
-          {"moving_ns", rank.moving_ns},
-          {"unhidden_ns", rank.unhidden_ns}};
+JsonValue RankJson(const RankStatistics& rank) {
+  return JsonValue::Object({{"rank", rank.rank},
+                            {"steps_ns", rank.step_ns},
+                            {"stalled_ns", rank.stalled_ns},
+                            {"updating_ns", rank.updating_ns},
+                            {"moving_ns", rank.moving_ns},
+                            {"unhidden_ns", rank.unhidden_ns}});
 }
 
-Json TierJson(const TierStatistics& tier) {
-  Json over_step = Json::array();
+JsonValue TierJson(const TierStatistics& tier) {
+  JsonValue over_step = JsonValue::Array();
   for (const double bytes : tier.over_step) {
-    over_step.push_back(static_cast<int64_t>(bytes));
+    over_step.Append(static_cast<int64_t>(bytes));
   }
-  return {{"tier", TierName(tier.tier)},
-          {"peak_bytes", tier.peak_bytes},
-          {"peak_rank", tier.peak_rank},
-          {"peak_step", tier.peak_step},
-          {"budget_bytes",
-           tier.budget_bytes > 0 ? Json(tier.budget_bytes) : Json()},
-          {"over_step_bytes", std::move(over_step)}};
+  return JsonValue::Object(
+      {{"tier", TierName(tier.tier)},
+       {"peak_bytes", tier.peak_bytes},
+       {"peak_rank", tier.peak_rank},
+       {"peak_step", tier.peak_step},
+       {"budget_bytes",
+        tier.budget_bytes > 0 ? JsonValue(tier.budget_bytes) : JsonValue()},
+       {"over_step_bytes", std::move(over_step)}});
 }
 
-Json LinkJson(const LinkStatistics& link, const Spread& spread) {
-  Json causes = Json::object();
+JsonValue LinkJson(const LinkStatistics& link, const Spread& spread) {
+  JsonValue causes = JsonValue::Object();
   for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
     if (link.bytes_by_cause[i] == 0) continue;
     causes[RunCauseName(static_cast<RunCause>(i))] = link.bytes_by_cause[i];
   }
-  return {{"link", LinkName(link.link)},
-          {"moves", link.count},
-          {"moved_bytes", link.bytes},
-          {"moved_bytes_by_cause", std::move(causes)},
-          {"step_bytes", SpreadJson(spread)},
-          {"outside_bytes", link.outside_bytes},
-          {"busy_ns", link.busy_ns},
-          {"busy_share", link.busy_share},
-          {"gigabytes_per_second", link.gigabytes_per_second()},
-          {"over_step_busy_share", link.over_step}};
+  JsonValue over_step = JsonValue::Array();
+  for (const double share : link.over_step) over_step.Append(share);
+  return JsonValue::Object(
+      {{"link", LinkName(link.link)},
+       {"moves", link.count},
+       {"moved_bytes", link.bytes},
+       {"moved_bytes_by_cause", std::move(causes)},
+       {"step_bytes", SpreadJson(spread)},
+       {"outside_bytes", link.outside_bytes},
+       {"busy_ns", link.busy_ns},
+       {"busy_share", link.busy_share},
+       {"gigabytes_per_second", link.gigabytes_per_second()},
+       {"over_step_busy_share", std::move(over_step)}});
 }
 
-Json StallJson(const StallStatistics& stall, const RunStatistics& run) {
-  Json chunks = Json::array();
+JsonValue StallJson(const StallStatistics& stall, const RunStatistics& run) {
+  JsonValue chunks = JsonValue::Array();
   for (const ChunkStall& chunk : stall.worst) {
-    chunks.push_back({{"chunk", chunk.chunk},
-                      {"parameters", chunk.params},
-                      {"count", chunk.count},
-                      {"time_ns", chunk.ns}});
+    chunks.Append(JsonValue::Object({{"chunk", chunk.chunk},
+                                     {"parameters", chunk.params},
+                                     {"count", chunk.count},
+                                     {"time_ns", chunk.ns}}));
   }
-  Json json = {{"cause", RunCauseName(stall.cause)},
-               {"count", stall.count},
-               {"time_ns", stall.ns},
-               {"worst_chunks", std::move(chunks)}};
+  JsonValue json = JsonValue::Object({{"cause", RunCauseName(stall.cause)},
+                                      {"count", stall.count},
+                                      {"time_ns", stall.ns},
+                                      {"worst_chunks", std::move(chunks)}});
   if (stall.busiest.has_value()) {
     json["busiest_link"] = LinkName(*stall.busiest);
     json["busiest_share"] = stall.busiest_share;
@@ -119,32 +121,32 @@ Json StallJson(const StallStatistics& stall, const RunStatistics& run) {
 
 }  // namespace
 
-nlohmann::ordered_json ReportJson(std::string_view name,
-                                  const RunStatistics& run,
-                                  const Status& completeness) {
-  Json report = {{"schema", "castor.report/1"},
-                 {"record", RecordJson(name, run, completeness)},
-                 {"steps", StepsJson(run)},
-                 {"complete_steps", run.complete_steps},
-                 {"step_ns", SpreadJson(run.step_ns)},
-                 {"step_stalled_ns", SpreadJson(run.stalled_ns)},
-                 {"copies", run.copies},
-                 {"copies_ahead_of_use", run.prefetched_copies},
-                 {"divergences", run.divergences}};
+JsonValue ReportJson(std::string_view name, const RunStatistics& run,
+                     const Status& completeness) {
+  JsonValue report =
+      JsonValue::Object({{"schema", "castor.report/1"},
+                         {"record", RecordJson(name, run, completeness)},
+                         {"steps", StepsJson(run)},
+                         {"complete_steps", run.complete_steps},
+                         {"step_ns", SpreadJson(run.step_ns)},
+                         {"step_stalled_ns", SpreadJson(run.stalled_ns)},
+                         {"copies", run.copies},
+                         {"copies_ahead_of_use", run.prefetched_copies},
+                         {"divergences", run.divergences}});
   for (const char* list : {"ranks", "tiers", "links", "stalls"}) {
-    report[list] = Json::array();
+    report[list] = JsonValue::Array();
   }
   for (const RankStatistics& rank : run.ranks) {
-    report["ranks"].push_back(RankJson(rank));
+    report["ranks"].Append(RankJson(rank));
   }
   for (const TierStatistics& tier : run.tiers) {
-    report["tiers"].push_back(TierJson(tier));
+    report["tiers"].Append(TierJson(tier));
   }
   for (size_t i = 0; i < run.links.size(); ++i) {
-    report["links"].push_back(LinkJson(run.links[i], run.link_bytes[i]));
+    report["links"].Append(LinkJson(run.links[i], run.link_bytes[i]));
   }
   for (const StallStatistics& stall : run.stalls) {
-    report["stalls"].push_back(StallJson(stall, run));
+    report["stalls"].Append(StallJson(stall, run));
   }
   return report;
 }

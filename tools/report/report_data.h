@@ -7,10 +7,10 @@
 // A run's statistics as programs read them: one JSON document, or lines of
 // fields between tabs for grep and awk. Pure functions, thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "tools/report/run_statistics.h"
 
@@ -18,9 +18,8 @@ namespace castor {
 
 // Keys in `_bytes` and `_ns` are integers; shares are of one. `completeness` is
 // the record's.
-nlohmann::ordered_json ReportJson(std::string_view name,
-                                  const RunStatistics& statistics,
-                                  const Status& completeness);
+JsonValue ReportJson(std::string_view name, const RunStatistics& statistics,
+                     const Status& completeness);
 
 // Each line starts with what it is about:
 //

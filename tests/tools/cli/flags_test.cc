@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,7 +21,8 @@ using testing::HasSubstr;
 
 // A command line with one flag of each kind.
 struct Flags {
-  Flags() : app("a test", "tool") {
+  Flags() {
+    CLI::App& app = line.app();
     AddPositional(app, "MODEL", &model, "what to read");
     AddSizeFlag(app, "--min", &min, "least size");
     AddSizeFlag(app, "--device-budget", &budget, "bytes on the device");
@@ -34,7 +34,7 @@ struct Flags {
     AddSwitch(app, "--json", &json, "print JSON");
   }
 
-  CLI::App app;
+  CommandLine line{"tool", "a test"};
   std::string model;
   Bytes min = MiB(32);
   std::optional<Bytes> budget;
@@ -48,7 +48,7 @@ struct Flags {
 
 TEST(FlagsTest, KeepsDefaultsWhereNothingIsGiven) {
   Flags flags;
-  const auto outcome = ParseFlags(flags.app, {"m"});
+  const auto outcome = ParseFlags(flags.line.app(), {"m"});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(*outcome, ParseOutcome::kRun);
   EXPECT_EQ(flags.model, "m");
@@ -63,9 +63,9 @@ TEST(FlagsTest, KeepsDefaultsWhereNothingIsGiven) {
 TEST(FlagsTest, ReadsEveryKindInBothSpellings) {
   Flags flags;
   const auto outcome =
-      ParseFlags(flags.app, {"--min=1.5GiB", "--device-budget", "24GB",
-                             "--world=8", "--lr", "3e-4", "-", "--mode",
-                             "layer", "--text=a b", "--json"});
+      ParseFlags(flags.line.app(), {"--min=1.5GiB", "--device-budget", "24GB",
+                                    "--world=8", "--lr", "3e-4", "-", "--mode",
+                                    "layer", "--text=a b", "--json"});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(flags.model, "-");
   EXPECT_EQ(flags.min, MiB(1536));
@@ -80,7 +80,7 @@ TEST(FlagsTest, ReadsEveryKindInBothSpellings) {
 TEST(FlagsTest, CollectsTheValuesOfAListAsTheyAre) {
   Flags flags;
   const auto outcome = ParseFlags(
-      flags.app, {"--freeze", "[a,b]", "m", "--freeze=*,x", "--freeze", "",
+      flags.line.app(), {"--freeze", "[a,b]", "m", "--freeze=*,x", "--freeze", "",
                   "--world", "2", "--freeze", "[a,b]"});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(flags.model, "m");
@@ -90,11 +90,11 @@ TEST(FlagsTest, CollectsTheValuesOfAListAsTheyAre) {
 
 TEST(FlagsTest, HandsTheHelpToTheCaller) {
   Flags flags;
-  const auto outcome = ParseFlags(flags.app, {"--help"});
+  const auto outcome = ParseFlags(flags.line.app(), {"--help"});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(*outcome, ParseOutcome::kHelpAsked);
-  EXPECT_THAT(flags.app.help(), HasSubstr("--device-budget SIZE"));
-  EXPECT_THAT(flags.app.help(), HasSubstr("--mode uniform|layer"));
+  EXPECT_THAT(flags.line.Help(), HasSubstr("--device-budget SIZE"));
+  EXPECT_THAT(flags.line.Help(), HasSubstr("--mode uniform|layer"));
 }
 
 struct Mistake {
@@ -106,7 +106,7 @@ class FlagMistakeTest : public testing::TestWithParam<Mistake> {};
 
 TEST_P(FlagMistakeTest, IsUsageErrorWithASentence) {
   Flags flags;
-  const auto outcome = ParseFlags(flags.app, GetParam().args);
+  const auto outcome = ParseFlags(flags.line.app(), GetParam().args);
   ASSERT_FALSE(outcome.ok());
   EXPECT_EQ(ExitCode(outcome.status().code()), 2);
   EXPECT_THAT(

@@ -5,14 +5,15 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "chunk/base/json_value.h"
 
 namespace castor {
 namespace {
 
 TEST(JsonOutTest, KeepsTheOrderOfKeysAndEndsWithANewline) {
-  nlohmann::ordered_json document;
+  JsonValue document;
   document["zebra"] = 1;
   document["ant_bytes"] = int64_t{9223372036854775807};
   std::ostringstream out;
@@ -22,11 +23,11 @@ TEST(JsonOutTest, KeepsTheOrderOfKeysAndEndsWithANewline) {
 }
 
 TEST(JsonOutTest, ReplacesBytesThatAreNotUtf8) {
-  nlohmann::ordered_json document;
+  JsonValue document;
   document["name"] = "a\xff";
   std::ostringstream out;
   WriteJson(document, out);
-  EXPECT_EQ(nlohmann::json::parse(out.str())["name"], "a\xef\xbf\xbd");
+  EXPECT_EQ(ParseJson(out.str()).value()["name"], "a\xef\xbf\xbd");
 }
 
 }  // namespace

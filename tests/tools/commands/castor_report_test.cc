@@ -8,12 +8,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "offload/record/record_writer.h"
 #include "placement/run_event.h"
+#include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/report/made_run.h"
 #include "tests/tools/run_process.h"
@@ -21,7 +22,6 @@
 namespace castor {
 namespace {
 
-using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -65,7 +65,7 @@ TEST_F(CastorReportTest, ShowsARecord) {
 TEST_F(CastorReportTest, PrintsForPrograms) {
   const ProcessOutcome document = Report({file_, "--json"});
   EXPECT_EQ(document.exit_code, 0);
-  EXPECT_EQ(json::parse(document.out)["schema"], "castor.report/1");
+  EXPECT_EQ(ParseJson(document.out).value()["schema"], "castor.report/1");
   const ProcessOutcome plain = Report({file_, "--plain", "--step", "2"});
   EXPECT_EQ(plain.exit_code, 0);
   EXPECT_THAT(plain.out, HasSubstr("link\tall-gather\t1\t5000\t10000\t0\n"));
@@ -77,10 +77,9 @@ TEST_F(CastorReportTest, ExportsATrace) {
       Report({file_, "--chrome", trace, "--steps", "1-1"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.err, HasSubstr("ui.perfetto.dev"));
-  std::ifstream file(trace);
-  const json document = json::parse(file);
+  const JsonValue document = ParseJson(FileText(trace)).value();
   int slices = 0;
-  for (const json& event : document["traceEvents"]) {
+  for (const JsonValue& event : document["traceEvents"]) {
     slices += event["ph"] == "X" ? 1 : 0;
   }
   EXPECT_EQ(slices, 2);
@@ -91,7 +90,7 @@ TEST_F(CastorReportTest, ACutRecordIsShownAndSaidWithExit6) {
   const ProcessOutcome outcome = Report({file_, "--json"});
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_THAT(outcome.err, HasSubstr("cut off inside a frame"));
-  EXPECT_EQ(json::parse(outcome.out)["complete_steps"], 2);
+  EXPECT_EQ(ParseJson(outcome.out).value()["complete_steps"], 2);
 }
 
 TEST_F(CastorReportTest, GarbageIsRefusedWithExit4) {

@@ -7,10 +7,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
 
 namespace castor {
 
@@ -60,18 +60,22 @@ std::string SafetensorsFile(std::string_view json, uint64_t data_bytes) {
 
 std::string SafetensorsJson(const std::vector<ParamSpec>& params,
                             uint64_t* data_bytes) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  JsonValue header = JsonValue::Object();
   uint64_t end = 0;
   for (const ParamSpec& spec : params) {
     const Elements count = CountElements(spec.shape, spec.dtype).value();
     const uint64_t begin = end;
     end += static_cast<uint64_t>(BytesOf(count, spec.dtype).count());
-    header[spec.name] = {{"dtype", DTypeName(spec.dtype)},
-                         {"shape", spec.shape},
-                         {"data_offsets", {begin, end}}};
+    JsonValue& tensor = header[spec.name];
+    tensor["dtype"] = DTypeName(spec.dtype);
+    JsonValue& shape = tensor["shape"] = JsonValue::Array();
+    for (const int64_t dimension : spec.shape) shape.Append(dimension);
+    JsonValue& offsets = tensor["data_offsets"];
+    offsets.Append(begin);
+    offsets.Append(end);
   }
   if (data_bytes != nullptr) *data_bytes = end;
-  return header.dump();
+  return header.Dump();
 }
 
 std::string WriteSafetensors(const TempFolder& folder, const std::string& name,

@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sstream>
 
+#include "chunk/base/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/offload/record/random_events.h"
@@ -19,33 +19,32 @@
 namespace castor {
 namespace {
 
-using nlohmann::json;
 using testing::IsSupersetOf;
 
-json Export(const RunRecord& record, const StepRange& steps = {}) {
+JsonValue Export(const RunRecord& record, const StepRange& steps = {}) {
   std::ostringstream out;
   WriteChromeTrace(record, steps, out);
-  return json::parse(out.str());
+  return ParseJson(out.str()).value();
 }
 
 // As Perfetto reads them.
-int64_t Nanoseconds(const json& micros) {
-  return std::llround(micros.get<double>() * 1000);
+int64_t Nanoseconds(const JsonValue& micros) {
+  return std::llround(micros.real() * 1000);
 }
 
 // What viewers rely on, whatever the events.
-void CheckRules(const json& trace) {
+void CheckRules(const JsonValue& trace) {
   int64_t last = 0;
   std::map<int64_t, int64_t> track_process;
   std::map<int64_t, int64_t> track_end;
   std::set<int64_t> named_tracks;
   std::map<std::string, bool> open;
-  for (const json& event : trace["traceEvents"]) {
-    const std::string phase = event["ph"];
-    ASSERT_GT(event["pid"], 0) << event;
+  for (const JsonValue& event : trace["traceEvents"]) {
+    const std::string& phase = event["ph"].text();
+    ASSERT_GT(event["pid"].integer(), 0) << event;
     if (phase == "M") {
       if (event["name"] == "thread_name") {
-        EXPECT_TRUE(named_tracks.insert(event["tid"].get<int64_t>()).second)
+        EXPECT_TRUE(named_tracks.insert(event["tid"].integer()).second)
             << event;
       }
       continue;
@@ -53,26 +52,26 @@ void CheckRules(const json& trace) {
     const int64_t ns = Nanoseconds(event["ts"]);
     ASSERT_GE(ns, last) << event;
     last = ns;
-    ASSERT_FALSE(event["name"].get<std::string>().empty());
+    ASSERT_FALSE(event["name"].text().empty());
     if (phase == "X" || phase == "i") {
-      const int64_t tid = event["tid"];
+      const int64_t tid = event["tid"].integer();
       ASSERT_GT(tid, 0);
       ASSERT_TRUE(named_tracks.count(tid) == 1) << event;
       const auto [it, is_new] =
-          track_process.emplace(tid, event["pid"].get<int64_t>());
+          track_process.emplace(tid, event["pid"].integer());
       ASSERT_EQ(it->second, event["pid"]) << "one track, two processes";
     }
     if (phase == "X") {
-      int64_t& end = track_end[event["tid"].get<int64_t>()];
+      int64_t& end = track_end[event["tid"].integer()];
       ASSERT_GE(ns, end) << "events of one track overlap: " << event;
       end = ns + Nanoseconds(event["dur"]);
     } else if (phase == "i") {
       ASSERT_EQ(event["s"], "t");
     } else if (phase == "C") {
-      ASSERT_TRUE(event["args"]["bytes"].is_number_integer());
+      ASSERT_TRUE(event["args"]["bytes"].is_integer());
     } else {
       ASSERT_TRUE(phase == "b" || phase == "e") << phase;
-      bool& is_open = open[event["id"].get<std::string>()];
+      bool& is_open = open[event["id"].text()];
       ASSERT_EQ(is_open, phase == "e") << event;
       is_open = phase == "b";
       ASSERT_EQ(event["cat"], "residency");
@@ -81,9 +80,10 @@ void CheckRules(const json& trace) {
   for (const auto& [id, is_open] : open) EXPECT_FALSE(is_open) << id;
 }
 
-std::vector<json> Select(const json& trace, const std::string& phase) {
-  std::vector<json> events;
-  for (const json& event : trace["traceEvents"]) {
+std::vector<JsonValue> Select(const JsonValue& trace,
+                              const std::string& phase) {
+  std::vector<JsonValue> events;
+  for (const JsonValue& event : trace["traceEvents"]) {
     if (event["ph"] == phase) events.push_back(event);
   }
   return events;
@@ -96,28 +96,28 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
   run.Move(Tier::kHost, Tier::kDevice, 110, 130, 4096, RunCause::kPrefetch, 3);
   run.Move(Tier::kHost, Tier::kDevice, 110, 140, 4096, RunCause::kDemand, 3);
   run.Gather(3, 112, 113, 9).Release(3, 180, RunCause::kRoom);
-  const json trace = Export(run.record);
+  const JsonValue trace = Export(run.record);
   CheckRules(trace);
   EXPECT_EQ(trace["displayTimeUnit"], "ms");
   EXPECT_EQ(trace["otherData"]["first_event_ns"], 100'000);
 
   std::map<int64_t, std::string> titles;
   std::vector<std::string> processes;
-  for (const json& event : Select(trace, "M")) {
+  for (const JsonValue& event : Select(trace, "M")) {
     if (event["name"] == "thread_name") {
-      titles[event["tid"].get<int64_t>()] = event["args"]["name"];
+      titles[event["tid"].integer()] = event["args"]["name"].text();
     } else if (event["name"] == "process_name") {
-      processes.push_back(event["args"]["name"].get<std::string>());
+      processes.push_back(event["args"]["name"].text());
     }
   }
   EXPECT_EQ(processes, (std::vector<std::string>{"rank 0", "rank 1"}));
 
-  const std::vector<json> slices = Select(trace, "X");
+  const std::vector<JsonValue> slices = Select(trace, "X");
   ASSERT_EQ(slices.size(), 5u);
   std::vector<std::string> drawn;
-  for (const json& slice : slices) {
-    drawn.push_back(titles[slice["tid"].get<int64_t>()] + ": " +
-                    slice["name"].get<std::string>());
+  for (const JsonValue& slice : slices) {
+    drawn.push_back(titles[slice["tid"].integer()] + ": " +
+                    slice["name"].text());
   }
   EXPECT_THAT(drawn,
               IsSupersetOf({"steps: step 1", "host -> device: chunk 3 param",
@@ -128,23 +128,23 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
   EXPECT_EQ(slices[2]["args"]["bytes"], 4096);
   EXPECT_EQ(slices[2]["args"]["cause"], "prefetch");
 
-  const std::vector<json> counters = Select(trace, "C");
+  const std::vector<JsonValue> counters = Select(trace, "C");
   ASSERT_EQ(counters.size(), 1u);
   EXPECT_EQ(counters[0]["name"], "device bytes");
   EXPECT_EQ(counters[0]["args"]["bytes"], 64);
 
-  const std::vector<json> begins = Select(trace, "b");
-  const std::vector<json> ends = Select(trace, "e");
+  const std::vector<JsonValue> begins = Select(trace, "b");
+  const std::vector<JsonValue> ends = Select(trace, "e");
   ASSERT_EQ(begins.size(), 1u);
   EXPECT_EQ(begins[0]["args"]["parameters"], "layer.3");
   EXPECT_EQ(begins[0]["ts"], 10.0);
   EXPECT_EQ(ends[0]["ts"], 80.0);
   EXPECT_EQ(ends[0]["args"]["released"], "room");
 
-  const std::vector<json> instants = Select(trace, "i");
+  const std::vector<JsonValue> instants = Select(trace, "i");
   ASSERT_EQ(instants.size(), 1u);
   EXPECT_EQ(instants[0]["pid"], 2);
-  EXPECT_EQ(titles[instants[0]["tid"].get<int64_t>()], "steps");
+  EXPECT_EQ(titles[instants[0]["tid"].integer()], "steps");
 }
 
 TEST(ChromeTraceTest, HoldsTheStepsAskedFor) {
@@ -153,13 +153,13 @@ TEST(ChromeTraceTest, HoldsTheStepsAskedFor) {
     run.At(0, step).Use(1, step * 10, step * 10 + 5);
   }
   EXPECT_EQ(Select(Export(run.record), "X").size(), 5u);
-  const json some = Export(run.record, {2, 3});
+  const JsonValue some = Export(run.record, {2, 3});
   EXPECT_EQ(Select(some, "X").size(), 2u);
   EXPECT_EQ(some["otherData"]["first_event_ns"], 20'000);
 }
 
 TEST(ChromeTraceTest, AnEmptyRecordIsAnEmptyTrace) {
-  const json trace = Export(RunRecord());
+  const JsonValue trace = Export(RunRecord());
   EXPECT_TRUE(trace["traceEvents"].empty());
 }
 
@@ -167,9 +167,9 @@ TEST(ChromeTraceTest, NamesThatAreNotTextStayJson) {
   MadeRun run(1, 1);
   run.record.ranks[0].chunks[0].params = "a\"\\\n\xff\xc3";
   run.At(0, 1).Gather(0, 1, 2, 3).Release(0, 4);
-  const json trace = Export(run.record);
+  const JsonValue trace = Export(run.record);
   CheckRules(trace);
-  const std::string name = Select(trace, "b")[0]["args"]["parameters"];
+  const std::string name = Select(trace, "b")[0]["args"]["parameters"].text();
   EXPECT_EQ(name.substr(0, 4), "a\"\\\n");
 }
 

@@ -5,12 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "chunk/base/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_format.h"
+#include "tests/support/file_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/report/made_run.h"
@@ -18,7 +19,6 @@
 namespace castor {
 namespace {
 
-using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -69,7 +69,7 @@ TEST_F(RunReportTest, ShowsACompleteRecord) {
   EXPECT_THAT(out_.str(), HasSubstr("link\tall-gather\t2\t10000\t30000\t0\n"));
   request_.format = ReportRequest::Format::kJson;
   EXPECT_THAT(Run(), IsOk());
-  EXPECT_EQ(json::parse(out_.str())["complete_steps"], 2);
+  EXPECT_EQ(ParseJson(out_.str()).value()["complete_steps"], 2);
 }
 
 TEST_F(RunReportTest, TheSameRecordGivesTheSameBytes) {
@@ -86,7 +86,7 @@ TEST_F(RunReportTest, ShowsWhatACutRecordHoldsAndSaysWhereItEnds) {
   const Status cut = Run();
   EXPECT_THAT(cut, StatusIs(ErrorCode::kStoppedEarly, HasSubstr("byte")));
   EXPECT_EQ(ExitCode(cut.code()), 6);
-  const json report = json::parse(out_.str());
+  const JsonValue report = ParseJson(out_.str()).value();
   EXPECT_EQ(report["record"]["complete"], false);
   EXPECT_EQ(report["links"][0]["moved_bytes"], 10'000);
 }
@@ -112,7 +112,7 @@ TEST_F(RunReportTest, LooksAtTheStepsAskedFor) {
   request_.steps = {2, 2};
   request_.format = ReportRequest::Format::kJson;
   EXPECT_THAT(Run(), IsOk());
-  EXPECT_EQ(json::parse(out_.str())["links"][0]["moved_bytes"], 5'000);
+  EXPECT_EQ(ParseJson(out_.str()).value()["links"][0]["moved_bytes"], 5'000);
   request_.steps = {3, 9};
   EXPECT_THAT(Run(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("steps 1 to 2")));
@@ -123,8 +123,8 @@ TEST_F(RunReportTest, ExportsForPerfetto) {
   request_.chrome = dir_.File("trace.json");
   EXPECT_THAT(Run(), IsOk());
   EXPECT_THAT(notes_.str(), HasSubstr("ui.perfetto.dev"));
-  std::ifstream file(request_.chrome);
-  EXPECT_FALSE(json::parse(file)["traceEvents"].empty());
+  const JsonValue trace = ParseJson(FileText(request_.chrome)).value();
+  EXPECT_FALSE(trace["traceEvents"].empty());
 }
 
 TEST_F(RunReportTest, AnExportThatFailsLeavesNothingBehind) {

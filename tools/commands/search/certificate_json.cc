@@ -3,7 +3,6 @@
 
 #include "tools/commands/search/certificate_json.h"
 
-#include <nlohmann/json.hpp>
 #include <variant>
 #include <vector>
 
@@ -15,54 +14,54 @@
 namespace castor {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json IntervalsJson(const std::vector<CertificateInterval>& intervals) {
-  Json json = Json::array();
+JsonValue IntervalsJson(const std::vector<CertificateInterval>& intervals) {
+  JsonValue json = JsonValue::Array();
   for (const CertificateInterval& interval : intervals) {
-    json.push_back({{"from_elements", interval.from.count()},
-                    {"to_elements", interval.to.count()},
-                    {"chunks", interval.chunks},
-                    {"oversize_elements", interval.oversize.count()}});
+    json.Append(
+        JsonValue::Object({{"from_elements", interval.from.count()},
+                           {"to_elements", interval.to.count()},
+                           {"chunks", interval.chunks},
+                           {"oversize_elements", interval.oversize.count()}}));
   }
   return json;
 }
 
 // What only one mode's proof has.
-void AddTo(Json& json, const SearchCertificate& certificate) {
+void AddTo(JsonValue& json, const SearchCertificate& certificate) {
   json["intervals"] = IntervalsJson(certificate.intervals);
 }
 
-void AddTo(Json& json, const LayerCertificate& certificate) {
-  json["repeat"] = {{"first", certificate.repeat.first},
-                    {"params", certificate.repeat.params},
-                    {"repeats", certificate.repeat.repeats}};
-  json["steps"] = Json::array();
+void AddTo(JsonValue& json, const LayerCertificate& certificate) {
+  json["repeat"] = JsonValue::Object({{"first", certificate.repeat.first},
+                                      {"params", certificate.repeat.params},
+                                      {"repeats", certificate.repeat.repeats}});
+  json["steps"] = JsonValue::Array();
   for (const LayerStep& step : certificate.steps) {
-    json["steps"].push_back({{"chunks_per_repeat", step.chunks_per_repeat},
-                             {"chunk_elements", step.chunk_size.count()},
-                             {"waste_elements", step.waste.count()}});
+    json["steps"].Append(
+        JsonValue::Object({{"chunks_per_repeat", step.chunks_per_repeat},
+                           {"chunk_elements", step.chunk_size.count()},
+                           {"waste_elements", step.waste.count()}}));
   }
 }
 
-void AddTo(Json& json, const ClassesCertificate& certificate) {
+void AddTo(JsonValue& json, const ClassesCertificate& certificate) {
   json["max_classes"] = certificate.max_classes;
   json["max_elements"] = certificate.max_size.count();
   json["oversize_waste_elements"] = certificate.oversize_waste.count();
-  json["pairs"] = Json::array();
+  json["pairs"] = JsonValue::Array();
   for (const ClassCover& cover : certificate.covers) {
-    json["pairs"].push_back(
+    json["pairs"].Append(JsonValue::Object(
         {{"above_elements", cover.above.count()},
          {"up_to_elements", cover.up_to.count()},
          {"lower_bound_waste_elements", cover.lower_bound_waste.count()},
-         {"intervals", IntervalsJson(cover.intervals)}});
+         {"intervals", IntervalsJson(cover.intervals)}}));
   }
 }
 
 }  // namespace
 
-Json CertificateJson(const ModeResult& mode, const std::string& group) {
-  Json json;
+JsonValue CertificateJson(const ModeResult& mode, const std::string& group) {
+  JsonValue json;
   json["mode"] = SearchModeName(mode.mode);
   if (!group.empty()) json["group"] = group;
   json["lower_bound_waste_elements"] = mode.lower_bound_waste.count();
@@ -72,10 +71,10 @@ Json CertificateJson(const ModeResult& mode, const std::string& group) {
   return json;
 }
 
-Json EmptyCertificateJson() {
-  return {{"lower_bound_waste_elements", 0},
-          {"optimal", true},
-          {"intervals", Json::array()}};
+JsonValue EmptyCertificateJson() {
+  return JsonValue::Object({{"lower_bound_waste_elements", 0},
+                            {"optimal", true},
+                            {"intervals", JsonValue::Array()}});
 }
 
 }  // namespace castor

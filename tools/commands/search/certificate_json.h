@@ -8,9 +8,9 @@
 // parameters' sizes can check it from these numbers alone. Pure functions,
 // thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "chunk/search_result.h"
 
 namespace castor {
@@ -20,11 +20,10 @@ namespace castor {
 //   layer    repeat {first, params, repeats} and steps
 //   classes  max_classes, max_elements, oversize_waste_elements and pairs, each
 //            with its own bound and intervals
-nlohmann::ordered_json CertificateJson(const ModeResult& mode,
-                                       const std::string& group);
+JsonValue CertificateJson(const ModeResult& mode, const std::string& group);
 
 // The proof of nothing: no parameter, no chunk, no waste.
-nlohmann::ordered_json EmptyCertificateJson();
+JsonValue EmptyCertificateJson();
 
 }  // namespace castor
 

@@ -3,7 +3,6 @@
 
 #include "tools/commands/search/search_command.h"
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,8 +21,6 @@
 
 namespace castor {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Causes {
   Bytes tail;
@@ -132,21 +129,21 @@ std::string ExplainText(const SearchReport& report, const SearchChoice& choice,
   return text;
 }
 
-Json ExplainJson(const SearchReport& report, const SearchChoice& choice) {
+JsonValue ExplainJson(const SearchReport& report, const SearchChoice& choice) {
   const ChunkLayout& layout = choice.layout;
   const WasteBreakdown waste = BreakDownWaste(layout);
   const Causes causes = CausesOf(waste, layout);
-  Json json;
+  JsonValue json;
   json["pick"] = ChoicePickName(choice.pick);
   json["waste_bytes"] = causes.total().count();
   json["tail_bytes"] = causes.tail.count();
   json["alignment_bytes"] = causes.alignment.count();
   json["rounding_bytes"] = causes.rounding.count();
-  json["chunks"] = Json::array();
+  json["chunks"] = JsonValue::Array();
   for (const ChunkWaste& one : waste.chunks) {
     const ChunkInfo& chunk = layout.chunk(one.chunk);
     const GroupInfo& group = layout.groups()[static_cast<size_t>(chunk.group)];
-    Json row;
+    JsonValue row;
     row["dtype"] = DTypeName(group.dtype);
     row["trainable"] = group.trainable;
     row["chunk_elements"] = chunk.size.count();
@@ -155,11 +152,11 @@ Json ExplainJson(const SearchReport& report, const SearchChoice& choice) {
     row["tail_elements"] = one.tail.count();
     row["alignment_elements"] = one.alignment.count();
     row["rounding_elements"] = one.rounding.count();
-    row["parameters"] = Json::array();
+    row["parameters"] = JsonValue::Array();
     for (const ParamId id : chunk.params) {
-      row["parameters"].push_back(report.model.params[id.index()].name);
+      row["parameters"].Append(report.model.params[id.index()].name);
     }
-    json["chunks"].push_back(std::move(row));
+    json["chunks"].Append(std::move(row));
   }
   return json;
 }

@@ -8,9 +8,9 @@
 // Pure functions, thread-safe.
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "tools/commands/search/search_report.h"
 
 namespace castor {
@@ -21,8 +21,7 @@ std::string ExplainText(const SearchReport& report, const SearchChoice& choice,
                         size_t rows);
 
 // The causes in bytes and every chunk, in elements of its type.
-nlohmann::ordered_json ExplainJson(const SearchReport& report,
-                                   const SearchChoice& choice);
+JsonValue ExplainJson(const SearchReport& report, const SearchChoice& choice);
 
 }  // namespace castor
 

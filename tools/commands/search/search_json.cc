@@ -3,7 +3,6 @@
 
 #include "tools/commands/search/search_json.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,15 +19,14 @@
 namespace castor {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Candidates of one report, with what depends on the whole of it.
 class CandidateWriter {
  public:
   explicit CandidateWriter(const SearchReport& report) : report_(report) {}
 
-  Json operator()(const ChunkSizeCandidate& candidate, size_t group) const {
-    Json json;
+  JsonValue operator()(const ChunkSizeCandidate& candidate,
+                       size_t group) const {
+    JsonValue json;
     json["mode"] = SearchModeName(candidate.mode);
     const GroupSearchResult& found = report_.result.groups[group];
     if (report_.result.groups.size() > 1) json["group"] = GroupName(found);
@@ -42,10 +40,11 @@ class CandidateWriter {
     json["waste_fraction"] = candidate.waste_fraction;
     json["gathered_bytes"] = candidate.gathered_bytes.count();
     if (candidate.mode == SearchMode::kClasses) {
-      json["classes"] = Json::array();
+      json["classes"] = JsonValue::Array();
       for (const ChunkClass& one : candidate.classes) {
-        json["classes"].push_back({{"chunk_elements", one.chunk_size.count()},
-                                   {"chunks", one.chunks}});
+        json["classes"].Append(
+            JsonValue::Object({{"chunk_elements", one.chunk_size.count()},
+                               {"chunks", one.chunks}}));
       }
     }
     if (report_.machine) {
@@ -57,15 +56,15 @@ class CandidateWriter {
   }
 
   // One for each group: by itself where there is one group, else a list.
-  Json operator()(const std::vector<ChunkSizeCandidate>& of_groups) const {
-    Json list = Json::array();
+  JsonValue operator()(const std::vector<ChunkSizeCandidate>& of_groups) const {
+    JsonValue list = JsonValue::Array();
     for (size_t g = 0; g < of_groups.size(); ++g) {
-      list.push_back((*this)(of_groups[g], g));
+      list.Append((*this)(of_groups[g], g));
     }
     return of_groups.size() == 1 ? list[0] : list;
   }
 
-  Json operator()(ChunkSizeCandidate GroupSearchResult::*choice) const {
+  JsonValue operator()(ChunkSizeCandidate GroupSearchResult::*choice) const {
     std::vector<ChunkSizeCandidate> chosen;
     for (const GroupSearchResult& group : report_.result.groups) {
       chosen.push_back(group.*choice);
@@ -77,86 +76,87 @@ class CandidateWriter {
   const SearchReport& report_;
 };
 
-Json ModelJson(const ModelList& model) {
+JsonValue ModelJson(const ModelList& model) {
   const ModelTotals totals = TotalsOf(model);
-  Json json;
+  JsonValue json;
   json["parameters"] = totals.elements;
   json["tensors"] = model.params.size();
   json["elements"] = totals.elements;
   json["total_bytes"] = totals.bytes.count();
   json["name"] = model.name;
-  json["family"] = model.family.empty() ? Json() : Json(model.family);
+  json["family"] = model.family.empty() ? JsonValue() : JsonValue(model.family);
   json["source"] = model.source;
   json["order"] = ParamOrderName(model.order);
-  json["dropped"] = Json::array();
+  json["dropped"] = JsonValue::Array();
   for (const DroppedTensor& tensor : model.dropped) {
-    json["dropped"].push_back(
-        {{"name", tensor.name}, {"reason", tensor.reason}});
+    json["dropped"].Append(
+        JsonValue::Object({{"name", tensor.name}, {"reason", tensor.reason}}));
   }
   return json;
 }
 
 // What was asked for, so that the numbers can be checked without the command
 // line.
-Json OptionsJson(const SearchOptions& options) {
-  Json json;
+JsonValue OptionsJson(const SearchOptions& options) {
+  JsonValue json;
   json["min_chunk_bytes"] = options.min_chunk.count();
   json["max_chunk_bytes"] = options.max_chunk.count();
   json["world"] = options.pack.world;
   json["gathered_slots"] = options.gathered_slots;
   json["max_classes"] = options.max_classes;
-  json["device_budget_bytes"] =
-      options.device_budget ? Json(options.device_budget->count()) : Json();
-  json["modes"] = Json::array();
+  json["device_budget_bytes"] = options.device_budget
+                                    ? JsonValue(options.device_budget->count())
+                                    : JsonValue();
+  json["modes"] = JsonValue::Array();
   for (const SearchMode mode : options.modes) {
-    json["modes"].push_back(SearchModeName(mode));
+    json["modes"].Append(SearchModeName(mode));
   }
   return json;
 }
 
-Json TotalsJson(const SearchResult& result,
-                ChunkSizeCandidate GroupSearchResult::*choice) {
+JsonValue TotalsJson(const SearchResult& result,
+                     ChunkSizeCandidate GroupSearchResult::*choice) {
   const ChoiceTotals totals = TotalsOf(result, choice);
-  return {{"chunks", totals.chunks},
-          {"allocated_bytes", totals.allocated.count()},
-          {"waste_bytes", totals.waste.count()},
-          {"gathered_bytes", totals.gathered.count()}};
+  return JsonValue::Object({{"chunks", totals.chunks},
+                            {"allocated_bytes", totals.allocated.count()},
+                            {"waste_bytes", totals.waste.count()},
+                            {"gathered_bytes", totals.gathered.count()}});
 }
 
-Json RulesJson(const SearchReport& report) {
-  Json json = Json::array();
+JsonValue RulesJson(const SearchReport& report) {
+  JsonValue json = JsonValue::Array();
   for (const RuleReport& rule : report.rules) {
-    json.push_back(RuleJson(rule.rule));
+    JsonValue& one = json.Append(RuleJson(rule.rule));
     if (!rule.in_castor.empty()) {
-      json.back()["in_castor"] = CandidateWriter(report)(rule.in_castor);
+      one["in_castor"] = CandidateWriter(report)(rule.in_castor);
     }
   }
   return json;
 }
 
 // What was found, in `json`.
-void AddResult(const SearchReport& report, Json& json) {
+void AddResult(const SearchReport& report, JsonValue& json) {
   const auto& groups = report.result.groups;
-  json["candidates"] = Json::array();
+  json["candidates"] = JsonValue::Array();
   if (groups.empty()) {
     json["best"] = nullptr;
     json["recommended"] = nullptr;
     json["certificate"] = EmptyCertificateJson();
-    json["certificates"] = Json::array();
+    json["certificates"] = JsonValue::Array();
     return;
   }
   const CandidateWriter candidates(report);
-  Json proofs = Json::array();
-  Json certificates = Json::array();
+  JsonValue proofs = JsonValue::Array();
+  JsonValue certificates = JsonValue::Array();
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::string name =
         groups.size() > 1 ? GroupName(groups[g]) : std::string();
     for (const ChunkSizeCandidate& candidate : groups[g].candidates) {
-      json["candidates"].push_back(candidates(candidate, g));
+      json["candidates"].Append(candidates(candidate, g));
     }
-    proofs.push_back(CertificateJson(BestMode(groups[g]), name));
+    proofs.Append(CertificateJson(BestMode(groups[g]), name));
     for (const ModeResult& mode : groups[g].modes) {
-      certificates.push_back(CertificateJson(mode, name));
+      certificates.Append(CertificateJson(mode, name));
     }
   }
   json["best"] = candidates(&GroupSearchResult::best);
@@ -164,19 +164,19 @@ void AddResult(const SearchReport& report, Json& json) {
   json["certificate"] = groups.size() == 1 ? proofs[0] : proofs;
   json["certificates"] = certificates;
   if (groups.size() > 1) {
-    json["totals"] = {
-        {"best", TotalsJson(report.result, &GroupSearchResult::best)},
-        {"recommended",
-         TotalsJson(report.result, &GroupSearchResult::recommended)}};
+    json["totals"] = JsonValue::Object(
+        {{"best", TotalsJson(report.result, &GroupSearchResult::best)},
+         {"recommended",
+          TotalsJson(report.result, &GroupSearchResult::recommended)}});
   }
   json["rules"] = RulesJson(report);
 }
 
 // The way in which each layout of experts was searched, by its name.
-Json ExpertLayoutsJson(const SearchReport& report) {
-  Json json;
+JsonValue ExpertLayoutsJson(const SearchReport& report) {
+  JsonValue json;
   const auto add = [&json](const SearchReport& one) {
-    Json result;
+    JsonValue result;
     result["model"] = ModelJson(one.model);
     AddResult(one, result);
     json[ExpertLayoutName(*one.experts)] = std::move(result);
@@ -188,20 +188,20 @@ Json ExpertLayoutsJson(const SearchReport& report) {
 
 }  // namespace
 
-Json SearchJson(const SearchReport& report) {
-  Json json;
+JsonValue SearchJson(const SearchReport& report) {
+  JsonValue json;
   json["schema"] = "castor.search/1";
   json["model"] = ModelJson(report.model);
   json["options"] = OptionsJson(report.options);
-  json["alignment"] = {
-      {"q_elements", ChunkQuantum(report.options.pack.world).count()},
-      {"a_elements", report.options.pack.align.count()}};
+  json["alignment"] = JsonValue::Object(
+      {{"q_elements", ChunkQuantum(report.options.pack.world).count()},
+       {"a_elements", report.options.pack.align.count()}});
   if (report.machine) json["machine"] = MachineJson(*report.machine);
   AddResult(report, json);
   if (report.choice) {
-    json["choice"] = {
-        {"pick", ChoicePickName(report.choice->pick)},
-        {"candidate", CandidateWriter(report)(report.choice->groups)}};
+    json["choice"] = JsonValue::Object(
+        {{"pick", ChoicePickName(report.choice->pick)},
+         {"candidate", CandidateWriter(report)(report.choice->groups)}});
     if (report.explain) json["explain"] = ExplainJson(report, *report.choice);
     if (!report.output.empty()) json["choice"]["output"] = report.output;
   }

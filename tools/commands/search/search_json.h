@@ -7,8 +7,7 @@
 // A search as one JSON document for programs: design section 5, schema
 // "castor.search/1". Pure function, thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "chunk/base/json_value.h"
 #include "tools/commands/search/search_report.h"
 
 namespace castor {
@@ -19,7 +18,7 @@ namespace castor {
 // `certificates` has one entry for each group and mode. Where the experts of a
 // model were searched in both ways, `expert_layouts` has both results, and the
 // document around it is that of the model as it is.
-nlohmann::ordered_json SearchJson(const SearchReport& report);
+JsonValue SearchJson(const SearchReport& report);
 
 }  // namespace castor
 

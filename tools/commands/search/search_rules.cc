@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "chunk/base/units.h"
@@ -15,8 +14,6 @@
 
 namespace castor {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string_view SystemName(CompatibilityRule rule) {
   switch (rule) {
@@ -92,8 +89,8 @@ std::string RulesText(const SearchReport& report) {
   return text;
 }
 
-Json RuleJson(const RuleResult& rule) {
-  Json json;
+JsonValue RuleJson(const RuleResult& rule) {
+  JsonValue json;
   json["rule"] = CompatibilityRuleName(rule.rule);
   if (!rule.chunk_size) {
     json["chunk_elements"] = nullptr;

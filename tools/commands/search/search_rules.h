@@ -7,11 +7,11 @@
 // What the rules of other systems pick for a model, what they claim of it and
 // what is true, next to Castor's own answer. Pure functions, thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/rules/rule_result.h"
 #include "tools/commands/search/search_report.h"
@@ -26,7 +26,7 @@ Result<std::vector<RuleReport>> ApplyRules(
 std::string RulesText(const SearchReport& report);
 
 // Without what the sizes cost here, which the caller adds.
-nlohmann::ordered_json RuleJson(const RuleResult& rule);
+JsonValue RuleJson(const RuleResult& rule);
 
 }  // namespace castor
 

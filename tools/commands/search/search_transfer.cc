@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -16,8 +15,6 @@
 
 namespace castor {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::array<StepLink, kStepLinks> kLinks = {
     StepLink::kHostToDevice, StepLink::kDeviceToHost, StepLink::kAllGather,
@@ -70,8 +67,8 @@ bool IsCollective(StepLink link) {
   return link == StepLink::kAllGather || link == StepLink::kReduceScatter;
 }
 
-Json SecondsJson(const std::optional<double>& seconds) {
-  return seconds ? Json(*seconds) : Json();
+JsonValue SecondsJson(const std::optional<double>& seconds) {
+  return seconds ? JsonValue(*seconds) : JsonValue();
 }
 
 }  // namespace
@@ -106,8 +103,8 @@ std::string SecondsText(double seconds) {
   return fmt::format("{:.{}f} {}", seconds, digits, unit);
 }
 
-Json TransferJson(const StepCost& cost) {
-  Json json;
+JsonValue TransferJson(const StepCost& cost) {
+  JsonValue json;
   for (const StepLink link : kLinks) {
     json[fmt::format("{}_seconds", StepLinkName(link))] =
         SecondsJson(cost.on(link));
@@ -143,15 +140,15 @@ std::string MachineText(const TierModel& machine, int world) {
   return text;
 }
 
-Json MachineJson(const TierModel& machine) {
-  Json json;
+JsonValue MachineJson(const TierModel& machine) {
+  JsonValue json;
   for (const StepLink link : kLinks) {
     const std::optional<Speed> speed = SpeedOf(machine, link);
     if (!speed) continue;
-    json[StepLinkName(link)] = {
-        {"bytes_per_second", speed->bytes_per_second},
-        {IsCollective(link) ? "step_latency_ns" : "latency_ns",
-         speed->latency_ns}};
+    json[StepLinkName(link)] = JsonValue::Object(
+        {{"bytes_per_second", speed->bytes_per_second},
+         {IsCollective(link) ? "step_latency_ns" : "latency_ns",
+          speed->latency_ns}});
   }
   return json;
 }

@@ -8,10 +8,10 @@
 // sizes, on a machine whose links are known (placement/step_cost.h). Pure
 // functions, thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "chunk/search_result.h"
 #include "placement/step_cost.h"
 #include "placement/tier_model.h"
@@ -31,12 +31,12 @@ std::string SecondsText(double seconds);
 
 // A key for each link and for all of them, overlapped and one after the other;
 // null where a speed is unknown.
-nlohmann::ordered_json TransferJson(const StepCost& cost);
+JsonValue TransferJson(const StepCost& cost);
 
 // The links that were used and those that would be but have no speed.
 std::string MachineText(const TierModel& machine, int world);
 
-nlohmann::ordered_json MachineJson(const TierModel& machine);
+JsonValue MachineJson(const TierModel& machine);
 
 }  // namespace castor
 

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
 #include <vector>
@@ -17,8 +16,6 @@
 
 namespace castor {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr DType kDType = DType::kBF16;  // of every model
 
@@ -57,15 +54,15 @@ bool AboveGoal(const ZooRow& row) {
   return row.best.waste_fraction > kZooWasteGoal;
 }
 
-Json CandidateJson(const ChunkSizeCandidate& candidate) {
-  Json json;
+JsonValue CandidateJson(const ChunkSizeCandidate& candidate) {
+  JsonValue json;
   json["mode"] = SearchModeName(candidate.mode);
   json["chunk_elements"] = candidate.chunk_size.count();
   json["chunk_bytes"] = candidate.chunk_bytes.count();
-  Json classes = Json::array();
+  JsonValue classes = JsonValue::Array();
   for (const ChunkClass& one : candidate.classes) {
-    classes.push_back(
-        {{"chunk_elements", one.chunk_size.count()}, {"chunks", one.chunks}});
+    classes.Append(JsonValue::Object(
+        {{"chunk_elements", one.chunk_size.count()}, {"chunks", one.chunks}}));
   }
   json["classes"] = std::move(classes);
   json["chunks"] = candidate.chunks;
@@ -76,8 +73,8 @@ Json CandidateJson(const ChunkSizeCandidate& candidate) {
   return json;
 }
 
-Json RowJson(const ZooRow& row) {
-  Json json;
+JsonValue RowJson(const ZooRow& row) {
+  JsonValue json;
   json["model"] = row.name;
   json["source"] = row.source;
   json["expert_layout"] = nullptr;
@@ -87,16 +84,16 @@ Json RowJson(const ZooRow& row) {
   }
   json["parameters"] = row.parameters.count();
   json["tensors"] = row.tensors;
-  Json modes = Json::array();
+  JsonValue modes = JsonValue::Array();
   for (const ModeResult& mode : row.modes) {
-    Json one = CandidateJson(mode.best);
+    JsonValue one = CandidateJson(mode.best);
     one["lower_bound_waste_elements"] = mode.lower_bound_waste.count();
     one["optimal"] = mode.optimal;
-    modes.push_back(std::move(one));
+    modes.Append(std::move(one));
   }
   json["modes"] = std::move(modes);
   json["best"] = CandidateJson(row.best);
-  Json gemini;
+  JsonValue gemini;
   gemini["chunk_elements"] = row.gemini.chunk_size->count();
   gemini["chunks"] = row.gemini.packing.chunks.size();
   gemini["claimed_waste_fraction"] = row.gemini.claimed_fraction;
@@ -179,15 +176,15 @@ std::string ZooPlain(std::span<const ZooRow> rows) {
   return text;
 }
 
-Json ZooJson(std::span<const ZooRow> rows, const SearchOptions& options) {
-  Json json;
+JsonValue ZooJson(std::span<const ZooRow> rows, const SearchOptions& options) {
+  JsonValue json;
   json["schema"] = "castor.search.zoo/1";
   json["dtype"] = DTypeName(kDType);
   json["world"] = options.pack.world;
   json["min_chunk_bytes"] = options.min_chunk.count();
   json["max_chunk_bytes"] = options.max_chunk.count();
-  json["models"] = Json::array();
-  for (const ZooRow& row : rows) json["models"].push_back(RowJson(row));
+  json["models"] = JsonValue::Array();
+  for (const ZooRow& row : rows) json["models"].Append(RowJson(row));
   return json;
 }
 

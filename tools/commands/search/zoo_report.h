@@ -7,10 +7,10 @@
 // `castor search --zoo`: one row for each public model. The same options give
 // the same bytes in each form. Thread-compatible.
 
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/chunk_size_search.h"
 #include "tools/cli/console.h"
@@ -27,8 +27,7 @@ std::string ZooText(std::span<const ZooRow> rows, const SearchOptions& options);
 std::string ZooPlain(std::span<const ZooRow> rows);
 
 // Schema "castor.search.zoo/1".
-nlohmann::ordered_json ZooJson(std::span<const ZooRow> rows,
-                               const SearchOptions& options);
+JsonValue ZooJson(std::span<const ZooRow> rows, const SearchOptions& options);
 
 // Searches every model and prints the rows. Errors as SearchZoo.
 Status RunZoo(const Console& console, ZooForm form,

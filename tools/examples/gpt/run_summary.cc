@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
@@ -14,8 +13,6 @@
 
 namespace castor::gpt {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kEndSteps = 5;  // how many steps a mean at an end covers
 
@@ -171,41 +168,42 @@ std::string SummaryText(const TrainOptions& options,
   return text;
 }
 
-Json SummaryJson(const TrainOptions& options, const TrainOutcome& outcome) {
-  Json losses = Json::array();
-  Json norms = Json::array();
+JsonValue SummaryJson(const TrainOptions& options,
+                      const TrainOutcome& outcome) {
+  JsonValue losses = JsonValue::Array();
+  JsonValue norms = JsonValue::Array();
   for (const StepReport& step : outcome.steps) {
-    losses.push_back(step.loss);
-    norms.push_back(step.grad_norm);
+    losses.Append(step.loss);
+    norms.Append(step.grad_norm);
   }
-  Json digests = Json::object();
+  JsonValue digests = JsonValue::Object();
   for (const auto& [step, digest] : outcome.digests) {
     digests[std::to_string(step)] = Hex(digest);
   }
-  Json document = {
-      {"schema", "castor.train.1"},
-      {"reference", outcome.ranks.empty()},
-      {"model",
-       {{"parameters", GptParams(options.model).elements()},
-        {"layers", options.model.layers},
-        {"heads", options.model.heads},
-        {"embd", options.model.embd},
-        {"dtype", DTypeName(options.dtype)}}},
-      {"ranks", options.ranks},
-      {"accumulate", options.accumulate},
-      {"batch", options.batch},
-      {"seq", options.model.context},
-      {"steps_wanted", options.steps},
-      {"steps", outcome.steps.size()},
-      {"stopped_early", outcome.stopped_early},
-      {"seconds", outcome.seconds},
-      {"tokens_per_second", TokensPerSecond(Tokens(outcome), outcome.seconds)},
-      {"losses", losses},
-      {"grad_norms", norms},
-      {"mean_loss_first", MeanFirstLoss(outcome.steps)},
-      {"mean_loss_last", MeanLastLoss(outcome.steps)},
-      {"digests", digests},
-      {"weight_digest", Hex(outcome.final_digest)}};
+  JsonValue document = JsonValue::Object(
+      {{"schema", "castor.train.1"},
+       {"reference", outcome.ranks.empty()},
+       {"model",
+        JsonValue::Object({{"parameters", GptParams(options.model).elements()},
+                           {"layers", options.model.layers},
+                           {"heads", options.model.heads},
+                           {"embd", options.model.embd},
+                           {"dtype", DTypeName(options.dtype)}})},
+       {"ranks", options.ranks},
+       {"accumulate", options.accumulate},
+       {"batch", options.batch},
+       {"seq", options.model.context},
+       {"steps_wanted", options.steps},
+       {"steps", outcome.steps.size()},
+       {"stopped_early", outcome.stopped_early},
+       {"seconds", outcome.seconds},
+       {"tokens_per_second", TokensPerSecond(Tokens(outcome), outcome.seconds)},
+       {"losses", losses},
+       {"grad_norms", norms},
+       {"mean_loss_first", MeanFirstLoss(outcome.steps)},
+       {"mean_loss_last", MeanLastLoss(outcome.steps)},
+       {"digests", digests},
+       {"weight_digest", Hex(outcome.final_digest)}});
   if (outcome.ranks.empty()) return document;
 
   const EngineStats all = Combined(outcome.ranks);
@@ -215,21 +213,22 @@ Json SummaryJson(const TrainOptions& options, const TrainOutcome& outcome) {
   document["chunk_sizes"] = first.chunk_sizes;
   document["chunk_bytes"] = first.chunk_bytes.count();
   document["gathered_slots"] = first.gathered_slots;
-  Json tiers = Json::object();
-  Json moved = Json::array();
+  JsonValue tiers = JsonValue::Object();
+  JsonValue moved = JsonValue::Array();
   for (Tier tier : kAllTiers) {
     const TierUse& use = all.tiers[TierIndex(tier)];
-    tiers[std::string(TierName(tier))] = {
-        {"budget_bytes",
-         HasLimit(options, tier) ? Json(use.budget.count()) : Json(nullptr)},
-        {"peak_bytes", use.peak.count()},
-        {"home_bytes", first.home_bytes[TierIndex(tier)].count()}};
+    tiers[std::string(TierName(tier))] = JsonValue::Object(
+        {{"budget_bytes", HasLimit(options, tier)
+                              ? JsonValue(use.budget.count())
+                              : JsonValue(nullptr)},
+         {"peak_bytes", use.peak.count()},
+         {"home_bytes", first.home_bytes[TierIndex(tier)].count()}});
     for (Tier to : kAllTiers) {
       const Bytes bytes = all.moved[TierIndex(tier)][TierIndex(to)];
       if (bytes == Bytes(0)) continue;
-      moved.push_back({{"from", TierName(tier)},
-                       {"to", TierName(to)},
-                       {"moved_bytes", bytes.count()}});
+      moved.Append(JsonValue::Object({{"from", TierName(tier)},
+                                      {"to", TierName(to)},
+                                      {"moved_bytes", bytes.count()}}));
     }
   }
   document["tiers"] = tiers;

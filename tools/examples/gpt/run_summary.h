@@ -7,10 +7,10 @@
 // What a person sees of a training run: a line while it trains, and a summary
 // at its end, as text or as one JSON document. Pure functions, thread-safe.
 
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "tools/examples/gpt/training.h"
 
 namespace castor::gpt {
@@ -26,8 +26,7 @@ double MeanLastLoss(std::span<const StepReport> steps);
 // Several lines, each with its end.
 std::string SummaryText(const TrainOptions& options,
                         const TrainOutcome& outcome);
-nlohmann::ordered_json SummaryJson(const TrainOptions& options,
-                                   const TrainOutcome& outcome);
+JsonValue SummaryJson(const TrainOptions& options, const TrainOutcome& outcome);
 
 }  // namespace castor::gpt
 

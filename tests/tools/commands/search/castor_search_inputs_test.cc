@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
@@ -21,7 +21,6 @@ namespace castor {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using testing::HasSubstr;
 
 constexpr char kGpt2Xl[] = "tools/models/configs/gpt2-xl/config.json";
@@ -31,10 +30,10 @@ ProcessOutcome Search(std::vector<std::string> args) {
   return RunProcess(args);
 }
 
-std::set<std::string> Groups(const json& document) {
+std::set<std::string> Groups(const JsonValue& document) {
   std::set<std::string> groups;
-  for (const json& candidate : document["candidates"]) {
-    groups.insert(candidate.value("group", ""));
+  for (const JsonValue& candidate : document["candidates"]) {
+    groups.insert(candidate["group"].text());
   }
   return groups;
 }
@@ -54,7 +53,7 @@ TEST(CastorSearchInputsTest, ReadsAGguf) {
   EXPECT_THAT(page.err, HasSubstr("1 of 2 tensors are quantised (Q4_K)"));
   const ProcessOutcome typed = Search({path, "--dtype", "f32", "--json"});
   EXPECT_EQ(typed.exit_code, 0);
-  EXPECT_EQ(json::parse(typed.out)["model"]["total_bytes"], 4096);
+  EXPECT_EQ(ParseJson(typed.out).value()["model"]["total_bytes"], 4096);
   EXPECT_THAT(typed.err, testing::Not(HasSubstr("quantised")));
   const ProcessOutcome cut =
       Search({folder.Write("b.gguf", builder.File().substr(0, 200))});
@@ -75,7 +74,7 @@ TEST(CastorSearchInputsTest, ReadsAModelOfTheHubCache) {
   const ProcessOutcome none = Search({"org/none"});
   unsetenv("HF_HUB_CACHE");
   EXPECT_EQ(found.exit_code, 0) << found.err;
-  EXPECT_EQ(json::parse(found.out)["model"]["name"], "org/tiny");
+  EXPECT_EQ(ParseJson(found.out).value()["model"]["name"], "org/tiny");
   EXPECT_THAT(found.err, HasSubstr("read from the hub cache"));
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("nothing is read online"));
@@ -85,12 +84,12 @@ TEST(CastorSearchInputsTest, PacksFrozenParametersByThemselves) {
   const ProcessOutcome frozen = Search(
       {kGpt2Xl, "--freeze", "*.wte.weight", "--freeze=*.wpe.weight", "--json"});
   EXPECT_EQ(frozen.exit_code, 0) << frozen.err;
-  EXPECT_THAT(Groups(json::parse(frozen.out)),
+  EXPECT_THAT(Groups(ParseJson(frozen.out).value()),
               testing::ElementsAre("F32", "F32 frozen"));
   const ProcessOutcome only =
       Search({kGpt2Xl, "--only", "*.h.4[0-7].*", "--json"});
   EXPECT_EQ(only.exit_code, 0) << only.err;
-  EXPECT_THAT(Groups(json::parse(only.out)),
+  EXPECT_THAT(Groups(ParseJson(only.out).value()),
               testing::ElementsAre("F32", "F32 frozen"));
   const ProcessOutcome nothing =
       Search({kGpt2Xl, "--only", "transformer.wte.wieght"});

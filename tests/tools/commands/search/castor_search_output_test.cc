@@ -9,21 +9,19 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layout_file.h"
+#include "tests/support/file_text.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {
 namespace {
 
-using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -36,17 +34,16 @@ ProcessOutcome Castor(std::vector<std::string> args,
   return RunProcess(args, input);
 }
 
-json Document(std::vector<std::string> args, const std::string& input = "") {
+JsonValue Document(std::vector<std::string> args,
+                   const std::string& input = "") {
   args.push_back("--json");
   const ProcessOutcome outcome = Castor(std::move(args), input);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return json::parse(outcome.out);
+  return ParseJson(outcome.out).value();
 }
 
 LayoutFile ReadLayout(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return ParseLayout(text.str()).value();
+  return ParseLayout(FileText(path)).value();
 }
 
 // Two layers of two experts each.
@@ -72,8 +69,8 @@ TEST(CastorSearchOutputTest, WritesTheLayoutOfEachChoice) {
   for (const std::vector<std::string>& choice : choices) {
     std::vector<std::string> args = {kLlama, "-o", path};
     args.insert(args.end(), choice.begin(), choice.end());
-    const json document = Document(args);
-    const json& chosen = document["choice"]["candidate"];
+    const JsonValue document = Document(args);
+    const JsonValue& chosen = document["choice"]["candidate"];
     EXPECT_EQ(document["choice"]["output"], path);
     const LayoutFile file = ReadLayout(path);
     EXPECT_EQ(file.params.size(), 291u);
@@ -101,10 +98,10 @@ TEST(CastorSearchOutputTest, WritesTheLayoutOfEachChoice) {
 TEST(CastorSearchOutputTest, WritesClassesAsGroupsOfTheLayout) {
   const TempFolder folder;
   const std::string path = folder.At("layout.json");
-  const json document =
+  const JsonValue document =
       Document({kLlama, "--mode", "classes", "--pick", "best", "-o", path});
   const LayoutFile file = ReadLayout(path);
-  const json& classes = document["best"]["classes"];
+  const JsonValue& classes = document["best"]["classes"];
   ASSERT_EQ(file.layout.groups().size(), classes.size());
   for (size_t i = 0; i < classes.size(); ++i) {
     EXPECT_EQ(file.layout.groups()[i].chunk_size.count(),
@@ -139,16 +136,13 @@ TEST(CastorSearchOutputTest, LeavesNothingWhereTheFileCannotBeWritten) {
     files += entry.exists() ? 1 : 0;
   }
   EXPECT_EQ(files, 1);
-  std::ifstream old(path);
-  std::string text;
-  old >> text;
-  EXPECT_EQ(text, "old");
+  EXPECT_EQ(FileText(path), "old");
 }
 
 TEST(CastorSearchOutputTest, SearchesBothWaysOfHoldingExperts) {
   const std::vector<std::string> args = {"-",    "--order", "file", "--min",
                                          "1KiB", "--max",   "64KiB"};
-  const json both = Document(args, MoeList());
+  const JsonValue both = Document(args, MoeList());
   ASSERT_TRUE(both["expert_layouts"].contains("fused"));
   EXPECT_EQ(both["expert_layouts"]["per-expert"]["best"], both["best"]);
   EXPECT_EQ(both["model"]["tensors"], 13);
@@ -156,11 +150,11 @@ TEST(CastorSearchOutputTest, SearchesBothWaysOfHoldingExperts) {
   for (const std::string layout : {"fused", "per-expert"}) {
     std::vector<std::string> one = args;
     one.insert(one.end(), {"--expert-layout", layout});
-    const json alone = Document(one, MoeList());
+    const JsonValue alone = Document(one, MoeList());
     EXPECT_FALSE(alone.contains("expert_layouts"));
-    const json& part = both["expert_layouts"][layout];
-    for (const auto& [key, value] : part.items()) {
-      EXPECT_EQ(value, alone[key]) << key;
+    const JsonValue& part = both["expert_layouts"][layout];
+    for (const std::string& key : part.keys()) {
+      EXPECT_EQ(part[key], alone[key]) << key;
     }
   }
   const ProcessOutcome page = Castor(args, MoeList());
@@ -184,20 +178,21 @@ TEST(CastorSearchOutputTest, AsksHowExpertsAreHeldBeforeItWritesALayout) {
 }
 
 TEST(CastorSearchOutputTest, ExplainsTheWaste) {
-  const json document = Document({kLlama, "--explain", "--chunk", "64MiB"});
-  const json& explain = document["explain"];
+  const JsonValue document =
+      Document({kLlama, "--explain", "--chunk", "64MiB"});
+  const JsonValue& explain = document["explain"];
   EXPECT_EQ(explain["pick"], "chunk");
   EXPECT_EQ(explain["waste_bytes"],
             document["choice"]["candidate"]["waste_bytes"]);
   int64_t waste = 0;
   size_t names = 0;
-  for (const json& chunk : explain["chunks"]) {
-    waste += 2 * chunk["waste_elements"].get<int64_t>();
+  for (const JsonValue& chunk : explain["chunks"]) {
+    waste += 2 * chunk["waste_elements"].integer();
     names += chunk["parameters"].size();
     EXPECT_EQ(chunk["waste_elements"],
-              chunk["tail_elements"].get<int64_t>() +
-                  chunk["alignment_elements"].get<int64_t>() +
-                  chunk["rounding_elements"].get<int64_t>());
+              chunk["tail_elements"].integer() +
+                  chunk["alignment_elements"].integer() +
+                  chunk["rounding_elements"].integer());
   }
   EXPECT_EQ(explain["waste_bytes"], waste);
   EXPECT_EQ(names, 291u);
@@ -206,29 +201,29 @@ TEST(CastorSearchOutputTest, ExplainsTheWaste) {
 }
 
 TEST(CastorSearchOutputTest, ShowsWhatOtherRulesPick) {
-  const json document = Document({kLlama, "--rule", "all"});
+  const JsonValue document = Document({kLlama, "--rule", "all"});
   ASSERT_EQ(document["rules"].size(), 3u);
-  const json& gemini = document["rules"][0];
+  const JsonValue& gemini = document["rules"][0];
   EXPECT_EQ(gemini["rule"], "gemini");
   // As published for this model: 56.01 Mi elements, 128 chunks besides the two
   // parameters that are left out of the search.
   EXPECT_EQ(gemini["chunk_elements"], 58'732'544);
   EXPECT_EQ(gemini["ignored_parameters"], 2);
   EXPECT_EQ(gemini["chunks"], 130);
-  EXPECT_GT(gemini["in_castor"]["waste_elements"],
-            document["best"]["waste_elements"]);
+  EXPECT_GT(gemini["in_castor"]["waste_elements"].integer(),
+            document["best"]["waste_elements"].integer());
   const ProcessOutcome page = Castor({kLlama, "--rule", "elixir"});
   EXPECT_THAT(page.out, HasSubstr("Elixir      its rule picks"));
 }
 
 TEST(CastorSearchOutputTest, ModelsTimesOnAMachine) {
-  const json plain = Document({kLlama});
+  const JsonValue plain = Document({kLlama});
   EXPECT_FALSE(plain["best"].contains("transfer"));
-  const json declared = Document({kLlama, "--h2d", "20GB/s,10us"});
-  const json& best = declared["best"];
-  const double bytes = 2.0 * best["allocated_elements"].get<double>();
-  EXPECT_DOUBLE_EQ(best["transfer"]["host_to_device_seconds"],
-                   2 * (best["chunks"].get<double>() * 1e-5 + bytes / 20e9));
+  const JsonValue declared = Document({kLlama, "--h2d", "20GB/s,10us"});
+  const JsonValue& best = declared["best"];
+  const double bytes = 2.0 * best["allocated_elements"].real();
+  EXPECT_DOUBLE_EQ(best["transfer"]["host_to_device_seconds"].real(),
+                   2 * (best["chunks"].real() * 1e-5 + bytes / 20e9));
   EXPECT_TRUE(best["transfer"]["device_to_host_seconds"].is_null());
   EXPECT_EQ(declared["machine"]["host_to_device"]["latency_ns"], 10'000);
   const TempFolder folder;

@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
 #include "chunk/param_spec.h"
 #include "tests/tools/commands/search/search_document.h"
 #include "tests/tools/models/model_files.h"
@@ -21,7 +21,6 @@
 namespace castor {
 namespace {
 
-using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -36,12 +35,13 @@ ProcessOutcome Castor(std::vector<std::string> args,
 }
 
 // The document, after checking that the run succeeded.
-json Document(std::vector<std::string> args, const std::string& input = "") {
+JsonValue Document(std::vector<std::string> args,
+                   const std::string& input = "") {
   args.push_back("--json");
   const ProcessOutcome outcome = Castor(std::move(args), input);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out.back(), '\n');
-  return json::parse(outcome.out);
+  return ParseJson(outcome.out).value();
 }
 
 TEST(CastorSearchTest, ShowsAPageForPeople) {
@@ -61,7 +61,7 @@ TEST(CastorSearchTest, ShowsAPageForPeople) {
 TEST(CastorSearchTest, FindsTheSizesThatAreKnownForLlama3) {
   // Published with the exact search that this one descends from: 218,116,096
   // elements in 34 chunks, of which 2 oversize, for 8 ranks.
-  const json document =
+  const JsonValue document =
       Document({"search", kLlama, "--world", "8", "--mode", "uniform"});
   EXPECT_EQ(document["best"]["chunk_elements"], 218'116'096);
   EXPECT_EQ(document["best"]["chunks"], 34);
@@ -94,7 +94,7 @@ TEST(CastorSearchTest, AgreesWithASecondPackerOnRandomLists) {
     const int64_t world = 1 + static_cast<int64_t>(random() % 3);
     const int64_t align = random() % 2 == 0 ? 64 : 192;
     const int64_t depth = static_cast<int64_t>(random() % 3);
-    const json document = Document(
+    const JsonValue document = Document(
         {"search", "-", "--order", "file", "--min", "4KiB", "--max", "24KiB",
          "--world", std::to_string(world), "--align", std::to_string(align),
          "--prefetch-depth", std::to_string(depth)},
@@ -126,10 +126,10 @@ TEST(CastorSearchTest, ReadsEveryFormatToTheSameAnswer) {
   folder.Write("s/m.safetensors.index.json",
                R"({"weight_map":{"w.1":"m-1.safetensors",)"
                R"("w.2":"m-2.safetensors","w.10":"m-1.safetensors"}})");
-  const auto answer = [](json document) {
-    document["model"].erase("name");
-    document["model"].erase("source");
-    return document.dump();
+  const auto answer = [](JsonValue document) {
+    document["model"].Remove("name");
+    document["model"].Remove("source");
+    return document.Dump();
   };
   const std::vector<std::string> limits = {"--min", "1KiB", "--max", "16KiB"};
   const auto search = [&](const std::string& model_path,
@@ -164,24 +164,24 @@ TEST(CastorSearchTest, KeepsNotesOffTheResult) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.err, StartsWith("castor: note: the list is packed in "
                                       "natural order"));
-  EXPECT_TRUE(json::accept(outcome.out));
+  EXPECT_TRUE(ParseJson(outcome.out).ok());
 }
 
 TEST(CastorSearchTest, ListsSeveralGroups) {
-  const json document =
+  const JsonValue document =
       Document({"search", "-"}, "a\t200\tF32\nb\t300\tBF16\nc\t5\tF32\n");
   ASSERT_EQ(document["best"].size(), 2u);
   EXPECT_EQ(document["best"][0]["group"], "F32");
   EXPECT_EQ(document["best"][0]["allocated_elements"], 384);
   EXPECT_EQ(document["certificate"][1]["group"], "BF16");
   EXPECT_EQ(document["model"]["total_bytes"], 4 * 205 + 2 * 300);
-  const json one = Document({"search", "-", "--dtype", "bf16"},
-                            "a\t200\tF32\nb\t300\tBF16\nc\t5\tF32\n");
+  const JsonValue one = Document({"search", "-", "--dtype", "bf16"},
+                                 "a\t200\tF32\nb\t300\tBF16\nc\t5\tF32\n");
   EXPECT_EQ(one["best"]["chunk_bytes"], 2 * 640);
 }
 
 TEST(CastorSearchTest, AnswersForAnEmptyModel) {
-  const json document = Document({"search", "-"}, "");
+  const JsonValue document = Document({"search", "-"}, "");
   EXPECT_TRUE(document["candidates"].empty());
   EXPECT_TRUE(document["best"].is_null());
   EXPECT_EQ(Castor({"search", "-"}, "").exit_code, 0);
@@ -193,8 +193,9 @@ TEST(CastorSearchTest, SaysNoWhereNothingFitsTheDevice) {
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, HasSubstr("104857600 bytes"));
-  const json fits = Document({"search", kLlama, "--device-budget", "2GiB"});
-  EXPECT_LE(fits["recommended"]["gathered_bytes"], int64_t{2} << 30);
+  const JsonValue fits =
+      Document({"search", kLlama, "--device-budget", "2GiB"});
+  EXPECT_LE(fits["recommended"]["gathered_bytes"].integer(), int64_t{2} << 30);
 }
 
 }  // namespace

@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "chunk/base/json_value.h"
 #include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
@@ -16,8 +15,6 @@
 namespace castor {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 TEST(CertificateJsonTest, WritesTheIntervalsOfUniform) {
   ModeResult mode;
   mode.mode = SearchMode::kUniform;
@@ -26,7 +23,7 @@ TEST(CertificateJsonTest, WritesTheIntervalsOfUniform) {
   SearchCertificate certificate;
   certificate.intervals = {{Elements(128), Elements(256), 3, Elements(640)}};
   mode.certificate = certificate;
-  EXPECT_EQ(CertificateJson(mode, "").dump(),
+  EXPECT_EQ(CertificateJson(mode, "").Dump(),
             R"({"mode":"uniform","lower_bound_waste_elements":7,)"
             R"("optimal":true,"intervals":[{"from_elements":128,)"
             R"("to_elements":256,"chunks":3,"oversize_elements":640}]})");
@@ -41,7 +38,7 @@ TEST(CertificateJsonTest, WritesRepeatAndStepsOfLayer) {
   certificate.repeat = {.first = 1, .params = 9, .repeats = 32};
   certificate.steps = {{2, Elements(256), Elements(7)}};
   mode.certificate = certificate;
-  EXPECT_EQ(CertificateJson(mode, "F32 frozen").dump(),
+  EXPECT_EQ(CertificateJson(mode, "F32 frozen").Dump(),
             R"({"mode":"layer","group":"F32 frozen",)"
             R"("lower_bound_waste_elements":7,"optimal":true,)"
             R"("repeat":{"first":1,"params":9,"repeats":32},)"
@@ -62,7 +59,7 @@ TEST(CertificateJsonTest, WritesThePairsOfClasses) {
                          Elements(5),
                          {{Elements(128), Elements(256), 3, Elements(0)}}}};
   mode.certificate = certificate;
-  EXPECT_EQ(CertificateJson(mode, "").dump(),
+  EXPECT_EQ(CertificateJson(mode, "").Dump(),
             R"({"mode":"classes","lower_bound_waste_elements":7,)"
             R"("optimal":false,"max_classes":3,"max_elements":1024,)"
             R"("oversize_waste_elements":2,"pairs":[{"above_elements":0,)"

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
@@ -20,8 +21,6 @@
 
 namespace castor {
 namespace {
-
-using nlohmann::json;
 
 int64_t RoundedUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -74,15 +73,15 @@ int64_t PayloadOf(const SearchedModel& model) {
   return payload;
 }
 
-void CheckCandidate(const json& candidate, const SearchedModel& model) {
-  SCOPED_TRACE(candidate.dump());
-  const int64_t largest = candidate["chunk_elements"];
+void CheckCandidate(const JsonValue& candidate, const SearchedModel& model) {
+  SCOPED_TRACE(candidate.Dump());
+  const int64_t largest = candidate["chunk_elements"].integer();
   const int64_t payload = PayloadOf(model);
   std::vector<int64_t> classes = {largest};
   if (candidate["mode"] == "classes") {
     classes.clear();
-    for (const json& one : candidate["classes"]) {
-      classes.push_back(one["chunk_elements"]);
+    for (const JsonValue& one : candidate["classes"]) {
+      classes.push_back(one["chunk_elements"].integer());
     }
     EXPECT_TRUE(std::is_sorted(classes.begin(), classes.end()));
     EXPECT_EQ(classes.back(), largest);
@@ -92,9 +91,9 @@ void CheckCandidate(const json& candidate, const SearchedModel& model) {
   int64_t chunks = packed.oversize_chunks;
   for (const auto& [c, count] : packed.chunks) chunks += count;
   if (candidate["mode"] == "classes") {
-    for (const json& one : candidate["classes"]) {
-      EXPECT_EQ(one["chunks"],
-                packed.chunks.at(one["chunk_elements"].get<int64_t>()));
+    for (const JsonValue& one : candidate["classes"]) {
+      EXPECT_EQ(one["chunks"].integer(),
+                packed.chunks.at(one["chunk_elements"].integer()));
     }
   }
   EXPECT_EQ(candidate["chunk_bytes"], largest * model.bytes_each);
@@ -105,7 +104,7 @@ void CheckCandidate(const json& candidate, const SearchedModel& model) {
   EXPECT_EQ(candidate["waste_elements"], waste);
   EXPECT_EQ(candidate["waste_bytes"], waste * model.bytes_each);
   EXPECT_DOUBLE_EQ(
-      candidate["waste_fraction"],
+      candidate["waste_fraction"].real(),
       packed.allocated == 0
           ? 0
           : static_cast<double>(waste) / static_cast<double>(packed.allocated));
@@ -116,49 +115,52 @@ void CheckCandidate(const json& candidate, const SearchedModel& model) {
 
 // No other is better in one of the costs and as good in the rest, unless it is
 // the best of its mode.
-void CheckFront(const json& document) {
-  const json& candidates = document["candidates"];
+void CheckFront(const JsonValue& document) {
+  const JsonValue& candidates = document["candidates"];
   std::map<std::string, int64_t> least;
-  for (const json& c : candidates) {
-    const std::string mode = c["mode"];
-    const int64_t waste = c["waste_elements"];
+  for (const JsonValue& c : candidates) {
+    const std::string& mode = c["mode"].text();
+    const int64_t waste = c["waste_elements"].integer();
     const auto [at, is_new] = least.emplace(mode, waste);
     if (!is_new) at->second = std::min(at->second, waste);
   }
-  for (const json& c : candidates) {
-    if (c["waste_elements"] == least[c["mode"]]) continue;
-    for (const json& other : candidates) {
+  for (const JsonValue& c : candidates) {
+    if (c["waste_elements"] == least[c["mode"].text()]) continue;
+    for (const JsonValue& other : candidates) {
       bool better = false;
       bool worse = false;
       for (const char* cost : {"waste_elements", "chunks", "gathered_bytes"}) {
-        better = better || other[cost] < c[cost];
-        worse = worse || other[cost] > c[cost];
+        const int64_t here = c[cost].integer();
+        const int64_t there = other[cost].integer();
+        better = better || there < here;
+        worse = worse || there > here;
       }
       EXPECT_FALSE(better && !worse) << c << " beside " << other;
     }
   }
 }
 
-std::vector<CertificateInterval> Intervals(const json& list) {
+std::vector<CertificateInterval> Intervals(const JsonValue& list) {
   std::vector<CertificateInterval> intervals;
-  for (const json& one : list) {
-    intervals.push_back({Elements(one["from_elements"]),
-                         Elements(one["to_elements"]), one["chunks"],
-                         Elements(one["oversize_elements"])});
+  for (const JsonValue& one : list) {
+    intervals.push_back({Elements(one["from_elements"].integer()),
+                         Elements(one["to_elements"].integer()),
+                         one["chunks"].integer(),
+                         Elements(one["oversize_elements"].integer())});
   }
   return intervals;
 }
 
 // The proof, rebuilt from what is printed, is one.
-void CheckCertificate(const json& proof, const SearchedModel& model,
+void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
                       int64_t best_waste) {
-  SCOPED_TRACE("mode " + proof["mode"].get<std::string>());
+  SCOPED_TRACE("mode " + proof["mode"].text());
   std::vector<Elements> sizes;
   for (const int64_t size : model.sizes) sizes.emplace_back(size);
   PackOptions pack;
   pack.world = static_cast<int>(model.world);
   pack.align = Elements(model.align);
-  const Elements bound(proof["lower_bound_waste_elements"]);
+  const Elements bound(proof["lower_bound_waste_elements"].integer());
   EXPECT_EQ(proof["optimal"], bound == Elements(best_waste));
   Status status;
   if (proof["mode"] == "uniform") {
@@ -168,30 +170,33 @@ void CheckCertificate(const json& proof, const SearchedModel& model,
     certificate.min_size = certificate.intervals.front().from;
     certificate.max_size = certificate.intervals.back().to;
     certificate.lower_bound_waste = bound;
-    certificate.optimal = proof["optimal"];
+    certificate.optimal = proof["optimal"].boolean();
     status = VerifyCertificate(certificate, sizes, pack, Elements(best_waste));
   } else if (proof["mode"] == "layer") {
     LayerCertificate certificate;
-    const json& repeat = proof["repeat"];
-    certificate.repeat = {repeat["first"], repeat["params"], repeat["repeats"]};
-    for (const json& step : proof["steps"]) {
-      certificate.steps.push_back({step["chunks_per_repeat"],
-                                   Elements(step["chunk_elements"]),
-                                   Elements(step["waste_elements"])});
+    const JsonValue& repeat = proof["repeat"];
+    certificate.repeat = {repeat["first"].integer(), repeat["params"].integer(),
+                          repeat["repeats"].integer()};
+    for (const JsonValue& step : proof["steps"]) {
+      certificate.steps.push_back({step["chunks_per_repeat"].integer(),
+                                   Elements(step["chunk_elements"].integer()),
+                                   Elements(step["waste_elements"].integer())});
     }
     status =
         VerifyLayerCertificate(certificate, sizes, pack, Elements(best_waste));
   } else {
     ClassesCertificate certificate;
-    certificate.max_classes = proof["max_classes"];
-    certificate.max_size = Elements(proof["max_elements"]);
-    certificate.oversize_waste = Elements(proof["oversize_waste_elements"]);
+    certificate.max_classes = proof["max_classes"].integer();
+    certificate.max_size = Elements(proof["max_elements"].integer());
+    certificate.oversize_waste =
+        Elements(proof["oversize_waste_elements"].integer());
     certificate.lower_bound_waste = bound;
-    certificate.optimal = proof["optimal"];
-    for (const json& pair : proof["pairs"]) {
+    certificate.optimal = proof["optimal"].boolean();
+    for (const JsonValue& pair : proof["pairs"]) {
       certificate.covers.push_back(
-          {Elements(pair["above_elements"]), Elements(pair["up_to_elements"]),
-           Elements(pair["lower_bound_waste_elements"]),
+          {Elements(pair["above_elements"].integer()),
+           Elements(pair["up_to_elements"].integer()),
+           Elements(pair["lower_bound_waste_elements"].integer()),
            Intervals(pair["intervals"])});
     }
     status = VerifyClassesCertificate(certificate, sizes, pack,
@@ -202,7 +207,8 @@ void CheckCertificate(const json& proof, const SearchedModel& model,
 
 }  // namespace
 
-void CheckSearchDocument(const json& document, const SearchedModel& model) {
+void CheckSearchDocument(const JsonValue& document,
+                         const SearchedModel& model) {
   EXPECT_EQ(document["schema"], "castor.search/1");
   EXPECT_EQ(document["alignment"]["q_elements"], 128 * model.world);
   EXPECT_EQ(document["alignment"]["a_elements"], model.align);
@@ -210,27 +216,27 @@ void CheckSearchDocument(const json& document, const SearchedModel& model) {
   EXPECT_EQ(document["model"]["parameters"], PayloadOf(model));
   EXPECT_EQ(document["model"]["tensors"], model.sizes.size());
 
-  const json& candidates = document["candidates"];
+  const JsonValue& candidates = document["candidates"];
   ASSERT_FALSE(candidates.empty());
   std::map<std::string, int64_t> least_waste;
-  for (const json& candidate : candidates) {
+  for (const JsonValue& candidate : candidates) {
     CheckCandidate(candidate, model);
-    const int64_t waste = candidate["waste_elements"];
+    const int64_t waste = candidate["waste_elements"].integer();
     const auto [at, is_new] =
-        least_waste.emplace(candidate["mode"].get<std::string>(), waste);
+        least_waste.emplace(candidate["mode"].text(), waste);
     if (!is_new) at->second = std::min(at->second, waste);
   }
   CheckFront(document);
   EXPECT_THAT(candidates, testing::Contains(document["best"]));
   EXPECT_THAT(candidates, testing::Contains(document["recommended"]));
   for (const auto& [mode, waste] : least_waste) {
-    EXPECT_LE(document["best"]["waste_elements"], waste) << mode;
+    EXPECT_LE(document["best"]["waste_elements"].integer(), waste) << mode;
   }
   EXPECT_EQ(document["certificate"]["mode"], document["best"]["mode"]);
   EXPECT_THAT(document["certificates"],
               testing::Contains(document["certificate"]));
-  for (const json& proof : document["certificates"]) {
-    const std::string mode = proof["mode"];
+  for (const JsonValue& proof : document["certificates"]) {
+    const std::string& mode = proof["mode"].text();
     ASSERT_TRUE(least_waste.contains(mode)) << mode;
     CheckCertificate(proof, model, least_waste[mode]);
   }

@@ -9,8 +9,9 @@
 // proofs with the library's verifiers, from the document's numbers alone.
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "chunk/base/json_value.h"
 
 namespace castor {
 
@@ -24,8 +25,7 @@ struct SearchedModel {
 };
 
 // Fails the running test for the first number of each kind that is wrong.
-void CheckSearchDocument(const nlohmann::json& document,
-                         const SearchedModel& model);
+void CheckSearchDocument(const JsonValue& document, const SearchedModel& model);
 
 }  // namespace castor
 

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "tests/tools/commands/search/made_report.h"
 #include "tools/commands/search/search_choice.h"
 
@@ -48,14 +48,14 @@ TEST(SearchExplainTest, TellsTheCausesAndTheWorstChunks) {
 
 TEST(SearchExplainTest, ListsEveryChunkForPrograms) {
   const SearchReport report = Made();
-  const nlohmann::ordered_json json = ExplainJson(report, *report.choice);
+  const JsonValue json = ExplainJson(report, *report.choice);
   EXPECT_EQ(json["pick"], "chunk");
   EXPECT_EQ(json["waste_bytes"], 736);
   EXPECT_EQ(json["tail_bytes"], 480);
   EXPECT_EQ(json["alignment_bytes"], 112);
   EXPECT_EQ(json["rounding_bytes"], 144);
   ASSERT_EQ(json["chunks"].size(), 3u);
-  EXPECT_EQ(json["chunks"][1].dump(),
+  EXPECT_EQ(json["chunks"][1].Dump(),
             R"({"dtype":"F32","trainable":true,"chunk_elements":1024,)"
             R"("oversize":false,"waste_elements":124,"tail_elements":96,)"
             R"("alignment_elements":28,"rounding_elements":0,)"

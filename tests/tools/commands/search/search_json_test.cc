@@ -7,29 +7,23 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "tests/tools/commands/search/made_report.h"
 
 namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using Json = nlohmann::ordered_json;
-
-std::vector<std::string> Keys(const Json& object) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : object.items()) keys.push_back(key);
-  return keys;
-}
 
 TEST(SearchJsonTest, WritesTheDocumentOfTheDesign) {
-  const Json json = SearchJson(MadeReport(Irregular()));
-  EXPECT_THAT(Keys(json), ElementsAre("schema", "model", "options", "alignment",
-                                      "candidates", "best", "recommended",
-                                      "certificate", "certificates", "rules"));
+  const JsonValue json = SearchJson(MadeReport(Irregular()));
+  EXPECT_THAT(json.keys(),
+              ElementsAre("schema", "model", "options", "alignment",
+                          "candidates", "best", "recommended", "certificate",
+                          "certificates", "rules"));
   EXPECT_EQ(json["schema"], "castor.search/1");
   EXPECT_EQ(json["model"]["tensors"], 60);
   EXPECT_EQ(json["model"]["parameters"], json["model"]["elements"]);
@@ -44,14 +38,14 @@ TEST(SearchJsonTest, WritesTheDocumentOfTheDesign) {
       "chunks",         "oversize_chunks", "allocated_elements",
       "waste_elements", "waste_bytes",     "waste_fraction",
       "gathered_bytes", "reason"};
-  EXPECT_EQ(Keys(json["best"]), keys);
-  EXPECT_EQ(Keys(json["recommended"]), keys);
-  for (const Json& candidate : json["candidates"]) {
-    EXPECT_EQ(Keys(candidate), keys);
+  EXPECT_EQ(json["best"].keys(), keys);
+  EXPECT_EQ(json["recommended"].keys(), keys);
+  for (const JsonValue& candidate : json["candidates"]) {
+    EXPECT_EQ(candidate.keys(), keys);
   }
   EXPECT_THAT(json["candidates"], testing::Contains(json["best"]));
   EXPECT_THAT(json["candidates"], testing::Contains(json["recommended"]));
-  EXPECT_THAT(Keys(json["certificate"]),
+  EXPECT_THAT(json["certificate"].keys(),
               ElementsAre("mode", "lower_bound_waste_elements", "optimal",
                           "intervals"));
   EXPECT_THAT(json["certificates"], ElementsAre(json["certificate"]));
@@ -61,7 +55,7 @@ TEST(SearchJsonTest, NamesTheGroupWhereThereAreSeveral) {
   std::vector<ParamSpec> params = Irregular();
   params.push_back({"norm", {10}, DType::kBF16});
   params.push_back({"frozen", {10}, DType::kBF16, /*trainable=*/false});
-  const Json json = SearchJson(MadeReport(params));
+  const JsonValue json = SearchJson(MadeReport(params));
   ASSERT_EQ(json["best"].size(), 3u);
   ASSERT_EQ(json["recommended"].size(), 3u);
   ASSERT_EQ(json["certificate"].size(), 3u);
@@ -73,26 +67,26 @@ TEST(SearchJsonTest, NamesTheGroupWhereThereAreSeveral) {
   for (const ParamSpec& spec : params) elements += spec.shape[0];
   EXPECT_EQ(json["model"]["elements"], elements);
   EXPECT_EQ(json["model"]["total_bytes"], 4 * (elements - 20) + 2 * 20);
-  for (const Json& candidate : json["candidates"]) {
+  for (const JsonValue& candidate : json["candidates"]) {
     EXPECT_TRUE(candidate.contains("group"));
   }
   for (const std::string choice : {"best", "recommended"}) {
     int64_t waste = 0;
     int64_t gathered = 0;
-    for (const Json& one : json[choice]) {
-      waste += one["waste_bytes"].get<int64_t>();
-      gathered += one["gathered_bytes"].get<int64_t>();
+    for (const JsonValue& one : json[choice]) {
+      waste += one["waste_bytes"].integer();
+      gathered += one["gathered_bytes"].integer();
     }
-    const Json& totals = json["totals"][choice];
+    const JsonValue& totals = json["totals"][choice];
     EXPECT_EQ(totals["waste_bytes"], waste);
     EXPECT_EQ(totals["gathered_bytes"], gathered);
     EXPECT_EQ(totals["allocated_bytes"],
-              json["model"]["total_bytes"].get<int64_t>() + waste);
+              json["model"]["total_bytes"].integer() + waste);
   }
 }
 
 TEST(SearchJsonTest, WritesAModelWithoutParameters) {
-  const Json json = SearchJson(MadeReport({}));
+  const JsonValue json = SearchJson(MadeReport({}));
   EXPECT_TRUE(json["candidates"].empty());
   EXPECT_TRUE(json["best"].is_null());
   EXPECT_TRUE(json["recommended"].is_null());
@@ -105,7 +99,7 @@ TEST(SearchJsonTest, ListsTheSizesOfClasses) {
   ChunkSizeCandidate& candidate = report.result.groups[0].candidates[0];
   candidate.mode = SearchMode::kClasses;
   candidate.classes = {{Elements(128), 2}, {Elements(1024), 1}};
-  EXPECT_EQ(SearchJson(report)["candidates"][0]["classes"].dump(),
+  EXPECT_EQ(SearchJson(report)["candidates"][0]["classes"].Dump(),
             R"([{"chunk_elements":128,"chunks":2},)"
             R"({"chunk_elements":1024,"chunks":1}])");
 }

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -21,10 +20,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Result<SearchRequest> Parse(const std::vector<std::string>& args) {
-  CLI::App app("", "castor search");
+  CommandLine line("castor search", "");
   SearchFlags flags;
-  DeclareSearchFlags(app, &flags);
-  CASTOR_RETURN_IF_ERROR(ParseFlags(app, args).status());
+  DeclareSearchFlags(line.app(), &flags);
+  CASTOR_RETURN_IF_ERROR(ParseFlags(line.app(), args).status());
   return CheckSearchFlags(flags);
 }
 

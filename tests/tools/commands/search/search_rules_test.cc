@@ -6,10 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "chunk/rules/compatibility_rule.h"
 #include "tests/tools/commands/search/made_report.h"
 
@@ -37,7 +37,7 @@ TEST(SearchRulesTest, PutsEachRuleBesideWhatItCostsHere) {
     ASSERT_TRUE(rule.rule.chunk_size.has_value());
     ASSERT_EQ(rule.in_castor.size(), 1u);
     EXPECT_GE(rule.in_castor[0].chunk_size, *rule.rule.chunk_size);
-    const nlohmann::ordered_json json = RuleJson(rule.rule);
+    const JsonValue json = RuleJson(rule.rule);
     EXPECT_EQ(json["chunk_elements"], rule.rule.chunk_size->count());
     EXPECT_EQ(json["waste_elements"], rule.rule.packing.waste().count());
     EXPECT_EQ(json["claimed_waste_fraction"], rule.rule.claimed_fraction);

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
 
 namespace castor {
@@ -47,7 +47,7 @@ TEST(SearchTransferTest, TellsTheSlowestOfTheKnownLinks) {
   cost.link_seconds[1] = 2;
   cost.link_seconds[2] = 3;
   EXPECT_EQ(*KnownSeconds(cost), 3);
-  const nlohmann::ordered_json json = TransferJson(cost);
+  const JsonValue json = TransferJson(cost);
   EXPECT_TRUE(json["host_to_device_seconds"].is_null());
   EXPECT_EQ(json["device_to_host_seconds"], 2.0);
   EXPECT_EQ(json["all_gather_seconds"], 3.0);
@@ -73,7 +73,7 @@ TEST(SearchTransferTest, SaysWhatIsKnownOfTheMachine) {
   EXPECT_THAT(MachineText(HostLinks(), 1), Not(HasSubstr("unknown")));
   EXPECT_THAT(MachineText(HostLinks(), 2),
               HasSubstr("unknown and left out: all-gather and reduce-scatter"));
-  EXPECT_EQ(MachineJson(HostLinks()).dump(),
+  EXPECT_EQ(MachineJson(HostLinks()).Dump(),
             R"({"host_to_device":{"bytes_per_second":2000000000,)"
             R"("latency_ns":10000},"device_to_host":{"bytes_per_second":)"
             R"(1000000000,"latency_ns":0}})");
