@@ -9,6 +9,10 @@
 // Status; a failure travels to everything that waits. Events are copyable
 // handles of shared state; thread-safe. A default-made Event is done and ok and
 // costs nothing.
+//
+// A point in the work of hardware (a CUDA lane's Record) is an Event too: it is
+// found done by asking, and its callbacks run on its device's completion
+// thread.
 
 #include <functional>
 #include <memory>
@@ -18,6 +22,11 @@
 #include "chunk/base/status.h"
 
 namespace castor {
+
+namespace internal {
+class EventState;
+struct EventAccess;
+}  // namespace internal
 
 class Event {
  public:
@@ -39,10 +48,11 @@ class Event {
 
  private:
   friend class EventSource;
-  struct State;
-  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  friend struct internal::EventAccess;
+  explicit Event(std::shared_ptr<internal::EventState> state)
+      : state_(std::move(state)) {}
 
-  std::shared_ptr<State> state_;  // null: done and ok
+  std::shared_ptr<internal::EventState> state_;  // null: done and ok
 };
 
 // The side that completes an Event. Copies complete the same event. When the
