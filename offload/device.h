@@ -100,8 +100,8 @@ class Device {
   virtual void Zero(Lane& lane, std::byte* to, Bytes size) = 0;
 
   // Widens low precision to fp32 exactly, or rounds fp32 to low precision, to
-  // the bits that offload/kernels/convert.h gives. One of the dtypes is kF32.
-  // Element alignment.
+  // the bits that offload/kernels/convert.h gives. Exactly one of the dtypes is
+  // kF32. Element alignment.
   virtual void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                        std::byte* to, DType to_dtype, Elements count) = 0;
 
