@@ -42,8 +42,11 @@ Topology LoadTopology() {
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
   // Nodes and processors only: caches and devices cost time and say nothing
-  // about where memory is.
+  // about where memory is. But without groups every node seems to have all
+  // processors of the machine.
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_GROUP,
+                                 HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   if (hwloc_topology_load(raw) != 0) return nullptr;
   return topology;
 }

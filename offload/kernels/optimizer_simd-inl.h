@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "hwy/cache_control.h"
+#include "chunk/base/dtype.h"
 #include "hwy/highway.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/simd-inl.h"
@@ -33,76 +33,41 @@ HWY_BEFORE_NAMESPACE();
 namespace castor {
 namespace HWY_NAMESPACE {
 
-// stochastic_internal::Scramble in every lane.
-template <class D32, class V = hn::Vec<D32>>
-HWY_INLINE V ScrambleLanes(D32 d, V x) {
-  using stochastic_internal::kMultiplier1;
-  using stochastic_internal::kMultiplier2;
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, kMultiplier1));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, kMultiplier2));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
-}
-
 // StochasticBits of the elements from `index` on.
 template <class D32>
 HWY_INLINE hn::Vec<D32> StochasticLanes(D32 d, StochasticKey key,
                                         uint64_t index) {
-  const auto start = hn::Set(d, static_cast<uint32_t>(index));
-  const auto low = hn::Add(start, hn::Iota(d, 0));
-  // Lanes past a multiple of 2^32 have wrapped.
-  const auto high = hn::Sub(hn::Set(d, static_cast<uint32_t>(index >> 32)),
-                            hn::VecFromMask(d, hn::Lt(low, start)));
-  const auto high_part =
-      hn::Mul(high, hn::Set(d, stochastic_internal::kHighMultiplier));
-  const auto inner = ScrambleLanes(d, hn::Xor(low, hn::Set(d, key.first)));
-  return ScrambleLanes(
-      d, hn::Xor(hn::Xor(inner, hn::Set(d, key.second)), high_part));
+  using stochastic_internal::kHighMultiplier;
+  using stochastic_internal::kMultiplier1;
+  using stochastic_internal::kMultiplier2;
+  const auto low_start = hn::Set(d, static_cast<uint32_t>(index));
+  const auto low = hn::Add(low_start, hn::Iota(d, 0));
+  // What the upper half of the index adds to the key; one more of it in lanes
+  // in which the lower half has wrapped around.
+  const uint32_t far_start =
+      static_cast<uint32_t>(index >> 32) * kHighMultiplier;
+  const auto far = hn::IfThenElse(hn::Lt(low, low_start),
+                                  hn::Set(d, far_start + kHighMultiplier),
+                                  hn::Set(d, far_start));
+  auto x = hn::Xor(low, hn::Add(hn::Set(d, key.first), far));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, kMultiplier1));
+  x = hn::Xor(x, hn::Add(hn::Set(d, key.second), far));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, kMultiplier2));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-// Highway streams whole registers, of which the smallest has 16 bytes.
-constexpr size_t kLowVectorBytes =
-    hn::MaxLanes(hn::ScalableTag<float>()) * sizeof(uint16_t);
-constexpr bool kCanStream = kLowVectorBytes >= 16;
-
-// Writes the parameter in low precision, past the caches where that pays: what
-// is only written need not be read first, and is next read by a copy engine or
-// a collective.
-class LowWriter {
- public:
-  LowWriter(const OptimizerBuffers& buffers, int64_t count)
-      : to_(static_cast<uint16_t*>(buffers.low)),
-        is_float16_(buffers.low_dtype == DType::kF16),
-        streams_(kCanStream && count >= kLeastStreamed &&
-                 reinterpret_cast<uintptr_t>(to_) % kLowVectorBytes == 0) {}
-
-  template <class D>
-  HWY_INLINE void Store(D d, hn::Vec<D> p, int64_t i) const {
-    if (to_ == nullptr) return;
-    const auto rounded =
-        is_float16_ ? RoundToFloat16(d, p) : RoundToBFloat16(d, p);
-    const hn::Rebind<uint16_t, D> low;
-    if constexpr (kCanStream) {
-      if (streams_) {
-        hn::Stream(rounded, low, to_ + i);
-        return;
-      }
-    }
-    hn::StoreU(rounded, low, to_ + i);
+// Writes the parameter in low precision. Not past the caches: on Zen 3 that
+// made every optimizer's pass slower, by an eighth and more, though it saves
+// reading what is overwritten.
+template <class D>
+HWY_INLINE void StoreLow(D d, hn::Vec<D> p, DType dtype, void* low, int64_t i) {
+  if (low == nullptr) return;
+  if (dtype == DType::kF16) {
+    StoreRounded(d, p, static_cast<Float16*>(low) + i);
+  } else {
+    StoreRounded(d, p, static_cast<BFloat16*>(low) + i);
   }
-
-  // Makes what was streamed visible to threads that are told so.
-  HWY_INLINE void Finish() const {
-    if (to_ != nullptr && streams_) hwy::FlushStream();
-  }
-
- private:
-  // Fewer are likely to be read again from a cache.
-  static constexpr int64_t kLeastStreamed = int64_t{1} << 14;
-
-  uint16_t* const to_;
-  const bool is_float16_;
-  const bool streams_;
-};
+}
 
 template <class D, class Moment>
 HWY_INLINE void StoreMoment(D d, hn::Vec<D> value, bool stochastic,
@@ -130,7 +95,8 @@ HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
   // Copies, which no store below can change, so that registers hold them.
   const Rule rule{scalars};
   const MomentRounding rounding = buffers.rounding;
-  const LowWriter low(buffers, count);
+  void* const low = buffers.low;
+  const DType low_dtype = buffers.low_dtype;
   const auto* const grad = static_cast<const Grad*>(buffers.grad);
   float* const param = buffers.param;
   auto* const exp_avg = static_cast<Moment*>(buffers.exp_avg);
@@ -159,9 +125,8 @@ HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
                   exp_avg_sq + i);
     }
     StoreRounded(d, p, param + i);
-    low.Store(d, p, i);
+    StoreLow(d, p, low_dtype, low, i);
   }
-  low.Finish();
   return i;
 }
 

@@ -29,17 +29,7 @@ inline constexpr uint32_t kMultiplier1 = 0x7FEB352D;
 inline constexpr uint32_t kMultiplier2 = 0x846CA68B;
 inline constexpr uint32_t kHighMultiplier = 0x9E3779B1;
 
-// A bijection in which every bit of the input changes half of the output's, by
-// xor-shifts and odd multipliers (constants of Wellons' search for low bias).
-CASTOR_HOST_DEVICE inline uint32_t Scramble(uint32_t x) {
-  x ^= x >> 16;
-  x *= kMultiplier1;
-  x ^= x >> 15;
-  x *= kMultiplier2;
-  return x ^ (x >> 16);
-}
-
-// The same for 64 bits, after adding: an output of splitmix64.
+// An output of splitmix64 for the sum.
 inline uint64_t Absorb(uint64_t state, uint64_t value) {
   state += value + 0x9E3779B97F4A7C15;
   state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9;
@@ -57,14 +47,18 @@ inline StochasticKey MakeStochasticKey(uint64_t seed, uint64_t param,
 }
 
 // The 32 random bits of element `index` of the parameter: the lower 16 round
-// the first moment, the upper 16 the second.
+// the first moment, the upper 16 the second. Xor-shifts and odd multipliers, in
+// which every bit of the index changes half of the output's (constants of
+// Wellons' search for low bias), between the halves of a 64-bit key.
 CASTOR_HOST_DEVICE inline uint32_t StochasticBits(StochasticKey key,
                                                   uint64_t index) {
-  using stochastic_internal::Scramble;
-  const uint32_t low = static_cast<uint32_t>(index);
-  const uint32_t high = static_cast<uint32_t>(index >> 32);
-  return Scramble(Scramble(low ^ key.first) ^ key.second ^
-                  high * stochastic_internal::kHighMultiplier);
+  const uint32_t far =
+      static_cast<uint32_t>(index >> 32) * stochastic_internal::kHighMultiplier;
+  uint32_t x = static_cast<uint32_t>(index) ^ (key.first + far);
+  x = (x ^ (x >> 16)) * stochastic_internal::kMultiplier1;
+  x ^= key.second + far;
+  x = (x ^ (x >> 15)) * stochastic_internal::kMultiplier2;
+  return x ^ (x >> 16);
 }
 
 // `value` rounded up in magnitude for as many of the 65536 values of `chance`

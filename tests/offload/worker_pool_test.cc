@@ -3,6 +3,8 @@
 
 #include "offload/worker_pool.h"
 
+#include <sched.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -194,6 +196,59 @@ TEST(WorkerPoolTest, TheProcessHasOneWithNoMoreThreadsThanProcessors) {
   EXPECT_EQ(&WorkerPool::Process(), &WorkerPool::Process());
   EXPECT_GE(WorkerPool::Process().threads(), 1);
   EXPECT_LE(WorkerPool::Process().threads(), sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// The one processor that the calling thread may run on; -1 for several.
+int OnlyProcessor() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  if (CPU_COUNT(&mask) != 1) return -1;
+  int processor = 0;
+  while (!CPU_ISSET(processor, &mask)) ++processor;
+  return processor;
+}
+
+// On a machine that hwloc is told has two nodes, with one of our processors
+// each.
+TEST(WorkerPoolTest, WorkersAreBoundToNodesAndComeToMemoryOfTheirs) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  if (!CPU_ISSET(0, &mask) || !CPU_ISSET(1, &mask)) {
+    GTEST_SKIP() << "needs processors 0 and 1";
+  }
+  setenv("HWLOC_SYNTHETIC", "node:2 core:2 pu:1(indexes=0,2,1,3)", 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  constexpr int kThreads = 4;
+  WorkerPool pool({.threads = kThreads});
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+
+  const std::thread::id caller = std::this_thread::get_id();
+  std::mutex mutex;
+  std::multiset<int> processors;
+  const auto look = [&] {
+    if (std::this_thread::get_id() == caller) return;
+    const int processor = OnlyProcessor();
+    std::lock_guard lock(mutex);
+    processors.insert(processor);
+  };
+  std::latch all(kThreads);
+  pool.ParallelFor(kThreads * kRange, nullptr, [&](int64_t, int64_t) {
+    look();
+    all.arrive_and_wait();
+  });
+  EXPECT_EQ(processors, (std::multiset<int>{0, 1, 1}));
+
+  // What the kernel, which knows one node only, has on the first one.
+  const std::vector<char> memory(1 << 20, 1);
+  processors.clear();
+  std::latch both(2);
+  pool.ParallelFor(2 * kRange, memory.data(), [&](int64_t, int64_t) {
+    look();
+    both.arrive_and_wait();
+  });
+  EXPECT_EQ(processors, (std::multiset<int>{0}));
 }
 
 TEST(WorkerPoolTest, StartsAndStopsWithoutEverBeingUsed) {

@@ -61,6 +61,48 @@ TEST(CpuMapTest, FindsNoNodeWhereThereIsOnlyOne) {
   }
 }
 
+// A machine as hwloc describes it in a line; lasts as long as the object.
+class PretendedMachine {
+ public:
+  // `real`: its processors are those of this machine, and are bound to.
+  PretendedMachine(const char* description, bool real) {
+    setenv("HWLOC_SYNTHETIC", description, 1);
+    setenv("HWLOC_THISSYSTEM", real ? "1" : "0", 1);
+  }
+  ~PretendedMachine() {
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_THISSYSTEM");
+  }
+};
+
+TEST(CpuMapTest, CountsCoresNotHardwareThreadsByNode) {
+  const PretendedMachine machine("node:2 core:3 pu:2", /*real=*/false);
+  const CpuMap cpus;
+  EXPECT_EQ(cpus.nodes(), 2);
+  EXPECT_EQ(cpus.node_of_core(), (std::vector<int>{0, 0, 0, 1, 1, 1}));
+}
+
+TEST(CpuMapTest, BindsToTheCoresOfOneNode) {
+  const cpu_set_t mask = Mask();
+  if (!CPU_ISSET(0, &mask) || !CPU_ISSET(1, &mask)) {
+    GTEST_SKIP() << "needs processors 0 and 1";
+  }
+  const PretendedMachine machine("node:2 core:2 pu:1(indexes=0,2,1,3)",
+                                 /*real=*/true);
+  const CpuMap cpus;
+  ASSERT_EQ(cpus.node_of_core(), (std::vector<int>{0, 1}));
+  for (int node : {0, 1}) {
+    std::thread([&] {
+      EXPECT_EQ(cpus.BindCallingThread(node), "");
+      const cpu_set_t bound = Mask();
+      EXPECT_EQ(CPU_COUNT(&bound), 1);
+      EXPECT_TRUE(CPU_ISSET(node, &bound));
+    }).join();
+  }
+  const std::vector<char> memory(1 << 20, 1);
+  EXPECT_EQ(cpus.NodeOf(memory.data() + (1 << 19)), 0) << "the kernel has one";
+}
+
 // In a process of its own, confined to one processor.
 [[noreturn]] void ExitWithCoresOfOneProcessor() {
   const cpu_set_t all = Mask();

@@ -3,6 +3,8 @@
 
 #include "offload/internal/slab_system.h"
 
+#include <sched.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "chunk/base/units.h"
@@ -71,6 +74,37 @@ TEST(SlabSystemTest, LargeMappingsStartOnAHugePageAndAreExact) {
   for (std::byte* data : all) system.Unmap(data, size);
   // Nothing that was mapped to align them is left behind.
   for (std::byte* data : all) EXPECT_EQ(MappedPages(data, 1), 0);
+}
+
+// On a machine that hwloc is told has two nodes, of which the kernel has one:
+// memory for the other one is refused, which memory for both would not be.
+TEST(SlabSystemTest, BindsToTheNodeOfTheCallersProcessorOnly) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  if (!CPU_ISSET(0, &mask) || !CPU_ISSET(1, &mask) ||
+      access("/sys/devices/system/node/node1", F_OK) == 0) {
+    GTEST_SKIP() << "needs processors 0 and 1 and one node";
+  }
+  // Processors 0 and 2 on the first node, 1 and 3 on the second.
+  setenv("HWLOC_SYNTHETIC", "node:2 pu:2(indexes=0,2,1,3)", 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  const SlabSystem& system = RealSlabSystem();
+  std::string why;
+  std::byte* data = system.Map(KiB(64), &why);
+  ASSERT_NE(data, nullptr) << why;
+  for (int processor : {0, 1}) {
+    std::thread([&] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(processor, &one);
+      ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+      EXPECT_EQ(system.BindToCallersNode(data, KiB(64)).empty(),
+                processor == 0);
+    }).join();
+  }
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+  system.Unmap(data, KiB(64));
 }
 
 TEST(SlabSystemTest, AMappingThatCannotBeSaysWhy) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -125,6 +126,32 @@ TEST_P(ConvertTest, RoundsManyRandomBitsAsTheScalarFormDoes) {
   }
 }
 
+// So many that they are stored past the caches, from any alignment, and nothing
+// else is.
+TEST_P(ConvertTest, WidensLargeRangesToTheSameBits) {
+  std::mt19937_64 random = SeededGenerator();
+  constexpr int64_t kCount = (1 << 20) + 77;
+  std::vector<uint16_t> low(kCount);
+  for (uint16_t& bits : low) bits = static_cast<uint16_t>(random());
+  std::vector<float> wide(kCount + 32);
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (size_t offset : {0, 1, 5}) {
+      std::fill(wide.begin(), wide.end(), 7.0f);
+      ConvertToFloat(low.data(), dtype, kCount, wide.data() + offset);
+      for (size_t i = 0; i < low.size(); ++i) {
+        const float expected = dtype == DType::kBF16 ? BFloat16ToFloat(low[i])
+                                                     : Float16ToFloat(low[i]);
+        ASSERT_EQ(std::bit_cast<uint32_t>(wide[offset + i]),
+                  std::bit_cast<uint32_t>(expected))
+            << i;
+      }
+      EXPECT_EQ(std::count(wide.begin(), wide.end(), 7.0f),
+                32 + std::count(wide.begin() + offset,
+                                wide.begin() + offset + kCount, 7.0f));
+    }
+  }
+}
+
 TEST(ConvertFloatTest, CopiesFloatsToFloatsBitByBit) {
   const std::vector<uint32_t> bits = {0x7F800001, 0x80000000, 0x00000001,
                                       0xFFC12345};
@@ -137,7 +164,7 @@ TEST(ConvertFloatTest, CopiesFloatsToFloatsBitByBit) {
 TEST(ConvertDeathTest, RefusesOtherTypes) {
   float value = 1;
   uint16_t low = 0;
-  EXPECT_DEATH(ConvertToFloat(&low, DType::kI16, 1, &value), "kBF16");
+  EXPECT_DEATH(ConvertToFloat(&low, DType::kI16, 1, &value), "kF16");
   EXPECT_DEATH(ConvertFromFloat(&value, 1, DType::kI16, &low), "kBF16");
 }
 
