@@ -74,8 +74,7 @@ class Device {
                                     HostSlabFacts* facts = nullptr) = 0;
 
   // A new lane of the device. Never null: where the device refuses one, and
-  // where it failed before, the lane is failed from the start and `on_failure`
-  // has been called.
+  // where it failed before, the lane fails with that before it runs anything.
   virtual std::unique_ptr<Lane> MakeLane(std::string name,
                                          Lane::OnFailure on_failure = {}) = 0;
 
@@ -101,8 +100,8 @@ class Device {
   virtual void Zero(Lane& lane, std::byte* to, Bytes size) = 0;
 
   // Widens low precision to fp32 exactly, or rounds fp32 to low precision, to
-  // the bits that offload/kernels/convert.h gives. One of the dtypes is kF32.
-  // Element alignment.
+  // the bits that offload/kernels/convert.h gives. Exactly one of the dtypes is
+  // kF32. Element alignment.
   virtual void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                        std::byte* to, DType to_dtype, Elements count) = 0;
 
@@ -121,8 +120,9 @@ class Device {
   virtual void AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                           Elements count, uint64_t* words) = 0;
 
-  // One fused optimizer pass over `count` elements, to the bits of the host's
-  // pass (offload/kernels/optimizer.h). The structs are copied by the call.
+  // One fused optimizer pass over `count` elements, to the bits of
+  // OptimizerStep of offload/kernels/optimizer.h. The structs are copied by the
+  // call; the pointers in `buffers` are to device memory. Element alignment.
   virtual void Optimize(Lane& lane, const OptimizerBuffers& buffers,
                         Elements count, const OptimizerScalars& scalars,
                         float grad_factor) = 0;

@@ -16,6 +16,8 @@
 namespace castor {
 namespace {
 
+thread_local EventWaiter* waiter_of_this_thread = nullptr;
+
 // Completed by a thread of this process.
 class HostEventState final : public internal::EventState {
  public:
@@ -78,7 +80,13 @@ Status Event::status() const {
 }
 
 Status Event::Wait() const {
-  if (!done()) state_->Wait();
+  if (!done()) {
+    if (waiter_of_this_thread != nullptr) {
+      waiter_of_this_thread->WaitFor(*this);
+    } else {
+      state_->Wait();
+    }
+  }
   return status();
 }
 
@@ -110,6 +118,10 @@ void EventSource::Complete(Status status) const {
   // Held here: a callback may destroy this very source.
   const std::shared_ptr<HostEventState> state = completer_->state;
   state->Complete(std::move(status));
+}
+
+EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
+  return std::exchange(waiter_of_this_thread, waiter);
 }
 
 Event AllOf(std::span<const Event> events) {

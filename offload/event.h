@@ -39,7 +39,8 @@ class Event {
   bool done() const;
   // How it ended. REQUIRES: done().
   Status status() const;
-  // Blocks the calling thread until done; returns status().
+  // Blocks the calling thread until done, or lets its EventWaiter wait; returns
+  // status().
   Status Wait() const;
   // Calls `callback` once, under no lock of Castor: now, on this thread, if
   // done; else on the thread that completes the event, which must not be held
@@ -69,6 +70,19 @@ class EventSource {
  private:
   struct Completer;
   std::shared_ptr<Completer> completer_;
+};
+
+// How a thread waits for events where blocking would hold up what it waits for:
+// VirtualExecutor counts time only while its participants wait.
+class EventWaiter {
+ public:
+  virtual ~EventWaiter() = default;
+  // Returns when `event` is done.
+  virtual void WaitFor(const Event& event) = 0;
+
+  // From now on `waiter` (null: nobody) waits on the calling thread. Returns
+  // who did before. The waiter must outlive its office.
+  static EventWaiter* Exchange(EventWaiter* waiter);
 };
 
 // Done when all of `events` are; fails with the failure of the first of them,

@@ -30,10 +30,16 @@ OptimizerScalars ComputeOptimizerScalars(const OptimizerOptions& options,
 // even, and is computed from the moments as they are before rounding.
 struct MomentRounding {
   bool stochastic = false;  // else to nearest even
-  StochasticKey key;        // MakeStochasticKey(seed, parameter, step)
+  StochasticKey key = {};   // MakeStochasticKey(seed, parameter, step)
   // Where the buffers begin, in elements from the parameter's start.
   int64_t first_element = 0;
 };
+
+// That of a parameter's elements from `first_element` on, in its step `step`;
+// `param` tells it from others.
+MomentRounding MakeMomentRounding(const OptimizerOptions& options,
+                                  uint64_t param, int64_t step,
+                                  int64_t first_element);
 
 struct OptimizerBuffers {
   const void* grad = nullptr;
@@ -44,7 +50,7 @@ struct OptimizerBuffers {
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
   DType moment_dtype = DType::kF32;  // kF32 or kBF16
-  MomentRounding rounding;
+  MomentRounding rounding = {};
   // Where the low-precision parameter goes; null when the parameter is fp32.
   void* low = nullptr;
   DType low_dtype = DType::kBF16;  // kBF16 or kF16

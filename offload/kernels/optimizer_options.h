@@ -6,9 +6,11 @@
 
 // Which optimizer, and with what numbers: PyTorch's names and meanings. Values.
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "offload/kernels/optimizer_math.h"
 
@@ -24,6 +26,11 @@ struct OptimizerOptions {
   double momentum = 0;  // momentum to nesterov: SGD
   double dampening = 0;
   bool nesterov = false;
+  // What moments are kept in, kF32 or kBF16; in bf16 rounded by chance, which
+  // `seed` decides, or to nearest even, where small gradients are lost.
+  DType moment_dtype = DType::kF32;
+  bool stochastic_rounding = true;
+  uint64_t seed = 0;
 };
 
 // What PyTorch takes unless told otherwise; for Lion, its authors (lr 1e-4,
