@@ -140,8 +140,9 @@ run() {
   "$directory/cuda_hardware_test" --gtest_filter='*SaysWhatItIs*' >"$scratch/probe.log" 2>&1 || true
   if ! grep -q '^\[       OK \]' "$scratch/probe.log"; then
     reason=$(grep -m1 -i 'cuda' <(grep -v '^\[\|^Note' "$scratch/probe.log") || tail -1 "$scratch/probe.log")
+    echo "$reason"
     for check in "toolchain" "CUDA suites" "memcheck" "racecheck" "GPU and CPU bits" "copies" "kernels"; do
-      row "$check" "not run" "$reason"
+      row "$check" "not run" "${reason%%. *}"
     done
   else
     suite "toolchain" "$directory/cuda_test"

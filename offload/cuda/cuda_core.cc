@@ -10,13 +10,12 @@
 namespace castor {
 
 CudaCore::CudaCore(CudaCalls* calls, int ordinal, std::string name,
-                   Executor* executor, CudaEventWatcher* watcher, Log* log)
+                   Executor* executor, CudaEventWatcher* watcher)
     : calls_(calls),
       ordinal_(ordinal),
       name_(fmt::format("CUDA device {} ({})", ordinal, name)),
       executor_(executor),
-      watcher_(watcher),
-      log_(log) {}
+      watcher_(watcher) {}
 
 CudaCore::~CudaCore() {
   const Scope scope(*this);

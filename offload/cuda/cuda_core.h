@@ -16,7 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "offload/cuda/cuda_calls.h"
 #include "offload/executor.h"
@@ -27,9 +26,9 @@ class CudaEventWatcher;
 
 class CudaCore {
  public:
-  // All outlive the core; `log` may be null.
+  // All outlive the core.
   CudaCore(CudaCalls* calls, int ordinal, std::string name, Executor* executor,
-           CudaEventWatcher* watcher, Log* log);
+           CudaEventWatcher* watcher);
   // Destroys the pooled events.
   ~CudaCore();
   CudaCore(const CudaCore&) = delete;
@@ -55,7 +54,6 @@ class CudaCore {
   const std::string& name() const { return name_; }
   Executor* executor() const { return executor_; }
   CudaEventWatcher* watcher() const { return watcher_; }
-  Log* log() const { return log_; }
 
   // Whether a stream can wait for a word of memory (cuStreamWaitValue32).
   bool waits_for_flags() const { return waits_for_flags_; }
@@ -82,7 +80,6 @@ class CudaCore {
   const std::string name_;
   Executor* const executor_;
   CudaEventWatcher* const watcher_;
-  Log* const log_;
   bool waits_for_flags_ = true;
 
   std::atomic<bool> failed_ = false;  // written under mutex_, after failure_

@@ -3,24 +3,21 @@
 
 // Lanes over the trainer's own streams, on which nothing can be held back.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_lane.h"
 #include "offload/event.h"
-#include "offload/executor.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/status_matchers.h"
 

@@ -39,7 +39,7 @@ class CudaEventTest : public testing::Test {
   ManualExecutor executor_;
   CudaEventWatcher watcher_{CudaEventWatcher::Thread::kNone};
   std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
-      &cuda_, 0, "Fake GPU 0", &executor_, &watcher_, nullptr);
+      &cuda_, 0, "Fake GPU 0", &executor_, &watcher_);
   std::shared_ptr<CudaLaneControl> control_ = std::make_shared<CudaLaneControl>(
       std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
 };
@@ -143,7 +143,7 @@ TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
   for (const char* call : {"EventCreate", "EventRecord"}) {
     FakeCuda cuda({.threads = false});
     auto core = std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor_,
-                                           &watcher_, nullptr);
+                                           &watcher_);
     cuda.FailCall(call, 1, 46);
     const auto control = std::make_shared<CudaLaneControl>(
         std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
@@ -175,8 +175,8 @@ TEST(CudaEventThreadsTest, ManyThreadsMayWaitForOneEvent) {
   FakeCuda cuda;
   ManualExecutor executor;
   CudaEventWatcher watcher(CudaEventWatcher::Thread::kOwn);
-  const auto core = std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0",
-                                               &executor, &watcher, nullptr);
+  const auto core =
+      std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor, &watcher);
   const auto control = std::make_shared<CudaLaneControl>(
       std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
   for (uint64_t round = 1; round <= 200; ++round) {
