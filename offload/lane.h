@@ -15,6 +15,13 @@
 // event recorded after them, failed or not, comes after them, so that memory is
 // never free while somebody uses it.
 //
+// One kind of lane cannot skip everything: on a trainer's own CUDA stream, work
+// behind a wait for the host is on the stream before it is known how the wait
+// ends. When it fails, Castor's kernels behind it do nothing, but copies and
+// zeroing run, and write bytes of no meaning; the events behind them fail. So a
+// copy that overwrites what is held nowhere else belongs on a lane of Castor's
+// own, or behind a wait that is known to have gone well.
+//
 // What an operation's closure holds is let go before the next operation runs.
 // Work that throws ends the process.
 //
@@ -44,7 +51,8 @@ class Lane {
   virtual ~Lane() = default;
 
   // Later work waits for `event`. Does not block the caller, except on a
-  // ThreadLane.
+  // ThreadLane, and on a trainer's CUDA stream where the driver is too old
+  // (offload/cuda/cuda_lane.h).
   virtual void Wait(const Event& event) = 0;
   virtual void Run(Work work) = 0;
   virtual void RunAsync(AsyncWork work) = 0;

@@ -84,15 +84,18 @@ void SayNotLocked(Log* log, Bytes size, std::optional<Bytes> limit,
           CeilDiv(RoundUp(size, PageSize()), KiB(1))));
 }
 
-void SayNotBound(Log* log, Bytes size, std::string_view why) {
+void SayNotBound(Log* log, Bytes size, int node, std::string_view why) {
   if (log == nullptr) return;
   log->WarnOnce(
       "host-slab-bind",
-      fmt::format("{} of host memory are not bound to the caller's NUMA node: "
-                  "{}. The kernel places them, mostly well. In a container, "
-                  "allow mbind (CAP_SYS_NICE), or start each rank under "
-                  "`numactl --cpunodebind=N --membind=N`",
-                  FormatBytes(size), why));
+      fmt::format("{} of host memory are not bound to {}: {}. The kernel "
+                  "places them, mostly well. In a container, allow mbind "
+                  "(CAP_SYS_NICE), or start each rank under `numactl "
+                  "--cpunodebind=N --membind=N`",
+                  FormatBytes(size),
+                  node < 0 ? "the caller's NUMA node"
+                           : fmt::format("NUMA node {}", node),
+                  why));
 }
 
 const internal::SlabSystem& SystemOr(const internal::SlabSystem* system) {
@@ -144,15 +147,20 @@ Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
     // which locking does.
     const Bytes mapped = RoundUp(size, PageSize());
     had.huge_pages = AdviseHugePages(slab, system);
-    const std::string unbound = system.BindToCallersNode(slab.data(), mapped);
+    const std::string unbound =
+        options.numa_node < 0
+            ? system.BindToCallersNode(slab.data(), mapped)
+            : system.BindToNode(slab.data(), mapped, options.numa_node);
     had.bound = unbound.empty();
-    if (!had.bound) SayNotBound(options.log, size, unbound);
-    const std::string unlocked = system.Lock(slab.data(), mapped);
-    had.locked = unlocked.empty();
-    if (!had.locked) {
-      SayNotLocked(options.log, size, system.LockLimit(), unlocked);
-      Touch(slab.data(), size);
+    if (!had.bound) SayNotBound(options.log, size, options.numa_node, unbound);
+    if (options.lock) {
+      const std::string unlocked = system.Lock(slab.data(), mapped);
+      had.locked = unlocked.empty();
+      if (!had.locked) {
+        SayNotLocked(options.log, size, system.LockLimit(), unlocked);
+      }
     }
+    if (!had.locked) Touch(slab.data(), size);
   }
   if (facts != nullptr) *facts = had;
   return slab;

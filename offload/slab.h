@@ -54,18 +54,23 @@ struct HostSlabOptions {
   Log* log = nullptr;  // where a fallback is said once; may be null
   // For tests; must outlive the slab. Null: the operating system.
   const internal::SlabSystem* system = nullptr;
+  // The NUMA node to lie on; -1: the one of the calling thread.
+  int numa_node = -1;
+  // Whether to mlock; else the memory is touched only. For what a driver pins.
+  bool lock = true;
 };
 
 struct HostSlabFacts {
   bool locked = false;      // the pages cannot be swapped out
-  bool bound = false;       // prefers the NUMA node of the calling thread
+  bool bound = false;       // prefers the NUMA node asked for
   bool huge_pages = false;  // transparent huge pages were asked for and allowed
+  bool registered = false;  // with a device, which copies it at full speed
 };
 
 // Host memory fit for device copies: one mapping of exactly `size` rounded up
-// to a page, huge pages where allowed, bound by hwloc to the caller's NUMA
-// node, mlock'ed where the limit allows. Where locking or binding is refused
-// the memory is touched and left so, which is said once with the remedy.
+// to a page, huge pages where allowed, bound by hwloc to a NUMA node, mlock'ed
+// where the limit allows. Where locking or binding is refused the memory is
+// touched and left so, which is said once with the remedy.
 // Unavailable as above. `facts`, when given, tells what was had. REQUIRES:
 // size >= 0.
 Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,

@@ -51,6 +51,18 @@ Topology LoadTopology() {
   return topology;
 }
 
+// Not strict: when the nodes are full, memory of another one is better than the
+// kernel's killing this process.
+std::string Bind(hwloc_topology_t topology, std::byte* data, Bytes size,
+                 const hwloc_bitmap_s* nodes) {
+  if (hwloc_set_area_membind(topology, data, Count(size), nodes,
+                             HWLOC_MEMBIND_BIND,
+                             HWLOC_MEMBIND_BYNODESET) != 0) {
+    return ErrnoText(errno);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::byte* SlabSystem::Map(Bytes size, std::string* why) const {
@@ -102,14 +114,23 @@ std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
     return "the calling thread's processor is not known";
   }
   hwloc_cpuset_to_nodeset(topology.get(), cpus.get(), node.get());
-  // Not strict: when the node is full, memory of another one is better than the
-  // kernel's killing this process.
-  if (hwloc_set_area_membind(topology.get(), data, Count(size), node.get(),
-                             HWLOC_MEMBIND_BIND,
-                             HWLOC_MEMBIND_BYNODESET) != 0) {
-    return ErrnoText(errno);
+  return Bind(topology.get(), data, size, node.get());
+}
+
+std::string SlabSystem::BindToNode(std::byte* data, Bytes size,
+                                   int node) const {
+  const Topology topology = LoadTopology();
+  if (topology == nullptr) return "the machine's topology cannot be read";
+  const hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(
+      topology.get(), static_cast<unsigned>(node));
+  if (object == nullptr) {
+    return "there is no NUMA node " + std::to_string(node) +
+           " for this process";
   }
-  return "";
+  if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) <= 1) {
+    return "";  // all memory is on it
+  }
+  return Bind(topology.get(), data, size, object->nodeset);
 }
 
 std::string SlabSystem::Lock(std::byte* data, Bytes size) const {

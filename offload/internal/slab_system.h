@@ -32,6 +32,8 @@ class SlabSystem {
   virtual std::string AdviseHugePages(std::byte* data, Bytes size) const;
   // Prefers the NUMA node on which the calling thread runs.
   virtual std::string BindToCallersNode(std::byte* data, Bytes size) const;
+  // Prefers the NUMA node with the operating system's number `node`.
+  virtual std::string BindToNode(std::byte* data, Bytes size, int node) const;
   // Makes the pages present and keeps them so.
   virtual std::string Lock(std::byte* data, Bytes size) const;
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "chunk/base/check.h"
+#include "offload/kernels/exact_digits.h"
 #include "offload/kernels/float_mode.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -69,10 +70,10 @@ HWY_EXPORT(SquareFloatBlocks);
 HWY_EXPORT(SquareBFloat16Blocks);
 HWY_EXPORT(SquareFloat16Blocks);
 
-constexpr int kDigitBits = 32;
+constexpr int kDigitBits = kExactDigitBits;
 constexpr uint64_t kDigitMask = 0xFFFFFFFF;
-constexpr int kMantissaBits = 52;  // as stored
-constexpr int kInfiniteExponent = 2047;
+constexpr int kMantissaBits = kDoubleMantissaBits;
+constexpr int kInfiniteExponent = kDoubleInfiniteExponent;
 
 constexpr int64_t kBlock = 64;
 // Block sums on their way from a vector kernel to the exact sum.
@@ -120,28 +121,18 @@ void Carry(std::span<uint64_t, ExactSum::kDigits> digits) {
 }  // namespace
 
 void ExactSum::Add(double block_sum) {
-  const uint64_t bits = std::bit_cast<uint64_t>(block_sum);
-  const int exponent = static_cast<int>(bits >> kMantissaBits) & 0x7FF;
-  uint64_t mantissa = bits & ((uint64_t{1} << kMantissaBits) - 1);
-  if (exponent == kInfiniteExponent) [[unlikely]] {
+  const ExactAddend addend =
+      SplitIntoDigits(std::bit_cast<uint64_t>(block_sum));
+  if (!addend.finite) [[unlikely]] {
     ++words_[kDigits];
     return;
   }
   CASTOR_CHECK(block_sum >= 0);
   if (additions_ >= kMaxAdditions) Normalize();
   ++additions_;
-  // In units of the least denormal the value is mantissa * 2^place.
-  int place = 0;
-  if (exponent != 0) {
-    mantissa |= uint64_t{1} << kMantissaBits;
-    place = exponent - 1;
-  }
-  const int digit = place / kDigitBits;
-  const int shift = place % kDigitBits;
-  const uint64_t low = mantissa << shift;
-  words_[digit] += low & kDigitMask;
-  words_[digit + 1] += low >> kDigitBits;
-  words_[digit + 2] += (mantissa >> 1) >> (63 - shift);
+  words_[addend.digit] += addend.low;
+  words_[addend.digit + 1] += addend.middle;
+  words_[addend.digit + 2] += addend.high;
 }
 
 void ExactSum::Merge(const ExactSum& other) {

@@ -63,6 +63,11 @@ class FussySystem : public SlabSystem {
     EXPECT_EQ(mapped.at(data), size);
     return refuse_bind;
   }
+  std::string BindToNode(std::byte* data, Bytes size, int node) const override {
+    calls.push_back("bind to " + std::to_string(node));
+    EXPECT_EQ(mapped.at(data), size);
+    return refuse_bind;
+  }
   std::string Lock(std::byte* data, Bytes size) const override {
     calls.push_back("lock");
     EXPECT_EQ(mapped.at(data), size);
@@ -180,6 +185,24 @@ TEST_F(SlabTest, RefusedBindingIsSaidOnceWithTheRemedy) {
   EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("NUMA"),
                                        HasSubstr("Operation not permitted"),
                                        HasSubstr("CAP_SYS_NICE"))));
+}
+
+TEST_F(SlabTest, LiesOnTheNodeItIsAskedFor) {
+  options_.numa_node = 5;
+  ASSERT_THAT(MakeHostSlab(KiB(8), options_), IsOk());
+  EXPECT_THAT(system_.calls, ElementsAre("map", "bind to 5", "lock"));
+  system_.refuse_bind = "no such node";
+  ASSERT_THAT(MakeHostSlab(KiB(8), options_), IsOk());
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("not bound to NUMA node 5")));
+}
+
+TEST_F(SlabTest, IsOnlyTouchedWhereAnotherLocksIt) {
+  options_.lock = false;
+  HostSlabFacts facts;
+  ASSERT_THAT(MakeHostSlab(KiB(8), options_, &facts), IsOk());
+  EXPECT_THAT(system_.calls, ElementsAre("map", "bind"));
+  EXPECT_FALSE(facts.locked);
+  EXPECT_THAT(said_, IsEmpty());
 }
 
 TEST_F(SlabTest, FallbacksNeedNoLog) {

@@ -36,6 +36,15 @@ def requires_cuda():
         "//conditions:default": off,
     })
 
+def if_cuda(with_cuda, without_cuda = []):
+    """One of two lists: `with_cuda` where requires_cuda() is met, for what builds either way."""
+    if not NVCC:
+        return without_cuda
+    return select({
+        "//tools/workspace:with_cuda": with_cuda,
+        "//conditions:default": without_cuda,
+    })
+
 def _cuda_objects_impl(ctx):
     compilation = cc_common.merge_cc_infos(
         cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
@@ -80,13 +89,14 @@ _cuda_objects = rule(
     },
 )
 
-def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
+def cuda_library(name, srcs, hdrs = [], textual_hdrs = [], deps = [], **kwargs):
     """Like cc_library, with .cu sources. Needs --config=cuda.
 
     Args:
       name: the library.
       srcs: .cu files.
       hdrs: headers that callers include; no CUDA type in those that leave offload/cuda.
+      textual_hdrs: headers for .cu sources only.
       deps: libraries whose headers the sources include; the CUDA runtime is added.
       **kwargs: as in cc_library, for example visibility.
     """
@@ -94,7 +104,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     _cuda_objects(
         name = name + "_objects",
         srcs = srcs,
-        hdrs = hdrs,
+        hdrs = hdrs + textual_hdrs,
         deps = deps,
         target_compatible_with = requires_cuda(),
         visibility = ["//visibility:private"],

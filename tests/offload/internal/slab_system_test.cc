@@ -151,6 +151,19 @@ TEST(SlabSystemTest, BindingAndAdviceWorkOrSayWhy) {
   system.Unmap(data, MiB(2));
 }
 
+TEST(SlabSystemTest, BindsToANodeThatThereIs) {
+  const SlabSystem& system = RealSlabSystem();
+  std::string why;
+  std::byte* data = system.Map(KiB(16), &why);
+  ASSERT_NE(data, nullptr) << why;
+  const std::string bound = system.BindToNode(data, KiB(16), 0);
+  RecordProperty("binding", bound.empty() ? "had" : bound);
+  EXPECT_NE(system.BindToNode(data, KiB(16), 4000).find("NUMA node 4000"),
+            std::string::npos);
+  std::memset(data, 7, 16384);
+  system.Unmap(data, KiB(16));
+}
+
 TEST(SlabSystemTest, LockingWhatIsNotMappedSaysWhy) {
   if (MlockIsInert()) GTEST_SKIP() << "the sanitizer takes mlock away";
   const SlabSystem& system = RealSlabSystem();

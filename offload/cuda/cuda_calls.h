@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_CUDA_CUDA_CALLS_H_
+#define CASTOR_OFFLOAD_CUDA_CUDA_CALLS_H_
+
+// Every call that Castor makes of the CUDA runtime and driver, and its own
+// kernels, as one table: cuda_runtime_calls.h binds it to the real thing, a
+// fake stands in for it in tests (tests/support/fake_cuda.h). Its types are our
+// own, so that everything but the binding and the kernels compiles without the
+// toolkit. Implementations are thread-safe.
+//
+// Each call returns an error code of the runtime (cudaError_t; driver calls are
+// translated), 0 for success, and clears what the runtime remembers as its last
+// error, which belongs to the trainer. Calls work on the calling thread's
+// current device, as the runtime's do.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "chunk/base/dtype.h"
+
+namespace castor {
+
+struct OptimizerBuffers;
+struct OptimizerScalars;
+
+// cudaStream_t and cudaEvent_t. A null stream is the default stream.
+using CudaStream = void*;
+using CudaEvent = void*;
+
+inline constexpr int kCudaOk = 0;
+inline constexpr int kCudaInvalidValue = 1;
+inline constexpr int kCudaOutOfMemory = 2;
+inline constexpr int kCudaInsufficientDriver = 35;
+inline constexpr int kCudaNoDevice = 100;
+inline constexpr int kCudaNotReady = 600;
+inline constexpr int kCudaNotSupported = 801;
+
+// What a kernel asks before it writes. It does nothing where *poison, the
+// sequence number of the first failure of its lane that may still come while it
+// is queued, is below `sequence`, its own; a null poison means that none can.
+struct CudaGuard {
+  const uint64_t* poison = nullptr;  // as the device sees it
+  uint64_t sequence = 0;
+};
+
+// Of one device, as far as Castor cares.
+struct CudaDeviceProperties {
+  std::string name;
+  std::string pci_bus_id;  // "0000:1b:00.0"
+  int64_t total_bytes = 0;
+  int numa_node = -1;  // of the host, nearest; -1: not told
+};
+
+class CudaCalls {
+ public:
+  virtual ~CudaCalls() = default;
+
+  // "cudaErrorMemoryAllocation: out of memory".
+  virtual std::string ErrorText(int error) const = 0;
+
+  virtual int GetDeviceCount(int* count) = 0;
+  virtual int GetDevice(int* device) = 0;
+  virtual int SetDevice(int device) = 0;
+  virtual int GetProperties(int device, CudaDeviceProperties* properties) = 0;
+  virtual int MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) = 0;
+
+  virtual int Malloc(int64_t size, void** data) = 0;
+  virtual int Free(void* data) = 0;
+  // Pins and maps host memory for every device.
+  virtual int HostRegister(void* data, int64_t size) = 0;
+  virtual int HostUnregister(void* data) = 0;
+  // Where the current device sees registered memory.
+  virtual int HostGetDevicePointer(void* host, void** device) = 0;
+
+  // Never orders itself with the default stream (cudaStreamNonBlocking).
+  virtual int StreamCreate(CudaStream* stream) = 0;
+  virtual int StreamDestroy(CudaStream stream) = 0;
+  virtual int StreamSynchronize(CudaStream stream) = 0;
+  virtual int StreamWaitEvent(CudaStream stream, CudaEvent event) = 0;
+  // Later work of the stream waits until *address, 4 bytes as the device sees
+  // them, minus `value` is not negative as a signed number.
+  // kCudaNotSupported where the driver has no such operation.
+  virtual int StreamWaitValue32(CudaStream stream, void* address,
+                                uint32_t value) = 0;
+
+  // Without timing; a thread that synchronizes sleeps.
+  virtual int EventCreate(CudaEvent* event) = 0;
+  virtual int EventDestroy(CudaEvent event) = 0;
+  virtual int EventRecord(CudaEvent event, CudaStream stream) = 0;
+  virtual int EventQuery(CudaEvent event) = 0;  // kCudaNotReady while it runs
+  virtual int EventSynchronize(CudaEvent event) = 0;
+
+  // Direction found from the addresses.
+  virtual int MemcpyAsync(void* to, const void* from, int64_t size,
+                          CudaStream stream) = 0;
+  virtual int MemsetAsync(void* to, int value, int64_t size,
+                          CudaStream stream) = 0;
+
+  // Kernels, as offload/device.h describes the operations of these names; all
+  // pointers are to device memory, counts are positive.
+  virtual int Convert(CudaStream stream, const CudaGuard& guard,
+                      const void* from, DType from_dtype, void* to,
+                      DType to_dtype, int64_t count) = 0;
+  virtual int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
+                      const void* part, DType dtype, int64_t count) = 0;
+  virtual int AddSquares(CudaStream stream, const CudaGuard& guard,
+                         const void* grad, DType dtype, int64_t count,
+                         uint64_t* words) = 0;
+  virtual int Optimize(CudaStream stream, const CudaGuard& guard,
+                       const OptimizerBuffers& buffers, int64_t count,
+                       const OptimizerScalars& scalars, float grad_factor) = 0;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_CUDA_CUDA_CALLS_H_

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units_text.h"
+#include "offload/cuda/cuda_lane_control.h"
+#include "offload/cuda/pinned_slab.h"
+
+namespace castor {
+namespace {
+
+Status NoDevice(CudaCalls& calls, int error) {
+  if (error == kCudaInsufficientDriver) {
+    return Unavailable(fmt::format(
+        "no CUDA device can be used: {}. Install NVIDIA's driver, or a newer "
+        "one (nvidia-smi shows it); in a container, start it with --gpus all",
+        calls.ErrorText(error)));
+  }
+  return Unavailable(
+      fmt::format("no CUDA device can be used: {}. See that nvidia-smi lists "
+                  "it, and that CUDA_VISIBLE_DEVICES does not hide it",
+                  calls.ErrorText(error)));
+}
+
+Status NotEnough(const CudaCore& core, Bytes size, Bytes free, Bytes total) {
+  return Unavailable(fmt::format(
+      "{} were asked of {}, which has {} free of {}: lower the device budget, "
+      "or end what else uses the device (nvidia-smi shows it)",
+      FormatBytes(size), core.name(), FormatBytes(free), FormatBytes(total)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(
+    CudaCalls* calls, const CudaDeviceOptions& options) {
+  CASTOR_CHECK(options.executor != nullptr);
+  int count = 0;
+  int error = calls->GetDeviceCount(&count);
+  if (error != kCudaOk) return NoDevice(*calls, error);
+  if (options.ordinal < 0 || options.ordinal >= count) {
+    return Unavailable(fmt::format(
+        "there is no CUDA device {}: {} can be used here, counted from 0 after "
+        "CUDA_VISIBLE_DEVICES",
+        options.ordinal, count));
+  }
+  CudaDeviceProperties properties;
+  error = calls->GetProperties(options.ordinal, &properties);
+  if (error != kCudaOk) return NoDevice(*calls, error);
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(calls, options, properties));
+  CASTOR_RETURN_IF_ERROR(device->Start());
+  return device;
+}
+
+CudaDevice::CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
+                       const CudaDeviceProperties& properties)
+    : options_(options),
+      properties_(properties),
+      watcher_(std::make_unique<CudaEventWatcher>(options.completion)),
+      core_(std::make_shared<CudaCore>(calls, options.ordinal, properties.name,
+                                       options.executor, watcher_.get())),
+      controls_(std::make_shared<CudaControlPool>(
+          core_, HostSlabOptions{.log = options.log,
+                                 .system = options.system,
+                                 .numa_node = properties.numa_node})) {}
+
+CudaDevice::~CudaDevice() {
+  watcher_ = nullptr;  // serves what is still watched
+  if (service_ == nullptr) return;
+  const CudaCore::Scope scope(*core_);
+  core_->calls().StreamDestroy(service_);
+}
+
+Status CudaDevice::Start() {
+  const CudaCore::Scope scope(*core_);
+  CudaCalls& calls = core_->calls();
+  CASTOR_RETURN_IF_ERROR(
+      core_->Check(calls.StreamCreate(&service_), "cudaStreamCreate"));
+  CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
+                          controls_->Take());
+  std::string why = "host memory cannot be registered";
+  if (words.on_device != nullptr) {
+    const CudaLaneControl control(words.on_host, words.on_device, {});
+    // Zero is reached already.
+    const int error =
+        calls.StreamWaitValue32(service_, control.flag_on_device(), 0);
+    if (error == kCudaOk) {
+      return core_->Check(calls.StreamSynchronize(service_),
+                          "cudaStreamSynchronize");
+    }
+    why = core_->Describe(error, "cuStreamWaitValue32");
+  }
+  core_->set_waits_for_flags(false);
+  if (options_.log != nullptr) {
+    options_.log->WarnOnce(
+        "cuda-stream-wait-value",
+        fmt::format("streams of {} cannot wait for the host: {}. A trainer's "
+                    "own stream that has to wait for NVMe or for host work "
+                    "blocks the trainer instead; Castor's lanes do not. A "
+                    "driver for CUDA 12 or newer, outside MPS and WSL, waits "
+                    "on the device",
+                    core_->name(), why));
+  }
+  return OkStatus();
+}
+
+DeviceFacts CudaDevice::facts() const {
+  DeviceFacts facts{.name = properties_.name,
+                    .total = Bytes(properties_.total_bytes),
+                    .free = Bytes(0),
+                    .numa_node = properties_.numa_node,
+                    .host_addressable = false};
+  const CudaCore::Scope scope(*core_);
+  int64_t free = 0;
+  int64_t total = 0;
+  if (core_->calls().MemGetInfo(&free, &total) == kCudaOk) {
+    facts.free = Bytes(free);
+    facts.total = Bytes(total);
+  }
+  return facts;
+}
+
+Result<Slab> CudaDevice::MakeSlab(Bytes size) {
+  CASTOR_CHECK_GE(size, Bytes(0));
+  CASTOR_RETURN_IF_ERROR(status());
+  if (size == Bytes(0)) return Slab(Tier::kDevice, nullptr, size, {});
+  const CudaCore::Scope scope(*core_);
+  CudaCalls& calls = core_->calls();
+  int64_t free = 0;
+  int64_t total = 0;
+  CASTOR_RETURN_IF_ERROR(
+      core_->Check(calls.MemGetInfo(&free, &total), "cudaMemGetInfo"));
+  if (size.count() > free) {
+    return NotEnough(*core_, size, Bytes(free), Bytes(total));
+  }
+  void* data = nullptr;
+  const int error = calls.Malloc(size.count(), &data);
+  if (error == kCudaOutOfMemory) {
+    return NotEnough(*core_, size, Bytes(free), Bytes(total));
+  }
+  CASTOR_RETURN_IF_ERROR(core_->Check(error, "cudaMalloc"));
+  Slab slab(Tier::kDevice, static_cast<std::byte*>(data), size,
+            [core = core_](std::byte* start, Bytes) {
+              const CudaCore::Scope freeing(*core);
+              core->Check(core->calls().Free(start), "cudaFree")
+                  .IgnoreError();  // the device has it
+            });
+  CASTOR_RETURN_IF_ERROR(ZeroNow(data, size));
+  return slab;
+}
+
+Status CudaDevice::ZeroNow(void* data, Bytes size) {
+  std::lock_guard lock(service_mutex_);
+  CudaCalls& calls = core_->calls();
+  CASTOR_RETURN_IF_ERROR(core_->Check(
+      calls.MemsetAsync(data, 0, size.count(), service_), "cudaMemsetAsync"));
+  return core_->Check(calls.StreamSynchronize(service_),
+                      "cudaStreamSynchronize");
+}
+
+Result<Slab> CudaDevice::MakeHostSlab(Bytes size,
+                                      const HostSlabOptions& options,
+                                      HostSlabFacts* facts) {
+  CASTOR_RETURN_IF_ERROR(status());
+  HostSlabOptions near = options;
+  if (near.numa_node < 0) near.numa_node = properties_.numa_node;
+  if (near.log == nullptr) near.log = options_.log;
+  if (near.system == nullptr) near.system = options_.system;
+  return MakePinnedSlab(core_, size, near, facts);
+}
+
+std::unique_ptr<Lane> CudaDevice::MakeLane(std::string name,
+                                           Lane::OnFailure on_failure) {
+  CudaStream stream = nullptr;
+  Status refused = status();
+  CudaControlPool::Words words;
+  if (refused.ok()) {
+    const CudaCore::Scope scope(*core_);
+    Result<CudaControlPool::Words> taken = controls_->Take();
+    refused = taken.status();
+    if (taken.ok()) {
+      words = *std::move(taken);
+      const int error = core_->calls().StreamCreate(&stream);
+      if (error != kCudaOk) {
+        refused = Unavailable(core_->Describe(error, "cudaStreamCreate"));
+      }
+    }
+  }
+  if (words.on_host == nullptr) {
+    words.on_host = std::make_shared<CudaControlWords>();
+  }
+  auto control = std::make_shared<CudaLaneControl>(
+      words.on_host, words.on_device, std::move(on_failure));
+  if (!refused.ok()) control->Fail(0, refused);
+  return std::make_unique<CudaLane>(
+      core_, std::move(control),
+      CudaLaneOptions{
+          .name = std::move(name), .stream = stream, .refused = !refused.ok()});
+}
+
+Result<std::unique_ptr<Lane>> CudaDevice::AdoptStream(
+    void* stream, std::string name, Lane::OnFailure on_failure) {
+  CASTOR_RETURN_IF_ERROR(status());
+  const CudaCore::Scope scope(*core_);
+  CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
+                          controls_->Take());
+  auto control = std::make_shared<CudaLaneControl>(
+      words.on_host, words.on_device, std::move(on_failure));
+  return std::unique_ptr<Lane>(std::make_unique<CudaLane>(
+      core_, std::move(control),
+      CudaLaneOptions{
+          .name = std::move(name), .stream = stream, .adopted = true}));
+}
+
+}  // namespace castor

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_CUDA_CUDA_DEVICE_H_
+#define CASTOR_OFFLOAD_CUDA_CUDA_DEVICE_H_
+
+// The Device that is a CUDA GPU. All it knows of CUDA is a call table
+// (cuda_calls.h), so that its logic runs in tests on a fake; cuda_lane.h says
+// how its lanes wait and what becomes of work behind a failure. Takes no part
+// in which device a trainer's threads have current. Thread-safe as Device is.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "offload/cuda/cuda_calls.h"
+#include "offload/cuda/cuda_control_pool.h"
+#include "offload/cuda/cuda_core.h"
+#include "offload/cuda/cuda_event_watcher.h"
+#include "offload/cuda/cuda_lane.h"
+#include "offload/device.h"
+#include "offload/executor.h"
+#include "offload/lane.h"
+#include "offload/slab.h"
+
+namespace castor {
+
+struct CudaDeviceOptions {
+  int ordinal = 0;  // as CUDA counts, after CUDA_VISIBLE_DEVICES
+  // Where host work of lanes runs. REQUIRED; outlives the device.
+  Executor* executor = nullptr;
+  Log* log = nullptr;  // where a fallback is said once; may be null
+
+  // For tests.
+  CudaEventWatcher::Thread completion = CudaEventWatcher::Thread::kOwn;
+  const internal::SlabSystem* system = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  // `calls` outlive the device and all events of its lanes. Unavailable, with
+  // the reason and the remedy, where there is no driver or no such device.
+  // Blocks: it starts the device's context.
+  static Result<std::unique_ptr<CudaDevice>> Open(
+      CudaCalls* calls, const CudaDeviceOptions& options);
+  ~CudaDevice() override;
+
+  DeviceFacts facts() const override;
+  Result<Slab> MakeSlab(Bytes size) override;
+  Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
+                            HostSlabFacts* facts = nullptr) override;
+  std::unique_ptr<Lane> MakeLane(std::string name,
+                                 Lane::OnFailure on_failure = {}) override;
+  Result<std::unique_ptr<Lane>> AdoptStream(
+      void* stream, std::string name, Lane::OnFailure on_failure = {}) override;
+
+  void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
+            CopyKind kind) override;
+  void Zero(Lane& lane, std::byte* to, Bytes size) override;
+  void Convert(Lane& lane, const std::byte* from, DType from_dtype,
+               std::byte* to, DType to_dtype, Elements count) override;
+  void AddInto(Lane& lane, std::byte* total, const std::byte* part, DType dtype,
+               Elements count) override;
+  void AddSquares(Lane& lane, const std::byte* grad, DType dtype,
+                  Elements count, uint64_t* words) override;
+  void Optimize(Lane& lane, const OptimizerBuffers& buffers, Elements count,
+                const OptimizerScalars& scalars, float grad_factor) override;
+  Status status() const override { return core_->status(); }
+
+  // How many CUDA events were ever created: constant in steady state.
+  int64_t events_created() const { return core_->events_created(); }
+  // Whether lanes over a trainer's stream wait for the host on the device.
+  bool waits_for_flags() const { return core_->waits_for_flags(); }
+  // Does once what the completion thread does, where there is none. Returns how
+  // much is left.
+  size_t ServeCallbacks() { return watcher_->Poll(); }
+
+ private:
+  CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
+             const CudaDeviceProperties& properties);
+
+  // Makes the service stream, and sees what the driver can do.
+  Status Start();
+  // REQUIRES: `lane` is one of this device.
+  CudaLane& Own(Lane& lane) const;
+  Status ZeroNow(void* data, Bytes size);
+
+  const CudaDeviceOptions options_;
+  const CudaDeviceProperties properties_;
+  std::unique_ptr<CudaEventWatcher> watcher_;
+  std::shared_ptr<CudaCore> core_;
+  std::shared_ptr<CudaControlPool> controls_;
+
+  std::mutex service_mutex_;
+  CudaStream service_ = nullptr;  // guarded by service_mutex_
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_CUDA_CUDA_DEVICE_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What CudaDevice queues on lanes.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/units.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/kernels/optimizer.h"
+
+namespace castor {
+namespace {
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+}  // namespace
+
+CudaLane& CudaDevice::Own(Lane& lane) const {
+  auto* const own = dynamic_cast<CudaLane*>(&lane);
+  CASTOR_CHECK(own != nullptr && own->core() == core_.get());
+  return *own;
+}
+
+void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
+                      Bytes size, CopyKind) {
+  CASTOR_CHECK_GE(size, Bytes(0));
+  if (size == Bytes(0)) return;
+  // The driver finds the direction: every address says whose it is.
+  Own(lane).Queue("cudaMemcpyAsync", [calls = &core_->calls(), to, from, size](
+                                         CudaStream stream, const CudaGuard&) {
+    return calls->MemcpyAsync(to, from, size.count(), stream);
+  });
+}
+
+void CudaDevice::Zero(Lane& lane, std::byte* to, Bytes size) {
+  CASTOR_CHECK_GE(size, Bytes(0));
+  if (size == Bytes(0)) return;
+  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size](
+                                         CudaStream stream, const CudaGuard&) {
+    return calls->MemsetAsync(to, 0, size.count(), stream);
+  });
+}
+
+void CudaDevice::Convert(Lane& lane, const std::byte* from, DType from_dtype,
+                         std::byte* to, DType to_dtype, Elements count) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  CASTOR_CHECK(IsFloat(from_dtype) && IsFloat(to_dtype));
+  CASTOR_CHECK(from_dtype == DType::kF32 || to_dtype == DType::kF32);
+  if (count == Elements(0)) return;
+  Own(lane).Queue("the kernel that converts",
+                  [calls = &core_->calls(), from, from_dtype, to, to_dtype,
+                   count](CudaStream stream, const CudaGuard& guard) {
+                    return calls->Convert(stream, guard, from, from_dtype, to,
+                                          to_dtype, count.count());
+                  });
+}
+
+void CudaDevice::AddInto(Lane& lane, std::byte* total, const std::byte* part,
+                         DType dtype, Elements count) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  CASTOR_CHECK(IsFloat(dtype));
+  if (count == Elements(0)) return;
+  Own(lane).Queue("the kernel that adds",
+                  [calls = &core_->calls(), total, part, dtype, count](
+                      CudaStream stream, const CudaGuard& guard) {
+                    return calls->AddInto(stream, guard, total, part, dtype,
+                                          count.count());
+                  });
+}
+
+void CudaDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
+                            Elements count, uint64_t* words) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  CASTOR_CHECK(IsFloat(dtype));
+  if (count == Elements(0)) return;
+  Own(lane).Queue("the kernel that adds squares",
+                  [calls = &core_->calls(), grad, dtype, count, words](
+                      CudaStream stream, const CudaGuard& guard) {
+                    return calls->AddSquares(stream, guard, grad, dtype,
+                                             count.count(), words);
+                  });
+}
+
+void CudaDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
+                          Elements count, const OptimizerScalars& scalars,
+                          float grad_factor) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  CASTOR_CHECK(IsFloat(buffers.grad_dtype));
+  CASTOR_CHECK(buffers.moment_dtype == DType::kF32 ||
+               buffers.moment_dtype == DType::kBF16);
+  CASTOR_CHECK(buffers.low == nullptr || (buffers.low_dtype != DType::kF32 &&
+                                          IsFloat(buffers.low_dtype)));
+  if (count == Elements(0)) return;
+  Own(lane).Queue("the optimizer's kernel",
+                  [calls = &core_->calls(), buffers, count, scalars,
+                   grad_factor](CudaStream stream, const CudaGuard& guard) {
+                    return calls->Optimize(stream, guard, buffers,
+                                           count.count(), scalars, grad_factor);
+                  });
+}
+
+}  // namespace castor

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_CUDA_CUDA_LANE_H_
+#define CASTOR_OFFLOAD_CUDA_CUDA_LANE_H_
+
+// A Lane over a CUDA stream, Castor's own or the trainer's.
+//
+//   Record      a native event: the stream reaches it, nobody is woken
+//   Wait        for a native event of the same device: on the device, without
+//               the host; for an event of the host: see below
+//   Run         host work: starts on the device's executor once the stream got
+//               there, and the lane waits for it
+//
+// Waiting for the host (a drive, host work). What comes behind such a wait is
+// skipped when the wait fails, but work that a stream already holds cannot be
+// taken back. So a lane of Castor's own holds it in a queue of the host; the
+// device's completion thread puts it on the stream when the wait went well.
+//
+// On the trainer's stream nothing can be held, because what the trainer
+// launches itself would overtake it. There the stream waits for a word of
+// pinned memory, which whoever completes the event writes. If it fails,
+// Castor's kernels behind the wait do nothing, and events recorded behind it
+// fail; copies and Zero behind it run all the same, so what they write is of no
+// meaning and they must not overwrite what is not held elsewhere. The stream
+// may keep others waiting that the driver put on the same hardware queue
+// (CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set, 32 at most): what it waits for
+// must not depend on work that is queued later. Where the driver has no such
+// wait (MPS, WSL, before CUDA 12), Wait for the host, Run and RunAsync on a
+// trainer's stream block their caller, which is said once.
+//
+// Thread-compatible, as every lane.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "offload/cuda/cuda_calls.h"
+#include "offload/cuda/cuda_core.h"
+#include "offload/cuda/cuda_lane_control.h"
+#include "offload/event.h"
+#include "offload/lane.h"
+
+namespace castor {
+
+struct CudaLaneOptions {
+  std::string name;
+  CudaStream stream = nullptr;
+  // The stream is the trainer's: it holds work that the lane does not know of,
+  // and stays when the lane goes.
+  bool adopted = false;
+  // The device refused a stream: the lane's control has failed already, and
+  // the lane only passes on what it waits for.
+  bool refused = false;
+};
+
+class CudaLane final : public Lane {
+ public:
+  CudaLane(std::shared_ptr<CudaCore> core,
+           std::shared_ptr<CudaLaneControl> control, CudaLaneOptions options);
+  // Waits for what was queued, then destroys the stream unless it is adopted.
+  ~CudaLane() override;
+  CudaLane(const CudaLane&) = delete;
+  CudaLane& operator=(const CudaLane&) = delete;
+
+  void Wait(const Event& event) override;
+  void Run(Work work) override;
+  void RunAsync(AsyncWork work) override;
+  Event Record() override;
+  Status status() const override;
+  const std::string& name() const override { return options_.name; }
+
+  const CudaCore* core() const { return core_.get(); }
+
+  // Queues one call: `issue(stream, guard)` makes it and returns its error,
+  // which fails the lane and the device, or is not called where the lane or the
+  // device has failed. `call` names it in the failure and is a literal.
+  template <typename Issue>
+  void Queue(std::string_view call, Issue issue) {
+    if (options_.refused) return;
+    const uint64_t sequence = NextSequence();
+    if (options_.adopted) {
+      Make(call, sequence, issue);
+    } else if (BeginIssuing()) {
+      Make(call, sequence, issue);
+      IssueHeld();
+    } else {
+      Hold([this, call, sequence, issue] { Make(call, sequence, issue); });
+    }
+  }
+
+ private:
+  template <typename Issue>
+  void Make(std::string_view call, uint64_t sequence, const Issue& issue) {
+    CudaGuard guard;
+    if (!Ready(sequence, &guard)) return;
+    const CudaCore::Scope scope(*core_);
+    const int error = issue(options_.stream, guard);
+    if (error != kCudaOk) [[unlikely]] {
+      control_->Fail(sequence, core_->Check(error, call));
+    }
+  }
+
+  uint64_t NextSequence() {
+    last_event_ = Event();
+    return ++sequence_;
+  }
+  // False when what has this sequence number is to be skipped.
+  bool Ready(uint64_t sequence, CudaGuard* guard);
+
+  // Makes the stream wait for `event`; where that cannot be, a lane of Castor's
+  // own stops issuing until it is over.
+  void MakeWait(const Event& event, uint64_t sequence);
+  // The same on the trainer's stream.
+  void MakeAdoptedWait(const Event& event, uint64_t sequence);
+
+  // Work that is held back, and made by one thread at a time, in order. True
+  // when the caller may make what it has at once, and then calls IssueHeld.
+  bool BeginIssuing();
+  void Hold(std::function<void()> operation);
+  void IssueHeld();
+  // Called by what is being made: nothing after it is until `first`, and what
+  // Resume is given.
+  void Pause();
+  void Resume(std::function<void()> first);
+
+  const std::shared_ptr<CudaCore> core_;
+  const std::shared_ptr<CudaLaneControl> control_;
+  const CudaLaneOptions options_;
+
+  // Touched by the thread that queues.
+  uint64_t sequence_ = 0;
+  Event last_event_;           // recorded after the last operation, if any was
+  std::vector<Event> waited_;  // of a refused lane
+
+  std::mutex mutex_;
+  std::condition_variable stopped_issuing_;
+  // All guarded by mutex_.
+  std::deque<std::function<void()>> held_;
+  bool issuing_ = false;
+  bool paused_ = false;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_CUDA_CUDA_LANE_H_

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_CUDA_KERNEL_SUPPORT_CUH_
+#define CASTOR_OFFLOAD_CUDA_KERNEL_SUPPORT_CUH_
+
+// What the kernels share. Elements are read and written four at a time where
+// every buffer is aligned to four of its elements, and one at a time elsewhere:
+// the same arithmetic either way. Grids are no larger than what the device runs
+// at once, and their threads walk over the rest.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "chunk/base/dtype.h"
+#include "offload/cuda/cuda_calls.h"
+#include "offload/kernels/bfloat16.h"
+#include "offload/kernels/float16.h"
+
+namespace castor {
+
+constexpr int kThreads = 256;
+constexpr int kPack = 4;
+
+__device__ inline float ToFloat(float value) { return value; }
+__device__ inline float ToFloat(BFloat16 value) {
+  return BFloat16ToFloat(value.bits);
+}
+__device__ inline float ToFloat(Float16 value) {
+  return Float16ToFloat(value.bits);
+}
+
+__device__ inline void Store(float value, float* to) {
+  *to = WithCanonicalNaN(value);
+}
+__device__ inline void Store(float value, BFloat16* to) {
+  to->bits = FloatToBFloat16(value);
+}
+__device__ inline void Store(float value, Float16* to) {
+  to->bits = FloatToFloat16(value);
+}
+
+template <typename T>
+struct alignas(kPack * sizeof(T)) Pack {
+  T at[kPack];
+};
+
+template <typename T>
+bool IsAligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % (kPack * sizeof(T)) == 0;
+}
+
+// Whether the kernel is to do nothing. Uncached: the host wrote the word just
+// before it let the stream go on.
+__device__ inline bool IsPoisoned(const CudaGuard& guard) {
+  if (guard.poison == nullptr) return false;
+  return *static_cast<const volatile uint64_t*>(guard.poison) < guard.sequence;
+}
+
+__device__ inline int64_t FirstOfThread() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t StepOfThreads() {
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+// Blocks for `work` items of `per_block` each, in `*blocks`.
+inline cudaError_t ChooseBlocks(int64_t work, int64_t per_block,
+                                unsigned* blocks) {
+  int device = 0;
+  int processors = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
+                                 device);
+  if (error != cudaSuccess) return error;
+  const int64_t at_once = static_cast<int64_t>(processors) * (2048 / kThreads);
+  *blocks = static_cast<unsigned>(
+      std::clamp<int64_t>((work + per_block - 1) / per_block, 1, at_once));
+  return cudaSuccess;
+}
+
+// Calls `launch` with a null pointer to the type that `dtype` names.
+template <typename Launch>
+int WithElementType(DType dtype, const Launch& launch) {
+  switch (dtype) {
+    case DType::kF32:
+      return launch(static_cast<float*>(nullptr));
+    case DType::kBF16:
+      return launch(static_cast<BFloat16*>(nullptr));
+    case DType::kF16:
+      return launch(static_cast<Float16*>(nullptr));
+    default:
+      return kCudaInvalidValue;
+  }
+}
+
+// Launches `kernel`; the error is that of this launch and no other.
+template <typename... Parameters, typename... Arguments>
+int Launch(void (*kernel)(Parameters...), unsigned blocks, CudaStream stream,
+           Arguments... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_CUDA_KERNEL_SUPPORT_CUH_

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// In a build without CUDA.
+
+#include "offload/cuda/cuda_runtime_calls.h"
+
+namespace castor {
+
+CudaCalls* CudaRuntimeCalls() { return nullptr; }
+
+}  // namespace castor

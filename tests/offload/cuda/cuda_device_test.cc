@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/lane.h"
+#include "offload/slab.h"
+#include "tests/offload/cuda/cuda_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class CudaDeviceTest : public CudaFixture {
+ protected:
+  CudaDeviceTest()
+      : CudaFixture({.threads = false,
+                     .devices = 2,
+                     .total_bytes = MiB(64).count(),
+                     .numa_node = 0}) {}
+
+  Status OpenWith(const CudaDeviceOptions& options) {
+    CudaDeviceOptions complete = options;
+    complete.executor = &executor_;
+    complete.completion = CudaEventWatcher::Thread::kNone;
+    return CudaDevice::Open(&cuda_, complete).status();
+  }
+};
+
+TEST_F(CudaDeviceTest, SaysWhatTheDeviceIs) {
+  const DeviceFacts facts = device_->facts();
+  EXPECT_EQ(facts.name, "Fake GPU 0");
+  EXPECT_EQ(facts.total, MiB(64));
+  EXPECT_EQ(facts.free, MiB(64));
+  EXPECT_EQ(facts.numa_node, 0);
+  EXPECT_FALSE(facts.host_addressable);
+  const Slab slab = OnDevice(MiB(16));
+  EXPECT_EQ(device_->facts().free, MiB(48));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(CudaDeviceTest, AMachineWithoutADriverIsRefusedWithTheRemedy) {
+  cuda_.FailCall("GetDeviceCount", 1, kCudaInsufficientDriver);
+  EXPECT_THAT(OpenWith({}),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("cudaError35"), HasSubstr("driver"))));
+  cuda_.FailCall("GetDeviceCount", 1, kCudaNoDevice);
+  EXPECT_THAT(OpenWith({}), StatusIs(ErrorCode::kUnavailable,
+                                     AllOf(HasSubstr("cudaError100"),
+                                           HasSubstr("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsRefused) {
+  EXPECT_THAT(OpenWith({.ordinal = 2}),
+              StatusIs(ErrorCode::kUnavailable,
+                       HasSubstr("no CUDA device 2: 2 can be used")));
+  EXPECT_THAT(OpenWith({.ordinal = -1}), StatusIs(ErrorCode::kUnavailable));
+}
+
+TEST_F(CudaDeviceTest, AFailedStartLeavesNothingBehind) {
+  device_ = nullptr;
+  for (const char* call : {"StreamCreate", "HostGetDevicePointer",
+                           "GetProperties", "GetDeviceCount"}) {
+    cuda_.FailCall(call, 1, 46);
+    EXPECT_FALSE(OpenWith({}).ok()) << call;
+    EXPECT_EQ(cuda_.live(), FakeCuda::Live()) << call;
+  }
+}
+
+TEST_F(CudaDeviceTest, ASlabIsOneAllocationZeroedAndFreed) {
+  const int64_t allocations = cuda_.calls("Malloc");
+  {
+    const Slab slab = OnDevice(MiB(1) + Bytes(3));
+    EXPECT_EQ(cuda_.calls("Malloc"), allocations + 1);
+    EXPECT_EQ(slab.tier(), Tier::kDevice);
+    EXPECT_TRUE(std::all_of(slab.data(), slab.data() + slab.size().count(),
+                            [](std::byte b) { return b == std::byte{0}; }));
+  }
+  EXPECT_EQ(cuda_.live().allocations, 0);
+}
+
+TEST_F(CudaDeviceTest, MemoryThatTheDeviceLacksIsRefusedWithBothNumbers) {
+  const Slab most = OnDevice(MiB(60));
+  const int64_t allocations = cuda_.calls("Malloc");
+  EXPECT_THAT(device_->MakeSlab(MiB(5)),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("(5 MiB)"), HasSubstr("(4 MiB)"),
+                             HasSubstr("lower the device budget"))));
+  EXPECT_EQ(cuda_.calls("Malloc"), allocations);
+  // Enough is free, but not in one piece.
+  cuda_.FailCall("Malloc", 1, kCudaOutOfMemory);
+  EXPECT_THAT(device_->MakeSlab(MiB(4)), StatusIs(ErrorCode::kUnavailable));
+  EXPECT_THAT(device_->status(), IsOk());
+  EXPECT_THAT(device_->MakeSlab(MiB(4)), IsOk());
+}
+
+TEST_F(CudaDeviceTest, ASlabThatCannotBeZeroedIsFreedAgain) {
+  cuda_.FailCall("MemsetAsync", 1, 700);
+  EXPECT_THAT(device_->MakeSlab(MiB(1)), StatusIs(ErrorCode::kIoError));
+  EXPECT_EQ(cuda_.live().allocations, 0);
+  // The failure was the device's.
+  EXPECT_THAT(device_->MakeSlab(MiB(1)), StatusIs(ErrorCode::kIoError));
+  EXPECT_THAT(device_->MakeHostSlab(MiB(1), {}), StatusIs(ErrorCode::kIoError));
+  EXPECT_THAT(device_->AdoptStream(nullptr, "trainer"),
+              StatusIs(ErrorCode::kIoError));
+  EXPECT_THAT(device_->MakeLane("a")->status(), StatusIs(ErrorCode::kIoError));
+}
+
+TEST_F(CudaDeviceTest, TheTrainersCurrentDeviceStaysCurrent) {
+  Open({.ordinal = 1});
+  const Slab slab = OnDevice(MiB(1));
+  const Slab host = OnHost(MiB(1));
+  const auto lane = device_->MakeLane("a");
+  device_->Zero(*lane, slab.data(), MiB(1));
+  device_->Copy(*lane, host.data(), slab.data(), MiB(1), CopyKind::kFromDevice);
+  lane->Record();
+  int current = -1;
+  ASSERT_EQ(cuda_.GetDevice(&current), kCudaOk);
+  EXPECT_EQ(current, 0);
+  Settle();
+}
+
+TEST_F(CudaDeviceTest, NothingOfNothingIsQueued) {
+  const auto lane = device_->MakeLane("a");
+  EXPECT_THAT(device_->MakeSlab(Bytes(0)), IsOk());
+  EXPECT_THAT(device_->MakeHostSlab(Bytes(0), {}), IsOk());
+  device_->Zero(*lane, nullptr, Bytes(0));
+  device_->Copy(*lane, nullptr, nullptr, Bytes(0), CopyKind::kWithinDevice);
+  device_->AddSquares(*lane, nullptr, DType::kF32, Elements(0), nullptr);
+  EXPECT_TRUE(lane->Record().done());
+}
+
+TEST_F(CudaDeviceTest, ALaneOfAnotherDeviceIsADefect) {
+  CudaDeviceOptions options{.executor = &executor_,
+                            .completion = CudaEventWatcher::Thread::kNone};
+  auto other = CudaDevice::Open(&cuda_, options);
+  ASSERT_THAT(other, IsOk());
+  const auto lane = (*other)->MakeLane("other");
+  EXPECT_DEATH(device_->Zero(*lane, nullptr, Bytes(4)), "own");
+}
+
+}  // namespace
+}  // namespace castor

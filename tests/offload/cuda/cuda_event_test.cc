@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/cuda/cuda_event.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/cuda/cuda_core.h"
+#include "offload/cuda/cuda_event_watcher.h"
+#include "offload/event.h"
+#include "offload/internal/event_access.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/manual_executor.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::ElementsAre;
+
+class CudaEventTest : public testing::Test {
+ protected:
+  std::shared_ptr<CudaEventState> Make(uint64_t sequence = 1) {
+    return std::make_shared<CudaEventState>(core_, control_, sequence);
+  }
+  static Event AsEvent(const std::shared_ptr<CudaEventState>& state) {
+    return internal::EventAccess::Make(state);
+  }
+
+  FakeCuda cuda_{{.threads = false}};
+  ManualExecutor executor_;
+  CudaEventWatcher watcher_{CudaEventWatcher::Thread::kNone};
+  std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
+      &cuda_, 0, "Fake GPU 0", &executor_, &watcher_);
+  std::shared_ptr<CudaLaneControl> control_ = std::make_shared<CudaLaneControl>(
+      std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+};
+
+TEST_F(CudaEventTest, IsDoneWhenTheStreamGotThereAndGivesItsHandleBack) {
+  const auto state = Make();
+  const Event event = AsEvent(state);
+  EXPECT_FALSE(event.done());
+  state->Issue(nullptr);
+  EXPECT_FALSE(event.done());
+  cuda_.RunAll();
+  EXPECT_TRUE(event.done());
+  EXPECT_THAT(event.status(), IsOk());
+  const int64_t queries = cuda_.calls("EventQuery");
+  EXPECT_TRUE(event.done());  // known: nobody is asked
+  EXPECT_EQ(cuda_.calls("EventQuery"), queries);
+  const auto next = Make();
+  next->Issue(nullptr);
+  EXPECT_EQ(core_->events_created(), 1);
+  cuda_.RunAll();
+}
+
+TEST_F(CudaEventTest, OneThatNobodyAskedForGivesItsHandleBackToo) {
+  Make()->Issue(nullptr);
+  Make()->Issue(nullptr);
+  EXPECT_EQ(core_->events_created(), 1);
+  cuda_.RunAll();
+}
+
+TEST_F(CudaEventTest, EndsAsItsLaneStoodThere) {
+  control_->Fail(5, IoError("disk gone"));
+  for (const auto& [sequence, code] :
+       {std::pair(5, ErrorCode::kOk), std::pair(6, ErrorCode::kIoError)}) {
+    const auto state = Make(static_cast<uint64_t>(sequence));
+    state->Issue(nullptr);
+    cuda_.RunAll();
+    EXPECT_EQ(AsEvent(state).Wait().code(), code);
+  }
+}
+
+TEST_F(CudaEventTest, CallbacksAreForTheCompletionThreadInOrder) {
+  const auto state = Make();
+  const Event event = AsEvent(state);
+  std::vector<int> calls;
+  event.OnDone([&](const Status&) { calls.push_back(1); });
+  state->Issue(nullptr);
+  event.OnDone([&](const Status&) { calls.push_back(2); });
+  EXPECT_EQ(watcher_.Poll(), 1u);
+  cuda_.RunAll();
+  EXPECT_TRUE(event.done());
+  EXPECT_TRUE(calls.empty());  // asking runs no callback
+  // One more waits its turn, though the event is done.
+  event.OnDone([&](const Status&) { calls.push_back(3); });
+  EXPECT_TRUE(calls.empty());
+  EXPECT_EQ(watcher_.Poll(), 0u);
+  EXPECT_THAT(calls, ElementsAre(1, 2, 3));
+  event.OnDone([&](const Status&) { calls.push_back(4); });
+  EXPECT_THAT(calls, ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(CudaEventTest, CallbacksMayUseTheEventItself) {
+  const auto state = Make();
+  const Event event = AsEvent(state);
+  int calls = 0;
+  event.OnDone([&](const Status&) {
+    EXPECT_TRUE(event.done());
+    EXPECT_THAT(event.Wait(), IsOk());
+    event.OnDone([&](const Status&) { ++calls; });
+  });
+  state->Issue(nullptr);
+  cuda_.RunAll();
+  watcher_.Poll();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(CudaEventTest, AStreamWaitsForItOnlyOnceItIsIssuedAndInNoDoubt) {
+  using StreamWait = CudaEventState::StreamWait;
+  CudaStream stream = nullptr;
+  ASSERT_EQ(cuda_.StreamCreate(&stream), kCudaOk);
+  const auto state = Make(10);
+  int issued = 0;
+  state->OnIssued([&] { ++issued; });
+  EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kNotIssued);
+  EXPECT_EQ(issued, 0);
+  control_->BeginWait(4);
+  state->Issue(nullptr);
+  EXPECT_EQ(issued, 1);
+  state->OnIssued([&] { ++issued; });
+  EXPECT_EQ(issued, 2);
+  EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kInDoubt);
+  control_->EndWait(4, OkStatus());
+  EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kQueued);
+  cuda_.RunAll();
+  EXPECT_TRUE(AsEvent(state).done());
+  EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kDone);
+  EXPECT_EQ(cuda_.calls("StreamWaitEvent"), 1);
+  cuda_.StreamDestroy(stream);
+}
+
+TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
+  for (const char* call : {"EventCreate", "EventRecord"}) {
+    FakeCuda cuda({.threads = false});
+    auto core = std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor_,
+                                           &watcher_);
+    cuda.FailCall(call, 1, 46);
+    const auto control = std::make_shared<CudaLaneControl>(
+        std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+    auto state = std::make_shared<CudaEventState>(core, control, 1);
+    state->Issue(nullptr);
+    EXPECT_THAT(AsEvent(state).Wait(),
+                StatusIs(ErrorCode::kIoError, testing::HasSubstr(call)))
+        << call;
+    EXPECT_FALSE(core->status().ok());
+    cuda.RunAll();
+  }
+}
+
+TEST_F(CudaEventTest, AFaultReachesThoseWhoAskAndThoseWhoWait) {
+  const auto asked = Make(1);
+  const auto waited = Make(2);
+  cuda_.FailWork("EventRecord", 1, 719);
+  asked->Issue(nullptr);
+  waited->Issue(nullptr);
+  cuda_.RunAll();
+  EXPECT_TRUE(AsEvent(asked).done());
+  EXPECT_THAT(AsEvent(asked).status(), StatusIs(ErrorCode::kIoError));
+  EXPECT_THAT(AsEvent(waited).Wait(), StatusIs(ErrorCode::kIoError));
+  EXPECT_TRUE(control_->failed());
+}
+
+// Blocked threads, one that asks, and one that reuses handles, all at once.
+TEST(CudaEventThreadsTest, ManyThreadsMayWaitForOneEvent) {
+  FakeCuda cuda;
+  ManualExecutor executor;
+  CudaEventWatcher watcher(CudaEventWatcher::Thread::kOwn);
+  const auto core =
+      std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor, &watcher);
+  const auto control = std::make_shared<CudaLaneControl>(
+      std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+  for (uint64_t round = 1; round <= 200; ++round) {
+    const auto state = std::make_shared<CudaEventState>(core, control, round);
+    const Event event = internal::EventAccess::Make(state);
+    std::atomic<int> calls = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([event] { EXPECT_THAT(event.Wait(), IsOk()); });
+    }
+    threads.emplace_back([event, &calls] {
+      for (int i = 0; i < 4; ++i) {
+        event.OnDone([&calls](const Status&) { ++calls; });
+      }
+    });
+    cuda.Launch(nullptr, [] { std::this_thread::yield(); });
+    state->Issue(nullptr);
+    while (!event.done()) std::this_thread::yield();
+    for (std::thread& thread : threads) thread.join();
+    while (calls < 4) std::this_thread::yield();
+  }
+  EXPECT_LE(core->events_created(), 3);
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The device contract, its kernels' bits among it, on the GPU of this machine,
+// and what only a GPU can show. Where there is none every test is skipped with
+// the reason.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/cuda/cuda_calls.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/cuda/cuda_runtime_calls.h"
+#include "offload/executor.h"
+#include "offload/kernels/exact_sum.h"
+#include "tests/support/device_contract.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+class GpuUnderTest final : public DeviceUnderTest {
+ public:
+  static std::unique_ptr<GpuUnderTest> Make(std::string* skip_reason) {
+    CudaCalls* const calls = CudaRuntimeCalls();
+    if (calls == nullptr) {
+      *skip_reason = "this build has no CUDA";
+      return nullptr;
+    }
+    auto made = std::make_unique<GpuUnderTest>();
+    auto opened = CudaDevice::Open(
+        calls, {.executor = &made->executor_, .log = &made->log_});
+    if (!opened.ok()) {
+      *skip_reason = opened.status().ToString();
+      return nullptr;
+    }
+    made->device_ = *std::move(opened);
+    return made;
+  }
+
+  Device& device() override { return *device_; }
+  CudaDevice& cuda_device() { return *device_; }
+
+ private:
+  ThreadPool executor_{2};
+  Log log_;
+  std::unique_ptr<CudaDevice> device_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceContract,
+                         testing::Values(DeviceBackend{"Cuda0",
+                                                       GpuUnderTest::Make}),
+                         DeviceBackendName());
+
+class CudaHardwareTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    gpu_ = GpuUnderTest::Make(&reason);
+    if (gpu_ == nullptr) GTEST_SKIP() << reason;
+    ASSERT_EQ(CudaRuntimeCalls()->StreamCreate(&stream_), kCudaOk);
+  }
+  void TearDown() override {
+    if (gpu_ != nullptr) CudaRuntimeCalls()->StreamDestroy(stream_);
+  }
+
+  CudaDevice& device() { return gpu_->cuda_device(); }
+  Slab OnDevice(Bytes size) { return device().MakeSlab(size).value(); }
+  Slab OnHost(Bytes size) { return device().MakeHostSlab(size, {}).value(); }
+  std::unique_ptr<Lane> Adopt() {
+    return device().AdoptStream(stream_, "trainer").value();
+  }
+  // The first float of `slab`, read behind everything on `lane`.
+  float First(Lane& lane, const Slab& slab) {
+    const Slab host = OnHost(KiB(4));
+    const auto reader = device().MakeLane("read");
+    lane.Record().Wait().IgnoreError();
+    device().Copy(*reader, host.data(), slab.data(), Bytes(4),
+                  CopyKind::kFromDevice);
+    EXPECT_THAT(reader->Drain(), IsOk());
+    return *reinterpret_cast<const float*>(host.data());
+  }
+  Slab Ones() {
+    const Slab host = OnHost(KiB(4));
+    std::fill_n(reinterpret_cast<float*>(host.data()), 1024, 1.0f);
+    Slab ones = OnDevice(KiB(4));
+    const auto lane = device().MakeLane("ones");
+    device().Copy(*lane, ones.data(), host.data(), KiB(4), CopyKind::kToDevice);
+    EXPECT_THAT(lane->Drain(), IsOk());
+    return ones;
+  }
+
+  std::unique_ptr<GpuUnderTest> gpu_;
+  CudaStream stream_ = nullptr;
+};
+
+TEST_F(CudaHardwareTest, ATrainersStreamWaitsForAHostEvent) {
+  const Slab ones = Ones();
+  const Slab sum = OnDevice(KiB(4));
+  const auto lane = Adopt();
+  const EventSource drive;
+  lane->Wait(drive.event());
+  device().AddInto(*lane, sum.data(), ones.data(), DType::kF32, Elements(1024));
+  const Event end = lane->Record();
+  EXPECT_FALSE(end.done());
+  drive.Complete();
+  EXPECT_THAT(end.Wait(), IsOk());
+  EXPECT_EQ(First(*lane, sum), 1.0f);
+  EXPECT_TRUE(device().waits_for_flags());
+}
+
+TEST_F(CudaHardwareTest, KernelsBehindAFailedWaitDoNothing) {
+  const Slab ones = Ones();
+  const Slab sum = OnDevice(KiB(4));
+  const auto lane = Adopt();
+  const EventSource first;
+  const EventSource second;
+  lane->Wait(first.event());
+  device().AddInto(*lane, sum.data(), ones.data(), DType::kF32, Elements(1024));
+  const Event between = lane->Record();
+  lane->Wait(second.event());
+  device().AddInto(*lane, sum.data(), ones.data(), DType::kF32, Elements(1024));
+  const Event after = lane->Record();
+  second.Complete(IoError("disk gone"));
+  first.Complete();
+  EXPECT_THAT(between.Wait(), IsOk());
+  EXPECT_THAT(after.Wait(), StatusIs(ErrorCode::kIoError, "disk gone"));
+  EXPECT_EQ(First(*lane, sum), 1.0f);
+}
+
+TEST_F(CudaHardwareTest, HostSlabsAreRegistered) {
+  HostSlabFacts facts;
+  const Result<Slab> slab = device().MakeHostSlab(MiB(64), {}, &facts);
+  ASSERT_THAT(slab, IsOk());
+  EXPECT_TRUE(facts.registered);
+}
+
+TEST_F(CudaHardwareTest, NoEventIsCreatedInSteadyState) {
+  const Slab slab = OnDevice(MiB(1));
+  const Slab host = OnHost(MiB(1));
+  const auto to = device().MakeLane("to");
+  const auto from = device().MakeLane("from");
+  const auto step = [&] {
+    for (int i = 0; i < 20; ++i) {
+      device().Copy(*to, slab.data(), host.data(), MiB(1), CopyKind::kToDevice);
+      from->Wait(to->Record());
+      device().Copy(*from, host.data(), slab.data(), MiB(1),
+                    CopyKind::kFromDevice);
+      to->Wait(from->Record());
+    }
+    ASSERT_THAT(to->Drain(), IsOk());
+  };
+  step();
+  step();
+  const int64_t created = device().events_created();
+  for (int i = 0; i < 50; ++i) step();
+  EXPECT_EQ(device().events_created(), created);
+}
+
+// Far more elements than a grid has threads, and exponents of every size.
+TEST_F(CudaHardwareTest, ALargeSumOfSquaresHasTheHostsDigits) {
+  constexpr int64_t kCount = (int64_t{1} << 24) + 37;
+  const Slab host = OnHost(Bytes(kCount * 4));
+  auto* const values = reinterpret_cast<float*>(host.data());
+  uint32_t state = 1;
+  for (int64_t i = 0; i < kCount; ++i) {
+    state = state * 1664525 + 1013904223;
+    values[i] = static_cast<float>(static_cast<int32_t>(state)) *
+                (i % 7 == 0 ? 1e-30f : 1e-9f);
+  }
+  ExactSum expected;
+  AddSquares(values, DType::kF32, kCount, &expected);
+
+  const Slab grads = OnDevice(Bytes(kCount * 4));
+  constexpr Bytes kWords(int64_t{8} * ExactSum::kWords);
+  const Slab words = OnDevice(kWords);
+  const Slab back = OnHost(kWords);
+  const auto lane = device().MakeLane("norm");
+  device().Copy(*lane, grads.data(), host.data(), host.size(),
+                CopyKind::kToDevice);
+  device().AddSquares(*lane, grads.data(), DType::kF32, Elements(kCount),
+                      reinterpret_cast<uint64_t*>(words.data()));
+  device().Copy(*lane, back.data(), words.data(), kWords,
+                CopyKind::kFromDevice);
+  ASSERT_THAT(lane->Drain(), IsOk());
+  ExactSum got;
+  std::copy_n(reinterpret_cast<const uint64_t*>(back.data()), ExactSum::kWords,
+              got.words().begin());
+  EXPECT_TRUE(std::ranges::equal(got.words(), expected.words()));
+  EXPECT_EQ(got.Total(), expected.Total());
+}
+
+}  // namespace
+}  // namespace castor

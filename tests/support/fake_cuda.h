@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_SUPPORT_FAKE_CUDA_H_
+#define CASTOR_TESTS_SUPPORT_FAKE_CUDA_H_
+
+// A CUDA runtime of host memory behind the call table: streams run their work
+// in order, beside each other, on two threads of the fake or when the test
+// cranks them; kernels are Castor's on the host. Calls fail on cue, at once or,
+// as a kernel's fault does, when the stream gets there: such an error sticks to
+// the fake, and nothing runs any more. What was made and not destroyed is
+// counted. Registered memory has other addresses on the device than on the
+// host, as it may on hardware. Thread-safe.
+//
+//   FakeCuda cuda({.threads = false});
+//   cuda.FailWork("MemcpyAsync", 2, 700);  // the second from now on
+//   ...
+//   cuda.RunAll();
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "offload/cuda/cuda_calls.h"
+
+namespace castor {
+
+struct FakeCudaOptions {
+  bool threads = true;  // else the test calls RunOne and RunAll
+  int devices = 1;
+  int64_t total_bytes = int64_t{256} << 20;
+  int numa_node = -1;
+  bool wait_value = true;  // else StreamWaitValue32 is not supported
+};
+
+class FakeCuda final : public CudaCalls {
+ public:
+  explicit FakeCuda(FakeCudaOptions options = {});
+  // REQUIRES: nothing is queued, unless an error stuck.
+  ~FakeCuda() override;
+
+  // The `nth` call of this name, counted from 1 from now on, returns `error`
+  // and does nothing.
+  void FailCall(std::string_view call, int nth, int error);
+  // It succeeds, but what it queued fails with `error`, which sticks.
+  void FailWork(std::string_view call, int nth, int error);
+  // Calls so far, failed ones included.
+  int64_t calls(std::string_view call) const;
+
+  // What exists.
+  struct Live {
+    int64_t streams = 0;
+    int64_t events = 0;
+    int64_t allocations = 0;
+    int64_t registrations = 0;
+    friend bool operator==(const Live&, const Live&) = default;
+  };
+  Live live() const;
+  // Of host memory registered now.
+  int64_t registered_bytes() const;
+  // Whether [data, data + size) is.
+  bool IsRegistered(const void* data, int64_t size) const;
+
+  // Queues work of the trainer's own.
+  void Launch(CudaStream stream, std::function<void()> work);
+
+  // Without threads: runs the next operation of `stream`, or of the first
+  // stream that can run one. False where none can.
+  bool RunOne(CudaStream stream);
+  bool RunOne();
+  // Until none can. Returns how many ran.
+  int RunAll();
+
+  std::string ErrorText(int error) const override;
+  int GetDeviceCount(int* count) override;
+  int GetDevice(int* device) override;
+  int SetDevice(int device) override;
+  int GetProperties(int device, CudaDeviceProperties* properties) override;
+  int MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) override;
+  int Malloc(int64_t size, void** data) override;
+  int Free(void* data) override;
+  int HostRegister(void* data, int64_t size) override;
+  int HostUnregister(void* data) override;
+  int HostGetDevicePointer(void* host, void** device) override;
+  int StreamCreate(CudaStream* stream) override;
+  int StreamDestroy(CudaStream stream) override;
+  int StreamSynchronize(CudaStream stream) override;
+  int StreamWaitEvent(CudaStream stream, CudaEvent event) override;
+  int StreamWaitValue32(CudaStream stream, void* address,
+                        uint32_t value) override;
+  int EventCreate(CudaEvent* event) override;
+  int EventDestroy(CudaEvent event) override;
+  int EventRecord(CudaEvent event, CudaStream stream) override;
+  int EventQuery(CudaEvent event) override;
+  int EventSynchronize(CudaEvent event) override;
+  int MemcpyAsync(void* to, const void* from, int64_t size,
+                  CudaStream stream) override;
+  int MemsetAsync(void* to, int value, int64_t size,
+                  CudaStream stream) override;
+  int Convert(CudaStream stream, const CudaGuard& guard, const void* from,
+              DType from_dtype, void* to, DType to_dtype,
+              int64_t count) override;
+  int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
+              const void* part, DType dtype, int64_t count) override;
+  int AddSquares(CudaStream stream, const CudaGuard& guard, const void* grad,
+                 DType dtype, int64_t count, uint64_t* words) override;
+  int Optimize(CudaStream stream, const CudaGuard& guard,
+               const OptimizerBuffers& buffers, int64_t count,
+               const OptimizerScalars& scalars, float grad_factor) override;
+
+ private:
+  struct Operation {
+    std::function<bool()> ready = nullptr;  // null: always
+    std::function<void()> run = nullptr;    // null: nothing
+    int fails_with = kCudaOk;
+  };
+  struct Stream {
+    std::deque<Operation> operations;
+    bool running = false;  // its front operation is being run
+    int64_t queued = 0;    // ever
+    int64_t completed = 0;
+  };
+  // A point in a stream; the one of a fresh event is passed already.
+  struct Event {
+    std::shared_ptr<Stream> stream;
+    int64_t position = 0;
+    bool done() const {
+      return stream == nullptr || stream->completed >= position;
+    }
+  };
+  struct Injection {
+    int64_t at;  // the number of the call
+    int error;
+    bool work;
+  };
+
+  // Counts the call. An error to return, or kCudaOk and, in `work_error`, what
+  // the work it queues is to fail with.
+  int Enter(std::string_view call, int* work_error = nullptr);
+  // One call that queues an operation on a stream. Takes the lock.
+  int Queue(std::string_view call, CudaStream stream, Operation operation);
+  int QueueKernel(std::string_view call, CudaStream stream,
+                  const CudaGuard& guard, std::function<void()> run);
+  // All with mutex_ held.
+  std::shared_ptr<Stream> Find(CudaStream stream);
+  std::shared_ptr<Stream> NextReady();
+  void Run(const std::shared_ptr<Stream>& stream,
+           std::unique_lock<std::mutex>& lock);
+  // Until `done`, running operations itself where there are no threads.
+  int WaitUntil(const std::function<bool()>& done,
+                std::unique_lock<std::mutex>& lock);
+  void Work();
+
+  const FakeCudaOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::map<CudaStream, std::shared_ptr<Stream>> streams_;
+  std::map<CudaEvent, std::shared_ptr<Event>> events_;
+  std::map<void*, std::vector<std::byte>> allocations_;
+  int64_t allocated_ = 0;
+  std::map<std::byte*, int64_t> registrations_;
+  std::map<std::string, int64_t, std::less<>> calls_;
+  std::multimap<std::string, Injection, std::less<>> injections_;
+  uintptr_t next_handle_ = 0x1000;
+  int stuck_ = kCudaOk;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_SUPPORT_FAKE_CUDA_H_
