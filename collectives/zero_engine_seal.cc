@@ -234,7 +234,11 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   RankPoolsOptions pools;
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
   pools.host_budget = options_.host_budget;
+  // As much as is needed: a parked device may come here too.
   pools.nvme_budget = memory_.home_bytes[TierIndex(Tier::kNvme)];
+  for (const SlotClass& shape : memory_.device_classes) {
+    pools.nvme_budget += RoundUp(shape.slot_bytes, KiB(4)) * shape.slots;
+  }
   if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
     pools.nvme_budget = *options_.nvme->size;
   }
@@ -266,11 +270,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
           place.home, place.slot_class, place.bytes));
     }
   }
-  if (memory_.lease_class >= 0) {
-    CASTOR_ASSIGN_OR_RETURN(
-        Slot lease, pools_->pool(Tier::kDevice).Take(memory_.lease_class));
-    leases_ = LeaseArena(lease.data, lease.size);
-  }
+  CASTOR_RETURN_IF_ERROR(TakeLeaseSlot());
 
   MemoryManagerOptions manager;
   manager.device = &pools_->pool(Tier::kDevice);
@@ -282,6 +282,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   manager.rank = comm_->rank();
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
+  ahead_.resize(layout_->chunks().size());
   return OkStatus();
 }
 

@@ -5,12 +5,18 @@
 #define CASTOR_OFFLOAD_RANK_POOLS_H_
 
 // All the memory one rank may use: a slab and a pool on the device and in host
-// memory, a store and a pool on NVMe, made at once and never grown. Owns all of
-// it. Owner thread only.
+// memory, a store and a pool on NVMe, made at once. Owns all of it. Owner
+// thread only.
+//
+// Nothing grows while a rank trains. Between steps two things may change: the
+// device's slab may be given back for a while, and a tier may be extended, by
+// memory or a file of its own within its budget, to take in what the device
+// held.
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "chunk/base/log.h"
@@ -42,22 +48,70 @@ class RankPools {
   // Leaves nothing behind when any part of it cannot be had, and makes nothing
   // when a budget does not hold its classes (Infeasible).
   static Result<std::unique_ptr<RankPools>> Create(RankPoolsOptions options);
+  ~RankPools();
 
   TierPool& pool(Tier tier) { return pools_[TierIndex(tier)]; }
   const TierPool& pool(Tier tier) const { return pools_[TierIndex(tier)]; }
-  // Slabs and files made so far: fixed once made, which is the point.
+  // Slabs and files made so far: fixed while the rank trains, which is the
+  // point.
   int64_t allocations() const { return allocations_; }
   NvmeStore* nvme() { return nvme_.get(); }  // null where there is none
 
- private:
-  RankPools(Slab device, Slab host, std::unique_ptr<NvmeStore> nvme,
-            std::vector<TierPool> pools);
+  // Where the slot of the NVMe pool at `offset` lies.
+  struct NvmePlace {
+    NvmeStore* store = nullptr;
+    Bytes offset;  // in the store
+  };
+  NvmePlace nvme_at(Bytes offset);
 
+  // Makes room for classes beside those of the tier; blocks while memory or a
+  // file is made. Infeasible where the budget does not hold them too,
+  // Unavailable where the machine or the disk does not, or where the tier is
+  // NVMe and no directory was given. REQUIRES: the tier is not the device.
+  Status Extend(Tier tier, std::span<const SlotClass> classes);
+  // Takes all that Extend added to the tier away again, and reports what could
+  // not be removed. REQUIRES: no slot of it is taken.
+  Status Retract(Tier tier);
+
+  // Gives the device's memory back. FailedPrecondition, with the bytes, while a
+  // slot of it is taken. Blocks until the bytes of slots given back are free.
+  Status ReleaseDevice();
+  // Makes it anew, zeroed, perhaps somewhere else. Unavailable, and to be tried
+  // again later, where the device has no room. Blocks.
+  Status RestoreDevice();
+  // Bytes of device memory that are held now.
+  Bytes device_bytes() const { return device_slab_.size(); }
+
+  // Waits until the bytes of every slot are free and closes the files. Reports
+  // the first failure of those it waited for and how many others there were.
+  // FailedPrecondition, with the bytes and nothing done, while a slot is taken.
+  // Then the pools can only be destroyed.
+  Status Close();
+
+ private:
+  // What Extend added at one time.
+  struct Extension {
+    int32_t first_class = 0;
+    Bytes begin;  // offset of its first slot in the pool
+    Slab host;
+    std::unique_ptr<NvmeStore> nvme;
+  };
+
+  RankPools() = default;
+
+  Result<std::unique_ptr<NvmeStore>> MakeStore(
+      Bytes size, std::unique_ptr<IoQueue> queue_for_test);
+  // Waits until the bytes of what is not taken of the tier are free.
+  Status WaitUntilFree(Tier tier) const;
+
+  Log* log_ = nullptr;
+  std::filesystem::path nvme_directory_;
   int64_t allocations_ = 0;
-  Slab device_;
-  Slab host_;
+  Slab device_slab_;
+  Slab host_slab_;
   std::unique_ptr<NvmeStore> nvme_;
-  std::vector<TierPool> pools_;  // by TierIndex
+  std::vector<TierPool> pools_;           // by TierIndex
+  std::vector<Extension> extensions_[3];  // by TierIndex, by offset
 };
 
 }  // namespace castor
