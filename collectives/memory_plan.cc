@@ -130,10 +130,10 @@ class Builder {
     ChunkStates shape;
     for (int k = 0; k < kStateKinds; ++k) {
       const StateKind state = static_cast<StateKind>(k);
-      if (!Sharding::exists(state, group)) continue;
+      if (!input_.sharding.exists(state, group)) continue;
       const ShardRange kept = input_.sharding.kept(state, layout_, chunk);
       const Bytes bytes =
-          BytesOf(kept.end - kept.begin, Sharding::dtype(state, group));
+          BytesOf(kept.end - kept.begin, input_.sharding.dtype(state, group));
       shape.device_bytes[Index(state)] = RoundUp(bytes, kDeviceAlign);
       shape.host_bytes[Index(state)] = RoundUp(bytes, kHostAlign);
     }
@@ -258,11 +258,11 @@ class Builder {
     std::array<StatePlace, kStateKinds> places;
     for (int k = 0; k < kStateKinds; ++k) {
       const StateKind state = static_cast<StateKind>(k);
-      if (!Sharding::exists(state, group)) continue;
+      if (!input_.sharding.exists(state, group)) continue;
       StatePlace& place = places[Index(state)];
       const ShardRange kept = input_.sharding.kept(state, layout_, chunk);
       place.bytes =
-          BytesOf(kept.end - kept.begin, Sharding::dtype(state, group));
+          BytesOf(kept.end - kept.begin, input_.sharding.dtype(state, group));
       place.home = homes[Index(state)];
       switch (place.home) {
         case Tier::kDevice:

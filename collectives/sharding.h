@@ -20,6 +20,8 @@ struct Sharding {
   int stage = 3;
   int world = 1;
   int rank = 0;
+  int moments = 2;  // that the optimizer keeps
+  DType moment_dtype = DType::kF32;
 
   // Whether every rank keeps the whole of the state. Reduced gradients follow
   // the optimizer states: from stage 1 on only the own shard is kept, since it
@@ -32,16 +34,31 @@ struct Sharding {
   // Whether updated parameters must be gathered for the other ranks' copies.
   bool refreshes() const { return world > 1 && (stage == 1 || stage == 2); }
 
-  static bool exists(StateKind state, const GroupInfo& group) {
+  bool exists(StateKind state, const GroupInfo& group) const {
     if (state == StateKind::kParam) return true;
     if (!group.trainable) return false;
-    return state != StateKind::kMaster || group.dtype != DType::kF32;
+    switch (state) {
+      case StateKind::kMaster:
+        return group.dtype != DType::kF32;
+      case StateKind::kExpAvg:
+        return moments >= 1;
+      case StateKind::kExpAvgSq:
+        return moments >= 2;
+      default:
+        return true;
+    }
   }
 
-  static DType dtype(StateKind state, const GroupInfo& group) {
-    return state == StateKind::kParam || state == StateKind::kGrad
-               ? group.dtype
-               : DType::kF32;
+  DType dtype(StateKind state, const GroupInfo& group) const {
+    switch (state) {
+      case StateKind::kMaster:
+        return DType::kF32;
+      case StateKind::kExpAvg:
+      case StateKind::kExpAvgSq:
+        return moment_dtype;
+      default:
+        return group.dtype;
+    }
   }
 
   // What this rank keeps of the state, in elements of the chunk.

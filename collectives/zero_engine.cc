@@ -69,16 +69,7 @@ Result<std::unique_ptr<ZeroEngine>> ZeroEngine::Create(
         fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
                     options.prefetch_depth));
   }
-  const AdamWOptions& adamw = options.optimizer;
-  const auto is_rate = [](double beta) { return beta >= 0 && beta < 1; };
-  if (!is_rate(adamw.beta1) || !is_rate(adamw.beta2) || !(adamw.eps >= 0) ||
-      !(adamw.weight_decay >= 0)) {
-    return InvalidArgument(
-        fmt::format("AdamW with betas {} and {}, eps {} and weight decay {} "
-                    "has no meaning: "
-                    "betas lie in [0, 1), the others are not negative",
-                    adamw.beta1, adamw.beta2, adamw.eps, adamw.weight_decay));
-  }
+  CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
   if (options.layout != nullptr && options.chunk_size.has_value()) {
     return InvalidArgument(
         "a layout and a chunk size exclude each other: a layout has its own");

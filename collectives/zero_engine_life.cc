@@ -21,6 +21,8 @@ ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
   sharding_.stage = options_.stage;
   sharding_.world = comm_->world();
   sharding_.rank = comm_->rank();
+  sharding_.moments = MomentsOf(options_.optimizer);
+  sharding_.moment_dtype = options_.optimizer.moment_dtype;
 }
 
 ZeroEngine::Impl::~Impl() {

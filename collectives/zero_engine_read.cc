@@ -30,7 +30,7 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
   const StateKind kind = store_->has(chunk, StateKind::kMaster)
                              ? StateKind::kMaster
                              : StateKind::kParam;
-  const DType dtype = Sharding::dtype(kind, GroupOf(chunk));
+  const DType dtype = sharding_.dtype(kind, GroupOf(chunk));
   // Each rank puts the bits of the elements it counts among zeros; whole words
   // then add to the bits.
   std::vector<uint64_t> words(static_cast<size_t>((size.count() + 1) / 2), 0);
@@ -66,7 +66,7 @@ Result<uint64_t> ZeroEngine::Impl::WeightDigest() {
     const StateKind kind = store_->has(chunk, StateKind::kMaster)
                                ? StateKind::kMaster
                                : StateKind::kParam;
-    const DType dtype = Sharding::dtype(kind, GroupOf(chunk));
+    const DType dtype = sharding_.dtype(kind, GroupOf(chunk));
     const ShardRange counted = sharding_.counted(*layout_, chunk);
     const ByteRange range = RangeBytes(chunk, kind, counted);
     shard.resize(static_cast<size_t>(range.size().count()));

@@ -81,14 +81,19 @@ uint64_t ZeroEngine::Impl::HashOfParams() const {
 }
 
 uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
+  const OptimizerOptions& optimizer = options_.optimizer;
   uint64_t hash = static_cast<uint64_t>(options_.stage);
   for (double number :
-       {options_.clip_norm, options_.optimizer.beta1, options_.optimizer.beta2,
-        options_.optimizer.eps, options_.optimizer.weight_decay}) {
+       {options_.clip_norm, optimizer.beta1, optimizer.beta2, optimizer.eps,
+        optimizer.weight_decay, optimizer.momentum, optimizer.dampening}) {
     hash = Mix(hash, std::bit_cast<uint64_t>(number));
   }
   for (int64_t number :
-       {options_.align.count(), options_.chunk_size.value_or(Bytes(-1)).count(),
+       {static_cast<int64_t>(optimizer.kind), int64_t{optimizer.nesterov},
+        static_cast<int64_t>(optimizer.moment_dtype),
+        int64_t{optimizer.stochastic_rounding},
+        static_cast<int64_t>(optimizer.seed), options_.align.count(),
+        options_.chunk_size.value_or(Bytes(-1)).count(),
         options_.min_chunk.count(), options_.max_chunk.count(),
         int64_t{options_.prefetch_depth}, declared.largest_lease.count()}) {
     hash = Mix(hash, static_cast<uint64_t>(number));

@@ -33,7 +33,7 @@ Status ZeroEngine::Impl::InitializeShards() {
 
 void ZeroEngine::Impl::FillState(ChunkId chunk, StateKind state,
                                  std::byte* out) const {
-  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
+  const DType dtype = sharding_.dtype(state, GroupOf(chunk));
   std::vector<float> values;
   for (const Segment& segment :
        Segments(chunk, sharding_.kept(state, *layout_, chunk))) {
@@ -74,7 +74,7 @@ Bytes ZeroEngine::Impl::ChunkBytes(ChunkId chunk) const {
 
 ByteRange ZeroEngine::Impl::RangeBytes(ChunkId chunk, StateKind state,
                                        ShardRange range) const {
-  const DType dtype = Sharding::dtype(state, GroupOf(chunk));
+  const DType dtype = sharding_.dtype(state, GroupOf(chunk));
   const Elements start = sharding_.kept(state, *layout_, chunk).begin;
   return {BytesOf(range.begin - start, dtype),
           BytesOf(range.end - start, dtype)};

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "collectives/zero_engine_impl.h"
-#include "offload/kernels/adamw.h"
 #include "offload/kernels/convert.h"
+#include "offload/kernels/optimizer.h"
+#include "offload/worker_pool.h"
 
 namespace castor {
 
@@ -18,16 +19,19 @@ struct ZeroEngine::Impl::UpdateWork {
   struct Piece {
     Segment segment;
     bool update = false;  // no rank had a gradient: left as it was
-    AdamWScalars scalars;
+    OptimizerScalars scalars;
+    MomentRounding rounding;
   };
+  WorkerPool* workers = nullptr;
   std::vector<Piece> pieces;
   float factor = 1;
   DType dtype = DType::kF32;  // of parameters and gradients
-  int64_t elements = 0;       // of the range
+  DType moment_dtype = DType::kF32;
+  int64_t elements = 0;  // of the range
   std::byte* grad = nullptr;
-  std::byte* param = nullptr;   // in `dtype`
-  std::byte* master = nullptr;  // null: the parameter is its own master
-  std::byte* exp_avg = nullptr;
+  std::byte* param = nullptr;    // in `dtype`
+  std::byte* master = nullptr;   // null: the parameter is its own master
+  std::byte* exp_avg = nullptr;  // null where the optimizer has none
   std::byte* exp_avg_sq = nullptr;
 
   void Run() const {
@@ -37,17 +41,23 @@ struct ZeroEngine::Impl::UpdateWork {
       const int64_t at = piece.segment.offset;
       if (!piece.update) continue;
       CopyDown(written, at);
-      AdamWBuffers buffers;
+      OptimizerBuffers buffers;
       buffers.grad = grad + at * size;
       buffers.grad_dtype = dtype;
       buffers.param = Floats(master != nullptr ? master : param) + at;
-      buffers.exp_avg = Floats(exp_avg) + at;
-      buffers.exp_avg_sq = Floats(exp_avg_sq) + at;
+      buffers.exp_avg = Moments(exp_avg, at);
+      buffers.exp_avg_sq = Moments(exp_avg_sq, at);
+      buffers.moment_dtype = moment_dtype;
+      buffers.rounding = piece.rounding;
       if (master != nullptr) {
         buffers.low = param + at * size;
         buffers.low_dtype = dtype;
       }
-      AdamWStep(buffers, piece.segment.count, piece.scalars, factor);
+      workers->ParallelFor(piece.segment.count, buffers.param,
+                           [&](int64_t begin, int64_t end) {
+                             OptimizerStep(SkipElements(buffers, begin),
+                                           end - begin, piece.scalars, factor);
+                           });
       written = at + piece.segment.count;
     }
     CopyDown(written, elements);
@@ -56,6 +66,9 @@ struct ZeroEngine::Impl::UpdateWork {
  private:
   static float* Floats(std::byte* data) {
     return reinterpret_cast<float*>(data);
+  }
+  std::byte* Moments(std::byte* data, int64_t at) const {
+    return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
   }
   // A window on low-precision parameters is written whole: what is not updated
   // follows its master, padding included.
@@ -74,14 +87,21 @@ ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
   work.dtype = layout_->dtype(chunk);
   const ShardRange range = sharding_.updated(*layout_, chunk);
   work.elements = (range.end - range.begin).count();
-  AdamWOptions adamw = options_.optimizer;
-  adamw.lr = lr;
+  work.moment_dtype = options_.optimizer.moment_dtype;
+  work.workers =
+      options_.workers != nullptr ? options_.workers : &WorkerPool::Process();
+  OptimizerOptions optimizer = options_.optimizer;
+  optimizer.lr = lr;
   for (const Segment& segment : Segments(chunk, range)) {
     const Param& param = params_[segment.param.index()];
     UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = param.used;
-    if (param.used) piece.scalars = ComputeAdamWScalars(adamw, param.steps);
+    if (param.used) {
+      piece.scalars = ComputeOptimizerScalars(optimizer, param.steps);
+      piece.rounding = MakeMomentRounding(optimizer, segment.param.index(),
+                                          param.steps, segment.begin);
+    }
     work.pieces.push_back(piece);
   }
   return work;

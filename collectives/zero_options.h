@@ -17,7 +17,8 @@
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
 #include "offload/executor.h"
-#include "offload/kernels/adamw.h"
+#include "offload/kernels/optimizer_options.h"
+#include "offload/worker_pool.h"
 #include "placement/run_event.h"
 
 namespace castor {
@@ -35,7 +36,7 @@ struct ZeroOptions {
   // 3: parameters too. Gradients are reduced after every micro-batch, so
   // stages 1 and 2 keep only the reduced shard.
   int stage = 3;
-  AdamWOptions optimizer;
+  OptimizerOptions optimizer;  // of all parameters; Step gives the rate
   // Largest global norm of the averaged gradient; 0: no clipping.
   double clip_norm = 0;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as
@@ -62,6 +63,7 @@ struct ZeroOptions {
   // Collaborators, all of which must outlive the engine.
 
   Executor* executor = nullptr;     // required
+  WorkerPool* workers = nullptr;    // null: the process's own
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr
   const Clock* clock = nullptr;     // null: the machine's clock

@@ -5,83 +5,109 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "offload/internal/event_state.h"
 
 namespace castor {
+namespace {
 
-struct Event::State {
+thread_local EventWaiter* waiter_of_this_thread = nullptr;
+
+// Completed by a thread of this process.
+class HostEventState final : public internal::EventState {
+ public:
+  HostEventState() : EventState(nullptr) {}
+
   // Ends the event. noexcept: a callback that throws ends the process here,
   // where the stack still shows it, rather than leave other waiters behind.
   void Complete(Status how) noexcept {
     std::vector<Callback> to_call;
     {
-      std::lock_guard lock(mutex);
-      CASTOR_CHECK(!done.load(std::memory_order_relaxed));
-      status = std::move(how);
-      done.store(true, std::memory_order_release);
-      to_call.swap(callbacks);
-      completed.notify_all();
+      std::lock_guard lock(mutex_);
+      const bool done = known_done();
+      CASTOR_CHECK(!done);
+      SetDone(std::move(how));
+      to_call.swap(callbacks_);
+      completed_.notify_all();
     }
     // Outside the lock: a callback may ask this very event.
-    for (const Callback& callback : to_call) callback(status);
+    for (const Callback& callback : to_call) callback(status());
   }
 
-  std::mutex mutex;
-  std::condition_variable completed;
-  std::atomic<bool> done = false;   // written under mutex
-  Status status;                    // written once, before done
-  std::vector<Callback> callbacks;  // guarded by mutex; empty once done
+  void Wait() override {
+    std::unique_lock lock(mutex_);
+    completed_.wait(lock, [this] { return known_done(); });
+  }
+
+  void OnDone(Callback callback) override {
+    if (!known_done()) {
+      std::lock_guard lock(mutex_);
+      if (!known_done()) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback(status());
+  }
+
+ private:
+  bool Poll() override { return false; }
+
+  std::mutex mutex_;
+  std::condition_variable completed_;
+  std::vector<Callback> callbacks_;  // guarded by mutex_; empty once done
 };
+
+}  // namespace
 
 Event Event::Failed(Status status) {
   CASTOR_CHECK(!status.ok());
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<HostEventState>();
   state->Complete(std::move(status));
   return Event(std::move(state));
 }
 
-bool Event::done() const {
-  return state_ == nullptr || state_->done.load(std::memory_order_acquire);
-}
+bool Event::done() const { return state_ == nullptr || state_->done(); }
 
 Status Event::status() const {
   CASTOR_CHECK(done());
-  return state_ == nullptr ? OkStatus() : state_->status;
+  return state_ == nullptr ? OkStatus() : state_->status();
 }
 
 Status Event::Wait() const {
   if (!done()) {
-    std::unique_lock lock(state_->mutex);
-    state_->completed.wait(lock, [this] { return done(); });
+    if (waiter_of_this_thread != nullptr) {
+      waiter_of_this_thread->WaitFor(*this);
+    } else {
+      state_->Wait();
+    }
   }
   return status();
 }
 
 void Event::OnDone(Callback callback) const {
-  if (!done()) {
-    std::lock_guard lock(state_->mutex);
-    if (!done()) {
-      state_->callbacks.push_back(std::move(callback));
-      return;
-    }
+  if (state_ == nullptr) {
+    callback(OkStatus());
+    return;
   }
-  callback(status());
+  state_->OnDone(std::move(callback));
 }
 
 struct EventSource::Completer {
   ~Completer() {
-    if (state->done.load(std::memory_order_acquire)) return;
+    if (state->done()) return;
     state->Complete(
         Internal("the last holder of an event went away without completing "
                  "it: what it stood for was dropped; this is a defect of the "
                  "code that held the EventSource"));
   }
 
-  std::shared_ptr<Event::State> state = std::make_shared<Event::State>();
+  std::shared_ptr<HostEventState> state = std::make_shared<HostEventState>();
 };
 
 EventSource::EventSource() : completer_(std::make_shared<Completer>()) {}
@@ -90,8 +116,12 @@ Event EventSource::event() const { return Event(completer_->state); }
 
 void EventSource::Complete(Status status) const {
   // Held here: a callback may destroy this very source.
-  const std::shared_ptr<Event::State> state = completer_->state;
+  const std::shared_ptr<HostEventState> state = completer_->state;
   state->Complete(std::move(status));
+}
+
+EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
+  return std::exchange(waiter_of_this_thread, waiter);
 }
 
 Event AllOf(std::span<const Event> events) {

@@ -9,6 +9,10 @@
 // Status; a failure travels to everything that waits. Events are copyable
 // handles of shared state; thread-safe. A default-made Event is done and ok and
 // costs nothing.
+//
+// A point in the work of hardware (a CUDA lane's Record) is an Event too: it is
+// found done by asking, and its callbacks run on its device's completion
+// thread.
 
 #include <functional>
 #include <memory>
@@ -18,6 +22,11 @@
 #include "chunk/base/status.h"
 
 namespace castor {
+
+namespace internal {
+class EventState;
+struct EventAccess;
+}  // namespace internal
 
 class Event {
  public:
@@ -30,7 +39,8 @@ class Event {
   bool done() const;
   // How it ended. REQUIRES: done().
   Status status() const;
-  // Blocks the calling thread until done; returns status().
+  // Blocks the calling thread until done, or lets its EventWaiter wait; returns
+  // status().
   Status Wait() const;
   // Calls `callback` once, under no lock of Castor: now, on this thread, if
   // done; else on the thread that completes the event, which must not be held
@@ -39,10 +49,11 @@ class Event {
 
  private:
   friend class EventSource;
-  struct State;
-  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  friend struct internal::EventAccess;
+  explicit Event(std::shared_ptr<internal::EventState> state)
+      : state_(std::move(state)) {}
 
-  std::shared_ptr<State> state_;  // null: done and ok
+  std::shared_ptr<internal::EventState> state_;  // null: done and ok
 };
 
 // The side that completes an Event. Copies complete the same event. When the
@@ -59,6 +70,19 @@ class EventSource {
  private:
   struct Completer;
   std::shared_ptr<Completer> completer_;
+};
+
+// How a thread waits for events where blocking would hold up what it waits for:
+// VirtualExecutor counts time only while its participants wait.
+class EventWaiter {
+ public:
+  virtual ~EventWaiter() = default;
+  // Returns when `event` is done.
+  virtual void WaitFor(const Event& event) = 0;
+
+  // From now on `waiter` (null: nobody) waits on the calling thread. Returns
+  // who did before. The waiter must outlive its office.
+  static EventWaiter* Exchange(EventWaiter* waiter);
 };
 
 // Done when all of `events` are; fails with the failure of the first of them,

@@ -59,7 +59,7 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
   void Turn() noexcept {
     SetRunner(std::this_thread::get_id());
     Absorb(std::exchange(awaited, Event()).status());
-    for (int i = 0; i < kOperationsPerTurn; ++i) {
+    for (int i = 0;; ++i) {
       Operation operation;
       {
         std::lock_guard lock(mutex);
@@ -69,6 +69,7 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
           became_idle.notify_all();
           return;
         }
+        if (i == kOperationsPerTurn) break;
         operation = std::move(operations.front());
         operations.pop_front();
       }
@@ -128,10 +129,14 @@ struct WorkerLane::Impl : std::enable_shared_from_this<WorkerLane::Impl> {
     runner = thread;
   }
 
+  // From the lane's own work a wait for it would be for itself.
+  void CheckNotRunning() {
+    std::lock_guard lock(mutex);
+    CASTOR_CHECK(runner != std::this_thread::get_id());
+  }
+
   void WaitUntilIdle() {
     std::unique_lock lock(mutex);
-    // From its own work the wait would be for itself.
-    CASTOR_CHECK(runner != std::this_thread::get_id());
     became_idle.wait(lock, [this] { return idle; });
   }
 
@@ -154,7 +159,13 @@ WorkerLane::WorkerLane(std::string name, Executor* executor,
     : impl_(std::make_shared<Impl>(std::move(name), executor,
                                    std::move(on_failure))) {}
 
-WorkerLane::~WorkerLane() { impl_->WaitUntilIdle(); }
+WorkerLane::~WorkerLane() {
+  impl_->CheckNotRunning();
+  // The long wait, which this thread's EventWaiter may see; then the end of the
+  // turn that did the last operation, after which the executor may go.
+  Record().Wait().IgnoreError();
+  impl_->WaitUntilIdle();
+}
 
 void WorkerLane::Wait(const Event& event) {
   if (event.done() && event.status().ok()) return;

@@ -30,10 +30,8 @@ std::optional<int64_t> ParseNumber(std::string_view text) {
 
 // A file that holds one number; "max" is none.
 std::optional<int64_t> ReadNumber(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  return ParseNumber(line);
+  const std::optional<std::string> line = ReadFirstLine(path);
+  return line ? ParseNumber(*line) : std::nullopt;
 }
 
 // The number after `key` at the start of a line.
@@ -73,64 +71,32 @@ class Smallest {
   std::optional<AvailableMemory> found_;
 };
 
-// A limit binds all that is below it, so every folder from `group` up to the
-// root of `mount` counts. Inside a container the upper part of `group` is often
-// missing, and the root of the mount is the container's own group.
-void AddGroups(const std::string& mount, std::string group, const Names& names,
-               Smallest& smallest) {
-  for (;;) {
-    while (group.ends_with('/')) group.pop_back();
-    const std::string folder = mount + group;
-    const auto limit = ReadNumber(folder + std::string(names.limit));
-    const auto usage = ReadNumber(folder + std::string(names.usage));
-    if (limit && usage) {
-      int64_t cache = 0;  // the kernel gives it up before it kills
-      for (const std::string_view key : names.cache) {
-        cache += ReadField(folder + "/memory.stat", key).value_or(0);
-      }
-      const int64_t held = std::max<int64_t>(*usage - cache, 0);
-      smallest.Add(*limit - held, folder + std::string(names.limit));
-    }
-    if (group.empty()) return;
-    group.erase(group.rfind('/'));
+// What the group of `folder` still allows.
+void AddGroup(const std::string& folder, const Names& names,
+              Smallest& smallest) {
+  const auto limit = ReadNumber(folder + std::string(names.limit));
+  const auto usage = ReadNumber(folder + std::string(names.usage));
+  if (!limit || !usage) return;
+  int64_t cache = 0;  // the kernel gives it up before it kills
+  for (const std::string_view key : names.cache) {
+    cache += ReadField(folder + "/memory.stat", key).value_or(0);
   }
-}
-
-bool HasMemoryController(std::string_view controllers) {
-  for (;;) {
-    const size_t comma = controllers.find(',');
-    if (controllers.substr(0, comma) == "memory") return true;
-    if (comma == std::string_view::npos) return false;
-    controllers.remove_prefix(comma + 1);
-  }
+  const int64_t held = std::max<int64_t>(*usage - cache, 0);
+  smallest.Add(*limit - held, folder + std::string(names.limit));
 }
 
 }  // namespace
 
-std::optional<AvailableMemory> ReadAvailableMemory(
-    const AvailableMemoryPaths& paths) {
+std::optional<AvailableMemory> ReadAvailableMemory(const SystemPaths& paths) {
   Smallest smallest;
   const std::string meminfo = paths.proc + "/meminfo";
   if (const auto kib = ReadField(meminfo, "MemAvailable:")) {
     smallest.Add(*kib * 1024, "MemAvailable in " + meminfo);
   }
 
-  // Lines "4:memory:/group" for version 1, "0::/group" for version 2.
-  std::ifstream file(paths.proc + "/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const size_t first = line.find(':');
-    if (first == std::string::npos) continue;
-    const size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view controllers =
-        std::string_view(line).substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (!group.starts_with('/')) continue;
-    if (HasMemoryController(controllers)) {
-      AddGroups(paths.cgroup + "/memory", group, kVersion1, smallest);
-    } else if (controllers.empty()) {
-      AddGroups(paths.cgroup, group, kVersion2, smallest);
-    }
+  for (const CgroupFolder& folder : CgroupFolders(paths, "memory")) {
+    AddGroup(folder.path, folder.version == 1 ? kVersion1 : kVersion2,
+             smallest);
   }
   return std::move(smallest).found();
 }

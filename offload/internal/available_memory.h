@@ -13,6 +13,7 @@
 #include <string>
 
 #include "chunk/base/units.h"
+#include "offload/internal/cgroup_folders.h"
 
 namespace castor::internal {
 
@@ -21,14 +22,9 @@ struct AvailableMemory {
   std::string source;  // what sets the limit, for an error message
 };
 
-struct AvailableMemoryPaths {
-  std::string proc = "/proc";
-  std::string cgroup = "/sys/fs/cgroup";
-};
-
 // Nothing when the system does not say. Page cache counts as available.
 std::optional<AvailableMemory> ReadAvailableMemory(
-    const AvailableMemoryPaths& paths = {});
+    const SystemPaths& paths = {});
 
 }  // namespace castor::internal
 

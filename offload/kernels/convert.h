@@ -6,8 +6,8 @@
 
 // Conversions between fp32 and the low-precision types: rounding to nearest
 // even, denormals kept, one canonical NaN, the same bits on every path and in
-// every floating-point mode of the caller, as bfloat16.h gives them one by one.
-// Pure functions, thread-safe.
+// every floating-point mode of the caller, as bfloat16.h and float16.h give
+// them one by one. Pure functions, thread-safe.
 
 #include <cstdint>
 
@@ -16,12 +16,13 @@
 
 namespace castor {
 
-// `count` elements of `dtype` (kF32 or kBF16) at `from` widened to fp32,
-// exactly. The ranges do not overlap and need element alignment only.
+// `count` elements of `dtype` (kF32, kBF16 or kF16) at `from` widened to fp32,
+// exactly; a NaN of fp16 is made canonical. The ranges do not overlap and need
+// element alignment only.
 void ConvertToFloat(const void* from, DType dtype, int64_t count, float* to);
 
-// fp32 rounded to `dtype` (kF32 or kBF16), NaN made canonical in both. The
-// ranges do not overlap and need element alignment only.
+// fp32 rounded to `dtype` (kF32, kBF16 or kF16), NaN made canonical in each.
+// The ranges do not overlap and need element alignment only.
 void ConvertFromFloat(const float* from, int64_t count, DType dtype, void* to);
 
 }  // namespace castor

@@ -47,7 +47,11 @@ void SquareFloatBlocks(const float* from, int64_t blocks, double* sums) {
   SquareBlocks(from, blocks, sums);
 }
 
-void SquareBFloat16Blocks(const uint16_t* from, int64_t blocks, double* sums) {
+void SquareBFloat16Blocks(const BFloat16* from, int64_t blocks, double* sums) {
+  SquareBlocks(from, blocks, sums);
+}
+
+void SquareFloat16Blocks(const Float16* from, int64_t blocks, double* sums) {
   SquareBlocks(from, blocks, sums);
 }
 
@@ -63,6 +67,7 @@ namespace {
 
 HWY_EXPORT(SquareFloatBlocks);
 HWY_EXPORT(SquareBFloat16Blocks);
+HWY_EXPORT(SquareFloat16Blocks);
 
 constexpr int kDigitBits = 32;
 constexpr uint64_t kDigitMask = 0xFFFFFFFF;
@@ -76,8 +81,11 @@ constexpr int64_t kBatch = 128;
 void SumsOfBlocks(const float* from, int64_t blocks, double* sums) {
   HWY_DYNAMIC_DISPATCH(SquareFloatBlocks)(from, blocks, sums);
 }
-void SumsOfBlocks(const uint16_t* from, int64_t blocks, double* sums) {
+void SumsOfBlocks(const BFloat16* from, int64_t blocks, double* sums) {
   HWY_DYNAMIC_DISPATCH(SquareBFloat16Blocks)(from, blocks, sums);
+}
+void SumsOfBlocks(const Float16* from, int64_t blocks, double* sums) {
+  HWY_DYNAMIC_DISPATCH(SquareFloat16Blocks)(from, blocks, sums);
 }
 
 template <typename T>
@@ -197,9 +205,11 @@ void AddSquares(const void* grad, DType dtype, int64_t count, ExactSum* sum) {
   const DefaultFloatMode mode;
   if (dtype == DType::kF32) {
     AddSquaresOf(static_cast<const float*>(grad), count, sum);
+  } else if (dtype == DType::kF16) {
+    AddSquaresOf(static_cast<const Float16*>(grad), count, sum);
   } else {
     CASTOR_CHECK(dtype == DType::kBF16);
-    AddSquaresOf(static_cast<const uint16_t*>(grad), count, sum);
+    AddSquaresOf(static_cast<const BFloat16*>(grad), count, sum);
   }
 }
 

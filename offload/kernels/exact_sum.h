@@ -60,10 +60,10 @@ class ExactSum {
   int64_t additions_ = 0;
 };
 
-// Adds the squares of `count` elements of a gradient of `dtype` (kF32 or kBF16)
-// to `sum`; any split at multiples of 64 gives the same bits. The range must
-// start at a multiple of 64 elements from the parameter's start; a last block
-// may be shorter. The range needs element alignment only.
+// Adds the squares of `count` elements of a gradient of `dtype` (kF32, kBF16 or
+// kF16) to `sum`; any split at multiples of 64 gives the same bits. The range
+// must start at a multiple of 64 elements from the parameter's start; a last
+// block may be shorter. The range needs element alignment only.
 void AddSquares(const void* grad, DType dtype, int64_t count, ExactSum* sum);
 
 }  // namespace castor

@@ -7,6 +7,7 @@
 
 #include "chunk/base/check.h"
 #include "offload/kernels/bfloat16.h"
+#include "offload/kernels/float16.h"
 #include "offload/kernels/float_mode.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -42,7 +43,12 @@ int64_t SumFloatVectors(const void* const* sources, int64_t source_count,
 }
 
 int64_t SumBFloat16Vectors(const void* const* sources, int64_t source_count,
-                           int64_t count, uint16_t* to) {
+                           int64_t count, BFloat16* to) {
+  return SumVectors(sources, source_count, count, to);
+}
+
+int64_t SumFloat16Vectors(const void* const* sources, int64_t source_count,
+                          int64_t count, Float16* to) {
   return SumVectors(sources, source_count, count, to);
 }
 
@@ -58,29 +64,25 @@ namespace {
 
 HWY_EXPORT(SumFloatVectors);
 HWY_EXPORT(SumBFloat16Vectors);
+HWY_EXPORT(SumFloat16Vectors);
 
-void SumFloat(std::span<const void* const> sources, int64_t count, float* to) {
-  int64_t i = HWY_DYNAMIC_DISPATCH(SumFloatVectors)(
-      sources.data(), std::ssize(sources), count, to);
-  for (; i < count; ++i) {
-    float sum = static_cast<const float*>(sources[0])[i];
-    for (const void* source : sources.subspan(1)) {
-      sum += static_cast<const float*>(source)[i];
-    }
-    to[i] = WithCanonicalNaN(sum);
-  }
-}
+float Widened(float value) { return value; }
+float Widened(BFloat16 value) { return BFloat16ToFloat(value.bits); }
+float Widened(Float16 value) { return Float16ToFloat(value.bits); }
+void Round(float value, float* to) { *to = WithCanonicalNaN(value); }
+void Round(float value, BFloat16* to) { to->bits = FloatToBFloat16(value); }
+void Round(float value, Float16* to) { to->bits = FloatToFloat16(value); }
 
-void SumBFloat16(std::span<const void* const> sources, int64_t count,
-                 uint16_t* to) {
-  int64_t i = HWY_DYNAMIC_DISPATCH(SumBFloat16Vectors)(
-      sources.data(), std::ssize(sources), count, to);
+// The elements from `i` on, which no vector reached.
+template <typename T>
+void SumRest(std::span<const void* const> sources, int64_t i, int64_t count,
+             T* to) {
   for (; i < count; ++i) {
-    float sum = BFloat16ToFloat(static_cast<const uint16_t*>(sources[0])[i]);
+    float sum = Widened(static_cast<const T*>(sources[0])[i]);
     for (const void* source : sources.subspan(1)) {
-      sum += BFloat16ToFloat(static_cast<const uint16_t*>(source)[i]);
+      sum += Widened(static_cast<const T*>(source)[i]);
     }
-    to[i] = FloatToBFloat16(sum);
+    Round(sum, to + i);
   }
 }
 
@@ -90,11 +92,27 @@ void SumInOrder(std::span<const void* const> sources, DType dtype,
                 int64_t count, void* to) {
   CASTOR_CHECK(!sources.empty());
   const DefaultFloatMode mode;
+  const void* const* const from = sources.data();
+  const int64_t source_count = std::ssize(sources);
   if (dtype == DType::kF32) {
-    SumFloat(sources, count, static_cast<float*>(to));
+    auto* const full = static_cast<float*>(to);
+    SumRest(
+        sources,
+        HWY_DYNAMIC_DISPATCH(SumFloatVectors)(from, source_count, count, full),
+        count, full);
+  } else if (dtype == DType::kF16) {
+    auto* const low = static_cast<Float16*>(to);
+    SumRest(
+        sources,
+        HWY_DYNAMIC_DISPATCH(SumFloat16Vectors)(from, source_count, count, low),
+        count, low);
   } else {
     CASTOR_CHECK(dtype == DType::kBF16);
-    SumBFloat16(sources, count, static_cast<uint16_t*>(to));
+    auto* const low = static_cast<BFloat16*>(to);
+    SumRest(sources,
+            HWY_DYNAMIC_DISPATCH(SumBFloat16Vectors)(from, source_count, count,
+                                                     low),
+            count, low);
   }
 }
 

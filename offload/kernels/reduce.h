@@ -15,9 +15,9 @@
 namespace castor {
 
 // to[i] = round(((s0[i] + s1[i]) + s2[i]) + ...), added in fp32 in the order
-// given, rounded once to `dtype` (kF32 or kBF16; NaN made canonical in both).
-// `to` may be one of the sources; no range overlaps another otherwise, and all
-// need element alignment only. REQUIRES: at least one source.
+// given, rounded once to `dtype` (kF32, kBF16 or kF16; NaN made canonical in
+// each). `to` may be one of the sources; no range overlaps another otherwise,
+// and all need element alignment only. REQUIRES: at least one source.
 void SumInOrder(std::span<const void* const> sources, DType dtype,
                 int64_t count, void* to);
 

@@ -257,7 +257,7 @@ class PlanChecker {
       for (int k = 0; k < kStateKinds; ++k) {
         const auto state = static_cast<StateKind>(k);
         const StatePlace& place = plan_.states[c][static_cast<size_t>(k)];
-        if (!Sharding::exists(state, Group(c))) {
+        if (!input_.sharding.exists(state, Group(c))) {
           EXPECT_EQ(place.bytes, Bytes(0));
           EXPECT_EQ(place.slot_class, -1);
           continue;
@@ -265,7 +265,8 @@ class PlanChecker {
         const Elements kept =
             layout_.chunks()[c].size /
             (input_.sharding.replicated(state) ? 1 : input_.sharding.world);
-        EXPECT_EQ(place.bytes, BytesOf(kept, Sharding::dtype(state, Group(c))));
+        EXPECT_EQ(place.bytes,
+                  BytesOf(kept, input_.sharding.dtype(state, Group(c))));
         const std::vector<SlotClass>& classes = ClassesOf(place.home);
         ASSERT_GE(place.slot_class, 0);
         ASSERT_LT(place.slot_class, static_cast<int64_t>(classes.size()));

@@ -69,25 +69,43 @@ TEST(ShardingTest, OnlyReplicatedParametersUpdatedInPartAreRefreshed) {
 }
 
 TEST(ShardingTest, MastersExistBelowFullPrecisionAndFrozenOnesHaveParamsOnly) {
+  const Sharding sharding;
   GroupInfo group;
   group.dtype = DType::kF32;
-  EXPECT_FALSE(Sharding::exists(StateKind::kMaster, group));
-  EXPECT_TRUE(Sharding::exists(StateKind::kGrad, group));
+  EXPECT_FALSE(sharding.exists(StateKind::kMaster, group));
+  EXPECT_TRUE(sharding.exists(StateKind::kGrad, group));
   group.dtype = DType::kBF16;
-  for (StateKind state : kAll) EXPECT_TRUE(Sharding::exists(state, group));
+  for (StateKind state : kAll) EXPECT_TRUE(sharding.exists(state, group));
   group.trainable = false;
   for (StateKind state : kAll) {
-    EXPECT_EQ(Sharding::exists(state, group), state == StateKind::kParam);
+    EXPECT_EQ(sharding.exists(state, group), state == StateKind::kParam);
+  }
+}
+
+TEST(ShardingTest, MomentsExistAsTheOptimizerHasThem) {
+  Sharding sharding;
+  GroupInfo group;
+  group.dtype = DType::kBF16;
+  for (int moments : {0, 1, 2}) {
+    sharding.moments = moments;
+    EXPECT_EQ(sharding.exists(StateKind::kExpAvg, group), moments >= 1);
+    EXPECT_EQ(sharding.exists(StateKind::kExpAvgSq, group), moments >= 2);
+    EXPECT_TRUE(sharding.exists(StateKind::kMaster, group));
   }
 }
 
 TEST(ShardingTest, OptimizerStatesAreFp32GradientsLikeTheParameters) {
+  const Sharding sharding;
   GroupInfo group;
   group.dtype = DType::kBF16;
   for (StateKind state : kAll) {
     const bool low = state == StateKind::kParam || state == StateKind::kGrad;
-    EXPECT_EQ(Sharding::dtype(state, group), low ? DType::kBF16 : DType::kF32);
+    EXPECT_EQ(sharding.dtype(state, group), low ? DType::kBF16 : DType::kF32);
   }
+  Sharding low_moments;
+  low_moments.moment_dtype = DType::kBF16;
+  EXPECT_EQ(low_moments.dtype(StateKind::kExpAvgSq, group), DType::kBF16);
+  EXPECT_EQ(low_moments.dtype(StateKind::kMaster, group), DType::kF32);
 }
 
 TEST(ShardingTest, RanksUpdateAndCountEveryElementAsOftenAsTheyShould) {

@@ -8,6 +8,7 @@
 
 #include "collectives/zero_engine.h"
 #include "gtest/gtest.h"
+#include "offload/kernels/optimizer_options.h"
 #include "tests/support/shuffling_executor.h"
 #include "tests/support/zero_engine_fixture.h"
 
@@ -20,13 +21,41 @@ TEST_F(ZeroEngineTest, EveryStageAndWorldEqualsPlainArraysBitByBit) {
   run.micro_batches = 2;
   for (int world : {1, 2, 3}) {
     const ToyResult want =
-        TrainToyReference(model, run, world, 0.01, AdamWOptions());
+        TrainToyReference(model, run, world, 0.01, OptimizerOptions());
     for (int stage = 0; stage <= 3; ++stage) {
       SCOPED_TRACE(testing::Message()
                    << "world " << world << " stage " << stage);
       ZeroOptions options = Roomy(stage);
       options.clip_norm = 0.01;
       const ToyResult got = TrainToy(model, run, world, options);
+      ExpectEqual(got, want);
+      ExpectWithinBudgets(got);
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, EveryOptimizerEqualsPlainArraysBitByBit) {
+  std::vector<OptimizerOptions> optimizers;
+  for (OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kAdamW,
+                             OptimizerKind::kSgd, OptimizerKind::kLion}) {
+    OptimizerOptions options = DefaultOptimizerOptions(kind);
+    options.weight_decay = 0.1;
+    optimizers.push_back(options);
+    options.momentum = 0.9;
+    options.moment_dtype = DType::kBF16;  // rounded by chance
+    options.seed = 7;
+    optimizers.push_back(options);
+  }
+  const ToyModel model = MakeToyModel(21, 12, 3000, DType::kBF16);
+  for (const OptimizerOptions& optimizer : optimizers) {
+    const ToyResult want = TrainToyReference(model, ToyRun(), 2, 0, optimizer);
+    for (int stage : {0, 2, 3}) {
+      SCOPED_TRACE(testing::Message()
+                   << OptimizerName(optimizer.kind) << ", moments "
+                   << DTypeName(optimizer.moment_dtype) << ", stage " << stage);
+      ZeroOptions options = Tight(stage, KiB(48), KiB(200));
+      options.optimizer = optimizer;
+      const ToyResult got = TrainToy(model, ToyRun(), 2, options);
       ExpectEqual(got, want);
       ExpectWithinBudgets(got);
     }
@@ -41,7 +70,7 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
     run.steps = 4;
     for (int world : {1, 2, 3}) {
       const ToyResult want =
-          TrainToyReference(model, run, world, 0.02, AdamWOptions());
+          TrainToyReference(model, run, world, 0.02, OptimizerOptions());
       for (int stage = 0; stage <= 3; ++stage) {
         for (int depth : {0, 3}) {
           SCOPED_TRACE(testing::Message()
@@ -72,7 +101,8 @@ TEST_F(ZeroEngineTest, FrozenMixedAndOversizeParametersTrainAlongside) {
   model.params[8].shape = {40, 150};
   ToyRun run;
   run.micro_batches = 2;
-  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  const ToyResult want =
+      TrainToyReference(model, run, 2, 0.05, OptimizerOptions());
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);
     ZeroOptions options = Tight(stage, KiB(190), KiB(400));
@@ -92,7 +122,8 @@ TEST_F(ZeroEngineTest, ParametersNobodyUsedStayAsTheyWere) {
     ZeroOptions options = Roomy(stage);
     options.clip_norm = 0.05;
     const ToyResult got = TrainToy(model, run, 2, options);
-    ExpectEqual(got, TrainToyReference(model, run, 2, 0.05, AdamWOptions()));
+    ExpectEqual(got,
+                TrainToyReference(model, run, 2, 0.05, OptimizerOptions()));
     ToyRun still;
     still.steps = 0;
     const ToyResult start = TrainToyReference(model, still, 2, 0, {});
@@ -116,7 +147,8 @@ TEST_F(ZeroEngineTest, AGradientOfOneRankUpdatesTheParameterOnAll) {
     options.chunk_size = KiB(64);
     options.clip_norm = 0.05;
     const ToyResult got = TrainToy(model, run, 2, options);
-    ExpectEqual(got, TrainToyReference(model, run, 2, 0.05, AdamWOptions()));
+    ExpectEqual(got,
+                TrainToyReference(model, run, 2, 0.05, OptimizerOptions()));
     ASSERT_EQ(got.layout.chunks().size(), 1u);
   }
 }
@@ -135,7 +167,7 @@ TEST_F(ZeroEngineTest, GradientsThatDoNotLookAtTheWeightsChangeNoBit) {
   for (const ToyModel& model : models) {
     for (int world : {1, 2}) {
       const ToyResult want =
-          TrainToyReference(model, run, world, 0.05, AdamWOptions());
+          TrainToyReference(model, run, world, 0.05, OptimizerOptions());
       for (uint64_t seed = 1; seed <= 12; ++seed) {
         SCOPED_TRACE(testing::Message()
                      << model.params.size() << " parameters, world " << world
@@ -191,7 +223,8 @@ TEST_F(ZeroEngineTest, AbandonOrEvaluationAtAnyMomentChangesNoBit) {
   run.micro_batches = 2;
   run.tied = {0};
   run.left_open = 0.2;
-  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  const ToyResult want =
+      TrainToyReference(model, run, 2, 0.05, OptimizerOptions());
   for (int stage : {1, 3}) {
     for (int lanes : {0, 2}) {
       ZeroOptions options = Tight(stage, KiB(160), KiB(120));
@@ -227,7 +260,7 @@ TEST_F(ZeroEngineTest, ModelsOfNothingTrainToo) {
                   {"frozen", {200}, DType::kBF16, false}};
   for (int stage : {0, 1, 3}) {
     ExpectEqual(TrainToy(model, ToyRun(), 2, Roomy(stage)),
-                TrainToyReference(model, ToyRun(), 2, 0, AdamWOptions()));
+                TrainToyReference(model, ToyRun(), 2, 0, OptimizerOptions()));
   }
 }
 

@@ -138,7 +138,7 @@ TEST_F(ZeroEngineTest, ARankWithoutItsDriveFailsSealOnEveryRank) {
 TEST_F(ZeroEngineTest, RanksThatChoseDifferentOptionsLearnSo) {
   const ToyPart one = {MakeToyModel(17, 6, 900, DType::kF32), ToyRun(),
                        Roomy(1)};
-  std::vector<ToyPart> others(7, one);
+  std::vector<ToyPart> others(9, one);
   others[0].options.clip_norm = 2;
   others[1].options.stage = 2;
   others[2].options.optimizer.weight_decay = 0.5;
@@ -146,6 +146,8 @@ TEST_F(ZeroEngineTest, RanksThatChoseDifferentOptionsLearnSo) {
   others[4].options.prefetch_depth = 1;
   others[5].run.declares = false;
   others[6].options.align = Elements(128);
+  others[7].options.optimizer.kind = OptimizerKind::kAdam;
+  others[8].options.optimizer.seed = 1;
   for (const ToyPart& other : others) {
     for (const Status& status : FailTogether(one, other)) {
       EXPECT_THAT(status, StatusIs(ErrorCode::kInvalidArgument,

@@ -68,7 +68,7 @@ TEST_F(ZeroEngineLayoutTest, EverySortOfSizesGivesTheSameBits) {
     const ToyModel model = MakeToyModel(2, 30, 2000, dtype);
     for (int world : {1, 2}) {
       const ToyResult want =
-          TrainToyReference(model, run, world, 0.02, AdamWOptions());
+          TrainToyReference(model, run, world, 0.02, OptimizerOptions());
       ZeroOptions chunked = Tight(3, KiB(64), KiB(200));
       chunked.clip_norm = 0.02;
       ExpectEqual(TrainToy(model, run, world, chunked), want);
@@ -108,7 +108,8 @@ TEST_F(ZeroEngineLayoutTest, MixedAndFrozenGroupsHaveClassesEach) {
   model.params[7].shape = {5000};  // larger than every class
   ToyRun run;
   run.micro_batches = 2;
-  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  const ToyResult want =
+      TrainToyReference(model, run, 2, 0.05, OptimizerOptions());
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);
     ZeroOptions options = With(FromFile(model, 2, {256, 768, 1536}),
@@ -127,7 +128,8 @@ TEST_F(ZeroEngineLayoutTest, ClassesTrainWithoutDeclaration) {
   ToyRun run;
   run.declares = false;
   run.tied = {0};
-  const ToyResult want = TrainToyReference(model, run, 2, 0.05, AdamWOptions());
+  const ToyResult want =
+      TrainToyReference(model, run, 2, 0.05, OptimizerOptions());
   ZeroOptions options =
       With(FromFile(model, 2, {256, 768, 1536}), Tight(3, KiB(96), KiB(200)));
   options.clip_norm = 0.05;

@@ -7,6 +7,7 @@
 
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"
+#include "offload/kernels/optimizer.h"
 #include "tests/support/toy_trainer.h"
 
 namespace castor {
@@ -38,7 +39,7 @@ class PlainTrainer {
   }
 
   // Returns the norm.
-  double Step(int step, double clip_norm, AdamWOptions optimizer) {
+  double Step(int step, double clip_norm, OptimizerOptions optimizer) {
     std::vector<std::vector<float>> grads;
     ExactSum squares;
     for (size_t p = 0; p < weights_.size(); ++p) {
@@ -56,14 +57,18 @@ class PlainTrainer {
     optimizer.lr = run_.lr;
     for (size_t p = 0; p < weights_.size(); ++p) {
       if (!EverUsed(p, step)) continue;
-      AdamWBuffers buffers;
+      OptimizerBuffers buffers;
       buffers.grad = grads[p].data();
       buffers.param = weights_[p].data();
+      // Room for fp32 serves bf16 too.
       buffers.exp_avg = exp_avg_[p].data();
       buffers.exp_avg_sq = exp_avg_sq_[p].data();
-      AdamWStepScalar(buffers, std::ssize(grads[p]),
-                      ComputeAdamWScalars(optimizer, ++updates_[p]),
-                      static_cast<float>(clip * average));
+      buffers.moment_dtype = optimizer.moment_dtype;
+      ++updates_[p];
+      buffers.rounding = MakeMomentRounding(optimizer, p, updates_[p], 0);
+      OptimizerStepScalar(buffers, std::ssize(grads[p]),
+                          ComputeOptimizerScalars(optimizer, updates_[p]),
+                          static_cast<float>(clip * average));
     }
     return norm;
   }
@@ -138,7 +143,8 @@ class PlainTrainer {
 }  // namespace
 
 ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
-                            double clip_norm, const AdamWOptions& optimizer) {
+                            double clip_norm,
+                            const OptimizerOptions& optimizer) {
   ToyResult result;
   PlainTrainer trainer(model, run, world);
   for (int step = 0; step < run.steps; ++step) {

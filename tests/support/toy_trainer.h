@@ -15,7 +15,7 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/communicator.h"
 #include "collectives/zero_engine.h"
-#include "offload/kernels/adamw.h"
+#include "offload/kernels/optimizer_options.h"
 #include "tests/support/toy_model.h"
 
 namespace castor {
@@ -56,7 +56,8 @@ ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,
 
 // The same on plain arrays, without an engine.
 ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
-                            double clip_norm, const AdamWOptions& optimizer);
+                            double clip_norm,
+                            const OptimizerOptions& optimizer);
 
 }  // namespace castor
 

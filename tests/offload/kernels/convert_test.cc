@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "offload/kernels/bfloat16.h"
+#include "offload/kernels/float16.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
@@ -30,6 +31,44 @@ TEST_P(ConvertTest, WidensEveryBFloat16Exactly) {
   }
 }
 
+TEST_P(ConvertTest, WidensEveryFloat16Exactly) {
+  std::vector<uint16_t> low(0x10000);
+  for (size_t i = 0; i < low.size(); ++i) low[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(low.size());
+  {
+    const FlushingMode flushing;
+    ConvertToFloat(low.data(), DType::kF16, 0x10000, wide.data());
+  }
+  for (size_t i = 0; i < low.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]),
+              std::bit_cast<uint32_t>(Float16ToFloat(low[i])))
+        << std::hex << i;
+  }
+}
+
+// Every fp16, the ties above it, and what is next to each.
+TEST_P(ConvertTest, RoundsToFloat16AroundEveryNumberAndTie) {
+  std::vector<float> from;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint32_t wide =
+        std::bit_cast<uint32_t>(Float16ToFloat(static_cast<uint16_t>(bits)));
+    for (uint32_t above : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u}) {
+      from.push_back(std::bit_cast<float>(wide + above));
+    }
+    from.push_back(std::bit_cast<float>(wide - 1));
+  }
+  const auto count = std::ssize(from);
+  std::vector<uint16_t> low(from.size());
+  {
+    const FlushingMode flushing;
+    ConvertFromFloat(from.data(), count, DType::kF16, low.data());
+  }
+  for (size_t i = 0; i < from.size(); ++i) {
+    ASSERT_EQ(low[i], FloatToFloat16(from[i]))
+        << std::hex << std::bit_cast<uint32_t>(from[i]);
+  }
+}
+
 TEST_P(ConvertTest, GivesTheBitsOfTheScalarFormAtEveryLengthAndOffset) {
   std::mt19937_64 random = SeededGenerator();
   for (int64_t count = 0; count < 70; ++count) {
@@ -37,14 +76,17 @@ TEST_P(ConvertTest, GivesTheBitsOfTheScalarFormAtEveryLengthAndOffset) {
       OffsetBuffer<float> from(count, offset);
       Fill(random, count, from.data());
       OffsetBuffer<uint16_t> low(count, 4 - offset);
+      OffsetBuffer<uint16_t> half(count, 4 - offset);
       OffsetBuffer<float> full(count, 4 - offset);
       {
         const FlushingMode flushing;
         ConvertFromFloat(from.data(), count, DType::kBF16, low.data());
+        ConvertFromFloat(from.data(), count, DType::kF16, half.data());
         ConvertFromFloat(from.data(), count, DType::kF32, full.data());
       }
       for (int64_t i = 0; i < count; ++i) {
         ASSERT_EQ(low.data()[i], FloatToBFloat16(from.data()[i]));
+        ASSERT_EQ(half.data()[i], FloatToFloat16(from.data()[i]));
         ASSERT_EQ(std::bit_cast<uint32_t>(full.data()[i]),
                   std::bit_cast<uint32_t>(WithCanonicalNaN(from.data()[i])));
       }
@@ -53,6 +95,11 @@ TEST_P(ConvertTest, GivesTheBitsOfTheScalarFormAtEveryLengthAndOffset) {
       for (int64_t i = 0; i < count; ++i) {
         ASSERT_EQ(std::bit_cast<uint32_t>(wide.data()[i]),
                   std::bit_cast<uint32_t>(BFloat16ToFloat(low.data()[i])));
+      }
+      ConvertToFloat(half.data(), DType::kF16, count, wide.data());
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(wide.data()[i]),
+                  std::bit_cast<uint32_t>(Float16ToFloat(half.data()[i])));
       }
     }
   }
@@ -71,6 +118,11 @@ TEST_P(ConvertTest, RoundsManyRandomBitsAsTheScalarFormDoes) {
     ASSERT_EQ(low[i], FloatToBFloat16(from[i]))
         << std::hex << std::bit_cast<uint32_t>(from[i]);
   }
+  ConvertFromFloat(from.data(), kCount, DType::kF16, low.data());
+  for (int64_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(low[i], FloatToFloat16(from[i]))
+        << std::hex << std::bit_cast<uint32_t>(from[i]);
+  }
 }
 
 TEST(ConvertFloatTest, CopiesFloatsToFloatsBitByBit) {
@@ -85,8 +137,8 @@ TEST(ConvertFloatTest, CopiesFloatsToFloatsBitByBit) {
 TEST(ConvertDeathTest, RefusesOtherTypes) {
   float value = 1;
   uint16_t low = 0;
-  EXPECT_DEATH(ConvertToFloat(&low, DType::kF16, 1, &value), "kBF16");
-  EXPECT_DEATH(ConvertFromFloat(&value, 1, DType::kF16, &low), "kBF16");
+  EXPECT_DEATH(ConvertToFloat(&low, DType::kI16, 1, &value), "kBF16");
+  EXPECT_DEATH(ConvertFromFloat(&value, 1, DType::kI16, &low), "kBF16");
 }
 
 }  // namespace

@@ -9,9 +9,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
-#include "offload/kernels/bfloat16.h"
+#include "tests/offload/kernels/element_types.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
@@ -286,21 +285,13 @@ void AddSquaresOneByOne(const T* grad, int64_t count, ExactSum* sum) {
   for (int64_t block = 0; block < count; block += 64) {
     volatile double lane[8] = {};
     for (int64_t i = block; i < std::min(block + 64, count); ++i) {
-      double x = 0;
-      if constexpr (std::is_same_v<T, float>) {
-        x = grad[i];
-      } else {
-        x = BFloat16ToFloat(grad[i]);
-      }
+      const double x = Widen(grad[i]);
       lane[(i - block) % 8] = lane[(i - block) % 8] + x * x;
     }
     sum->Add(((lane[0] + lane[1]) + (lane[2] + lane[3])) +
              ((lane[4] + lane[5]) + (lane[6] + lane[7])));
   }
 }
-
-template <typename T>
-constexpr DType kDType = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
 
 double SumOfSquares(const std::vector<float>& grad) {
   ExactSum sum;
@@ -315,15 +306,11 @@ template <typename T>
 void ExpectSquaresOfTheScalarForm(std::mt19937_64& random, int64_t count,
                                   int64_t offset) {
   OffsetBuffer<T> grad(count, offset);
-  Fill(random, count, grad.data());
+  Draw(random, grad);
   // Without what is infinite or not a number, most of the time.
   if (random() % 4 != 0) {
     for (int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (!std::isfinite(grad.data()[i])) grad.data()[i] = 1;
-      } else {
-        if (!std::isfinite(BFloat16ToFloat(grad.data()[i]))) grad.data()[i] = 1;
-      }
+      if (!std::isfinite(Widen(grad.data()[i]))) grad.data()[i] = T();
     }
   }
   ExactSum expected;
@@ -331,7 +318,7 @@ void ExpectSquaresOfTheScalarForm(std::mt19937_64& random, int64_t count,
   ExactSum sum;
   {
     const FlushingMode flushing;
-    AddSquares(grad.data(), kDType<T>, count, &sum);
+    AddSquares(grad.data(), kDTypeOf<T>, count, &sum);
   }
   ASSERT_EQ(Words(sum), Words(expected)) << count << " " << offset;
 }
@@ -340,11 +327,13 @@ TEST_P(AddSquaresTest, GivesTheWordsOfTheScalarForm) {
   std::mt19937_64 random = SeededGenerator();
   for (int64_t count = 0; count < 200; ++count) {
     ExpectSquaresOfTheScalarForm<float>(random, count, count % 5);
-    ExpectSquaresOfTheScalarForm<uint16_t>(random, count, count % 9);
+    ExpectSquaresOfTheScalarForm<BFloat16>(random, count, count % 9);
+    ExpectSquaresOfTheScalarForm<Float16>(random, count, count % 7);
   }
   for (int64_t count : {64 * 127, 64 * 128, 64 * 129 + 5, 64 * 300 + 63}) {
     ExpectSquaresOfTheScalarForm<float>(random, count, 1);
-    ExpectSquaresOfTheScalarForm<uint16_t>(random, count, 3);
+    ExpectSquaresOfTheScalarForm<BFloat16>(random, count, 3);
+    ExpectSquaresOfTheScalarForm<Float16>(random, count, 2);
   }
 }
 

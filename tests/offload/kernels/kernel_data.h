@@ -24,8 +24,8 @@ inline std::mt19937_64 SeededGenerator() {
 }
 
 // fp32 bit patterns: one in four from the list of special values and of ties
-// between bf16 neighbours, one in four any bits at all, the rest of ordinary
-// size.
+// between bf16 and between fp16 neighbours, one in four any bits at all, the
+// rest of ordinary size.
 inline float HostileFloat(std::mt19937_64& random) {
   static constexpr uint32_t kSpecial[] = {
       0x00000000, 0x80000000,                          // zeros
@@ -39,6 +39,10 @@ inline float HostileFloat(std::mt19937_64& random) {
       0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001,  // bf16 ties and
       0xBF808000, 0xBF818000, 0x7F7F8000, 0x7F7F7FFF,  // their neighbours
       0x00008000, 0x00018000, 0x80008000, 0x007F8000,  // among denormals
+      0x477FE000, 0x477FEFFF, 0x477FF000, 0xC7800000,  // fp16: the greatest,
+      0x38800000, 0x387FE000, 0x387FF000, 0xB87FEFFF,  // the least normal,
+      0x33800000, 0x33000000, 0x33000001, 0xB2FFFFFF,  // the least, and ties
+      0x33C00000, 0x34200000, 0x3F801000, 0x3F803000,  // on the way
   };
   const uint64_t draw = random();
   const uint32_t bits = static_cast<uint32_t>(draw);
@@ -54,14 +58,26 @@ inline float HostileFloat(std::mt19937_64& random) {
   }
 }
 
+// The upper half of such a pattern.
+inline uint16_t HostileBFloat16(std::mt19937_64& random) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(HostileFloat(random)) >>
+                               16);
+}
+
+// fp16 bit patterns: one in four special, the rest any bits at all.
+inline uint16_t HostileFloat16(std::mt19937_64& random) {
+  static constexpr uint16_t kSpecial[] = {
+      0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x83FF,  // zeros, denormals
+      0x0400, 0x8400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00,  // least to infinite
+      0x7C01, 0xFC01, 0x7DFF, 0x7E00, 0xFE00, 0xFFFF,  // NaN of either kind
+  };
+  const uint64_t draw = random();
+  if (draw >> 62 == 0) return kSpecial[draw % std::size(kSpecial)];
+  return static_cast<uint16_t>(draw);
+}
+
 inline void Fill(std::mt19937_64& random, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = HostileFloat(random);
-}
-inline void Fill(std::mt19937_64& random, int64_t count, uint16_t* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<uint16_t>(
-        std::bit_cast<uint32_t>(HostileFloat(random)) >> 16);
-  }
 }
 
 // `count` elements that start `offset` elements past an aligned address and end
@@ -76,6 +92,10 @@ class OffsetBuffer {
   T* data() { return memory_.get() + offset_; }
   const T* data() const { return memory_.get() + offset_; }
   int64_t size() const { return count_; }
+
+  void CopyFrom(const OffsetBuffer& other) {
+    if (count_ > 0) std::memcpy(data(), other.data(), count_ * sizeof(T));
+  }
 
   // The bits, for comparisons that tell -0 from 0 and one NaN from another.
   std::vector<std::byte> Bits() const {

@@ -7,23 +7,16 @@
 
 #include <array>
 #include <bit>
-#include <type_traits>
 
 #include "offload/kernels/bfloat16.h"
+#include "offload/kernels/float16.h"
+#include "tests/offload/kernels/element_types.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
 
 namespace castor {
 namespace {
-
-float Widen(float value) { return value; }
-float Widen(uint16_t value) { return BFloat16ToFloat(value); }
-void Round(float value, float* to) { *to = WithCanonicalNaN(value); }
-void Round(float value, uint16_t* to) { *to = FloatToBFloat16(value); }
-
-template <typename T>
-constexpr DType kDType = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
 
 template <typename T>
 std::vector<const void*> Pointers(const std::vector<OffsetBuffer<T>>& sources) {
@@ -54,7 +47,7 @@ std::vector<OffsetBuffer<T>> RandomSources(std::mt19937_64& random,
   std::vector<OffsetBuffer<T>> sources;
   for (int64_t s = 0; s < source_count; ++s) {
     sources.emplace_back(count, s % 4);
-    Fill(random, count, sources.back().data());
+    Draw(random, sources.back());
   }
   return sources;
 }
@@ -68,19 +61,19 @@ void ExpectSumsOfTheScalarForm(std::mt19937_64& random) {
       OffsetBuffer<T> to(count, 3);
       {
         const FlushingMode flushing;
-        SumInOrder(Pointers(sources), kDType<T>, count, to.data());
+        SumInOrder(Pointers(sources), kDTypeOf<T>, count, to.data());
       }
       EXPECT_EQ(to.Bits(), expected.Bits()) << source_count << " " << count;
       // Into each of the sources in turn.
       for (OffsetBuffer<T>& source : sources) {
         OffsetBuffer<T> kept(count, 0);
         std::copy_n(source.data(), count, kept.data());
-        SumInOrder(Pointers(sources), kDType<T>, count, source.data());
+        SumInOrder(Pointers(sources), kDTypeOf<T>, count, source.data());
         EXPECT_EQ(source.Bits(), expected.Bits()) << source_count;
         std::copy_n(kept.data(), count, source.data());
       }
       if (source_count == 2) {
-        AddInto(sources[0].data(), sources[1].data(), kDType<T>, count);
+        AddInto(sources[0].data(), sources[1].data(), kDTypeOf<T>, count);
         EXPECT_EQ(sources[0].Bits(), expected.Bits()) << count;
       }
     }
@@ -100,18 +93,25 @@ TEST_P(ReduceTest, SumsFloatsAsTheScalarFormDoes) {
 TEST_P(ReduceTest, SumsBFloat16AsTheScalarFormDoes) {
   std::mt19937_64 random = SeededGenerator();
   for (int round = 0; round < 20; ++round) {
-    ExpectSumsOfTheScalarForm<uint16_t>(random);
+    ExpectSumsOfTheScalarForm<BFloat16>(random);
+  }
+}
+
+TEST_P(ReduceTest, SumsFloat16AsTheScalarFormDoes) {
+  std::mt19937_64 random = SeededGenerator();
+  for (int round = 0; round < 20; ++round) {
+    ExpectSumsOfTheScalarForm<Float16>(random);
   }
 }
 
 TEST_P(ReduceTest, AnySplitGivesTheSameBits) {
   std::mt19937_64 random = SeededGenerator();
   constexpr int64_t kCount = 150;
-  const auto sources = RandomSources<uint16_t>(random, 3, kCount);
-  OffsetBuffer<uint16_t> whole(kCount, 0);
+  const auto sources = RandomSources<BFloat16>(random, 3, kCount);
+  OffsetBuffer<BFloat16> whole(kCount, 0);
   SumInOrder(Pointers(sources), DType::kBF16, kCount, whole.data());
   for (int64_t cut = 0; cut <= kCount; ++cut) {
-    OffsetBuffer<uint16_t> to(kCount, 1);
+    OffsetBuffer<BFloat16> to(kCount, 1);
     SumInOrder(Pointers(sources), DType::kBF16, cut, to.data());
     std::vector<const void*> rest;
     for (const auto& source : sources) rest.push_back(source.data() + cut);
@@ -179,7 +179,7 @@ TEST_P(ReduceTest, StoresOneNaN) {
 TEST(ReduceDeathTest, RefusesOtherTypesAndNoSource) {
   float value = 1;
   const std::array<const void*, 1> sources = {&value};
-  EXPECT_DEATH(SumInOrder(sources, DType::kF16, 1, &value), "kBF16");
+  EXPECT_DEATH(SumInOrder(sources, DType::kF64, 1, &value), "kBF16");
   EXPECT_DEATH(SumInOrder({}, DType::kF32, 1, &value), "empty");
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "offload/kernels/adamw.h"
+#include "offload/kernels/optimizer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -45,18 +45,18 @@ TEST(ReferenceOptimizerTest, EqualsCastorsKernelBitByBit) {
     FillGradients(params, random);
     params.EndMicroBatch();
     EXPECT_TRUE(optimizer.Step(params, lr, /*micro_batches=*/3).applied);
-    AdamWStepScalar({.grad = params.gradient(id).data(),
-                     .param = weight.data(),
-                     .exp_avg = first.data(),
-                     .exp_avg_sq = second.data()},
-                    static_cast<int64_t>(weight.size()),
-                    ComputeAdamWScalars({.lr = lr,
-                                         .beta1 = 0.85,
-                                         .beta2 = 0.98,
-                                         .eps = 1e-7,
-                                         .weight_decay = 0.1},
-                                        step),
-                    static_cast<float>(1.0 / 3));
+    OptimizerStepScalar({.grad = params.gradient(id).data(),
+                         .param = weight.data(),
+                         .exp_avg = first.data(),
+                         .exp_avg_sq = second.data()},
+                        static_cast<int64_t>(weight.size()),
+                        ComputeOptimizerScalars({.lr = lr,
+                                                 .beta1 = 0.85,
+                                                 .beta2 = 0.98,
+                                                 .eps = 1e-7,
+                                                 .weight_decay = 0.1},
+                                                step),
+                        static_cast<float>(1.0 / 3));
     ASSERT_EQ(
         std::vector<float>(params.master(id).begin(), params.master(id).end()),
         weight);

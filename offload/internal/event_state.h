@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_INTERNAL_EVENT_STATE_H_
+#define CASTOR_OFFLOAD_INTERNAL_EVENT_STATE_H_
+
+// What stands behind an Event: a point that a thread of this process completes
+// (EventSource), or a native one that hardware reaches on its own and that is
+// found done by asking. A lane of the same hardware waits for a native one
+// without the host, hence device(). Thread-safe.
+
+#include <atomic>
+#include <functional>
+#include <utility>
+
+#include "chunk/base/status.h"
+
+namespace castor::internal {
+
+class EventState {
+ public:
+  using Callback = std::function<void(const Status&)>;
+
+  EventState(const EventState&) = delete;
+  EventState& operator=(const EventState&) = delete;
+  virtual ~EventState() = default;
+
+  // One atomic load, and for a native one that is not known to be done a
+  // question to the hardware.
+  bool done() { return known_done() || (device_ != nullptr && Poll()); }
+  // REQUIRES: done().
+  const Status& status() const { return status_; }
+
+  // As Event::Wait and Event::OnDone.
+  virtual void Wait() = 0;
+  virtual void OnDone(Callback callback) = 0;
+
+  // Whose native event this is: an address that tells devices apart, null for
+  // one that the host completes.
+  const void* device() const { return device_; }
+
+ protected:
+  explicit EventState(const void* device) : device_(device) {}
+
+  // Asks the hardware, and ends the event where it got there. Runs no
+  // callback.
+  virtual bool Poll() = 0;
+
+  bool known_done() const { return done_.load(std::memory_order_acquire); }
+  // Once, under whatever lock the implementation has.
+  void SetDone(Status how) {
+    status_ = std::move(how);
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  const void* const device_;
+  Status status_;  // written once, before done_
+  std::atomic<bool> done_ = false;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_OFFLOAD_INTERNAL_EVENT_STATE_H_

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/kernels/optimizer_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "chunk/base/check.h"
+
+namespace castor {
+namespace {
+
+constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdam, OptimizerKind::kAdamW,
+                                    OptimizerKind::kSgd, OptimizerKind::kLion};
+
+bool IsRate(double value) { return value >= 0 && value < 1; }
+// Neither negative nor infinite nor a NaN.
+bool IsAmount(double value) { return value >= 0 && std::isfinite(value); }
+
+Status ValidateSgd(const OptimizerOptions& options) {
+  if (!IsAmount(options.momentum) || !std::isfinite(options.dampening)) {
+    return InvalidArgument(fmt::format(
+        "sgd with momentum {} and dampening {} has no meaning: give a momentum "
+        "from 0 up, usually below 1, and a finite dampening",
+        options.momentum, options.dampening));
+  }
+  if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
+    return InvalidArgument(fmt::format(
+        "sgd with Nesterov's momentum needs a momentum above 0 and no "
+        "dampening, and these are {} and {}",
+        options.momentum, options.dampening));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+OptimizerOptions DefaultOptimizerOptions(OptimizerKind kind) {
+  OptimizerOptions options;
+  options.kind = kind;
+  if (kind != OptimizerKind::kAdamW) options.weight_decay = 0;
+  if (kind == OptimizerKind::kLion) {
+    options.lr = 1e-4;
+    options.beta2 = 0.99;
+  }
+  return options;
+}
+
+std::string_view OptimizerName(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kAdamW:
+      return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kLion:
+      return "lion";
+  }
+  CASTOR_CHECK(false);
+}
+
+std::optional<OptimizerKind> ParseOptimizer(std::string_view name) {
+  for (OptimizerKind kind : kKinds) {
+    if (name == OptimizerName(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+Status ValidateOptimizerOptions(const OptimizerOptions& options) {
+  const std::string_view name = OptimizerName(options.kind);
+  if (options.moment_dtype != DType::kF32 &&
+      options.moment_dtype != DType::kBF16) {
+    return InvalidArgument(
+        fmt::format("{} cannot keep its moments in {}: use F32 or BF16", name,
+                    DTypeName(options.moment_dtype)));
+  }
+  if (!IsAmount(options.weight_decay)) {
+    return InvalidArgument(
+        fmt::format("{} with weight decay {} has no meaning: give 0 or more",
+                    name, options.weight_decay));
+  }
+  if (options.kind == OptimizerKind::kSgd) return ValidateSgd(options);
+  if (!IsRate(options.beta1) || !IsRate(options.beta2)) {
+    return InvalidArgument(fmt::format(
+        "{} with betas {} and {} has no meaning: betas lie in [0, 1)", name,
+        options.beta1, options.beta2));
+  }
+  if (options.kind != OptimizerKind::kLion && !IsAmount(options.eps)) {
+    return InvalidArgument(fmt::format(
+        "{} with eps {} has no meaning: give 0 or more", name, options.eps));
+  }
+  return OkStatus();
+}
+
+int MomentsOf(const OptimizerOptions& options) {
+  switch (options.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      return 2;
+    case OptimizerKind::kSgd:
+      return options.momentum == 0 ? 0 : 1;
+    case OptimizerKind::kLion:
+      return 1;
+  }
+  CASTOR_CHECK(false);
+}
+
+}  // namespace castor

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_
+#define CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_
+
+// The buffers of one optimizer step, of any types, each at an offset of its
+// own, filled with what vector code gets wrong first. Values.
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "offload/kernels/optimizer.h"
+#include "tests/offload/kernels/kernel_data.h"
+
+namespace castor {
+
+struct OptimizerTypes {
+  DType grad = DType::kF32;
+  DType moment = DType::kF32;
+  DType low = DType::kF32;  // kF32: there is none
+};
+
+// Every combination there is.
+inline std::vector<OptimizerTypes> AllOptimizerTypes() {
+  std::vector<OptimizerTypes> all;
+  for (DType grad : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (DType moment : {DType::kF32, DType::kBF16}) {
+      for (DType low : {DType::kF32, DType::kBF16, DType::kF16}) {
+        all.push_back({grad, moment, low});
+      }
+    }
+  }
+  return all;
+}
+
+class OptimizerState {
+ public:
+  // `offset` is in elements; the buffers' differ.
+  OptimizerState(std::mt19937_64& random, const OptimizerTypes& types,
+                 int64_t count, int64_t offset)
+      : types_(types),
+        count_(count),
+        grad_(Make(types.grad, count, offset)),
+        param_(Make(DType::kF32, count, (offset + 1) % 5)),
+        exp_avg_(Make(types.moment, count, (offset + 2) % 5)),
+        exp_avg_sq_(Make(types.moment, count, (offset + 3) % 5)),
+        low_(Make(types.low, count, (offset + 4) % 5)) {
+    FillHostile(random, types.grad, grad_);
+    FillHostile(random, DType::kF32, param_);
+    FillHostile(random, types.moment, exp_avg_);
+    FillHostile(random, types.moment, exp_avg_sq_);
+    // Negative values in it give NaN; most should not.
+    const int64_t size = Size(types.moment);
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte& sign = exp_avg_sq_.data()[i * size + size - 1];
+      if (random() % 8 != 0) sign &= std::byte{0x7F};
+    }
+    FillHostile(random, types.low, low_);
+  }
+
+  // The same bytes at other offsets.
+  OptimizerState AtOffset(int64_t offset) const {
+    std::mt19937_64 any;
+    OptimizerState copy(any, types_, count_, offset);
+    copy.grad_.CopyFrom(grad_);
+    copy.param_.CopyFrom(param_);
+    copy.exp_avg_.CopyFrom(exp_avg_);
+    copy.exp_avg_sq_.CopyFrom(exp_avg_sq_);
+    copy.low_.CopyFrom(low_);
+    return copy;
+  }
+
+  OptimizerBuffers Buffers(const MomentRounding& rounding = {}) {
+    OptimizerBuffers buffers;
+    buffers.grad = grad_.data();
+    buffers.grad_dtype = types_.grad;
+    buffers.param = reinterpret_cast<float*>(param_.data());
+    buffers.exp_avg = exp_avg_.data();
+    buffers.exp_avg_sq = exp_avg_sq_.data();
+    buffers.moment_dtype = types_.moment;
+    buffers.rounding = rounding;
+    if (types_.low != DType::kF32) {
+      buffers.low = low_.data();
+      buffers.low_dtype = types_.low;
+    }
+    return buffers;
+  }
+
+  auto Bits() const {
+    return std::tuple(param_.Bits(), exp_avg_.Bits(), exp_avg_sq_.Bits(),
+                      low_.Bits(), grad_.Bits());
+  }
+
+ private:
+  using Buffer = OffsetBuffer<std::byte>;
+
+  static int64_t Size(DType dtype) { return DTypeBits(dtype) / 8; }
+  static Buffer Make(DType dtype, int64_t count, int64_t offset) {
+    return Buffer(count * Size(dtype), offset * Size(dtype));
+  }
+  static void FillHostile(std::mt19937_64& random, DType dtype,
+                          Buffer& buffer) {
+    const int64_t size = Size(dtype);
+    for (int64_t at = 0; at < buffer.size(); at += size) {
+      uint32_t bits = std::bit_cast<uint32_t>(HostileFloat(random));
+      if (dtype == DType::kBF16) bits >>= 16;
+      if (dtype == DType::kF16) bits = HostileFloat16(random);
+      std::memcpy(buffer.data() + at, &bits, static_cast<size_t>(size));
+    }
+  }
+
+  OptimizerTypes types_;
+  int64_t count_;
+  Buffer grad_;
+  Buffer param_;
+  Buffer exp_avg_;
+  Buffer exp_avg_sq_;
+  Buffer low_;
+};
+
+// One of each formula: with and without weight decay in the gradient, momentum
+// and Nesterov's.
+inline std::vector<OptimizerOptions> OptimizersToTest() {
+  std::vector<OptimizerOptions> all;
+  for (OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kAdamW,
+                             OptimizerKind::kSgd, OptimizerKind::kLion}) {
+    OptimizerOptions options = DefaultOptimizerOptions(kind);
+    all.push_back(options);
+    options.weight_decay = 0.1;
+    options.momentum = 0.9;
+    options.dampening = 0.25;
+    all.push_back(options);
+  }
+  OptimizerOptions nesterov = DefaultOptimizerOptions(OptimizerKind::kSgd);
+  nesterov.momentum = 0.9;
+  nesterov.nesterov = true;
+  all.push_back(nesterov);
+  return all;
+}
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/worker_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <latch>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "offload/executor.h"
+#include "tests/offload/kernels/flushing_mode.h"
+
+namespace castor {
+namespace {
+
+constexpr int64_t kRange = WorkerPool::kRange;
+
+// The ranges of one call, sorted.
+std::vector<std::pair<int64_t, int64_t>> RangesOf(WorkerPool& pool,
+                                                  int64_t count) {
+  std::mutex mutex;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  pool.ParallelFor(count, nullptr, [&](int64_t begin, int64_t end) {
+    std::lock_guard lock(mutex);
+    ranges.emplace_back(begin, end);
+  });
+  std::sort(ranges.begin(), ranges.end());
+  return ranges;
+}
+
+TEST(WorkerPoolTest, CoversEveryElementOnceInRangesThatThreadsDoNotChange) {
+  WorkerPool one({.threads = 1});
+  WorkerPool four({.threads = 4});
+  EXPECT_EQ(four.threads(), 4);
+  for (int64_t count : {int64_t{1}, int64_t{63}, kRange - 1, kRange, kRange + 1,
+                        3 * kRange, 20 * kRange + 77}) {
+    const auto ranges = RangesOf(four, count);
+    int64_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      EXPECT_EQ(begin, at);
+      EXPECT_EQ(begin % 64, 0);
+      EXPECT_LE(end - begin, kRange);
+      at = end;
+    }
+    EXPECT_EQ(at, count);
+    EXPECT_EQ(RangesOf(one, count), ranges);
+  }
+  EXPECT_TRUE(RangesOf(four, 0).empty());
+}
+
+TEST(WorkerPoolTest, AllThreadsTakePartTheCallerAmongThem) {
+  constexpr int kThreads = 3;
+  WorkerPool pool({.threads = kThreads});
+  for (int round = 0; round < 20; ++round) {
+    // No range ends before as many threads as there are have come.
+    std::latch all(kThreads);
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    pool.ParallelFor(kThreads * kRange, nullptr, [&](int64_t, int64_t) {
+      {
+        std::lock_guard lock(mutex);
+        seen.insert(std::this_thread::get_id());
+      }
+      all.arrive_and_wait();
+    });
+    EXPECT_EQ(seen.size(), size_t{kThreads});
+    EXPECT_TRUE(seen.contains(std::this_thread::get_id()));
+  }
+}
+
+TEST(WorkerPoolTest, AloneTheCallerDoesEverything) {
+  WorkerPool pool({.threads = 1});
+  int64_t done = 0;
+  pool.ParallelFor(5 * kRange, nullptr, [&](int64_t begin, int64_t end) {
+    EXPECT_EQ(begin, done) << "in order";
+    done = end;
+  });
+  EXPECT_EQ(done, 5 * kRange);
+}
+
+// A lane's work must not wait for other tasks of its executor, which may have
+// one thread only; it may call this.
+TEST(WorkerPoolTest, TheOnlyThreadOfAnExecutorMayCall) {
+  WorkerPool pool({.threads = 2});
+  std::atomic<int64_t> done = 0;
+  {
+    ThreadPool executor(1);
+    for (int task = 0; task < 10; ++task) {
+      executor.Post([&] {
+        pool.ParallelFor(4 * kRange, nullptr, [&](int64_t begin, int64_t end) {
+          done += end - begin;
+        });
+      });
+    }
+  }
+  EXPECT_EQ(done, 10 * 4 * kRange);
+}
+
+TEST(WorkerPoolTest, ABodyMayCallAgain) {
+  WorkerPool pool({.threads = 3});
+  std::atomic<int64_t> done = 0;
+  pool.ParallelFor(6 * kRange, nullptr, [&](int64_t, int64_t) {
+    pool.ParallelFor(3 * kRange, nullptr,
+                     [&](int64_t begin, int64_t end) { done += end - begin; });
+  });
+  EXPECT_EQ(done, 6 * 3 * kRange);
+}
+
+TEST(WorkerPoolTest, WorkersStepBackWhenCallersComeByThemselves) {
+  WorkerPool pool({.threads = 2});
+  std::atomic<bool> other_came = false;
+  std::atomic<int> ranges_after = 0;
+  std::latch both(2);
+  std::thread other;
+  // The first range of the one caller starts another caller, which holds its
+  // first range until the end: from then on two callers are at work, and a
+  // worker finishes at most what it is in.
+  std::latch release(1);
+  const std::thread::id caller = std::this_thread::get_id();
+  pool.ParallelFor(40 * kRange, nullptr, [&](int64_t begin, int64_t) {
+    if (begin == 0) {
+      other = std::thread([&] {
+        pool.ParallelFor(2 * kRange, nullptr, [&](int64_t first, int64_t) {
+          if (first != 0) return;
+          other_came = true;
+          both.count_down();
+          release.wait();
+        });
+      });
+      both.arrive_and_wait();
+      return;
+    }
+    if (other_came && std::this_thread::get_id() != caller) ++ranges_after;
+  });
+  release.count_down();
+  other.join();
+  // One that was taken before the other caller came, and read the flag after.
+  EXPECT_LE(ranges_after, 1);
+}
+
+TEST(WorkerPoolTest, ServesManyCallersAtATime) {
+  WorkerPool pool({.threads = 3});
+  constexpr int kCallers = 4;
+  constexpr int kCalls = 50;
+  std::vector<int64_t> sums(kCallers, 0);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < kCallers; ++c) {
+    callers.emplace_back([&, c] {
+      std::vector<uint8_t> touched(static_cast<size_t>(5 * kRange + c));
+      for (int call = 0; call < kCalls; ++call) {
+        pool.ParallelFor(std::ssize(touched), touched.data(),
+                         [&](int64_t begin, int64_t end) {
+                           for (int64_t i = begin; i < end; i += 64) {
+                             ++touched[static_cast<size_t>(i)];
+                           }
+                         });
+      }
+      for (uint8_t count : touched) sums[static_cast<size_t>(c)] += count;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (int c = 0; c < kCallers; ++c) {
+    EXPECT_EQ(sums[static_cast<size_t>(c)],
+              kCalls * (5 * kRange / 64 + (c > 0 ? 1 : 0)));
+  }
+}
+
+TEST(WorkerPoolTest, EveryRangeRunsInTheDefaultFloatingPointMode) {
+  constexpr int kThreads = 2;
+  WorkerPool pool({.threads = kThreads});
+  std::atomic<int> kept = 0;
+  std::latch all(kThreads);
+  {
+    const FlushingMode flushing;
+    pool.ParallelFor(kThreads * kRange, nullptr, [&](int64_t, int64_t) {
+      all.arrive_and_wait();
+      volatile float least = 0x1p-126f;
+      volatile float half = least * 0.5f;
+      kept += half > 0;
+    });
+  }
+  EXPECT_EQ(kept, kThreads);
+}
+
+TEST(WorkerPoolTest, TheProcessHasOneWithNoMoreThreadsThanProcessors) {
+  EXPECT_EQ(&WorkerPool::Process(), &WorkerPool::Process());
+  EXPECT_GE(WorkerPool::Process().threads(), 1);
+  EXPECT_LE(WorkerPool::Process().threads(), sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+TEST(WorkerPoolTest, StartsAndStopsWithoutEverBeingUsed) {
+  for (int threads = 1; threads < 5; ++threads) {
+    const WorkerPool pool({.threads = threads});
+  }
+}
+
+TEST(WorkerPoolDeathTest, RefusesANegativeNumberOfThreads) {
+  EXPECT_DEATH(WorkerPool({.threads = -1}), "threads >= 0");
+}
+
+}  // namespace
+}  // namespace castor

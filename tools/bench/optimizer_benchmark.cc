@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The optimizers on the host against memory bandwidth, through the worker pool.
+// Counted are the bytes that a pass must read and write: for AdamW with bf16
+// gradients, fp32 states and a bf16 copy 28 per parameter. Each pass is timed
+// in turns with the STREAM triad over as many bytes on as many threads, and the
+// ratios' median is printed:
+//
+//   of_triad     against the triad as STREAM has it, whose plain stores read
+//                what they overwrite, which nobody counts
+//   of_streamed  against a triad whose stores pass the caches by: the more
+//                that memory can give
+
+#include <benchmark/benchmark.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "offload/kernels/optimizer.h"
+#include "offload/worker_pool.h"
+
+namespace castor {
+namespace {
+
+constexpr int64_t kMany = int64_t{1} << 24;    // elements, beyond any cache
+constexpr int64_t kTriads = int64_t{1} << 24;  // of doubles
+constexpr int64_t kTriadBytes = 3 * sizeof(double);
+
+template <typename Work>
+double Time(const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+class Triad {
+ public:
+  // Bytes per second, as STREAM counts them.
+  double Rate(WorkerPool& pool, bool streamed) {
+    const double seconds = Time([&] {
+      pool.ParallelFor(kTriads, a_.data(), [&](int64_t begin, int64_t end) {
+        streamed ? RunStreamed(begin, end) : Run(begin, end);
+      });
+    });
+    return kTriads * kTriadBytes / seconds;
+  }
+
+ private:
+  void Run(int64_t begin, int64_t end) {
+    double* const to = a_.data();
+    const double* const b = b_.data();
+    const double* const c = c_.data();
+    for (int64_t i = begin; i < end; ++i) to[i] = b[i] + 3 * c[i];
+    benchmark::ClobberMemory();
+  }
+  void RunStreamed(int64_t begin, int64_t end) {
+#if defined(__SSE2__)
+    double* const to = a_.data();
+    const double* const b = b_.data();
+    const double* const c = c_.data();
+    const __m128d three = _mm_set1_pd(3);
+    for (int64_t i = begin; i < end; i += 2) {
+      _mm_stream_pd(to + i, _mm_add_pd(_mm_loadu_pd(b + i),
+                                       _mm_mul_pd(three, _mm_loadu_pd(c + i))));
+    }
+    _mm_sfence();
+#else
+    Run(begin, end);
+#endif
+  }
+
+  std::vector<double> a_ = std::vector<double>(kTriads, 1);
+  std::vector<double> b_ = a_;
+  std::vector<double> c_ = a_;
+};
+
+struct Pass {
+  const char* name;
+  OptimizerOptions options;
+  DType grad;
+  DType low;  // kF32: none
+};
+
+OptimizerOptions LowMoments(OptimizerOptions options) {
+  options.moment_dtype = DType::kBF16;
+  return options;
+}
+
+OptimizerOptions Momentum() {
+  OptimizerOptions options = DefaultOptimizerOptions(OptimizerKind::kSgd);
+  options.momentum = 0.9;
+  return options;
+}
+
+const Pass kPasses[] = {
+    {"adamw", {}, DType::kBF16, DType::kBF16},
+    {"adamw/fp16", {}, DType::kF16, DType::kF16},
+    {"adamw/fp32", {}, DType::kF32, DType::kF32},
+    {"adamw/bf16_moments", LowMoments({}), DType::kBF16, DType::kBF16},
+    {"sgd", DefaultOptimizerOptions(OptimizerKind::kSgd), DType::kBF16,
+     DType::kBF16},
+    {"sgd/momentum", Momentum(), DType::kBF16, DType::kBF16},
+    {"lion", DefaultOptimizerOptions(OptimizerKind::kLion), DType::kBF16,
+     DType::kBF16},
+};
+
+int64_t BytesPerElement(const Pass& pass) {
+  const int64_t moment = DTypeBits(pass.options.moment_dtype) / 8;
+  const int64_t low = pass.low == DType::kF32 ? 0 : DTypeBits(pass.low) / 8;
+  return DTypeBits(pass.grad) / 8 + 8 + 2 * MomentsOf(pass.options) * moment +
+         low;
+}
+
+class Parameters {
+ public:
+  OptimizerBuffers Buffers(const Pass& pass) {
+    OptimizerBuffers buffers;
+    buffers.grad = grad_.data();
+    buffers.grad_dtype = pass.grad;
+    buffers.param = param_.data();
+    buffers.exp_avg = exp_avg_.data();
+    buffers.exp_avg_sq = exp_avg_sq_.data();
+    buffers.moment_dtype = pass.options.moment_dtype;
+    buffers.rounding = MakeMomentRounding(pass.options, 0, 10, 0);
+    if (pass.low != DType::kF32) {
+      buffers.low = low_.data();
+      buffers.low_dtype = pass.low;
+    }
+    return buffers;
+  }
+
+ private:
+  std::vector<float> grad_ = std::vector<float>(kMany, 0.01f);
+  std::vector<float> param_ = std::vector<float>(kMany, 1);
+  std::vector<float> exp_avg_ = std::vector<float>(kMany, 0.01f);
+  std::vector<float> exp_avg_sq_ = std::vector<float>(kMany, 0.01f);
+  std::vector<uint16_t> low_ = std::vector<uint16_t>(kMany);
+};
+
+void BM_Optimizer(benchmark::State& state, const Pass& pass) {
+  WorkerPool pool({.threads = static_cast<int>(state.range(0))});
+  Triad triad;
+  Parameters parameters;
+  const OptimizerBuffers buffers = parameters.Buffers(pass);
+  const OptimizerScalars scalars = ComputeOptimizerScalars(pass.options, 10);
+  std::vector<double> rates, of_triad, of_streamed;
+  for (auto _ : state) {
+    const double plain = triad.Rate(pool, /*streamed=*/false);
+    const double streamed = triad.Rate(pool, /*streamed=*/true);
+    const double seconds = Time([&] {
+      pool.ParallelFor(kMany, buffers.param, [&](int64_t begin, int64_t end) {
+        OptimizerStep(SkipElements(buffers, begin), end - begin, scalars, 1);
+      });
+    });
+    state.SetIterationTime(seconds);
+    rates.push_back(kMany * BytesPerElement(pass) / seconds);
+    of_triad.push_back(rates.back() / plain);
+    of_streamed.push_back(rates.back() / streamed);
+  }
+  state.counters["B/s"] = Median(rates);
+  state.counters["of_triad"] = Median(of_triad);
+  state.counters["of_streamed"] = Median(of_streamed);
+}
+
+// What a call costs before its first element: the floating-point mode.
+void BM_OptimizerOfNothing(benchmark::State& state) {
+  const OptimizerScalars scalars = ComputeOptimizerScalars({}, 10);
+  for (auto _ : state) OptimizerStep({}, 0, scalars, 1.0f);
+}
+BENCHMARK(BM_OptimizerOfNothing);
+
+}  // namespace
+}  // namespace castor
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const int all = castor::WorkerPool::Process().threads();
+  for (const castor::Pass& pass : castor::kPasses) {
+    auto* const run = benchmark::RegisterBenchmark(
+        pass.name, [&pass](benchmark::State& state) {
+          castor::BM_Optimizer(state, pass);
+        });
+    run->ArgName("threads")->Arg(1)->UseManualTime()->Iterations(15)->Unit(
+        benchmark::kMillisecond);
+    if (all > 1) run->Arg(all);
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
