@@ -6,7 +6,6 @@
 
 // What a trainer tells a ZeroEngine. Plain structs with defaults.
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,15 +17,10 @@
 #include "chunk/layout_file.h"
 #include "offload/executor.h"
 #include "offload/kernels/adamw.h"
+#include "offload/nvme/nvme_option.h"
 #include "placement/run_event.h"
 
 namespace castor {
-
-struct NvmeOption {
-  std::filesystem::path directory;
-  // The most Castor may write there; empty: what the homes need.
-  std::optional<Bytes> size;
-};
 
 struct ZeroOptions {
   // Behaviour.
@@ -52,7 +46,7 @@ struct ZeroOptions {
   // buffers together. Hard.
   Bytes device_budget;
   Bytes host_budget;
-  std::optional<NvmeOption> nvme;
+  std::vector<NvmeOption> nvme;  // drives that share the work; none: no NVMe
 
   // Performance.
 

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "chunk/base/check.h"
+
 namespace castor {
 
 Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
@@ -28,10 +30,16 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   std::unique_ptr<NvmeStore> nvme;
   if (nvme_size > Bytes(0)) {
     NvmeStoreOptions nvme_options;
-    nvme_options.directory = options.nvme_directory;
-    nvme_options.size = nvme_size;
+    CASTOR_ASSIGN_OR_RETURN(
+        nvme_options.drives,
+        NvmeStore::DrivesFor(nvme_size, options.nvme_drives));
     nvme_options.log = options.log;
-    nvme_options.queue_for_test = std::move(options.nvme_queue_for_test);
+    if (options.nvme_queue_for_test != nullptr) {
+      CASTOR_CHECK_EQ(nvme_options.drives.size(), 1u);
+      nvme_options.queue_for_test = [&options](size_t) {
+        return std::move(options.nvme_queue_for_test);
+      };
+    }
     CASTOR_ASSIGN_OR_RETURN(nvme, NvmeStore::Create(std::move(nvme_options)));
   }
   Slab device;
@@ -43,6 +51,10 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
     HostSlabOptions host_options;
     host_options.log = options.log;
     CASTOR_ASSIGN_OR_RETURN(host, MakeHostSlab(host_size, host_options));
+    if (nvme != nullptr) {
+      nvme->RegisterMemory(
+          {host.data(), static_cast<size_t>(host.size().count())});
+    }
   }
 
   std::vector<TierPool> pools;

@@ -9,7 +9,6 @@
 // it. Owner thread only.
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
@@ -31,9 +31,9 @@ struct RankPoolsOptions {
   std::vector<SlotClass> device_classes;
   std::vector<SlotClass> host_classes;
   std::vector<SlotClass> nvme_classes;  // no slots: no store is made
-  std::filesystem::path nvme_directory;
+  std::vector<NvmeOption> nvme_drives;
   Log* log = nullptr;  // may be null, else must outlive the pools
-  // Tests put a queue that misbehaves here.
+  // Tests put a queue that misbehaves here, for the first drive.
   std::unique_ptr<IoQueue> nvme_queue_for_test = nullptr;
 };
 

@@ -38,7 +38,7 @@ class RankPoolsTest : public testing::Test {
     options.device_budget = KiB(8);
     options.host_budget = KiB(24);
     options.nvme_budget = KiB(64);
-    options.nvme_directory = dir_.path();
+    options.nvme_drives = {{dir_.path(), {}}};
     options.log = &log_;
     return options;
   }
@@ -92,7 +92,7 @@ TEST_F(RankPoolsTest, TakingSlotsAllocatesNothing) {
 TEST_F(RankPoolsTest, MakesNothingForATierWithoutSlots) {
   RankPoolsOptions options = Options();
   options.nvme_classes.clear();
-  options.nvme_directory = "/does/not/exist";
+  options.nvme_drives = {{"/does/not/exist", {}}};
   options.host_classes = {{KiB(8), 0}};
   auto pools = RankPools::Create(std::move(options));
   ASSERT_THAT(pools, IsOk());
@@ -149,7 +149,7 @@ TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
 
 TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
   RankPoolsOptions options = Options();
-  options.nvme_directory = dir_.path() / "missing";
+  options.nvme_drives = {{dir_.path() / "missing", {}}};
   EXPECT_THAT(RankPools::Create(std::move(options)).status(),
               StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
   EXPECT_TRUE(DirectoryIsEmpty());
@@ -157,7 +157,7 @@ TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
 
 TEST_F(RankPoolsTest, AFileInPlaceOfTheDirectoryIsRefused) {
   RankPoolsOptions options = Options();
-  options.nvme_directory = "/dev/null";
+  options.nvme_drives = {{"/dev/null", {}}};
   EXPECT_FALSE(RankPools::Create(std::move(options)).ok());
 }
 

@@ -77,7 +77,7 @@ class ShardStoreFixture : public testing::Test {
     pools.host_classes = {{kSlot, kShards}, {KiB(12), staging_slots}};
     pools.nvme_classes = {{kSlot, kShards}};
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
-    pools.nvme_directory = dir_.path();
+    pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
     pools.nvme_queue_for_test =
         MakeFaultyIoQueue(MakeThreadIoQueue({}), faults_);
