@@ -32,6 +32,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/lane.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/rank_pools.h"
 #include "placement/run_event.h"
 
@@ -167,6 +168,7 @@ class ShardStore {
                    const RunEvent& event);
   Event WriteExtent(Shard& shard, const Slot& staging, const Event& after,
                     const RunEvent& event);
+  static IoPriority PriorityOf(const RunEvent& event);
   // Either, from `start` on. Its end comes after everything that the transfer
   // does to the recorder and to on_failure.
   Event MoveExtent(const Shard& shard, const Slot& staging, Event start,

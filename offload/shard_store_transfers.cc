@@ -70,6 +70,14 @@ Event ShardStore::WriteExtent(Shard& shard, const Slot& staging,
   return end;
 }
 
+// Somebody waits for what is read, unless it is fetched ahead; nobody for what
+// is written.
+IoPriority ShardStore::PriorityOf(const RunEvent& event) {
+  if (event.from != Tier::kNvme) return IoPriority::kWriteBack;
+  return event.cause == RunCause::kPrefetch ? IoPriority::kPrefetch
+                                            : IoPriority::kDemand;
+}
+
 Event ShardStore::MoveExtent(const Shard& shard, const Slot& staging,
                              Event start, const RunEvent& event) {
   const Bytes size = shard.slot.size;
@@ -90,10 +98,11 @@ Event ShardStore::MoveExtent(const Shard& shard, const Slot& staging,
   std::string what =
       fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
   NvmeStore& nvme = *options_.pools->nvme();
-  const Event moved =
-      event.from == Tier::kNvme
-          ? nvme.Read(shard.slot.offset, data, start, std::move(what))
-          : nvme.Write(shard.slot.offset, data, start, std::move(what));
+  const Event moved = event.from == Tier::kNvme
+                          ? nvme.Read(shard.slot.offset, data, start,
+                                      std::move(what), PriorityOf(event))
+                          : nvme.Write(shard.slot.offset, data, start,
+                                       std::move(what), PriorityOf(event));
   EventSource ended;
   Event end = ended.event();
   moved.OnDone([ended = std::move(ended), timed = std::move(timed),
