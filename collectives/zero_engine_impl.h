@@ -74,6 +74,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   void DirectUsed(ChunkId chunk, Event last_use) override;
   bool Cancellable(ChunkId chunk) const override;
   bool Cancel(ChunkId chunk) override;
+  void Raise(ChunkId chunk) override;
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };

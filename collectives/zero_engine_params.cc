@@ -52,6 +52,10 @@ bool ZeroEngine::Impl::Cancel(ChunkId chunk) {
   return store_->Cancel(ahead_[chunk.index()]);
 }
 
+void ZeroEngine::Impl::Raise(ChunkId chunk) {
+  store_->Raise(ahead_[chunk.index()]);
+}
+
 std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {
   return store_->device_data(chunk, StateKind::kParam);
 }

@@ -15,6 +15,7 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/nvme/nvme_store.h"
 #include "offload/shard_store.h"
 
 namespace castor {
@@ -30,6 +31,11 @@ struct LoadTicket::State {
   bool counted = false;
   Tier from = Tier::kHost;
   Bytes bytes;
+  // Its read from the drive, where there is one, as it was counted.
+  bool urgent = false;  // raised
+  NvmeStore* drive = nullptr;
+  NvmeTicket transfer;
+  Bytes extent;
 
  private:
   enum class Phase : uint8_t { kWaiting, kBegun, kCancelled };

@@ -10,6 +10,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 #include "offload/failure_log.h"
+#include "offload/simulated_device.h"
 
 namespace castor {
 
@@ -26,26 +27,42 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   CASTOR_ASSIGN_OR_RETURN(TierPool nvme_pool,
                           TierPool::Create(Tier::kNvme, options.nvme_budget,
                                            options.nvme_classes, nullptr));
+  const Bytes device_size = device_pool.stats().reserved;
   const Bytes host_size = host_shape.stats().reserved;
   const Bytes nvme_size = nvme_pool.stats().reserved;
   made->log_ = options.log;
-  made->nvme_directory_ = std::move(options.nvme_directory);
+  made->nvme_drives_ = std::move(options.nvme_drives);
+  made->device_ = options.device;
+  if (made->device_ == nullptr) {
+    SimulatedDeviceOptions simulated;
+    simulated.capacity = device_size;
+    simulated.executor = options.executor;
+    made->own_device_ = std::make_unique<SimulatedDevice>(std::move(simulated));
+    made->device_ = made->own_device_.get();
+  }
 
   // The file first: a directory that cannot be used is known at once, memory
   // is touched page by page.
   if (nvme_size > Bytes(0)) {
+    std::vector<NvmeDriveOptions> files;
     CASTOR_ASSIGN_OR_RETURN(
         made->nvme_,
-        made->MakeStore(nvme_size, std::move(options.nvme_queue_for_test)));
+        made->MakeStore(nvme_size, std::move(options.nvme_queue_for_test),
+                        &files));
   }
   made->pools_.push_back(std::move(device_pool));
   CASTOR_RETURN_IF_ERROR(made->RestoreDevice());
   if (host_size > Bytes(0)) {
     HostSlabOptions host_options;
     host_options.log = options.log;
-    CASTOR_ASSIGN_OR_RETURN(made->host_slab_,
-                            MakeHostSlab(host_size, host_options));
+    CASTOR_ASSIGN_OR_RETURN(
+        made->host_slab_, made->device_->MakeHostSlab(host_size, host_options));
     ++made->allocations_;
+    if (made->nvme_ != nullptr) {
+      made->nvme_->RegisterMemory(
+          {made->host_slab_.data(),
+           static_cast<size_t>(made->host_slab_.size().count())});
+    }
   }
   CASTOR_ASSIGN_OR_RETURN(
       TierPool host_pool,
@@ -59,16 +76,34 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
 RankPools::~RankPools() = default;
 
 Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
-    Bytes size, std::unique_ptr<IoQueue> queue_for_test) {
+    Bytes size, std::unique_ptr<IoQueue> queue_for_test,
+    std::vector<NvmeDriveOptions>* files) {
   NvmeStoreOptions options;
-  options.directory = nvme_directory_;
-  options.size = size;
+  CASTOR_ASSIGN_OR_RETURN(options.drives,
+                          NvmeStore::DrivesFor(size, nvme_drives_));
+  *files = options.drives;
   options.log = log_;
-  options.queue_for_test = std::move(queue_for_test);
+  if (queue_for_test != nullptr) {
+    CASTOR_CHECK_EQ(options.drives.size(), 1u);
+    options.queue_for_test = [&queue_for_test](size_t) {
+      return std::move(queue_for_test);
+    };
+  }
   CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
                           NvmeStore::Create(std::move(options)));
   ++allocations_;
+  LimitDrives(*files, -1);
   return store;
+}
+
+void RankPools::LimitDrives(std::span<const NvmeDriveOptions> files, int sign) {
+  for (const NvmeDriveOptions& file : files) {
+    for (NvmeOption& drive : nvme_drives_) {
+      if (drive.directory == file.directory && drive.size.has_value()) {
+        *drive.size += file.size * sign;
+      }
+    }
+  }
 }
 
 RankPools::NvmePlace RankPools::nvme_at(Bytes offset) {
@@ -96,14 +131,16 @@ Status RankPools::Extend(Tier tier, std::span<const SlotClass> classes) {
   if (tier == Tier::kHost) {
     HostSlabOptions host_options;
     host_options.log = log_;
-    CASTOR_ASSIGN_OR_RETURN(extension.host, MakeHostSlab(size, host_options));
+    CASTOR_ASSIGN_OR_RETURN(extension.host,
+                            device_->MakeHostSlab(size, host_options));
     ++allocations_;
-  } else if (nvme_directory_.empty()) {
+  } else if (nvme_drives_.empty()) {
     return Unavailable(
         fmt::format("there is no NVMe directory to put {} into: give one",
                     FormatBytes(size)));
   } else {
-    CASTOR_ASSIGN_OR_RETURN(extension.nvme, MakeStore(size, nullptr));
+    CASTOR_ASSIGN_OR_RETURN(extension.nvme,
+                            MakeStore(size, nullptr, &extension.files));
   }
   CASTOR_ASSIGN_OR_RETURN(extension.first_class,
                           pool(tier).Extend(classes, extension.host.data()));
@@ -126,6 +163,7 @@ Status RankPools::Retract(Tier tier) {
         failures.Add(closed);
       }
     }
+    LimitDrives(last.files, 1);
     extensions.pop_back();
   }
   return failures.Summary();
@@ -151,7 +189,7 @@ Status RankPools::RestoreDevice() {
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(device_slab_,
-                          MakeSimulatedDeviceSlab(device.stats().reserved));
+                          device_->MakeSlab(device.stats().reserved));
   ++allocations_;
   device.Rebase(device_slab_.data());
   return OkStatus();

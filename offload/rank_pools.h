@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_RANK_POOLS_H_
 
 // All the memory one rank may use: a slab and a pool on the device and in host
-// memory, a store and a pool on NVMe, made at once. Owns all of it. Owner
+// memory, a store and a pool on NVMe, made at once. Owns all of it, and the device where
+// none is given. Owner
 // thread only.
 //
 // Nothing grows while a rank trains. Between steps two things may change: the
@@ -14,7 +15,6 @@
 // held.
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,7 +23,11 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/device.h"
+#include "offload/executor.h"
 #include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_drive.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
@@ -31,15 +35,19 @@
 namespace castor {
 
 struct RankPoolsOptions {
+  // Must outlive the pools. Null: a simulated one, of just the size that is
+  // needed, whose lanes `executor` serves.
+  Device* device = nullptr;
+  Executor* executor = nullptr;  // must outlive the pools where it is needed
   Bytes device_budget;
   Bytes host_budget;
   Bytes nvme_budget;
   std::vector<SlotClass> device_classes;
   std::vector<SlotClass> host_classes;
   std::vector<SlotClass> nvme_classes;  // no slots: no store is made
-  std::filesystem::path nvme_directory;
+  std::vector<NvmeOption> nvme_drives;
   Log* log = nullptr;  // may be null, else must outlive the pools
-  // Tests put a queue that misbehaves here.
+  // Tests put a queue that misbehaves here, for the first drive.
   std::unique_ptr<IoQueue> nvme_queue_for_test = nullptr;
 };
 
@@ -50,6 +58,7 @@ class RankPools {
   static Result<std::unique_ptr<RankPools>> Create(RankPoolsOptions options);
   ~RankPools();
 
+  Device& device() { return *device_; }
   TierPool& pool(Tier tier) { return pools_[TierIndex(tier)]; }
   const TierPool& pool(Tier tier) const { return pools_[TierIndex(tier)]; }
   // Slabs and files made so far: fixed while the rank trains, which is the
@@ -95,17 +104,24 @@ class RankPools {
     Bytes begin;  // offset of its first slot in the pool
     Slab host;
     std::unique_ptr<NvmeStore> nvme;
+    std::vector<NvmeDriveOptions> files;
   };
 
   RankPools() = default;
 
+  // `files`: what it has on each drive.
   Result<std::unique_ptr<NvmeStore>> MakeStore(
-      Bytes size, std::unique_ptr<IoQueue> queue_for_test);
+      Bytes size, std::unique_ptr<IoQueue> queue_for_test,
+      std::vector<NvmeDriveOptions>* files);
+  // Takes files off what may yet be put on their drives, or adds them to it.
+  void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
   // Waits until the bytes of what is not taken of the tier are free.
   Status WaitUntilFree(Tier tier) const;
 
+  std::unique_ptr<Device> own_device_;
+  Device* device_ = nullptr;
   Log* log_ = nullptr;
-  std::filesystem::path nvme_directory_;
+  std::vector<NvmeOption> nvme_drives_;  // with what may yet be put on each
   int64_t allocations_ = 0;
   Slab device_slab_;
   Slab host_slab_;

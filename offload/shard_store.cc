@@ -36,13 +36,11 @@ ShardStore::ShardStore(const ShardStoreOptions& options)
   const auto name = [&](const char* what) {
     return fmt::format("rank {} {}", options.rank, what);
   };
-  const auto lane = [&](const char* what) {
-    return std::make_unique<WorkerLane>(name(what), options.executor, note);
-  };
-  to_device_ = lane("to device");
-  from_device_ = lane("from device");
-  ahead_copies_ = lane("to device, ahead");
-  ahead_ = lane("ahead");
+  Device& device = options.pools->device();
+  to_device_ = device.MakeLane(name("to device"), note);
+  from_device_ = device.MakeLane(name("from device"), note);
+  ahead_copies_ = device.MakeLane(name("to device, ahead"), note);
+  ahead_ = std::make_unique<WorkerLane>(name("ahead"), options.executor, note);
 }
 
 ShardStore::~ShardStore() {
@@ -160,6 +158,12 @@ void ShardStore::SetWritten(Shard& shard, Event written) {
   shard.written = std::move(written);
   shard.readers.clear();
   shard.filled = true;
+}
+
+void ShardStore::BeginStep(int32_t step) {
+  step_ = step;
+  if (options_.pools->nvme() != nullptr)
+    options_.pools->nvme()->BeginStep(step);
 }
 
 Status ShardStore::Drain() {

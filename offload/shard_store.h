@@ -22,8 +22,8 @@
 // window must not wait for what was asked for after the window was opened;
 // windows that one piece of work uses together are opened together.
 //
-// Demand never waits for what is fetched ahead, which has lanes of its own and
-// can be taken back while it has not begun.
+// Demand never waits for what is fetched ahead, which has lanes of its own, can
+// be taken back while it has not begun, and is raised when a lane waits for it.
 //
 // A move that fails fails its event and whatever waits for it, and on_failure
 // hears of the first one before the event is done. Owner thread only.
@@ -41,10 +41,12 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/device.h"
 #include "offload/executor.h"
 #include "offload/failure_log.h"
 #include "offload/host_window.h"
 #include "offload/lane.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/rank_pools.h"
 #include "offload/staging_ring.h"
 #include "placement/run_event.h"
@@ -114,13 +116,15 @@ class ShardStore {
   // what they read, or read or write what they write.
 
   // Copies `range` of the shard to device memory at `to` once `after` is done.
-  // `ticket`, when given, is for Cancel.
+  // `ticket`, when given, is for Cancel and Raise.
   Event Load(ChunkId chunk, StateKind state, ByteRange range, std::byte* to,
              const Event& after, RunCause cause, LoadTicket* ticket = nullptr);
   // Takes a load of kPrefetch back. True: nothing of it has reached its target,
   // nor ever will, so that the memory is free once the load's own `after` is
   // done. False: it has begun, is over, or was none of kPrefetch.
   bool Cancel(const LoadTicket& ticket);
+  // Somebody waits for this load of kPrefetch now.
+  void Raise(const LoadTicket& ticket);
 
   // Copies device memory at `from` into `range` of the shard once `after` is
   // done. The range is the whole shard where its home is NVMe. Returns when the
@@ -188,7 +192,8 @@ class ShardStore {
   // back do not count.
   const std::array<std::array<Bytes, 3>, 3>& moved() const { return moved_; }
   int64_t loads_cancelled() const { return loads_cancelled_; }
-  void set_step(int32_t step) { step_ = step; }
+  // A step begins: what is recorded and what is written to drives counts to it.
+  void BeginStep(int32_t step);
 
  private:
   struct PendingMove;
@@ -260,10 +265,11 @@ class ShardStore {
   RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
                     Bytes size, RunCause cause) const;
   void Count(const RunEvent& event);
+  static IoPriority PriorityOf(const RunEvent& event);
   // A transfer between host memory at `data` and a shard's place on the drive,
   // from `start` on. Its end comes after everything that the transfer does to
   // the recorder and to on_failure. Counts.
-  // One that `ticket` took back moves nothing and does not fail.
+  // One that `ticket` took back is no failure.
   Event MoveExtent(const Place& drive, std::byte* data, Event start,
                    const RunEvent& event,
                    std::shared_ptr<LoadTicket::State> ticket = nullptr);

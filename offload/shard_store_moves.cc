@@ -107,8 +107,20 @@ bool ShardStore::Cancel(const LoadTicket& ticket) {
   if (state->counted) {
     moved_[TierIndex(state->from)][TierIndex(Tier::kDevice)] -= state->bytes;
   }
+  // What has not gone to the drive need not.
+  if (state->drive != nullptr && state->drive->Cancel(state->transfer)) {
+    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= state->extent;
+  }
   ++loads_cancelled_;
   return true;
+}
+
+void ShardStore::Raise(const LoadTicket& ticket) {
+  LoadTicket::State* const state = ticket.state_.get();
+  if (state == nullptr) return;
+  state->urgent = true;  // should it still wait for its turn
+  if (state->drive == nullptr) return;
+  state->drive->Raise(state->transfer, IoPriority::kDemand);
 }
 
 Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +20,12 @@ namespace {
 
 // What transfers to and from the drive are multiples of.
 constexpr Bytes kDriveBlock = KiB(4);
+
+CopyKind KindOf(const RunEvent& event) {
+  if (event.from != Tier::kDevice) return CopyKind::kToDevice;
+  return event.to == Tier::kDevice ? CopyKind::kWithinDevice
+                                   : CopyKind::kFromDevice;
+}
 
 }  // namespace
 
@@ -37,14 +42,21 @@ Event ShardStore::Both(const Event& a, const Event& b) {
 
 Event ShardStore::Copy(Lane& lane, std::byte* to, const std::byte* from,
                        const RunEvent& event) {
-  lane.Run([to, from, event = RunEvent(event), clock = options_.clock,
-            recorder = options_.recorder]() mutable {
-    if (recorder != nullptr) event.begin_ns = clock->NowNs();
-    std::memcpy(to, from, static_cast<size_t>(event.bytes));
-    if (recorder != nullptr) {
-      event.end_ns = clock->NowNs();
-      recorder->Record(event);
-    }
+  Device& device = options_.pools->device();
+  const Bytes size(event.bytes);
+  if (options_.recorder == nullptr) {
+    device.Copy(lane, to, from, size, KindOf(event));
+    return lane.Record();
+  }
+  const auto timed = std::make_shared<RunEvent>(event);
+  lane.Run([timed, clock = options_.clock] {
+    timed->begin_ns = clock->NowNs();
+    return OkStatus();
+  });
+  device.Copy(lane, to, from, size, KindOf(event));
+  lane.Run([timed, clock = options_.clock, recorder = options_.recorder] {
+    timed->end_ns = clock->NowNs();
+    recorder->Record(*timed);
     return OkStatus();
   });
   return lane.Record();
@@ -69,6 +81,14 @@ void ShardStore::Count(const RunEvent& event) {
   moved_[TierIndex(event.from)][TierIndex(event.to)] += Bytes(event.bytes);
 }
 
+// Somebody waits for what is read, unless it is fetched ahead; nobody for what
+// is written.
+IoPriority ShardStore::PriorityOf(const RunEvent& event) {
+  if (event.from != Tier::kNvme) return IoPriority::kWriteBack;
+  return event.cause == RunCause::kPrefetch ? IoPriority::kPrefetch
+                                            : IoPriority::kDemand;
+}
+
 Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
                              const RunEvent& event,
                              std::shared_ptr<LoadTicket::State> ticket) {
@@ -89,10 +109,19 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
   std::string what =
       fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
   const RankPools::NvmePlace place = options_.pools->nvme_at(drive.slot.offset);
-  const Event moved =
-      event.from == Tier::kNvme
-          ? place.store->Read(place.offset, bytes, start, std::move(what))
-          : place.store->Write(place.offset, bytes, start, std::move(what));
+  NvmeTicket* const named = ticket == nullptr ? nullptr : &ticket->transfer;
+  const IoPriority priority = ticket != nullptr && ticket->urgent
+                                  ? IoPriority::kDemand
+                                  : PriorityOf(event);
+  const Event moved = event.from == Tier::kNvme
+                          ? place.store->Read(place.offset, bytes, start,
+                                              std::move(what), priority, named)
+                          : place.store->Write(place.offset, bytes, start,
+                                               std::move(what), priority);
+  if (ticket != nullptr) {
+    ticket->drive = place.store;
+    ticket->extent = drive.extent;
+  }
   EventSource ended;
   Event end = ended.event();
   moved.OnDone([ended = std::move(ended), timed = std::move(timed),

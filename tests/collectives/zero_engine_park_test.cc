@@ -53,7 +53,7 @@ TEST_F(ZeroEngineTest, TrainingGoesOnWithTheSameBitsAfterEveryPark) {
         run.steps = 4;
         ZeroOptions options = Roomy(stage);
         options.clip_norm = 0.5;
-        options.nvme = NvmeOption{nvme_.path(), std::nullopt};
+        options.nvme = {NvmeOption{nvme_.path(), std::nullopt}};
         const ToyResult want = TrainToy(model, run, 2, options);
         const ToyResult got = TrainParking(
             model, run, 2, options, to, [](const ParkResult& parked) {
@@ -151,7 +151,7 @@ TEST_F(OneRankEngineTest, ParkIsForTheTimeBetweenSteps) {
 TEST_F(OneRankEngineTest, WhatTheTierHasNoRoomForRemainsAndIsNamed) {
   ZeroOptions options = Roomy(3);
   options.host_budget = KiB(20);  // of 12 KiB for each of four chunks
-  options.nvme = NvmeOption{nvme_.path(), std::nullopt};
+  options.nvme = {NvmeOption{nvme_.path(), std::nullopt}};
   Open(options, 8);
   ASSERT_THAT(engine_->Seal({}), IsOk());
   const uint64_t digest = *engine_->WeightDigest();
@@ -179,7 +179,7 @@ TEST_F(OneRankEngineTest, WhatTheTierHasNoRoomForRemainsAndIsNamed) {
 TEST_F(OneRankEngineTest, WhatRemainsMayBeParkedOnAnotherTier) {
   ZeroOptions options = Roomy(3);
   options.host_budget = KiB(40);
-  options.nvme = NvmeOption{nvme_.path(), KiB(64)};
+  options.nvme = {NvmeOption{nvme_.path(), KiB(64)}};
   Open(options, 8);
   ASSERT_THAT(engine_->Seal({}), IsOk());
   const uint64_t digest = *engine_->WeightDigest();
@@ -203,7 +203,7 @@ TEST_F(OneRankEngineTest, WhatRemainsMayBeParkedOnAnotherTier) {
 TEST_F(OneRankEngineTest, AnEngineMayEndWhileItIsParked) {
   for (bool close : {true, false}) {
     ZeroOptions options = Roomy(3);
-    options.nvme = NvmeOption{nvme_.path(), std::nullopt};
+    options.nvme = {NvmeOption{nvme_.path(), std::nullopt}};
     ids_.clear();
     Open(options, 8);
     ASSERT_THAT(engine_->Seal({}), IsOk());

@@ -19,6 +19,7 @@
 #include "offload/nvme/nvme_store.h"
 #include "offload/rank_pools.h"
 #include "offload/tier_pool.h"
+#include "tests/support/manual_executor.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -38,7 +39,8 @@ class RankPoolsChangeTest : public testing::Test {
     options.device_budget = KiB(8);
     options.host_budget = KiB(24);
     options.nvme_budget = KiB(64);
-    options.nvme_directory = dir_.path();
+    options.nvme_drives = {{dir_.path(), KiB(64)}};
+    options.executor = &executor_;
     options.log = &log_;
     pools_ = *RankPools::Create(std::move(options));
   }
@@ -46,6 +48,7 @@ class RankPoolsChangeTest : public testing::Test {
 
   Log log_{[](LogLevel, std::string_view) {}};
   TempDir dir_;
+  ManualExecutor executor_;
   std::unique_ptr<RankPools> pools_;
 };
 

@@ -78,11 +78,12 @@ class ShardStoreFixture : public testing::Test {
   void Open(Executor* executor, int64_t staging_slots = 5,
             int64_t slots = kShards) {
     RankPoolsOptions pools;
+    pools.executor = executor;
     pools.device_classes = {{kSlot, slots}};
     pools.host_classes = {{kSlot, slots}, {KiB(12), staging_slots}};
     pools.nvme_classes = {{kSlot, slots}};
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
-    pools.nvme_directory = dir_.path();
+    pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
     pools.nvme_queue_for_test =
         MakeFaultyIoQueue(MakeThreadIoQueue({}), faults_);
@@ -101,7 +102,7 @@ class ShardStoreFixture : public testing::Test {
     options.staging_class = 1;
     options.staging_slots = staging_slots;
     store_ = std::make_unique<ShardStore>(options);
-    store_->set_step(7);
+    store_->BeginStep(7);
   }
   void Stop() {
     while (manual_.RunAll() > 0) {
