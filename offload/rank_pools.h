@@ -5,9 +5,8 @@
 #define CASTOR_OFFLOAD_RANK_POOLS_H_
 
 // All the memory one rank may use: a slab and a pool on the device and in host
-// memory, a store and a pool on NVMe, made at once. Owns all of it, and the device where
-// none is given. Owner
-// thread only.
+// memory, a store and a pool on NVMe, made at once. Owns all of it, and the
+// device where none is given. Owner thread only.
 //
 // Nothing grows while a rank trains. Between steps two things may change: the
 // device's slab may be given back for a while, and a tier may be extended, by
