@@ -126,6 +126,8 @@ Status ZeroEngine::ReadParam(ParamId param, std::span<float> out) {
   return impl_->ReadParam(param, out);
 }
 Result<uint64_t> ZeroEngine::WeightDigest() { return impl_->WeightDigest(); }
+Result<ParkResult> ZeroEngine::Park(Tier to) { return impl_->Park(to); }
+Status ZeroEngine::Resume() { return impl_->Resume(); }
 Status ZeroEngine::Close() { return impl_->Close(); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }

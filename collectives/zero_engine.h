@@ -38,6 +38,7 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
@@ -144,7 +145,8 @@ struct EngineStats {
   Bytes wire_sent;      // to other ranks, by all that the communicator did
   int64_t gathers = 0;  // slots filled; loads, where the home is whole
   int64_t prefetched_gathers = 0;
-  int64_t reduce_scatters = 0;  // one rank makes none
+  int64_t cancelled_gathers = 0;  // of these, taken back before they began
+  int64_t reduce_scatters = 0;    // one rank makes none
   int64_t releases = 0;
   int64_t divergences = 0;
   int64_t stall_ns = 0;  // compute lanes waited for chunks
@@ -158,6 +160,17 @@ struct EngineStats {
   int64_t chunk_sizes = 0;  // distinct ones in bytes, oversize chunks aside
   Bytes chunk_bytes;        // the largest of these
   Bytes home_bytes[3];      // of states at home, by tier
+};
+
+// What Park leaves behind.
+struct ParkResult {
+  Bytes moved;      // of states, to the tier, by this call
+  Bytes remaining;  // of states, still on the device: the tier has no room
+  // Device memory that is held now: 0 when nothing remains, else all of what
+  // was allocated at Seal, which only goes as a whole.
+  Bytes held;
+  // What remains and what would make room for it; empty when nothing does.
+  std::string shortfall;
 };
 
 class ZeroEngine {
@@ -233,6 +246,19 @@ class ZeroEngine {
   // bits, of the XXH3 of every block of 64 fp32 values of a parameter, seeded
   // with parameter << 40 ^ number of the block. Blocks.
   Result<uint64_t> WeightDigest();
+
+  // Empties the device between steps, so that others may use it: copies are
+  // dropped, states at home there move to `to`, as far as its budget goes, and
+  // when nothing remains the device's memory is given back. May be called
+  // again, with another tier, for what remains. ReadParam and WeightDigest
+  // serve while parked; everything else waits for Resume. Blocks.
+  // FailedPrecondition inside a step and while a lease or an EvaluateScope
+  // lives; Unavailable when the machine has not the memory, or the drive not
+  // the space, that the budget allows: then nothing has moved.
+  Result<ParkResult> Park(Tier to);
+  // Brings everything back: training goes on with the same bits. Blocks.
+  // Unavailable, and to be tried again, while the device has no room.
+  Status Resume();
 
   // Waits for background work and for work on what the trainer gave back, and
   // returns the first failure; the engine can only be destroyed after it.

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "collectives/zero_engine_impl.h"
 #include "offload/kernels/reduce.h"
@@ -71,24 +72,36 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
     const Event both[] = {free_after, device_lane_->Record()};
     return AllOf(both);
   }
-  Event copied;
-  Slot staging = store_->StageFromDevice(chunk, kind, from, bytes, reduced,
-                                         RunCause::kGradient, &copied);
-  HostWindow window = store_->OpenWindow(
-      chunk, kind, whole, WindowMode::kReadWrite, RunCause::kGradient);
+  // The new part and the sum so far, together.
+  WindowRequest requests[2];
+  for (WindowRequest& request : requests) {
+    request.chunk = chunk;
+    request.state = kind;
+    request.range = whole;
+    request.cause = RunCause::kGradient;
+  }
+  requests[0].mode = WindowMode::kScratch;
+  requests[0].from = from;
+  requests[0].after = reduced;
+  requests[1].mode = WindowMode::kReadWrite;
+  Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
+  if (!opened.ok()) return Event::Failed(Fail(opened.status()));
+  HostWindow& part = opened->front();
+  HostWindow& total = opened->back();
+  const Event copied = part.ready;
   host_lane_->Wait(copied);
-  host_lane_->Wait(window.ready);
+  host_lane_->Wait(total.ready);
   host_lane_->Run(
-      [this, chunk, squares, total = window.data, part = staging.data,
+      [this, chunk, squares, total = total.bytes(), part = part.bytes(),
        dtype = layout_->dtype(chunk),
        count = bytes.count() * 8 / DTypeBits(layout_->dtype(chunk))] {
-        AddInto(total, part, dtype, count);
-        if (squares) AddChunkSquares(chunk, total, &host_squares_);
+        AddInto(total.get(), part.get(), dtype, count);
+        if (squares) AddChunkSquares(chunk, total.get(), &host_squares_);
         return OkStatus();
       });
   const Event added = host_lane_->Record();
-  store_->CloseWindow(std::move(window), added);
-  store_->GiveStaging(std::move(staging), added);
+  store_->CloseWindow(std::move(total), added);
+  store_->CloseWindow(std::move(part), added);
   return copied;
 }
 
@@ -124,8 +137,8 @@ void ZeroEngine::Impl::CountLeftSquares() {
         store_->OpenWindow(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)},
                            WindowMode::kRead, RunCause::kGradient);
     host_lane_->Wait(window.ready);
-    host_lane_->Run([this, chunk, data = window.data] {
-      AddChunkSquares(chunk, data, &host_squares_);
+    host_lane_->Run([this, chunk, data = window.bytes()] {
+      AddChunkSquares(chunk, data.get(), &host_squares_);
       return OkStatus();
     });
     store_->CloseWindow(std::move(window), host_lane_->Record());

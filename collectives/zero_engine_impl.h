@@ -8,7 +8,8 @@
 // zero_engine_*.cc: life (health, end), seal (layout, memory), start (initial
 // values), params (gathers, leases), grads (gradients, reduction), deposit (the
 // way of a reduced gradient to its home), step (norm, agreement), update (the
-// optimizer's pass), read (values and digest), record (events).
+// optimizer's pass), read (values and digest), park (an empty device between
+// steps), record (events).
 //
 // Background work is queued on lanes and ordered by events, always on events of
 // work queued earlier; ranks queue collectives in the same order. So there is
@@ -52,6 +53,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Abandon();
   Status ReadParam(ParamId param, std::span<float> out);
   Result<uint64_t> WeightDigest();
+  Result<ParkResult> Park(Tier to);
+  Status Resume();
   Status Close();
   EngineStats stats() const;
 
@@ -69,6 +72,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::byte* DirectData(ChunkId chunk) override;
   Event DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, Event last_use) override;
+  bool Cancellable(ChunkId chunk) const override;
+  bool Cancel(ChunkId chunk) override;
+  void Raise(ChunkId chunk) override;
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
@@ -115,11 +121,34 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Fail(const Status& status);
   // Waits for background work and gives everything back but the slabs.
   Status ShutDown();
-  void WaitForUsers();
+  void GiveLeaseSlotBack();
+  // Sealed, and the states are at hand: perhaps parked.
+  Status RequireStates() const;
+  // And not parked.
   Status RequireSealed() const;
   // No parameters held and no evaluation under way. `call`: what asks for it.
   Status RequireNothingOpen(std::string_view call) const;
   std::string Name(ParamId param) const;
+
+  // park
+  struct ParkedShard {
+    ShardStore::ShardId id;
+    int32_t device_class = -1;
+  };
+  // Which shards at home on the device `to` has room for, the largest first.
+  struct ParkPlan {
+    std::vector<ParkedShard> moves;
+    std::vector<SlotClass> classes;  // for them, on `to`
+    int64_t staging_slots = 0;       // that the way there takes besides
+    Bytes staging_bytes;
+    Bytes moved;
+    Bytes remaining;
+    Bytes short_of;  // more room on `to` would take the rest
+  };
+  ParkPlan PlanPark(Tier to) const;
+  Status MakeRoom(Tier to, const ParkPlan& plan);
+  Status DrainAll();
+  Status TakeLeaseSlot();
 
   // seal
   uint64_t HashOfParams() const;
@@ -195,8 +224,13 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Destroyed in reverse: lanes stop before the memory their work touches goes.
   std::unique_ptr<RankPools> pools_;
   LeaseArena leases_;
+  Slot lease_slot_;  // where they lie; not valid where there are none
+  bool parked_ = false;
+  std::vector<ParkedShard> parked_shards_;
+  std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
   std::unique_ptr<ShardStore> store_;
+  std::vector<LoadTicket> ahead_;  // by ChunkId: of its last Gather
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   ExactSum device_squares_;       // touched by the device lane

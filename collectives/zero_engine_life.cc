@@ -10,6 +10,7 @@
 
 #include "chunk/base/units_text.h"
 #include "collectives/zero_engine_impl.h"
+#include "offload/failure_log.h"
 
 namespace castor {
 
@@ -63,6 +64,13 @@ Status ZeroEngine::Impl::Health() const {
 }
 
 Status ZeroEngine::Impl::RequireSealed() const {
+  if (parked_) [[unlikely]] {
+    return FailedPrecondition("the engine is parked: call Resume first");
+  }
+  return RequireStates();
+}
+
+Status ZeroEngine::Impl::RequireStates() const {
   if (phase_ != Phase::kSealed) [[unlikely]] {
     return FailedPrecondition(phase_ == Phase::kOpen
                                   ? "the engine is not sealed yet: call Seal"
@@ -152,27 +160,47 @@ Status ZeroEngine::Impl::ShutDown() {
   manager_->DropAll(RunCause::kNone);
   final_stats_ = stats();
   phase_ = Phase::kClosed;
-  WaitForUsers();
+  parked_ = false;
+  const FailureLog failures;
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) failures.Add(status);
+  };
+  // A step that was left half done: its work is over, as the door asks for.
+  for (size_t c = 0; c < grads_.size(); ++c) {
+    if (grads_[c].state != GradState::kOpen) continue;
+    manager_->CloseGrad(ChunkId(static_cast<int32_t>(c)), grads_[c].slot,
+                        Event());
+  }
+  note(manager_->Close());
   manager_.reset();
+  note(store_->Close());
   store_.reset();
-  return pools_->nvme() != nullptr ? pools_->nvme()->Close() : OkStatus();
+  GiveLeaseSlotBack();
+  // What the trainer gave back may still be used by work on its lanes, which
+  // ends before the memory goes.
+  note(pools_->Close());
+  return failures.Summary();
 }
 
-// What the trainer gave back may still be used by work on its lanes, which must
-// end before the memory goes.
-void ZeroEngine::Impl::WaitForUsers() {
-  TierPool& device = pools_->pool(Tier::kDevice);
-  for (size_t c = 0; c < memory_.problem.slots.size(); ++c) {
-    const int32_t slot_class = static_cast<int32_t>(c);
-    while (device.free_slots(slot_class) > 0) {
-      device.Take(slot_class)->free_after.Wait().IgnoreError();
-    }
+Status ZeroEngine::Impl::TakeLeaseSlot() {
+  if (memory_.lease_class < 0) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(lease_slot_,
+                          pools_->pool(Tier::kDevice)
+                              .Take(memory_.lease_class, SlotHold::kSettled));
+  leases_ = LeaseArena(lease_slot_.data, lease_slot_.size);
+  return OkStatus();
+}
+
+void ZeroEngine::Impl::GiveLeaseSlotBack() {
+  if (!lease_slot_.valid()) return;
+  Event free_after;
+  if (leases_.leases() == 0) {
+    // The whole arena is free once nobody uses what was lent of it.
+    free_after = leases_.Borrow(lease_slot_.size)->free_after;
   }
-  if (memory_.lease_class < 0 || leases_.leases() > 0) return;
-  // The whole arena is free once nobody uses what was lent of it.
-  leases_.Borrow(device.slot_class(memory_.lease_class).slot_bytes)
-      ->free_after.Wait()
-      .IgnoreError();
+  pools_->pool(Tier::kDevice).Give(lease_slot_, std::move(free_after));
+  lease_slot_ = Slot();
+  leases_ = LeaseArena();
 }
 
 EngineStats ZeroEngine::Impl::stats() const {
@@ -193,6 +221,7 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.engine_copies = engine_copies_;
   stats.gathers = manager.gathers;
   stats.prefetched_gathers = manager.prefetched_gathers;
+  stats.cancelled_gathers = manager.cancelled_gathers;
   stats.releases = manager.releases;
   stats.divergences = manager.divergences;
   stats.reduce_scatters = reduce_scatters_;

@@ -15,7 +15,7 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   const Bytes kept = store_->bytes(chunk, kind);
   if (sharding_.replicated(kind)) {
     return store_->Load(chunk, kind, {Bytes(0), kept}, slot.data,
-                        slot.free_after, cause);
+                        slot.free_after, cause, &ahead_[chunk.index()]);
   }
   // The shard lands in its own slice and the rest is gathered around it; a
   // shard at home on the device is sent from there.
@@ -27,7 +27,8 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
     comm_lane_->Wait(store_->written(chunk, kind));
   } else {
     comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
-                                  slot.free_after, cause));
+                                  slot.free_after, cause,
+                                  &ahead_[chunk.index()]));
   }
   auto event =
       std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
@@ -40,6 +41,19 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   Event gathered = comm_lane_->Record();
   if (shard != own) store_->AddReader(chunk, kind, gathered);
   return gathered;
+}
+
+// A collective is made by all ranks or by none.
+bool ZeroEngine::Impl::Cancellable(ChunkId) const {
+  return sharding_.replicated(StateKind::kParam);
+}
+
+bool ZeroEngine::Impl::Cancel(ChunkId chunk) {
+  return store_->Cancel(ahead_[chunk.index()]);
+}
+
+void ZeroEngine::Impl::Raise(ChunkId chunk) {
+  store_->Raise(ahead_[chunk.index()]);
 }
 
 std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {

@@ -21,7 +21,7 @@ constexpr int64_t kDigestBlock = 64;
 }  // namespace
 
 Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireStates());
   CASTOR_CHECK(param.valid() && param.index() < params_.size());
   const Elements size = params_[param.index()].size;
   CASTOR_CHECK_EQ(static_cast<int64_t>(out.size()), size.count());
@@ -57,7 +57,7 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
 }
 
 Result<uint64_t> ZeroEngine::Impl::WeightDigest() {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireStates());
   uint64_t digest = 0;
   std::vector<std::byte> shard;
   std::vector<float> values;

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/zero_engine_impl.h"
+#include "offload/nvme/nvme_option.h"
 
 namespace castor {
 
@@ -21,8 +23,10 @@ void ZeroEngine::Impl::DescribeRank() const {
   info.stage = options_.stage;
   info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
   info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
-  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
-    info.budget_bytes[TierIndex(Tier::kNvme)] = options_.nvme->size->count();
+  if (!options_.nvme.empty()) {
+    if (const std::optional<Bytes> limit = NvmeLimit(options_.nvme)) {
+      info.budget_bytes[TierIndex(Tier::kNvme)] = limit->count();
+    }
   }
   for (size_t c = 0; c < layout_->chunks().size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));

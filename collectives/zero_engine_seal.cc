@@ -14,6 +14,7 @@
 #include "chunk/layout_match.h"
 #include "collectives/internal/layout_digest.h"
 #include "collectives/zero_engine_impl.h"
+#include "offload/nvme/nvme_option.h"
 
 namespace castor {
 namespace {
@@ -64,7 +65,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   }
   phase_ = Phase::kSealed;
   DescribeRank();
-  store_->set_step(1);
+  store_->BeginStep(1);
   manager_->BeginStep(1);
   return OkStatus();
 }
@@ -117,8 +118,8 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
   const int64_t params = static_cast<int64_t>(HashOfParams() >> 2);
   const int64_t options = static_cast<int64_t>(HashOfOptions(declared) >> 2);
   int64_t nvme = -1;
-  if (options_.nvme.has_value()) {
-    nvme = options_.nvme->size.value_or(Bytes(kUnlimited)).count();
+  if (!options_.nvme.empty()) {
+    nvme = NvmeLimit(options_.nvme).value_or(Bytes(kUnlimited)).count();
   }
   std::array<int64_t, 7> least = {
       (options_.device_budget - comm_->buffer_bytes()).count(),
@@ -237,18 +238,21 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
 
   RankPoolsOptions pools;
+  pools.executor = options_.executor;
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
   pools.host_budget = options_.host_budget;
+  // As much as is needed: a parked device may come here too.
   pools.nvme_budget = memory_.home_bytes[TierIndex(Tier::kNvme)];
-  if (options_.nvme.has_value() && options_.nvme->size.has_value()) {
-    pools.nvme_budget = *options_.nvme->size;
+  for (const SlotClass& shape : memory_.device_classes) {
+    pools.nvme_budget += RoundUp(shape.slot_bytes, KiB(4)) * shape.slots;
+  }
+  if (!options_.nvme.empty()) {
+    pools.nvme_budget = NvmeLimit(options_.nvme).value_or(pools.nvme_budget);
   }
   pools.device_classes = memory_.device_classes;
   pools.host_classes = memory_.host_classes;
   pools.nvme_classes = memory_.nvme_classes;
-  if (options_.nvme.has_value()) {
-    pools.nvme_directory = options_.nvme->directory;
-  }
+  pools.nvme_drives = options_.nvme;
   pools.log = options_.log;
   CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
 
@@ -271,11 +275,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
           place.home, place.slot_class, place.bytes));
     }
   }
-  if (memory_.lease_class >= 0) {
-    CASTOR_ASSIGN_OR_RETURN(
-        Slot lease, pools_->pool(Tier::kDevice).Take(memory_.lease_class));
-    leases_ = LeaseArena(lease.data, lease.size);
-  }
+  CASTOR_RETURN_IF_ERROR(TakeLeaseSlot());
 
   MemoryManagerOptions manager;
   manager.device = &pools_->pool(Tier::kDevice);
@@ -287,6 +287,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   manager.rank = comm_->rank();
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
+  ahead_.resize(layout_->chunks().size());
   return OkStatus();
 }
 

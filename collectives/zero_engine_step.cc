@@ -71,7 +71,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     options_.recorder->Record(event);
   }
   result.step = ++step_;
-  store_->set_step(static_cast<int32_t>(step_ + 1));
+  store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   CASTOR_RETURN_IF_ERROR(Health());
   return result;

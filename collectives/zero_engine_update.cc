@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -164,28 +165,51 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
 void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, float factor, double lr) {
   UpdateWork work = MakeWork(chunk, factor, lr);
   const ShardRange range = sharding_.updated(*layout_, chunk);
-  std::vector<HostWindow> windows;
-  const auto open = [&](StateKind state, WindowMode mode) -> std::byte* {
-    if (!store_->has(chunk, state)) return nullptr;
-    windows.push_back(store_->OpenWindow(chunk, state,
-                                         RangeBytes(chunk, state, range), mode,
-                                         RunCause::kOptimizer));
-    return windows.back().data;
+  // What the pass works on, together: it never waits for some of it while it
+  // holds the rest.
+  std::vector<WindowRequest> requests;
+  const auto want = [&](StateKind state, WindowMode mode) {
+    if (!store_->has(chunk, state)) return;
+    WindowRequest request;
+    request.chunk = chunk;
+    request.state = state;
+    request.range = RangeBytes(chunk, state, range);
+    request.mode = mode;
+    request.cause = RunCause::kOptimizer;
+    requests.push_back(std::move(request));
   };
   const bool masters = store_->has(chunk, StateKind::kMaster);
-  work.grad = open(StateKind::kGrad, WindowMode::kRead);
-  work.param = open(StateKind::kParam,
-                    masters ? WindowMode::kWrite : WindowMode::kReadWrite);
-  work.master = open(StateKind::kMaster, WindowMode::kReadWrite);
-  work.exp_avg = open(StateKind::kExpAvg, WindowMode::kReadWrite);
-  work.exp_avg_sq = open(StateKind::kExpAvgSq, WindowMode::kReadWrite);
+  want(StateKind::kGrad, WindowMode::kRead);
+  want(StateKind::kParam,
+       masters ? WindowMode::kWrite : WindowMode::kReadWrite);
+  want(StateKind::kMaster, WindowMode::kReadWrite);
+  want(StateKind::kExpAvg, WindowMode::kReadWrite);
+  want(StateKind::kExpAvgSq, WindowMode::kReadWrite);
+  Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
+  if (!opened.ok()) {
+    Fail(opened.status()).IgnoreError();  // Step returns it
+    return;
+  }
+  std::vector<HostWindow>& windows = *opened;
+  std::array<HostBytes, kStateKinds> bytes;
+  for (const HostWindow& window : windows) {
+    bytes[static_cast<size_t>(window.state)] = window.bytes();
+  }
   for (const HostWindow& window : windows) host_lane_->Wait(window.ready);
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
   event->bytes = work.elements * 4;
   event->from = event->to = Tier::kHost;
   RecordSpan(*host_lane_, event, true);
-  host_lane_->Run([work = std::move(work)] {
+  host_lane_->Run([work = std::move(work), bytes]() mutable {
+    const auto at = [&](StateKind state) {
+      return bytes[static_cast<size_t>(state)].get();
+    };
+    work.grad = at(StateKind::kGrad);
+    work.param = at(StateKind::kParam);
+    work.master = at(StateKind::kMaster);
+    work.exp_avg = at(StateKind::kExpAvg);
+    work.exp_avg_sq = at(StateKind::kExpAvgSq);
     work.Run();
     return OkStatus();
   });

@@ -6,7 +6,6 @@
 
 // What a trainer tells a ZeroEngine. Plain structs with defaults.
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,16 +17,11 @@
 #include "chunk/layout_file.h"
 #include "offload/executor.h"
 #include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/worker_pool.h"
 #include "placement/run_event.h"
 
 namespace castor {
-
-struct NvmeOption {
-  std::filesystem::path directory;
-  // The most Castor may write there; empty: what the homes need.
-  std::optional<Bytes> size;
-};
 
 struct ZeroOptions {
   // Behaviour.
@@ -53,7 +47,7 @@ struct ZeroOptions {
   // buffers together. Hard.
   Bytes device_budget;
   Bytes host_budget;
-  std::optional<NvmeOption> nvme;
+  std::vector<NvmeOption> nvme;  // drives that share the work; none: no NVMe
 
   // Performance.
 

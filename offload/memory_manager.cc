@@ -5,33 +5,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "chunk/base/units_text.h"
 #include "placement/next_use_policy.h"
 
 namespace castor {
-
-ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
-  if (this == &other) return *this;
-  Release();
-  manager_ = std::exchange(other.manager_, nullptr);
-  lane_ = other.lane_;
-  chunk_ = other.chunk_;
-  traced_ = other.traced_;
-  data_ = std::exchange(other.data_, nullptr);
-  begin_ns_ = std::move(other.begin_ns_);
-  return *this;
-}
-
-void ChunkPin::Release() {
-  if (manager_ == nullptr) return;
-  manager_->EndUse(*this);
-  manager_ = nullptr;
-  data_ = nullptr;
-}
 
 MemoryManager::MemoryManager(MemoryManagerOptions options)
     : options_(std::move(options)),
@@ -40,13 +19,6 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       initial_(options_.problem.param_class.size(), false),
       before_evaluation_(options_.problem.param_class.size(), false),
       stall_(std::make_shared<StallCounters>()) {}
-
-MemoryManager::~MemoryManager() {
-  CASTOR_CHECK_EQ(pins_held_, 0);
-  for (Copy& copy : copies_) {
-    if (copy.state == CopyState::kResident) GiveSlot(copy);
-  }
-}
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   const bool traced = !evaluating();
@@ -70,6 +42,10 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
       }
     }
     Transition(copy, CopyEvent::kPin);
+    if (!copy.used && copy.cause == RunCause::kPrefetch && !copy.ready.done()) {
+      options_.source->Raise(chunk);
+    }
+    copy.used = true;
     ++copy.pins;
     pin.data_ = copy.slot.data;
     ready = copy.ready;
@@ -156,7 +132,8 @@ void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
 }
 
 Result<Slot> MemoryManager::BorrowSlot(ChunkId chunk) {
-  return TakeSlot(options_.problem.grad_class[chunk.index()], chunk);
+  return TakeSlot(options_.problem.grad_class[chunk.index()], chunk,
+                  SlotHold::kPassing);
 }
 
 void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
@@ -164,9 +141,11 @@ void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
   RecordTierBytes();
 }
 
-Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for) {
-  if (options_.device->free_slots(slot_class) == 0 &&
-      !DropOne(slot_class, wanted_for)) {
+Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
+                                     SlotHold hold) {
+  // More than one goes where others wait for slots of the class.
+  while (options_.device->free_slots(slot_class) == 0) {
+    if (DropOne(slot_class, wanted_for)) continue;
     const SlotClass& shape = options_.device->slot_class(slot_class);
     return Infeasible(fmt::format(
         "chunk {} needs a gathered slot of {} and all {} are held: {}; "
@@ -175,7 +154,7 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for) {
         wanted_for.value(), FormatBytes(shape.slot_bytes), shape.slots,
         HeldChunks(slot_class), FormatBytes(shape.slot_bytes)));
   }
-  CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class));
+  CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class, hold));
   RecordTierBytes();
   return slot;
 }
@@ -195,12 +174,14 @@ bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
 }
 
 Status MemoryManager::Gather(ChunkId chunk, RunCause cause) {
-  CASTOR_ASSIGN_OR_RETURN(Slot slot, TakeSlot(param_class(chunk), chunk));
+  CASTOR_ASSIGN_OR_RETURN(
+      Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
   copy.ready = options_.source->Gather(chunk, slot, cause, moment());
   copy.slot = std::move(slot);
   copy.cause = cause;
+  copy.used = false;
   // The copy counts as there from now on: whoever uses it waits for the event.
   Transition(copy, CopyEvent::kReady);
   ++stats_.gathers;
@@ -211,6 +192,11 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause) {
 void MemoryManager::Drop(ChunkId chunk, RunCause cause) {
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kRelease);
+  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.ready.done() &&
+      options_.source->Cancellable(chunk) && options_.source->Cancel(chunk)) {
+    ++stats_.cancelled_gathers;
+    copy.ready = std::move(copy.slot.free_after);
+  }
   GiveSlot(copy);
   ++stats_.releases;
   RecordInstant(RunEventKind::kRelease, chunk, cause);
@@ -229,29 +215,6 @@ void MemoryManager::Transition(Copy& copy, CopyEvent event) {
   Result<CopyState> next = NextState(copy.state, event);
   CASTOR_CHECK(next.ok());
   copy.state = *next;
-}
-
-void MemoryManager::DropAll(RunCause cause) {
-  for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c].state == CopyState::kResident) {
-      Drop(ChunkId(static_cast<int32_t>(c)), cause);
-    }
-  }
-}
-
-std::string MemoryManager::HeldChunks(int32_t slot_class) const {
-  std::string text;
-  for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c].state == CopyState::kPinned &&
-        options_.problem.param_class[c] == slot_class) {
-      text +=
-          fmt::format("{}chunk {} (parameters)", text.empty() ? "" : ", ", c);
-    }
-    if (grad_open_[c] && options_.problem.grad_class[c] == slot_class) {
-      text += fmt::format("{}chunk {} (gradient)", text.empty() ? "" : ", ", c);
-    }
-  }
-  return text.empty() ? "nothing" : text;
 }
 
 }  // namespace castor

@@ -49,6 +49,16 @@ class ChunkSource {
   virtual std::byte* DirectData(ChunkId chunk) = 0;
   virtual Event DirectReady(ChunkId chunk) = 0;
   virtual void DirectUsed(ChunkId chunk, Event last_use) = 0;
+
+  // Whether a Gather of the chunk is nobody's affair but this rank's: then one
+  // that is fetched ahead may be taken back. Must not change.
+  virtual bool Cancellable(ChunkId) const { return false; }
+  // Takes the chunk's last Gather back. True: nothing of it has reached the
+  // slot, nor will, so that the slot is free once its free_after is done. False
+  // where it has begun. REQUIRES: Cancellable, and it was of kPrefetch.
+  virtual bool Cancel(ChunkId) { return false; }
+  // A lane waits for the chunk's last Gather, of kPrefetch, now.
+  virtual void Raise(ChunkId) {}
 };
 
 struct MemoryManagerOptions {
@@ -65,7 +75,8 @@ struct MemoryManagerOptions {
 struct MemoryManagerStats {
   int64_t gathers = 0;
   int64_t prefetched_gathers = 0;
-  int64_t releases = 0;
+  int64_t cancelled_gathers = 0;  // of these, taken back before they began
+  int64_t releases = 0;           // of these, too
   int64_t divergences = 0;
 };
 
@@ -98,7 +109,7 @@ class ChunkPin {
 class MemoryManager {
  public:
   explicit MemoryManager(MemoryManagerOptions options);
-  // Gives the slots of its copies back. REQUIRES: nothing is pinned.
+  // As Close, without waiting. REQUIRES: nothing is pinned.
   ~MemoryManager();
   MemoryManager(const MemoryManager&) = delete;
   MemoryManager& operator=(const MemoryManager&) = delete;
@@ -138,6 +149,14 @@ class MemoryManager {
   // Drops every copy that is not pinned.
   void DropAll(RunCause cause);
 
+  // Waits until every copy is there and what used it is done. Reports the first
+  // failure of these and how many others there were.
+  Status Drain();
+  // Drops every copy, waits until their slots are free, and reports as Drain.
+  // FailedPrecondition, naming the chunks and with nothing done, while any is
+  // pinned or a gradient is open. Then the manager can only be destroyed.
+  Status Close();
+
   bool pinned() const { return pins_held_ > 0; }
   // Position in the step of the access served last; -1 before the first and in
   // an evaluation.
@@ -163,6 +182,7 @@ class MemoryManager {
     Event ready;
     RunCause cause = RunCause::kNone;  // why it was gathered
     int pins = 0;
+    bool used = false;         // since it was gathered
     std::vector<Event> users;  // work that reads it, released
   };
   // Counted by work on lanes, which may outlive the manager.
@@ -183,17 +203,21 @@ class MemoryManager {
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
-  // A free slot of the class, dropping a copy if need be.
-  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
+  // A free slot of the class, dropping copies if need be.
+  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold);
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk, RunCause cause);
   void GiveSlot(Copy& copy);
+  // What was fetched ahead for a plan that no longer holds goes, but for the
+  // chunk that is wanted now.
+  void DropUnusedPrefetches(ChunkId wanted);
   void Transition(Copy& copy, CopyEvent event);
   void EndUse(ChunkPin& pin);
   // Has `lane` wait for `ready`, timing the wait.
   void WaitOn(Lane& lane, const Event& ready, ChunkId chunk, RunCause cause);
+  // Of the class; of all where it is kNoSlotClass.
   std::string HeldChunks(int32_t slot_class) const;
   void RecordTierBytes();
   void RecordInstant(RunEventKind kind, ChunkId chunk, RunCause cause);

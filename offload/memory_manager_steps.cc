@@ -22,6 +22,7 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
     diverged_ = true;
     ++stats_.divergences;
     RecordInstant(RunEventKind::kDivergence, chunk, RunCause::kDemand);
+    DropUnusedPrefetches(chunk);
     return;
   }
   MakeMoves(2 * moment);

@@ -3,14 +3,22 @@
 
 #include "offload/rank_pools.h"
 
+#include <fmt/format.h>
+
 #include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/units_text.h"
+#include "offload/failure_log.h"
+#include "offload/simulated_device.h"
 
 namespace castor {
 
 Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
+  std::unique_ptr<RankPools> made(new RankPools());
   // Sizes are checked against budgets before anything is made: pools without
   // memory tell what they would take.
-  CASTOR_ASSIGN_OR_RETURN(const TierPool device_shape,
+  CASTOR_ASSIGN_OR_RETURN(TierPool device_pool,
                           TierPool::Create(Tier::kDevice, options.device_budget,
                                            options.device_classes, nullptr));
   CASTOR_ASSIGN_OR_RETURN(const TierPool host_shape,
@@ -19,54 +27,199 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   CASTOR_ASSIGN_OR_RETURN(TierPool nvme_pool,
                           TierPool::Create(Tier::kNvme, options.nvme_budget,
                                            options.nvme_classes, nullptr));
-  const Bytes device_size = device_shape.stats().reserved;
+  const Bytes device_size = device_pool.stats().reserved;
   const Bytes host_size = host_shape.stats().reserved;
   const Bytes nvme_size = nvme_pool.stats().reserved;
+  made->log_ = options.log;
+  made->nvme_drives_ = std::move(options.nvme_drives);
+  made->device_ = options.device;
+  if (made->device_ == nullptr) {
+    SimulatedDeviceOptions simulated;
+    simulated.capacity = device_size;
+    simulated.executor = options.executor;
+    made->own_device_ = std::make_unique<SimulatedDevice>(std::move(simulated));
+    made->device_ = made->own_device_.get();
+  }
 
   // The file first: a directory that cannot be used is known at once, memory
   // is touched page by page.
-  std::unique_ptr<NvmeStore> nvme;
   if (nvme_size > Bytes(0)) {
-    NvmeStoreOptions nvme_options;
-    nvme_options.directory = options.nvme_directory;
-    nvme_options.size = nvme_size;
-    nvme_options.log = options.log;
-    nvme_options.queue_for_test = std::move(options.nvme_queue_for_test);
-    CASTOR_ASSIGN_OR_RETURN(nvme, NvmeStore::Create(std::move(nvme_options)));
+    std::vector<NvmeDriveOptions> files;
+    CASTOR_ASSIGN_OR_RETURN(
+        made->nvme_,
+        made->MakeStore(nvme_size, std::move(options.nvme_queue_for_test),
+                        &files));
   }
-  Slab device;
-  if (device_size > Bytes(0)) {
-    CASTOR_ASSIGN_OR_RETURN(device, MakeSimulatedDeviceSlab(device_size));
-  }
-  Slab host;
+  made->pools_.push_back(std::move(device_pool));
+  CASTOR_RETURN_IF_ERROR(made->RestoreDevice());
   if (host_size > Bytes(0)) {
     HostSlabOptions host_options;
     host_options.log = options.log;
-    CASTOR_ASSIGN_OR_RETURN(host, MakeHostSlab(host_size, host_options));
+    CASTOR_ASSIGN_OR_RETURN(
+        made->host_slab_, made->device_->MakeHostSlab(host_size, host_options));
+    ++made->allocations_;
+    if (made->nvme_ != nullptr) {
+      made->nvme_->RegisterMemory(
+          {made->host_slab_.data(),
+           static_cast<size_t>(made->host_slab_.size().count())});
+    }
   }
-
-  std::vector<TierPool> pools;
   CASTOR_ASSIGN_OR_RETURN(
-      TierPool device_pool,
-      TierPool::Create(Tier::kDevice, options.device_budget,
-                       options.device_classes, device.data()));
-  CASTOR_ASSIGN_OR_RETURN(TierPool host_pool,
-                          TierPool::Create(Tier::kHost, options.host_budget,
-                                           options.host_classes, host.data()));
-  pools.push_back(std::move(device_pool));
-  pools.push_back(std::move(host_pool));
-  pools.push_back(std::move(nvme_pool));
-  return std::unique_ptr<RankPools>(new RankPools(
-      std::move(device), std::move(host), std::move(nvme), std::move(pools)));
+      TierPool host_pool,
+      TierPool::Create(Tier::kHost, options.host_budget, options.host_classes,
+                       made->host_slab_.data()));
+  made->pools_.push_back(std::move(host_pool));
+  made->pools_.push_back(std::move(nvme_pool));
+  return made;
 }
 
-RankPools::RankPools(Slab device, Slab host, std::unique_ptr<NvmeStore> nvme,
-                     std::vector<TierPool> pools)
-    : allocations_((device.size() > Bytes(0)) + (host.size() > Bytes(0)) +
-                   (nvme != nullptr)),
-      device_(std::move(device)),
-      host_(std::move(host)),
-      nvme_(std::move(nvme)),
-      pools_(std::move(pools)) {}
+RankPools::~RankPools() = default;
+
+Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
+    Bytes size, std::unique_ptr<IoQueue> queue_for_test,
+    std::vector<NvmeDriveOptions>* files) {
+  NvmeStoreOptions options;
+  CASTOR_ASSIGN_OR_RETURN(options.drives,
+                          NvmeStore::DrivesFor(size, nvme_drives_));
+  *files = options.drives;
+  options.log = log_;
+  if (queue_for_test != nullptr) {
+    CASTOR_CHECK_EQ(options.drives.size(), 1u);
+    options.queue_for_test = [&queue_for_test](size_t) {
+      return std::move(queue_for_test);
+    };
+  }
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
+                          NvmeStore::Create(std::move(options)));
+  ++allocations_;
+  LimitDrives(*files, -1);
+  return store;
+}
+
+void RankPools::LimitDrives(std::span<const NvmeDriveOptions> files, int sign) {
+  for (const NvmeDriveOptions& file : files) {
+    for (NvmeOption& drive : nvme_drives_) {
+      if (drive.directory == file.directory && drive.size.has_value()) {
+        *drive.size += file.size * sign;
+      }
+    }
+  }
+}
+
+RankPools::NvmePlace RankPools::nvme_at(Bytes offset) {
+  const std::vector<Extension>& extensions =
+      extensions_[TierIndex(Tier::kNvme)];
+  for (auto last = extensions.rbegin(); last != extensions.rend(); ++last) {
+    if (offset >= last->begin) {
+      return {last->nvme.get(), offset - last->begin};
+    }
+  }
+  return {nvme_.get(), offset};
+}
+
+Status RankPools::Extend(Tier tier, std::span<const SlotClass> classes) {
+  CASTOR_CHECK(tier != Tier::kDevice);
+  // A pool without memory tells what it would take, and whether it may.
+  const PoolStats& now = pool(tier).stats();
+  CASTOR_ASSIGN_OR_RETURN(
+      const TierPool shape,
+      TierPool::Create(tier, now.budget - now.reserved, classes, nullptr));
+  const Bytes size = shape.stats().reserved;
+  if (size == Bytes(0)) return OkStatus();
+  Extension extension;
+  extension.begin = now.reserved;
+  if (tier == Tier::kHost) {
+    HostSlabOptions host_options;
+    host_options.log = log_;
+    CASTOR_ASSIGN_OR_RETURN(extension.host,
+                            device_->MakeHostSlab(size, host_options));
+    ++allocations_;
+  } else if (nvme_drives_.empty()) {
+    return Unavailable(
+        fmt::format("there is no NVMe directory to put {} into: give one",
+                    FormatBytes(size)));
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(extension.nvme,
+                            MakeStore(size, nullptr, &extension.files));
+  }
+  CASTOR_ASSIGN_OR_RETURN(extension.first_class,
+                          pool(tier).Extend(classes, extension.host.data()));
+  extensions_[TierIndex(tier)].push_back(std::move(extension));
+  return OkStatus();
+}
+
+Status RankPools::Retract(Tier tier) {
+  std::vector<Extension>& extensions = extensions_[TierIndex(tier)];
+  const FailureLog failures;
+  while (!extensions.empty()) {
+    Extension& last = extensions.back();
+    for (int32_t c = last.first_class; c < pool(tier).classes(); ++c) {
+      // Somebody else has reported how it ended.
+      pool(tier).AllFree(c).Wait().IgnoreError();
+    }
+    pool(tier).Retract(last.first_class);
+    if (last.nvme != nullptr) {
+      if (Status closed = last.nvme->Close(); !closed.ok()) {
+        failures.Add(closed);
+      }
+    }
+    LimitDrives(last.files, 1);
+    extensions.pop_back();
+  }
+  return failures.Summary();
+}
+
+Status RankPools::ReleaseDevice() {
+  TierPool& device = pool(Tier::kDevice);
+  if (device.stats().in_use > Bytes(0)) {
+    return FailedPrecondition(fmt::format(
+        "the device's memory cannot be given back while {} of its {} are in "
+        "use: move or drop what is there first",
+        FormatBytes(device.stats().in_use), FormatBytes(device_bytes())));
+  }
+  CASTOR_RETURN_IF_ERROR(WaitUntilFree(Tier::kDevice));
+  device.Rebase(nullptr);
+  device_slab_ = Slab();
+  return OkStatus();
+}
+
+Status RankPools::RestoreDevice() {
+  TierPool& device = pool(Tier::kDevice);
+  if (device_slab_.data() != nullptr || device.stats().reserved == Bytes(0)) {
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(device_slab_,
+                          device_->MakeSlab(device.stats().reserved));
+  ++allocations_;
+  device.Rebase(device_slab_.data());
+  return OkStatus();
+}
+
+Status RankPools::WaitUntilFree(Tier tier) const {
+  const FailureLog failures;
+  for (int32_t c = 0; c < pool(tier).classes(); ++c) {
+    if (Status free = pool(tier).AllFree(c).Wait(); !free.ok()) {
+      failures.Add(free);
+    }
+  }
+  return failures.Summary();
+}
+
+Status RankPools::Close() {
+  for (Tier tier : kAllTiers) {
+    if (pool(tier).stats().in_use == Bytes(0)) continue;
+    return FailedPrecondition(fmt::format(
+        "{} of the {} pool are still in use: give every slot back first",
+        FormatBytes(pool(tier).stats().in_use), TierName(tier)));
+  }
+  const FailureLog failures;
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) failures.Add(status);
+  };
+  for (Tier tier : kAllTiers) note(WaitUntilFree(tier));
+  for (Tier tier : {Tier::kHost, Tier::kNvme}) note(Retract(tier));
+  if (nvme_ != nullptr) note(nvme_->Close());
+  return failures.Summary();
+}
 
 }  // namespace castor

@@ -5,19 +5,28 @@
 #define CASTOR_OFFLOAD_RANK_POOLS_H_
 
 // All the memory one rank may use: a slab and a pool on the device and in host
-// memory, a store and a pool on NVMe, made at once and never grown. Owns all of
-// it. Owner thread only.
+// memory, a store and a pool on NVMe, made at once. Owns all of it, and the
+// device where none is given. Owner thread only.
+//
+// Nothing grows while a rank trains. Between steps two things may change: the
+// device's slab may be given back for a while, and a tier may be extended, by
+// memory or a file of its own within its budget, to take in what the device
+// held.
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/device.h"
+#include "offload/executor.h"
 #include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_drive.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
@@ -25,15 +34,19 @@
 namespace castor {
 
 struct RankPoolsOptions {
+  // Must outlive the pools. Null: a simulated one, of just the size that is
+  // needed, whose lanes `executor` serves.
+  Device* device = nullptr;
+  Executor* executor = nullptr;  // must outlive the pools where it is needed
   Bytes device_budget;
   Bytes host_budget;
   Bytes nvme_budget;
   std::vector<SlotClass> device_classes;
   std::vector<SlotClass> host_classes;
   std::vector<SlotClass> nvme_classes;  // no slots: no store is made
-  std::filesystem::path nvme_directory;
+  std::vector<NvmeOption> nvme_drives;
   Log* log = nullptr;  // may be null, else must outlive the pools
-  // Tests put a queue that misbehaves here.
+  // Tests put a queue that misbehaves here, for the first drive.
   std::unique_ptr<IoQueue> nvme_queue_for_test = nullptr;
 };
 
@@ -42,22 +55,78 @@ class RankPools {
   // Leaves nothing behind when any part of it cannot be had, and makes nothing
   // when a budget does not hold its classes (Infeasible).
   static Result<std::unique_ptr<RankPools>> Create(RankPoolsOptions options);
+  ~RankPools();
 
+  Device& device() { return *device_; }
   TierPool& pool(Tier tier) { return pools_[TierIndex(tier)]; }
   const TierPool& pool(Tier tier) const { return pools_[TierIndex(tier)]; }
-  // Slabs and files made so far: fixed once made, which is the point.
+  // Slabs and files made so far: fixed while the rank trains, which is the
+  // point.
   int64_t allocations() const { return allocations_; }
   NvmeStore* nvme() { return nvme_.get(); }  // null where there is none
 
- private:
-  RankPools(Slab device, Slab host, std::unique_ptr<NvmeStore> nvme,
-            std::vector<TierPool> pools);
+  // Where the slot of the NVMe pool at `offset` lies.
+  struct NvmePlace {
+    NvmeStore* store = nullptr;
+    Bytes offset;  // in the store
+  };
+  NvmePlace nvme_at(Bytes offset);
 
+  // Makes room for classes beside those of the tier; blocks while memory or a
+  // file is made. Infeasible where the budget does not hold them too,
+  // Unavailable where the machine or the disk does not, or where the tier is
+  // NVMe and no directory was given. REQUIRES: the tier is not the device.
+  Status Extend(Tier tier, std::span<const SlotClass> classes);
+  // Takes all that Extend added to the tier away again, and reports what could
+  // not be removed. REQUIRES: no slot of it is taken.
+  Status Retract(Tier tier);
+
+  // Gives the device's memory back. FailedPrecondition, with the bytes, while a
+  // slot of it is taken. Blocks until the bytes of slots given back are free.
+  Status ReleaseDevice();
+  // Makes it anew, zeroed, perhaps somewhere else. Unavailable, and to be tried
+  // again later, where the device has no room. Blocks.
+  Status RestoreDevice();
+  // Bytes of device memory that are held now.
+  Bytes device_bytes() const { return device_slab_.size(); }
+
+  // Waits until the bytes of every slot are free and closes the files. Reports
+  // the first failure of those it waited for and how many others there were.
+  // FailedPrecondition, with the bytes and nothing done, while a slot is taken.
+  // Then the pools can only be destroyed.
+  Status Close();
+
+ private:
+  // What Extend added at one time.
+  struct Extension {
+    int32_t first_class = 0;
+    Bytes begin;  // offset of its first slot in the pool
+    Slab host;
+    std::unique_ptr<NvmeStore> nvme;
+    std::vector<NvmeDriveOptions> files;
+  };
+
+  RankPools() = default;
+
+  // `files`: what it has on each drive.
+  Result<std::unique_ptr<NvmeStore>> MakeStore(
+      Bytes size, std::unique_ptr<IoQueue> queue_for_test,
+      std::vector<NvmeDriveOptions>* files);
+  // Takes files off what may yet be put on their drives, or adds them to it.
+  void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
+  // Waits until the bytes of what is not taken of the tier are free.
+  Status WaitUntilFree(Tier tier) const;
+
+  std::unique_ptr<Device> own_device_;
+  Device* device_ = nullptr;
+  Log* log_ = nullptr;
+  std::vector<NvmeOption> nvme_drives_;  // with what may yet be put on each
   int64_t allocations_ = 0;
-  Slab device_;
-  Slab host_;
+  Slab device_slab_;
+  Slab host_slab_;
   std::unique_ptr<NvmeStore> nvme_;
-  std::vector<TierPool> pools_;  // by TierIndex
+  std::vector<TierPool> pools_;           // by TierIndex
+  std::vector<Extension> extensions_[3];  // by TierIndex, by offset
 };
 
 }  // namespace castor

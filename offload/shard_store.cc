@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -23,53 +22,30 @@ Event Joined(const std::vector<Event>& events, const Event& last) {
   return AllOf(waiting);
 }
 
-// The first call goes through.
-Lane::OnFailure Once(Lane::OnFailure on_failure) {
-  if (!on_failure) return {};
-  auto called = std::make_shared<std::atomic<bool>>(false);
-  return [called = std::move(called),
-          on_failure = std::move(on_failure)](const Status& status) {
-    if (!called->exchange(true)) on_failure(status);
-  };
-}
-
-ShardStoreOptions HeardOnce(ShardStoreOptions options) {
-  options.on_failure = Once(std::move(options.on_failure));
-  return options;
-}
-
 }  // namespace
 
 ShardStore::ShardStore(const ShardStoreOptions& options)
-    : options_(HeardOnce(options)),
-      to_device_(fmt::format("rank {} to device", options.rank),
-                 options.executor, options_.on_failure),
-      from_device_(fmt::format("rank {} from device", options.rank),
-                   options.executor, options_.on_failure) {
-  for (int64_t i = 0; i < options.staging_slots; ++i) {
-    Result<Slot> slot =
-        options.pools->pool(Tier::kHost).Take(options.staging_class);
-    CASTOR_CHECK(slot.ok());
-    staging_.push_back(*std::move(slot));
-  }
+    : options_(options),
+      failures_(options.on_failure),
+      staging_(std::make_unique<StagingRing>(&options.pools->pool(Tier::kHost),
+                                             options.staging_class,
+                                             options.staging_slots)) {
+  const Lane::OnFailure note = [failures = failures_](const Status& status) {
+    failures.Add(status);
+  };
+  const auto name = [&](const char* what) {
+    return fmt::format("rank {} {}", options.rank, what);
+  };
+  Device& device = options.pools->device();
+  to_device_ = device.MakeLane(name("to device"), note);
+  from_device_ = device.MakeLane(name("from device"), note);
+  ahead_copies_ = device.MakeLane(name("to device, ahead"), note);
+  ahead_ = std::make_unique<WorkerLane>(name("ahead"), options.executor, note);
 }
 
 ShardStore::~ShardStore() {
-  to_device_.Drain().IgnoreError();  // on_failure has had it
-  from_device_.Drain().IgnoreError();
-  for (const auto& states : shards_) {
-    for (const auto& shard : states) {
-      if (shard == nullptr) continue;
-      CASTOR_CHECK_EQ(shard->windows, 0);
-      shard->written.Wait().IgnoreError();
-      for (const Event& reader : shard->readers) reader.Wait().IgnoreError();
-      options_.pools->pool(shard->home).Give(shard->slot, Event());
-    }
-  }
-  for (const Slot& slot : staging_) {
-    slot.free_after.Wait().IgnoreError();
-    options_.pools->pool(Tier::kHost).Give(slot, Event());
-  }
+  CASTOR_CHECK_EQ(open_windows_, 0);
+  Close().IgnoreError();  // on_failure has had it
 }
 
 Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
@@ -77,12 +53,14 @@ Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
   if (shards_.size() <= chunk.index()) shards_.resize(chunk.index() + 1);
   auto& shard = shards_[chunk.index()][static_cast<size_t>(state)];
   CASTOR_CHECK(shard == nullptr);
-  CASTOR_ASSIGN_OR_RETURN(Slot slot,
-                          options_.pools->pool(home).Take(slot_class));
+  CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.pools->pool(home).Take(
+                                         slot_class, SlotHold::kSettled));
   CASTOR_CHECK_LE(bytes, slot.size);
   shard = std::make_unique<Shard>();
   shard->home = home;
   shard->bytes = bytes;
+  // Its first user need not wait for those that the slot had before.
+  shard->written = slot.free_after;
   shard->slot = std::move(slot);
   return OkStatus();
 }
@@ -109,18 +87,62 @@ Bytes ShardStore::bytes(ChunkId chunk, StateKind state) const {
   return At(chunk, state).bytes;
 }
 
+int32_t ShardStore::slot_class(ChunkId chunk, StateKind state) const {
+  CASTOR_CHECK(At(chunk, state).slot.valid());
+  return At(chunk, state).slot.slot_class;
+}
+
+std::vector<ShardStore::ShardId> ShardStore::shards() const {
+  std::vector<ShardId> ids;
+  for (size_t c = 0; c < shards_.size(); ++c) {
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      if (shards_[c][k] == nullptr) continue;
+      ids.push_back(
+          {ChunkId(static_cast<int32_t>(c)), static_cast<StateKind>(k)});
+    }
+  }
+  return ids;
+}
+
 std::byte* ShardStore::device_data(ChunkId chunk, StateKind state) const {
   const Shard& shard = At(chunk, state);
   CASTOR_CHECK(shard.home == Tier::kDevice);
   return shard.slot.data;
 }
 
-const Event& ShardStore::written(ChunkId chunk, StateKind state) const {
-  return At(chunk, state).written;
+Event ShardStore::written(ChunkId chunk, StateKind state) {
+  Shard& shard = At(chunk, state);
+  if (!OthersWait()) return shard.written;
+  return InTurn(chunk, state, 0,
+                [&shard](std::span<Slot>) { return shard.written; });
 }
 
 void ShardStore::AddReader(ChunkId chunk, StateKind state, Event reader) {
   Shard& shard = At(chunk, state);
+  if (!OthersWait()) return AddReader(shard, std::move(reader));
+  InTurn(chunk, state, 0, [&shard, reader](std::span<Slot>) {
+    AddReader(shard, reader);
+    return Event();
+  });
+}
+
+Event ShardStore::WriteReady(ChunkId chunk, StateKind state) {
+  const Shard& shard = At(chunk, state);
+  if (!OthersWait()) return WriteReady(shard);
+  return InTurn(chunk, state, 0,
+                [&shard](std::span<Slot>) { return WriteReady(shard); });
+}
+
+void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
+  Shard& shard = At(chunk, state);
+  if (!OthersWait()) return SetWritten(shard, std::move(written));
+  InTurn(chunk, state, 0, [&shard, written](std::span<Slot>) {
+    SetWritten(shard, written);
+    return Event();
+  });
+}
+
+void ShardStore::AddReader(Shard& shard, Event reader) {
   std::erase_if(shard.readers,
                 [](const Event& e) { return e.done() && e.status().ok(); });
   if (!reader.done() || !reader.status().ok()) {
@@ -128,27 +150,94 @@ void ShardStore::AddReader(ChunkId chunk, StateKind state, Event reader) {
   }
 }
 
-Event ShardStore::WriteReady(ChunkId chunk, StateKind state) {
-  const Shard& shard = At(chunk, state);
+Event ShardStore::WriteReady(const Shard& shard) {
   return Joined(shard.readers, shard.written);
 }
 
-void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
-  Shard& shard = At(chunk, state);
+void ShardStore::SetWritten(Shard& shard, Event written) {
   shard.written = std::move(written);
   shard.readers.clear();
+  shard.filled = true;
 }
 
-Slot ShardStore::TakeStaging() {
-  CASTOR_CHECK(!staging_.empty());
-  Slot slot = std::move(staging_.front());
-  staging_.pop_front();
-  return slot;
+void ShardStore::BeginStep(int32_t step) {
+  step_ = step;
+  if (options_.pools->nvme() != nullptr)
+    options_.pools->nvme()->BeginStep(step);
 }
 
-void ShardStore::GiveStaging(Slot slot, Event free_after) {
-  slot.free_after = std::move(free_after);
-  staging_.push_back(std::move(slot));
+Status ShardStore::Drain() {
+  if (staging_ == nullptr) return failures_.Summary();
+  // Their own failures are known to failures_.
+  ahead_->Drain().IgnoreError();
+  for (const auto& lane :
+       {to_device_.get(), from_device_.get(), ahead_copies_.get()}) {
+    lane->Drain().IgnoreError();
+  }
+  int64_t moves = 0;
+  for (const ShardId id : shards()) {
+    const Shard& shard = At(id.chunk, id.state);
+    WriteReady(shard).Wait().IgnoreError();
+    moves += shard.move != nullptr;
+  }
+  staging_->AllFree().Wait().IgnoreError();
+  CASTOR_RETURN_IF_ERROR(failures_.Summary());
+  if (staging_->waiting() > 0 || moves > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} requests and {} moves still wait for slots: close the {} windows "
+        "that are open and give back what else is held first",
+        staging_->waiting(), moves, open_windows_));
+  }
+  return OkStatus();
+}
+
+Status ShardStore::Close() {
+  if (staging_ == nullptr) return failures_.Summary();
+  if (open_windows_ > 0) {
+    return FailedPrecondition(
+        fmt::format("{} windows are still open: close them before the store",
+                    open_windows_));
+  }
+  const Status drained = Drain();
+  for (const ShardId id : shards()) {
+    Shard& shard = At(id.chunk, id.state);
+    // Whoever it waits for would grant it a slot when the store is gone.
+    CASTOR_CHECK(shard.move == nullptr);
+    if (shard.slot.valid()) {
+      options_.pools->pool(shard.home).Give(shard.slot, Event());
+    }
+  }
+  shards_.clear();
+  staging_.reset();
+  return drained;
+}
+
+Event ShardStore::InTurn(ChunkId chunk, StateKind state, int64_t count, Op op) {
+  CASTOR_CHECK(staging_->CheckServable(count).ok());
+  Shard& shard = At(chunk, state);
+  ++shard.holds;
+  if (staging_->GrantsNow(count)) {
+    Event end;
+    const Status asked =
+        staging_->Take(count, [&](std::span<Slot> slots) { end = op(slots); });
+    CASTOR_CHECK(asked.ok());
+    ReleaseHold(shard);
+    return end;
+  }
+  const EventSource late;
+  const Status asked = staging_->Take(count, [this, &shard, op = std::move(op),
+                                              late](std::span<Slot> slots) {
+    op(slots).OnDone([late](const Status& status) { late.Complete(status); });
+    ReleaseHold(shard);
+  });
+  CASTOR_CHECK(asked.ok());
+  return late.event();
+}
+
+void ShardStore::ReleaseHold(Shard& shard) {
+  CASTOR_CHECK_GT(shard.holds, 0);
+  if (--shard.holds > 0 || shard.move == nullptr) return;
+  AdvanceMove(std::shared_ptr<PendingMove>(shard.move));
 }
 
 }  // namespace castor

@@ -6,24 +6,34 @@
 
 // The shards of one rank at their homes, and the moves to and from them. A
 // shard is what this rank keeps of one state of one chunk: a slice, or the
-// whole where the state is replicated. Its home never changes; its bytes are
-// read and written through three kinds of move:
+// whole where the state is replicated. Its bytes are reached in four ways:
 //
 //   Load        home  -> device memory      (fetch, in order to gather)
 //   Store       device memory -> home       (a reduced gradient, a refresh)
 //   HostWindow  the bytes in host memory, for work that runs there (optimizer)
+//   Move        home  -> a home on another tier
 //
 // Moves are queued and ordered by events: a read waits for the last write of
-// the shard, a write for its readers; no call blocks. From NVMe the way leads
-// through a ring of staging slots in host memory. A move that fails fails its
-// event and whatever waits for it, and on_failure hears of the first one before
-// the event is done. Owner thread only.
+// the shard, a write for its readers; no call blocks. Between the device or a
+// window and NVMe the way leads through a ring of staging slots in host memory.
+// While open windows hold too many of these, what comes after waits, in the
+// order of the calls, until enough are given back: nothing fails for want of
+// one, and what could never be served is refused at the call. So what ends a
+// window must not wait for what was asked for after the window was opened;
+// windows that one piece of work uses together are opened together.
+//
+// Demand never waits for what is fetched ahead, which has lanes of its own, can
+// be taken back while it has not begun, and is raised when a lane waits for it.
+//
+// A move that fails fails its event and whatever waits for it, and on_failure
+// hears of the first one before the event is done. Owner thread only.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "chunk/base/clock.h"
@@ -31,8 +41,14 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "offload/device.h"
+#include "offload/executor.h"
+#include "offload/failure_log.h"
+#include "offload/host_window.h"
 #include "offload/lane.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/rank_pools.h"
+#include "offload/staging_ring.h"
 #include "placement/run_event.h"
 
 namespace castor {
@@ -50,33 +66,22 @@ struct ShardStoreOptions {
   int64_t staging_slots = 0;
 };
 
-struct ByteRange {
-  Bytes begin;
-  Bytes end;
-  Bytes size() const { return end - begin; }
-};
+// What a Load of kPrefetch leaves behind, so that it can be taken back.
+class LoadTicket {
+ public:
+  LoadTicket() = default;  // of no load
 
-enum class WindowMode : uint8_t { kRead, kWrite, kReadWrite };
-
-// A shard's bytes in host memory, between OpenWindow and CloseWindow.
-struct HostWindow {
-  std::byte* data = nullptr;  // of the range asked for
-  Event ready;                // the bytes are there, and may be written
-  // The rest is the store's.
-  ChunkId chunk;
-  StateKind state = StateKind::kParam;
-  ByteRange range;
-  WindowMode mode = WindowMode::kRead;
-  RunCause cause = RunCause::kNone;
-  Slot staging;  // not valid where the home itself is host memory
+ private:
+  friend class ShardStore;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 class ShardStore {
  public:
   // Takes the staging slots. REQUIRES: the pool has as many.
   explicit ShardStore(const ShardStoreOptions& options);
-  // Waits for the moves under way, then gives every slot back. REQUIRES: no
-  // window is open.
+  // As Close. REQUIRES: no window is open.
   ~ShardStore();
   ShardStore(const ShardStore&) = delete;
   ShardStore& operator=(const ShardStore&) = delete;
@@ -89,60 +94,109 @@ class ShardStore {
   bool has(ChunkId chunk, StateKind state) const;
   Tier home(ChunkId chunk, StateKind state) const;
   Bytes bytes(ChunkId chunk, StateKind state) const;
+  // Of the pool of its home. REQUIRES: it has a slot.
+  int32_t slot_class(ChunkId chunk, StateKind state) const;
+  // Every shard there is, in the order of chunks and states.
+  struct ShardId {
+    ChunkId chunk;
+    StateKind state = StateKind::kParam;
+  };
+  std::vector<ShardId> shards() const;
 
   // The memory of a shard whose home is the device, and the event after which
   // its contents are valid. Work that reads it is told by AddReader, work that
   // writes it waits for WriteReady and is told by SetWritten.
   std::byte* device_data(ChunkId chunk, StateKind state) const;
-  const Event& written(ChunkId chunk, StateKind state) const;
+  Event written(ChunkId chunk, StateKind state);
   void AddReader(ChunkId chunk, StateKind state, Event reader);
   Event WriteReady(ChunkId chunk, StateKind state);
   void SetWritten(ChunkId chunk, StateKind state, Event written);
 
-  // REQUIRES, for Load, Store and OpenWindow: no window is open that would
-  // write what they read, or read or write what they write.
+  // REQUIRES, for Load, Store and windows: no window is open that would write
+  // what they read, or read or write what they write.
 
   // Copies `range` of the shard to device memory at `to` once `after` is done.
+  // `ticket`, when given, is for Cancel and Raise.
   Event Load(ChunkId chunk, StateKind state, ByteRange range, std::byte* to,
-             const Event& after, RunCause cause);
+             const Event& after, RunCause cause, LoadTicket* ticket = nullptr);
+  // Takes a load of kPrefetch back. True: nothing of it has reached its target,
+  // nor ever will, so that the memory is free once the load's own `after` is
+  // done. False: it has begun, is over, or was none of kPrefetch.
+  bool Cancel(const LoadTicket& ticket);
+  // Somebody waits for this load of kPrefetch now.
+  void Raise(const LoadTicket& ticket);
+
   // Copies device memory at `from` into `range` of the shard once `after` is
-  // done. The range is the whole shard where its home is NVMe.
+  // done. The range is the whole shard where its home is NVMe. Returns when the
+  // device memory may be reused.
   Event Store(ChunkId chunk, StateKind state, ByteRange range,
               const std::byte* from, const Event& after, RunCause cause);
 
-  // CHECKs that a staging slot is free: the caller opens no more windows at one
-  // time than it sized the ring for.
+  // Opens windows that are used together. Infeasible, with the numbers, when
+  // the ring has fewer staging slots than they take; then none is open.
+  Result<std::vector<HostWindow>> OpenWindows(
+      std::span<const WindowRequest> requests);
+  // One window. REQUIRES: the ring has a slot, if the window takes one.
   HostWindow OpenWindow(ChunkId chunk, StateKind state, ByteRange range,
                         WindowMode mode, RunCause cause);
   // Ends a window; once it is ready and `after` is done, nobody uses its bytes
   // any more. What was written goes home.
   void CloseWindow(HostWindow window, const Event& after);
 
-  // Copies device memory to a staging slot, for work that adds it to a window;
-  // `copied` is set to the event after which it is there. The caller gives the
-  // slot back.
-  Slot StageFromDevice(ChunkId chunk, StateKind state, const std::byte* from,
-                       Bytes size, const Event& after, RunCause cause,
-                       Event* copied);
+  // Makes `to` the shard's home. Its slot there is of `slot_class`, if one is
+  // named, else of the smallest class that holds it, one with a free slot where
+  // there is one; its old slot is given back. Until the new slot, and staging
+  // between device and NVMe, is there, the shard is used at its old home; the
+  // move begins when no window on it is open. The event says when its bytes
+  // have arrived.
+  //
+  // TierFull, with the numbers, when no slot is free nor on its way back;
+  // Infeasible when the tier has no class for it, or there is no staging;
+  // FailedPrecondition while a move of it to another tier is under way.
+  Result<Event> Move(ChunkId chunk, StateKind state, Tier to, RunCause cause,
+                     int32_t slot_class = -1);
+
+  // Gives the slot of a shard whose bytes nobody needs back, until Reoccupy
+  // takes one of the same class again; the bytes are then undefined. In between
+  // only has, home and bytes may be asked of it. REQUIRES: no window is open on
+  // it, no request for it waits, and nobody moves it.
+  void Vacate(ChunkId chunk, StateKind state);
+  Status Reoccupy(ChunkId chunk, StateKind state);
 
   // Writes all bytes of a shard, or reads a range of them, and blocks until
   // done. For start, checkpoints and questions, never inside a step.
+  // FailedPrecondition, with the numbers, where that would wait for a window
+  // that the caller holds open.
   Status WriteNow(ChunkId chunk, StateKind state, const std::byte* from);
   Status ReadNow(ChunkId chunk, StateKind state, ByteRange range,
                  std::byte* to);
 
-  // A staging slot for bytes on their way; GiveStaging says when it is free.
-  Slot TakeStaging();
-  void GiveStaging(Slot slot, Event free_after);
+  // Waits until all that was queued has run, and reports the first failure
+  // since the start and how many others there were. FailedPrecondition, with
+  // the numbers, when requests remain that wait for open windows.
+  Status Drain();
+  // Drains, gives every slot back, and reports as Drain; the store can only be
+  // destroyed after it. FailedPrecondition, with nothing done, while a window
+  // is open.
+  Status Close();
 
-  Lane& to_device_lane() { return to_device_; }
-  Lane& from_device_lane() { return from_device_; }
+  const StagingRing& staging() const { return *staging_; }
+  // More staging for a while, as the ring's Grow and Shrink. REQUIRES, for
+  // Shrink: no window is open.
+  void GrowStaging(int32_t slot_class, int64_t slots) {
+    staging_->Grow(slot_class, slots);
+  }
+  void ShrinkStaging() { staging_->Shrink(); }
 
-  // Bytes moved since the start, [from][to] by TierIndex.
+  // Bytes moved since the start, [from][to] by TierIndex; loads that were taken
+  // back do not count.
   const std::array<std::array<Bytes, 3>, 3>& moved() const { return moved_; }
-  void set_step(int32_t step) { step_ = step; }
+  int64_t loads_cancelled() const { return loads_cancelled_; }
+  // A step begins: what is recorded and what is written to drives counts to it.
+  void BeginStep(int32_t step);
 
  private:
+  struct PendingMove;
   struct Shard {
     Tier home = Tier::kHost;
     Bytes bytes;
@@ -151,34 +205,90 @@ class ShardStore {
     std::vector<Event> readers;
     int windows = 0;       // open ones
     bool writing = false;  // in the one that is open
+    bool filled = false;   // its bytes were ever written
+    int holds = 0;         // windows and waiting requests: it may not move
+    int32_t vacated = -1;  // class of the slot that it gave back meanwhile
+    std::shared_ptr<PendingMove> move;  // null: none
+  };
+  // Where a shard's bytes are, for work queued while they are there.
+  struct Place {
+    Tier tier = Tier::kHost;
+    Slot slot;
+    Bytes extent;  // what a transfer to or from the drive covers
   };
 
   Shard& At(ChunkId chunk, StateKind state);
   const Shard& At(ChunkId chunk, StateKind state) const;
+  static Place PlaceOf(const Shard& shard);
+  static Event WriteReady(const Shard& shard);
+  static void AddReader(Shard& shard, Event reader);
+  static void SetWritten(Shard& shard, Event written);
   // Done when both are.
   static Event Both(const Event& a, const Event& b);
-  // Queues a copy on `lane` and returns its end.
-  Event Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
-             RunEvent event);
+
+  // Runs `op`, which works on a shard, with `count` staging slots: now or, if
+  // others wait or too few are here, in its turn. Returns the event that `op`
+  // returns, or one that ends with it. REQUIRES: the ring has as many.
+  using Op = std::function<Event(std::span<Slot>)>;
+  Event InTurn(ChunkId chunk, StateKind state, int64_t count, Op op);
+  void ReleaseHold(Shard& shard);
+  bool OthersWait() const { return !staging_->GrantsNow(0); }
+
+  // Of Load and Store, once it is their turn. `read` is done when the home has
+  // been read.
+  struct LoadWork;
+  Event LoadNow(const LoadWork& work, std::span<Slot> staging);
+  Event StoreNow(ChunkId chunk, StateKind state, ByteRange range,
+                 const std::byte* from, const Event& after, RunCause cause,
+                 std::span<Slot> staging);
+  // Of windows.
+  bool NeedsStaging(const WindowRequest& request) const;
+  Status CheckWindows(std::span<const WindowRequest> requests) const;
+  HostWindow Prepare(const WindowRequest& request);
+  // The window's turn has come: its data, and the event after which its bytes
+  // are there. `staging` is not valid where it takes none.
+  Event Arrive(const WindowRequest& request, Slot staging, std::byte** data);
+  // The bytes go home, and the slot back, after `used`.
+  void Depart(const HostWindow& window, const Event& used);
+  // Of Move.
+  Result<int32_t> ClassFor(Tier to, const Shard& shard) const;
+  void AdvanceMove(const std::shared_ptr<PendingMove>& move);
+  Event StartMove(PendingMove& move, std::span<Slot> staging);
+  // For calls that block: whether they could be waiting for their own caller.
+  Status CheckMayBlock() const;
+  Result<Slot> TakeStagingNow();
+
+  // Queues a copy between the device and host memory, or within the device, on
+  // a lane of the device, and returns its end. Counts nothing.
+  Event Copy(Lane& lane, std::byte* to, const std::byte* from,
+             const RunEvent& event);
   RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
                     Bytes size, RunCause cause) const;
-  // A whole-extent transfer between a staging slot and the shard's extent.
-  Event ReadExtent(Shard& shard, const Slot& staging, const Event& after,
-                   const RunEvent& event);
-  Event WriteExtent(Shard& shard, const Slot& staging, const Event& after,
-                    const RunEvent& event);
-  // Either, from `start` on. Its end comes after everything that the transfer
-  // does to the recorder and to on_failure.
-  Event MoveExtent(const Shard& shard, const Slot& staging, Event start,
-                   const RunEvent& event);
+  void Count(const RunEvent& event);
+  static IoPriority PriorityOf(const RunEvent& event);
+  // A transfer between host memory at `data` and a shard's place on the drive,
+  // from `start` on. Its end comes after everything that the transfer does to
+  // the recorder and to on_failure. Counts.
+  // One that `ticket` took back is no failure.
+  Event MoveExtent(const Place& drive, std::byte* data, Event start,
+                   const RunEvent& event,
+                   std::shared_ptr<LoadTicket::State> ticket = nullptr);
 
   ShardStoreOptions options_;
+  FailureLog failures_;
   std::vector<std::array<std::unique_ptr<Shard>, kStateKinds>> shards_;
-  std::deque<Slot> staging_;  // free ones, the longest free first
+  std::unique_ptr<StagingRing> staging_;  // null once closed
   std::array<std::array<Bytes, 3>, 3> moved_;
+  int64_t open_windows_ = 0;
+  int64_t loads_cancelled_ = 0;
   int32_t step_ = 0;
-  WorkerLane to_device_;
-  WorkerLane from_device_;
+  std::unique_ptr<Lane> to_device_;
+  std::unique_ptr<Lane> from_device_;
+  // What is fetched ahead is held back on `ahead_`, a lane of the host, until
+  // all that it waits for is there, and then copied on `ahead_copies_`, to
+  // which only work of `ahead_` queues.
+  std::unique_ptr<Lane> ahead_copies_;
+  std::unique_ptr<WorkerLane> ahead_;
 };
 
 }  // namespace castor

@@ -1,229 +1,254 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// The moves of a ShardStore: to the device, from it, and to where the host
-// works.
+// Shards on their way to device memory and from it, and at once for callers
+// that block.
+
+#include <fmt/format.h>
 
 #include <cstring>
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/load_ticket_state.h"
 #include "offload/shard_store.h"
 
 namespace castor {
 
+struct ShardStore::LoadWork {
+  ChunkId chunk;
+  StateKind state = StateKind::kParam;
+  ByteRange range;
+  std::byte* to = nullptr;
+  Event after;
+  RunCause cause = RunCause::kNone;
+  std::shared_ptr<LoadTicket::State> ticket;
+};
+
 Event ShardStore::Load(ChunkId chunk, StateKind state, ByteRange range,
-                       std::byte* to, const Event& after, RunCause cause) {
+                       std::byte* to, const Event& after, RunCause cause,
+                       LoadTicket* ticket) {
   Shard& shard = At(chunk, state);
   CASTOR_CHECK_LE(range.end, shard.bytes);
   CASTOR_CHECK(!shard.writing);
-  const std::byte* from = nullptr;
-  Slot staging;
-  to_device_.Wait(after);
-  if (shard.home == Tier::kNvme) {
-    staging = TakeStaging();
-    to_device_.Wait(ReadExtent(shard, staging, staging.free_after,
-                               Describe(chunk, state, Tier::kNvme, Tier::kHost,
-                                        shard.slot.size, cause)));
-    from = staging.data + range.begin.count();
-  } else {
-    to_device_.Wait(shard.written);
-    from = shard.slot.data + range.begin.count();
+  LoadWork work{chunk, state, range, to, after, cause, nullptr};
+  if (ticket != nullptr && cause == RunCause::kPrefetch) {
+    work.ticket = std::make_shared<LoadTicket::State>();
+    ticket->state_ = work.ticket;
   }
-  const Tier source = shard.home == Tier::kDevice ? Tier::kDevice : Tier::kHost;
-  const Event end =
-      Copy(to_device_, to, from, range.size(),
-           Describe(chunk, state, source, Tier::kDevice, range.size(), cause));
-  if (staging.valid()) {
-    GiveStaging(std::move(staging), end);
+  const int64_t staging = shard.home == Tier::kNvme ? 1 : 0;
+  if (staging == 0 && !OthersWait()) return LoadNow(work, {});
+  return InTurn(chunk, state, staging,
+                [this, work = std::move(work)](std::span<Slot> slots) {
+                  return LoadNow(work, slots);
+                });
+}
+
+Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
+  Shard& shard = At(work.chunk, work.state);
+  if (work.ticket != nullptr && work.ticket->cancelled()) {
+    for (Slot& slot : staging) {
+      Event free_after = slot.free_after;
+      staging_->Give(std::move(slot), std::move(free_after));
+    }
+    return Event();
+  }
+  const std::byte* from = shard.slot.data;
+  Event there = shard.written;
+  if (shard.home == Tier::kNvme) {
+    from = staging[0].data;
+    there = MoveExtent(PlaceOf(shard), staging[0].data,
+                       Both(shard.written, staging[0].free_after),
+                       Describe(work.chunk, work.state, Tier::kNvme,
+                                Tier::kHost, PlaceOf(shard).extent, work.cause),
+                       work.ticket);
+    AddReader(shard, there);
+  }
+  from += work.range.begin.count();
+  const RunEvent copy =
+      Describe(work.chunk, work.state,
+               shard.home == Tier::kDevice ? Tier::kDevice : Tier::kHost,
+               Tier::kDevice, work.range.size(), work.cause);
+  Count(copy);
+  Event end;
+  if (work.cause == RunCause::kPrefetch) {
+    if (work.ticket != nullptr) {
+      work.ticket->counted = true;
+      work.ticket->from = copy.from;
+      work.ticket->bytes = work.range.size();
+    }
+    ahead_->Wait(work.after);
+    ahead_->Wait(there);
+    ahead_->RunAsync([this, to = work.to, from, copy,
+                      ticket = work.ticket](EventSource copied) {
+      if (ticket != nullptr && !ticket->Begin()) return copied.Complete();
+      Copy(*ahead_copies_, to, from, copy)
+          .OnDone([copied = std::move(copied)](const Status& status) {
+            copied.Complete(status);
+          });
+    });
+    end = ahead_->Record();
   } else {
-    AddReader(chunk, state, end);
+    to_device_->Wait(work.after);
+    to_device_->Wait(there);
+    end = Copy(*to_device_, work.to, from, copy);
+  }
+  if (shard.home == Tier::kNvme) {
+    staging_->Give(std::move(staging[0]), end);
+  } else {
+    AddReader(shard, end);
   }
   return end;
+}
+
+bool ShardStore::Cancel(const LoadTicket& ticket) {
+  LoadTicket::State* const state = ticket.state_.get();
+  if (state == nullptr || !state->Cancel()) return false;
+  if (state->counted) {
+    moved_[TierIndex(state->from)][TierIndex(Tier::kDevice)] -= state->bytes;
+  }
+  // What has not gone to the drive need not.
+  if (state->drive != nullptr && state->drive->Cancel(state->transfer)) {
+    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= state->extent;
+  }
+  ++loads_cancelled_;
+  return true;
+}
+
+void ShardStore::Raise(const LoadTicket& ticket) {
+  LoadTicket::State* const state = ticket.state_.get();
+  if (state == nullptr) return;
+  state->urgent = true;  // should it still wait for its turn
+  if (state->drive == nullptr) return;
+  state->drive->Raise(state->transfer, IoPriority::kDemand);
 }
 
 Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,
                         const std::byte* from, const Event& after,
                         RunCause cause) {
-  Shard& shard = At(chunk, state);
+  const Shard& shard = At(chunk, state);
   CASTOR_CHECK_LE(range.end, shard.bytes);
   CASTOR_CHECK_EQ(shard.windows, 0);
-  from_device_.Wait(after);
-  if (shard.home != Tier::kNvme) {
-    from_device_.Wait(WriteReady(chunk, state));
-    const Event end = Copy(
-        from_device_, shard.slot.data + range.begin.count(), from, range.size(),
-        Describe(chunk, state, Tier::kDevice, shard.home, range.size(), cause));
-    SetWritten(chunk, state, end);
+  const int64_t staging = shard.home == Tier::kNvme ? 1 : 0;
+  if (staging == 0 && !OthersWait()) {
+    return StoreNow(chunk, state, range, from, after, cause, {});
+  }
+  return InTurn(chunk, state, staging, [=, this](std::span<Slot> slots) {
+    return StoreNow(chunk, state, range, from, after, cause, slots);
+  });
+}
+
+Event ShardStore::StoreNow(ChunkId chunk, StateKind state, ByteRange range,
+                           const std::byte* from, const Event& after,
+                           RunCause cause, std::span<Slot> staging) {
+  Shard& shard = At(chunk, state);
+  const bool drive = shard.home == Tier::kNvme;
+  const RunEvent copy =
+      Describe(chunk, state, Tier::kDevice, drive ? Tier::kHost : shard.home,
+               range.size(), cause);
+  Count(copy);
+  from_device_->Wait(after);
+  if (!drive) {
+    from_device_->Wait(WriteReady(shard));
+    Event end =
+        Copy(*from_device_, shard.slot.data + range.begin.count(), from, copy);
+    SetWritten(shard, end);
     return end;
   }
   CASTOR_CHECK_EQ(range.size(), shard.bytes);
-  Slot staging = TakeStaging();
-  from_device_.Wait(staging.free_after);
-  const Event copied = Copy(
-      from_device_, staging.data, from, range.size(),
-      Describe(chunk, state, Tier::kDevice, Tier::kHost, range.size(), cause));
-  const Event end = WriteExtent(
-      shard, staging, copied,
-      Describe(chunk, state, Tier::kHost, Tier::kNvme, shard.slot.size, cause));
-  GiveStaging(std::move(staging), end);
+  from_device_->Wait(staging[0].free_after);
+  Event copied = Copy(*from_device_, staging[0].data, from, copy);
+  const Place home = PlaceOf(shard);
+  Event end = MoveExtent(
+      home, staging[0].data, Both(WriteReady(shard), copied),
+      Describe(chunk, state, Tier::kHost, Tier::kNvme, home.extent, cause));
+  SetWritten(shard, end);
+  staging_->Give(std::move(staging[0]), std::move(end));
   // The device memory may be reused once it is copied out.
   return copied;
 }
 
-HostWindow ShardStore::OpenWindow(ChunkId chunk, StateKind state,
-                                  ByteRange range, WindowMode mode,
-                                  RunCause cause) {
-  Shard& shard = At(chunk, state);
-  CASTOR_CHECK_LE(range.end, shard.bytes);
-  CASTOR_CHECK(!shard.writing);
-  shard.writing = mode != WindowMode::kRead;
-  CASTOR_CHECK(!shard.writing || shard.windows == 0);
-  ++shard.windows;
-  HostWindow window;
-  window.chunk = chunk;
-  window.state = state;
-  window.range = range;
-  window.mode = mode;
-  window.cause = cause;
-  if (shard.home == Tier::kHost) {
-    window.data = shard.slot.data + range.begin.count();
-    window.ready =
-        mode == WindowMode::kRead ? shard.written : WriteReady(chunk, state);
-    return window;
-  }
-  window.staging = TakeStaging();
-  // Part of an extent cannot be written alone, so the rest is read as well.
-  const bool whole = range.size() == shard.bytes;
-  const bool reads =
-      mode != WindowMode::kWrite || (shard.home == Tier::kNvme && !whole);
-  if (shard.home == Tier::kNvme) {
-    window.data = window.staging.data + range.begin.count();
-    window.ready =
-        reads ? ReadExtent(shard, window.staging, window.staging.free_after,
-                           Describe(chunk, state, Tier::kNvme, Tier::kHost,
-                                    shard.slot.size, cause))
-              : window.staging.free_after;
-    return window;
-  }
-  window.data = window.staging.data;
-  window.ready = window.staging.free_after;
-  if (reads) {
-    from_device_.Wait(window.staging.free_after);
-    from_device_.Wait(shard.written);
-    window.ready = Copy(from_device_, window.data,
-                        shard.slot.data + range.begin.count(), range.size(),
-                        Describe(chunk, state, Tier::kDevice, Tier::kHost,
-                                 range.size(), cause));
-    AddReader(chunk, state, window.ready);
-  }
-  return window;
-}
-
-void ShardStore::CloseWindow(HostWindow window, const Event& after) {
-  Shard& shard = At(window.chunk, window.state);
-  CASTOR_CHECK_GT(shard.windows, 0);
-  --shard.windows;
-  shard.writing = false;
-  // One that nobody used may not be ready yet.
-  const Event used = Both(window.ready, after);
-  if (shard.home == Tier::kHost) {
-    if (window.mode == WindowMode::kRead) {
-      AddReader(window.chunk, window.state, used);
-    } else {
-      SetWritten(window.chunk, window.state, used);
-    }
-    return;
-  }
-  if (window.mode == WindowMode::kRead) {
-    GiveStaging(std::move(window.staging), used);
-    return;
-  }
-  Event end;
-  if (shard.home == Tier::kNvme) {
-    end = WriteExtent(shard, window.staging, used,
-                      Describe(window.chunk, window.state, Tier::kHost,
-                               Tier::kNvme, shard.slot.size, window.cause));
-  } else {
-    to_device_.Wait(used);
-    to_device_.Wait(WriteReady(window.chunk, window.state));
-    end = Copy(to_device_, shard.slot.data + window.range.begin.count(),
-               window.data, window.range.size(),
-               Describe(window.chunk, window.state, Tier::kHost, Tier::kDevice,
-                        window.range.size(), window.cause));
-    SetWritten(window.chunk, window.state, end);
-  }
-  GiveStaging(std::move(window.staging), end);
-}
-
-Slot ShardStore::StageFromDevice(ChunkId chunk, StateKind state,
-                                 const std::byte* from, Bytes size,
-                                 const Event& after, RunCause cause,
-                                 Event* copied) {
-  Slot staging = TakeStaging();
-  CASTOR_CHECK_LE(size, staging.size);
-  from_device_.Wait(staging.free_after);
-  from_device_.Wait(after);
-  *copied =
-      Copy(from_device_, staging.data, from, size,
-           Describe(chunk, state, Tier::kDevice, Tier::kHost, size, cause));
-  return staging;
+Status ShardStore::CheckMayBlock() const {
+  if (!OthersWait()) return OkStatus();
+  return FailedPrecondition(fmt::format(
+      "{} requests wait for staging slots, of which the {} open windows hold "
+      "{} of {}: close windows first",
+      staging_->waiting(), open_windows_, staging_->slots() - staging_->here(),
+      staging_->slots()));
 }
 
 Status ShardStore::WriteNow(ChunkId chunk, StateKind state,
                             const std::byte* from) {
   Shard& shard = At(chunk, state);
-  CASTOR_RETURN_IF_ERROR(WriteReady(chunk, state).Wait());
-  if (shard.home == Tier::kNvme) {
-    Slot staging = TakeStaging();
-    if (Status free = staging.free_after.Wait(); !free.ok()) {
-      GiveStaging(std::move(staging), Event::Failed(free));
-      return free;
-    }
-    std::memset(staging.data, 0, static_cast<size_t>(staging.size.count()));
-    std::memcpy(staging.data, from, static_cast<size_t>(shard.bytes.count()));
-    Event end = WriteExtent(shard, staging, Event(),
-                            Describe(chunk, state, Tier::kHost, Tier::kNvme,
-                                     shard.slot.size, RunCause::kStart));
-    GiveStaging(std::move(staging), end);
-    return end.Wait();
-  }
+  CASTOR_RETURN_IF_ERROR(CheckMayBlock());
+  CASTOR_RETURN_IF_ERROR(WriteReady(shard).Wait());
+  const auto size = static_cast<size_t>(shard.bytes.count());
   if (shard.home == Tier::kHost) {
-    std::memcpy(shard.slot.data, from,
-                static_cast<size_t>(shard.bytes.count()));
+    std::memcpy(shard.slot.data, from, size);
+    shard.filled = true;
     return OkStatus();
   }
-  Event end = Copy(to_device_, shard.slot.data, from, shard.bytes,
-                   Describe(chunk, state, Tier::kHost, Tier::kDevice,
-                            shard.bytes, RunCause::kStart));
-  SetWritten(chunk, state, end);
+  if (shard.home == Tier::kDevice) {
+    const RunEvent copy = Describe(chunk, state, Tier::kHost, Tier::kDevice,
+                                   shard.bytes, RunCause::kStart);
+    Count(copy);
+    const Event end = Copy(*to_device_, shard.slot.data, from, copy);
+    SetWritten(shard, end);
+    return end.Wait();
+  }
+  CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
+  if (Status free = staging.free_after.Wait(); !free.ok()) {
+    staging_->Give(std::move(staging), Event::Failed(free));
+    return free;
+  }
+  std::memset(staging.data, 0, static_cast<size_t>(staging.size.count()));
+  std::memcpy(staging.data, from, size);
+  const Place home = PlaceOf(shard);
+  const Event end = MoveExtent(home, staging.data, Event(),
+                               Describe(chunk, state, Tier::kHost, Tier::kNvme,
+                                        home.extent, RunCause::kStart));
+  SetWritten(shard, end);
+  staging_->Give(std::move(staging), end);
   return end.Wait();
 }
 
 Status ShardStore::ReadNow(ChunkId chunk, StateKind state, ByteRange range,
                            std::byte* to) {
   Shard& shard = At(chunk, state);
+  CASTOR_RETURN_IF_ERROR(CheckMayBlock());
   CASTOR_RETURN_IF_ERROR(shard.written.Wait());
-  const size_t size = static_cast<size_t>(range.size().count());
-  if (shard.home == Tier::kNvme) {
-    Slot staging = TakeStaging();
-    Event end = ReadExtent(shard, staging, staging.free_after,
-                           Describe(chunk, state, Tier::kNvme, Tier::kHost,
-                                    shard.slot.size, RunCause::kNone));
-    GiveStaging(staging, end);
-    CASTOR_RETURN_IF_ERROR(end.Wait());
-    std::memcpy(to, staging.data + range.begin.count(), size);
-    return OkStatus();
-  }
+  const auto size = static_cast<size_t>(range.size().count());
   if (shard.home == Tier::kHost) {
     std::memcpy(to, shard.slot.data + range.begin.count(), size);
     return OkStatus();
   }
-  return Copy(from_device_, to, shard.slot.data + range.begin.count(),
-              range.size(),
-              Describe(chunk, state, Tier::kDevice, Tier::kHost, range.size(),
-                       RunCause::kNone))
-      .Wait();
+  if (shard.home == Tier::kDevice) {
+    const RunEvent copy = Describe(chunk, state, Tier::kDevice, Tier::kHost,
+                                   range.size(), RunCause::kNone);
+    Count(copy);
+    return Copy(*from_device_, to, shard.slot.data + range.begin.count(), copy)
+        .Wait();
+  }
+  CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
+  const Place home = PlaceOf(shard);
+  const Event end = MoveExtent(home, staging.data, staging.free_after,
+                               Describe(chunk, state, Tier::kNvme, Tier::kHost,
+                                        home.extent, RunCause::kNone));
+  const Status read = end.Wait();
+  if (read.ok()) {
+    std::memcpy(to, staging.data + range.begin.count(), size);
+  }
+  staging_->Give(std::move(staging), end);
+  return read;
+}
+
+Result<Slot> ShardStore::TakeStagingNow() {
+  CASTOR_RETURN_IF_ERROR(staging_->CheckServable(1));
+  if (staging_->GrantsNow(1)) return staging_->TakeOne();
+  return FailedPrecondition(fmt::format(
+      "all {} staging slots are held by the {} windows that are open: close "
+      "one first",
+      staging_->slots(), open_windows_));
 }
 
 }  // namespace castor

@@ -6,16 +6,32 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "offload/load_ticket_state.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/shard_store.h"
 
 namespace castor {
+namespace {
+
+// What transfers to and from the drive are multiples of.
+constexpr Bytes kDriveBlock = KiB(4);
+
+CopyKind KindOf(const RunEvent& event) {
+  if (event.from != Tier::kDevice) return CopyKind::kToDevice;
+  return event.to == Tier::kDevice ? CopyKind::kWithinDevice
+                                   : CopyKind::kFromDevice;
+}
+
+}  // namespace
+
+ShardStore::Place ShardStore::PlaceOf(const Shard& shard) {
+  return {shard.home, shard.slot, RoundUp(shard.bytes, kDriveBlock)};
+}
 
 Event ShardStore::Both(const Event& a, const Event& b) {
   if (a.done() && a.status().ok()) return b;
@@ -25,15 +41,22 @@ Event ShardStore::Both(const Event& a, const Event& b) {
 }
 
 Event ShardStore::Copy(Lane& lane, std::byte* to, const std::byte* from,
-                       Bytes size, RunEvent event) {
-  moved_[TierIndex(event.from)][TierIndex(event.to)] += size;
-  lane.Run([this, to, from, size, event]() mutable {
-    if (options_.recorder != nullptr) event.begin_ns = options_.clock->NowNs();
-    std::memcpy(to, from, static_cast<size_t>(size.count()));
-    if (options_.recorder != nullptr) {
-      event.end_ns = options_.clock->NowNs();
-      options_.recorder->Record(event);
-    }
+                       const RunEvent& event) {
+  Device& device = options_.pools->device();
+  const Bytes size(event.bytes);
+  if (options_.recorder == nullptr) {
+    device.Copy(lane, to, from, size, KindOf(event));
+    return lane.Record();
+  }
+  const auto timed = std::make_shared<RunEvent>(event);
+  lane.Run([timed, clock = options_.clock] {
+    timed->begin_ns = clock->NowNs();
+    return OkStatus();
+  });
+  device.Copy(lane, to, from, size, KindOf(event));
+  lane.Run([timed, clock = options_.clock, recorder = options_.recorder] {
+    timed->end_ns = clock->NowNs();
+    recorder->Record(*timed);
     return OkStatus();
   });
   return lane.Record();
@@ -54,26 +77,22 @@ RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
   return event;
 }
 
-Event ShardStore::ReadExtent(Shard& shard, const Slot& staging,
-                             const Event& after, const RunEvent& event) {
-  Event end = MoveExtent(shard, staging, Both(shard.written, after), event);
-  AddReader(ChunkId(event.chunk), event.state, end);
-  return end;
+void ShardStore::Count(const RunEvent& event) {
+  moved_[TierIndex(event.from)][TierIndex(event.to)] += Bytes(event.bytes);
 }
 
-Event ShardStore::WriteExtent(Shard& shard, const Slot& staging,
-                              const Event& after, const RunEvent& event) {
-  const ChunkId chunk(event.chunk);
-  Event end = MoveExtent(shard, staging,
-                         Both(WriteReady(chunk, event.state), after), event);
-  SetWritten(chunk, event.state, end);
-  return end;
+// Somebody waits for what is read, unless it is fetched ahead; nobody for what
+// is written.
+IoPriority ShardStore::PriorityOf(const RunEvent& event) {
+  if (event.from != Tier::kNvme) return IoPriority::kWriteBack;
+  return event.cause == RunCause::kPrefetch ? IoPriority::kPrefetch
+                                            : IoPriority::kDemand;
 }
 
-Event ShardStore::MoveExtent(const Shard& shard, const Slot& staging,
-                             Event start, const RunEvent& event) {
-  const Bytes size = shard.slot.size;
-  moved_[TierIndex(event.from)][TierIndex(event.to)] += size;
+Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
+                             const RunEvent& event,
+                             std::shared_ptr<LoadTicket::State> ticket) {
+  Count(event);
   std::shared_ptr<RunEvent> timed;
   if (options_.recorder != nullptr) {
     timed = std::make_shared<RunEvent>(event);
@@ -86,24 +105,39 @@ Event ShardStore::MoveExtent(const Shard& shard, const Slot& staging,
     });
     start = begun.event();
   }
-  const std::span data(staging.data, static_cast<size_t>(size.count()));
+  const std::span bytes(data, static_cast<size_t>(drive.extent.count()));
   std::string what =
       fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
-  NvmeStore& nvme = *options_.pools->nvme();
-  const Event moved =
-      event.from == Tier::kNvme
-          ? nvme.Read(shard.slot.offset, data, start, std::move(what))
-          : nvme.Write(shard.slot.offset, data, start, std::move(what));
+  const RankPools::NvmePlace place = options_.pools->nvme_at(drive.slot.offset);
+  NvmeTicket* const named = ticket == nullptr ? nullptr : &ticket->transfer;
+  const IoPriority priority = ticket != nullptr && ticket->urgent
+                                  ? IoPriority::kDemand
+                                  : PriorityOf(event);
+  const Event moved = event.from == Tier::kNvme
+                          ? place.store->Read(place.offset, bytes, start,
+                                              std::move(what), priority, named)
+                          : place.store->Write(place.offset, bytes, start,
+                                               std::move(what), priority);
+  if (ticket != nullptr) {
+    ticket->drive = place.store;
+    ticket->extent = drive.extent;
+  }
   EventSource ended;
   Event end = ended.event();
   moved.OnDone([ended = std::move(ended), timed = std::move(timed),
                 clock = options_.clock, recorder = options_.recorder,
-                on_failure = options_.on_failure](const Status& status) {
-    if (!status.ok()) {
-      if (on_failure) on_failure(status);
-    } else if (timed != nullptr) {
-      timed->end_ns = clock->NowNs();
-      recorder->Record(*timed);
+                failures = failures_,
+                ticket = std::move(ticket)](const Status& status) {
+    if (status.ok()) {
+      if (timed != nullptr) {
+        timed->end_ns = clock->NowNs();
+        recorder->Record(*timed);
+      }
+    } else if (ticket != nullptr && ticket->cancelled()) {
+      // Nobody wants the bytes, nor what waits for them.
+      return ended.Complete();
+    } else {
+      failures.Add(status);
     }
     ended.Complete(status);
   });

@@ -7,126 +7,76 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
-#include <string>
 #include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 
 namespace castor {
-namespace {
 
-// What transfers on the tier want: the coalescing unit of a GPU; a page, and
-// the largest block of a drive.
-int64_t SlotAlignment(Tier tier) { return tier == Tier::kDevice ? 512 : 4096; }
+Event TierPool::AllFree(int32_t slot_class) const {
+  const ClassState& state = State(slot_class);
+  std::vector<Event> events;
+  for (int32_t index : state.free) {
+    events.push_back(state.free_after[static_cast<size_t>(index)]);
+  }
+  return AllOf(events);
+}
 
-Status CheckShape(Tier tier, const SlotClass& shape, size_t index) {
-  const int64_t alignment = SlotAlignment(tier);
-  if (shape.slot_bytes <= Bytes(0) ||
-      shape.slot_bytes.count() % alignment != 0) {
-    return InvalidArgument(fmt::format(
-        "slot class {} of the {} pool has slots of {} bytes, which is not a "
-        "positive multiple of {}: round the size up",
-        index, TierName(tier), shape.slot_bytes.count(), alignment));
+Status TierPool::Full(int32_t slot_class) const {
+  const ClassState& state = State(slot_class);
+  return TierFull(fmt::format(
+      "all {} slots of class {} of the {} pool, each of {}, are taken; {} "
+      "of its budget of {} are in use: give one back first",
+      state.shape.slots, slot_class, TierName(tier_),
+      FormatBytes(state.shape.slot_bytes), FormatBytes(stats_.in_use),
+      FormatBytes(stats_.budget)));
+}
+
+Result<Slot> TierPool::Take(int32_t slot_class, SlotHold hold) {
+  if (State(slot_class).free.empty()) [[unlikely]] {
+    return Full(slot_class);
   }
-  if (shape.slots < 0 || shape.slots > std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument(
-        fmt::format("slot class {} of the {} pool has {} slots: give a number "
-                    "between 0 and {}",
-                    index, TierName(tier), shape.slots,
-                    std::numeric_limits<int32_t>::max()));
+  return Grant(slot_class, hold);
+}
+
+Status TierPool::TakeNext(int32_t slot_class, SlotHold hold, Granted granted) {
+  ClassState& state = State(slot_class);
+  if (!state.free.empty()) {
+    granted(Grant(slot_class, hold));
+    return OkStatus();
   }
+  const auto waiting = static_cast<int64_t>(state.waiting.size());
+  if (waiting >= state.passing) {
+    return Full(slot_class)
+        .WithContext(fmt::format(
+            "nothing to wait for: {} of them are on their way back and {} "
+            "requests wait for these already",
+            state.passing, waiting));
+  }
+  state.waiting.emplace_back(hold, std::move(granted));
   return OkStatus();
 }
 
-// "3 slots of 1048576 bytes (1 MiB) + 6 slots of 524288 bytes"
-std::string Describe(std::span<const SlotClass> classes) {
-  std::string text;
-  for (const SlotClass& shape : classes) {
-    text += fmt::format("{}{} slots of {}", text.empty() ? "" : " + ",
-                        shape.slots, FormatBytes(shape.slot_bytes));
-  }
-  return text;
-}
-
-}  // namespace
-
-TierPool::TierPool(Tier tier, Bytes budget, std::byte* base)
-    : tier_(tier), base_(base) {
-  stats_.budget = budget;
-}
-
-Result<TierPool> TierPool::Create(Tier tier, Bytes budget,
-                                  std::span<const SlotClass> classes,
-                                  std::byte* base) {
-  CASTOR_CHECK(reinterpret_cast<uintptr_t>(base) %
-                   static_cast<uintptr_t>(SlotAlignment(tier)) ==
-               0);
-  int64_t reserved = 0;
-  for (size_t i = 0; i < classes.size(); ++i) {
-    const SlotClass& shape = classes[i];
-    CASTOR_RETURN_IF_ERROR(CheckShape(tier, shape, i));
-    int64_t bytes = 0;
-    if (__builtin_mul_overflow(shape.slot_bytes.count(), shape.slots, &bytes) ||
-        __builtin_add_overflow(reserved, bytes, &reserved)) {
-      return Infeasible(fmt::format(
-          "the {} pool's classes ({}) add up to more bytes than 64 bits count; "
-          "its budget is {}: ask for fewer slots",
-          TierName(tier), Describe(classes), FormatBytes(budget)));
-    }
-  }
-  if (Bytes(reserved) > budget) {
-    return Infeasible(fmt::format(
-        "the {} pool needs {} ({}) but its budget is {}, {} less: raise the "
-        "budget or ask for fewer or smaller slots",
-        TierName(tier), FormatBytes(Bytes(reserved)), Describe(classes),
-        FormatBytes(budget), FormatBytes(Bytes(reserved) - budget)));
-  }
-
-  TierPool pool(tier, budget, base);
-  pool.stats_.reserved = Bytes(reserved);
-  pool.classes_.reserve(classes.size());
-  Bytes offset;
-  for (const SlotClass& shape : classes) {
-    ClassState state;
-    state.shape = shape;
-    state.offset = offset;
-    offset += shape.slot_bytes * shape.slots;
-    const auto slots = static_cast<size_t>(shape.slots);
-    state.free.resize(slots);
-    // Ascending is a heap with the lowest on top already.
-    for (size_t i = 0; i < slots; ++i) state.free[i] = static_cast<int32_t>(i);
-    state.taken.assign(slots, false);
-    state.free_after.resize(slots);
-    pool.classes_.push_back(std::move(state));
-  }
-  return pool;
-}
-
-Result<Slot> TierPool::Take(int32_t slot_class) {
+Slot TierPool::Grant(int32_t slot_class, SlotHold hold) {
   ClassState& state = State(slot_class);
-  if (state.free.empty()) {
-    return TierFull(fmt::format(
-        "all {} slots of class {} of the {} pool, each of {}, are taken; {} "
-        "of its budget of {} are in use: give one back first",
-        state.shape.slots, slot_class, TierName(tier_),
-        FormatBytes(state.shape.slot_bytes), FormatBytes(stats_.in_use),
-        FormatBytes(stats_.budget)));
-  }
   std::pop_heap(state.free.begin(), state.free.end(), std::greater<>());
   const int32_t index = state.free.back();
   state.free.pop_back();
   const auto i = static_cast<size_t>(index);
   CASTOR_CHECK(!state.taken[i]);
   state.taken[i] = true;
+  state.settled[i] = hold == SlotHold::kSettled;
+  state.passing += hold == SlotHold::kPassing;
 
   Slot slot;
   slot.slot_class = slot_class;
   slot.index = index;
   slot.offset = state.offset + state.shape.slot_bytes * index;
   slot.size = state.shape.slot_bytes;
-  slot.data = base_ == nullptr ? nullptr : base_ + slot.offset.count();
+  slot.data = state.base == nullptr
+                  ? nullptr
+                  : state.base + (state.shape.slot_bytes * index).count();
   slot.free_after = std::exchange(state.free_after[i], Event());
 
   stats_.in_use += slot.size;
@@ -136,6 +86,15 @@ Result<Slot> TierPool::Take(int32_t slot_class) {
   return slot;
 }
 
+void TierPool::MarkPassing(const Slot& slot) {
+  ClassState& state = State(slot.slot_class);
+  const auto i = static_cast<size_t>(slot.index);
+  CASTOR_CHECK(state.taken[i]);
+  if (!state.settled[i]) return;
+  state.settled[i] = false;
+  ++state.passing;
+}
+
 void TierPool::Give(const Slot& slot, Event free_after) {
   ClassState& state = State(slot.slot_class);
   CASTOR_CHECK(slot.index >= 0 && slot.index < state.shape.slots);
@@ -143,10 +102,15 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   // Of this pool, and not given back already.
   CASTOR_CHECK_EQ(slot.offset,
                   state.offset + state.shape.slot_bytes * slot.index);
-  CASTOR_CHECK(slot.data ==
-               (base_ == nullptr ? nullptr : base_ + slot.offset.count()));
+  CASTOR_CHECK(
+      slot.data ==
+      (state.base == nullptr
+           ? nullptr
+           : state.base + (state.shape.slot_bytes * slot.index).count()));
   CASTOR_CHECK(state.taken[i]);
   state.taken[i] = false;
+  state.passing -= !state.settled[i];
+  state.settled[i] = false;
   state.free_after[i] = std::move(free_after);
   // Within the capacity that Create reserved.
   state.free.push_back(slot.index);
@@ -155,10 +119,32 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   stats_.in_use -= slot.size;
   ++stats_.gives;
   CheckBudget();
+  if (state.waiting.empty()) [[likely]] {
+    return;
+  }
+  const auto [hold, granted] = std::move(state.waiting.front());
+  state.waiting.pop_front();
+  // Last: it may give and take itself.
+  granted(Grant(slot.slot_class, hold));
 }
 
 int64_t TierPool::free_slots(int32_t slot_class) const {
   return static_cast<int64_t>(State(slot_class).free.size());
+}
+
+int64_t TierPool::waiting(int32_t slot_class) const {
+  return static_cast<int64_t>(State(slot_class).waiting.size());
+}
+
+int32_t TierPool::SmallestClass(Bytes size, bool free) const {
+  int32_t best = -1;
+  for (int32_t c = 0; c < classes(); ++c) {
+    const SlotClass& shape = slot_class(c);
+    if (shape.slot_bytes < size || shape.slots == 0) continue;
+    if (free && free_slots(c) == 0) continue;
+    if (best < 0 || shape.slot_bytes < slot_class(best).slot_bytes) best = c;
+  }
+  return best;
 }
 
 const SlotClass& TierPool::slot_class(int32_t slot_class) const {
@@ -179,6 +165,8 @@ void TierPool::CheckBudget() const {
   for (const ClassState& state : classes_) {
     const auto free = static_cast<int64_t>(state.free.size());
     CASTOR_CHECK_LE(free, state.shape.slots);
+    CASTOR_CHECK(state.passing >= 0 &&
+                 state.passing <= state.shape.slots - free);
     taken += state.shape.slot_bytes * (state.shape.slots - free);
   }
   CASTOR_CHECK_EQ(stats_.in_use, taken);

@@ -17,11 +17,18 @@
 //
 // Reuse is ordered by events, as a stream-ordered allocator does: Give names
 // the event after which the bytes are free, and the next Take hands it on, so
-// that neither call blocks. Owner thread only.
+// that neither call blocks. Who finds a class full may wait for the next slot
+// of it that is given back, where one is on its way. Owner thread only.
+//
+// For a while a pool may hold more classes, cut from other memory: that is how
+// a tier takes in what a parked device held, within its budget.
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -34,6 +41,12 @@ namespace castor {
 struct SlotClass {
   Bytes slot_bytes;
   int64_t slots = 0;
+};
+
+// Why a slot is held, which says whether anybody may wait for it.
+enum class SlotHold : uint8_t {
+  kPassing,  // for work that ends: it comes back without being asked for
+  kSettled,  // for good, or for as long as its holder pleases
 };
 
 // One slot, taken. A value: the pool checks that it is given back once.
@@ -69,13 +82,40 @@ class TierPool {
 
   // A slot of `slot_class`. TierFull, with the counts, when all are taken.
   // REQUIRES, here and below: 0 <= slot_class < classes().
-  Result<Slot> Take(int32_t slot_class);
+  Result<Slot> Take(int32_t slot_class, SlotHold hold = SlotHold::kPassing);
+  // Calls `granted` with a slot: now if one is free, else from the Give that
+  // brings the next that nobody asked for before. TierFull, with the counts,
+  // when none would ever come: all are settled, or others wait for those that
+  // are not. Then `granted` is not called.
+  using Granted = std::function<void(Slot)>;
+  Status TakeNext(int32_t slot_class, SlotHold hold, Granted granted);
+  // The holder of a settled slot will give it back as soon as what it waits for
+  // is there. REQUIRES: taken.
+  void MarkPassing(const Slot& slot);
   // CHECKs that the slot is this pool's and taken. `free_after`: when its bytes
   // may be reused.
   void Give(const Slot& slot, Event free_after);
 
+  // Adds classes, cut from `base` (null for NVMe, where their offsets follow
+  // those of the others), and returns the number of the first. Infeasible, with
+  // the numbers, when the budget does not hold them too. Shapes as for Create.
+  Result<int32_t> Extend(std::span<const SlotClass> classes, std::byte* base);
+  // Takes the classes from `first` on away again. REQUIRES: none of their slots
+  // is taken, nobody waits for one, and no event of theirs is waited for.
+  void Retract(int32_t first);
+  // The memory of the classes of Create is at `base` from now on. REQUIRES:
+  // none of their slots is taken, and their bytes are free.
+  void Rebase(std::byte* base);
+  // When the bytes of all slots of the class that are not taken are free.
+  Event AllFree(int32_t slot_class) const;
+
   Tier tier() const { return tier_; }
   int64_t free_slots(int32_t slot_class) const;
+  // Requests of TakeNext that were not granted yet.
+  int64_t waiting(int32_t slot_class) const;
+  // The class of the smallest slots that hold `size`, the first of several;
+  // -1 where none does. With `free`, among those with a free slot.
+  int32_t SmallestClass(Bytes size, bool free) const;
   const SlotClass& slot_class(int32_t slot_class) const;
   int32_t classes() const { return static_cast<int32_t>(classes_.size()); }
   const PoolStats& stats() const { return stats_; }
@@ -86,18 +126,30 @@ class TierPool {
     Bytes offset;               // of its first slot
     std::vector<int32_t> free;  // a heap: lowest index on top
     std::vector<bool> taken;
+    std::vector<bool> settled;      // of those taken
     std::vector<Event> free_after;  // per slot
+    std::byte* base = nullptr;      // of its first slot
+    int64_t passing = 0;            // taken and not settled
+    std::deque<std::pair<SlotHold, Granted>> waiting;
   };
 
-  TierPool(Tier tier, Bytes budget, std::byte* base);
+  TierPool(Tier tier, Bytes budget);
 
   const ClassState& State(int32_t slot_class) const;
   ClassState& State(int32_t slot_class);
   // The invariants, at every operation.
   void CheckBudget() const;
 
+  // Classes from `offset` on; `base` as for Extend.
+  void AddClasses(std::span<const SlotClass> classes, Bytes offset,
+                  std::byte* base);
+  static Status CheckShapes(Tier tier, Bytes budget, Bytes reserved,
+                            std::span<const SlotClass> classes, Bytes* size);
+  Slot Grant(int32_t slot_class, SlotHold hold);
+  Status Full(int32_t slot_class) const;
+
   Tier tier_;
-  std::byte* base_;
+  int32_t first_extension_ = 0;  // classes of Create come before
   std::vector<ClassState> classes_;
   PoolStats stats_;
 };

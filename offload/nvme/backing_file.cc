@@ -60,8 +60,10 @@ Result<BackingFile> MakeBackingFile(const std::filesystem::path& file,
     made.fd = std::move(direct).value();
     made.direct = true;
   } else if (log != nullptr) {
+    // Once per directory that was given: it holds that of the run.
     log->WarnOnce(
-        "nvme.o_direct",
+        fmt::format("nvme.o_direct {}",
+                    file.parent_path().parent_path().string()),
         fmt::format("NVMe transfers go through the page cache, which takes "
                     "host memory and time: the file system of {} refuses "
                     "O_DIRECT: {}. Give the NVMe tier a directory on ext4 or "

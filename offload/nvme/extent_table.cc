@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -22,6 +23,22 @@ std::string Range(Bytes offset, Bytes size) {
 
 uint64_t Checksum(std::span<const std::byte> data) {
   return XXH3_64bits(data.data(), data.size());
+}
+
+ExtentTable::ExtentTable(Bytes unit) : unit_(unit) {
+  CASTOR_CHECK_GT(unit, Bytes(0));
+}
+
+size_t ExtentTable::PieceIndex(Bytes start, Bytes offset) const {
+  return static_cast<size_t>(offset / unit_ - start / unit_);
+}
+
+ExtentTable::Extents::const_iterator ExtentTable::Holding(Bytes offset) const {
+  auto extent = extents_.upper_bound(offset);
+  CASTOR_CHECK(extent != extents_.begin());
+  --extent;
+  CASTOR_CHECK_GT(extent->first + extent->second.size, offset);
+  return extent;
 }
 
 ExtentTable::Extents::iterator ExtentTable::FirstAfter(Bytes offset) {
@@ -53,18 +70,26 @@ Status ExtentTable::BeginWrite(Bytes offset, Bytes size) {
     return OkStatus();
   }
   extents_.erase(first, last);
-  extents_.emplace(offset, Extent{.size = size});
+  Extent& extent = extents_[offset];
+  extent.size = size;
+  extent.checksums.resize(PieceIndex(offset, offset + size - Bytes(1)) + 1);
   return OkStatus();
 }
 
-void ExtentTable::EndWrite(Bytes offset, std::optional<uint64_t> checksum) {
+void ExtentTable::SetChecksum(Bytes offset, uint64_t checksum) {
+  std::lock_guard lock(mutex_);
+  const auto found = Holding(offset);
+  CASTOR_CHECK(found->second.state == State::kWriting);
+  extents_.at(found->first).checksums[PieceIndex(found->first, offset)] =
+      checksum;
+}
+
+void ExtentTable::EndWrite(Bytes offset, bool written) {
   std::lock_guard lock(mutex_);
   const auto found = extents_.find(offset);
   CASTOR_CHECK(found != extents_.end());
-  Extent& extent = found->second;
-  CASTOR_CHECK(extent.state == State::kWriting);
-  extent.state = checksum ? State::kWritten : State::kLost;
-  extent.checksum = checksum.value_or(0);
+  CASTOR_CHECK(found->second.state == State::kWriting);
+  found->second.state = written ? State::kWritten : State::kLost;
 }
 
 Status ExtentTable::BeginRead(Bytes offset, Bytes size) {
@@ -106,32 +131,42 @@ Status ExtentTable::BeginRead(Bytes offset, Bytes size) {
 }
 
 Status ExtentTable::Verify(Bytes offset,
-                           std::span<const std::byte> data) const {
-  while (!data.empty()) {
-    Bytes size;
-    uint64_t expected = 0;
-    {
-      // A claimed extent does not change; the map around it may.
-      std::lock_guard lock(mutex_);
-      const auto found = extents_.find(offset);
-      CASTOR_CHECK(found != extents_.end() && found->second.readers > 0);
-      size = found->second.size;
-      expected = found->second.checksum;
-    }
-    const size_t count = static_cast<size_t>(size.count());
-    const uint64_t actual = Checksum(data.first(count));
-    if (actual != expected) {
-      return DataLoss(fmt::format(
-          "bytes {} are not those that were written there (checksum {:016x}, "
-          "written {:016x}): the drive lost them or another program wrote to "
-          "the file. Look for errors of the drive (dmesg, smartctl -a) and run "
-          "again from the last checkpoint",
-          Range(offset, size), actual, expected));
-    }
-    data = data.subspan(count);
-    offset += size;
+                           std::span<const std::byte> piece) const {
+  uint64_t expected = 0;
+  {
+    // A claimed extent does not change; the map around it may.
+    std::lock_guard lock(mutex_);
+    const auto found = Holding(offset);
+    CASTOR_CHECK_GT(found->second.readers, 0);
+    expected = found->second.checksums[PieceIndex(found->first, offset)];
   }
-  return OkStatus();
+  const uint64_t actual = Checksum(piece);
+  if (actual == expected) return OkStatus();
+  return DataLoss(fmt::format(
+      "bytes {} are not those that were written there (checksum {:016x}, "
+      "written {:016x}): the drive lost them or another program wrote to the "
+      "file. Look for errors of the drive (dmesg, smartctl -a) and run again "
+      "from the last checkpoint",
+      Range(offset, Bytes(static_cast<int64_t>(piece.size()))), actual,
+      expected));
+}
+
+std::vector<ExtentPiece> ExtentTable::Pieces(Bytes offset, Bytes size) const {
+  std::vector<ExtentPiece> pieces;
+  pieces.reserve(static_cast<size_t>(size / unit_) + 2);
+  const Bytes end = offset + size;
+  std::lock_guard lock(mutex_);
+  for (auto extent = Holding(offset); offset < end; ++extent) {
+    CASTOR_CHECK(extent != extents_.end() && extent->first == offset);
+    const Bytes extent_end = offset + extent->second.size;
+    CASTOR_CHECK_LE(extent_end, end);
+    while (offset < extent_end) {
+      const Bytes next = std::min(RoundDown(offset, unit_) + unit_, extent_end);
+      pieces.push_back({offset, next - offset});
+      offset = next;
+    }
+  }
+  return pieces;
 }
 
 void ExtentTable::EndRead(Bytes offset, Bytes size) {

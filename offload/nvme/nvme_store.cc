@@ -1,267 +1,130 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+// Making an NvmeStore, asking it, and ending it; nvme_store_transfers.cc has
+// what lies between.
+
 #include "offload/nvme/nvme_store.h"
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
 
-#include "offload/executor.h"
+#include "chunk/base/check.h"
 #include "offload/nvme/backing_file.h"
-#include "offload/nvme/extent_table.h"
 #include "offload/nvme/io_queue_factory.h"
-#include "offload/nvme/run_directory.h"
-#include "offload/nvme/unique_fd.h"
+#include "offload/nvme/nvme_store_impl.h"
 
 namespace castor {
+namespace {
 
-// Lives as long as a transfer still waits for its `after`; the threads end in
-// Close. Checksums are computed by workers of their own, so that neither a
-// caller nor the queue waits for them: that of a write while the drive works,
-// that of a read when its last byte is there, and by another worker, because
-// somebody may be waiting for it.
-struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
-  struct Transfer {
-    IoDirection direction;
-    Bytes offset;
-    std::byte* data;
-    Bytes size;
-    EventSource source;
-    std::string what;
-    // Of a write: the drive's part and the checksum's.
-    std::atomic<int> parts_left = 2;
-    Status moved;
-    uint64_t checksum = 0;
+// One thread takes the checksums of some 15 GB/s, more than a drive moves.
+constexpr size_t kMostChecksumThreads = 4;
 
-    std::span<const std::byte> bytes() const {
-      return {data, static_cast<size_t>(size.count())};
-    }
-  };
-  using TransferPtr = std::shared_ptr<Transfer>;
-
-  explicit Impl(RunDirectory made) : directory(std::move(made)) {}
-
-  Status Open(NvmeStoreOptions& options);
-  Event Queue(IoDirection direction, Bytes offset, std::byte* data, size_t size,
-              const Event& after, std::string what);
-  Status CheckRange(const std::byte* data, Bytes offset, size_t size) const;
-  bool Enter();  // false once closed
-  void Leave();
-  void Start(const TransferPtr& transfer);
-  void Moved(const TransferPtr& transfer, const Status& status);
-  void EndPartOfWrite(const TransferPtr& transfer);
-  void VerifyRead(const TransferPtr& transfer);
-  void End(const Transfer& transfer, const Status& status);
-  std::string Describe(const Transfer& transfer) const;
-  Status Close();
-
-  RunDirectory directory;
-  std::filesystem::path file;
-  Bytes size;
-  Log* log = nullptr;
-  UniqueFd fd;
-  ExtentTable extents;
-  // Used between Enter and Leave, destroyed by Close once nobody is there.
-  std::unique_ptr<ThreadPool> write_checksums;
-  std::unique_ptr<ThreadPool> read_checksums;
-  std::unique_ptr<IoQueue> queue;
-
-  mutable std::mutex mutex;
-  std::condition_variable idle;
-  NvmeStoreStats stats;  // guarded by mutex
-  int64_t in_use = 0;    // guarded by mutex; users of queue and checksums
-  bool closed = false;   // guarded by mutex
-};
-
-Status NvmeStore::Impl::Open(NvmeStoreOptions& options) {
-  size = options.size;
-  log = options.log;
-  file = directory.path() / "nvme.data";
-  CASTOR_ASSIGN_OR_RETURN(BackingFile backing,
-                          MakeBackingFile(file, size, log));
-  fd = std::move(backing.fd);
-  stats.direct = backing.direct;
-  queue = options.queue_for_test ? std::move(options.queue_for_test)
-                                 : MakeIoQueue(options.queue, log);
-  stats.queue = queue->name();
-  write_checksums = std::make_unique<ThreadPool>(1);
-  read_checksums = std::make_unique<ThreadPool>(1);
-  return OkStatus();
-}
-
-Status NvmeStore::Impl::CheckRange(const std::byte* data, Bytes offset,
-                                   size_t bytes) const {
-  const uint64_t block = static_cast<uint64_t>(kDirectAlignment.count());
-  const uint64_t end = static_cast<uint64_t>(size.count());
-  const uint64_t start = static_cast<uint64_t>(offset.count());
-  if (bytes == 0 || start > end || bytes > end - start) {
+Status CheckOptions(const NvmeStoreOptions& options) {
+  if (options.drives.empty()) {
+    return InvalidArgument("an NVMe tier needs a drive: give it a directory");
+  }
+  if (options.stripe <= Bytes(0) ||
+      options.stripe % kDirectAlignment != Bytes(0)) {
     return InvalidArgument(
-        fmt::format("{} B at offset {} are not a part of the store's {} B",
-                    bytes, offset.count(), size.count()));
+        fmt::format("the stripe of the NVMe tier, {} B, must be a positive "
+                    "multiple of {} B",
+                    options.stripe.count(), kDirectAlignment.count()));
   }
-  if (start % block != 0 || bytes % block != 0 ||
-      reinterpret_cast<uintptr_t>(data) % block != 0) {
-    return InvalidArgument(fmt::format(
-        "offset {}, size {} and the address of the memory must be multiples of "
-        "{} B",
-        offset.count(), bytes, block));
+  std::vector<std::filesystem::path> seen;
+  for (const NvmeDriveOptions& drive : options.drives) {
+    if (options.drives.size() > 1 &&
+        (drive.size <= Bytes(0) || drive.size % options.stripe != Bytes(0))) {
+      return InvalidArgument(fmt::format(
+          "of several drives, each gives a positive multiple of the stripe of "
+          "{} B to the NVMe tier; {} gives {} B",
+          options.stripe.count(), drive.directory.string(),
+          drive.size.count()));
+    }
+    // One that does not exist is refused when it is used.
+    std::error_code ignored;
+    std::filesystem::path real =
+        std::filesystem::weakly_canonical(drive.directory, ignored);
+    if (std::find(seen.begin(), seen.end(), real) != seen.end()) {
+      return InvalidArgument(fmt::format(
+          "the directory {} is given twice to the NVMe tier: its drive would "
+          "only get in its own way; give it once, with the sum of both sizes",
+          drive.directory.string()));
+    }
+    seen.push_back(std::move(real));
   }
   return OkStatus();
 }
 
-Event NvmeStore::Impl::Queue(IoDirection direction, Bytes offset,
-                             std::byte* data, size_t bytes, const Event& after,
-                             std::string what) {
-  const Status range = CheckRange(data, offset, bytes);
-  if (!range.ok()) return Event::Failed(range.WithContext(what));
-  auto transfer = std::make_shared<Transfer>();
-  transfer->direction = direction;
-  transfer->offset = offset;
-  transfer->data = data;
-  transfer->size = Bytes(static_cast<int64_t>(bytes));
-  transfer->what = std::move(what);
-  Event event = transfer->source.event();
-  after.OnDone([self = shared_from_this(), transfer](const Status& status) {
-    if (!status.ok()) {
-      transfer->source.Complete(status.WithContext(transfer->what));
-    } else if (!self->Enter()) {
-      transfer->source.Complete(FailedPrecondition(
-          fmt::format("{}: the store was closed before it could start",
-                      self->Describe(*transfer))));
-    } else {
-      self->Start(transfer);
-      self->Leave();
-    }
-  });
-  return event;
+std::vector<Bytes> SizesOf(
+    const std::vector<std::unique_ptr<NvmeDrive>>& drives) {
+  std::vector<Bytes> sizes;
+  for (const auto& drive : drives) sizes.push_back(drive->size());
+  return sizes;
 }
 
-bool NvmeStore::Impl::Enter() {
-  std::lock_guard lock(mutex);
-  if (closed) return false;
-  ++in_use;
-  return true;
+std::unique_ptr<ThreadPool> MakeChecksumThreads(size_t drives) {
+  return std::make_unique<ThreadPool>(
+      static_cast<int>(std::min(drives, kMostChecksumThreads)));
 }
 
-void NvmeStore::Impl::Leave() {
-  std::lock_guard lock(mutex);
-  if (--in_use == 0) idle.notify_all();
-}
+}  // namespace
 
-// REQUIRES: within Enter and Leave. Not the transfer's own: it may end while
-// Submit has not yet returned.
-void NvmeStore::Impl::Start(const TransferPtr& transfer) {
-  const bool read = transfer->direction == IoDirection::kRead;
-  const Status claim =
-      read ? extents.BeginRead(transfer->offset, transfer->size)
-           : extents.BeginWrite(transfer->offset, transfer->size);
-  if (!claim.ok()) {
-    transfer->source.Complete(claim.WithContext(Describe(*transfer)));
-    return;
-  }
-  {
-    std::lock_guard lock(mutex);
-    ++in_use;  // until End
-  }
-  queue->Submit(
-      {.direction = transfer->direction,
-       .fd = fd.get(),
-       .offset = transfer->offset,
-       .data = transfer->data,
-       .size = transfer->size,
-       .done = [this, self = shared_from_this(),
-                transfer](const Status& status) { Moved(transfer, status); }});
-  if (read) return;
-  write_checksums->Post([this, self = shared_from_this(), transfer] {
-    transfer->checksum = Checksum(transfer->bytes());
-    EndPartOfWrite(transfer);
-  });
-}
-
-void NvmeStore::Impl::Moved(const TransferPtr& transfer, const Status& status) {
-  if (transfer->direction == IoDirection::kWrite) {
-    transfer->moved = status;
-    EndPartOfWrite(transfer);
-  } else if (status.ok()) {
-    read_checksums->Post(
-        [this, self = shared_from_this(), transfer] { VerifyRead(transfer); });
-  } else {
-    extents.EndRead(transfer->offset, transfer->size);
-    End(*transfer, status);
+NvmeStore::Impl::Impl(Bytes stripe,
+                      std::vector<std::unique_ptr<NvmeDrive>> made, Log* to)
+    : drives(std::move(made)),
+      map(SizesOf(drives), stripe),
+      log(to),
+      extents(stripe),
+      write_checksums(MakeChecksumThreads(drives.size())),
+      read_checksums(MakeChecksumThreads(drives.size())) {
+  stats.direct = true;
+  for (const auto& drive : drives) {
+    stats.direct = stats.direct && drive->direct();
+    stats.queue = drive->queue().name();
+    stats.drives.push_back({.file = drive->file(),
+                            .size = drive->size(),
+                            .direct = drive->direct()});
   }
 }
 
-void NvmeStore::Impl::EndPartOfWrite(const TransferPtr& transfer) {
-  if (transfer->parts_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  extents.EndWrite(transfer->offset, transfer->moved.ok()
-                                         ? std::optional(transfer->checksum)
-                                         : std::nullopt);
-  End(*transfer, transfer->moved);
-}
-
-void NvmeStore::Impl::VerifyRead(const TransferPtr& transfer) {
-  const Status status = extents.Verify(transfer->offset, transfer->bytes());
-  extents.EndRead(transfer->offset, transfer->size);
-  End(*transfer, status);
-}
-
-void NvmeStore::Impl::End(const Transfer& transfer, const Status& status) {
-  if (status.ok()) {
-    std::lock_guard lock(mutex);
-    const bool read = transfer.direction == IoDirection::kRead;
-    (read ? stats.bytes_read : stats.bytes_written) += transfer.size;
-    ++(read ? stats.reads : stats.writes);
+Result<std::vector<NvmeDriveOptions>> NvmeStore::DrivesFor(
+    Bytes need, std::span<const NvmeOption> given, Bytes stripe) {
+  if (given.empty()) {
+    return InvalidArgument(
+        fmt::format("{} B are to go to NVMe, and no directory is given for "
+                    "them",
+                    need.count()));
   }
-  transfer.source.Complete(
-      status.ok() ? status : status.WithContext(Describe(transfer)));
-  Leave();
-}
-
-std::string NvmeStore::Impl::Describe(const Transfer& transfer) const {
-  return fmt::format(
-      "{}: {} of {} B at offset {} of {}", transfer.what,
-      transfer.direction == IoDirection::kRead ? "read" : "write",
-      transfer.size.count(), transfer.offset.count(), file.string());
-}
-
-Status NvmeStore::Impl::Close() {
-  {
-    std::unique_lock lock(mutex);
-    if (std::exchange(closed, true)) return OkStatus();
-    idle.wait(lock, [this] { return in_use == 0; });
+  std::vector<std::optional<Bytes>> limits;
+  for (const NvmeOption& drive : given) limits.push_back(drive.size);
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<Bytes> sizes,
+                          ShareOverDrives(need, limits, stripe));
+  std::vector<NvmeDriveOptions> drives;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > Bytes(0)) drives.push_back({given[i].directory, sizes[i]});
   }
-  // Their threads may still be on the way out of the last completion.
-  queue.reset();
-  write_checksums.reset();
-  read_checksums.reset();
-  Status status;
-  if (const int error = fd.Close(); error != 0) {
-    status =
-        IoError(fmt::format("closing {} failed: {} (errno {})", file.string(),
-                            std::generic_category().message(error), error));
-  }
-  const Status removed = directory.Close();
-  return status.ok() ? removed : status;
+  return drives;
 }
 
 Result<std::unique_ptr<NvmeStore>> NvmeStore::Create(NvmeStoreOptions options) {
-  if (options.size <= Bytes(0) || options.size % kDirectAlignment != Bytes(0)) {
-    return InvalidArgument(
-        fmt::format("the size of the NVMe tier, {} B, must be a positive "
-                    "multiple of {} B",
-                    options.size.count(), kDirectAlignment.count()));
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options));
+  std::vector<std::unique_ptr<NvmeDrive>> drives;
+  for (const NvmeDriveOptions& drive : options.drives) {
+    std::unique_ptr<IoQueue> queue =
+        options.queue_for_test ? options.queue_for_test(drives.size())
+                               : MakeIoQueue(options.queue, options.log);
+    CASTOR_ASSIGN_OR_RETURN(
+        std::unique_ptr<NvmeDrive> opened,
+        NvmeDrive::Open(drive, std::move(queue), options.log));
+    drives.push_back(std::move(opened));
   }
-  CASTOR_ASSIGN_OR_RETURN(RunDirectory directory,
-                          RunDirectory::Create(options.directory, options.log));
-  auto impl = std::make_shared<Impl>(std::move(directory));
-  CASTOR_RETURN_IF_ERROR(impl->Open(options));
-  return std::unique_ptr<NvmeStore>(new NvmeStore(std::move(impl)));
+  return std::unique_ptr<NvmeStore>(new NvmeStore(
+      std::make_shared<Impl>(options.stripe, std::move(drives), options.log)));
 }
 
 NvmeStore::NvmeStore(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -273,18 +136,49 @@ NvmeStore::~NvmeStore() {
   }
 }
 
+void NvmeStore::RegisterMemory(std::span<std::byte> memory) {
+  std::lock_guard lock(impl_->mutex);
+  CASTOR_CHECK(!impl_->closed);
+  for (size_t i = 0; i < impl_->drives.size(); ++i) {
+    impl_->drives[i]->RegisterMemory(memory);
+    impl_->stats.drives[i].registered = impl_->drives[i]->registered();
+  }
+}
+
 Event NvmeStore::Write(Bytes offset, std::span<const std::byte> data,
-                       const Event& after, std::string what) {
+                       const Event& after, std::string what,
+                       IoPriority priority, NvmeTicket* ticket) {
   // A write only reads the memory; requests of both directions share a type.
   return impl_->Queue(IoDirection::kWrite, offset,
                       const_cast<std::byte*>(data.data()), data.size(), after,
-                      std::move(what));
+                      std::move(what), priority, ticket);
 }
 
 Event NvmeStore::Read(Bytes offset, std::span<std::byte> data,
-                      const Event& after, std::string what) {
+                      const Event& after, std::string what, IoPriority priority,
+                      NvmeTicket* ticket) {
   return impl_->Queue(IoDirection::kRead, offset, data.data(), data.size(),
-                      after, std::move(what));
+                      after, std::move(what), priority, ticket);
+}
+
+void NvmeStore::Raise(const NvmeTicket& ticket, IoPriority priority) {
+  const auto transfer =
+      std::static_pointer_cast<Impl::Transfer>(ticket.transfer_.lock());
+  if (transfer != nullptr) impl_->Raise(*transfer, priority);
+}
+
+bool NvmeStore::Cancel(const NvmeTicket& ticket) {
+  const auto transfer =
+      std::static_pointer_cast<Impl::Transfer>(ticket.transfer_.lock());
+  return transfer != nullptr && impl_->Cancel(transfer);
+}
+
+void NvmeStore::BeginStep(int64_t step) {
+  std::lock_guard lock(impl_->mutex);
+  NvmeStoreStats& stats = impl_->stats;
+  if (stats.step >= 0) stats.written_last_step = stats.written_this_step;
+  stats.written_this_step = Bytes(0);
+  stats.step = step;
 }
 
 NvmeStoreStats NvmeStore::stats() const {
@@ -292,8 +186,31 @@ NvmeStoreStats NvmeStore::stats() const {
   return impl_->stats;
 }
 
-const std::filesystem::path& NvmeStore::file() const { return impl_->file; }
+Bytes NvmeStore::size() const { return impl_->map.size(); }
+
+const std::filesystem::path& NvmeStore::file(size_t drive) const {
+  CASTOR_CHECK_LT(drive, impl_->drives.size());
+  return impl_->drives[drive]->file();
+}
 
 Status NvmeStore::Close() { return impl_->Close(); }
+
+Status NvmeStore::Impl::Close() {
+  {
+    std::unique_lock lock(mutex);
+    if (std::exchange(closed, true)) return OkStatus();
+    idle.wait(lock, [this] { return in_use == 0; });
+  }
+  // The queues' threads may still be on the way out of the last completion, and
+  // from there on the way to a checksum's worker.
+  Status status;
+  for (const auto& drive : drives) {
+    const Status closed_drive = drive->Close();
+    if (status.ok()) status = closed_drive;
+  }
+  write_checksums.reset();
+  read_checksums.reset();
+  return status;
+}
 
 }  // namespace castor

@@ -4,35 +4,55 @@
 #ifndef CASTOR_OFFLOAD_NVME_NVME_STORE_H_
 #define CASTOR_OFFLOAD_NVME_NVME_STORE_H_
 
-// The bytes of the NVMe tier: one preallocated file in a run directory of its
-// own, read and written with O_DIRECT where the file system takes it. Every
-// write remembers a checksum of its extent (the range of that write), every
-// read verifies it. Owns the file, the directory and the queue. Queueing: owner
-// thread; completions come from the store's threads.
+// The bytes of the NVMe tier: one range over one or several drives, each with a
+// preallocated file in a run directory of its own, read and written with
+// O_DIRECT where the file system takes it. An extent (the range of one write)
+// is moved in pieces of one stripe, by all drives at once; every write
+// remembers a checksum of each piece, every read verifies them while others are
+// still on their way. Owns files, directories and queues. Queueing, Raise and
+// Cancel: owner thread; completions come from the store's threads.
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/event.h"
 #include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_drive.h"
+#include "offload/nvme/nvme_option.h"
 
 namespace castor {
 
 struct NvmeStoreOptions {
-  std::filesystem::path directory;  // shared parent; must exist
-  Bytes size;                       // preallocated; a multiple of 4 KiB
-  IoQueueOptions queue = {};
+  // One at least. Of several, none is given twice, and every size is a multiple
+  // of `stripe`, as DrivesFor makes them.
+  std::vector<NvmeDriveOptions> drives;
+  // What one drive gets before it is the next one's turn, and what has a
+  // checksum of its own: a multiple of 4 KiB.
+  Bytes stripe = kNvmeStripe;
+  IoQueueOptions queue = {};  // of each drive
   // Where fallbacks are said once; may be null, else must outlive the store.
   Log* log = nullptr;
-  // Tests put a queue that misbehaves here.
-  std::unique_ptr<IoQueue> queue_for_test = nullptr;
+  // Tests put queues that misbehave here: called once per drive, by its number.
+  std::function<std::unique_ptr<IoQueue>(size_t)> queue_for_test = nullptr;
+};
+
+struct NvmeDriveStats {
+  std::filesystem::path file;
+  Bytes size;
+  Bytes bytes_read = {};     // of pieces that were moved
+  Bytes bytes_written = {};  // likewise: the wear of this drive
+  bool direct = false;       // O_DIRECT in force
+  Bytes registered = {};     // memory that the kernel holds ready
 };
 
 struct NvmeStoreStats {
@@ -40,20 +60,55 @@ struct NvmeStoreStats {
   Bytes bytes_written;  // likewise
   int64_t reads = 0;
   int64_t writes = 0;
-  bool direct = false;  // O_DIRECT in force
-  std::string queue;    // "io_uring" or "threads"
+  int64_t cancelled = 0;  // reads
+  bool direct = false;    // on every drive
+  std::string queue;      // "io_uring" or "threads"
+  // Endurance: bytes that were given to Write, by step. What was written before
+  // the first BeginStep is in none.
+  int64_t step = -1;             // the present one; -1: none has begun
+  Bytes written_this_step;       // so far
+  Bytes written_last_step;       // in the one before
+  Bytes most_written_in_a_step;  // of all that began
+  std::vector<NvmeDriveStats> drives;
+};
+
+// Names a read or write to the store that it was given to, for Raise and
+// Cancel. Holds nothing of it. Value; empty when default-made.
+class NvmeTicket {
+ public:
+  NvmeTicket() = default;
+
+ private:
+  friend class NvmeStore;
+  explicit NvmeTicket(std::weak_ptr<void> transfer)
+      : transfer_(std::move(transfer)) {}
+  std::weak_ptr<void> transfer_;
 };
 
 class NvmeStore {
  public:
-  // Preallocates the file. Unavailable with the free space and the need where
-  // the disk is full, or with the reason where the directory cannot be used;
-  // nothing is left behind.
+  // What each of the drives that a user gave holds of `need` bytes: as much as
+  // any other, as far as their limits let it. Drives that are not needed are
+  // left out; the sum may exceed `need` by less than a stripe, never a limit.
+  // Infeasible, with numbers, where they do not hold it. REQUIRES: need > 0.
+  static Result<std::vector<NvmeDriveOptions>> DrivesFor(
+      Bytes need, std::span<const NvmeOption> given,
+      Bytes stripe = kNvmeStripe);
+
+  // Preallocates the files. Unavailable with the free space and the need where
+  // a disk is full, or with the reason where a directory cannot be used;
+  // InvalidArgument where the options have no meaning; nothing is left behind.
   static Result<std::unique_ptr<NvmeStore>> Create(NvmeStoreOptions options);
   // As Close; what fails is logged.
   ~NvmeStore();
   NvmeStore(const NvmeStore&) = delete;
   NvmeStore& operator=(const NvmeStore&) = delete;
+
+  // Prepares memory that transfers will use, so that they cost less: the slab
+  // of the host tier. Where that is refused they work as without, which is said
+  // once. `memory` must outlive the store. Blocks. REQUIRES: called at most
+  // once, and before the first transfer.
+  void RegisterMemory(std::span<std::byte> memory);
 
   // Starts a transfer after `after` is done (not before; a failure of `after`
   // fails the transfer). The event fires when all bytes are there, naming
@@ -64,18 +119,39 @@ class NvmeStore {
   // multiples of 4 KiB, memory is 4 KiB aligned, stays valid until done and,
   // for a write, unchanged. Transfers of overlapping ranges are the caller's to
   // order by events; one that is not fails with FailedPrecondition when it
-  // starts. Neither call blocks.
+  // starts. `ticket`, where given, names the transfer afterwards. Neither call
+  // blocks.
   Event Write(Bytes offset, std::span<const std::byte> data, const Event& after,
-              std::string what);
+              std::string what, IoPriority priority = IoPriority::kWriteBack,
+              NvmeTicket* ticket = nullptr);
   Event Read(Bytes offset, std::span<std::byte> data, const Event& after,
-             std::string what);
+             std::string what, IoPriority priority = IoPriority::kDemand,
+             NvmeTicket* ticket = nullptr);
+
+  // Makes a transfer that is not over more urgent, whether or not it has
+  // started: a prefetch that somebody waits for now, a write-back whose memory
+  // is needed. What has gone to the drive is not affected. No effect where it
+  // is as urgent already.
+  void Raise(const NvmeTicket& ticket, IoPriority priority);
+
+  // Ends a read that is no longer wanted: what has not gone to the drive never
+  // does, and when what has is back (and `after` is done) the event fails with
+  // Aborted and the memory is free. True where that is so; false, without
+  // effect, where all of the read has gone out or is over, and for a write,
+  // whose bytes would be lost.
+  bool Cancel(const NvmeTicket& ticket);
+
+  // A step of training begins: what is given to Write from now on counts to it.
+  void BeginStep(int64_t step);
 
   NvmeStoreStats stats() const;
-  const std::filesystem::path& file() const;
-  // Waits for the transfers that have started, removes the file and the
-  // directory, and reports what could not be removed. Transfers that still wait
-  // for an event fail when it is done, later ones at once. Not to be called
-  // from a callback of one of the store's events.
+  Bytes size() const;  // of all drives
+  const std::filesystem::path& file(size_t drive = 0) const;
+
+  // Waits for the transfers that have started, removes files and directories,
+  // and reports what could not be removed. Transfers that still wait for an
+  // event fail when it is done, later ones at once. Not to be called from a
+  // callback of one of the store's events.
   Status Close();
 
  private:

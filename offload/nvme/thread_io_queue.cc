@@ -17,7 +17,7 @@ namespace {
 class ThreadIoQueue final : public IoQueue {
  public:
   ThreadIoQueue(const IoQueueOptions& options, FileCalls calls)
-      : calls_(std::move(calls)), transfers_(options.piece) {
+      : calls_(std::move(calls)), transfers_(options.piece, options.patience) {
     CASTOR_CHECK_GE(options.threads, 1);
     for (int i = 0; i < options.threads; ++i) {
       threads_.emplace_back([this] { Serve(); });
@@ -29,9 +29,13 @@ class ThreadIoQueue final : public IoQueue {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void Submit(IoRequest request) override {
-    transfers_.Add(std::move(request));
+  IoTicket Submit(IoRequest request) override {
+    return transfers_.Add(std::move(request));
   }
+  bool Raise(IoTicket ticket, IoPriority priority) override {
+    return transfers_.Raise(ticket, priority);
+  }
+  bool Cancel(IoTicket ticket) override { return transfers_.Cancel(ticket); }
   std::string_view name() const override { return "threads"; }
 
  private:

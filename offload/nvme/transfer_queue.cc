@@ -33,6 +33,8 @@ std::string FileEnd(const TransferQueue::Transfer& transfer) {
       facts.st_size);
 }
 
+size_t Index(IoPriority priority) { return static_cast<size_t>(priority); }
+
 Status Failure(const TransferQueue::Transfer& transfer, int64_t result) {
   const bool read = transfer.direction == IoDirection::kRead;
   std::string why =
@@ -54,33 +56,94 @@ Status Failure(const TransferQueue::Transfer& transfer, int64_t result) {
 // transfers in flight: the one that ends last destroys it.
 struct TransferQueue::Request {
   IoRequest io;
+  uint64_t id = 0;
   Bytes issued;
   int64_t in_flight = 0;
   Status status;  // the first failure
 };
 
-TransferQueue::TransferQueue(Bytes piece) : piece_(piece) {
+TransferQueue::TransferQueue(Bytes piece, int patience)
+    : piece_(piece), patience_(patience) {
   CASTOR_CHECK_GE(piece, KiB(4));
   CASTOR_CHECK_LE(piece, MiB(512));
   CASTOR_CHECK_EQ(piece % KiB(4), Bytes(0));
+  CASTOR_CHECK_GE(patience, 1);
 }
 
 TransferQueue::~TransferQueue() { CASTOR_CHECK(drained()); }
 
-void TransferQueue::Add(IoRequest request) {
+IoTicket TransferQueue::Add(IoRequest request) {
   CASTOR_CHECK(request.done != nullptr);
   CASTOR_CHECK_GE(request.size, Bytes(0));
   CASTOR_CHECK_GE(request.offset, Bytes(0));
   auto added = std::make_unique<Request>();
   added->io = std::move(request);
+  const size_t priority = Index(added->io.priority);
   std::lock_guard lock(mutex_);
   CASTOR_CHECK(!closed_);
-  auto& queue = added->io.direction == IoDirection::kRead ? reads_ : writes_;
-  queue.push_back(std::move(added));
+  added->id = ++last_id_;
+  const IoTicket ticket{added->id};
+  if (waiting_[priority].empty()) passed_over_[priority] = 0;
+  waiting_[priority].push_back(std::move(added));
   ++requests_;
   // All, because one request may keep every waiting thread busy; under the
   // lock, because once it is released the request may end and all go away.
-  waiting_.notify_all();
+  more_.notify_all();
+  return ticket;
+}
+
+TransferQueue::Request* TransferQueue::Find(IoTicket ticket) const {
+  for (const Waiting& waiting : waiting_) {
+    for (const auto& request : waiting) {
+      if (request->id == ticket.id) return request.get();
+    }
+  }
+  return nullptr;
+}
+
+std::unique_ptr<TransferQueue::Request> TransferQueue::TakeOut(
+    const Request& request) {
+  Waiting& waiting = waiting_[Index(request.io.priority)];
+  const auto place =
+      std::find_if(waiting.begin(), waiting.end(),
+                   [&](const auto& each) { return each.get() == &request; });
+  CASTOR_CHECK(place != waiting.end());
+  std::unique_ptr<Request> taken = std::move(*place);
+  waiting.erase(place);
+  return taken;
+}
+
+bool TransferQueue::Raise(IoTicket ticket, IoPriority priority) {
+  std::lock_guard lock(mutex_);
+  Request* request = Find(ticket);
+  if (request == nullptr || request->io.priority <= priority) return false;
+  std::unique_ptr<Request> raised = TakeOut(*request);
+  raised->io.priority = priority;
+  if (waiting_[Index(priority)].empty()) passed_over_[Index(priority)] = 0;
+  waiting_[Index(priority)].push_back(std::move(raised));
+  return true;
+}
+
+bool TransferQueue::Cancel(IoTicket ticket) {
+  std::unique_ptr<Request> over;
+  {
+    std::lock_guard lock(mutex_);
+    Request* request = Find(ticket);
+    if (request == nullptr) return false;
+    over = TakeOut(*request);
+    over->issued = over->io.size;
+    over->status = Aborted(fmt::format(
+        "the {} of {} B at offset {} was cancelled before all of it had gone "
+        "out",
+        over->io.direction == IoDirection::kRead ? "read" : "write",
+        over->io.size.count(), over->io.offset.count()));
+    if (over->in_flight > 0) {
+      over.release();  // its transfers in flight own it
+      return true;
+    }
+  }
+  End(std::move(over));
+  return true;
 }
 
 void TransferQueue::Close() {
@@ -88,7 +151,7 @@ void TransferQueue::Close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  waiting_.notify_all();
+  more_.notify_all();
 }
 
 bool TransferQueue::closed() const {
@@ -110,15 +173,34 @@ bool TransferQueue::WaitNext(Transfer* transfer) {
   std::unique_lock lock(mutex_);
   while (!NextLocked(transfer)) {
     if (closed_) return false;
-    waiting_.wait(lock);
+    more_.wait(lock);
   }
   return true;
 }
 
+size_t TransferQueue::NextPriority() {
+  // The most urgent of those that lost patience, else the most urgent.
+  size_t next = waiting_.size();
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    if (waiting_[i].empty()) continue;
+    if (passed_over_[i] >= patience_) {
+      next = i;
+      break;
+    }
+    next = std::min(next, i);
+  }
+  for (size_t i = next + 1; i < waiting_.size(); ++i) {
+    if (!waiting_[i].empty()) ++passed_over_[i];
+  }
+  return next;
+}
+
 bool TransferQueue::NextLocked(Transfer* transfer) {
-  auto& queue = reads_.empty() ? writes_ : reads_;
-  if (queue.empty()) return false;
-  Request* request = queue.front().get();
+  const size_t priority = NextPriority();
+  if (priority == waiting_.size()) return false;
+  passed_over_[priority] = 0;
+  Waiting& waiting = waiting_[priority];
+  Request* request = waiting.front().get();
   const IoRequest& io = request->io;
   *transfer = {.request = request,
                .direction = io.direction,
@@ -129,8 +211,8 @@ bool TransferQueue::NextLocked(Transfer* transfer) {
   request->issued += transfer->size;
   ++request->in_flight;
   if (request->issued == io.size) {
-    queue.front().release();
-    queue.pop_front();
+    waiting.front().release();
+    waiting.pop_front();
   }
   return true;
 }
@@ -162,19 +244,16 @@ void TransferQueue::Finish(Request* request, Status status) {
     if (!status.ok() && request->status.ok()) request->status = status;
     if (!status.ok() && request->issued < request->io.size) {
       // What has not gone out never will.
-      auto& queue =
-          request->io.direction == IoDirection::kRead ? reads_ : writes_;
-      auto place = std::find_if(
-          queue.begin(), queue.end(),
-          [&](const auto& waiting) { return waiting.get() == request; });
-      CASTOR_CHECK(place != queue.end());
-      place->release();
-      queue.erase(place);
+      TakeOut(*request).release();
       request->issued = request->io.size;
     }
     if (--request->in_flight > 0 || request->issued < request->io.size) return;
     over.reset(request);
   }
+  End(std::move(over));
+}
+
+void TransferQueue::End(std::unique_ptr<Request> over) {
   over->io.done(over->status);
   over.reset();  // and with it what `done` holds, before it counts as done
   std::lock_guard lock(mutex_);

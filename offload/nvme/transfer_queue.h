@@ -5,12 +5,13 @@
 #define CASTOR_OFFLOAD_NVME_TRANSFER_QUEUE_H_
 
 // What every IoQueue does apart from talking to the kernel: requests come in,
-// transfers of at most one piece go out, reads before writes, first in first
-// out within each; what the kernel answered to a transfer comes back, and says
-// whether to go on with it. The first failure of a request cancels its
-// transfers that have not gone out. Thread-safe; `done` is called without a
-// lock, on the thread that brings the request's last answer.
+// transfers of at most one piece go out in the order that io_queue.h tells;
+// what the kernel answered to a transfer comes back, and says whether to go on
+// with it. The first failure of a request cancels its transfers that have not
+// gone out. Thread-safe; `done` is called without a lock, on the thread that
+// brings the request's last answer or cancels what was left of it.
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -39,15 +40,18 @@ class TransferQueue {
     int tries_without_progress = 0;
   };
 
-  // REQUIRES: `piece` is what IoQueueOptions says.
-  explicit TransferQueue(Bytes piece);
+  // REQUIRES: both are what IoQueueOptions says.
+  TransferQueue(Bytes piece, int patience);
   // REQUIRES: drained().
   ~TransferQueue();
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
   // REQUIRES: not closed, request.done is set.
-  void Add(IoRequest request);
+  IoTicket Add(IoRequest request);
+  // As those of IoQueue.
+  bool Raise(IoTicket ticket, IoPriority priority);
+  bool Cancel(IoTicket ticket);
   // No request will be added any more.
   void Close();
 
@@ -66,16 +70,31 @@ class TransferQueue {
   bool drained() const;
 
  private:
+  using Waiting = std::deque<std::unique_ptr<Request>>;
+
+  // All three REQUIRE mutex_.
   bool NextLocked(Transfer* transfer);
+  // The priority whose turn it is; the number of priorities where none waits.
+  size_t NextPriority();
+  std::unique_ptr<Request> TakeOut(const Request& request);
+  // Null where no such request waits. REQUIRES mutex_.
+  Request* Find(IoTicket ticket) const;
+
   void Finish(Request* request, Status status);
+  void End(std::unique_ptr<Request> over);
 
   const Bytes piece_;
+  const int patience_;
   mutable std::mutex mutex_;
-  std::condition_variable waiting_;              // for WaitNext
-  std::deque<std::unique_ptr<Request>> reads_;   // guarded by mutex_
-  std::deque<std::unique_ptr<Request>> writes_;  // guarded by mutex_
-  int64_t requests_ = 0;                         // guarded by mutex_; not done
-  bool closed_ = false;                          // guarded by mutex_
+  std::condition_variable more_;  // for WaitNext
+  // All guarded by mutex_.
+  std::array<Waiting, kIoPriorities> waiting_;
+  // How often transfers of more urgent priorities went out while some of this
+  // one waited, since it last had its turn.
+  std::array<int, kIoPriorities> passed_over_ = {};
+  uint64_t last_id_ = 0;
+  int64_t requests_ = 0;  // not done
+  bool closed_ = false;
 };
 
 }  // namespace castor

@@ -3,16 +3,19 @@
 
 #include "offload/nvme/uring_io_queue.h"
 
-#include <fmt/format.h>
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +23,7 @@
 #include "chunk/base/check.h"
 #include "offload/nvme/transfer_queue.h"
 #include "offload/nvme/unique_fd.h"
+#include "offload/nvme/uring_setup.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -40,36 +44,6 @@ namespace {
 // index of their slot.
 constexpr uint64_t kWake = UINT64_MAX;
 
-Status Refused(int error) {
-  std::string_view remedy;
-  switch (error) {
-    case ENOSYS:
-      remedy =
-          "use Linux 5.6 or later, and a container whose seccomp profile "
-          "allows io_uring";
-      break;
-    case EPERM:
-    case EACCES:
-      remedy =
-          "set sysctl kernel.io_uring_disabled=0, or use a container whose "
-          "seccomp profile allows io_uring";
-      break;
-    case ENOMEM:
-      remedy = "raise the limit of locked memory (ulimit -l)";
-      break;
-    case EMFILE:
-    case ENFILE:
-      remedy = "raise the limit of open files (ulimit -n)";
-      break;
-    default:
-      remedy = "see io_uring_setup(2)";
-  }
-  return Unavailable(
-      fmt::format("the kernel refuses io_uring: {} (errno {}); "
-                  "to have it, {}",
-                  std::generic_category().message(error), error, remedy));
-}
-
 class Ring {
  public:
   Ring() = default;
@@ -80,18 +54,9 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   Status Make(int entries) {
-    if (int result =
-            io_uring_queue_init(static_cast<unsigned>(entries), &ring_, 0);
-        result < 0) {
-      return Refused(-result);
-    }
+    CASTOR_RETURN_IF_ERROR(SetUpRing(entries, &ring_));
     made_ = true;
-    io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
-    const bool reads_and_writes =
-        probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) &&
-        io_uring_opcode_supported(probe, IORING_OP_WRITE);
-    io_uring_free_probe(probe);
-    return reads_and_writes ? OkStatus() : Refused(ENOSYS);
+    return OkStatus();
   }
 
   io_uring* get() { return &ring_; }
@@ -106,21 +71,22 @@ class Ring {
 // Whoever submits wakes it through an eventfd on which the ring always has a
 // read pending. (Submitting from the callers' threads would save the wake-up,
 // some microseconds against the hundreds of a transfer, and would let a
-// submission that blocks in the kernel block the caller.)
+// submission that blocks in the kernel block the caller.) It starts with the
+// first request, because older kernels register files and memory only while
+// nothing is pending.
 class UringIoQueue final : public IoQueue {
  public:
   explicit UringIoQueue(const IoQueueOptions& options)
-      : transfers_(options.piece), slots_(static_cast<size_t>(options.depth)) {
+      : transfers_(options.piece, options.patience),
+        slots_(static_cast<size_t>(options.depth)) {
     for (size_t i = slots_.size(); i > 0; --i) free_.push_back(i - 1);
   }
 
-  Status Start() {
+  Status SetUp() {
     wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-    if (!wake_.valid()) return Refused(errno);
+    if (!wake_.valid()) return RingRefused(errno);
     // One entry more than transfers: the wake-up.
-    CASTOR_RETURN_IF_ERROR(ring_.Make(static_cast<int>(slots_.size()) + 1));
-    thread_ = std::thread([this] { Serve(); });
-    return OkStatus();
+    return ring_.Make(static_cast<int>(slots_.size()) + 1);
   }
 
   ~UringIoQueue() override {
@@ -130,14 +96,37 @@ class UringIoQueue final : public IoQueue {
     thread_.join();
   }
 
-  void Submit(IoRequest request) override {
-    transfers_.Add(std::move(request));
+  IoTicket Submit(IoRequest request) override {
+    std::call_once(started_,
+                   [this] { thread_ = std::thread([this] { Serve(); }); });
+    const IoTicket ticket = transfers_.Add(std::move(request));
     Wake();
+    return ticket;
   }
+  bool Raise(IoTicket ticket, IoPriority priority) override {
+    return transfers_.Raise(ticket, priority);
+  }
+  bool Cancel(IoTicket ticket) override { return transfers_.Cancel(ticket); }
+
+  Status RegisterFile(int fd) override {
+    CASTOR_CHECK(!thread_.joinable());
+    CASTOR_RETURN_IF_ERROR(RegisterRingFile(fd, ring_.get()));
+    fixed_file_ = fd;
+    return OkStatus();
+  }
+  Result<Bytes> RegisterMemory(std::span<std::byte> memory) override {
+    CASTOR_CHECK(!thread_.joinable());
+    CASTOR_RETURN_IF_ERROR(RegisterRingMemory(memory, ring_.get()));
+    fixed_memory_ = memory;
+    return Bytes(static_cast<int64_t>(memory.size()));
+  }
+
   std::string_view name() const override { return "io_uring"; }
 
  private:
+  // One wake-up under way is enough: whoever takes it sees every request.
   void Wake() {
+    if (waking_.exchange(true)) return;
     const uint64_t one = 1;
     ssize_t written = 0;
     do {
@@ -183,14 +172,39 @@ class UringIoQueue final : public IoQueue {
   void Issue(size_t slot) {
     const TransferQueue::Transfer& transfer = slots_[slot];
     io_uring_sqe* entry = Entry();
+    const bool read = transfer.direction == IoDirection::kRead;
+    const bool fixed_file = transfer.fd == fixed_file_;
+    const int file = fixed_file ? 0 : transfer.fd;
     const unsigned size = static_cast<unsigned>(transfer.size.count());
     const uint64_t offset = static_cast<uint64_t>(transfer.offset.count());
-    if (transfer.direction == IoDirection::kRead) {
-      io_uring_prep_read(entry, transfer.fd, transfer.data, size, offset);
+    const std::optional<int> buffer = FixedBuffer(transfer);
+    if (buffer && read) {
+      io_uring_prep_read_fixed(entry, file, transfer.data, size, offset,
+                               *buffer);
+    } else if (buffer) {
+      io_uring_prep_write_fixed(entry, file, transfer.data, size, offset,
+                                *buffer);
+    } else if (read) {
+      io_uring_prep_read(entry, file, transfer.data, size, offset);
     } else {
-      io_uring_prep_write(entry, transfer.fd, transfer.data, size, offset);
+      io_uring_prep_write(entry, file, transfer.data, size, offset);
     }
+    if (fixed_file) entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(entry, slot);
+  }
+
+  // The registered buffer that holds all of the transfer's memory.
+  std::optional<int> FixedBuffer(
+      const TransferQueue::Transfer& transfer) const {
+    const uintptr_t base = reinterpret_cast<uintptr_t>(fixed_memory_.data());
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(transfer.data);
+    if (begin < base) return std::nullopt;
+    const uint64_t from = begin - base;
+    const uint64_t to = from + static_cast<uint64_t>(transfer.size.count());
+    if (to > fixed_memory_.size()) return std::nullopt;
+    const uint64_t piece = static_cast<uint64_t>(kRegisteredPiece.count());
+    if (from / piece != (to - 1) / piece) return std::nullopt;
+    return static_cast<int>(from / piece);
   }
 
   void Arm() {
@@ -216,6 +230,9 @@ class UringIoQueue final : public IoQueue {
       io_uring_cqe_seen(ring_.get(), completion);
       if (slot == kWake) {
         armed_ = false;
+        // Before the requests are looked at again: who comes later wakes anew.
+        // An exchange, to see what those did who did not wake.
+        waking_.exchange(false);
         // Once closed, all requests are there and nobody wakes the thread: the
         // completions of transfers alone drive it to its end.
         if (!transfers_.closed()) Arm();
@@ -229,6 +246,11 @@ class UringIoQueue final : public IoQueue {
 
   TransferQueue transfers_;
   UniqueFd wake_;
+  std::atomic<bool> waking_ = false;
+  std::once_flag started_;
+  // Set before the thread starts.
+  int fixed_file_ = -2;  // none: no descriptor, not even a bad one
+  std::span<std::byte> fixed_memory_;
   // What follows belongs to the thread once it runs.
   Ring ring_;
   std::vector<TransferQueue::Transfer> slots_;
@@ -245,7 +267,7 @@ Result<std::unique_ptr<IoQueue>> MakeUringIoQueue(
   CASTOR_CHECK_GE(options.depth, 1);
   CASTOR_CHECK_LE(options.depth, 4096);
   auto queue = std::make_unique<UringIoQueue>(options);
-  CASTOR_RETURN_IF_ERROR(queue->Start());
+  CASTOR_RETURN_IF_ERROR(queue->SetUp());
   return std::unique_ptr<IoQueue>(std::move(queue));
 }
 

@@ -126,7 +126,7 @@ TEST_F(ZeroEngineTest, ARankWithoutItsDriveFailsSealOnEveryRank) {
   bool trained = false;
   good.run.fails = [&](const ToyMoment&) { return trained = true; };
   ToyPart bad = good;
-  bad.options.nvme->directory = nvme_.path() / "missing";
+  bad.options.nvme[0].directory = nvme_.path() / "missing";
   for (const Status& status : FailTogether(good, bad)) {
     EXPECT_THAT(status,
                 StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
@@ -212,7 +212,7 @@ TEST_F(ZeroEngineTest, AReadThatFailsBetweenStepsEndsTheOtherRankToo) {
   part.options.prefetch_depth = 0;
   TempDir own;
   ToyPart with_bad_drive = part;
-  part.options.nvme->directory = own.path();
+  part.options.nvme[0].directory = own.path();
   with_bad_drive.run.after_step = nullptr;
   // Called on rank 0 only: what it spoils is the drive of rank 1.
   part.run.after_step = [&](ZeroEngine&, int step) {

@@ -216,7 +216,7 @@ class ZeroEngineRandomTest : public testing::Test {
     draw.options.executor = &pool;
     if (draw.shuffled) draw.options.executor = &shuffling;
     draw.options.log = &log_;
-    if (draw.nvme) draw.options.nvme = NvmeOption{nvme_.path(), std::nullopt};
+    if (draw.nvme) draw.options.nvme = {{nvme_.path(), std::nullopt}};
     if (!draw.tight) return Once(draw);
     // First what the device needs while the host has room, then the host.
     ToyResult result = Once(draw);

@@ -33,7 +33,7 @@ class FullSizeEquivalenceTest : public testing::Test {
   TrainOptions Tight(TrainOptions options) const {
     options.device_budget = MiB(64);
     options.host_budget = MiB(96);
-    options.nvme = NvmeOption{.directory = dir_.path(), .size = {}};
+    options.nvme = {{.directory = dir_.path(), .size = {}}};
     return options;
   }
   TextData Text() const {

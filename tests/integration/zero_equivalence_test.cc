@@ -107,7 +107,7 @@ class ZeroEquivalenceTest : public testing::TestWithParam<World> {
     for (const EngineStats& rank : outcome->ranks) {
       for (const TierUse& tier : rank.tiers) EXPECT_LE(tier.peak, tier.budget);
       EXPECT_EQ(rank.tiers[TierIndex(Tier::kNvme)].peak > Bytes(0),
-                options.nvme.has_value());
+                !options.nvme.empty());
     }
     return BitsOf(*outcome);
   }
@@ -124,7 +124,7 @@ class ZeroEquivalenceTest : public testing::TestWithParam<World> {
         options.stage == 0 ? elements * 4 : elements * 4 / options.ranks;
     if (options.stage < 3) staged = std::max(staged, elements * width);
     options.host_budget = Bytes(5 * staged) + KiB(512);
-    options.nvme = NvmeOption{.directory = dir_.path(), .size = {}};
+    options.nvme = {{.directory = dir_.path(), .size = {}}};
     return options;
   }
 

@@ -6,12 +6,14 @@
 
 // A ChunkSource that notes what it is asked for and stamps each slot with the
 // chunk and its version, so that a reader can tell whose bytes it sees. Copies
-// are there at once, or, with a lane, when the lane gets to them. Owner thread
-// only.
+// are there at once, or, with a lane, when the lane gets to them; until then
+// they may be taken back, where that is switched on. Owner thread only.
 
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -48,7 +50,10 @@ class FakeChunkSource final : public ChunkSource {
 
   // `chunks` of version 0.
   explicit FakeChunkSource(size_t chunks)
-      : versions(chunks, 0), direct_used(chunks), direct_data_(chunks) {}
+      : versions(chunks, 0),
+        direct_used(chunks),
+        direct_data_(chunks),
+        last_(chunks) {}
 
   Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                int64_t moment) override {
@@ -59,8 +64,12 @@ class FakeChunkSource final : public ChunkSource {
       std::memcpy(slot.data, &stamp, sizeof(stamp));
       return Event();
     }
+    auto copy = std::make_shared<Copy>(Copy::kWaiting);
+    last_[chunk.index()] = copy;
     lane->Wait(slot.free_after);
-    lane->Run([stamp, data = slot.data] {
+    lane->Run([stamp, data = slot.data, copy] {
+      if (*copy == Copy::kCancelled) return OkStatus();
+      *copy = Copy::kBegun;
       std::memcpy(data, &stamp, sizeof(stamp));
       return OkStatus();
     });
@@ -78,6 +87,19 @@ class FakeChunkSource final : public ChunkSource {
     direct_used[chunk.index()].push_back(std::move(last_use));
   }
 
+  bool Cancellable(ChunkId) const override { return cancellable; }
+  bool Cancel(ChunkId chunk) override {
+    Copy& copy = *last_[chunk.index()];
+    if (copy != Copy::kWaiting) return false;
+    copy = Copy::kCancelled;
+    cancelled.push_back(chunk);
+    return true;
+  }
+  void Raise(ChunkId chunk) override { raised.push_back(chunk); }
+
+  bool cancellable = false;
+  std::vector<ChunkId> cancelled;
+  std::vector<ChunkId> raised;
   std::vector<Call> calls;
   std::vector<Slot> slots;  // of the calls
   std::vector<int32_t> versions;
@@ -86,7 +108,10 @@ class FakeChunkSource final : public ChunkSource {
   Lane* lane = nullptr;
 
  private:
+  enum class Copy { kWaiting, kBegun, kCancelled };
+
   std::vector<std::array<std::byte, sizeof(ChunkStamp)>> direct_data_;
+  std::vector<std::shared_ptr<Copy>> last_;  // by chunk: its last Gather
 };
 
 }  // namespace castor

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
+#include "tests/support/manual_executor.h"
 #include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -32,13 +33,14 @@ class RankPoolsTest : public testing::Test {
   // 16 KiB, in budgets that just hold them.
   RankPoolsOptions Options() {
     RankPoolsOptions options;
+    options.executor = &executor_;
     options.device_classes = {{KiB(4), 2}};
     options.host_classes = {{KiB(8), 3}};
     options.nvme_classes = {{KiB(16), 4}};
     options.device_budget = KiB(8);
     options.host_budget = KiB(24);
     options.nvme_budget = KiB(64);
-    options.nvme_directory = dir_.path();
+    options.nvme_drives = {{dir_.path(), {}}};
     options.log = &log_;
     return options;
   }
@@ -49,6 +51,7 @@ class RankPoolsTest : public testing::Test {
 
   Log log_{[](LogLevel, std::string_view) {}};
   TempDir dir_;
+  ManualExecutor executor_;
 };
 
 TEST_F(RankPoolsTest, HoldsASlabAFileAndAPoolForEachTier) {
@@ -92,7 +95,7 @@ TEST_F(RankPoolsTest, TakingSlotsAllocatesNothing) {
 TEST_F(RankPoolsTest, MakesNothingForATierWithoutSlots) {
   RankPoolsOptions options = Options();
   options.nvme_classes.clear();
-  options.nvme_directory = "/does/not/exist";
+  options.nvme_drives = {{"/does/not/exist", {}}};
   options.host_classes = {{KiB(8), 0}};
   auto pools = RankPools::Create(std::move(options));
   ASSERT_THAT(pools, IsOk());
@@ -149,7 +152,7 @@ TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
 
 TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
   RankPoolsOptions options = Options();
-  options.nvme_directory = dir_.path() / "missing";
+  options.nvme_drives = {{dir_.path() / "missing", {}}};
   EXPECT_THAT(RankPools::Create(std::move(options)).status(),
               StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
   EXPECT_TRUE(DirectoryIsEmpty());
@@ -157,7 +160,7 @@ TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
 
 TEST_F(RankPoolsTest, AFileInPlaceOfTheDirectoryIsRefused) {
   RankPoolsOptions options = Options();
-  options.nvme_directory = "/dev/null";
+  options.nvme_drives = {{"/dev/null", {}}};
   EXPECT_FALSE(RankPools::Create(std::move(options)).ok());
 }
 

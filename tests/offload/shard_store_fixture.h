@@ -12,7 +12,9 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,9 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
+#include "offload/event.h"
 #include "offload/executor.h"
+#include "offload/host_window.h"
 #include "offload/nvme/thread_io_queue.h"
 #include "offload/rank_pools.h"
 #include "offload/shard_store.h"
@@ -38,7 +42,7 @@ namespace castor {
 
 inline constexpr Bytes kShard(6000);    // what a shard holds
 inline constexpr Bytes kSlot = KiB(8);  // its slot, on every tier
-inline constexpr int kShards = 4;       // that each tier has slots for
+inline constexpr int kShards = 4;       // that each tier has slots for at first
 inline constexpr ByteRange kWhole{Bytes(0), kShard};
 inline constexpr StateKind kParam = StateKind::kParam;
 
@@ -71,13 +75,15 @@ class ShardStoreFixture : public testing::Test {
   // Stops what was queued: a lane that still waits could not end.
   ~ShardStoreFixture() override { Stop(); }
 
-  void Open(Executor* executor, int64_t staging_slots = 5) {
+  void Open(Executor* executor, int64_t staging_slots = 5,
+            int64_t slots = kShards) {
     RankPoolsOptions pools;
-    pools.device_classes = {{kSlot, kShards}};
-    pools.host_classes = {{kSlot, kShards}, {KiB(12), staging_slots}};
-    pools.nvme_classes = {{kSlot, kShards}};
+    pools.executor = executor;
+    pools.device_classes = {{kSlot, slots}};
+    pools.host_classes = {{kSlot, slots}, {KiB(12), staging_slots}};
+    pools.nvme_classes = {{kSlot, slots}};
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
-    pools.nvme_directory = dir_.path();
+    pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
     pools.nvme_queue_for_test =
         MakeFaultyIoQueue(MakeThreadIoQueue({}), faults_);
@@ -96,12 +102,19 @@ class ShardStoreFixture : public testing::Test {
     options.staging_class = 1;
     options.staging_slots = staging_slots;
     store_ = std::make_unique<ShardStore>(options);
-    store_->set_step(7);
+    store_->BeginStep(7);
   }
   void Stop() {
     while (manual_.RunAll() > 0) {
     }
     store_.reset();
+  }
+  // Cranks the manual executor while the drive's threads do their part.
+  Status Crank(const Event& until) {
+    while (!until.done()) {
+      if (manual_.RunAll() == 0) std::this_thread::yield();
+    }
+    return until.status();
   }
 
   ChunkId Add(Tier home, int32_t chunk = 0) {
@@ -119,6 +132,20 @@ class ShardStoreFixture : public testing::Test {
     AlignedBytes got(kShard);
     ASSERT_THAT(store_->ReadNow(chunk, kParam, kWhole, got.data()), IsOk());
     EXPECT_TRUE(SameBytes(got.span(), want));
+  }
+  HostWindow OpenWhole(ChunkId chunk, WindowMode mode) {
+    return store_->OpenWindow(chunk, kParam, kWhole, mode,
+                              RunCause::kOptimizer);
+  }
+  Event LoadWhole(ChunkId chunk, AlignedBytes& to,
+                  RunCause cause = RunCause::kDemand,
+                  LoadTicket* ticket = nullptr) {
+    return store_->Load(chunk, kParam, kWhole, to.data(), Event(), cause,
+                        ticket);
+  }
+  Event StoreWhole(ChunkId chunk, const AlignedBytes& from) {
+    return store_->Store(chunk, kParam, kWhole, from.data(), Event(),
+                         RunCause::kGradient);
   }
   int failures() {
     std::lock_guard lock(failure_mutex_);
@@ -146,6 +173,18 @@ class ShardStoreFixture : public testing::Test {
   std::unique_ptr<RankPools> pools_;
   std::unique_ptr<ShardStore> store_;
 };
+
+class EveryHomeTest : public ShardStoreFixture,
+                      public testing::WithParamInterface<Tier> {
+ protected:
+  Tier home() const { return GetParam(); }
+};
+
+inline std::string NameOfHome(const testing::TestParamInfo<Tier>& info) {
+  return info.param == Tier::kDevice ? "Device"
+         : info.param == Tier::kHost ? "Host"
+                                     : "Nvme";
+}
 
 }  // namespace castor
 

@@ -3,10 +3,7 @@
 
 #include "offload/shard_store.h"
 
-#include <algorithm>
 #include <cstring>
-#include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,14 +16,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
-#include "offload/lane.h"
-#include "offload/tier_pool.h"
+#include "offload/host_window.h"
+#include "offload/staging_ring.h"
 #include "placement/run_event.h"
 #include "tests/offload/shard_store_fixture.h"
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/faulty_io_queue.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
@@ -34,19 +30,8 @@ namespace {
 using testing::HasSubstr;
 using ShardStoreTest = ShardStoreFixture;
 
-class EveryHomeTest : public ShardStoreFixture,
-                      public testing::WithParamInterface<Tier> {
- protected:
-  Tier home() const { return GetParam(); }
-};
-
-std::string NameOf(const testing::TestParamInfo<Tier>& info) {
-  return info.param == Tier::kDevice ? "Device"
-         : info.param == Tier::kHost ? "Host"
-                                     : "Nvme";
-}
 INSTANTIATE_TEST_SUITE_P(Homes, EveryHomeTest, testing::ValuesIn(kAllTiers),
-                         NameOf);
+                         NameOfHome);
 
 TEST_P(EveryHomeTest, AddedShardsAreKnown) {
   Open(&workers_);
@@ -142,120 +127,24 @@ TEST_P(EveryHomeTest, AWindowReadsWritesOrDoesBoth) {
   ExpectHolds(chunk, Filled(6).span());
 }
 
-TEST_P(EveryHomeTest, StagesDeviceMemoryForWorkOnTheHost) {
+TEST_P(EveryHomeTest, AScratchWindowIsACopyOfDeviceMemory) {
   Open(&workers_);
   const ChunkId chunk = AddFilled(home(), 1);
-  const AlignedBytes source = Filled(2);
-  Event copied;
-  Slot staging =
-      store_->StageFromDevice(chunk, kParam, source.data(), Bytes(1000),
-                              Event(), RunCause::kGradient, &copied);
-  ASSERT_THAT(copied.Wait(), IsOk());
-  EXPECT_TRUE(
-      SameBytes({staging.data, 1000}, source.part(Bytes(0), Bytes(1000))));
-  store_->GiveStaging(std::move(staging), Event());
+  AlignedBytes source = Filled(2);
+  WindowRequest request;
+  request.chunk = chunk;
+  request.range = {Bytes(0), Bytes(1000)};
+  request.mode = WindowMode::kScratch;
+  request.from = source.data();
+  Result<std::vector<HostWindow>> windows = store_->OpenWindows({&request, 1});
+  ASSERT_THAT(windows, IsOk());
+  HostWindow& window = windows->front();
+  ASSERT_THAT(window.ready.Wait(), IsOk());
+  FillRandom(source.span(), 99);  // ours again
+  EXPECT_TRUE(SameBytes({window.bytes().get(), 1000},
+                        Filled(2).part(Bytes(0), Bytes(1000))));
+  store_->CloseWindow(std::move(window), Event());
   ExpectHolds(chunk, Filled(1).span());
-}
-
-// Moves of several shards on all lanes at once, against plain arrays changed
-// in the order of the calls. What is loaded is what was last written before.
-TEST_P(EveryHomeTest, RandomMovesReadWhatWasWrittenLast) {
-  std::mt19937_64 random(TestSeed(21 + TierIndex(home())));
-  record_ = false;
-  Open(&workers_);
-  WorkerLane host_lane("host", &workers_);
-  std::vector<AlignedBytes> model;
-  for (int c = 0; c < kShards; ++c) {
-    AddFilled(home(), static_cast<uint64_t>(c), c);
-    model.push_back(Filled(static_cast<uint64_t>(c)));
-  }
-  const auto range = [&] {
-    const int64_t a = static_cast<int64_t>(random() % 6001);
-    const int64_t b = static_cast<int64_t>(random() % 6001);
-    return random() % 3 == 0
-               ? kWhole
-               : ByteRange{Bytes(std::min(a, b)), Bytes(std::max(a, b))};
-  };
-  for (int round = 0; round < 25; ++round) {
-    struct Check {
-      std::unique_ptr<AlignedBytes> got;
-      std::unique_ptr<AlignedBytes> want;
-    };
-    std::vector<Check> checks;
-    std::vector<std::unique_ptr<AlignedBytes>> sources;
-    std::vector<Event> ends;
-    for (int i = 0; i < 20; ++i) {
-      const size_t c = random() % kShards;
-      const ChunkId chunk(static_cast<int32_t>(c));
-      ByteRange r = range();
-      const auto copy = [&](std::span<std::byte> from) {
-        auto bytes = std::make_unique<AlignedBytes>(r.size());
-        std::copy(from.begin(), from.end(), bytes->span().begin());
-        return bytes;
-      };
-      switch (random() % 4) {
-        case 0: {
-          checks.push_back({std::make_unique<AlignedBytes>(r.size()),
-                            copy(model[c].part(r.begin, r.size()))});
-          ends.push_back(store_->Load(chunk, kParam, r,
-                                      checks.back().got->data(), Event(),
-                                      RunCause::kDemand));
-          break;
-        }
-        case 1: {
-          if (home() == Tier::kNvme) r = kWhole;
-          sources.push_back(std::make_unique<AlignedBytes>(r.size()));
-          FillRandom(sources.back()->span(), random());
-          std::copy(sources.back()->span().begin(),
-                    sources.back()->span().end(),
-                    model[c].part(r.begin, r.size()).begin());
-          ends.push_back(store_->Store(chunk, kParam, r, sources.back()->data(),
-                                       Event(), RunCause::kGradient));
-          break;
-        }
-        case 2: {  // read in host memory
-          HostWindow window = store_->OpenWindow(
-              chunk, kParam, r, WindowMode::kRead, RunCause::kOptimizer);
-          checks.push_back({std::make_unique<AlignedBytes>(r.size()),
-                            copy(model[c].part(r.begin, r.size()))});
-          host_lane.Wait(window.ready);
-          host_lane.Run([from = window.data, to = checks.back().got->span()] {
-            std::memcpy(to.data(), from, to.size());
-            return OkStatus();
-          });
-          store_->CloseWindow(std::move(window), host_lane.Record());
-          break;
-        }
-        case 3: {  // add one to every byte, in host memory
-          HostWindow window = store_->OpenWindow(
-              chunk, kParam, r, WindowMode::kReadWrite, RunCause::kOptimizer);
-          const size_t size = static_cast<size_t>(r.size().count());
-          const auto add_one = [](std::span<std::byte> bytes) {
-            for (std::byte& b : bytes) {
-              b = static_cast<std::byte>(std::to_integer<int>(b) + 1);
-            }
-          };
-          host_lane.Wait(window.ready);
-          host_lane.Run([bytes = std::span(window.data, size), add_one] {
-            add_one(bytes);
-            return OkStatus();
-          });
-          store_->CloseWindow(std::move(window), host_lane.Record());
-          add_one(model[c].part(r.begin, r.size()));
-          break;
-        }
-      }
-    }
-    for (const Event& end : ends) ASSERT_THAT(end.Wait(), IsOk());
-    ASSERT_THAT(host_lane.Drain(), IsOk());
-    for (const Check& check : checks) {
-      ASSERT_TRUE(SameBytes(check.got->span(), check.want->span()));
-    }
-    for (size_t c = 0; c < kShards; ++c) {
-      ExpectHolds(ChunkId(static_cast<int32_t>(c)), model[c].span());
-    }
-  }
-  EXPECT_EQ(failures(), 0);
 }
 
 TEST_P(EveryHomeTest,
@@ -331,21 +220,10 @@ TEST_F(ShardStoreTest, CountsTheBytesOfEveryLinkExactly) {
   EXPECT_EQ(moved(Tier::kHost, Tier::kNvme), kSlot * 3);
 }
 
-TEST_F(ShardStoreTest, TheStagingRingIsReusedLongestFreeFirst) {
-  Open(&workers_, 3);
+TEST_F(ShardStoreTest, LoadsTakeTurnsThroughOneStagingSlot) {
+  Open(&workers_, 1);
   const Bytes in_use = pools_->pool(Tier::kHost).stats().in_use;
-  EXPECT_EQ(in_use, KiB(12) * 3);
-  std::vector<std::byte*> order;
-  std::vector<Slot> taken;
-  for (int i = 0; i < 3; ++i) taken.push_back(store_->TakeStaging());
-  for (const Slot& slot : taken) order.push_back(slot.data);
-  for (size_t i : {2, 0, 1}) store_->GiveStaging(taken[i], Event());
-  for (size_t i : {2, 0, 1}) {
-    taken[i] = store_->TakeStaging();
-    EXPECT_EQ(taken[i].data, order[i]);
-  }
-  for (const Slot& slot : taken) store_->GiveStaging(slot, Event());
-
+  EXPECT_EQ(in_use, KiB(12));
   const ChunkId chunk = AddFilled(Tier::kNvme, 1);
   AlignedBytes memory(kShard);
   Event last;
@@ -356,20 +234,28 @@ TEST_F(ShardStoreTest, TheStagingRingIsReusedLongestFreeFirst) {
   ASSERT_THAT(last.Wait(), IsOk());
   EXPECT_EQ(pools_->pool(Tier::kHost).stats().in_use, in_use);
   EXPECT_EQ(pools_->pool(Tier::kHost).stats().peak, in_use);
+  EXPECT_EQ(store_->staging().waits(), 0) << "slots pass on with their events";
 }
 
 TEST_F(ShardStoreTest, AWindowNobodyUsedKeepsItsStagingUntilItIsReady) {
   Open(&workers_, 1);
   const ChunkId chunk = AddFilled(Tier::kNvme, 1);
   faults_->Hold();
-  HostWindow window = store_->OpenWindow(
-      chunk, kParam, kWhole, WindowMode::kRead, RunCause::kOptimizer);
-  store_->CloseWindow(std::move(window), Event());
-  Slot staging = store_->TakeStaging();
-  EXPECT_FALSE(staging.free_after.done());
+  store_->CloseWindow(OpenWhole(chunk, WindowMode::kRead), Event());
+  EXPECT_FALSE(store_->staging().AllFree().done());
   faults_->Release();
-  EXPECT_THAT(staging.free_after.Wait(), IsOk());
-  store_->GiveStaging(std::move(staging), Event());
+  EXPECT_THAT(store_->staging().AllFree().Wait(), IsOk());
+}
+
+TEST_F(ShardStoreTest, AVacatedShardTakesNoSlotUntilItIsBack) {
+  Open(&workers_);
+  const ChunkId chunk = AddFilled(Tier::kDevice, 1);
+  store_->Vacate(chunk, kParam);
+  EXPECT_EQ(pools_->pool(Tier::kDevice).stats().in_use, Bytes(0));
+  EXPECT_EQ(store_->bytes(chunk, kParam), kShard);
+  ASSERT_THAT(store_->Reoccupy(chunk, kParam), IsOk());
+  ASSERT_THAT(store_->WriteNow(chunk, kParam, Filled(2).data()), IsOk());
+  ExpectHolds(chunk, Filled(2).span());
 }
 
 using ShardStoreDeathTest = ShardStoreTest;
@@ -387,19 +273,6 @@ TEST_F(ShardStoreDeathTest, AWindowThatWritesBarsOtherMoves) {
   EXPECT_DEATH(store_->OpenWindow(chunk, kParam, kWhole, WindowMode::kRead,
                                   RunCause::kOptimizer),
                "");
-  store_->CloseWindow(std::move(window), Event());
-}
-
-TEST_F(ShardStoreDeathTest, MoreWindowsThanStagingSlotsIsADefect) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  Open(&workers_, 1);
-  AddFilled(Tier::kNvme, 1, 0);
-  AddFilled(Tier::kNvme, 1, 1);
-  HostWindow window = store_->OpenWindow(
-      ChunkId(0), kParam, kWhole, WindowMode::kRead, RunCause::kOptimizer);
-  EXPECT_DEATH(store_->OpenWindow(ChunkId(1), kParam, kWhole, WindowMode::kRead,
-                                  RunCause::kOptimizer),
-               "staging");
   store_->CloseWindow(std::move(window), Event());
 }
 

@@ -11,7 +11,9 @@
 //
 //   auto faults = std::make_shared<IoFaults>();
 //   faults->Inject(IoDirection::kRead, 3, IoFault::kCorrupt);
-//   options.queue_for_test = MakeFaultyIoQueue(MakeThreadIoQueue({}), faults);
+//   options.queue_for_test = [faults](size_t) {
+//     return MakeFaultyIoQueue(MakeThreadIoQueue({}), faults);
+//   };
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,7 +92,8 @@ class FaultyIoQueue final : public IoQueue {
       : faults_(std::move(faults)), real_(std::move(real)) {}
   ~FaultyIoQueue() override { std::lock_guard lock(faults_->release_mutex_); }
 
-  void Submit(IoRequest request) override {
+  // A request that is held back cannot be raised or cancelled.
+  IoTicket Submit(IoRequest request) override {
     std::unique_lock lock(faults_->mutex_);
     int64_t& count = request.direction == IoDirection::kRead ? faults_->reads_
                                                              : faults_->writes_;
@@ -99,10 +103,18 @@ class FaultyIoQueue final : public IoQueue {
     }
     if (faults_->holding_) {
       faults_->held_.push_back({real_.get(), std::move(request)});
-      return;
+      return {};
     }
     lock.unlock();
-    real_->Submit(std::move(request));
+    return real_->Submit(std::move(request));
+  }
+  bool Raise(IoTicket ticket, IoPriority priority) override {
+    return real_->Raise(ticket, priority);
+  }
+  bool Cancel(IoTicket ticket) override { return real_->Cancel(ticket); }
+  Status RegisterFile(int fd) override { return real_->RegisterFile(fd); }
+  Result<Bytes> RegisterMemory(std::span<std::byte> memory) override {
+    return real_->RegisterMemory(memory);
   }
   std::string_view name() const override { return real_->name(); }
 

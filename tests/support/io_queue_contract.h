@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <random>
 #include <span>
@@ -300,6 +301,113 @@ TEST_P(IoQueueContract, ACallbackMaySubmitTheNext) {
                  .size = bytes.size(),
                  .done = next});
   EXPECT_EQ(finished.get_future().get(), 300);
+}
+
+TEST_P(IoQueueContract, KnowsNothingOfRequestsThatAreOver) {
+  auto queue = Make();
+  if (queue == nullptr) return;
+  UniqueFd fd = OpenFile("data");
+  AlignedBytes bytes(KiB(4));
+  std::promise<Status> done;
+  const IoTicket ticket =
+      queue->Submit({.direction = IoDirection::kWrite,
+                     .priority = IoPriority::kWriteBack,
+                     .fd = fd.get(),
+                     .offset = Bytes(0),
+                     .data = bytes.data(),
+                     .size = bytes.size(),
+                     .done = [&](const Status& s) { done.set_value(s); }});
+  EXPECT_NE(ticket.id, 0u);
+  EXPECT_THAT(done.get_future().get(), IsOk());
+  EXPECT_FALSE(queue->Raise(ticket, IoPriority::kDemand));
+  EXPECT_FALSE(queue->Cancel(ticket));
+  EXPECT_FALSE(queue->Cancel(IoTicket{}));
+}
+
+// Of many requests, some are cancelled and some raised while others end: each
+// ends once, Aborted only where Cancel said so, and what ended well was moved.
+TEST_P(IoQueueContract, EndsEachRequestOnceWhileOthersAreCancelled) {
+  auto queue = Make({.depth = 4, .piece = KiB(16), .threads = 2});
+  if (queue == nullptr) return;
+  std::mt19937_64 random(TestSeed(19));
+  UniqueFd fd = OpenFile("data");
+  constexpr int kRequests = 150;
+  constexpr Bytes kSize = KiB(64);
+  AlignedBytes content(kSize * kRequests), read(kSize * kRequests);
+  FillRandom(content.span(), 3);
+  ASSERT_THAT(Write(*queue, fd.get(), Bytes(0), content.span()), IsOk());
+  struct Outcome {
+    std::atomic<int> calls = 0;
+    Status status;
+  };
+  std::vector<Outcome> outcomes(kRequests);
+  std::vector<IoTicket> tickets;
+  std::vector<bool> cancelled(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    tickets.push_back(
+        queue->Submit({.direction = IoDirection::kRead,
+                       .priority = static_cast<IoPriority>(random() % 3),
+                       .fd = fd.get(),
+                       .offset = kSize * i,
+                       .data = read.part(kSize * i, kSize).data(),
+                       .size = kSize,
+                       .done = [&outcome = outcomes[static_cast<size_t>(i)]](
+                                   const Status& status) {
+                         outcome.status = status;
+                         ++outcome.calls;
+                       }}));
+    const size_t other = random() % tickets.size();
+    if (random() % 3 == 0) {
+      cancelled[other] = queue->Cancel(tickets[other]) || cancelled[other];
+    } else {
+      queue->Raise(tickets[other], IoPriority::kDemand);
+    }
+  }
+  queue.reset();
+  int dropped = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const Outcome& outcome = outcomes[static_cast<size_t>(i)];
+    ASSERT_EQ(outcome.calls, 1) << i;
+    if (cancelled[static_cast<size_t>(i)]) {
+      EXPECT_THAT(outcome.status, StatusIs(ErrorCode::kAborted)) << i;
+      ++dropped;
+    } else {
+      EXPECT_THAT(outcome.status, IsOk()) << i;
+      EXPECT_TRUE(SameBytes(read.part(kSize * i, kSize),
+                            content.part(kSize * i, kSize)))
+          << i;
+    }
+  }
+  std::cout << dropped << " of " << kRequests << " were cancelled" << std::endl;
+}
+
+// Within registered memory, beside it, and across its end.
+TEST_P(IoQueueContract, MovesRegisteredAndOtherMemoryAlike) {
+  auto queue = Make({.piece = KiB(64)});
+  if (queue == nullptr) return;
+  UniqueFd fd = OpenFile("data");
+  AlignedBytes bytes(MiB(4));
+  FillRandom(bytes.span(), 4);
+  EXPECT_THAT(queue->RegisterFile(fd.get()), IsOk());
+  const auto registered = queue->RegisterMemory(bytes.part(MiB(1), MiB(2)));
+  ASSERT_THAT(registered, IsOk());
+  EXPECT_EQ(*registered, queue->name() == "io_uring" ? MiB(2) : Bytes(0));
+  ASSERT_THAT(Write(*queue, fd.get(), Bytes(0), bytes.span()), IsOk());
+  AlignedBytes other(MiB(4));
+  ASSERT_THAT(Read(*queue, fd.get(), Bytes(0), other.span()), IsOk());
+  EXPECT_TRUE(SameBytes(other.span(), bytes.span()));
+  FillRandom(bytes.span(), 5);
+  for (const Bytes from : {KiB(0), KiB(1000), KiB(2000), KiB(3050)}) {
+    ASSERT_THAT(Read(*queue, fd.get(), from, bytes.part(from, KiB(1000))),
+                IsOk());
+    EXPECT_TRUE(
+        SameBytes(bytes.part(from, KiB(1000)), other.part(from, KiB(1000))));
+  }
+  // Another file is not the registered one.
+  UniqueFd second = OpenFile("other");
+  ASSERT_THAT(Write(*queue, second.get(), Bytes(0), bytes.part(MiB(1), KiB(4))),
+              IsOk());
+  EXPECT_EQ(::lseek(second.get(), 0, SEEK_END), 4096);
 }
 
 }  // namespace castor

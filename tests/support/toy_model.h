@@ -15,6 +15,7 @@
 #include <functional>
 #include <vector>
 
+#include "chunk/base/status.h"
 #include "chunk/param_spec.h"
 
 namespace castor {
@@ -74,6 +75,8 @@ struct ToyRun {
   std::function<bool(const ToyMoment&)> abandons;
   // Whether the trainer of a rank gives up at a moment, with kUnavailable.
   std::function<bool(const ToyMoment&)> fails;
+  // Called on every rank after every step but the last; a failure ends it.
+  std::function<Status(ZeroEngine&, int step)> between_steps;
   // Called on rank 0 after every step.
   std::function<void(ZeroEngine&, int step)> after_step;
 };

@@ -77,6 +77,9 @@ class ToyRank {
       if (run_.after_step && communicator_->rank() == 0) {
         run_.after_step(*engine_, at_.step);
       }
+      if (run_.between_steps && at_.step + 1 < run_.steps) {
+        CASTOR_RETURN_IF_ERROR(run_.between_steps(*engine_, at_.step));
+      }
     }
     for (size_t p = 0; p < ids_.size(); ++p) {
       std::vector<float> values(

@@ -55,7 +55,7 @@ class ZeroEngineTest : public testing::Test {
     ZeroOptions options = Roomy(stage);
     options.device_budget = device;
     options.host_budget = host;
-    options.nvme = NvmeOption{nvme_.path(), std::nullopt};
+    options.nvme = {{nvme_.path(), std::nullopt}};
     return options;
   }
 

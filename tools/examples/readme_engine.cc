@@ -142,7 +142,7 @@ Status Train(const std::filesystem::path& drive) {
   ZeroOptions options;
   options.device_budget = MiB(2);  // hard, everything counted
   options.host_budget = MiB(4);
-  options.nvme = NvmeOption{drive, {}};  // the rest
+  options.nvme = {{drive, {}}};  // the rest
   options.chunk_size = KiB(256);
   options.executor = &pool;
   CASTOR_ASSIGN_OR_RETURN(const std::unique_ptr<ZeroEngine> engine,

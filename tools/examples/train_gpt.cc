@@ -10,7 +10,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -23,10 +22,12 @@
 #include "chunk/base/status.h"
 #include "chunk/layout_file.h"
 #include "offload/nvme/file_system_facts.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/record/record_writer.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
+#include "tools/cli/nvme_flag.h"
 #include "tools/cli/size_text.h"
 #include "tools/examples/gpt/model_list.h"
 #include "tools/examples/gpt/reference_trainer.h"
@@ -71,7 +72,7 @@ struct Flags {
   int64_t digest_at = 0;
   std::string text = kDefaultText;
   std::string dtype = "f32";
-  std::string nvme;
+  std::vector<std::string> nvme;
   std::string record;
   std::string layout;
   bool no_prefetch = false;
@@ -116,9 +117,7 @@ void Declare(CLI::App& app, Flags& flags) {
               "device bytes per rank (default: room for everything)");
   AddSizeFlag(app, "--host-budget", &train.host_budget,
               "pinned host bytes per rank (default 0)");
-  AddTextFlag(app, "--nvme", &flags.nvme,
-              "DIR[:SIZE]: folder for what budgets do not hold, and how much "
-              "may go there per rank");
+  AddTextListFlag(app, "--nvme", &flags.nvme, kNvmeFlagHelp);
   AddSizeFlag(app, "--chunk", &train.chunk_size,
               "chunk size (default: searched between 1 MiB and an eighth of "
               "the device budget)");
@@ -139,23 +138,6 @@ void Declare(CLI::App& app, Flags& flags) {
   AddSwitch(app, "--print-model", &flags.print_model,
             "print the parameters, a list for castor search - --order file, "
             "and train nothing");
-}
-
-// DIR, or DIR:SIZE. A colon belongs to the folder unless a size follows it.
-Result<NvmeOption> ParseNvme(const std::string& text) {
-  NvmeOption nvme;
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || std::filesystem::is_directory(text)) {
-    nvme.directory = text;
-    return nvme;
-  }
-  nvme.directory = text.substr(0, colon);
-  const Result<Bytes> size = ParseSize(text.substr(colon + 1));
-  if (!size.ok()) {
-    return size.status().WithContext(fmt::format("--nvme {}", Quoted(text)));
-  }
-  nvme.size = *size;
-  return nvme;
 }
 
 // What the user should know before bytes go there.
@@ -201,9 +183,7 @@ Result<TrainOptions> OptionsOf(const Flags& flags) {
     options.prefetch_depth = static_cast<int>(flags.prefetch);
   }
   if (flags.digest_at > 0) options.digest_step = flags.digest_at;
-  if (!flags.nvme.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(options.nvme, ParseNvme(flags.nvme));
-  }
+  CASTOR_ASSIGN_OR_RETURN(options.nvme, ParseNvmeFlag(flags.nvme));
   if (!flags.layout.empty() && !flags.reference) {
     if (options.chunk_size.has_value()) {
       return InvalidArgument(
@@ -265,8 +245,10 @@ Status Run(const Flags& flags, const Console& console) {
   console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
                            FormatSize(Bytes(data.size())), data.files(),
                            data.files() == 1 ? "file" : "files"));
-  if (options.nvme.has_value() && !flags.reference) {
-    CASTOR_RETURN_IF_ERROR(DescribeNvme(*options.nvme, console));
+  if (!flags.reference) {
+    for (const NvmeOption& drive : options.nvme) {
+      CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
+    }
   }
   Log log([&console](LogLevel level, std::string_view line) {
     if (level != LogLevel::kInfo) console.Note(line);

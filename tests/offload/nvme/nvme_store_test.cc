@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_option.h"
 #include "offload/nvme/thread_io_queue.h"
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/status_matchers.h"
@@ -30,17 +32,47 @@ namespace {
 
 using testing::HasSubstr;
 
-enum class Queue { kBest, kThreads };
+// How many drives, and on which queue.
+struct Setup {
+  size_t drives = 1;
+  bool threads = false;
+};
 
-class NvmeStoreTest : public testing::TestWithParam<Queue> {
+class NvmeStoreTest : public testing::TestWithParam<Setup> {
  protected:
+  NvmeStoreTest() {
+    for (size_t i = 0; i < GetParam().drives; ++i) {
+      std::filesystem::create_directory(Directory(i));
+    }
+  }
+
+  std::filesystem::path Directory(size_t drive) const {
+    return dir_.path() / ("drive" + std::to_string(drive));
+  }
+  bool NothingIsLeft() const {
+    for (size_t i = 0; i < GetParam().drives; ++i) {
+      if (!std::filesystem::is_empty(Directory(i))) return false;
+    }
+    return true;
+  }
+
+  // A store of `size` in all, a little more on several drives.
   std::unique_ptr<NvmeStore> Make(Bytes size) {
-    NvmeStoreOptions options{.directory = dir_.path(),
-                             .size = size,
-                             .queue = {.depth = 8, .piece = KiB(64)},
+    NvmeStoreOptions options{.drives = {},
+                             .stripe = KiB(64),
+                             .queue = {.depth = 8, .piece = KiB(32)},
                              .log = &log_};
-    if (GetParam() == Queue::kThreads) {
-      options.queue_for_test = MakeThreadIoQueue(options.queue);
+    std::vector<NvmeOption> drives;
+    for (size_t i = 0; i < GetParam().drives; ++i) {
+      drives.push_back({Directory(i), std::nullopt});
+    }
+    // Unequal ones.
+    if (drives.size() > 1) drives[0].size = KiB(192);
+    options.drives = *NvmeStore::DrivesFor(size, drives, options.stripe);
+    if (GetParam().threads) {
+      options.queue_for_test = [queue = options.queue](size_t) {
+        return MakeThreadIoQueue(queue);
+      };
     }
     auto store = NvmeStore::Create(std::move(options));
     EXPECT_THAT(store, IsOk());
@@ -54,7 +86,12 @@ class NvmeStoreTest : public testing::TestWithParam<Queue> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Queues, NvmeStoreTest,
-                         testing::Values(Queue::kBest, Queue::kThreads));
+                         testing::Values(Setup{1, false}, Setup{1, true},
+                                         Setup{3, false}, Setup{3, true}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.drives) +
+                                  (info.param.threads ? "Threads" : "Best");
+                         });
 
 TEST_P(NvmeStoreTest, ReadsBackWhatWasWritten) {
   auto store = Make(MiB(8));
@@ -72,21 +109,24 @@ TEST_P(NvmeStoreTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(stats.bytes_read, MiB(3));
   EXPECT_EQ(stats.reads, 1);
   EXPECT_EQ(stats.writes, 1);
-  if (GetParam() == Queue::kThreads) {
+  if (GetParam().threads) {
     EXPECT_EQ(stats.queue, "threads");
   }
 }
 
 TEST_P(NvmeStoreTest, HasAFileOfItsSizeThatGoesWithIt) {
-  std::filesystem::path file;
   {
     auto store = Make(MiB(2));
-    file = store->file();
-    EXPECT_EQ(std::filesystem::file_size(file), 2u << 20);
-    EXPECT_EQ(file.parent_path().parent_path(),
-              std::filesystem::canonical(dir_.path()));
+    uintmax_t size = 0;
+    for (size_t i = 0; i < GetParam().drives; ++i) {
+      size += std::filesystem::file_size(store->file(i));
+      EXPECT_EQ(store->file(i).parent_path().parent_path(),
+                std::filesystem::canonical(Directory(i)));
+    }
+    EXPECT_EQ(size, 2u << 20);
+    EXPECT_EQ(store->size(), MiB(2));
   }
-  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  EXPECT_TRUE(NothingIsLeft());
 }
 
 TEST_P(NvmeStoreTest, StartsOnlyAfterTheEventItWasGiven) {
@@ -159,8 +199,69 @@ TEST_P(NvmeStoreTest, ReadsWholeExtentsOnly) {
   EXPECT_THAT(
       store->Read(KiB(64), read.part(KiB(0), KiB(4)), Event(), "none").Wait(),
       StatusIs(ErrorCode::kDataLoss,
-               testing::AllOf(HasSubstr("none"),
-                              HasSubstr(store->file().string()))));
+               testing::AllOf(
+                   HasSubstr("none"),
+                   HasSubstr(GetParam().drives == 1 ? store->file().string()
+                                                    : "of 3 drives"))));
+}
+
+TEST_P(NvmeStoreTest, SpreadsAnExtentOverItsDrives) {
+  auto store = Make(MiB(8));
+  AlignedBytes bytes(KiB(384));
+  ASSERT_THAT(store->Write(KiB(0), bytes.span(), Event(), "w").Wait(), IsOk());
+  ASSERT_THAT(store->Read(KiB(0), bytes.span(), Event(), "r").Wait(), IsOk());
+  for (const NvmeDriveStats& drive : store->stats().drives) {
+    const int64_t drives = static_cast<int64_t>(GetParam().drives);
+    EXPECT_EQ(drive.bytes_written, KiB(384) / drives);
+    EXPECT_EQ(drive.bytes_read, KiB(384) / drives);
+  }
+}
+
+TEST_P(NvmeStoreTest, CountsWhatAStepWrites) {
+  auto store = Make(MiB(2));
+  AlignedBytes bytes(KiB(96));
+  auto write = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_THAT(store->Write(KiB(0), bytes.span(), Event(), "w").Wait(),
+                  IsOk());
+    }
+  };
+  write(5);
+  EXPECT_EQ(store->stats().step, -1);
+  EXPECT_EQ(store->stats().written_this_step, Bytes(0));
+  store->BeginStep(1);
+  write(3);
+  store->BeginStep(2);
+  write(1);
+  NvmeStoreStats stats = store->stats();
+  EXPECT_EQ(stats.step, 2);
+  EXPECT_EQ(stats.written_this_step, KiB(96));
+  EXPECT_EQ(stats.written_last_step, KiB(288));
+  EXPECT_EQ(stats.most_written_in_a_step, KiB(288));
+  EXPECT_EQ(stats.bytes_written, KiB(96) * 9);
+  store->BeginStep(3);
+  stats = store->stats();
+  EXPECT_EQ(stats.written_this_step, Bytes(0));
+  EXPECT_EQ(stats.written_last_step, KiB(96));
+  EXPECT_EQ(stats.most_written_in_a_step, KiB(288));
+}
+
+TEST_P(NvmeStoreTest, WorksInRegisteredMemoryAndInOther) {
+  auto store = Make(MiB(4));
+  AlignedBytes slab(MiB(2)), other(MiB(2));
+  store->RegisterMemory(slab.span());
+  for (const NvmeDriveStats& drive : store->stats().drives) {
+    EXPECT_EQ(drive.registered,
+              store->stats().queue == "io_uring" ? MiB(2) : Bytes(0));
+  }
+  FillRandom(slab.span(), 6);
+  const Event wrote = store->Write(KiB(0), slab.span(), Event(), "w");
+  ASSERT_THAT(store->Read(KiB(0), other.span(), wrote, "r").Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(slab.span(), other.span()));
+  FillRandom(other.span(), 7);
+  const Event back = store->Write(KiB(0), other.span(), Event(), "w");
+  ASSERT_THAT(store->Read(KiB(0), slab.span(), back, "r").Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(slab.span(), other.span()));
 }
 
 TEST_P(NvmeStoreTest, ManyTransfersInFlightKeepApart) {
@@ -237,7 +338,7 @@ TEST_P(NvmeStoreTest, CloseEndsWhatHasStartedAndRefusesTheRest) {
     ASSERT_TRUE(event.done());
     EXPECT_THAT(event.status(), IsOk());
   }
-  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  EXPECT_TRUE(NothingIsLeft());
   const Event later =
       store->Read(Bytes(0), bytes.part(Bytes(0), MiB(1)), Event(), "after");
   EXPECT_THAT(later.Wait(),
@@ -263,30 +364,68 @@ TEST_P(NvmeStoreTest, TwoStoresShareADirectory) {
   EXPECT_TRUE(SameBytes(read.span(), of_a.span()));
 }
 
-TEST(NvmeStoreCreateTest, RefusesASizeThatHasNoMeaning) {
+TEST(NvmeStoreCreateTest, RefusesOptionsThatHaveNoMeaning) {
   TempDir dir;
+  auto create = [](std::vector<NvmeDriveOptions> drives,
+                   Bytes stripe = MiB(1)) {
+    return NvmeStore::Create({.drives = std::move(drives), .stripe = stripe})
+        .status();
+  };
   for (const Bytes size : {Bytes(0), Bytes(-4096), Bytes(5000)}) {
-    EXPECT_THAT(NvmeStore::Create({.directory = dir.path(), .size = size}),
+    EXPECT_THAT(create({{dir.path(), size}}),
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr("4096 B")));
   }
+  EXPECT_THAT(create({}), StatusIs(ErrorCode::kInvalidArgument,
+                                   HasSubstr("give it a directory")));
+  EXPECT_THAT(create({{dir.path(), MiB(1)}}, Bytes(5000)),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("5000 B")));
+  EXPECT_THAT(create({{dir.path(), MiB(1)}, {dir.path() / "b", KiB(8)}}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       testing::AllOf(HasSubstr("several drives"),
+                                      HasSubstr("8192 B"))));
+  EXPECT_THAT(create({{dir.path(), MiB(1)}, {dir.path() / ".", MiB(1)}}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       testing::AllOf(HasSubstr("twice"), HasSubstr("sum"))));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
 TEST(NvmeStoreCreateTest, RefusesADirectoryThatIsNotThere) {
   TempDir dir;
-  EXPECT_THAT(
-      NvmeStore::Create({.directory = dir.path() / "missing", .size = MiB(1)}),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+  EXPECT_THAT(NvmeStore::Create({.drives = {{dir.path() / "missing", MiB(1)}}}),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
 }
 
 TEST(NvmeStoreCreateTest, LeavesNothingBehindOnAFullDisk) {
   TempDir dir;
   // More than any disk has: 8 EiB less a block.
   EXPECT_THAT(
-      NvmeStore::Create({.directory = dir.path(),
-                         .size = RoundDown(Bytes(INT64_MAX), KiB(4))}),
+      NvmeStore::Create(
+          {.drives = {{dir.path(), RoundDown(Bytes(INT64_MAX), KiB(4))}}}),
       StatusIs(ErrorCode::kUnavailable, HasSubstr("9223372036854771712 B")));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(NvmeStoreCreateTest, ADriveThatCannotBeUsedLeavesNothingOnTheOthers) {
+  TempDir dir;
+  EXPECT_THAT(NvmeStore::Create({.drives = {{dir.path(), MiB(1)},
+                                            {dir.path() / "missing", MiB(1)}}}),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(NvmeStoreDrivesForTest, LeavesOutDrivesThatAreNotNeeded) {
+  const std::vector<NvmeOption> given = {{"/a", MiB(2)}, {"/b", {}}};
+  auto drives = NvmeStore::DrivesFor(MiB(8), given);
+  ASSERT_THAT(drives, IsOk());
+  ASSERT_EQ(drives->size(), 2u);
+  EXPECT_EQ((*drives)[0].size, MiB(2));
+  EXPECT_EQ((*drives)[1].size, MiB(6));
+  drives = NvmeStore::DrivesFor(KiB(20), given);
+  ASSERT_THAT(drives, IsOk());
+  ASSERT_EQ(drives->size(), 1u);
+  EXPECT_EQ((*drives)[0].directory, "/b");
+  EXPECT_THAT(NvmeStore::DrivesFor(MiB(1), {}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("1048576 B")));
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ TEST(ThreadIoQueueTest, SaysWhatItIs) {
 }
 
 std::future<Status> Submit(IoQueue& queue, IoDirection direction, int fd,
-                           std::span<std::byte> bytes) {
+                           std::span<std::byte> bytes,
+                           IoPriority priority = IoPriority::kDemand) {
   auto promise = std::make_shared<std::promise<Status>>();
   queue.Submit({.direction = direction,
+                .priority = priority,
                 .fd = fd,
                 .offset = Bytes(0),
                 .data = bytes.data(),
@@ -119,7 +121,7 @@ TEST(ThreadIoQueueTest, ReportsTheCallThatFailed) {
   EXPECT_EQ(calls_made, 3);
 }
 
-TEST(ThreadIoQueueTest, StartsReadsBeforeWritesThatWait) {
+TEST(ThreadIoQueueTest, StartsDemandBeforePrefetchBeforeWriteBack) {
   std::promise<void> started, go;
   std::vector<std::string> order;  // by the queue's only thread
   FileCalls calls;
@@ -138,16 +140,18 @@ TEST(ThreadIoQueueTest, StartsReadsBeforeWritesThatWait) {
   AlignedBytes bytes(KiB(4));
   {
     auto queue = MakeThreadIoQueue({.threads = 1}, calls);
-    Submit(*queue, IoDirection::kWrite, 1, bytes.span());
+    const auto back = IoPriority::kWriteBack;
+    Submit(*queue, IoDirection::kWrite, 1, bytes.span(), back);
     started.get_future().wait();
-    Submit(*queue, IoDirection::kWrite, 2, bytes.span());
+    Submit(*queue, IoDirection::kWrite, 2, bytes.span(), back);
+    Submit(*queue, IoDirection::kRead, 6, bytes.span(), IoPriority::kPrefetch);
     Submit(*queue, IoDirection::kRead, 3, bytes.span());
-    Submit(*queue, IoDirection::kWrite, 4, bytes.span());
+    Submit(*queue, IoDirection::kWrite, 4, bytes.span(), back);
     Submit(*queue, IoDirection::kRead, 5, bytes.span());
     go.set_value();
   }
   EXPECT_THAT(order, testing::ElementsAre("write 1", "read 3", "read 5",
-                                          "write 2", "write 4"));
+                                          "read 6", "write 2", "write 4"));
 }
 
 }  // namespace

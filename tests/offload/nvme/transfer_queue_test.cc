@@ -3,6 +3,7 @@
 
 #include "offload/nvme/transfer_queue.h"
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/nvme/io_queue.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -21,16 +23,23 @@ namespace castor {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using Transfer = TransferQueue::Transfer;
+
+constexpr IoPriority kNow = IoPriority::kDemand;
+constexpr IoPriority kAhead = IoPriority::kPrefetch;
+constexpr IoPriority kBack = IoPriority::kWriteBack;
 
 // How each request ended, by the order in which they were made.
 class TransferQueueTest : public testing::Test {
  protected:
-  IoRequest Request(IoDirection direction, Bytes offset, Bytes size) {
+  IoRequest Request(IoDirection direction, Bytes offset, Bytes size,
+                    IoPriority priority = IoPriority::kDemand) {
     const size_t index = ended_.size();
     ended_.emplace_back();
     return {.direction = direction,
+            .priority = priority,
             .fd = -1,
             .offset = offset,
             .data = data_,
@@ -49,6 +58,25 @@ class TransferQueueTest : public testing::Test {
     EXPECT_TRUE(queue.drained());
   }
 
+  // Moves the next transfer in full. Where it was.
+  static Bytes RunOne(TransferQueue& queue) {
+    Transfer transfer;
+    EXPECT_TRUE(queue.TryNext(&transfer));
+    const Bytes place = transfer.offset;
+    EXPECT_FALSE(queue.Advance(&transfer, transfer.size.count()));
+    return place;
+  }
+  // All that wait.
+  static std::vector<Bytes> RunAll(TransferQueue& queue) {
+    std::vector<Bytes> order;
+    Transfer transfer;
+    while (queue.TryNext(&transfer)) {
+      order.push_back(transfer.offset);
+      EXPECT_FALSE(queue.Advance(&transfer, transfer.size.count()));
+    }
+    return order;
+  }
+
   std::byte data_[1];  // only addresses are computed
   std::vector<std::vector<Status>> ended_;
 };
@@ -57,7 +85,7 @@ TEST_F(TransferQueueTest, CutsARequestIntoPiecesThatCoverIt) {
   for (const Bytes piece : {KiB(4), MiB(1), MiB(512)}) {
     for (const Bytes size : {Bytes(1), KiB(4), MiB(1) + Bytes(1), GiB(3)}) {
       if (size / piece > 2000) continue;
-      TransferQueue queue(piece);
+      TransferQueue queue(piece, 16);
       queue.Add(Request(IoDirection::kRead, Bytes(100), size));
       Bytes place(100);
       Transfer transfer;
@@ -71,34 +99,173 @@ TEST_F(TransferQueueTest, CutsARequestIntoPiecesThatCoverIt) {
         EXPECT_FALSE(queue.Advance(&transfer, transfer.size.count()));
       }
       EXPECT_EQ(place, Bytes(100) + size);
-      EXPECT_THAT(ended_.back(), testing::ElementsAre(IsOk()));
+      EXPECT_THAT(ended_.back(), ElementsAre(IsOk()));
       Drain(queue);
     }
   }
 }
 
-TEST_F(TransferQueueTest, HandsOutReadsBeforeWritesAndEachInOrder) {
-  TransferQueue queue(KiB(4));
-  queue.Add(Request(IoDirection::kWrite, KiB(0), KiB(8)));
-  queue.Add(Request(IoDirection::kRead, KiB(100), KiB(8)));
+TEST_F(TransferQueueTest, HandsOutByPriorityAndEachInOrder) {
+  TransferQueue queue(KiB(4), 16);
+  queue.Add(Request(IoDirection::kWrite, KiB(0), KiB(8), kBack));
+  queue.Add(Request(IoDirection::kRead, KiB(50), KiB(8), kAhead));
+  queue.Add(Request(IoDirection::kRead, KiB(100), KiB(8), kNow));
+  EXPECT_EQ(RunOne(queue), KiB(100));
+  queue.Add(Request(IoDirection::kWrite, KiB(20), KiB(4), kBack));
+  queue.Add(Request(IoDirection::kRead, KiB(200), KiB(4), kNow));
+  queue.Add(Request(IoDirection::kRead, KiB(70), KiB(4), kAhead));
+  EXPECT_THAT(RunAll(queue), ElementsAre(KiB(104), KiB(200), KiB(50), KiB(54),
+                                         KiB(70), KiB(0), KiB(4), KiB(20)));
+  Drain(queue);
+}
+
+// The rule against starvation, to the letter.
+TEST_F(TransferQueueTest, APriorityIsPassedOverSoManyTimesAndNoMore) {
+  TransferQueue queue(KiB(4), 3);
+  queue.Add(Request(IoDirection::kWrite, MiB(2), KiB(12), kBack));
+  queue.Add(Request(IoDirection::kRead, MiB(1), KiB(12), kAhead));
+  queue.Add(Request(IoDirection::kRead, MiB(0), KiB(48), kNow));
+  std::string turns;
+  for (const Bytes place : RunAll(queue)) {
+    turns += place >= MiB(2) ? 'w' : place >= MiB(1) ? 'p' : 'd';
+  }
+  // After three of others the prefetch, then at once the write-back, which had
+  // four. When nothing else is left, the demand alone.
+  EXPECT_EQ(turns, "dddpwdddpwdddpwddd");
+  Drain(queue);
+}
+
+TEST_F(TransferQueueTest, PatienceBeginsAnewWithEachTurnAndEachArrival) {
+  TransferQueue queue(KiB(4), 2);
+  queue.Add(Request(IoDirection::kRead, MiB(0), KiB(4) * 20, kNow));
+  for (int i = 0; i < 5; ++i) EXPECT_LT(RunOne(queue), MiB(1));
+  // Nobody waited while those went out.
+  queue.Add(Request(IoDirection::kWrite, MiB(2), KiB(8), kBack));
+  EXPECT_LT(RunOne(queue), MiB(1));
+  EXPECT_LT(RunOne(queue), MiB(1));
+  EXPECT_EQ(RunOne(queue), MiB(2));
+  EXPECT_LT(RunOne(queue), MiB(1));
+  EXPECT_LT(RunOne(queue), MiB(1));
+  EXPECT_EQ(RunOne(queue), MiB(2) + KiB(4));
+  Drain(queue);
+}
+
+// Under a stream of demand that never ends, a write-back goes out after at most
+// patience + 1 others, whatever else waits.
+TEST_F(TransferQueueTest, NothingStarvesUnderAnyLoad) {
+  std::mt19937_64 random(TestSeed(6));
+  for (const int patience : {1, 2, 7, 16}) {
+    TransferQueue queue(KiB(4), patience);
+    std::array<int, 3> waiting = {}, others = {};
+    for (int i = 0; i < 5000; ++i) {
+      while (waiting[0] == 0 || random() % 2 == 0) {
+        const size_t kind = waiting[0] == 0 ? 0 : random() % 3;
+        queue.Add(Request(IoDirection::kRead, MiB(1) * static_cast<int>(kind),
+                          KiB(4), static_cast<IoPriority>(kind)));
+        if (waiting[kind]++ == 0) others[kind] = 0;
+      }
+      const size_t kind = static_cast<size_t>(RunOne(queue) / MiB(1));
+      --waiting[kind];
+      for (size_t k = 0; k < 3; ++k) {
+        if (waiting[k] == 0) continue;
+        others[k] = k == kind ? 0 : others[k] + 1;
+        if (k > 0) {
+          ASSERT_LE(others[k], patience + 1);
+        }
+      }
+    }
+    Drain(queue);
+  }
+}
+
+TEST_F(TransferQueueTest, ARaisedRequestGoesToTheEndOfItsNewPriority) {
+  TransferQueue queue(KiB(4), 16);
+  const IoTicket write =
+      queue.Add(Request(IoDirection::kWrite, KiB(0), KiB(4), kBack));
+  const IoTicket ahead =
+      queue.Add(Request(IoDirection::kRead, KiB(50), KiB(8), kAhead));
+  queue.Add(Request(IoDirection::kRead, KiB(70), KiB(4), kAhead));
+  const IoTicket now =
+      queue.Add(Request(IoDirection::kRead, KiB(100), KiB(4), kNow));
+  EXPECT_TRUE(queue.Raise(ahead, kNow));
+  EXPECT_FALSE(queue.Raise(ahead, kNow)) << "as urgent already";
+  EXPECT_FALSE(queue.Raise(now, kAhead)) << "more urgent already";
+  EXPECT_TRUE(queue.Raise(write, kAhead));
+  EXPECT_FALSE(queue.Raise(IoTicket{99}, kNow));
+  EXPECT_EQ(RunOne(queue), KiB(100));
+  EXPECT_FALSE(queue.Raise(now, kNow)) << "over";
+  EXPECT_THAT(RunAll(queue), ElementsAre(KiB(50), KiB(54), KiB(70), KiB(0)));
+  Drain(queue);
+}
+
+TEST_F(TransferQueueTest, OnlyWhatIsLeftOfARequestIsRaised) {
+  TransferQueue queue(KiB(4), 16);
+  const IoTicket ahead =
+      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(12), kAhead));
+  EXPECT_EQ(RunOne(queue), KiB(0));
+  queue.Add(Request(IoDirection::kRead, KiB(100), KiB(4), kNow));
+  EXPECT_TRUE(queue.Raise(ahead, kNow));
+  EXPECT_THAT(RunAll(queue), ElementsAre(KiB(100), KiB(4), KiB(8)));
+  EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
+  Drain(queue);
+}
+
+TEST_F(TransferQueueTest, ACancelledRequestThatWaitedIsOverAtOnce) {
+  TransferQueue queue(KiB(4), 16);
+  const IoTicket first =
+      queue.Add(Request(IoDirection::kRead, KiB(8), KiB(400), kAhead));
+  queue.Add(Request(IoDirection::kRead, KiB(500), KiB(4), kAhead));
+  const IoTicket nothing =
+      queue.Add(Request(IoDirection::kRead, KiB(600), Bytes(0), kAhead));
+  EXPECT_TRUE(queue.Cancel(first));
+  EXPECT_THAT(ended_[0],
+              ElementsAre(StatusIs(
+                  ErrorCode::kAborted,
+                  HasSubstr("read of 409600 B at offset 8192 was cancelled"))));
+  EXPECT_FALSE(queue.Cancel(first));
+  EXPECT_FALSE(queue.Raise(first, kNow));
+  EXPECT_TRUE(queue.Cancel(nothing));
+  EXPECT_THAT(RunAll(queue), ElementsAre(KiB(500)));
+  EXPECT_EQ(ended_[0].size(), 1u);
+  EXPECT_THAT(ended_[2], ElementsAre(StatusIs(ErrorCode::kAborted)));
+  Drain(queue);
+}
+
+TEST_F(TransferQueueTest, ACancelledRequestWaitsForWhatIsWithTheDrive) {
+  TransferQueue queue(KiB(4), 16);
+  const IoTicket ticket =
+      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(16), kAhead));
+  Transfer first, second;
+  ASSERT_TRUE(queue.TryNext(&first));
+  ASSERT_TRUE(queue.TryNext(&second));
+  EXPECT_TRUE(queue.Cancel(ticket));
+  EXPECT_FALSE(queue.Cancel(ticket));
+  EXPECT_TRUE(ended_[0].empty()) << "its memory is in use";
+  // A short transfer of it is still resumed.
+  EXPECT_TRUE(queue.Advance(&second, 1000));
+  EXPECT_FALSE(queue.Advance(&second, 3096));
+  EXPECT_TRUE(ended_[0].empty());
+  EXPECT_FALSE(queue.Advance(&first, -EIO));
+  EXPECT_THAT(ended_[0], ElementsAre(StatusIs(ErrorCode::kAborted)));
+  EXPECT_FALSE(queue.TryNext(&first));
+  Drain(queue);
+}
+
+TEST_F(TransferQueueTest, WhatHasGoneOutWholeCannotBeCancelled) {
+  TransferQueue queue(KiB(4), 16);
+  const IoTicket ticket =
+      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(4), kNow));
   Transfer transfer;
   ASSERT_TRUE(queue.TryNext(&transfer));
-  EXPECT_EQ(transfer.offset, KiB(100));
-  queue.Advance(&transfer, transfer.size.count());
-  queue.Add(Request(IoDirection::kWrite, KiB(20), KiB(4)));
-  queue.Add(Request(IoDirection::kRead, KiB(200), KiB(4)));
-  std::vector<Bytes> order;
-  while (queue.TryNext(&transfer)) {
-    order.push_back(transfer.offset);
-    queue.Advance(&transfer, transfer.size.count());
-  }
-  EXPECT_THAT(
-      order, testing::ElementsAre(KiB(104), KiB(200), KiB(0), KiB(4), KiB(20)));
+  EXPECT_FALSE(queue.Cancel(ticket));
+  EXPECT_FALSE(queue.Raise(ticket, kNow));
+  EXPECT_FALSE(queue.Advance(&transfer, 4096));
+  EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
   Drain(queue);
 }
 
 TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
-  TransferQueue queue(KiB(4));
+  TransferQueue queue(KiB(4), 16);
   for (int i = 0; i < 4; ++i) {
     queue.Add(Request(IoDirection::kRead, KiB(4) * i, KiB(4)));
   }
@@ -106,7 +273,7 @@ TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
   for (Transfer& transfer : out) ASSERT_TRUE(queue.TryNext(&transfer));
   for (Transfer& transfer : out) queue.Advance(&transfer, 4096);
   for (const auto& ended : ended_) {
-    EXPECT_THAT(ended, testing::ElementsAre(IsOk()));
+    EXPECT_THAT(ended, ElementsAre(IsOk()));
   }
   Drain(queue);
 }
@@ -114,7 +281,7 @@ TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
 TEST_F(TransferQueueTest, ResumesShortTransfersWhereTheyStopped) {
   const uint64_t seed = TestSeed(5);
   std::mt19937_64 random(seed);
-  TransferQueue queue(MiB(1));
+  TransferQueue queue(MiB(1), 16);
   queue.Add(Request(IoDirection::kWrite, Bytes(7), MiB(3)));
   Transfer transfer;
   Bytes moved;
@@ -135,27 +302,26 @@ TEST_F(TransferQueueTest, ResumesShortTransfersWhereTheyStopped) {
     } while (queue.Advance(&transfer, answer));
   }
   EXPECT_EQ(moved, MiB(3));
-  EXPECT_THAT(ended_[0], testing::ElementsAre(IsOk()));
+  EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
   Drain(queue);
 }
 
 TEST_F(TransferQueueTest, GivesUpOnACallThatIsInterruptedForEver) {
   for (const int error : {EINTR, EAGAIN}) {
-    TransferQueue queue(MiB(1));
+    TransferQueue queue(MiB(1), 16);
     queue.Add(Request(IoDirection::kRead, Bytes(0), KiB(4)));
     Transfer transfer;
     ASSERT_TRUE(queue.TryNext(&transfer));
     int tries = 1;
     while (queue.Advance(&transfer, -error)) ++tries;
     EXPECT_GT(tries, 100);
-    EXPECT_THAT(ended_.back(),
-                testing::ElementsAre(StatusIs(ErrorCode::kIoError)));
+    EXPECT_THAT(ended_.back(), ElementsAre(StatusIs(ErrorCode::kIoError)));
     Drain(queue);
   }
 }
 
 TEST_F(TransferQueueTest, AFailureEndsTheRequestOnceAndNamesThePlace) {
-  TransferQueue queue(KiB(4));
+  TransferQueue queue(KiB(4), 16);
   queue.Add(Request(IoDirection::kRead, KiB(16), KiB(400)));
   queue.Add(Request(IoDirection::kRead, KiB(900), KiB(4)));
   Transfer first, second, third, other;
@@ -171,12 +337,12 @@ TEST_F(TransferQueueTest, AFailureEndsTheRequestOnceAndNamesThePlace) {
   EXPECT_EQ(other.offset, KiB(900));
   EXPECT_FALSE(queue.Advance(&first, 4096));
   EXPECT_THAT(ended_[0],
-              testing::ElementsAre(StatusIs(
+              ElementsAre(StatusIs(
                   ErrorCode::kIoError,
                   AllOf(HasSubstr("reading 3096 B at offset 21480 failed"),
                         HasSubstr("Input/output error (errno 5)")))));
   EXPECT_FALSE(queue.Advance(&other, 4096));
-  EXPECT_THAT(ended_[1], testing::ElementsAre(IsOk()));
+  EXPECT_THAT(ended_[1], ElementsAre(IsOk()));
   EXPECT_FALSE(queue.TryNext(&other));
   Drain(queue);
 }
@@ -184,19 +350,19 @@ TEST_F(TransferQueueTest, AFailureEndsTheRequestOnceAndNamesThePlace) {
 TEST_F(TransferQueueTest, AnAnswerOfNoBytesIsAFailure) {
   for (const IoDirection direction :
        {IoDirection::kRead, IoDirection::kWrite}) {
-    TransferQueue queue(KiB(4));
+    TransferQueue queue(KiB(4), 16);
     queue.Add(Request(direction, Bytes(0), KiB(4)));
     Transfer transfer;
     ASSERT_TRUE(queue.TryNext(&transfer));
     EXPECT_FALSE(queue.Advance(&transfer, 0));
-    EXPECT_THAT(ended_.back(), testing::ElementsAre(StatusIs(
-                                   ErrorCode::kIoError, HasSubstr("no byte"))));
+    EXPECT_THAT(ended_.back(), ElementsAre(StatusIs(ErrorCode::kIoError,
+                                                    HasSubstr("no byte"))));
     Drain(queue);
   }
 }
 
 TEST_F(TransferQueueTest, EndsWhenClosedAndEverythingIsDone) {
-  TransferQueue queue(KiB(4));
+  TransferQueue queue(KiB(4), 16);
   queue.Add(Request(IoDirection::kRead, Bytes(0), Bytes(0)));
   EXPECT_FALSE(queue.drained());
   queue.Close();
@@ -206,7 +372,7 @@ TEST_F(TransferQueueTest, EndsWhenClosedAndEverythingIsDone) {
   ASSERT_TRUE(queue.WaitNext(&transfer));
   EXPECT_EQ(transfer.size, Bytes(0));
   EXPECT_FALSE(queue.Advance(&transfer, 0));
-  EXPECT_THAT(ended_[0], testing::ElementsAre(IsOk()));
+  EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
   EXPECT_TRUE(queue.drained());
   EXPECT_FALSE(queue.WaitNext(&transfer));
 }

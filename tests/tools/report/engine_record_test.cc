@@ -42,7 +42,7 @@ Recorded TrainRecorded(int world, int stage) {
     options.chunk_size = KiB(8);
     options.device_budget = stage == 3 ? KiB(192) : KiB(512);
     options.host_budget = KiB(256);
-    options.nvme = NvmeOption{dir.path(), std::nullopt};
+    options.nvme = {{dir.path(), std::nullopt}};
     options.recorder = recorder->get();
     ToyRun run;
     run.steps = kSteps;

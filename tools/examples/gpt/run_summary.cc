@@ -9,6 +9,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "offload/nvme/nvme_option.h"
 #include "tools/cli/size_text.h"
 
 namespace castor::gpt {
@@ -74,7 +75,7 @@ double StalledShare(const TrainOptions& options, const TrainOutcome& outcome,
 // A drive given without a size holds whatever budgets do not.
 bool HasLimit(const TrainOptions& options, Tier tier) {
   return tier != Tier::kNvme ||
-         (options.nvme.has_value() && options.nvme->size.has_value());
+         (!options.nvme.empty() && NvmeLimit(options.nvme).has_value());
 }
 
 std::string CastorText(const TrainOptions& options,

@@ -44,7 +44,7 @@ struct TrainOptions {
   int stage = 3;
   Bytes device_budget;  // 0: room for everything
   Bytes host_budget;
-  std::optional<NvmeOption> nvme;
+  std::vector<NvmeOption> nvme;
   std::optional<Bytes> chunk_size;
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;

@@ -92,7 +92,7 @@ TEST(TrainerTest, ADriveThatIsNotThereEndsAllRanks) {
   TrainOptions options = Small(3);
   options.device_budget = KiB(512);
   options.host_budget = KiB(640);
-  options.nvme = NvmeOption{.directory = dir.path() / "missing", .size = {}};
+  options.nvme = {{.directory = dir.path() / "missing", .size = {}}};
   EXPECT_THAT(Train(options, Verse(), {}),
               StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
@@ -103,7 +103,7 @@ TEST(TrainerTest, LeavesNothingOnTheDrive) {
   TrainOptions options = Small(2);
   options.device_budget = KiB(512);
   options.host_budget = KiB(640);
-  options.nvme = NvmeOption{.directory = dir.path(), .size = {}};
+  options.nvme = {{.directory = dir.path(), .size = {}}};
   const auto outcome = Train(options, Verse(), {});
   ASSERT_THAT(outcome, IsOk());
   EXPECT_GT(outcome->ranks[0].tiers[2].peak, Bytes(0));

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_LOAD_TICKET_STATE_H_
+#define CASTOR_OFFLOAD_LOAD_TICKET_STATE_H_
+
+// What a LoadTicket shares with the work of its load: whether the load has
+// begun to write to its target, or was taken back before. Either happens once;
+// whoever is first decides. `Begin` and `cancelled` are for any thread, the
+// rest is the owner's.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/shard_store.h"
+
+namespace castor {
+
+struct LoadTicket::State {
+  // Whether the load may go on. False once it was taken back.
+  bool Begin() { return Decide(Phase::kBegun); }
+  // Whether it is taken back now. False once it has begun.
+  bool Cancel() { return Decide(Phase::kCancelled); }
+  bool cancelled() const { return phase_.load() == Phase::kCancelled; }
+
+  // The copy to the device as it was counted.
+  bool counted = false;
+  Tier from = Tier::kHost;
+  Bytes bytes;
+  // Its read from the drive, where there is one, as it was counted.
+  bool urgent = false;  // raised
+  NvmeStore* drive = nullptr;
+  NvmeTicket transfer;
+  Bytes extent;
+
+ private:
+  enum class Phase : uint8_t { kWaiting, kBegun, kCancelled };
+
+  bool Decide(Phase phase) {
+    Phase waiting = Phase::kWaiting;
+    return phase_.compare_exchange_strong(waiting, phase);
+  }
+
+  std::atomic<Phase> phase_ = Phase::kWaiting;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_LOAD_TICKET_STATE_H_

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_OFFLOAD_NVME_NVME_STORE_IMPL_H_
+#define CASTOR_OFFLOAD_NVME_NVME_STORE_IMPL_H_
+
+// The inside of an NvmeStore, for its source files alone.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/executor.h"
+#include "offload/nvme/extent_table.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/nvme/stripe_map.h"
+
+namespace castor {
+
+// Lives as long as a transfer still waits for its `after`; the threads end in
+// Close. Checksums are computed by workers of their own, so that neither a
+// caller nor a queue waits for them: those of a write while the drives work,
+// those of a read as its pieces come, and by other workers, because somebody
+// may be waiting for it.
+struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
+  struct Piece {
+    Bytes offset;  // in the store
+    Bytes size;
+    StripePlace place;
+  };
+  enum class Phase { kWaiting, kStarted, kOver };
+
+  struct Transfer {
+    IoDirection direction;
+    Bytes offset;
+    std::byte* data;
+    Bytes size;
+    EventSource source;
+    std::string what;
+    std::vector<Piece> pieces;  // once started
+    // Of a read: its pieces. Of a write: each piece and its checksum.
+    std::atomic<size_t> parts_left = 0;
+
+    std::mutex mutex;
+    // All guarded by mutex.
+    Phase phase = Phase::kWaiting;
+    IoPriority priority;
+    bool cancelled = false;         // while it waited
+    std::vector<IoTicket> tickets;  // by piece, once started
+    Status status;                  // the first failure
+
+    std::span<std::byte> bytes(const Piece& piece) const {
+      return {data + (piece.offset - offset).count(),
+              static_cast<size_t>(piece.size.count())};
+    }
+  };
+  using TransferPtr = std::shared_ptr<Transfer>;
+
+  Impl(Bytes stripe, std::vector<std::unique_ptr<NvmeDrive>> made, Log* log);
+
+  Event Queue(IoDirection direction, Bytes offset, std::byte* data, size_t size,
+              const Event& after, std::string what, IoPriority priority,
+              NvmeTicket* ticket);
+  Status CheckRange(const std::byte* data, Bytes offset, size_t size) const;
+  void Raise(Transfer& transfer, IoPriority priority);
+  bool Cancel(const TransferPtr& transfer);
+
+  bool Enter();  // false once closed
+  void Leave();
+  // `after` is done, with `status`.
+  void StartOrFail(const TransferPtr& transfer, const Status& status);
+  // Why it cannot start, else it holds its range. REQUIRES: transfer.mutex.
+  Status Claim(Transfer& transfer);
+  void Start(const TransferPtr& transfer);
+  void Submit(const TransferPtr& transfer, size_t piece);
+  void Moved(const TransferPtr& transfer, size_t piece, const Status& status);
+  void VerifyPiece(const TransferPtr& transfer, size_t piece);
+  void NoteFailure(Transfer& transfer, const Status& status);
+  void EndPart(const TransferPtr& transfer);
+  void End(Transfer& transfer);
+  // Without a claim: it never started.
+  void Refuse(Transfer& transfer, const Status& status);
+
+  std::string Describe(const Transfer& transfer) const;
+  Status Close();
+
+  const std::vector<std::unique_ptr<NvmeDrive>> drives;
+  const StripeMap map;
+  Log* const log;
+  ExtentTable extents;
+  // Used between Enter and Leave, destroyed by Close once nobody is there.
+  std::unique_ptr<ThreadPool> write_checksums;
+  std::unique_ptr<ThreadPool> read_checksums;
+
+  mutable std::mutex mutex;
+  std::condition_variable idle;
+  NvmeStoreStats stats;  // guarded by mutex
+  int64_t in_use = 0;    // guarded by mutex; users of queues and checksums
+  bool closed = false;   // guarded by mutex
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_OFFLOAD_NVME_NVME_STORE_IMPL_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/staging_ring.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/units_text.h"
+
+namespace castor {
+
+StagingRing::StagingRing(TierPool* host, int32_t slot_class, int64_t slots)
+    : pool_(host) {
+  Grow(slot_class, slots);
+  own_slots_ = slots;
+}
+
+StagingRing::~StagingRing() {
+  own_slots_ = 0;
+  Shrink();
+}
+
+void StagingRing::Grow(int32_t slot_class, int64_t slots) {
+  for (int64_t i = 0; i < slots; ++i) {
+    Result<Slot> slot = pool_->Take(slot_class, SlotHold::kSettled);
+    CASTOR_CHECK(slot.ok());
+    if (slots_ == 0 || slot->size < slot_bytes_) slot_bytes_ = slot->size;
+    free_.push_back(*std::move(slot));
+    ++slots_;
+  }
+}
+
+void StagingRing::Shrink() {
+  CASTOR_CHECK_EQ(here(), slots_);
+  CASTOR_CHECK(waiting_.empty());
+  // Which of them go does not matter to the ring, but to the pool, whose
+  // classes may go too: the last ones of all classes.
+  std::sort(free_.begin(), free_.end(), [](const Slot& a, const Slot& b) {
+    return std::pair(a.slot_class, a.index) < std::pair(b.slot_class, b.index);
+  });
+  while (slots_ > own_slots_) {
+    const Slot& slot = free_.back();
+    slot.free_after.Wait().IgnoreError();  // whose use it was has reported it
+    pool_->Give(slot, Event());
+    free_.pop_back();
+    --slots_;
+  }
+  slot_bytes_ = Bytes(0);
+  for (const Slot& slot : free_) {
+    if (slot_bytes_ == Bytes(0) || slot.size < slot_bytes_) {
+      slot_bytes_ = slot.size;
+    }
+  }
+}
+
+Status StagingRing::CheckServable(int64_t count) const {
+  if (count <= slots_) return OkStatus();
+  return Infeasible(fmt::format(
+      "{} staging slots of host memory are needed at once and there are {} of "
+      "{}: raise the host budget by {}, or work on fewer shards at once",
+      count, slots_, FormatBytes(slot_bytes_),
+      FormatBytes(slot_bytes_ * (count - slots_))));
+}
+
+Status StagingRing::Take(int64_t count, Granted granted) {
+  CASTOR_CHECK_GE(count, 0);
+  CASTOR_RETURN_IF_ERROR(CheckServable(count));
+  Request request{count, std::move(granted)};
+  if (GrantsNow(count)) {
+    Grant(request);
+    return OkStatus();
+  }
+  ++waits_;
+  waiting_.push_back(std::move(request));
+  return OkStatus();
+}
+
+Slot StagingRing::TakeOne() {
+  CASTOR_CHECK(GrantsNow(1));
+  Slot slot = std::move(free_.front());
+  free_.pop_front();
+  return slot;
+}
+
+void StagingRing::Give(Slot slot, Event free_after) {
+  slot.free_after = std::move(free_after);
+  free_.push_back(std::move(slot));
+  CASTOR_CHECK_LE(here(), slots_);
+  // What is granted may give back, and ask, itself: in its turn.
+  if (serving_) return;
+  serving_ = true;
+  while (!waiting_.empty() && waiting_.front().count <= here()) {
+    const Request request = std::move(waiting_.front());
+    waiting_.pop_front();
+    Grant(request);
+  }
+  serving_ = false;
+}
+
+void StagingRing::Grant(const Request& request) {
+  std::vector<Slot> slots;
+  slots.reserve(static_cast<size_t>(request.count));
+  for (int64_t i = 0; i < request.count; ++i) {
+    slots.push_back(std::move(free_.front()));
+    free_.pop_front();
+  }
+  request.granted(slots);
+}
+
+Event StagingRing::AllFree() const {
+  std::vector<Event> events;
+  events.reserve(free_.size());
+  for (const Slot& slot : free_) events.push_back(slot.free_after);
+  return AllOf(events);
+}
+
+}  // namespace castor

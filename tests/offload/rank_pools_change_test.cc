@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What may change about a rank's memory between steps, and its end.
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/event.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/rank_pools.h"
+#include "offload/tier_pool.h"
+#include "tests/support/manual_executor.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RankPoolsChangeTest : public testing::Test {
+ protected:
+  RankPoolsChangeTest() {
+    RankPoolsOptions options;
+    options.device_classes = {{KiB(4), 2}};
+    options.host_classes = {{KiB(8), 1}};
+    options.nvme_classes = {{KiB(16), 1}};
+    options.device_budget = KiB(8);
+    options.host_budget = KiB(24);
+    options.nvme_budget = KiB(64);
+    options.nvme_drives = {{dir_.path(), KiB(64)}};
+    options.executor = &executor_;
+    options.log = &log_;
+    pools_ = *RankPools::Create(std::move(options));
+  }
+  TierPool& pool(Tier tier) { return pools_->pool(tier); }
+
+  Log log_{[](LogLevel, std::string_view) {}};
+  TempDir dir_;
+  ManualExecutor executor_;
+  std::unique_ptr<RankPools> pools_;
+};
+
+TEST_F(RankPoolsChangeTest, ATierIsExtendedWithinItsBudget) {
+  for (Tier tier : {Tier::kHost, Tier::kNvme}) {
+    const int64_t made = pools_->allocations();
+    const SlotClass more{KiB(4), 3};
+    ASSERT_THAT(pools_->Extend(tier, {&more, 1}), IsOk());
+    EXPECT_EQ(pools_->allocations(), made + 1);
+    const Slot own = *pool(tier).Take(0);
+    const Slot added = *pool(tier).Take(1);
+    if (tier == Tier::kHost) {
+      std::memset(own.data, 1, 8192);
+      std::memset(added.data, 2, 4096);
+      EXPECT_EQ(own.data[8191], std::byte{1});
+    } else {
+      EXPECT_EQ(pools_->nvme_at(own.offset).store, pools_->nvme());
+      EXPECT_NE(pools_->nvme_at(added.offset).store, pools_->nvme());
+      EXPECT_EQ(pools_->nvme_at(added.offset).offset, Bytes(0));
+      const Slot second = *pool(tier).Take(1);
+      EXPECT_EQ(pools_->nvme_at(second.offset).offset, KiB(4));
+      pool(tier).Give(second, Event());
+    }
+    pool(tier).Give(added, Event());
+    ASSERT_THAT(pools_->Retract(tier), IsOk());
+    EXPECT_EQ(pool(tier).classes(), 1);
+    pool(tier).Give(own, Event());
+  }
+  EXPECT_EQ(pools_->nvme_at(KiB(4)).store, pools_->nvme());
+}
+
+TEST_F(RankPoolsChangeTest, MoreThanTheBudgetIsRefusedAndNothingIsMade) {
+  const int64_t made = pools_->allocations();
+  const SlotClass more{KiB(4), 5};
+  EXPECT_THAT(
+      pools_->Extend(Tier::kHost, {&more, 1}),
+      StatusIs(ErrorCode::kInfeasible,
+               AllOf(HasSubstr("20480 bytes"), HasSubstr("16384 bytes"))));
+  const SlotClass none{KiB(4), 0};
+  EXPECT_THAT(pools_->Extend(Tier::kHost, {&none, 1}), IsOk());
+  EXPECT_EQ(pools_->allocations(), made);
+}
+
+TEST_F(RankPoolsChangeTest, TheDeviceIsGivenBackAndMadeAnew) {
+  const Slot slot = *pool(Tier::kDevice).Take(0);
+  EXPECT_EQ(pools_->device_bytes(), KiB(8));
+  EXPECT_THAT(pools_->ReleaseDevice(),
+              StatusIs(ErrorCode::kFailedPrecondition,
+                       AllOf(HasSubstr("4096 bytes"), HasSubstr("8192"))));
+  pool(Tier::kDevice).Give(slot, Event());
+  ASSERT_THAT(pools_->ReleaseDevice(), IsOk());
+  EXPECT_EQ(pools_->device_bytes(), Bytes(0));
+  EXPECT_THAT(pools_->ReleaseDevice(), IsOk()) << "it is";
+  ASSERT_THAT(pools_->RestoreDevice(), IsOk());
+  ASSERT_THAT(pools_->RestoreDevice(), IsOk()) << "it is";
+  EXPECT_EQ(pools_->device_bytes(), KiB(8));
+  const Slot again = *pool(Tier::kDevice).Take(0);
+  std::memset(again.data, 1, 4096);
+  pool(Tier::kDevice).Give(again, Event());
+}
+
+TEST_F(RankPoolsChangeTest, CloseWaitsForTheBytesAndRemovesTheFiles) {
+  const SlotClass more{KiB(4), 1};
+  ASSERT_THAT(pools_->Extend(Tier::kNvme, {&more, 1}), IsOk());
+  const Slot slot = *pool(Tier::kHost).Take(0);
+  EXPECT_THAT(pools_->Close(),
+              StatusIs(ErrorCode::kFailedPrecondition,
+                       AllOf(HasSubstr("8192 bytes"), HasSubstr("host pool"))));
+  EXPECT_FALSE(std::filesystem::is_empty(dir_.path())) << "nothing was done";
+  pool(Tier::kHost).Give(slot, Event());
+  EXPECT_THAT(pools_->Close(), IsOk());
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_F(RankPoolsChangeTest, CloseReportsTheFirstFailureAndCountsTheOthers) {
+  const Slot a = *pool(Tier::kDevice).Take(0);
+  const Slot b = *pool(Tier::kHost).Take(0);
+  pool(Tier::kDevice).Give(a, Event::Failed(IoError("a copy failed")));
+  pool(Tier::kHost).Give(b, Event::Failed(DataLoss("a read failed")));
+  EXPECT_THAT(pools_->Close(),
+              StatusIs(ErrorCode::kIoError,
+                       HasSubstr("a copy failed (1 more failure followed)")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path())) << "all the same";
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// How fast an NVMe store moves extents: a number of random ones, all of one
+// size, are kept under way for some seconds, and the rate is printed as one
+// line of JSON. nvme_comparison.py runs it next to fio. With --load it does no
+// I/O, and loads memory and processors as a step of training does.
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "offload/event.h"
+#include "offload/nvme/io_queue.h"
+#include "offload/nvme/nvme_option.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/nvme/thread_io_queue.h"
+#include "tools/bench/memory_load.h"
+#include "tools/cli/console.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/nvme_flag.h"
+
+namespace castor {
+namespace {
+
+constexpr char kName[] = "nvme_benchmark";
+
+struct Flags {
+  std::vector<std::string> nvme;
+  Bytes request = MiB(1);
+  Bytes piece = MiB(1);
+  Bytes stripe = kNvmeStripe;
+  int64_t in_flight = 32;
+  int64_t depth = 32;
+  double seconds = 3;
+  std::string mix = "read";
+  std::string load;
+  bool threads = false;
+  bool no_register = false;
+};
+
+std::atomic<bool> stop_asked = false;
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double ProcessorSeconds() {
+  rusage usage;
+  CASTOR_CHECK_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
+  auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Memory as that of a host slab: huge pages, touched.
+class Buffers {
+ public:
+  explicit Buffers(Bytes size) : size_(static_cast<size_t>(size.count())) {
+    data_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CASTOR_CHECK(data_ != MAP_FAILED);
+    ::madvise(data_, size_, MADV_HUGEPAGE);
+    std::mt19937_64 random(1);
+    for (size_t at = 0; at < size_; at += 512) {
+      const uint64_t word = random();
+      std::memcpy(static_cast<std::byte*>(data_) + at, &word, sizeof(word));
+    }
+  }
+  ~Buffers() { ::munmap(data_, size_); }
+  std::span<std::byte> all() const {
+    return {static_cast<std::byte*>(data_), size_};
+  }
+
+ private:
+  void* data_;
+  size_t size_;
+};
+
+// Buffers whose transfer is over.
+class Free {
+ public:
+  void Put(size_t buffer, const Status& status) {
+    std::lock_guard lock(mutex_);
+    if (status_.ok()) status_ = status;
+    buffers_.push_back(buffer);
+    changed_.notify_one();
+  }
+  size_t Take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !buffers_.empty(); });
+    const size_t buffer = buffers_.front();
+    buffers_.pop_front();
+    return buffer;
+  }
+  Status status() const {
+    std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<size_t> buffers_;  // guarded by mutex_
+  Status status_;               // guarded by mutex_; the first failure
+};
+
+class Run {
+ public:
+  Run(NvmeStore& store, std::span<std::byte> memory, Bytes request)
+      : store_(store),
+        memory_(memory),
+        request_(request),
+        order_(static_cast<size_t>(store.size() / request)) {
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+    for (size_t i = 0; i < buffers(); ++i) free_.Put(i, OkStatus());
+  }
+
+  size_t buffers() const {
+    return memory_.size() / static_cast<size_t>(request_.count());
+  }
+
+  // Every extent once, so that there is something to read, and the file system
+  // has put its blocks in their places.
+  Status WriteAll() {
+    for (const int64_t extent : order_) Start(extent, IoDirection::kWrite);
+    return WaitForAll();
+  }
+
+  // Random extents until the time is over; bytes per second.
+  Result<double> Measure(const std::string& mix, double seconds) {
+    std::mt19937_64 random(7);
+    std::shuffle(order_.begin(), order_.end(), random);
+    const double begin = Seconds();
+    double now = begin;
+    int64_t taken = 0;
+    for (size_t i = 0; now - begin < seconds; ++i) {
+      const bool read = mix == "read" || (mix == "mixed" && random() % 2 == 0);
+      Start(order_[i % order_.size()],
+            read ? IoDirection::kRead : IoDirection::kWrite);
+      ++taken;
+      now = Seconds();
+    }
+    // The first ones found their buffers free: nothing had ended yet.
+    const int64_t ended = taken - static_cast<int64_t>(buffers());
+    const double rate = static_cast<double>(std::max<int64_t>(ended, 0)) *
+                        static_cast<double>(request_.count()) / (now - begin);
+    CASTOR_RETURN_IF_ERROR(WaitForAll());
+    return rate;
+  }
+
+ private:
+  void Start(int64_t extent, IoDirection direction) {
+    const size_t buffer = free_.Take();
+    const size_t size = static_cast<size_t>(request_.count());
+    const std::span<std::byte> bytes = memory_.subspan(buffer * size, size);
+    const Bytes offset = request_ * extent;
+    const Event event = direction == IoDirection::kRead
+                            ? store_.Read(offset, bytes, Event(), "read")
+                            : store_.Write(offset, bytes, Event(), "write",
+                                           IoPriority::kDemand);
+    event.OnDone(
+        [this, buffer](const Status& status) { free_.Put(buffer, status); });
+  }
+
+  Status WaitForAll() {
+    std::vector<size_t> taken;
+    for (size_t i = 0; i < buffers(); ++i) taken.push_back(free_.Take());
+    for (const size_t buffer : taken) free_.Put(buffer, OkStatus());
+    return free_.status();
+  }
+
+  NvmeStore& store_;
+  const std::span<std::byte> memory_;
+  const Bytes request_;
+  std::vector<int64_t> order_;
+  Free free_;
+};
+
+Status Move(const Flags& flags, const Console& console) {
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<NvmeOption> given,
+                          ParseNvmeFlag(flags.nvme));
+  if (given.empty() || !NvmeLimit(given)) {
+    return InvalidArgument("give --nvme DIR:SIZE, with a size");
+  }
+  Log log([&](LogLevel, std::string_view line) { console.Note(line); });
+  NvmeStoreOptions options{
+      .drives = {},
+      .stripe = flags.stripe,
+      .queue = {.depth = static_cast<int>(flags.depth), .piece = flags.piece},
+      .log = &log};
+  if (flags.threads) {
+    options.queue.threads = static_cast<int>(flags.depth);
+    options.queue_for_test = [queue = options.queue](size_t) {
+      return MakeThreadIoQueue(queue);
+    };
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      options.drives,
+      NvmeStore::DrivesFor(*NvmeLimit(given), given, flags.stripe));
+  CASTOR_ASSIGN_OR_RETURN(const std::unique_ptr<NvmeStore> store,
+                          NvmeStore::Create(std::move(options)));
+  const Buffers memory(flags.request * flags.in_flight);
+  if (store->size() < flags.request * (flags.in_flight + 1)) {
+    return InvalidArgument(
+        "the drives hold too few extents to keep so many apart: give them "
+        "more");
+  }
+  if (!flags.no_register) store->RegisterMemory(memory.all());
+  Run run(*store, memory.all(), flags.request);
+  CASTOR_RETURN_IF_ERROR(run.WriteAll());
+  const double processor = ProcessorSeconds();
+  const double begin = Seconds();
+  CASTOR_ASSIGN_OR_RETURN(const double rate,
+                          run.Measure(flags.mix, flags.seconds));
+  const NvmeStoreStats stats = store->stats();
+  console.out << fmt::format(
+      "{{\"bytes_per_second\": {:.0f}, \"processors\": {:.3f}, \"queue\": "
+      "\"{}\", \"direct\": {}, \"registered_bytes\": {}}}\n",
+      rate, (ProcessorSeconds() - processor) / (Seconds() - begin), stats.queue,
+      stats.direct, stats.drives[0].registered.count());
+  CASTOR_RETURN_IF_ERROR(FlushOutput(console));
+  return store->Close();
+}
+
+Status Load(const Flags& flags, const Console& console) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stop_asked = true; };
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  const MemoryLoadResult result = RunMemoryLoad(
+      flags.load != "adam", flags.load != "copies", flags.seconds, stop_asked);
+  console.out << fmt::format(
+      "{{\"copied_bytes_per_second\": {:.0f}, \"updated_params_per_second\": "
+      "{:.0f}}}\n",
+      result.copied_bytes_per_second, result.updated_params_per_second);
+  return FlushOutput(console);
+}
+
+Status Main(const std::vector<std::string>& args, const Console& console) {
+  CLI::App app("Measures an NVMe store.", kName);
+  Flags flags;
+  AddTextListFlag(app, "--nvme", &flags.nvme, kNvmeFlagHelp);
+  AddSizeFlag(app, "--request", &flags.request, "of one extent (1 MiB)");
+  AddIntFlag(app, "--in-flight", &flags.in_flight, 1, 4096,
+             "extents under way (32)");
+  AddChoiceFlag(app, "--mix", &flags.mix, {"read", "write", "mixed"},
+                "what is done with them (read)");
+  AddRealFlag(app, "--seconds", &flags.seconds, 0.01, 1e6, "to measure (3)");
+  AddIntFlag(app, "--depth", &flags.depth, 1, 4096,
+             "transfers with each drive (32)");
+  AddSizeFlag(app, "--piece", &flags.piece, "of one transfer (1 MiB)");
+  AddSizeFlag(app, "--stripe", &flags.stripe, "of several drives (1 MiB)");
+  AddSwitch(app, "--threads", &flags.threads, "threads instead of io_uring");
+  AddSwitch(app, "--no-register", &flags.no_register,
+            "transfers in memory that is not registered");
+  AddChoiceFlag(app, "--load", &flags.load, {"copies", "adam", "both"},
+                "no I/O: copies, AdamW steps, or a thread of each");
+  CASTOR_ASSIGN_OR_RETURN(const ParseOutcome parsed, ParseFlags(app, args));
+  if (parsed == ParseOutcome::kHelpAsked) {
+    console.out << app.help();
+    return FlushOutput(console);
+  }
+  return flags.load.empty() ? Move(flags, console) : Load(flags, console);
+}
+
+}  // namespace
+}  // namespace castor
+
+int main(int argc, char** argv) {
+  const castor::Console console = castor::Console::Standard();
+  return castor::ReportStatus(castor::Main({argv + 1, argv + argc}, console),
+                              castor::kName, console);
+}
