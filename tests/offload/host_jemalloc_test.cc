@@ -10,8 +10,11 @@
 #include <cstdlib>
 #include <string>
 
-#include "offload/jemalloc_api.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "tests/support/pinned_arena_contract.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {

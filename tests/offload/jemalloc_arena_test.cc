@@ -8,6 +8,7 @@
 
 #include <jemalloc/jemalloc.h>
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -15,9 +16,15 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "offload/jemalloc_api.h"
 #include "offload/linked_jemalloc.h"
+#include "offload/pinned_arena.h"
 #include "tests/support/pinned_arena_contract.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {

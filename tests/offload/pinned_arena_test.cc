@@ -3,12 +3,16 @@
 
 #include "offload/pinned_arena.h"
 
-#include <string>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gtest/gtest.h"
 #include "placement/run_event.h"
 #include "tests/support/pinned_arena_contract.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
