@@ -154,6 +154,30 @@ struct RunRankInfo {
   std::vector<RunChunkInfo> chunks;     // by ChunkId
 };
 
+// A pinned arena as it was when this was recorded, at the run's end in most
+// cases; offload/pinned_arena.h says what the numbers mean.
+struct RunArenaInfo {
+  int32_t rank = 0;
+  std::string name;       // what it serves, for example "staging"
+  std::string allocator;  // "castor", "jemalloc 5.3.0"
+  bool locked = false;
+  bool bound = false;
+  int64_t budget_bytes = 0;
+  int64_t in_use_bytes = 0;
+  int64_t peak_bytes = 0;
+  int64_t requested_bytes = 0;
+  int64_t buffers = 0;
+  int64_t allocated = 0;
+  int64_t refused = 0;
+  int64_t live_bytes = 0;
+  int64_t active_bytes = 0;
+  int64_t resident_bytes = 0;
+  int64_t retained_bytes = 0;
+  int64_t metadata_bytes = 0;
+
+  friend bool operator==(const RunArenaInfo&, const RunArenaInfo&) = default;
+};
+
 // Where events go. Implementations are thread-safe and never block for long.
 // Events come in any order of time: most are recorded when they end.
 class RunRecorder {
@@ -162,6 +186,9 @@ class RunRecorder {
   // Once per rank, before its first event.
   virtual void AddRank(const RunRankInfo& info) = 0;
   virtual void Record(const RunEvent& event) = 0;
+  // Any time after the rank was added; of several for one rank and name, the
+  // last one holds. A recorder need not keep them.
+  virtual void AddArena(const RunArenaInfo&) {}
 };
 
 }  // namespace castor

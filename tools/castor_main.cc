@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/version.h"
 #include "tools/cli/console.h"
 #include "tools/cli/program.h"
-#include "tools/cli/version.h"
 #include "tools/commands/registry.h"
 
 int main(int argc, char** argv) {

@@ -20,6 +20,7 @@ build_packages=(
   libfmt-dev
   libhwloc-dev
   libhwy-dev
+  libjemalloc-dev
   libopenblas-pthread-dev
   liburing-dev
   libxxhash-dev

@@ -31,6 +31,8 @@ constexpr size_t kEndBytes = 24;
 // are no run's; refusing them keeps every difference within 64 bits.
 constexpr int64_t kMaxNs = int64_t{1} << 61;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
+// No process has more memory for an arena to be in.
+constexpr int64_t kMaxArenaNumber = int64_t{1} << 48;
 
 template <typename T>
 char* Store(T value, char* to) {
@@ -162,6 +164,22 @@ bool TakeEvent(Reader* reader, RunEvent* event) {
          event->step >= 0 && event->moment >= -1 && event->chunk >= -1;
 }
 
+// An arena's numbers, in the order in which they are written.
+constexpr int64_t RunArenaInfo::*kArenaNumbers[] = {
+    &RunArenaInfo::budget_bytes,   &RunArenaInfo::in_use_bytes,
+    &RunArenaInfo::peak_bytes,     &RunArenaInfo::requested_bytes,
+    &RunArenaInfo::buffers,        &RunArenaInfo::allocated,
+    &RunArenaInfo::refused,        &RunArenaInfo::live_bytes,
+    &RunArenaInfo::active_bytes,   &RunArenaInfo::resident_bytes,
+    &RunArenaInfo::retained_bytes, &RunArenaInfo::metadata_bytes,
+};
+
+void AppendName(std::string_view name, std::string* out) {
+  name = name.substr(0, kMaxNameBytes);
+  Append(static_cast<uint16_t>(name.size()), out);
+  out->append(name);
+}
+
 }  // namespace
 
 void AppendRecordHeader(std::string* out) {
@@ -199,6 +217,16 @@ void AppendEventsFrame(std::span<const RunEvent> events, int64_t dropped_so_far,
   FrameBuilder frame(FrameType::kEvents, out);
   Append(dropped_so_far, out);
   for (const RunEvent& event : events) AppendEvent(event, out);
+  frame.Finish();
+}
+
+void AppendArenaFrame(const RunArenaInfo& info, std::string* out) {
+  FrameBuilder frame(FrameType::kArena, out);
+  Append(info.rank, out);
+  Append(uint32_t{info.locked} | uint32_t{info.bound} << 1, out);
+  for (const auto number : kArenaNumbers) Append(info.*number, out);
+  AppendName(info.name, out);
+  AppendName(info.allocator, out);
   frame.Finish();
 }
 
@@ -307,6 +335,25 @@ bool DecodeEnd(std::string_view payload, RecordTotals* totals) {
   totals->ranks = reader.Take<int64_t>();
   totals->events = reader.Take<int64_t>();
   totals->dropped = reader.Take<int64_t>();
+  return true;
+}
+
+bool DecodeArena(std::string_view payload, RunArenaInfo* info) {
+  Reader reader(payload);
+  RunArenaInfo read;
+  read.rank = reader.Take<int32_t>();
+  const auto flags = reader.Take<uint32_t>();
+  read.locked = (flags & 1) != 0;
+  read.bound = (flags & 2) != 0;
+  bool sane = read.rank >= 0 && flags <= 3;
+  for (const auto number : kArenaNumbers) {
+    read.*number = reader.Take<int64_t>();
+    sane = sane && read.*number >= 0 && read.*number <= kMaxArenaNumber;
+  }
+  read.name = reader.TakeText(reader.Take<uint16_t>());
+  read.allocator = reader.TakeText(reader.Take<uint16_t>());
+  if (reader.failed() || reader.left() != 0 || !sane) return false;
+  *info = std::move(read);
   return true;
 }
 

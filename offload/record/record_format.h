@@ -39,6 +39,7 @@ enum class FrameType : uint32_t {
   kRank = 1,    // what is known of one rank
   kEvents = 2,  // events, and how many were dropped so far
   kEnd = 3,     // the record was closed: what it holds
+  kArena = 4,   // what is known of a rank's pinned arena
 };
 
 struct FrameHeader {
@@ -62,6 +63,8 @@ void AppendRankFrame(const RunRankInfo& info, std::string* out);
 // REQUIRES: the events fit kMaxFramePayload.
 void AppendEventsFrame(std::span<const RunEvent> events, int64_t dropped_so_far,
                        std::string* out);
+// Names that are too long are cut.
+void AppendArenaFrame(const RunArenaInfo& info, std::string* out);
 void AppendEndFrame(const RecordTotals& totals, std::string* out);
 
 // Malformed when `bytes` do not start a record that this version can read.
@@ -79,6 +82,7 @@ bool DecodeRank(std::string_view payload, RunRankInfo* info);
 bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,
                   int64_t* dropped_so_far);
 bool DecodeEnd(std::string_view payload, RecordTotals* totals);
+bool DecodeArena(std::string_view payload, RunArenaInfo* info);
 
 }  // namespace castor
 

@@ -21,6 +21,8 @@ namespace castor {
 namespace {
 
 constexpr int64_t kMaxSum = int64_t{1} << 62;
+// Of at most 2^48 bytes each, so that their sums are within kMaxSum too.
+constexpr size_t kMaxArenas = size_t{1} << 14;
 
 // Appends up to `size` bytes to `out`; fewer only at the end of the input.
 using Input = std::function<Status(size_t size, std::string* out)>;
@@ -44,6 +46,7 @@ class Parser {
       }
     }
     for (auto& [rank, info] : ranks_) record_.ranks.push_back(std::move(info));
+    for (auto& [key, info] : arenas_) record_.arenas.push_back(std::move(info));
     return std::move(record_);
   }
 
@@ -102,6 +105,13 @@ class Parser {
         record_.dropped = dropped;
         return true;
       }
+      case FrameType::kArena: {
+        RunArenaInfo info;
+        if (!DecodeArena(buffer_, &info)) return false;
+        std::pair key(info.rank, info.name);
+        arenas_.insert_or_assign(std::move(key), std::move(info));
+        return arenas_.size() <= kMaxArenas;
+      }
       case FrameType::kEnd:
         ended_ = true;
         return DecodeEnd(buffer_, &totals_);
@@ -152,6 +162,7 @@ class Parser {
   std::string buffer_;  // what was read last
   int64_t frame_ = 0;   // where the frame under way begins
   std::map<int32_t, RunRankInfo> ranks_;
+  std::map<std::pair<int32_t, std::string>, RunArenaInfo> arenas_;
   int64_t rank_frames_ = 0;
   int64_t bytes_ = 0;
   int64_t ns_ = 0;

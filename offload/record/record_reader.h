@@ -19,8 +19,9 @@
 namespace castor {
 
 struct RunRecord {
-  std::vector<RunRankInfo> ranks;  // ascending, each once
-  std::vector<RunEvent> events;    // in the order in which they were written
+  std::vector<RunRankInfo> ranks;    // ascending, each once
+  std::vector<RunArenaInfo> arenas;  // by rank and name, each once
+  std::vector<RunEvent> events;      // in the order in which they were written
   // The run produced them and the record lacks them: its ring was full.
   int64_t dropped = 0;
   int64_t file_bytes = 0;
@@ -34,8 +35,8 @@ struct RunRecord {
 // Whatever comes after a good header is never an error, see completeness.
 //
 // Of what is returned, the sum of all bytes moved, the sum of all durations,
-// and the time from the first to the last event times the ranks fit 62 bits, so
-// whoever adds them up need not check.
+// the time from the first to the last event times the ranks, and each number
+// summed over arenas fit 62 bits, so whoever adds them up need not check.
 Result<RunRecord> ReadRecord(const std::string& path);
 
 // The same from memory.

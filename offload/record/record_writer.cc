@@ -119,8 +119,13 @@ FileRecorder::~FileRecorder() {
 
 void FileRecorder::AddRank(const RunRankInfo& info) {
   std::lock_guard lock(mutex_);
-  AppendRankFrame(info, &rank_frames_);
+  AppendRankFrame(info, &info_frames_);
   ++ranks_added_;
+}
+
+void FileRecorder::AddArena(const RunArenaInfo& info) {
+  std::lock_guard lock(mutex_);
+  if (!closing_) AppendArenaFrame(info, &info_frames_);
 }
 
 Status FileRecorder::Close() {
@@ -178,8 +183,8 @@ bool FileRecorder::Flush() {
     // frame is here by now, and goes first.
     {
       std::lock_guard lock(mutex_);
-      out_.append(rank_frames_);
-      rank_frames_.clear();
+      out_.append(info_frames_);
+      info_frames_.clear();
       totals_.ranks = ranks_added_;
     }
     totals_.dropped = dropped_.load(std::memory_order_relaxed);

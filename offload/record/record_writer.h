@@ -11,8 +11,8 @@
 // is in the file. A process that is killed loses the last interval, and leaves
 // a record that reads up to there.
 //
-// A write that fails stops recording, not the run; Close tells. AddRank and
-// Record are thread-safe; everything else is for the owner thread.
+// A write that fails stops recording, not the run; Close tells. AddRank,
+// AddArena and Record are thread-safe; everything else is for the owner thread.
 
 #include <atomic>
 #include <chrono>
@@ -54,6 +54,7 @@ class FileRecorder final : public RunRecorder {
   FileRecorder& operator=(const FileRecorder&) = delete;
 
   void AddRank(const RunRankInfo& info) override;
+  void AddArena(const RunArenaInfo& info) override;
   void Record(const RunEvent& event) override {
     if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
     dropped_.fetch_add(1, std::memory_order_relaxed);
@@ -88,7 +89,7 @@ class FileRecorder final : public RunRecorder {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool closing_ = false;     // guarded by mutex_
-  std::string rank_frames_;  // not written yet; guarded by mutex_
+  std::string info_frames_;  // not written yet; guarded by mutex_
   int64_t ranks_added_ = 0;  // guarded by mutex_
 
   // Of the flush thread, until it has been joined.

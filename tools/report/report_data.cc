@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
+#include "placement/run_event.h"
 
 namespace castor {
 namespace {
@@ -76,6 +77,26 @@ JsonValue TierJson(const TierStatistics& tier) {
        {"over_step_bytes", std::move(over_step)}});
 }
 
+JsonValue ArenaJson(const RunArenaInfo& arena) {
+  return JsonValue::Object({{"name", arena.name},
+                            {"rank", arena.rank},
+                            {"allocator", arena.allocator},
+                            {"locked", arena.locked},
+                            {"bound", arena.bound},
+                            {"budget_bytes", arena.budget_bytes},
+                            {"peak_bytes", arena.peak_bytes},
+                            {"in_use_bytes", arena.in_use_bytes},
+                            {"requested_bytes", arena.requested_bytes},
+                            {"buffers", arena.buffers},
+                            {"allocated", arena.allocated},
+                            {"refused", arena.refused},
+                            {"live_bytes", arena.live_bytes},
+                            {"active_bytes", arena.active_bytes},
+                            {"resident_bytes", arena.resident_bytes},
+                            {"retained_bytes", arena.retained_bytes},
+                            {"metadata_bytes", arena.metadata_bytes}});
+}
+
 JsonValue LinkJson(const LinkStatistics& link, const Spread& spread) {
   JsonValue causes = JsonValue::Object();
   for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
@@ -133,7 +154,8 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& run,
                          {"copies", run.copies},
                          {"copies_ahead_of_use", run.prefetched_copies},
                          {"divergences", run.divergences}});
-  for (const char* list : {"ranks", "tiers", "links", "stalls"}) {
+  for (const char* list :
+       {"ranks", "tiers", "pinned_arenas", "links", "stalls"}) {
     report[list] = JsonValue::Array();
   }
   for (const RankStatistics& rank : run.ranks) {
@@ -141,6 +163,9 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& run,
   }
   for (const TierStatistics& tier : run.tiers) {
     report["tiers"].Append(TierJson(tier));
+  }
+  for (const RunArenaInfo& arena : run.arenas) {
+    report["pinned_arenas"].Append(ArenaJson(arena));
   }
   for (size_t i = 0; i < run.links.size(); ++i) {
     report["links"].Append(LinkJson(run.links[i], run.link_bytes[i]));
@@ -179,6 +204,12 @@ std::string ReportPlain(std::string_view name, const RunStatistics& run,
   for (const TierStatistics& tier : run.tiers) {
     line("tier", TierName(tier.tier), tier.peak_bytes, tier.budget_bytes,
          tier.peak_rank, tier.peak_step);
+  }
+  for (const RunArenaInfo& arena : run.arenas) {
+    line("arena", Quoted(arena.name), arena.rank, Quoted(arena.allocator),
+         arena.peak_bytes, arena.budget_bytes, arena.live_bytes,
+         arena.active_bytes, arena.resident_bytes, arena.retained_bytes,
+         arena.allocated, arena.refused);
   }
   for (const LinkStatistics& link : run.links) {
     line("link", LinkName(link.link), link.count, link.bytes, link.busy_ns,

@@ -26,6 +26,8 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& statistics,
 //   record  KEY  VALUE
 //   step    STEP  complete|partial  NS  STALLED_NS
 //   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
+//   arena   NAME  RANK  ALLOCATOR  PEAK_BYTES  BUDGET_BYTES  LIVE_BYTES
+//           ACTIVE_BYTES  RESIDENT_BYTES  RETAINED_BYTES  ALLOCATED  REFUSED
 //   link    LINK  COUNT  BYTES  BUSY_NS  OUTSIDE_BYTES
 //   stall   CAUSE  COUNT  NS
 //   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS

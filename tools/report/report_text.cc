@@ -8,11 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
+#include "placement/run_event.h"
 #include "tools/cli/size_text.h"
 
 namespace castor {
@@ -28,6 +32,30 @@ std::string Percent(double share) {
 
 std::string Size(int64_t bytes) { return FormatSize(Bytes(bytes)); }
 
+struct ArenaSum {
+  void Add(const RunArenaInfo& arena) {
+    ++ranks;
+    peak += arena.peak_bytes;
+    budget += arena.budget_bytes;
+    live += arena.live_bytes;
+    active += arena.active_bytes;
+    resident += arena.resident_bytes;
+    retained += arena.retained_bytes;
+    refused += arena.refused;
+    locked = locked && arena.locked;
+  }
+
+  int64_t ranks = 0;
+  int64_t peak = 0;
+  int64_t budget = 0;
+  int64_t live = 0;
+  int64_t active = 0;
+  int64_t resident = 0;
+  int64_t retained = 0;
+  int64_t refused = 0;
+  bool locked = true;
+};
+
 class Writer {
  public:
   Writer(const RunStatistics& run, const TextOptions& options)
@@ -42,6 +70,7 @@ class Writer {
     Steps();
     Shares();
     Tiers();
+    Arenas();
     Links();
     Stalls();
     return std::move(out_);
@@ -173,6 +202,25 @@ class Writer {
     }
   }
 
+  // One line for the arenas of one name and allocator, over ranks.
+  void Arenas() {
+    if (run_.arenas.empty()) return;
+    std::map<std::pair<std::string, std::string>, ArenaSum> sums;
+    for (const RunArenaInfo& arena : run_.arenas) {
+      sums[{arena.name, arena.allocator}].Add(arena);
+    }
+    Line("\n{:<{}}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>9}", "Pinned arenas",
+         kNameWidth + 2, "peak", "budget", "live", "active", "resident",
+         "retained", "refused");
+    for (const auto& [key, sum] : sums) {
+      Line("  {:<{}}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>9}  {}, {} rank{}{}",
+           Bare(key.first), kNameWidth, Size(sum.peak), Size(sum.budget),
+           Size(sum.live), Size(sum.active), Size(sum.resident),
+           Size(sum.retained), sum.refused, Bare(key.second), sum.ranks,
+           sum.ranks == 1 ? "" : "s", sum.locked ? "" : ", not locked");
+    }
+  }
+
   void Links() {
     if (run_.links.empty()) return;
     Line("\n{:<{}}{:>11}{:>9}{:>9}", "Links over a step (full: busy)",
@@ -219,6 +267,14 @@ class Writer {
           StallHint(stall, run_.divergences, run_.steps.back().step);
       if (!hint.empty()) Line("      {}", hint);
     }
+  }
+
+  // A name that cannot talk to the terminal needs no quotes.
+  static std::string Bare(const std::string& name) {
+    const bool plain = name.size() <= 32 &&
+                       std::all_of(name.begin(), name.end(),
+                                   [](char c) { return c >= ' ' && c <= '~'; });
+    return plain ? name : Shortened(name);
   }
 
   // Names come from a file: they must not talk to the terminal.

@@ -67,6 +67,7 @@ class Builder {
     result_.events = static_cast<int64_t>(record_.events.size());
     result_.dropped = record_.dropped;
     result_.file_bytes = record_.file_bytes;
+    result_.arenas = record_.arenas;
     if (record_.ranks.empty()) return;
     const RunRankInfo& rank = record_.ranks.front();
     result_.world = rank.world;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 #include "tools/report/link_statistics.h"
 #include "tools/report/stall_statistics.h"
 #include "tools/report/step_windows.h"
@@ -59,6 +60,7 @@ struct RunStatistics {
   int64_t events = 0;
   int64_t dropped = 0;
   int64_t file_bytes = 0;
+  std::vector<RunArenaInfo> arenas;  // whatever steps are looked at
 
   // Of the steps looked at. Those that the record holds, ascending.
   std::vector<StepStatistics> steps;

@@ -49,6 +49,11 @@ _LIBRARIES = {
         headers = ["hwloc.h", "hwloc"],
         linkopts = ["-lhwloc"],
     ),
+    # The library itself is @jemalloc, for executables.
+    "jemalloc_headers": struct(
+        package = "libjemalloc-dev",
+        headers = ["jemalloc"],
+    ),
     "json": struct(
         package = "nlohmann-json3-dev",
         headers = ["nlohmann"],

@@ -58,6 +58,28 @@ inline RunRankInfo SomeRank(int32_t rank, int32_t world, int chunks) {
   return info;
 }
 
+// An arena of rank `rank` whose numbers all differ.
+inline RunArenaInfo SomeArena(int32_t rank, const std::string& name) {
+  RunArenaInfo info;
+  info.rank = rank;
+  info.name = name;
+  info.allocator = "jemalloc 5.3.0";
+  info.locked = true;
+  info.budget_bytes = 1 << 20;
+  info.in_use_bytes = 2;
+  info.peak_bytes = 3;
+  info.requested_bytes = 4;
+  info.buffers = 5;
+  info.allocated = 6;
+  info.refused = 7;
+  info.live_bytes = 8;
+  info.active_bytes = 9;
+  info.resident_bytes = 10;
+  info.retained_bytes = 11;
+  info.metadata_bytes = 12 + rank;
+  return info;
+}
+
 }  // namespace castor
 
 #endif  // CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_

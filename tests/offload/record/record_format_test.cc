@@ -168,6 +168,64 @@ TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
   }
 }
 
+TEST(RecordFormatTest, AnArenaIsTheSpecifiedBytes) {
+  RunArenaInfo info = SomeArena(0x21222324, "ab");
+  info.allocator = "c";
+  info.bound = true;
+  std::string bytes;
+  AppendArenaFrame(info, &bytes);
+  const std::string_view payload = Payload(bytes, FrameType::kArena);
+  ASSERT_EQ(payload.size(), 104u + 2 + 2 + 2 + 1);
+  EXPECT_EQ(payload.substr(0, 24),
+            std::string_view("\x24\x23\x22\x21\x03\0\0\0"
+                             "\0\0\x10\0\0\0\0\0\x02\0\0\0\0\0\0\0",
+                             24));
+  for (size_t i = 1; i < 11; ++i) {
+    EXPECT_EQ(payload[8 + 8 * i], static_cast<char>(i + 1)) << i;
+  }
+  EXPECT_EQ(payload.substr(104), std::string_view("\x02\0ab\x01\0c", 7));
+}
+
+TEST(RecordFormatTest, AnArenaComesBackAsItWas) {
+  for (const bool bound : {false, true}) {
+    RunArenaInfo info = SomeArena(3, "staging");
+    info.bound = bound;
+    info.locked = !bound;
+    std::string bytes;
+    AppendArenaFrame(info, &bytes);
+    RunArenaInfo read;
+    ASSERT_TRUE(DecodeArena(Payload(bytes, FrameType::kArena), &read));
+    EXPECT_EQ(read, info);
+  }
+  std::string bytes;
+  AppendArenaFrame(SomeArena(0, std::string(1000, 'x')), &bytes);
+  RunArenaInfo read;
+  ASSERT_TRUE(DecodeArena(Payload(bytes, FrameType::kArena), &read));
+  EXPECT_EQ(read.name, std::string(255, 'x'));
+}
+
+TEST(RecordFormatTest, RefusesArenasThatNoRunHas) {
+  std::string bytes;
+  AppendArenaFrame(SomeArena(0, "staging"), &bytes);
+  const std::string payload(Payload(bytes, FrameType::kArena));
+  RunArenaInfo info;
+  for (size_t size = 0; size < payload.size(); ++size) {
+    EXPECT_FALSE(DecodeArena(payload.substr(0, size), &info)) << size;
+  }
+  EXPECT_FALSE(DecodeArena(payload + '\0', &info));
+  // The last bytes of the rank, of the flags, and of each number, which then is
+  // negative or beyond every address space.
+  std::vector<size_t> places = {3, 7};
+  for (size_t at = 15; at < 104; at += 8) places.push_back(at);
+  for (const size_t at : places) {
+    std::string wrong = payload;
+    wrong[at] = '\x80';
+    EXPECT_FALSE(DecodeArena(wrong, &info)) << at;
+    wrong[at] = '\x02';
+    EXPECT_EQ(DecodeArena(wrong, &info), at == 3) << at;
+  }
+}
+
 TEST(RecordFormatTest, TotalsComeBackAsTheyWere) {
   const RecordTotals totals = {2, 1'000'000'000'000, 3};
   std::string bytes;

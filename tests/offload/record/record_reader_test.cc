@@ -29,7 +29,7 @@ struct Sample {
   std::string bytes;
 };
 
-// Two ranks, 20 events in frames of 1 to 7, 4 dropped.
+// Two ranks, an arena, 20 events in frames of 1 to 7, 4 dropped.
 Sample MakeSample(uint64_t seed) {
   std::mt19937_64 random(seed);
   Sample sample;
@@ -41,6 +41,8 @@ Sample MakeSample(uint64_t seed) {
     AppendRankFrame(SomeRank(rank, kRanks, 3), &sample.bytes);
     mark();
   }
+  AppendArenaFrame(SomeArena(0, "staging"), &sample.bytes);
+  mark();
   for (size_t at = 0; at < sample.events.size();) {
     const size_t n =
         std::min<size_t>(1 + random() % 7, sample.events.size() - at);
@@ -71,6 +73,19 @@ TEST(RecordReaderTest, ReadsAWholeRecord) {
   ASSERT_EQ(record->ranks.size(), 2u);
   EXPECT_EQ(record->ranks[1].rank, 1);
   EXPECT_EQ(record->ranks[1].chunks[2].params, "h.2.attn");
+  EXPECT_EQ(record->arenas, std::vector{SomeArena(0, "staging")});
+}
+
+TEST(RecordReaderTest, MoreArenasThanAnyRunHasEndTheReading) {
+  std::string bytes;
+  AppendRecordHeader(&bytes);
+  for (int i = 0; i <= 1 << 14; ++i) {
+    AppendArenaFrame(SomeArena(i, ""), &bytes);
+  }
+  const Result<RunRecord> record = ParseRecord(bytes);
+  ASSERT_THAT(record, IsOk());
+  EXPECT_THAT(record->completeness,
+              StatusIs(ErrorCode::kStoppedEarly, HasSubstr("no run has")));
 }
 
 TEST(RecordReaderTest, CutOffAnywhereItHoldsThePrefixBeforeTheCut) {

@@ -58,6 +58,26 @@ TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
   EXPECT_EQ(record.ranks[1].chunks.size(), 5u);
 }
 
+TEST(RecordWriterTest, TheLastWordOnAnArenaHolds) {
+  const TempDir dir;
+  auto recorder = MustCreate(dir.File("run"));
+  recorder->AddRank(SomeRank(0, 2, 1));
+  recorder->AddRank(SomeRank(1, 2, 1));
+  RunArenaInfo early = SomeArena(0, "staging");
+  early.refused = 99;
+  recorder->AddArena(early);
+  recorder->AddArena(SomeArena(1, "staging"));
+  recorder->AddArena(SomeArena(0, "checkpoints"));
+  recorder->AddArena(SomeArena(0, "staging"));
+  ASSERT_THAT(recorder->Close(), IsOk());
+  recorder->AddArena(SomeArena(0, "late"));
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.arenas,
+            (std::vector{SomeArena(0, "checkpoints"), SomeArena(0, "staging"),
+                         SomeArena(1, "staging")}));
+}
+
 TEST(RecordWriterTest, ARecordOfNothingIsComplete) {
   const TempDir dir;
   ASSERT_THAT(MustCreate(dir.File("run"))->Close(), IsOk());

@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -200,6 +201,18 @@ TEST_F(TrainGptTest, RecordsTheRun) {
   ASSERT_THAT(record, IsOk());
   EXPECT_THAT(record->completeness, IsOk());
   EXPECT_EQ(record->ranks.size(), 2u);
+  // Tokens and targets of two sequences of 16, in a page each.
+  ASSERT_EQ(record->arenas.size(), 2u);
+  for (const RunArenaInfo& arena : record->arenas) {
+    EXPECT_EQ(arena.name, "batches");
+    EXPECT_THAT(arena.allocator, HasSubstr("jemalloc 5."));
+    EXPECT_EQ(arena.buffers, 2);
+    EXPECT_EQ(arena.requested_bytes, 2 * 2 * 16 * 4);
+    EXPECT_EQ(arena.peak_bytes, 8192);
+    EXPECT_EQ(arena.budget_bytes, 8192);
+    EXPECT_EQ(arena.live_bytes, 8192);
+  }
+  EXPECT_THAT(run.out, HasSubstr("pinned batches (jemalloc 5."));
   EXPECT_THAT(record->events, Not(IsEmpty()));
 }
 

@@ -94,6 +94,23 @@ class MadeRun {
     event.bytes = bytes;
     return *this;
   }
+  // Of the rank At names; `budget_bytes`, and less of everything else.
+  MadeRun& Arena(const std::string& name, int64_t budget_bytes) {
+    RunArenaInfo arena;
+    arena.rank = rank_;
+    arena.name = name;
+    arena.allocator = "jemalloc 5.3.0";
+    arena.locked = rank_ == 0;
+    arena.budget_bytes = budget_bytes;
+    arena.peak_bytes = budget_bytes / 2;
+    arena.live_bytes = budget_bytes / 4;
+    arena.active_bytes = budget_bytes / 4 + 1024;
+    arena.resident_bytes = budget_bytes / 2 + 1024;
+    arena.allocated = 40;
+    arena.refused = 1;
+    record.arenas.push_back(arena);
+    return *this;
+  }
   MadeRun& Divergence(int64_t at) {
     Add(RunEventKind::kDivergence, at, at);
     return *this;

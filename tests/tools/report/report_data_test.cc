@@ -51,6 +51,25 @@ TEST(ReportDataTest, JsonHoldsTheNumbers) {
   EXPECT_EQ(report["stalls"][0]["busiest_link"], "all-gather");
 }
 
+TEST(ReportDataTest, HoldsTheNumbersOfPinnedArenas) {
+  MadeRun run = TwoSteps();
+  run.Arena("staging", 1 << 20);
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  const JsonValue report = ReportJson("r", statistics, OkStatus());
+  const JsonValue& arenas = report["pinned_arenas"];
+  ASSERT_EQ(arenas.size(), 1u);
+  EXPECT_EQ(arenas[0]["name"], "staging");
+  EXPECT_EQ(arenas[0]["allocator"], "jemalloc 5.3.0");
+  EXPECT_EQ(arenas[0]["locked"], true);
+  EXPECT_EQ(arenas[0]["budget_bytes"], 1 << 20);
+  EXPECT_EQ(arenas[0]["peak_bytes"], 1 << 19);
+  EXPECT_EQ(arenas[0]["live_bytes"], 1 << 18);
+  EXPECT_EQ(arenas[0]["refused"], 1);
+  EXPECT_THAT(ReportPlain("r", statistics, OkStatus()),
+              HasSubstr("arena\t\"staging\"\t0\t\"jemalloc 5.3.0\"\t524288\t"
+                        "1048576\t262144\t263168\t525312\t0\t40\t1\n"));
+}
+
 // All that a key in _bytes or _ns holds, alone, in a list or by name.
 void CheckQuantities(const JsonValue& value, const std::string& path,
                      int* checked) {
@@ -68,7 +87,8 @@ void CheckQuantities(const JsonValue& value, const std::string& path,
 }
 
 TEST(ReportDataTest, SizesAndTimesAreIntegers) {
-  const MadeRun run = TwoSteps();
+  MadeRun run = TwoSteps();
+  run.Arena("staging", 1 << 20);
   const JsonValue report =
       ReportJson("r", ComputeRunStatistics(run.record, {}), OkStatus());
   int checked = 0;

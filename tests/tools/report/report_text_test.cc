@@ -74,6 +74,19 @@ Stalls, waited for      time  of steps   count  worst chunks
 )");
 }
 
+TEST(ReportTextTest, SumsPinnedArenasOverRanks) {
+  MadeRun run = ThreeSteps();
+  EXPECT_THAT(Text(run), Not(HasSubstr("Pinned arenas")));
+  run.At(0, 1).Arena("staging", 1 << 20).Arena("checkpoints", 1 << 24);
+  run.At(1, 1).Arena("staging", 1 << 20);
+  EXPECT_THAT(Text(run), HasSubstr(R"(
+Pinned arenas            peak     budget       live     active   resident   retained  refused
+  checkpoints           8 MiB     16 MiB      4 MiB      4 MiB      8 MiB        0 B        1  jemalloc 5.3.0, 1 rank
+  staging               1 MiB      2 MiB    512 KiB    514 KiB      1 MiB        0 B        2  jemalloc 5.3.0, 2 ranks, not locked
+
+Links)"));
+}
+
 TEST(ReportTextTest, DrawsWithBlocksWhereTheyAreShown) {
   const std::string text = Text(ThreeSteps(), {TextOptions::Ink::kBlocks});
   EXPECT_THAT(text, HasSubstr("\u2588\u2588\u2588"));
@@ -97,6 +110,7 @@ TEST(ReportTextTest, SaysWhatIsMissing) {
 TEST(ReportTextTest, NamesCannotTalkToTheTerminal) {
   MadeRun run = ThreeSteps();
   run.record.ranks[0].chunks[1].params = "\x1b[2J" + std::string(500, 'x');
+  run.Arena("\x1b[2J", 1 << 20);
   const std::string text = Text(run);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));

@@ -10,6 +10,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "offload/nvme/nvme_option.h"
+#include "offload/pinned_arena.h"
 #include "tools/cli/size_text.h"
 
 namespace castor::gpt {
@@ -61,6 +62,55 @@ EngineStats Combined(const std::vector<EngineStats>& ranks) {
   return all;
 }
 
+// Of all ranks. REQUIRES: there is one.
+PinnedArenaStats Combined(const std::vector<PinnedArenaStats>& arenas) {
+  PinnedArenaStats all;
+  all.allocator = arenas.front().allocator;
+  all.slab = {.locked = true, .bound = true, .huge_pages = true};
+  for (const PinnedArenaStats& arena : arenas) {
+    all.slab.locked = all.slab.locked && arena.slab.locked;
+    all.slab.bound = all.slab.bound && arena.slab.bound;
+    all.budget += arena.budget;
+    all.peak += arena.peak;
+    all.requested += arena.requested;
+    all.buffers += arena.buffers;
+    all.refused += arena.refused;
+    all.live += arena.live;
+    all.active += arena.active;
+    all.resident += arena.resident;
+    all.retained += arena.retained;
+    all.metadata += arena.metadata;
+  }
+  return all;
+}
+
+std::string ArenaText(const PinnedArenaStats& arena) {
+  return fmt::format(
+      "pinned batches ({}{}): {} buffers of {}, peak {} of {}; live {}, active "
+      "{}, resident {}, retained {}\n",
+      arena.allocator, arena.slab.locked ? "" : ", not locked", arena.buffers,
+      FormatSize(arena.requested), FormatSize(arena.peak),
+      FormatSize(arena.budget), FormatSize(arena.live),
+      FormatSize(arena.active), FormatSize(arena.resident),
+      FormatSize(arena.retained));
+}
+
+Json ArenaJson(const PinnedArenaStats& arena) {
+  return {{"allocator", arena.allocator},
+          {"locked", arena.slab.locked},
+          {"bound", arena.slab.bound},
+          {"buffers", arena.buffers},
+          {"refused", arena.refused},
+          {"requested_bytes", arena.requested.count()},
+          {"peak_bytes", arena.peak.count()},
+          {"budget_bytes", arena.budget.count()},
+          {"live_bytes", arena.live.count()},
+          {"active_bytes", arena.active.count()},
+          {"resident_bytes", arena.resident.count()},
+          {"retained_bytes", arena.retained.count()},
+          {"metadata_bytes", arena.metadata.count()}};
+}
+
 double StalledSeconds(const EngineStats& all) {
   return static_cast<double>(all.stall_ns) * 1e-9;
 }
@@ -94,6 +144,7 @@ std::string CastorText(const TrainOptions& options,
         "  {:<8}{:>12} of {}\n", TierName(tier), FormatSize(use.peak),
         HasLimit(options, tier) ? FormatSize(use.budget) : "what is needed");
   }
+  if (!outcome.arenas.empty()) text += ArenaText(Combined(outcome.arenas));
   text += "moved by all ranks:\n";
   for (Tier from : kAllTiers) {
     for (Tier to : kAllTiers) {
@@ -234,6 +285,9 @@ JsonValue SummaryJson(const TrainOptions& options,
   }
   document["tiers"] = tiers;
   document["moved"] = moved;
+  if (!outcome.arenas.empty()) {
+    document["pinned_batches"] = ArenaJson(Combined(outcome.arenas));
+  }
   document["sent_bytes"] = all.wire_sent.count();
   document["gathers"] = all.gathers;
   document["prefetched_gathers"] = all.prefetched_gathers;

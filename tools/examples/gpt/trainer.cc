@@ -8,16 +8,23 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/clock.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "offload/executor.h"
+#include "offload/jemalloc_arena.h"
 #include "offload/lane.h"
+#include "offload/linked_jemalloc.h"
+#include "offload/pinned_arena.h"
+#include "placement/run_event.h"
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/model.h"
@@ -52,6 +59,7 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
 // What one rank leaves behind.
 struct RankOutcome {
   EngineStats stats;
+  PinnedArenaStats arena;
   std::map<int64_t, uint64_t> digests;
   uint64_t final_digest = 0;
 };
@@ -80,6 +88,7 @@ class RankTrainer {
 
  private:
   Result<RankOutcome> TrainWith(ZeroEngine& engine) try {
+    CASTOR_RETURN_IF_ERROR(MakeBatches());
     CASTOR_RETURN_IF_ERROR(
         RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine));
     EngineParams params(options_.model, options_.dtype, &engine, &lane_);
@@ -93,6 +102,11 @@ class RankTrainer {
     }
     CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
     outcome.stats = engine.stats();
+    outcome.arena = arena_->stats();
+    if (options_.recorder != nullptr) {
+      options_.recorder->AddArena(
+          ArenaInfo(communicator_->rank(), "batches", outcome.arena));
+    }
     return outcome;
   } catch (const std::bad_alloc&) {
     return Status(
@@ -100,20 +114,37 @@ class RankTrainer {
                     "smaller --batch, --seq or model"));
   }
 
+  // Batches lie where a device could fetch them from.
+  Status MakeBatches() {
+    const Bytes size(static_cast<int64_t>(sizeof(int)) * options_.batch *
+                     options_.model.context);
+    PinnedArenaOptions arena;
+    arena.budget = 2 * RoundUp(size, kPinnedPage);
+    arena.log = options_.log;
+    CASTOR_ASSIGN_OR_RETURN(arena_, MakeJemallocArena(LinkedJemalloc(), arena));
+    CASTOR_ASSIGN_OR_RETURN(tokens_, arena_->Allocate(size));
+    CASTOR_ASSIGN_OR_RETURN(targets_, arena_->Allocate(size));
+    return OkStatus();
+  }
+
+  static std::span<int> IntsOf(const PinnedBuffer& buffer) {
+    return {reinterpret_cast<int*>(buffer.data()),
+            static_cast<size_t>(buffer.size().count()) / sizeof(int)};
+  }
+
   Status Step(ZeroEngine& engine, EngineParams& params, Gpt<float>& model,
               int64_t step) {
     const int seq = options_.model.context;
-    tokens_.resize(static_cast<size_t>(options_.batch) *
-                   static_cast<size_t>(seq));
-    targets_.resize(tokens_.size());
+    const std::span<int> tokens = IntsOf(tokens_);
+    const std::span<int> targets = IntsOf(targets_);
     RankStep result;
     for (int micro = 0; micro < options_.accumulate; ++micro) {
       data_.Sample({options_.seed, step, communicator_->rank(), micro},
-                   options_.batch, seq, tokens_, targets_);
+                   options_.batch, seq, tokens, targets);
       CASTOR_RETURN_IF_ERROR(
           engine.BeginMicroBatch(/*last=*/micro + 1 == options_.accumulate));
       CASTOR_ASSIGN_OR_RETURN(const double loss,
-                              model.Forward(params, tokens_, targets_));
+                              model.Forward(params, tokens, targets));
       CASTOR_RETURN_IF_ERROR(model.Backward(params));
       result.loss += loss / options_.accumulate;
     }
@@ -131,8 +162,9 @@ class RankTrainer {
   StepBoard* board_;
   Communicator* communicator_;
   ThreadLane lane_;
-  std::vector<int> tokens_;
-  std::vector<int> targets_;
+  std::unique_ptr<PinnedArena> arena_;
+  PinnedBuffer tokens_;  // of arena_, as targets_
+  PinnedBuffer targets_;
 };
 
 // Other ranks fail because one did: the one that says why comes first.
@@ -178,6 +210,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   TrainOutcome outcome;
   for (const Result<RankOutcome>& each : outcomes) {
     outcome.ranks.push_back(each->stats);
+    outcome.arenas.push_back(each->arena);
   }
   outcome.digests = outcomes.front()->digests;
   outcome.final_digest = outcomes.front()->final_digest;

@@ -19,6 +19,7 @@
 #include "chunk/layout_file.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
+#include "offload/pinned_arena.h"
 #include "tools/examples/gpt/gpt_params.h"
 
 namespace castor::gpt {
@@ -81,8 +82,9 @@ struct TrainOutcome {
   std::vector<StepReport> steps;
   std::map<int64_t, uint64_t> digests;  // of the weights, by step
   uint64_t final_digest = 0;
-  double seconds = 0;              // of the steps
-  std::vector<EngineStats> ranks;  // empty in a reference run
+  double seconds = 0;                    // of the steps
+  std::vector<EngineStats> ranks;        // empty in a reference run
+  std::vector<PinnedArenaStats> arenas;  // of batches on their way, by rank
   bool stopped_early = false;
 };
 

@@ -8,6 +8,7 @@
 #include "chunk/base/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/pinned_arena.h"
 
 namespace castor::gpt {
 namespace {
@@ -94,6 +95,35 @@ TEST(RunSummaryTest, SaysWhereChunksHaveSeveralSizes) {
   EXPECT_THAT(SummaryText(TrainOptions(), outcome),
               HasSubstr("chunks: 12 of up to 4 MiB, "));
   EXPECT_EQ(SummaryJson(TrainOptions(), outcome)["chunk_sizes"], 3);
+}
+
+TEST(RunSummaryTest, TellsOfPinnedBatchesOverRanks) {
+  TrainOutcome outcome = SevenSteps();
+  outcome.ranks = {RankStats(62), RankStats(63)};
+  EXPECT_THAT(SummaryText(TrainOptions(), outcome), Not(HasSubstr("pinned")));
+  PinnedArenaStats arena;
+  arena.allocator = "jemalloc 5.3.0";
+  arena.slab.locked = true;
+  arena.budget = KiB(16);
+  arena.peak = KiB(12);
+  arena.requested = KiB(10);
+  arena.buffers = 2;
+  arena.live = KiB(11);
+  arena.active = KiB(12);
+  arena.resident = KiB(20);
+  outcome.arenas = {arena, arena};
+  EXPECT_THAT(SummaryText(TrainOptions(), outcome),
+              HasSubstr("pinned batches (jemalloc 5.3.0): 4 buffers of 20 KiB, "
+                        "peak 24 KiB of 32 KiB; live 22 KiB, active 24 KiB, "
+                        "resident 40 KiB, retained 0 B\n"));
+  outcome.arenas[1].slab.locked = false;
+  EXPECT_THAT(SummaryText(TrainOptions(), outcome),
+              HasSubstr("(jemalloc 5.3.0, not locked)"));
+  const auto json = SummaryJson(TrainOptions(), outcome)["pinned_batches"];
+  EXPECT_EQ(json["allocator"], "jemalloc 5.3.0");
+  EXPECT_EQ(json["locked"], false);
+  EXPECT_EQ(json["peak_bytes"], 24 * 1024);
+  EXPECT_EQ(json["budget_bytes"], 32 * 1024);
 }
 
 TEST(RunSummaryTest, AReferenceRunSaysNothingOfTiers) {

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Castor Authors */
+
+#ifndef CASTOR_COLLECTIVES_C_API_CASTOR_H_
+#define CASTOR_COLLECTIVES_C_API_CASTOR_H_
+
+/* Castor for programs in C and for languages that call C: libcastor.so exports
+ * what is declared here and nothing else. C11, and C++.
+ *
+ * Handles are opaque; whoever creates one destroys it. A function that can fail
+ * returns a castor_code; what happened, why and what to do about it is then
+ * said by castor_last_error on the same thread. What a failed call was to give
+ * out stays as it was, or is null where it is a pointer. No exception gets out.
+ *
+ * Thread-safe, but for destroying a handle while another call uses it.
+ *
+ * Structs only ever grow, at their end. struct_size is sizeof of the struct as
+ * the caller was compiled with; the rest of an input struct may be zeros, which
+ * stand for the defaults.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define CASTOR_API __attribute__((visibility("default")))
+#else
+#define CASTOR_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of this header; a library serves every header of its own number. */
+#define CASTOR_ABI_VERSION 1
+
+typedef enum castor_code {
+  CASTOR_OK = 0,
+  CASTOR_INTERNAL = 1,            /* a defect of Castor */
+  CASTOR_INVALID_ARGUMENT = 2,    /* what was asked for has no meaning */
+  CASTOR_INFEASIBLE = 3,          /* it does not fit, with numbers */
+  CASTOR_MALFORMED = 4,           /* what was read is broken */
+  CASTOR_UNAVAILABLE = 5,         /* this machine lacks something */
+  CASTOR_STOPPED_EARLY = 6,       /* a partial result is valid */
+  CASTOR_TIER_FULL = 7,           /* there is no room now */
+  CASTOR_IO_ERROR = 8,            /* the system refused a transfer */
+  CASTOR_DATA_LOSS = 9,           /* bytes came back changed */
+  CASTOR_ABORTED = 10,            /* ended by another failure */
+  CASTOR_FAILED_PRECONDITION = 11 /* a call out of order */
+} castor_code;
+
+/* The library's CASTOR_ABI_VERSION. */
+CASTOR_API int32_t castor_abi_version(void);
+/* "0.1.0". */
+CASTOR_API const char* castor_version(void);
+/* "tier full" and the like; "unknown" for what is no code. */
+CASTOR_API const char* castor_code_name(int32_t code);
+/* The message of this thread's last call that failed, "" before the first;
+ * valid until its next call. */
+CASTOR_API const char* castor_last_error(void);
+
+/* ---- Chunk-size search ------------------------------------------------- */
+
+/* One parameter; a list of them is in initialization order. */
+typedef struct castor_tensor {
+  const char* name;
+  const int64_t* dims; /* may be null where dim_count is 0: a scalar */
+  int32_t dim_count;
+  int32_t frozen;    /* not 0: packed apart, without gradients and states */
+  const char* dtype; /* "F32", "BF16", ... as in safetensors */
+} castor_tensor;
+
+/* Modes, to be added. */
+enum {
+  CASTOR_SEARCH_UNIFORM = 1,
+  CASTOR_SEARCH_LAYER = 2,
+  CASTOR_SEARCH_CLASSES = 4
+};
+
+typedef struct castor_search_options {
+  size_t struct_size;
+  int64_t min_chunk_bytes;     /* 0: 32 MiB */
+  int64_t max_chunk_bytes;     /* 0: 512 MiB */
+  int64_t align_elements;      /* 0: 64 */
+  int64_t device_budget_bytes; /* 0: none */
+  int32_t world;               /* ranks that share a chunk; 0: 1 */
+  int32_t modes;               /* 0: CASTOR_SEARCH_UNIFORM */
+} castor_search_options;
+
+/* A choice of chunk sizes and what it costs. */
+typedef struct castor_chunk_choice {
+  int32_t mode; /* CASTOR_SEARCH_... */
+  int32_t reserved;
+  int64_t chunk_elements; /* of the largest class */
+  int64_t chunk_bytes;
+  int64_t chunks; /* oversize ones included */
+  int64_t oversize_chunks;
+  int64_t allocated_elements;
+  int64_t waste_elements;
+  int64_t gathered_bytes;
+} castor_chunk_choice;
+
+/* Parameters of one dtype, trainable or frozen. */
+typedef struct castor_search_group {
+  size_t struct_size;
+  const char* dtype; /* lives as long as the search */
+  int32_t frozen;
+  int32_t optimal; /* not 0: nothing the best one's mode allows wastes less */
+  int64_t params;
+  int64_t payload_elements;
+  int64_t lower_bound_waste_elements; /* of the best one's mode */
+  castor_chunk_choice best;
+  castor_chunk_choice recommended;
+} castor_search_group;
+
+typedef struct castor_search castor_search;
+
+/* Searches. `options` may be null. CASTOR_MALFORMED names a tensor whose shape
+ * is none, CASTOR_INFEASIBLE says what budget would do. */
+CASTOR_API int32_t castor_search_run(const castor_tensor* tensors,
+                                     size_t tensor_count,
+                                     const castor_search_options* options,
+                                     castor_search** search);
+CASTOR_API size_t castor_search_group_count(const castor_search* search);
+CASTOR_API int32_t castor_search_get_group(const castor_search* search,
+                                           size_t index,
+                                           castor_search_group* group);
+/* Null is let be. */
+CASTOR_API void castor_search_destroy(castor_search* search);
+
+/* ---- Pinned arena ------------------------------------------------------ */
+
+/* Host memory that devices and O_DIRECT can use, cut into buffers of any size.
+ * All of it is taken, pinned and bound to the NUMA node of the calling thread
+ * when the arena is created, and never more. Where the process exports jemalloc
+ * (5 or later), buffers come from an arena of that, else from Castor's own. */
+typedef struct castor_pinned_arena castor_pinned_arena;
+
+typedef struct castor_pinned_arena_stats {
+  size_t struct_size;
+  const char* allocator; /* "castor", "jemalloc 5.3.0"; lives as the arena */
+  int32_t locked;        /* not 0: the pages cannot be swapped out */
+  int32_t bound;         /* not 0: they prefer the caller's NUMA node */
+  int64_t budget_bytes;
+  int64_t in_use_bytes; /* with the allocator's rounding */
+  int64_t peak_bytes;
+  int64_t largest_gap_bytes;
+  int64_t requested_bytes; /* what the buffers alive were asked for with */
+  int64_t buffers;         /* alive */
+  int64_t allocated;       /* ever */
+  int64_t refused;
+  int64_t live_bytes; /* from here on as the allocator tells it */
+  int64_t active_bytes;
+  int64_t resident_bytes;
+  int64_t retained_bytes;
+  int64_t metadata_bytes; /* ordinary memory, outside the budget */
+} castor_pinned_arena_stats;
+
+/* `bytes` is a positive multiple of 4096. CASTOR_UNAVAILABLE where the machine
+ * has less memory. */
+CASTOR_API int32_t castor_pinned_arena_create(int64_t bytes,
+                                              castor_pinned_arena** arena);
+/* `alignment` is a power of two, or 0 for 4096. CASTOR_TIER_FULL, with numbers,
+ * where there is no room. */
+CASTOR_API int32_t castor_pinned_arena_allocate(castor_pinned_arena* arena,
+                                                int64_t bytes,
+                                                int64_t alignment, void** data);
+/* CASTOR_INVALID_ARGUMENT where `data` is no buffer of this arena's. */
+CASTOR_API int32_t castor_pinned_arena_free(castor_pinned_arena* arena,
+                                            void* data);
+CASTOR_API int32_t castor_pinned_arena_get_stats(
+    const castor_pinned_arena* arena, castor_pinned_arena_stats* stats);
+/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while buffers are
+ * alive. Null is let be. */
+CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* CASTOR_COLLECTIVES_C_API_CASTOR_H_ */

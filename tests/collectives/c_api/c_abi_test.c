@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Castor Authors */
+
+/* libcastor.so as a program in C meets it: loaded by dlopen while the program
+ * runs, also on a thread, twice and again. Arguments: the library, and the
+ * allocator that its arena is expected to use. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/c_api/castor.h"
+
+static int failures = 0;
+
+#define EXPECT(condition)                                               \
+  do {                                                                  \
+    if (!(condition)) {                                                 \
+      fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__,       \
+              #condition);                                              \
+      ++failures;                                                       \
+    }                                                                   \
+  } while (0)
+
+/* The functions under their own types, from the header. */
+#define FUNCTIONS(X)               \
+  X(castor_abi_version)            \
+  X(castor_version)                \
+  X(castor_code_name)              \
+  X(castor_last_error)             \
+  X(castor_search_run)             \
+  X(castor_search_group_count)     \
+  X(castor_search_get_group)       \
+  X(castor_search_destroy)         \
+  X(castor_pinned_arena_create)    \
+  X(castor_pinned_arena_allocate)  \
+  X(castor_pinned_arena_free)      \
+  X(castor_pinned_arena_get_stats) \
+  X(castor_pinned_arena_destroy)
+
+struct api {
+#define MEMBER(name) __typeof__(&name) name;
+  FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+static int find_functions(void* library, struct api* api) {
+  void* found;
+#define FIND(name)                                 \
+  found = dlsym(library, #name);                   \
+  if (found == NULL) {                             \
+    fprintf(stderr, "no %s: %s\n", #name, dlerror()); \
+    return 0;                                      \
+  }                                                \
+  memcpy(&api->name, &found, sizeof(found));
+  FUNCTIONS(FIND)
+#undef FIND
+  return 1;
+}
+
+/* Who serves malloc and its kin, by address and by file. */
+struct servant {
+  void* address;
+  char file[512];
+};
+
+static const char* const kMallocNames[] = {
+    "malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc"};
+enum { kMallocs = sizeof(kMallocNames) / sizeof(kMallocNames[0]) };
+
+static void find_malloc(struct servant* servants) {
+  for (int i = 0; i < kMallocs; ++i) {
+    Dl_info info;
+    servants[i].address = dlsym(RTLD_DEFAULT, kMallocNames[i]);
+    EXPECT(servants[i].address != NULL);
+    EXPECT(dladdr(servants[i].address, &info) != 0);
+    snprintf(servants[i].file, sizeof(servants[i].file), "%s", info.dli_fname);
+  }
+}
+
+static void expect_same_malloc(const struct servant* before) {
+  struct servant now[kMallocs];
+  find_malloc(now);
+  for (int i = 0; i < kMallocs; ++i) {
+    EXPECT(now[i].address == before[i].address);
+    EXPECT(strcmp(now[i].file, before[i].file) == 0);
+    EXPECT(strstr(now[i].file, "libcastor") == NULL);
+  }
+}
+
+static void use_search(const struct api* api) {
+  const int64_t wide[] = {4096, 1024};
+  const int64_t narrow[] = {1024};
+  castor_tensor tensors[8];
+  for (int i = 0; i < 8; ++i) {
+    tensors[i].name = i % 2 ? "bias" : "weight";
+    tensors[i].dims = i % 2 ? narrow : wide;
+    tensors[i].dim_count = i % 2 ? 1 : 2;
+    tensors[i].frozen = 0;
+    tensors[i].dtype = "BF16";
+  }
+  castor_search* search = NULL;
+  EXPECT(api->castor_search_run(tensors, 8, NULL, &search) == CASTOR_OK);
+  EXPECT(api->castor_search_group_count(search) == 1);
+  castor_search_group group;
+  memset(&group, 0, sizeof(group));
+  EXPECT(api->castor_search_get_group(search, 0, &group) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(strstr(api->castor_last_error(), "struct_size") != NULL);
+  group.struct_size = sizeof(group);
+  EXPECT(api->castor_search_get_group(search, 0, &group) == CASTOR_OK);
+  EXPECT(group.params == 8);
+  EXPECT(group.payload_elements == 4 * (4096 * 1024 + 1024));
+  EXPECT(strcmp(group.dtype, "BF16") == 0);
+  EXPECT(group.optimal);
+  EXPECT(group.best.waste_elements == group.lower_bound_waste_elements);
+  EXPECT(group.best.allocated_elements ==
+         group.payload_elements + group.best.waste_elements);
+  EXPECT(group.best.chunk_bytes == 2 * group.best.chunk_elements);
+  EXPECT(group.best.mode == CASTOR_SEARCH_UNIFORM);
+  EXPECT(api->castor_search_get_group(search, 1, &group) ==
+         CASTOR_INVALID_ARGUMENT);
+  api->castor_search_destroy(search);
+  api->castor_search_destroy(NULL);
+
+  castor_search_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.min_chunk_bytes = 1 << 20;
+  options.max_chunk_bytes = 64 << 20;
+  options.world = 4;
+  options.modes = CASTOR_SEARCH_UNIFORM | CASTOR_SEARCH_LAYER;
+  EXPECT(api->castor_search_run(tensors, 8, &options, &search) == CASTOR_OK);
+  group.struct_size = sizeof(group);
+  EXPECT(api->castor_search_get_group(search, 0, &group) == CASTOR_OK);
+  EXPECT(group.best.chunk_elements % (128 * 4) == 0);
+  api->castor_search_destroy(search);
+
+  options.device_budget_bytes = 4096;
+  EXPECT(api->castor_search_run(tensors, 8, &options, &search) ==
+         CASTOR_INFEASIBLE);
+  EXPECT(search == NULL);
+  options.modes = 64;
+  EXPECT(api->castor_search_run(tensors, 8, &options, &search) ==
+         CASTOR_INVALID_ARGUMENT);
+  tensors[3].dtype = "F33";
+  EXPECT(api->castor_search_run(tensors, 8, NULL, &search) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(strstr(api->castor_last_error(), "F33") != NULL);
+  tensors[3].dtype = "F32";
+  const int64_t negative[] = {-1};
+  tensors[3].dims = negative;
+  EXPECT(api->castor_search_run(tensors, 8, NULL, &search) ==
+         CASTOR_MALFORMED);
+  EXPECT(api->castor_search_run(NULL, 1, NULL, &search) ==
+         CASTOR_INVALID_ARGUMENT);
+}
+
+static void use_arena(const struct api* api, const char* allocator) {
+  castor_pinned_arena* arena = NULL;
+  EXPECT(api->castor_pinned_arena_create(1000, &arena) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(arena == NULL);
+  EXPECT(api->castor_pinned_arena_create(1 << 20, &arena) == CASTOR_OK);
+  if (arena == NULL) return;
+  void* page = NULL;
+  void* small = NULL;
+  void* none = NULL;
+  EXPECT(api->castor_pinned_arena_allocate(arena, 5000, 0, &page) ==
+         CASTOR_OK);
+  EXPECT((uintptr_t)page % 4096 == 0);
+  EXPECT(api->castor_pinned_arena_allocate(arena, 24, 8, &small) == CASTOR_OK);
+  memset(page, 1, 5000);
+  memset(small, 2, 24);
+  EXPECT(api->castor_pinned_arena_allocate(arena, 1 << 20, 0, &none) ==
+         CASTOR_TIER_FULL);
+  EXPECT(none == NULL);
+  EXPECT(strstr(api->castor_last_error(), "1048576") != NULL);
+  castor_pinned_arena_stats stats;
+  stats.struct_size = sizeof(stats);
+  EXPECT(api->castor_pinned_arena_get_stats(arena, &stats) == CASTOR_OK);
+  EXPECT(strncmp(stats.allocator, allocator, strlen(allocator)) == 0);
+  EXPECT(stats.budget_bytes == 1 << 20);
+  EXPECT(stats.buffers == 2);
+  EXPECT(stats.allocated == 2);
+  EXPECT(stats.refused == 1);
+  EXPECT(stats.requested_bytes == 5024);
+  EXPECT(stats.live_bytes >= 5024 && stats.live_bytes <= stats.in_use_bytes);
+  EXPECT(stats.in_use_bytes <= 8192 + 16384);
+  EXPECT(api->castor_pinned_arena_destroy(arena) ==
+         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_pinned_arena_free(arena, page) == CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_free(arena, page) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_pinned_arena_free(arena, &stats) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_pinned_arena_free(arena, small) == CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_allocate(arena, 1 << 20, 0, &page) ==
+         CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_free(arena, page) == CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_destroy(arena) == CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_destroy(NULL) == CASTOR_OK);
+}
+
+static void use_all(const struct api* api, const char* allocator) {
+  EXPECT(api->castor_abi_version() == CASTOR_ABI_VERSION);
+  EXPECT(strchr(api->castor_version(), '.') != NULL);
+  EXPECT(strcmp(api->castor_code_name(CASTOR_TIER_FULL), "tier full") == 0);
+  EXPECT(strcmp(api->castor_code_name(999), "unknown") == 0);
+  use_search(api);
+  use_arena(api, allocator);
+}
+
+struct arguments {
+  const char* library;
+  const char* allocator;
+};
+
+/* Loads, uses and unloads it. */
+static void* use_on_thread(void* context) {
+  const struct arguments* arguments = context;
+  struct api api;
+  void* library = dlopen(arguments->library, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    fprintf(stderr, "dlopen on a thread: %s\n", dlerror());
+    return "failed";
+  }
+  if (!find_functions(library, &api)) return "failed";
+  if (strcmp(api.castor_last_error(), "") != 0) return "failed";
+  use_all(&api, arguments->allocator);
+  dlclose(library);
+  return NULL;
+}
+
+static void use_on_new_thread(struct arguments* arguments) {
+  pthread_t thread;
+  void* failed = NULL;
+  EXPECT(pthread_create(&thread, NULL, use_on_thread, arguments) == 0);
+  EXPECT(pthread_join(thread, &failed) == 0);
+  EXPECT(failed == NULL);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fprintf(stderr, "usage: %s LIBRARY ALLOCATOR\n", argv[0]);
+    return 2;
+  }
+  struct arguments arguments = {argv[1], argv[2]};
+  struct servant before[kMallocs];
+  find_malloc(before);
+  void* kept = malloc(1000); /* from before, freed after */
+
+  use_on_new_thread(&arguments);
+  expect_same_malloc(before);
+
+  void* lazy = dlopen(arguments.library, RTLD_LAZY | RTLD_LOCAL);
+  void* again = dlopen(arguments.library, RTLD_NOW | RTLD_GLOBAL);
+  EXPECT(lazy != NULL);
+  EXPECT(lazy == again);
+  expect_same_malloc(before);
+  struct api api;
+  if (lazy == NULL || !find_functions(lazy, &api)) return 1;
+  use_all(&api, arguments.allocator);
+  use_on_new_thread(&arguments);
+  expect_same_malloc(before);
+  /* An error is its thread's. */
+  EXPECT(strcmp(api.castor_last_error(), "") != 0);
+  EXPECT(dlclose(again) == 0);
+  EXPECT(dlclose(lazy) == 0);
+  expect_same_malloc(before);
+  free(kept);
+  if (failures == 0) puts("ok");
+  return failures == 0 ? 0 : 1;
+}
