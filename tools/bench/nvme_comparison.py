@@ -3,10 +3,11 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """fio and Castor's NVMe store, on the same file system in the same run.
 
-For requests of 1, 4, 16 and 64 MiB, reads, writes and half of each: fio (io_uring, O_DIRECT, random order, in a file that was written
-before) and an NVMe store (bazel-bin/tools/bench/nvme_benchmark), in turns, with requests of the same size and as many under way; the
-store checks every byte it reads against a checksum. Drives are noisy, so the ratio is the median of those of each round. With --load,
-copies and AdamW steps run beside both, on a thread each.
+For requests of 1, 4, 16 and 64 MiB, reads, writes and half of each: fio (io_uring, O_DIRECT, random order) and an NVMe store
+(bazel-bin/tools/bench/nvme_benchmark), in turns, with requests of the same size and as many under way, each in a new file that was
+written once just before, because a drive may hold in memory what is new; the store checks every byte it reads against a checksum.
+Drives are noisy, so the ratio is the median of those of each round. With --load, copies and AdamW steps run beside both, on a thread
+each.
 
   bazel build //tools/bench:nvme_benchmark && tools/bench/nvme_comparison.py --dir FOLDER [--size MIB] [--rounds N] [--seconds S] [--load]
 
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -31,10 +33,16 @@ MIXES = {"read": "randread", "write": "randwrite", "mixed": "randrw"}
 
 def fio(file, size, seconds, mib, mix, extra):
     """Bytes per second, and processors used."""
+    if os.path.exists(file):
+        os.remove(file)
+    subprocess.run(["fio", "--name=layout", f"--filename={file}", f"--size={size}m", "--bs=1m", "--iodepth=32", "--ioengine=io_uring",
+                    "--direct=1", "--rw=write"], check=True, stdout=subprocess.DEVNULL)
     command = ["fio", "--name=castor", f"--filename={file}", f"--size={size}m", f"--bs={mib}m", f"--iodepth={IN_FLIGHT[mib]}",
                "--ioengine=io_uring", "--direct=1", f"--rw={MIXES[mix]}", "--time_based", f"--runtime={seconds}", "--thread",
                "--output-format=json"] + extra
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # Its buffers in huge pages too, where they are given on request: 4 KiB pages make more segments than a drive may take at once.
+    huge = dict(os.environ, GLIBC_TUNABLES="glibc.malloc.hugetlb=1")
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=huge).stdout
     job = json.loads(said[said.index("{"):])["jobs"][0]
     return job["read"]["bw_bytes"] + job["write"]["bw_bytes"], (job["usr_cpu"] + job["sys_cpu"]) / 100
 
@@ -101,6 +109,7 @@ def main():
     parser.add_argument("--fio", action="append", default=[], help="one more argument of fio, as --fio=--fixedbufs=1")
     parser.add_argument("--castor", action="append", default=[], help="one more argument of nvme_benchmark, as --castor=--no-register")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the load ends and the folder goes
     if shutil.which("fio") is None:
         sys.exit("fio is missing: apt-get install fio")
     if not os.path.exists(BENCHMARK):
@@ -112,8 +121,6 @@ def main():
     print("| " + " | ".join(header) + " |\n|" + "---|" * 3 + "---:|" * (len(header) - 3))
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="castor-bench-") as folder:
         file = os.path.join(folder, "fio.data")
-        subprocess.run(["fio", "--name=layout", f"--filename={file}", f"--size={options.size}m", "--bs=1m", "--iodepth=32",
-                        "--ioengine=io_uring", "--direct=1", "--rw=write"], check=True, stdout=subprocess.DEVNULL)
         ratios = [measure(options, folder, file, mib, mix) for mib in options.requests for mix in options.mixes]
     print(f"\nleast ratio {min(ratios):.2f}, median {statistics.median(ratios):.2f}")
 
