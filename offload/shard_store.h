@@ -141,7 +141,13 @@ class ShardStore {
 
   // Bytes moved since the start, [from][to] by TierIndex.
   const std::array<std::array<Bytes, 3>, 3>& moved() const { return moved_; }
-  void set_step(int32_t step) { step_ = step; }
+  // What is recorded, and written to NVMe, from now on is of this step.
+  void set_step(int32_t step) {
+    step_ = step;
+    if (options_.pools->nvme() != nullptr) {
+      options_.pools->nvme()->BeginStep(step);
+    }
+  }
 
  private:
   struct Shard {

@@ -53,6 +53,7 @@ EngineStats Combined(const std::vector<EngineStats>& ranks) {
             rank.moved[TierIndex(tier)][TierIndex(to)];
       }
     }
+    all.most_nvme_written += rank.most_nvme_written;
     all.wire_sent += rank.wire_sent;
     all.gathers += rank.gathers;
     all.prefetched_gathers += rank.prefetched_gathers;
@@ -109,6 +110,10 @@ std::string CastorText(const TrainOptions& options,
   }
   text += fmt::format("  {:<18}{:>12}\n", "between ranks",
                       FormatSize(all.wire_sent));
+  if (all.most_nvme_written > Bytes(0)) {
+    text += fmt::format("written to nvme in a step: at most {}\n",
+                        FormatSize(all.most_nvme_written));
+  }
   text += fmt::format(
       "gathers: {}, of them {} ahead of use; reduce-scatters: {}; departures "
       "from the trace: {}\n",
@@ -236,6 +241,7 @@ Json SummaryJson(const TrainOptions& options, const TrainOutcome& outcome) {
   document["tiers"] = tiers;
   document["moved"] = moved;
   document["sent_bytes"] = all.wire_sent.count();
+  document["most_nvme_written_bytes"] = all.most_nvme_written.count();
   document["gathers"] = all.gathers;
   document["prefetched_gathers"] = all.prefetched_gathers;
   document["reduce_scatters"] = all.reduce_scatters;
