@@ -142,8 +142,9 @@ struct EngineStats {
   TierUse tiers[3];  // by TierIndex
   // Bytes moved between tiers since Seal, [from][to].
   Bytes moved[3][3];
-  Bytes wire_sent;      // to other ranks, by all that the communicator did
-  int64_t gathers = 0;  // slots filled; loads, where the home is whole
+  Bytes most_nvme_written;  // in any one step: what wears the drives
+  Bytes wire_sent;          // to other ranks, by all that the communicator did
+  int64_t gathers = 0;      // slots filled; loads, where the home is whole
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t reduce_scatters = 0;    // one rank makes none

@@ -216,6 +216,9 @@ EngineStats ZeroEngine::Impl::stats() const {
           store_->moved()[TierIndex(tier)][TierIndex(to)];
     }
   }
+  if (const NvmeStore* nvme = pools_->nvme(); nvme != nullptr) {
+    stats.most_nvme_written = nvme->stats().most_written_in_a_step;
+  }
   const MemoryManagerStats& manager = manager_->stats();
   stats.wire_sent = comm_->stats().bytes_sent;
   stats.engine_copies = engine_copies_;

@@ -50,6 +50,7 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::Open(
 }
 
 void NvmeDrive::RegisterMemory(std::span<std::byte> memory) {
+  if (memory.empty()) return;
   Result<Bytes> registered = queue_->RegisterMemory(memory);
   if (registered.ok()) {
     registered_ = *registered;

@@ -105,6 +105,31 @@ TEST_F(TrainGptTest, TrainsAndSumsUp) {
   ExpectNothingLeft();
 }
 
+// What budgets do not hold is a few MiB here, so both have a part of it.
+TEST_F(TrainGptTest, DrivesShareWhatOneWouldHold) {
+  const std::vector<std::string> model = {
+      "--embd",          "128",  "--layers",      "3",    "--chunk", "256KiB",
+      "--device-budget", "6MiB", "--host-budget", "5MiB", "--nvme"};
+  auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = model;
+    args.insert(args.end(), more.begin(), more.end());
+    return RunSmall(args);
+  };
+  const std::string second = dir_.File("second");
+  std::filesystem::create_directory(second);
+  const ProgramResult one = with({dir_.File("nvme")});
+  const ProgramResult two =
+      with({dir_.File("nvme") + ":16MiB", "--nvme", second + ":3MiB"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(DigestIn(one.out), DigestIn(two.out));
+  EXPECT_THAT(two.err, AllOf(HasSubstr("nvme\""), HasSubstr("second\"")));
+  EXPECT_THAT(two.out, AllOf(HasSubstr("of 19 MiB"),
+                             HasSubstr("written to nvme in a step: at most")));
+  EXPECT_TRUE(std::filesystem::is_empty(second));
+  ExpectNothingLeft();
+}
+
 TEST_F(TrainGptTest, OneRankEqualsTheReference) {
   const ProgramResult castor = RunSmall(Tight({"--accumulate", "2"}));
   const ProgramResult reference =
@@ -313,6 +338,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"NoRanks", {"--ranks", "0"}, 2, "from 1 to"},
         Refused{"OddHeads", {"--heads", "5"}, 2, "not a multiple of heads 5"},
         Refused{"BadNvmeSize", {"--nvme", "DIR/nvme:lots"}, 2, "lots"},
+        Refused{"OneDriveTwice",
+                {"--nvme", "DIR/nvme", "--nvme", "DIR/nvme/:4GiB"},
+                2,
+                "given before"},
         Refused{"ReferenceOfTwoRanks",
                 {"--reference", "--ranks", "2"},
                 2,

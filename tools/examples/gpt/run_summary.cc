@@ -51,6 +51,7 @@ EngineStats Combined(const std::vector<EngineStats>& ranks) {
             rank.moved[TierIndex(tier)][TierIndex(to)];
       }
     }
+    all.most_nvme_written += rank.most_nvme_written;
     all.wire_sent += rank.wire_sent;
     all.gathers += rank.gathers;
     all.prefetched_gathers += rank.prefetched_gathers;
@@ -157,6 +158,10 @@ std::string CastorText(const TrainOptions& options,
   }
   text += fmt::format("  {:<18}{:>12}\n", "between ranks",
                       FormatSize(all.wire_sent));
+  if (all.most_nvme_written > Bytes(0)) {
+    text += fmt::format("written to nvme in a step: at most {}\n",
+                        FormatSize(all.most_nvme_written));
+  }
   text += fmt::format(
       "gathers: {}, of them {} ahead of use; reduce-scatters: {}; departures "
       "from the trace: {}\n",
@@ -289,6 +294,7 @@ JsonValue SummaryJson(const TrainOptions& options,
     document["pinned_batches"] = ArenaJson(Combined(outcome.arenas));
   }
   document["sent_bytes"] = all.wire_sent.count();
+  document["most_nvme_written_bytes"] = all.most_nvme_written.count();
   document["gathers"] = all.gathers;
   document["prefetched_gathers"] = all.prefetched_gathers;
   document["reduce_scatters"] = all.reduce_scatters;

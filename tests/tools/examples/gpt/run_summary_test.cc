@@ -42,6 +42,7 @@ EngineStats RankStats(int64_t peak_mib) {
   EngineStats stats;
   stats.tiers[0] = {MiB(64), MiB(1), MiB(peak_mib)};
   stats.moved[1][0] = GiB(1);
+  stats.most_nvme_written = MiB(3);
   stats.wire_sent = MiB(10);
   stats.stall_ns = 350'000'000;
   stats.stalls = 2;
@@ -147,6 +148,7 @@ TEST(RunSummaryTest, JsonHoldsTheSame) {
   EXPECT_EQ(json["mean_loss_first"], 7);
   EXPECT_EQ(json["digests"]["5"], "0000000000000abc");
   EXPECT_EQ(json["tiers"]["device"]["peak_bytes"], MiB(63).count());
+  EXPECT_EQ(json["most_nvme_written_bytes"], MiB(6).count());
   ASSERT_EQ(json["moved"].size(), 1u);
   EXPECT_EQ(json["moved"][0]["from"], "host");
   EXPECT_EQ(json["moved"][0]["moved_bytes"], GiB(2).count());
