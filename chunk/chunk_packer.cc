@@ -3,7 +3,7 @@
 
 #include "chunk/chunk_packer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "placement/trace_pins.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace castor::internal {
 

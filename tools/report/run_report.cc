@@ -3,7 +3,7 @@
 
 #include "tools/report/run_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/docs/markdown.h"
 
@@ -60,7 +59,7 @@ TEST(ReadmeSnippetsTest, EqualTheProgramTheyAreFrom) {
     const std::string file =
         block.comment.substr(kFrom.size(), colon - kFrom.size());
     const std::string name = block.comment.substr(colon + 2);
-    EXPECT_THAT(Region(file, name), testing::Not(testing::IsEmpty()))
+    EXPECT_FALSE(Region(file, name).empty())
         << file << " has no region " << name;
     EXPECT_EQ(block.lines, Region(file, name)) << "README.md:" << block.line;
   }

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_transfer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/trainer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
