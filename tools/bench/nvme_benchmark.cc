@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -265,7 +264,8 @@ Status Load(const Flags& flags, const Console& console) {
 }
 
 Status Main(const std::vector<std::string>& args, const Console& console) {
-  CLI::App app("Measures an NVMe store.", kName);
+  CommandLine line(kName, "Measures an NVMe store.");
+  CLI::App& app = line.app();
   Flags flags;
   AddTextListFlag(app, "--nvme", &flags.nvme, kNvmeFlagHelp);
   AddSizeFlag(app, "--request", &flags.request, "of one extent (1 MiB)");
@@ -285,7 +285,7 @@ Status Main(const std::vector<std::string>& args, const Console& console) {
                 "no I/O: copies, AdamW steps, or a thread of each");
   CASTOR_ASSIGN_OR_RETURN(const ParseOutcome parsed, ParseFlags(app, args));
   if (parsed == ParseOutcome::kHelpAsked) {
-    console.out << app.help();
+    console.out << line.Help();
     return FlushOutput(console);
   }
   return flags.load.empty() ? Move(flags, console) : Load(flags, console);
