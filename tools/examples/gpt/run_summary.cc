@@ -96,20 +96,20 @@ std::string ArenaText(const PinnedArenaStats& arena) {
       FormatSize(arena.retained));
 }
 
-Json ArenaJson(const PinnedArenaStats& arena) {
-  return {{"allocator", arena.allocator},
-          {"locked", arena.slab.locked},
-          {"bound", arena.slab.bound},
-          {"buffers", arena.buffers},
-          {"refused", arena.refused},
-          {"requested_bytes", arena.requested.count()},
-          {"peak_bytes", arena.peak.count()},
-          {"budget_bytes", arena.budget.count()},
-          {"live_bytes", arena.live.count()},
-          {"active_bytes", arena.active.count()},
-          {"resident_bytes", arena.resident.count()},
-          {"retained_bytes", arena.retained.count()},
-          {"metadata_bytes", arena.metadata.count()}};
+JsonValue ArenaJson(const PinnedArenaStats& arena) {
+  return JsonValue::Object({{"allocator", arena.allocator},
+                            {"locked", arena.slab.locked},
+                            {"bound", arena.slab.bound},
+                            {"buffers", arena.buffers},
+                            {"refused", arena.refused},
+                            {"requested_bytes", arena.requested.count()},
+                            {"peak_bytes", arena.peak.count()},
+                            {"budget_bytes", arena.budget.count()},
+                            {"live_bytes", arena.live.count()},
+                            {"active_bytes", arena.active.count()},
+                            {"resident_bytes", arena.resident.count()},
+                            {"retained_bytes", arena.retained.count()},
+                            {"metadata_bytes", arena.metadata.count()}});
 }
 
 double StalledSeconds(const EngineStats& all) {
