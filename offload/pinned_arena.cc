@@ -179,7 +179,9 @@ Result<Slab> MakeArenaSlab(const PinnedArenaOptions& options,
   }
   HostSlabOptions slab_options;
   slab_options.log = options.log;
-  slab_options.system = options.system;
+  if (options.make_slab) {
+    return options.make_slab(options.budget, slab_options, facts);
+  }
   return MakeHostSlab(options.budget, slab_options, facts);
 }
 

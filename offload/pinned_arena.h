@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,9 +35,12 @@ inline constexpr Bytes kPinnedPage = KiB(4);
 
 struct PinnedArenaOptions {
   Bytes budget;        // a positive multiple of kPinnedPage
-  Log* log = nullptr;  // for MakeHostSlab, while the arena is made
-  // For tests; must outlive the arena. Null: the operating system.
-  const internal::SlabSystem* system = nullptr;
+  Log* log = nullptr;  // for what the slab lacks, while it is made
+  // Where the slab comes from, for example a device that registers it; what it
+  // draws on must outlive the arena. Empty: MakeHostSlab.
+  std::function<Result<Slab>(Bytes size, const HostSlabOptions& options,
+                             HostSlabFacts* facts)>
+      make_slab = nullptr;
 };
 
 struct PinnedArenaStats {
@@ -141,7 +145,7 @@ class PinnedArena {
 };
 
 // The slab of an arena. InvalidArgument where the budget is not one; otherwise
-// as MakeHostSlab.
+// as MakeHostSlab, or whoever makes it.
 Result<Slab> MakeArenaSlab(const PinnedArenaOptions& options,
                            HostSlabFacts* facts);
 

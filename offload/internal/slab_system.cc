@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <system_error>
 
 namespace castor::internal {
@@ -152,8 +153,10 @@ std::optional<AvailableMemory> SlabSystem::Available() const {
 }
 
 const SlabSystem& RealSlabSystem() {
-  // Never destroyed: a slab may outlive main.
-  static const SlabSystem* const system = new SlabSystem();
+  // Never destroyed: a slab may outlive main. Nor allocated, which would leak
+  // whenever a shared library that holds this is unloaded.
+  alignas(SlabSystem) static std::byte storage[sizeof(SlabSystem)];
+  static const SlabSystem* const system = new (storage) SlabSystem();
   return *system;
 }
 

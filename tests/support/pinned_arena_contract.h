@@ -25,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "offload/internal/slab_system.h"
 #include "offload/pinned_arena.h"
+#include "offload/slab.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
@@ -57,7 +58,11 @@ class PinnedArenaContract : public testing::TestWithParam<PinnedArenaMaker> {
     PinnedArenaOptions options;
     options.budget = budget;
     options.log = &silent_;
-    options.system = &system_;
+    options.make_slab = [this](Bytes size, HostSlabOptions slab,
+                               HostSlabFacts* facts) {
+      slab.system = &system_;
+      return MakeHostSlab(size, slab, facts);
+    };
     auto arena = GetParam()(options);
     EXPECT_THAT(arena, IsOk());
     return arena.ok() ? std::move(arena).value() : nullptr;

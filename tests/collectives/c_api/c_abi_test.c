@@ -16,13 +16,12 @@
 
 static int failures = 0;
 
-#define EXPECT(condition)                                               \
-  do {                                                                  \
-    if (!(condition)) {                                                 \
-      fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__,       \
-              #condition);                                              \
-      ++failures;                                                       \
-    }                                                                   \
+#define EXPECT(condition)                                                      \
+  do {                                                                         \
+    if (!(condition)) {                                                        \
+      fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                              \
+    }                                                                          \
   } while (0)
 
 /* The functions under their own types, from the header. */
@@ -49,12 +48,12 @@ struct api {
 
 static int find_functions(void* library, struct api* api) {
   void* found;
-#define FIND(name)                                 \
-  found = dlsym(library, #name);                   \
-  if (found == NULL) {                             \
+#define FIND(name)                                    \
+  found = dlsym(library, #name);                      \
+  if (found == NULL) {                                \
     fprintf(stderr, "no %s: %s\n", #name, dlerror()); \
-    return 0;                                      \
-  }                                                \
+    return 0;                                         \
+  }                                                   \
   memcpy(&api->name, &found, sizeof(found));
   FUNCTIONS(FIND)
 #undef FIND
@@ -153,8 +152,7 @@ static void use_search(const struct api* api) {
   tensors[3].dtype = "F32";
   const int64_t negative[] = {-1};
   tensors[3].dims = negative;
-  EXPECT(api->castor_search_run(tensors, 8, NULL, &search) ==
-         CASTOR_MALFORMED);
+  EXPECT(api->castor_search_run(tensors, 8, NULL, &search) == CASTOR_MALFORMED);
   EXPECT(api->castor_search_run(NULL, 1, NULL, &search) ==
          CASTOR_INVALID_ARGUMENT);
 }
@@ -169,8 +167,7 @@ static void use_arena(const struct api* api, const char* allocator) {
   void* page = NULL;
   void* small = NULL;
   void* none = NULL;
-  EXPECT(api->castor_pinned_arena_allocate(arena, 5000, 0, &page) ==
-         CASTOR_OK);
+  EXPECT(api->castor_pinned_arena_allocate(arena, 5000, 0, &page) == CASTOR_OK);
   EXPECT((uintptr_t)page % 4096 == 0);
   EXPECT(api->castor_pinned_arena_allocate(arena, 24, 8, &small) == CASTOR_OK);
   memset(page, 1, 5000);
@@ -190,11 +187,9 @@ static void use_arena(const struct api* api, const char* allocator) {
   EXPECT(stats.requested_bytes == 5024);
   EXPECT(stats.live_bytes >= 5024 && stats.live_bytes <= stats.in_use_bytes);
   EXPECT(stats.in_use_bytes <= 8192 + 16384);
-  EXPECT(api->castor_pinned_arena_destroy(arena) ==
-         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_pinned_arena_destroy(arena) == CASTOR_FAILED_PRECONDITION);
   EXPECT(api->castor_pinned_arena_free(arena, page) == CASTOR_OK);
-  EXPECT(api->castor_pinned_arena_free(arena, page) ==
-         CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_pinned_arena_free(arena, page) == CASTOR_INVALID_ARGUMENT);
   EXPECT(api->castor_pinned_arena_free(arena, &stats) ==
          CASTOR_INVALID_ARGUMENT);
   EXPECT(api->castor_pinned_arena_free(arena, small) == CASTOR_OK);
