@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "offload/kernels/adamw.h"
+#include "offload/kernels/optimizer.h"
 
 namespace castor {
 namespace {
@@ -51,14 +51,14 @@ double Update(const Until& until) {
   const size_t count = static_cast<size_t>(kUpdated);
   std::vector<float> grad(count, 1e-3f), param(count, 1), first(count),
       second(count);
-  const AdamWBuffers buffers = {.grad = grad.data(),
-                                .param = param.data(),
-                                .exp_avg = first.data(),
-                                .exp_avg_sq = second.data()};
+  const OptimizerBuffers buffers = {.grad = grad.data(),
+                                    .param = param.data(),
+                                    .exp_avg = first.data(),
+                                    .exp_avg_sq = second.data()};
   double params = 0;
   const double begin = until.elapsed();
   for (int64_t step = 1; !until.over(); ++step) {
-    AdamWStep(buffers, kUpdated, ComputeAdamWScalars({}, step), 1);
+    OptimizerStep(buffers, kUpdated, ComputeOptimizerScalars({}, step), 1);
     params += static_cast<double>(kUpdated);
   }
   return params / (until.elapsed() - begin);
