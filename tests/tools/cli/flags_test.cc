@@ -80,8 +80,8 @@ TEST(FlagsTest, ReadsEveryKindInBothSpellings) {
 TEST(FlagsTest, CollectsTheValuesOfAListAsTheyAre) {
   Flags flags;
   const auto outcome = ParseFlags(
-      flags.line.app(), {"--freeze", "[a,b]", "m", "--freeze=*,x", "--freeze", "",
-                  "--world", "2", "--freeze", "[a,b]"});
+      flags.line.app(), {"--freeze", "[a,b]", "m", "--freeze=*,x", "--freeze",
+                         "", "--world", "2", "--freeze", "[a,b]"});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(flags.model, "m");
   EXPECT_EQ(flags.world, 2);
