@@ -76,9 +76,12 @@ TEST_F(ShardStoreCancelTest, OnlyWhatIsFetchedAheadIsEverTakenBack) {
   const ChunkId chunk = AddFilled(Tier::kHost, 1);
   AlignedBytes memory(kShard);
   LoadTicket ticket;
-  LoadWhole(chunk, memory, RunCause::kDemand, &ticket);
+  const Event load = LoadWhole(chunk, memory, RunCause::kDemand, &ticket);
   EXPECT_FALSE(store_->Cancel(ticket));
   EXPECT_FALSE(store_->Cancel(LoadTicket()));
+  manual_.RunAll();
+  EXPECT_TRUE(load.done());
+  EXPECT_TRUE(SameBytes(memory.span(), Filled(1).span()));
 }
 
 TEST_F(ShardStoreCancelTest, OneWhoseReadIsUnderWayIsTakenBackAllTheSame) {
