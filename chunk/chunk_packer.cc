@@ -3,7 +3,7 @@
 
 #include "chunk/chunk_packer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>

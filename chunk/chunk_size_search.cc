@@ -3,7 +3,7 @@
 
 #include "chunk/chunk_size_search.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>

@@ -3,7 +3,7 @@
 
 #include "chunk/chunk_state.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 

@@ -3,7 +3,7 @@
 
 #include "chunk/classes_certificate.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "chunk/layout_file.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "chunk/layout_parts.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <limits>

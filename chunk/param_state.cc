@@ -3,7 +3,7 @@
 
 #include "chunk/param_state.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 

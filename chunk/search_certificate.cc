@@ -3,7 +3,7 @@
 
 #include "chunk/search_certificate.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "chunk/tensor_fields.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <optional>

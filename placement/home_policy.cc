@@ -3,7 +3,7 @@
 
 #include "placement/home_policy.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>

@@ -3,7 +3,7 @@
 
 #include "placement/next_use_policy.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>

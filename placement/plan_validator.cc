@@ -3,7 +3,7 @@
 
 #include "placement/plan_validator.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <string>

@@ -3,7 +3,7 @@
 
 #include "placement/tier_model_file.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <optional>

@@ -3,7 +3,7 @@
 
 #include "placement/trace_pins.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace castor::internal {
 

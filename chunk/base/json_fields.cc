@@ -3,7 +3,7 @@
 
 #include "chunk/base/json_fields.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "chunk/base/quote.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 

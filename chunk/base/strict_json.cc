@@ -3,7 +3,7 @@
 
 #include "chunk/base/strict_json.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>

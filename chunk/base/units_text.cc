@@ -3,7 +3,7 @@
 
 #include "chunk/base/units_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "chunk/base/check.h"
 

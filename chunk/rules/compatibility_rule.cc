@@ -3,7 +3,7 @@
 
 #include "chunk/rules/compatibility_rule.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include "chunk/rules/elixir_rule.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>

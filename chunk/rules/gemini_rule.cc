@@ -3,7 +3,7 @@
 
 #include "chunk/rules/gemini_rule.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>

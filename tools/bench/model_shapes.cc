@@ -3,7 +3,7 @@
 
 #include "tools/bench/model_shapes.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <random>
 #include <string>

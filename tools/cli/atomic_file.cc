@@ -4,7 +4,7 @@
 #include "tools/cli/atomic_file.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

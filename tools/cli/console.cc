@@ -3,7 +3,7 @@
 
 #include "tools/cli/console.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>

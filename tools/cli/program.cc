@@ -3,7 +3,7 @@
 
 #include "tools/cli/program.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>

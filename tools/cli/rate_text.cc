@@ -3,7 +3,7 @@
 
 #include "tools/cli/rate_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <optional>

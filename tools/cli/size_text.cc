@@ -3,7 +3,7 @@
 
 #include "tools/cli/size_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cstdint>

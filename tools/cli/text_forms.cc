@@ -3,7 +3,7 @@
 
 #include "tools/cli/text_forms.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

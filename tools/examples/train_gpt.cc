@@ -5,7 +5,7 @@
 // optimizer states spread over a device budget, pinned host memory and NVMe; or
 // with --reference, in plain arrays and without Castor.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <csignal>

@@ -3,7 +3,7 @@
 
 #include "tools/models/config_values.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <utility>

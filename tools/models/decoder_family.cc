@@ -3,7 +3,7 @@
 
 #include "tools/models/decoder_family.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace castor {
 

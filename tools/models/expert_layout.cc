@@ -3,7 +3,7 @@
 
 #include "tools/models/expert_layout.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <charconv>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "tools/models/decoder_family.h"
 #include "tools/models/family_builders.h"

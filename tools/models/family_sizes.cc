@@ -3,7 +3,7 @@
 
 #include "tools/models/family_sizes.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace castor {
 

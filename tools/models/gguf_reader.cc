@@ -3,7 +3,7 @@
 
 #include "tools/models/gguf_reader.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "tools/models/model_reader.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>

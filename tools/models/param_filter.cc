@@ -3,7 +3,7 @@
 
 #include "tools/models/param_filter.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>

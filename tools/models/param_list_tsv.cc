@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <charconv>
 #include <limits>

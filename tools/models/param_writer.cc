@@ -3,7 +3,7 @@
 
 #include "tools/models/param_writer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <utility>
 

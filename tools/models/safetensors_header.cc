@@ -3,7 +3,7 @@
 
 #include "tools/models/safetensors_header.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <tuple>

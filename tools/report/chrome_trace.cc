@@ -3,7 +3,7 @@
 
 #include "tools/report/chrome_trace.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>

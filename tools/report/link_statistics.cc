@@ -3,7 +3,7 @@
 
 #include "tools/report/link_statistics.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "tools/report/report_data.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <iterator>
 #include <utility>

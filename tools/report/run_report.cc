@@ -3,7 +3,7 @@
 
 #include "tools/report/run_report.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -3,7 +3,7 @@
 
 #include "tools/report/stall_statistics.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

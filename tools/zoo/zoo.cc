@@ -3,7 +3,7 @@
 
 #include "tools/zoo/zoo.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_explain.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string_view>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_plain.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "chunk/search_mode.h"
 

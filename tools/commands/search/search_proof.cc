@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_proof.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <string_view>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_report.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

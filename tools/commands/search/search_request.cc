@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_request.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_rules.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <utility>

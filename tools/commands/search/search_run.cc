@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_run.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_table.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>

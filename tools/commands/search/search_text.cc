@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/search_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "tools/commands/search/zoo_report.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <ostream>
 #include <string_view>

@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/gpt_params.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <functional>
 #include <numeric>

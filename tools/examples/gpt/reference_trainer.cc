@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/reference_trainer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <vector>

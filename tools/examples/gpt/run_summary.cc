@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/run_summary.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

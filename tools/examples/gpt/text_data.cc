@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/text_data.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/trainer.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>

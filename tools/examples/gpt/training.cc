@@ -3,7 +3,7 @@
 
 #include "tools/examples/gpt/training.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
