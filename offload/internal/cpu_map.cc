@@ -9,39 +9,15 @@
 #include <system_error>
 #include <utility>
 
+#include "offload/internal/hwloc_topology.h"
+
 namespace castor::internal {
 namespace {
 
-struct TopologyDeleter {
-  void operator()(hwloc_topology* topology) const {
-    hwloc_topology_destroy(topology);
-  }
-};
-struct BitmapDeleter {
-  void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
-};
-using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
-using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapDeleter>;
-
-Topology LoadTopology() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return nullptr;
-  Topology topology(raw);
-  // Cores and what cannot be left out: nodes and hardware threads, and the
-  // groups without which a node seems to have all processors of the machine.
-  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_GROUP,
-                                 HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE,
-                                 HWLOC_TYPE_FILTER_KEEP_ALL);
-  if (hwloc_topology_load(raw) != 0) return nullptr;
-  return topology;
-}
-
 // What the threads of this process may run on; everything where the system
 // does not say.
-Bitmap Allowed(hwloc_topology_t topology) {
-  Bitmap allowed(hwloc_bitmap_alloc());
+HwlocBitmap Allowed(hwloc_topology_t topology) {
+  HwlocBitmap allowed(hwloc_bitmap_alloc());
   if (hwloc_get_cpubind(topology, allowed.get(), HWLOC_CPUBIND_PROCESS) != 0 ||
       hwloc_bitmap_iszero(allowed.get())) {
     hwloc_bitmap_copy(allowed.get(),
@@ -53,25 +29,25 @@ Bitmap Allowed(hwloc_topology_t topology) {
 }  // namespace
 
 struct CpuMap::Impl {
-  Topology topology;
-  std::vector<Bitmap> cpus;  // by node: what we may use of it
+  HwlocTopology topology;
+  std::vector<HwlocBitmap> cpus;  // by node: what we may use of it
 };
 
 CpuMap::CpuMap() : impl_(std::make_unique<Impl>()) {
-  impl_->topology = LoadTopology();
+  impl_->topology = LoadHwlocTopology(HwlocCores::kKeep);
   hwloc_topology* const topology = impl_->topology.get();
   if (topology == nullptr) {
     node_of_core_ = {0};
     return;
   }
-  const Bitmap allowed = Allowed(topology);
+  const HwlocBitmap allowed = Allowed(topology);
   // Some virtual machines tell of hardware threads only.
   const bool has_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0;
   const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   std::vector<int> first_node;  // by our node: hwloc's number
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(topology, type, core)) != nullptr;) {
-    Bitmap usable(hwloc_bitmap_alloc());
+    HwlocBitmap usable(hwloc_bitmap_alloc());
     hwloc_bitmap_and(usable.get(), core->cpuset, allowed.get());
     if (hwloc_bitmap_iszero(usable.get())) continue;
     const int first = hwloc_bitmap_first(core->nodeset);
@@ -104,13 +80,13 @@ std::string CpuMap::BindCallingThread(int node) const {
 int CpuMap::NodeOf(const void* memory) const {
   if (nodes_ == 1) return -1;
   hwloc_topology* const topology = impl_->topology.get();
-  const Bitmap nodes(hwloc_bitmap_alloc());
+  const HwlocBitmap nodes(hwloc_bitmap_alloc());
   if (hwloc_get_area_memlocation(topology, memory, 1, nodes.get(),
                                  HWLOC_MEMBIND_BYNODESET) != 0 ||
       hwloc_bitmap_iszero(nodes.get())) {
     return -1;
   }
-  const Bitmap near(hwloc_bitmap_alloc());
+  const HwlocBitmap near(hwloc_bitmap_alloc());
   hwloc_cpuset_from_nodeset(topology, near.get(), nodes.get());
   for (size_t node = 0; node < impl_->cpus.size(); ++node) {
     if (hwloc_bitmap_intersects(near.get(), impl_->cpus[node].get())) {

@@ -14,6 +14,8 @@
 #include <new>
 #include <system_error>
 
+#include "offload/internal/hwloc_topology.h"
+
 namespace castor::internal {
 namespace {
 
@@ -26,31 +28,6 @@ std::string ErrnoText(int error) {
 }
 
 size_t Count(Bytes size) { return static_cast<size_t>(size.count()); }
-
-struct TopologyDeleter {
-  void operator()(hwloc_topology* topology) const {
-    hwloc_topology_destroy(topology);
-  }
-};
-struct BitmapDeleter {
-  void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
-};
-using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
-using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapDeleter>;
-
-Topology LoadTopology() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return nullptr;
-  Topology topology(raw);
-  // Nodes and processors only: caches and devices cost time and say nothing
-  // about where memory is. But without groups every node seems to have all
-  // processors of the machine.
-  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_GROUP,
-                                 HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-  if (hwloc_topology_load(raw) != 0) return nullptr;
-  return topology;
-}
 
 // Not strict: when the nodes are full, memory of another one is better than the
 // kernel's killing this process.
@@ -103,13 +80,13 @@ std::string SlabSystem::AdviseHugePages(std::byte* data, Bytes size) const {
 }
 
 std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
-  const Topology topology = LoadTopology();
+  const HwlocTopology topology = LoadHwlocTopology(HwlocCores::kLeaveOut);
   if (topology == nullptr) return "the machine's topology cannot be read";
   if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) <= 1) {
     return "";  // all memory is on the caller's node
   }
-  const Bitmap cpus(hwloc_bitmap_alloc());
-  const Bitmap node(hwloc_bitmap_alloc());
+  const HwlocBitmap cpus(hwloc_bitmap_alloc());
+  const HwlocBitmap node(hwloc_bitmap_alloc());
   if (hwloc_get_last_cpu_location(topology.get(), cpus.get(),
                                   HWLOC_CPUBIND_THREAD) != 0) {
     return "the calling thread's processor is not known";
@@ -120,7 +97,7 @@ std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
 
 std::string SlabSystem::BindToNode(std::byte* data, Bytes size,
                                    int node) const {
-  const Topology topology = LoadTopology();
+  const HwlocTopology topology = LoadHwlocTopology(HwlocCores::kLeaveOut);
   if (topology == nullptr) return "the machine's topology cannot be read";
   const hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(
       topology.get(), static_cast<unsigned>(node));

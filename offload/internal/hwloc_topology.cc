@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/internal/hwloc_topology.h"
+
+namespace castor::internal {
+
+HwlocTopology LoadHwlocTopology(HwlocCores cores) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  HwlocTopology topology(raw);
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  // Without groups every node seems to have all processors of the machine.
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_GROUP,
+                                 HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
+  if (cores == HwlocCores::kKeep) {
+    hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE,
+                                   HWLOC_TYPE_FILTER_KEEP_ALL);
+  }
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+}  // namespace castor::internal
