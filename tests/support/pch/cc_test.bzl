@@ -1,90 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-"""cc_test whose sources see gtest_pch.h already compiled: a third of the time that compiling a test takes.
+"""Rules for sources that see gtest_pch.h already compiled: a third of the time that compiling a test takes."""
 
-The compiler finds `gtest_pch.h.gch` (g++) or `gtest_pch.h.pch` (clang) beside the header that -include names, if it was compiled with the
-flags of the test: the same flags here. Where they differ, clang says so and stops, and g++ reads the header itself.
-"""
+load("@rules_cc//cc:defs.bzl", _cc_library = "cc_library", _cc_test = "cc_test")
+load(":flags.bzl", "TEST_COPTS")
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-load("@rules_cc//cc:defs.bzl", _cc_test = "cc_test")
+_COPTS = ["-include", "$(BINDIR)/tests/support/pch/compiled/gtest_pch.h"] + TEST_COPTS
+_DEPS = ["//tests/support/pch:gtest_pch"]
 
-# As .bazelrc has them for a test.
-_TEST_FLAGS = ["-O0", "-U_FORTIFY_SOURCE"]
-
-def _precompiled_header_impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
-    clang = "clang" in toolchain.compiler_executable
-    features = cc_common.configure_features(
-        ctx = ctx,
-        cc_toolchain = toolchain,
-        requested_features = ctx.features,
-        # Their flags name the target that a source belongs to, and this is none.
-        unsupported_features = ctx.disabled_features + ["layering_check", "module_maps"],
-    )
-    context = ctx.attr.dep[CcInfo].compilation_context
-    flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + _TEST_FLAGS
-    if clang:
-        flags = flags + ["-fmodules-strict-decluse", "-Xclang", "-fno-pch-timestamp"]
-    variables = cc_common.create_compile_variables(
-        feature_configuration = features,
-        cc_toolchain = toolchain,
-        user_compile_flags = flags,
-        include_directories = context.includes,
-        quote_include_directories = context.quote_includes,
-        system_include_directories = context.system_includes,
-        preprocessor_defines = context.defines,
-        use_pic = True,
-        add_legacy_cxx_options = True,
-    )
-    command = cc_common.get_memory_inefficient_command_line(
-        feature_configuration = features,
-        action_name = "c++-compile",
-        variables = variables,
-    )
-    environment = cc_common.get_environment_variables(
-        feature_configuration = features,
-        action_name = "c++-compile",
-        variables = variables,
-    )
-    header = ctx.actions.declare_file("compiled/" + ctx.file.header.basename)
-    compiled = ctx.actions.declare_file("compiled/" + header.basename + (".pch" if clang else ".gch"))
-    ctx.actions.expand_template(template = ctx.file.header, output = header, substitutions = {})
-    ctx.actions.run(
-        executable = toolchain.compiler_executable,
-        arguments = command + ["-x", "c++-header", header.path, "-o", compiled.path],
-        env = environment,
-        inputs = depset([header], transitive = [context.headers, toolchain.all_files]),
-        outputs = [compiled],
-        mnemonic = "CppPrecompile",
-        # clang writes the header's absolute path into its result and looks for it there: the path must outlive the action.
-        execution_requirements = {"no-sandbox": "1", "no-cache": "1"} if clang else {},
-        progress_message = "Compiling %s" % ctx.file.header.short_path,
-    )
-    return [DefaultInfo(files = depset([header, compiled]))]
-
-precompiled_header = rule(
-    implementation = _precompiled_header_impl,
-    attrs = {
-        "dep": attr.label(providers = [CcInfo]),
-        "header": attr.label(allow_single_file = [".h"]),
-        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
-    },
-    fragments = ["cpp"],
-    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
-)
-
-def cc_test(deps = [], copts = [], **kwargs):
+def cc_test(deps = [], copts = [], exceptions = False, **kwargs):
     """As the native rule, for sources that include gtest.
 
     Args:
       deps: as in cc_test.
       copts: as in cc_test.
+      exceptions: whether a source throws or catches; it is then compiled as by the native rule.
       **kwargs: as in cc_test.
     """
-    _cc_test(
-        deps = deps + ["//tests/support/pch:gtest_pch"],
-        copts = ["-include", "$(BINDIR)/tests/support/pch/compiled/gtest_pch.h"] + copts,
-        **kwargs
-    )
+    if exceptions:
+        _cc_test(deps = deps, copts = copts, **kwargs)
+    else:
+        _cc_test(deps = deps + _DEPS, copts = _COPTS + copts, **kwargs)
+
+def cc_test_library(deps = [], **kwargs):
+    """As cc_library, testonly, for sources that include gtest: what several tests share.
+
+    Args:
+      deps: as in cc_library.
+      **kwargs: as in cc_library.
+    """
+    _cc_library(deps = deps + _DEPS, copts = _COPTS, testonly = True, **kwargs)
