@@ -54,8 +54,9 @@ void ClassPairs::Select(int i, int k) {
 }
 
 RunCount ClassPairs::Count(Elements chunk_size) {
-  steps_ += static_cast<int64_t>(selected_.size());
-  return CountRuns(selected_, chunk_size);
+  const RunCount count = selected_.Count(chunk_size);
+  steps_ += count.seen;
+  return count;
 }
 
 RunCount ClassPairs::CountAt(int i, int k, Elements chunk_size) {

@@ -18,6 +18,7 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/class_runs.h"
 #include "chunk/search_certificate.h"
+#include "chunk/size_runs.h"
 
 namespace castor {
 
@@ -72,7 +73,7 @@ class ClassPairs {
   const Elements quantum_;
   std::vector<int> nodes_;
   std::vector<ClassPair> pairs_;
-  std::vector<SizeRun> selected_;
+  SizeRuns selected_;
   size_t selected_index_;
   int64_t steps_ = 0;
 };

@@ -10,45 +10,6 @@
 
 namespace castor {
 
-RunCount CountRuns(std::span<const SizeRun> runs, Elements chunk_size) {
-  // Plain numbers: this is the inner loop of the search, and the sums are known
-  // to fit.
-  const int64_t room = chunk_size.count();
-  int64_t chunks = 0;
-  int64_t fill = 0;
-  int64_t next = room;  // offset in the open chunk; `room` where none is open
-  for (const SizeRun& run : runs) {
-    const int64_t size = run.size.count();
-    const int64_t stride = run.stride.count();
-    int64_t left = run.count;
-    if (left == 0) {
-      next = room;
-      continue;
-    }
-    if (next + size <= room) {
-      const int64_t fits =
-          left == 1 ? 1 : std::min(left, (room - next - size) / stride + 1);
-      next += fits * stride;
-      fill = std::max(fill, next - stride + size);
-      left -= fits;
-      if (left == 0) continue;
-    }
-    if (left == 1) {
-      ++chunks;
-      next = stride;
-      fill = std::max(fill, size);
-      continue;
-    }
-    const int64_t per_chunk = (room - size) / stride + 1;
-    const int64_t full = (left - 1) / per_chunk;  // before the last of them
-    chunks += full + 1;
-    left -= full * per_chunk;
-    next = left * stride;
-    fill = std::max(fill, ((full > 0 ? per_chunk : left) - 1) * stride + size);
-  }
-  return {chunks, Elements(fill)};
-}
-
 ClassRuns::ClassRuns(std::span<const Elements> sizes, Elements max_size,
                      const PackOptions& options)
     : quantum_(ChunkQuantum(options.world)), max_size_(max_size) {
@@ -99,17 +60,14 @@ Elements ClassRuns::LargestSize(int k) const {
   return k == thresholds() ? max_size_ : threshold(k + 1) - quantum_;
 }
 
-void ClassRuns::Select(int i, int k, std::vector<SizeRun>* runs) const {
+void ClassRuns::Select(int i, int k, SizeRuns* runs) const {
   const int last = k == thresholds() ? k + 1 : k;
-  runs->clear();
+  runs->Clear();
   for (const Run& run : runs_) {
     if (run.threshold <= i || run.threshold > last) continue;
-    if (!runs->empty() && runs->back().size == run.run.size) {
-      runs->back().count += run.run.count;
-    } else {
-      runs->push_back(run.run);
-    }
+    runs->Add(run.run);
   }
+  runs->FindRepeat();
 }
 
 }  // namespace castor

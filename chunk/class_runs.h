@@ -7,9 +7,7 @@
 // A group's parameters as a search for chunk classes asks for them: by ranges
 // of sizes. Chunk sizes are multiples of Q, so what decides to which class a
 // parameter belongs is its size rounded up to Q; the distinct ones within max
-// are the thresholds. Next-fit over the parameters between two thresholds is
-// counted in steps of whole runs of one size, of which models have few.
-// Immutable once built, hence thread-safe.
+// are the thresholds. Immutable once built, hence thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -17,26 +15,9 @@
 
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
+#include "chunk/size_runs.h"
 
 namespace castor {
-
-// `count` parameters of one size in a row; none where a parameter larger than
-// every chunk closes the open one.
-struct SizeRun {
-  Elements size;
-  Elements stride;  // the size rounded up to A
-  int64_t count = 0;
-};
-
-// Next-fit of some runs at one size.
-struct RunCount {
-  int64_t chunks = 0;
-  Elements fill;  // where the fullest of them ends: no smaller size needs less
-                  // room for the same packing
-};
-
-// REQUIRES: every run's size is within `chunk_size`.
-RunCount CountRuns(std::span<const SizeRun> runs, Elements chunk_size);
 
 class ClassRuns {
  public:
@@ -59,8 +40,8 @@ class ClassRuns {
   }
 
   // The runs of those parameters, in order. What is larger than max belongs to
-  // the last class, where it closes the open chunk.
-  void Select(int i, int k, std::vector<SizeRun>* runs) const;
+  // the last class, where it closes the open chunk. What repeats is found.
+  void Select(int i, int k, SizeRuns* runs) const;
 
   // How many runs the whole list has: what a Select takes.
   int64_t runs() const { return static_cast<int64_t>(runs_.size()); }

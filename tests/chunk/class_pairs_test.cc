@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chunk/class_runs.h"
+#include "chunk/size_runs.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
 #include "tests/support/test_seed.h"
@@ -30,10 +31,10 @@ class Exhaustive {
       : from_(runs.threshold(k)),
         quantum_(quantum),
         payload_(runs.Payload(i, k)) {
-    std::vector<SizeRun> selected;
+    SizeRuns selected;
     runs.Select(i, k, &selected);
     for (Elements size = from_; size <= runs.LargestSize(k); size += quantum) {
-      chunks_.push_back(CountRuns(selected, size).chunks);
+      chunks_.push_back(selected.Count(size).chunks);
     }
     for (size_t s = 0; s < chunks_.size(); ++s) {
       if (Waste(s) < Waste(best_)) best_ = s;

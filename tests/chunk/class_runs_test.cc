@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "chunk/size_runs.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
 #include "tests/support/test_seed.h"
@@ -38,16 +39,16 @@ TEST(ClassRunsTest, SizesThatRoundUpAlikeShareAThreshold) {
 
 TEST(ClassRunsTest, JoinsEqualSizesThatMeetWhereOthersAreLeftOut) {
   const ClassRuns runs(Sizes({300, 5, 300, 300, 600, 300}), Elements(512), {});
-  std::vector<SizeRun> selected;
+  SizeRuns selected;
   runs.Select(1, 2, &selected);
-  ASSERT_EQ(selected.size(), 3u);
-  EXPECT_EQ(selected[0].count, 3);
-  EXPECT_EQ(selected[0].stride, Elements(320));
-  EXPECT_EQ(selected[1].count, 0);  // 600 closes the open chunk
-  EXPECT_EQ(selected[2].count, 1);
+  ASSERT_EQ(selected.runs().size(), 3u);
+  EXPECT_EQ(selected.runs()[0].count, 3);
+  EXPECT_EQ(selected.runs()[0].stride, Elements(320));
+  EXPECT_EQ(selected.runs()[1].count, 0);  // 600 closes the open chunk
+  EXPECT_EQ(selected.runs()[2].count, 1);
   runs.Select(0, 1, &selected);
-  ASSERT_EQ(selected.size(), 1u);
-  EXPECT_EQ(selected[0].size, Elements(5));
+  ASSERT_EQ(selected.runs().size(), 1u);
+  EXPECT_EQ(selected.runs()[0].size, Elements(5));
 }
 
 TEST(ClassRunsTest, AListWithoutAParameterWithinMaxHasNoThreshold) {
@@ -74,7 +75,7 @@ TEST(ClassRunsTest, CountsWhatANaivePackerDoesOnRandomLists) {
                                     << " align " << align << " max " << max);
     const ClassRuns runs(sizes, Elements(max),
                          {.world = world, .align = Elements(align)});
-    std::vector<SizeRun> selected;
+    SizeRuns selected;
     for (int k = 1; k <= runs.thresholds(); ++k) {
       for (int i = 0; i < k; ++i) {
         runs.Select(i, k, &selected);
@@ -96,7 +97,7 @@ TEST(ClassRunsTest, CountsWhatANaivePackerDoesOnRandomLists) {
                              .count();
             }
           }
-          const RunCount count = CountRuns(selected, Elements(size));
+          const RunCount count = selected.Count(Elements(size));
           ASSERT_EQ(count.chunks, chunks) << i << " to " << k << " at " << size;
           ASSERT_EQ(count.fill.count(), fill);
           ASSERT_EQ(runs.Payload(i, k).count(), payload);
