@@ -7,10 +7,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/record/frame_bytes.h"
 
 namespace castor {
 namespace {
@@ -21,6 +21,8 @@ constexpr std::string_view kMagic =
     "\x93"
     "CASTOR\n";
 static_assert(kMagic.size() == 8);
+
+static_assert(FrameBuilder::kHeaderBytes == kFrameHeaderBytes);
 
 constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kChunkBytes = 10;  // of a chunk without its name
@@ -34,110 +36,27 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;
 // No process has more memory for an arena to be in.
 constexpr int64_t kMaxArenaNumber = int64_t{1} << 48;
 
-template <typename T>
-char* Store(T value, char* to) {
-  const auto bits = static_cast<std::make_unsigned_t<T>>(value);
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    to[i] = static_cast<char>(bits >> (8 * i) & 0xff);
-  }
-  return to + sizeof(T);
-}
-
-template <typename T>
-void Append(T value, std::string* out) {
-  char bytes[sizeof(T)];
-  Store(value, bytes);
-  out->append(bytes, sizeof(T));
-}
-
-// Reads integers off the front of a payload; once one is missing it stays
-// failed and reads zeros.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-
-  template <typename T>
-  T Take() {
-    if (bytes_.size() < sizeof(T)) {
-      failed_ = true;
-      return T{};
-    }
-    uint64_t bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      bits |= uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
-    }
-    bytes_.remove_prefix(sizeof(T));
-    return static_cast<T>(bits);
-  }
-
-  std::string_view TakeText(size_t size) {
-    if (bytes_.size() < size) {
-      failed_ = true;
-      return {};
-    }
-    const std::string_view text = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return text;
-  }
-
-  size_t left() const { return bytes_.size(); }
-  bool failed() const { return failed_; }
-
- private:
-  std::string_view bytes_;
-  bool failed_ = false;
-};
-
-uint64_t Checksum(uint32_t type, uint32_t length, std::string_view payload) {
-  const uint64_t seed = uint64_t{type} << 32 | length;
-  return XXH3_64bits_withSeed(payload.data(), payload.size(), seed);
-}
-
-// Makes room for a frame's header, and fills it in once its payload stands.
-class FrameBuilder {
- public:
-  FrameBuilder(FrameType type, std::string* out)
-      : type_(static_cast<uint32_t>(type)), out_(out), start_(out->size()) {
-    out_->append(kFrameHeaderBytes, '\0');
-  }
-  size_t payload_size() const {
-    return out_->size() - start_ - kFrameHeaderBytes;
-  }
-  void Finish() {
-    CASTOR_CHECK_LE(payload_size(), kMaxFramePayload);
-    const auto length = static_cast<uint32_t>(payload_size());
-    const std::string_view payload =
-        std::string_view(*out_).substr(start_ + kFrameHeaderBytes);
-    const uint64_t checksum = Checksum(type_, length, payload);
-    char* header = out_->data() + start_;
-    Store(checksum, Store(length, Store(type_, header)));
-  }
-
- private:
-  uint32_t type_;
-  std::string* out_;
-  size_t start_;
-};
+uint32_t TypeOf(FrameType type) { return static_cast<uint32_t>(type); }
 
 void AppendEvent(const RunEvent& event, std::string* out) {
   char bytes[kEventBytes] = {};
   char* to = bytes;
-  to = Store(event.begin_ns, to);
-  to = Store(event.end_ns, to);
-  to = Store(event.bytes, to);
-  to = Store(event.rank, to);
-  to = Store(event.step, to);
-  to = Store(event.moment, to);
-  to = Store(event.chunk, to);
-  to = Store(static_cast<uint8_t>(event.kind), to);
-  to = Store(static_cast<uint8_t>(event.cause), to);
-  to = Store(static_cast<uint8_t>(event.state), to);
-  to = Store(static_cast<uint8_t>(event.from), to);
-  Store(static_cast<uint8_t>(event.to), to);
+  to = StoreInteger(event.begin_ns, to);
+  to = StoreInteger(event.end_ns, to);
+  to = StoreInteger(event.bytes, to);
+  to = StoreInteger(event.rank, to);
+  to = StoreInteger(event.step, to);
+  to = StoreInteger(event.moment, to);
+  to = StoreInteger(event.chunk, to);
+  to = StoreInteger(static_cast<uint8_t>(event.kind), to);
+  to = StoreInteger(static_cast<uint8_t>(event.cause), to);
+  to = StoreInteger(static_cast<uint8_t>(event.state), to);
+  to = StoreInteger(static_cast<uint8_t>(event.from), to);
+  StoreInteger(static_cast<uint8_t>(event.to), to);
   out->append(bytes, kEventBytes);
 }
 
-bool TakeEvent(Reader* reader, RunEvent* event) {
+bool TakeEvent(ByteReader* reader, RunEvent* event) {
   event->begin_ns = reader->Take<int64_t>();
   event->end_ns = reader->Take<int64_t>();
   event->bytes = reader->Take<int64_t>();
@@ -176,7 +95,7 @@ constexpr int64_t RunArenaInfo::*kArenaNumbers[] = {
 
 void AppendName(std::string_view name, std::string* out) {
   name = name.substr(0, kMaxNameBytes);
-  Append(static_cast<uint16_t>(name.size()), out);
+  AppendInteger(static_cast<uint16_t>(name.size()), out);
   out->append(name);
 }
 
@@ -184,29 +103,29 @@ void AppendName(std::string_view name, std::string* out) {
 
 void AppendRecordHeader(std::string* out) {
   std::string header(kMagic);
-  Append(kRecordVersion, &header);
+  AppendInteger(kRecordVersion, &header);
   const uint64_t hash = XXH3_64bits(header.data(), header.size());
-  Append(static_cast<uint32_t>(hash), &header);
+  AppendInteger(static_cast<uint32_t>(hash), &header);
   out->append(header);
 }
 
 void AppendRankFrame(const RunRankInfo& info, std::string* out) {
-  FrameBuilder frame(FrameType::kRank, out);
+  FrameBuilder frame(TypeOf(FrameType::kRank), out);
   const size_t most_chunks = (kMaxFramePayload - kRankBytes) / kChunkBytes;
   const size_t chunks = std::min(info.chunks.size(), most_chunks);
-  Append(info.rank, out);
-  Append(info.world, out);
-  Append(info.stage, out);
-  for (const int64_t budget : info.budget_bytes) Append(budget, out);
-  Append(static_cast<uint64_t>(chunks), out);
+  AppendInteger(info.rank, out);
+  AppendInteger(info.world, out);
+  AppendInteger(info.stage, out);
+  for (const int64_t budget : info.budget_bytes) AppendInteger(budget, out);
+  AppendInteger(static_cast<uint64_t>(chunks), out);
   size_t room = kMaxFramePayload - kRankBytes - chunks * kChunkBytes;
   for (size_t i = 0; i < chunks; ++i) {
     const RunChunkInfo& chunk = info.chunks[i];
     const std::string_view name =
         std::string_view(chunk.params).substr(0, std::min(kMaxNameBytes, room));
     room -= name.size();
-    Append(chunk.bytes, out);
-    Append(static_cast<uint16_t>(name.size()), out);
+    AppendInteger(chunk.bytes, out);
+    AppendInteger(static_cast<uint16_t>(name.size()), out);
     out->append(name);
   }
   frame.Finish();
@@ -214,27 +133,29 @@ void AppendRankFrame(const RunRankInfo& info, std::string* out) {
 
 void AppendEventsFrame(std::span<const RunEvent> events, int64_t dropped_so_far,
                        std::string* out) {
-  FrameBuilder frame(FrameType::kEvents, out);
-  Append(dropped_so_far, out);
+  CASTOR_CHECK_LE(sizeof(dropped_so_far) + events.size() * kEventBytes,
+                  kMaxFramePayload);
+  FrameBuilder frame(TypeOf(FrameType::kEvents), out);
+  AppendInteger(dropped_so_far, out);
   for (const RunEvent& event : events) AppendEvent(event, out);
   frame.Finish();
 }
 
 void AppendArenaFrame(const RunArenaInfo& info, std::string* out) {
-  FrameBuilder frame(FrameType::kArena, out);
-  Append(info.rank, out);
-  Append(uint32_t{info.locked} | uint32_t{info.bound} << 1, out);
-  for (const auto number : kArenaNumbers) Append(info.*number, out);
+  FrameBuilder frame(TypeOf(FrameType::kArena), out);
+  AppendInteger(info.rank, out);
+  AppendInteger(uint32_t{info.locked} | uint32_t{info.bound} << 1, out);
+  for (const auto number : kArenaNumbers) AppendInteger(info.*number, out);
   AppendName(info.name, out);
   AppendName(info.allocator, out);
   frame.Finish();
 }
 
 void AppendEndFrame(const RecordTotals& totals, std::string* out) {
-  FrameBuilder frame(FrameType::kEnd, out);
-  Append(totals.ranks, out);
-  Append(totals.events, out);
-  Append(totals.dropped, out);
+  FrameBuilder frame(TypeOf(FrameType::kEnd), out);
+  AppendInteger(totals.ranks, out);
+  AppendInteger(totals.events, out);
+  AppendInteger(totals.dropped, out);
   frame.Finish();
 }
 
@@ -251,7 +172,7 @@ Status CheckRecordHeader(std::string_view bytes) {
         "it can be read; record the run again",
         bytes.size(), kRecordHeaderBytes));
   }
-  Reader reader(bytes.substr(kMagic.size()));
+  ByteReader reader(bytes.substr(kMagic.size()));
   const auto version = reader.Take<uint32_t>();
   const auto check = reader.Take<uint32_t>();
   const uint64_t hash = XXH3_64bits(bytes.data(), kMagic.size() + 4);
@@ -271,7 +192,7 @@ Status CheckRecordHeader(std::string_view bytes) {
 
 FrameHeader ParseFrameHeader(std::string_view bytes) {
   CASTOR_CHECK_GE(bytes.size(), kFrameHeaderBytes);
-  Reader reader(bytes);
+  ByteReader reader(bytes);
   FrameHeader header;
   header.type = reader.Take<uint32_t>();
   header.length = reader.Take<uint32_t>();
@@ -281,11 +202,11 @@ FrameHeader ParseFrameHeader(std::string_view bytes) {
 
 bool ChecksumHolds(const FrameHeader& header, std::string_view payload) {
   return header.length == payload.size() &&
-         header.checksum == Checksum(header.type, header.length, payload);
+         header.checksum == FrameChecksum(header.type, header.length, payload);
 }
 
 bool DecodeRank(std::string_view payload, RunRankInfo* info) {
-  Reader reader(payload);
+  ByteReader reader(payload);
   RunRankInfo read;
   read.rank = reader.Take<int32_t>();
   read.world = reader.Take<int32_t>();
@@ -312,7 +233,7 @@ bool DecodeRank(std::string_view payload, RunRankInfo* info) {
 
 bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,
                   int64_t* dropped_so_far) {
-  Reader reader(payload);
+  ByteReader reader(payload);
   const auto dropped = reader.Take<int64_t>();
   if (reader.failed() || dropped < 0 || reader.left() % kEventBytes != 0) {
     return false;
@@ -331,7 +252,7 @@ bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,
 
 bool DecodeEnd(std::string_view payload, RecordTotals* totals) {
   if (payload.size() != kEndBytes) return false;
-  Reader reader(payload);
+  ByteReader reader(payload);
   totals->ranks = reader.Take<int64_t>();
   totals->events = reader.Take<int64_t>();
   totals->dropped = reader.Take<int64_t>();
@@ -339,7 +260,7 @@ bool DecodeEnd(std::string_view payload, RecordTotals* totals) {
 }
 
 bool DecodeArena(std::string_view payload, RunArenaInfo* info) {
-  Reader reader(payload);
+  ByteReader reader(payload);
   RunArenaInfo read;
   read.rank = reader.Take<int32_t>();
   const auto flags = reader.Take<uint32_t>();
