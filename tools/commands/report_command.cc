@@ -12,6 +12,7 @@
 
 #include "tools/cli/flags.h"
 #include "tools/report/run_report.h"
+#include "tools/report/strip.h"
 
 namespace castor {
 namespace {
@@ -69,7 +70,7 @@ class ReportCommand final : public Command {
       CASTOR_ASSIGN_OR_RETURN(request_.steps, ParseStepRange(steps_));
     }
     if (console.out_is_terminal && WritesUtf8()) {
-      request_.text.ink = TextOptions::Ink::kBlocks;
+      request_.text.ink = StripInk::kBlocks;
     }
     return RunReport(request_, console);
   }

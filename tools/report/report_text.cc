@@ -6,18 +6,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <map>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "chunk/base/check.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
+#include "tools/cli/duration_text.h"
 #include "tools/cli/size_text.h"
+#include "tools/report/arena_sums.h"
+#include "tools/report/strip.h"
 
 namespace castor {
 namespace {
@@ -31,30 +31,6 @@ std::string Percent(double share) {
 }
 
 std::string Size(int64_t bytes) { return FormatSize(Bytes(bytes)); }
-
-struct ArenaSum {
-  void Add(const RunArenaInfo& arena) {
-    ++ranks;
-    peak += arena.peak_bytes;
-    budget += arena.budget_bytes;
-    live += arena.live_bytes;
-    active += arena.active_bytes;
-    resident += arena.resident_bytes;
-    retained += arena.retained_bytes;
-    refused += arena.refused;
-    locked = locked && arena.locked;
-  }
-
-  int64_t ranks = 0;
-  int64_t peak = 0;
-  int64_t budget = 0;
-  int64_t live = 0;
-  int64_t active = 0;
-  int64_t resident = 0;
-  int64_t retained = 0;
-  int64_t refused = 0;
-  bool locked = true;
-};
 
 class Writer {
  public:
@@ -205,18 +181,14 @@ class Writer {
   // One line for the arenas of one name and allocator, over ranks.
   void Arenas() {
     if (run_.arenas.empty()) return;
-    std::map<std::pair<std::string, std::string>, ArenaSum> sums;
-    for (const RunArenaInfo& arena : run_.arenas) {
-      sums[{arena.name, arena.allocator}].Add(arena);
-    }
     Line("\n{:<{}}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>9}", "Pinned arenas",
          kNameWidth + 2, "peak", "budget", "live", "active", "resident",
          "retained", "refused");
-    for (const auto& [key, sum] : sums) {
+    for (const ArenaSum& sum : SumArenas(run_.arenas)) {
       Line("  {:<{}}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>9}  {}, {} rank{}{}",
-           Bare(key.first), kNameWidth, Size(sum.peak), Size(sum.budget),
+           Bare(sum.name), kNameWidth, Size(sum.peak), Size(sum.budget),
            Size(sum.live), Size(sum.active), Size(sum.resident),
-           Size(sum.retained), sum.refused, Bare(key.second), sum.ranks,
+           Size(sum.retained), sum.refused, Bare(sum.allocator), sum.ranks,
            sum.ranks == 1 ? "" : "s", sum.locked ? "" : ", not locked");
     }
   }
@@ -280,9 +252,8 @@ class Writer {
   // Names come from a file: they must not talk to the terminal.
   static std::string Shortened(std::string_view params) {
     constexpr size_t kMost = 60;
-    return Quoted(params.size() <= kMost
-                      ? params
-                      : std::string(params.substr(0, kMost)) + "...");
+    if (params.size() <= kMost) return Quoted(params);
+    return Quoted(fmt::format("{}...", params.substr(0, kMost)));
   }
 
   size_t Parts() const {
@@ -290,22 +261,7 @@ class Writer {
   }
 
   std::string Strip(std::span<const double> shares) const {
-    static constexpr std::array<std::string_view, 9> kAscii = {
-        " ", ".", ":", "-", "=", "+", "*", "#", "@"};
-    static constexpr std::array<std::string_view, 9> kBlocks = {
-        " ",      "\u2581", "\u2582", "\u2583", "\u2584",
-        "\u2585", "\u2586", "\u2587", "\u2588"};
-    const auto& inks =
-        options_.ink == TextOptions::Ink::kAscii ? kAscii : kBlocks;
-    std::string strip;
-    for (const double share : shares) {
-      // The lightest ink for anything at all, the darkest from 7/8 on.
-      const auto level = static_cast<size_t>(
-          std::clamp(share, 0.0, 1.0) * static_cast<double>(inks.size() - 1));
-      const size_t ink = share <= 0 ? 0 : std::min(level + 1, inks.size() - 1);
-      strip += inks[ink];
-    }
-    return strip;
+    return DrawStrip(shares, options_.ink);
   }
 
   const RunStatistics& run_;
@@ -318,24 +274,6 @@ class Writer {
 std::string ReportText(std::string_view name, const RunStatistics& statistics,
                        const TextOptions& options) {
   return Writer(statistics, options).Write(name);
-}
-
-std::string FormatDuration(int64_t ns) {
-  CASTOR_CHECK_GE(ns, int64_t{0});
-  struct Unit {
-    double ns;
-    std::string_view name;
-  };
-  static constexpr std::array<Unit, 3> kUnits = {
-      {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}}};
-  for (const Unit& unit : kUnits) {
-    const double value = static_cast<double>(ns) / unit.ns;
-    // Rounding must not leave 1000 of a unit where the next one begins.
-    if (value < 0.9995) continue;
-    const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-    return fmt::format("{:.{}f} {}", value, digits, unit.name);
-  }
-  return fmt::format("{} ns", ns);
 }
 
 }  // namespace castor

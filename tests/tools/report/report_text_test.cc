@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/report/made_run.h"
+#include "tools/report/strip.h"
 
 namespace castor {
 namespace {
@@ -88,7 +89,7 @@ Links)"));
 }
 
 TEST(ReportTextTest, DrawsWithBlocksWhereTheyAreShown) {
-  const std::string text = Text(ThreeSteps(), {TextOptions::Ink::kBlocks});
+  const std::string text = Text(ThreeSteps(), {StripInk::kBlocks});
   EXPECT_THAT(text, HasSubstr("\u2588\u2588\u2588"));
   EXPECT_THAT(text, Not(HasSubstr("@")));
 }
@@ -114,19 +115,6 @@ TEST(ReportTextTest, NamesCannotTalkToTheTerminal) {
   const std::string text = Text(run);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));
-}
-
-TEST(ReportTextTest, DurationsHaveThreeDigits) {
-  EXPECT_EQ(FormatDuration(0), "0 ns");
-  EXPECT_EQ(FormatDuration(999), "999 ns");
-  EXPECT_EQ(FormatDuration(1'000), "1.00 us");
-  EXPECT_EQ(FormatDuration(12'345), "12.3 us");
-  EXPECT_EQ(FormatDuration(99'960), "100 us");
-  EXPECT_EQ(FormatDuration(999'400), "999 us");
-  EXPECT_EQ(FormatDuration(999'600), "1.00 ms");
-  EXPECT_EQ(FormatDuration(9'994'000), "9.99 ms");
-  EXPECT_EQ(FormatDuration(1'234'567'890), "1.23 s");
-  EXPECT_EQ(FormatDuration(7'200'000'000'000), "7200 s");
 }
 
 }  // namespace
