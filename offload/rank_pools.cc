@@ -37,6 +37,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
     SimulatedDeviceOptions simulated;
     simulated.capacity = device_size;
     simulated.executor = options.executor;
+    simulated.workers = options.workers;
     made->own_device_ = std::make_unique<SimulatedDevice>(std::move(simulated));
     made->device_ = made->own_device_.get();
   }

@@ -30,6 +30,7 @@
 #include "offload/nvme/nvme_store.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
+#include "offload/worker_pool.h"
 
 namespace castor {
 
@@ -38,6 +39,8 @@ struct RankPoolsOptions {
   // needed, whose lanes `executor` serves.
   Device* device = nullptr;
   Executor* executor = nullptr;  // must outlive the pools where it is needed
+  // Of a simulated device made here; may be null, else must outlive the pools.
+  WorkerPool* workers = nullptr;
   Bytes device_budget;
   Bytes host_budget;
   Bytes nvme_budget;

@@ -254,8 +254,17 @@ void SimulatedDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
   if (count == Elements(0)) return;
   impl_->Queue(lane, CopyKind::kWithinDevice,
                Bytes(count.count() * BitsOfPass(buffers, scalars) / 8),
-               [buffers, n = count.count(), scalars, grad_factor] {
-                 OptimizerStep(buffers, n, scalars, grad_factor);
+               [buffers, n = count.count(), scalars, grad_factor,
+                workers = impl_->options.workers] {
+                 if (workers == nullptr) {
+                   OptimizerStep(buffers, n, scalars, grad_factor);
+                   return;
+                 }
+                 workers->ParallelFor(
+                     n, buffers.param, [&](int64_t begin, int64_t end) {
+                       OptimizerStep(SkipElements(buffers, begin), end - begin,
+                                     scalars, grad_factor);
+                     });
                });
 }
 

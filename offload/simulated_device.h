@@ -30,6 +30,7 @@
 #include "offload/simulated_link.h"
 #include "offload/slab.h"
 #include "offload/timer.h"
+#include "offload/worker_pool.h"
 
 namespace castor {
 
@@ -41,6 +42,9 @@ struct SimulatedDeviceOptions {
   // Must outlive the device. May be null where no link is throttled and Busy is
   // not called.
   Timer* timer = nullptr;
+  // Takes part in optimizer passes; must outlive the device. Null: a pass runs
+  // on the thread that serves its lane, alone.
+  WorkerPool* workers = nullptr;
   // For tests; must outlive the slabs. Null: the operating system.
   const internal::SlabSystem* system = nullptr;
 };

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,11 +26,13 @@
 #include "offload/executor.h"
 #include "offload/internal/available_memory.h"
 #include "offload/internal/slab_system.h"
+#include "offload/kernels/optimizer.h"
 #include "offload/lane.h"
 #include "offload/simulated_link.h"
 #include "offload/slab.h"
 #include "offload/timer.h"
 #include "offload/virtual_executor.h"
+#include "offload/worker_pool.h"
 #include "placement/tier_model.h"
 #include "tests/support/device_contract.h"
 #include "tests/support/manual_executor.h"
@@ -155,6 +158,36 @@ TEST_F(SimulatedDeviceTest, FactsFollowItsSlabs) {
     EXPECT_EQ(device.facts().free, MiB(40));
   }
   EXPECT_EQ(device.facts().free, kCapacity);
+}
+
+TEST_F(SimulatedDeviceTest, OptimizesOnManyThreadsToTheBitsOfOne) {
+  constexpr int64_t kCount = 5 * WorkerPool::kRange / 2;
+  const OptimizerScalars scalars = ComputeOptimizerScalars({}, 3);
+  WorkerPool workers({.threads = 3});
+  std::vector<std::vector<std::byte>> results;
+  for (WorkerPool* pool : {static_cast<WorkerPool*>(nullptr), &workers}) {
+    SimulatedDeviceOptions options = Options();
+    options.workers = pool;
+    SimulatedDevice device(options);
+    // Gradient, parameter and moments: the host may touch them.
+    const Slab slab = *device.MakeSlab(Bytes(4 * kCount * 4));
+    auto* const floats = reinterpret_cast<float*>(slab.data());
+    for (int64_t i = 0; i < 4 * kCount; ++i) {
+      floats[i] = static_cast<float>(i % 1009) / 997;
+    }
+    OptimizerBuffers buffers;
+    buffers.grad = floats;
+    buffers.param = floats + kCount;
+    buffers.exp_avg = floats + 2 * kCount;
+    buffers.exp_avg_sq = floats + 3 * kCount;
+    const float before = floats[2 * kCount - 1];
+    ThreadLane lane("optimize");
+    device.Optimize(lane, buffers, Elements(kCount), scalars, 0.5f);
+    EXPECT_NE(floats[2 * kCount - 1], before);
+    const std::span<std::byte> bytes = Contents(slab);
+    results.emplace_back(bytes.begin(), bytes.end());
+  }
+  EXPECT_TRUE(results[0] == results[1]);
 }
 
 TEST_F(SimulatedDeviceTest, RefusesWhatIsNotFreeWithTheNumbers) {
