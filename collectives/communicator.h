@@ -88,6 +88,10 @@ class Communicator {
   // Ok, or why the world ended. Any thread.
   virtual Status Health() const = 0;
 
+  // Whether chunks and shards must lie where the host reads and writes them
+  // (DeviceFacts::host_addressable), as where ranks copy from each other's
+  // memory. A backend that hands them to the device says no.
+  virtual bool needs_host_addressable_memory() const { return true; }
   // Bytes of device memory the backend keeps for itself, for the budget.
   virtual Bytes buffer_bytes() const = 0;
   virtual CommunicatorStats stats() const = 0;

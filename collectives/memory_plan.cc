@@ -53,9 +53,10 @@ class Builder {
     }
     const bool whole = input_.sharding.replicated(StateKind::kParam);
     need_ = Need(std::vector<bool>());
-    demand_.serving = GatheredBytes(need_) + LeaseBytes();
+    demand_.serving = GatheredBytes(need_) + LeaseBytes() + NormBytes();
     demand_.all_on_device =
-        GatheredBytes(Need(std::vector<bool>(chunks, whole))) + LeaseBytes();
+        GatheredBytes(Need(std::vector<bool>(chunks, whole))) + LeaseBytes() +
+        NormBytes();
     for (const ChunkStates& shape : demand_.chunks) {
       for (Bytes bytes : shape.device_bytes) demand_.all_on_device += bytes;
       for (Bytes bytes : shape.host_bytes) {
@@ -101,6 +102,9 @@ class Builder {
       }
       if (LeaseBytes() > Bytes(0)) {
         held += fmt::format("{} on lease, ", FormatBytes(LeaseBytes()));
+      }
+      if (NormBytes() > Bytes(0)) {
+        held += fmt::format("{} for the norm, ", FormatBytes(NormBytes()));
       }
       return fmt::format(
           "the device budget of {} cannot hold what the step holds at once: "
@@ -155,6 +159,7 @@ class Builder {
   Bytes LeaseBytes() const {
     return RoundUp(input_.declared.largest_lease, kDeviceAlign);
   }
+  Bytes NormBytes() const { return RoundUp(input_.norm_bytes, kDeviceAlign); }
 
   Bytes GatheredBytes(const std::vector<int64_t>& slots) const {
     Bytes sum;
@@ -200,7 +205,7 @@ class Builder {
     // gradient would never be filled.
     const size_t main = MainClass();
     Bytes left = input_.device_budget - plan.home_bytes[0] - LeaseBytes() -
-                 GatheredBytes(slots);
+                 NormBytes() - GatheredBytes(slots);
     int64_t useful = 0;
     for (size_t c = 0; c < homes.size(); ++c) {
       if (static_cast<size_t>(slot_class_[c]) == main) {
@@ -232,6 +237,10 @@ class Builder {
     if (LeaseBytes() > Bytes(0)) {
       plan.lease_class = static_cast<int32_t>(plan.device_classes.size());
       plan.device_classes.push_back({LeaseBytes(), 1});
+    }
+    if (NormBytes() > Bytes(0)) {
+      plan.norm_class = static_cast<int32_t>(plan.device_classes.size());
+      plan.device_classes.push_back({NormBytes(), 1});
     }
     if (staging > 0) {
       plan.staging_class = static_cast<int32_t>(plan.host_classes.size());
@@ -291,7 +300,7 @@ class Builder {
   std::vector<int64_t> need_;  // gathered slots by class, none direct
 };
 
-// Leases alone.
+// Leases alone: without elements there is no norm to sum up.
 Result<MemoryPlan> PlanWithoutChunks(const MemoryPlanInput& input) {
   MemoryPlan plan;
   const Bytes lease = RoundUp(input.declared.largest_lease, kDeviceAlign);

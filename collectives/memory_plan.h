@@ -30,6 +30,8 @@ struct MemoryPlanInput {
   Bytes device_budget;  // the communicator's buffers taken off
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;
+  // The engine's own words for the norm, on the device; 0: none are needed.
+  Bytes norm_bytes;
   int prefetch_depth = 0;
   SealOptions declared;
 };
@@ -48,6 +50,7 @@ struct MemoryPlan {
   std::vector<SlotClass> host_classes;
   std::vector<SlotClass> nvme_classes;
   int32_t lease_class = -1;    // of the device pool; -1: no leases
+  int32_t norm_class = -1;     // of the device pool; -1: no norm
   int32_t staging_class = -1;  // of the host pool; -1: no staging
   int64_t staging_slots = 0;
   std::array<Bytes, 3> home_bytes;  // by TierIndex

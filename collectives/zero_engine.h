@@ -25,6 +25,9 @@
 // thread; several engines in a process share an executor. No call throws. The
 // first failure of background work sticks and is returned by every later call.
 //
+// What it hands out is memory of its device (ZeroOptions::device), for work on
+// that device's lanes; the host may touch it where the device says so.
+//
 // Ranks must agree on all calls from Seal on, in the same order with the same
 // arguments, but for Borrow, Close and stats, and for lanes. Ranks that do not
 // are told so by an error.

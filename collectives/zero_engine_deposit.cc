@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -27,24 +26,21 @@ Event ZeroEngine::Impl::DepositOnDevice(ChunkId chunk, const std::byte* from,
     store_->SetWritten(chunk, kind, reduced);
     if (!CountsNorm() || !last_micro_batch_) return reduced;
   }
-  if (first && !there) engine_copies_ += store_->bytes(chunk, kind);
   device_lane_->Wait(reduced);
-  if (!there) device_lane_->Wait(store_->WriteReady(chunk, kind));
-  device_lane_->Run([this, chunk, home, from, first, there,
-                     dtype = layout_->dtype(chunk),
-                     bytes = store_->bytes(chunk, kind),
-                     squares = CountsNorm() && last_micro_batch_] {
-    if (!there) {
-      const int64_t count = bytes.count() * 8 / DTypeBits(dtype);
-      if (first) {
-        std::memcpy(home, from, static_cast<size_t>(bytes.count()));
-      } else {
-        AddInto(home, from, dtype, count);
-      }
+  if (!there) {
+    Device& device = pools_->device();
+    const Bytes bytes = store_->bytes(chunk, kind);
+    device_lane_->Wait(store_->WriteReady(chunk, kind));
+    if (first) {
+      engine_copies_ += bytes;
+      device.Copy(*device_lane_, home, from, bytes, CopyKind::kWithinDevice);
+    } else {
+      const DType dtype = layout_->dtype(chunk);
+      device.AddInto(*device_lane_, home, from, dtype,
+                     Elements(bytes.count() * 8 / DTypeBits(dtype)));
     }
-    if (squares) AddChunkSquares(chunk, home, &device_squares_);
-    return OkStatus();
-  });
+  }
+  if (CountsNorm() && last_micro_batch_) AddDeviceSquares(chunk, home);
   Event done = device_lane_->Record();
   if (there) {
     store_->AddReader(chunk, kind, done);
@@ -65,10 +61,7 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
         store_->Store(chunk, kind, whole, from, reduced, RunCause::kGradient);
     if (!squares) return free_after;
     device_lane_->Wait(reduced);
-    device_lane_->Run([this, chunk, from] {
-      AddChunkSquares(chunk, from, &device_squares_);
-      return OkStatus();
-    });
+    AddDeviceSquares(chunk, from);
     const Event both[] = {free_after, device_lane_->Record()};
     return AllOf(both);
   }
@@ -96,53 +89,13 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
        dtype = layout_->dtype(chunk),
        count = bytes.count() * 8 / DTypeBits(layout_->dtype(chunk))] {
         AddInto(total.get(), part.get(), dtype, count);
-        if (squares) AddChunkSquares(chunk, total.get(), &host_squares_);
+        if (squares) AddHostSquares(chunk, total.get());
         return OkStatus();
       });
   const Event added = host_lane_->Record();
   store_->CloseWindow(std::move(total), added);
   store_->CloseWindow(std::move(part), added);
   return copied;
-}
-
-void ZeroEngine::Impl::AddChunkSquares(ChunkId chunk, const std::byte* data,
-                                       ExactSum* sum) const {
-  const DType dtype = layout_->dtype(chunk);
-  const ShardRange counted = sharding_.counted(*layout_, chunk);
-  const std::byte* start =
-      data + RangeBytes(chunk, StateKind::kGrad, counted).begin.count();
-  for (const Segment& segment : Segments(chunk, counted)) {
-    AddSquares(start + BytesOf(Elements(segment.offset), dtype).count(), dtype,
-               segment.count, sum);
-  }
-}
-
-// Chunks without a gradient in the last micro-batch, whose sums were complete
-// before.
-void ZeroEngine::Impl::CountLeftSquares() {
-  const StateKind kind = StateKind::kGrad;
-  for (size_t c = 0; c < grads_.size(); ++c) {
-    if (!grads_[c].valid || grads_[c].counted) continue;
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (store_->home(chunk, kind) == Tier::kDevice) {
-      device_lane_->Wait(store_->written(chunk, kind));
-      device_lane_->Run([this, chunk, data = store_->device_data(chunk, kind)] {
-        AddChunkSquares(chunk, data, &device_squares_);
-        return OkStatus();
-      });
-      store_->AddReader(chunk, kind, device_lane_->Record());
-      continue;
-    }
-    HostWindow window =
-        store_->OpenWindow(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)},
-                           WindowMode::kRead, RunCause::kGradient);
-    host_lane_->Wait(window.ready);
-    host_lane_->Run([this, chunk, data = window.bytes()] {
-      AddChunkSquares(chunk, data.get(), &host_squares_);
-      return OkStatus();
-    });
-    store_->CloseWindow(std::move(window), host_lane_->Record());
-  }
 }
 
 }  // namespace castor

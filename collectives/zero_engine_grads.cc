@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "collectives/zero_engine_impl.h"
@@ -56,10 +55,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
       grad.params_left += params_[other.index()].state != ParamState::kReady;
     }
     lane.Wait(grad.slot.free_after);
-    lane.Run([data = grad.slot.data, bytes = ChunkBytes(chunk)] {
-      std::memset(data, 0, static_cast<size_t>(bytes.count()));
-      return OkStatus();
-    });
+    pools_->device().Zero(lane, grad.slot.data, ChunkBytes(chunk));
     grad.opened = lane.Record();
     grad.lanes = {&lane};
   } else if (std::find(grad.lanes.begin(), grad.lanes.end(), &lane) ==
@@ -185,8 +181,7 @@ Status ZeroEngine::Impl::Abandon() {
   }
   CASTOR_RETURN_IF_ERROR(device_lane_->Drain());
   CASTOR_RETURN_IF_ERROR(host_lane_->Drain());
-  device_squares_ = ExactSum();
-  host_squares_ = ExactSum();
+  ResetSquares();
   for (Param& param : params_) param.used = false;
   EndMicroBatch();
   micro_batches_ = 0;

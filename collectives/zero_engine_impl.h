@@ -7,9 +7,13 @@
 // The inside of ZeroEngine, for the .cc files that implement it, all named
 // zero_engine_*.cc: life (health, end), seal (layout, memory), start (initial
 // values), params (gathers, leases), grads (gradients, reduction), deposit (the
-// way of a reduced gradient to its home), step (norm, agreement), update (the
-// optimizer's pass), read (values and digest), park (an empty device between
-// steps), record (events).
+// way of a reduced gradient to its home), norm (sums of squares), step
+// (agreement), update (the optimizer's pass), read (values and digest), park
+// (an empty device between steps), record (events).
+//
+// Device memory is touched by operations of the device only, on its own lanes
+// and the trainer's. The one exception is a communicator that needs memory
+// which the host addresses: Seal refuses it on a device that has none.
 //
 // Background work is queued on lanes and ordered by events, always on events of
 // work queued earlier; ranks queue collectives in the same order. So there is
@@ -30,11 +34,15 @@
 #include "collectives/memory_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_engine.h"
+#include "offload/device.h"
 #include "offload/kernels/exact_sum.h"
+#include "offload/lane.h"
 #include "offload/lease_arena.h"
 #include "offload/memory_manager.h"
 #include "offload/rank_pools.h"
 #include "offload/shard_store.h"
+#include "offload/slab.h"
+#include "offload/worker_pool.h"
 
 namespace castor {
 
@@ -121,7 +129,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Fail(const Status& status);
   // Waits for background work and gives everything back but the slabs.
   Status ShutDown();
-  void GiveLeaseSlotBack();
+  // REQUIRES: the lanes are drained.
+  void GiveOwnSlotsBack();
   // Sealed, and the states are at hand: perhaps parked.
   Status RequireStates() const;
   // And not parked.
@@ -148,15 +157,20 @@ class ZeroEngine::Impl final : public ChunkSource {
   ParkPlan PlanPark(Tier to) const;
   Status MakeRoom(Tier to, const ParkPlan& plan);
   Status DrainAll();
-  Status TakeLeaseSlot();
+  // The slots on the device that are no shard's and no chunk's: for leases and
+  // for the norm.
+  Status TakeOwnSlots();
 
   // seal
   uint64_t HashOfParams() const;
   uint64_t HashOfOptions(const SealOptions& declared) const;
+  // Whether the communicator can work on the device's memory.
+  Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);
   Status WaitForOthers();
   Status BuildLayout();
   Status BuildMemory(const SealOptions& declared);
+  Status BuildStore();
   Status InitializeShards();
   void FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;
@@ -174,11 +188,21 @@ class ZeroEngine::Impl final : public ChunkSource {
                         const Event& reduced, bool first);
   Event DepositOnHost(ChunkId chunk, const std::byte* from,
                       const Event& reduced, bool first);
-  // Adds the squares of this rank's counted elements to `sum`; `data` is the
-  // kept gradient's start.
-  void AddChunkSquares(ChunkId chunk, const std::byte* data,
-                       ExactSum* sum) const;
+
+  // norm
   bool CountsNorm() const { return options_.clip_norm > 0; }
+  std::vector<ShardRange> CountedRuns(ChunkId chunk) const;
+  // Adds the squares of this rank's counted elements to the sum of the host, or
+  // queues that on the device's; `data` is the kept gradient's start.
+  void AddHostSquares(ChunkId chunk, const std::byte* data);
+  void AddDeviceSquares(ChunkId chunk, const std::byte* data);
+  void CountLeftSquares();
+  // Queues the way of the device's sum to `norm_words_`, and returns its end;
+  // the sum begins anew.
+  Event FetchDeviceSquares();
+  // Both sums, once that is done; the host's begins anew.
+  ExactSum TakeSquares();
+  void ResetSquares();
 
   // step
   struct Agreement {
@@ -186,13 +210,16 @@ class ZeroEngine::Impl final : public ChunkSource {
     bool overflowed = false;
   };
   Result<Agreement> Agree(double lr);
-  void CountLeftSquares();
   void UpdateChunk(ChunkId chunk, float factor, double lr);
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
   void UpdateOnHost(ChunkId chunk, float factor, double lr);
   // What an update needs to know, detached from the engine for the lane's work.
   struct UpdateWork;
   UpdateWork MakeWork(ChunkId chunk, float factor, double lr) const;
+  WorkerPool* Workers() const {
+    return options_.workers != nullptr ? options_.workers
+                                       : &WorkerPool::Process();
+  }
   void RefreshReplicas(ChunkId chunk);
   void RecordSpan(Lane& lane, const std::shared_ptr<RunEvent>& event,
                   bool begin) const;
@@ -225,6 +252,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<RankPools> pools_;
   LeaseArena leases_;
   Slot lease_slot_;  // where they lie; not valid where there are none
+  // Sums of squares: an ExactSum's words on the device, touched by the device
+  // lane, and in host memory for their way from there; none where no norm is
+  // counted. That of the host is touched by the host lane.
+  Slot norm_slot_;
+  Slab norm_words_;
+  ExactSum host_squares_;
   bool parked_ = false;
   std::vector<ParkedShard> parked_shards_;
   std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
@@ -233,12 +266,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<LoadTicket> ahead_;  // by ChunkId: of its last Gather
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
-  ExactSum device_squares_;       // touched by the device lane
-  ExactSum host_squares_;         // touched by the host lane
   std::vector<uint64_t> agreed_words_;
   std::unique_ptr<WorkerLane> comm_lane_;
   std::unique_ptr<WorkerLane> host_lane_;
-  std::unique_ptr<WorkerLane> device_lane_;
+  std::unique_ptr<Lane> device_lane_;
 
   int64_t step_ = 0;           // steps made
   int64_t micro_batches_ = 0;  // of the step being made

@@ -98,8 +98,9 @@ Status ZeroEngine::Impl::MakeRoom(Tier to, const ParkPlan& plan) {
 }
 
 Status ZeroEngine::Impl::DrainAll() {
-  for (WorkerLane* lane :
-       {comm_lane_.get(), host_lane_.get(), device_lane_.get()}) {
+  for (Lane* lane :
+       {static_cast<Lane*>(comm_lane_.get()),
+        static_cast<Lane*>(host_lane_.get()), device_lane_.get()}) {
     CASTOR_RETURN_IF_ERROR(lane->Drain());
   }
   return store_->Drain();
@@ -147,7 +148,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
   result.moved = plan.moved;
   result.remaining = plan.remaining;
   if (plan.remaining == Bytes(0)) {
-    GiveLeaseSlotBack();
+    GiveOwnSlotsBack();
     CASTOR_RETURN_IF_ERROR(pools_->ReleaseDevice());
   } else {
     const bool staging =
@@ -176,7 +177,7 @@ Status ZeroEngine::Impl::Resume() {
     return FailedPrecondition("the engine is not parked: call Park first");
   }
   CASTOR_RETURN_IF_ERROR(pools_->RestoreDevice());
-  if (!lease_slot_.valid()) CASTOR_RETURN_IF_ERROR(TakeLeaseSlot());
+  CASTOR_RETURN_IF_ERROR(TakeOwnSlots());
   for (const ParkedShard& shard : parked_shards_) {
     CASTOR_RETURN_IF_ERROR(store_
                                ->Move(shard.id.chunk, shard.id.state,

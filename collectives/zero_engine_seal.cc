@@ -22,6 +22,8 @@ namespace {
 // A number for "as much as is needed" that sums never overflow.
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 
+constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
+
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value;
   hash *= 0x9e3779b97f4a7c15ull;
@@ -46,10 +48,11 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   };
   comm_lane_ = lane("collectives");
   host_lane_ = lane("host");
-  device_lane_ = lane("device");
-  Status status = AgreeOnInputs(declared);
+  Status status = CheckDevice();
+  if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
   if (status.ok()) status = BuildMemory(declared);
+  if (status.ok()) status = BuildStore();
   if (status.ok()) status = InitializeShards();
   if (status.ok()) status = WaitForOthers();
   if (!status.ok()) {
@@ -59,6 +62,8 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
     }
     manager_.reset();
     store_.reset();
+    device_lane_.reset();
+    norm_words_ = Slab();
     pools_.reset();
     phase_ = Phase::kClosed;
     return status;
@@ -68,6 +73,20 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   store_->BeginStep(1);
   manager_->BeginStep(1);
   return OkStatus();
+}
+
+Status ZeroEngine::Impl::CheckDevice() const {
+  if (options_.device == nullptr || comm_->world() == 1 ||
+      !comm_->needs_host_addressable_memory()) {
+    return OkStatus();
+  }
+  const DeviceFacts facts = options_.device->facts();
+  if (facts.host_addressable) return OkStatus();
+  return Unavailable(fmt::format(
+      "the {} ranks exchange chunks in memory that the host addresses, and the "
+      "memory of {} is none: train on one rank, or give the engines a "
+      "communicator that works in device memory",
+      comm_->world(), facts.name));
 }
 
 uint64_t ZeroEngine::Impl::HashOfParams() const {
@@ -222,6 +241,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   input.device_budget = least_device_budget_;
   input.host_budget = least_host_budget_;
   input.nvme_budget = least_nvme_budget_;
+  if (CountsNorm()) input.norm_bytes = kNormBytes;
   input.prefetch_depth = options_.prefetch_depth;
   input.declared = declared;
   for (const HeldTogether& held : declared.held) {
@@ -238,7 +258,9 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
 
   RankPoolsOptions pools;
+  pools.device = options_.device;
   pools.executor = options_.executor;
+  pools.workers = Workers();
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
   pools.host_budget = options_.host_budget;
   // As much as is needed: a parked device may come here too.
@@ -256,6 +278,19 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.log = options_.log;
   CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
 
+  device_lane_ = pools_->device().MakeLane(
+      fmt::format("rank {} device", comm_->rank()), FailureCallback());
+  if (memory_.norm_class >= 0) {
+    // A page beside the budgets, as the rest of what ranks agree on.
+    HostSlabOptions words;
+    words.log = options_.log;
+    CASTOR_ASSIGN_OR_RETURN(norm_words_,
+                            pools_->device().MakeHostSlab(kNormBytes, words));
+  }
+  return TakeOwnSlots();
+}
+
+Status ZeroEngine::Impl::BuildStore() {
   ShardStoreOptions store;
   store.pools = pools_.get();
   store.executor = options_.executor;
@@ -275,7 +310,6 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
           place.home, place.slot_class, place.bytes));
     }
   }
-  CASTOR_RETURN_IF_ERROR(TakeLeaseSlot());
 
   MemoryManagerOptions manager;
   manager.device = &pools_->pool(Tier::kDevice);

@@ -92,15 +92,12 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   for (size_t p = 0; p < params_.size(); ++p) {
     agreed_words_[used + p] = params_[p].used ? 1 : 0;
   }
-  comm_lane_->Wait(device_lane_->Record());
+  comm_lane_->Wait(FetchDeviceSquares());
   comm_lane_->Wait(host_lane_->Record());
   comm_lane_->Run([this, words] {
     if (words == 0) return OkStatus();
-    ExactSum sum = device_squares_;
-    sum.Merge(host_squares_);
+    ExactSum sum = TakeSquares();
     std::copy(sum.words().begin(), sum.words().end(), agreed_words_.begin());
-    device_squares_ = ExactSum();
-    host_squares_ = ExactSum();
     return OkStatus();
   });
   comm_->AllReduce(*comm_lane_, agreed_words_.data(),

@@ -22,7 +22,6 @@ struct ZeroEngine::Impl::UpdateWork {
     OptimizerScalars scalars;
     MomentRounding rounding;
   };
-  WorkerPool* workers = nullptr;
   std::vector<Piece> pieces;
   float factor = 1;
   DType dtype = DType::kF32;  // of parameters and gradients
@@ -34,38 +33,53 @@ struct ZeroEngine::Impl::UpdateWork {
   std::byte* exp_avg = nullptr;  // null where the optimizer has none
   std::byte* exp_avg_sq = nullptr;
 
-  void Run() const {
-    const int64_t size = DTypeBits(dtype) / 8;
+  // On the host, where the buffers are.
+  void Run(WorkerPool& workers) const {
     int64_t written = 0;
     for (const Piece& piece : pieces) {
-      const int64_t at = piece.segment.offset;
       if (!piece.update) continue;
-      CopyDown(written, at);
-      OptimizerBuffers buffers;
-      buffers.grad = grad + at * size;
-      buffers.grad_dtype = dtype;
-      buffers.param = Floats(master != nullptr ? master : param) + at;
-      buffers.exp_avg = Moments(exp_avg, at);
-      buffers.exp_avg_sq = Moments(exp_avg_sq, at);
-      buffers.moment_dtype = moment_dtype;
-      buffers.rounding = piece.rounding;
-      if (master != nullptr) {
-        buffers.low = param + at * size;
-        buffers.low_dtype = dtype;
-      }
-      workers->ParallelFor(piece.segment.count, buffers.param,
-                           [&](int64_t begin, int64_t end) {
-                             OptimizerStep(SkipElements(buffers, begin),
-                                           end - begin, piece.scalars, factor);
-                           });
-      written = at + piece.segment.count;
+      CopyDown(written, piece.segment.offset);
+      const OptimizerBuffers buffers = BuffersOf(piece);
+      workers.ParallelFor(piece.segment.count, buffers.param,
+                          [&](int64_t begin, int64_t end) {
+                            OptimizerStep(SkipElements(buffers, begin),
+                                          end - begin, piece.scalars, factor);
+                          });
+      written = piece.segment.offset + piece.segment.count;
     }
     CopyDown(written, elements);
+  }
+
+  // Queues it on the device, where the buffers are: the homes, in which what is
+  // not updated follows its master already.
+  void Queue(Device& device, Lane& lane) const {
+    for (const Piece& piece : pieces) {
+      if (!piece.update) continue;
+      device.Optimize(lane, BuffersOf(piece), Elements(piece.segment.count),
+                      piece.scalars, factor);
+    }
   }
 
  private:
   static float* Floats(std::byte* data) {
     return reinterpret_cast<float*>(data);
+  }
+  OptimizerBuffers BuffersOf(const Piece& piece) const {
+    const int64_t at = piece.segment.offset;
+    const int64_t size = DTypeBits(dtype) / 8;
+    OptimizerBuffers buffers;
+    buffers.grad = grad + at * size;
+    buffers.grad_dtype = dtype;
+    buffers.param = Floats(master != nullptr ? master : param) + at;
+    buffers.exp_avg = Moments(exp_avg, at);
+    buffers.exp_avg_sq = Moments(exp_avg_sq, at);
+    buffers.moment_dtype = moment_dtype;
+    buffers.rounding = piece.rounding;
+    if (master != nullptr) {
+      buffers.low = param + at * size;
+      buffers.low_dtype = dtype;
+    }
+    return buffers;
   }
   std::byte* Moments(std::byte* data, int64_t at) const {
     return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
@@ -88,8 +102,6 @@ ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
   const ShardRange range = sharding_.updated(*layout_, chunk);
   work.elements = (range.end - range.begin).count();
   work.moment_dtype = options_.optimizer.moment_dtype;
-  work.workers =
-      options_.workers != nullptr ? options_.workers : &WorkerPool::Process();
   OptimizerOptions optimizer = options_.optimizer;
   optimizer.lr = lr;
   for (const Segment& segment : Segments(chunk, range)) {
@@ -149,10 +161,7 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
       EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
   event->bytes = work.elements * 4;
   RecordSpan(*device_lane_, event, true);
-  device_lane_->Run([work = std::move(work)] {
-    work.Run();
-    return OkStatus();
-  });
+  work.Queue(pools_->device(), *device_lane_);
   RecordSpan(*device_lane_, event, false);
   Event done = device_lane_->Record();
   store_->AddReader(chunk, StateKind::kGrad, done);
@@ -201,18 +210,19 @@ void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, float factor, double lr) {
   event->bytes = work.elements * 4;
   event->from = event->to = Tier::kHost;
   RecordSpan(*host_lane_, event, true);
-  host_lane_->Run([work = std::move(work), bytes]() mutable {
-    const auto at = [&](StateKind state) {
-      return bytes[static_cast<size_t>(state)].get();
-    };
-    work.grad = at(StateKind::kGrad);
-    work.param = at(StateKind::kParam);
-    work.master = at(StateKind::kMaster);
-    work.exp_avg = at(StateKind::kExpAvg);
-    work.exp_avg_sq = at(StateKind::kExpAvgSq);
-    work.Run();
-    return OkStatus();
-  });
+  host_lane_->Run(
+      [work = std::move(work), bytes, workers = Workers()]() mutable {
+        const auto at = [&](StateKind state) {
+          return bytes[static_cast<size_t>(state)].get();
+        };
+        work.grad = at(StateKind::kGrad);
+        work.param = at(StateKind::kParam);
+        work.master = at(StateKind::kMaster);
+        work.exp_avg = at(StateKind::kExpAvg);
+        work.exp_avg_sq = at(StateKind::kExpAvgSq);
+        work.Run(*workers);
+        return OkStatus();
+      });
   RecordSpan(*host_lane_, event, false);
   const Event done = host_lane_->Record();
   for (HostWindow& window : windows) {

@@ -23,6 +23,8 @@
 
 namespace castor {
 
+class Device;
+
 struct ZeroOptions {
   // Behaviour.
 
@@ -56,7 +58,12 @@ struct ZeroOptions {
 
   // Collaborators, all of which must outlive the engine.
 
-  Executor* executor = nullptr;     // required
+  Executor* executor = nullptr;  // required
+  // Where device memory lies and device work runs; several engines may share
+  // one. Lanes given to the engine are this device's own (MakeLane,
+  // AdoptStream); a simulated one takes any. Null: a simulated one of just the
+  // size that is needed.
+  Device* device = nullptr;
   WorkerPool* workers = nullptr;    // null: the process's own
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr

@@ -90,8 +90,9 @@ std::string Text(const MemoryPlan& plan) {
   }
   for (int32_t c : plan.problem.param_class) text << c << " ";
   for (int64_t slots : plan.problem.slots) text << slots << " ";
-  text << plan.lease_class << " " << plan.staging_class << " "
-       << plan.staging_slots << " " << plan.problem.prefetch_depth;
+  text << plan.lease_class << " " << plan.norm_class << " "
+       << plan.staging_class << " " << plan.staging_slots << " "
+       << plan.problem.prefetch_depth;
   return text.str();
 }
 
@@ -145,6 +146,28 @@ TEST(MemoryPlanTest, LeasesHaveASlotOfTheirOwn) {
       plan->device_classes[static_cast<size_t>(plan->lease_class)];
   EXPECT_EQ(lease.slot_bytes, Bytes(1024));
   EXPECT_EQ(lease.slots, 1);
+}
+
+TEST(MemoryPlanTest, TheWordsOfTheNormCountInTheDeviceBudget) {
+  const ChunkLayout layout = PlainLayout(4, 1);
+  const Bytes all = KiB(4) * 16 + KiB(4);
+  MemoryPlanInput input = Plain(layout, 3, all + KiB(1), Bytes(0));
+  input.norm_bytes = Bytes(552);
+  const Result<MemoryPlan> plan = PlanMemory(input);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_GE(plan->norm_class, 1);
+  const SlotClass& norm =
+      plan->device_classes[static_cast<size_t>(plan->norm_class)];
+  EXPECT_EQ(norm.slot_bytes, KiB(1));
+  EXPECT_EQ(norm.slots, 1);
+  EXPECT_EQ(SumOf(plan->device_classes), input.device_budget);
+  input.device_budget -= Bytes(1);
+  EXPECT_THAT(PlanMemory(input), Not(IsOk()));
+  input = Plain(layout, 3, KiB(4), MiB(1));
+  input.norm_bytes = Bytes(552);
+  EXPECT_THAT(
+      PlanMemory(input).status(),
+      StatusIs(ErrorCode::kInfeasible, HasSubstr("1024 bytes for the norm, ")));
 }
 
 TEST(MemoryPlanTest, LeasesWithoutMeaningAreRefused) {
@@ -284,6 +307,7 @@ class PlanChecker {
       used[0][static_cast<int32_t>(k)] += plan_.problem.slots[k];
     }
     if (plan_.lease_class >= 0) ++used[0][plan_.lease_class];
+    if (plan_.norm_class >= 0) ++used[0][plan_.norm_class];
     if (plan_.staging_class >= 0) {
       used[1][plan_.staging_class] += plan_.staging_slots;
       EXPECT_GE(plan_.host_classes[static_cast<size_t>(plan_.staging_class)]
@@ -325,6 +349,8 @@ class PlanChecker {
     EXPECT_GE(plan_.problem.prefetch_depth, 0);
     const Bytes lease = input_.declared.largest_lease;
     EXPECT_EQ(plan_.lease_class >= 0, lease > Bytes(0));
+    EXPECT_EQ(plan_.norm_class >= 0,
+              input_.norm_bytes > Bytes(0) && chunks() > 0);
   }
 
   // Walks through a micro-batch as it is declared.

@@ -109,6 +109,7 @@ struct RandomMemoryInput {
     if (random() % 3 != 0) {
       input.nvme_budget = random() % 2 == 0 ? most * 2 : part();
     }
+    if (random() % 2 == 0) input.norm_bytes = Bytes(552);
   }
 
   std::unique_ptr<ChunkLayout> layout;

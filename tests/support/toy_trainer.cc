@@ -15,6 +15,7 @@
 #include "chunk/base/ids.h"
 #include "collectives/in_process_communicator.h"
 #include "offload/lane.h"
+#include "tests/support/toy_lanes.h"
 
 namespace castor {
 namespace {
@@ -47,19 +48,10 @@ class ToyRank {
       : model_(model),
         run_(run),
         communicator_(communicator),
-        seen_(static_cast<size_t>(run.steps + 1) * model.params.size()) {
-    if (run.worker_lanes == 0) {
-      lanes_.push_back(std::make_unique<ThreadLane>("toy compute"));
-    }
-    for (int i = 0; i < run.worker_lanes; ++i) {
-      lanes_.push_back(
-          std::make_unique<WorkerLane>("toy compute", options.executor));
-    }
-  }
+        seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
+        lanes_(options, run.worker_lanes, LargestOf(model)) {}
   // Work on a gradient that was never handed back ends before its memory does.
-  ~ToyRank() {
-    for (const auto& lane : lanes_) lane->Drain().IgnoreError();
-  }
+  ~ToyRank() { DrainLanes().IgnoreError(); }
   ToyRank(const ToyRank&) = delete;
   ToyRank& operator=(const ToyRank&) = delete;
 
@@ -94,7 +86,7 @@ class ToyRank {
     CASTOR_RETURN_IF_ERROR(engine_->Close());
     result.stats = engine_->stats();
     engine_.reset();
-    for (const auto& lane : lanes_) CASTOR_RETURN_IF_ERROR(lane->Drain());
+    CASTOR_RETURN_IF_ERROR(DrainLanes());
     result.seen = seen_.Take();
     return seen_.contradicted()
                ? Internal("a parameter changed its value within a step")
@@ -102,6 +94,27 @@ class ToyRank {
   }
 
  private:
+  static Bytes BytesOfParam(const ToyModel& model, size_t param) {
+    return BytesOf(Elements(toy::SizeOf(model.params[param])),
+                   model.params[param].dtype);
+  }
+  static Bytes LargestOf(const ToyModel& model) {
+    Bytes largest;
+    for (size_t p = 0; p < model.params.size(); ++p) {
+      largest = std::max(largest, BytesOfParam(model, p));
+    }
+    return largest;
+  }
+
+  Status DrainLanes() {
+    Status first;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      const Status drained = lanes_[i].Drain();
+      if (first.ok()) first = drained;
+    }
+    return first;
+  }
+
   Status RegisterAndSeal() {
     for (size_t p = 0; p < model_.params.size(); ++p) {
       CASTOR_ASSIGN_OR_RETURN(
@@ -155,7 +168,7 @@ class ToyRank {
            !toy::SkippedBy(run_, param, communicator_->rank());
   }
 
-  Lane& LaneFor(size_t param) { return *lanes_[param % lanes_.size()]; }
+  Lane& LaneFor(size_t param) { return lanes_[param]; }
 
   // The gradients of one step; true when they were abandoned.
   Result<bool> ComputeGradients() {
@@ -203,13 +216,13 @@ class ToyRank {
   Result<bool> Backward() {
     for (size_t p = 0; p < ids_.size(); ++p) {
       if (!toy::Tied(run_, p) || !Uses(p)) continue;
-      CASTOR_RETURN_IF_ERROR(Differentiate(p, 1, LaneFor(p + 1)));
+      CASTOR_RETURN_IF_ERROR(Differentiate(p, 1, p + 1));
     }
     for (size_t p = ids_.size(); p-- > 0;) {
       if (!Uses(p)) continue;
       // The second piece is added after the first, on whichever lane.
       if (toy::Tied(run_, p)) LaneFor(p).Wait(LaneFor(p + 1).Record());
-      CASTOR_RETURN_IF_ERROR(Differentiate(p, 0, LaneFor(p)));
+      CASTOR_RETURN_IF_ERROR(Differentiate(p, 0, p));
       CASTOR_ASSIGN_OR_RETURN(bool abandoned, Pass(ToyPoint::kOpened, p));
       if (abandoned) return true;
       if (!toy::LeftOpen(run_, p, at_.step, at_.micro_batch)) {
@@ -226,13 +239,14 @@ class ToyRank {
     std::vector<ParamId> held;
     for (size_t p : params) held.push_back(ids_[p]);
     const size_t p = params[0];
-    Lane& lane = LaneFor(p);
-    CASTOR_ASSIGN_OR_RETURN(ParamLease lease, engine_->Acquire(held, lane));
-    lane.Run([this, data = lease.data(0), dtype = model_.params[p].dtype,
-              count = toy::SizeOf(model_.params[p]), place = SightOf(p)] {
-      seen_.Tell(place, toy::HashOf(data, dtype, count));
-      return OkStatus();
-    });
+    CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
+                            engine_->Acquire(held, LaneFor(p)));
+    lanes_.Run(p, lease.data(0), nullptr, BytesOfParam(model_, p),
+               [this, dtype = model_.params[p].dtype,
+                count = toy::SizeOf(model_.params[p]),
+                place = SightOf(p)](const void* data, void*) {
+                 seen_.Tell(place, toy::HashOf(data, dtype, count));
+               });
     return OkStatus();
   }
 
@@ -240,7 +254,8 @@ class ToyRank {
     return static_cast<size_t>(at_.step) * ids_.size() + param;
   }
 
-  Status Differentiate(size_t p, int use, Lane& lane) {
+  Status Differentiate(size_t p, int use, size_t on) {
+    Lane& lane = lanes_[on];
     ParamLease lease;
     if (!run_.blind) {
       CASTOR_ASSIGN_OR_RETURN(lease,
@@ -249,12 +264,12 @@ class ToyRank {
     CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(ids_[p], lane));
     const toy::GradPlace place = {p, engine_->rank(), at_.step, at_.micro_batch,
                                   use};
-    lane.Run([place, weight = run_.blind ? nullptr : lease.data(0),
-              dtype = model_.params[p].dtype,
-              count = toy::SizeOf(model_.params[p]), grad] {
-      toy::AddGradient(place, weight, dtype, count, grad);
-      return OkStatus();
-    });
+    lanes_.Run(
+        on, run_.blind ? nullptr : lease.data(0), grad, BytesOfParam(model_, p),
+        [place, dtype = model_.params[p].dtype,
+         count = toy::SizeOf(model_.params[p])](const void* weight, void* sum) {
+          toy::AddGradient(place, weight, dtype, count, sum);
+        });
     return OkStatus();
   }
 
@@ -270,7 +285,7 @@ class ToyRank {
   const ToyRun& run_;
   Communicator* const communicator_;
   Sightings seen_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // outlive the engine
+  ToyLanes lanes_;  // outlive the engine
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;
   ToyMoment at_;
