@@ -36,6 +36,7 @@
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
 #include "tools/models/layout_reader.h"
+#include "tools/models/machine_reader.h"
 
 namespace castor::gpt {
 namespace {
@@ -75,6 +76,7 @@ struct Flags {
   std::vector<std::string> nvme;
   std::string record;
   std::string layout;
+  std::string machine;
   bool no_prefetch = false;
   bool reference = false;
   bool json = false;
@@ -128,6 +130,10 @@ void Declare(CLI::App& app, Flags& flags) {
              "gathers kept under way ahead of use (default 3)");
   AddSwitch(app, "--no-prefetch", &flags.no_prefetch,
             "gather on demand only, as --prefetch 0");
+  AddTextFlag(app, "--machine", &flags.machine,
+              "file of a machine's speeds (castor.machine/1): copies between "
+              "host and device take at least its time; a link that it does not "
+              "name is not slowed");
   AddTextFlag(app, "--record", &flags.record,
               "file for the run's events, for castor report");
   AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
@@ -192,6 +198,9 @@ Result<TrainOptions> OptionsOf(const Flags& flags) {
     }
     CASTOR_ASSIGN_OR_RETURN(LayoutFile layout, ReadLayoutFile(flags.layout));
     options.layout = std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  if (!flags.machine.empty() && !flags.reference) {
+    CASTOR_ASSIGN_OR_RETURN(options.machine, ReadMachineFile(flags.machine));
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
   return options;

@@ -15,13 +15,16 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/layout_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
+#include "offload/simulated_link.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -241,6 +244,55 @@ TEST_F(TrainGptTest, RecordsTheRun) {
   EXPECT_THAT(record->events, Not(IsEmpty()));
 }
 
+TEST_F(TrainGptTest, AMachineSlowsTheCopiesAndChangesNoWeight) {
+  constexpr LinkModel kIn{200'000'000, 300'000};
+  constexpr LinkModel kOut{100'000'000, 500'000};
+  std::ofstream(dir_.File("machine"))
+      << R"({"schema": "castor.machine/1", "links": {)"
+      << R"("host_to_device": {"bytes_per_second": 200000000, )"
+      << R"("latency_ns": 300000}, "device_to_host": )"
+      << R"({"bytes_per_second": 100000000, "latency_ns": 500000}}})";
+  const ProgramResult plain = RunSmall(Tight({"--ranks", "2", "--json"}));
+  const ProgramResult slow =
+      RunSmall(Tight({"--ranks", "2", "--json", "--machine",
+                      dir_.File("machine"), "--record", dir_.File("record")}));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  ASSERT_EQ(slow.exit_code, 0) << slow.err;
+  const JsonValue fast = *ParseJson(plain.out);
+  const JsonValue json = *ParseJson(slow.out);
+  EXPECT_EQ(json["weight_digest"].text(), fast["weight_digest"].text());
+  EXPECT_FALSE(fast.contains("links"));
+
+  const auto record = ReadRecord(dir_.File("record"));
+  ASSERT_THAT(record, IsOk());
+  for (const bool in : {true, false}) {
+    SCOPED_TRACE(in ? "host to device" : "device to host");
+    const LinkModel& link = in ? kIn : kOut;
+    int64_t copies = 0;
+    Bytes bytes;
+    for (const RunEvent& event : record->events) {
+      if (event.kind != RunEventKind::kTransfer ||
+          event.from != (in ? Tier::kHost : Tier::kDevice) ||
+          event.to != (in ? Tier::kDevice : Tier::kHost)) {
+        continue;
+      }
+      ++copies;
+      bytes += Bytes(event.bytes);
+      EXPECT_GE(event.end_ns - event.begin_ns,
+                link.latency_ns + WireNs(link, Bytes(event.bytes)));
+    }
+    EXPECT_GT(copies, 20);
+    const JsonValue use =
+        json["links"][in ? "host_to_device" : "device_to_host"];
+    EXPECT_EQ(use["bytes_per_second"], link.bytes_per_second);
+    // The norm comes from the device too, a few hundred bytes in every step.
+    const int64_t norms = in ? 0 : 2 * 3;
+    EXPECT_EQ(use["copies"], copies + norms);
+    EXPECT_EQ(use["copied_bytes"], bytes.count() + norms * 552);
+  }
+  ExpectNothingLeft();
+}
+
 TEST_F(TrainGptTest, ASignalEndsItAfterTheStepUnderWay) {
   for (int signal : {SIGINT, SIGTERM}) {
     RunningProgram program(Program(),
@@ -287,12 +339,12 @@ TEST_F(TrainGptTest, HelpNamesEveryFlagOfTheIssue) {
   const ProgramResult run = Run({"--help"});
   EXPECT_EQ(run.exit_code, 0);
   for (const char* flag :
-       {"--text",       "--layers",     "--heads",         "--embd",
-        "--dtype",      "--batch",      "--seq",           "--lr",
-        "--ranks",      "--stage",      "--device-budget", "--host-budget",
-        "--nvme",       "--chunk",      "--steps",         "--seed",
-        "--accumulate", "--clip",       "--record",        "--reference",
-        "--layout",     "--print-model"}) {
+       {"--text",       "--layers",      "--heads",         "--embd",
+        "--dtype",      "--batch",       "--seq",           "--lr",
+        "--ranks",      "--stage",       "--device-budget", "--host-budget",
+        "--nvme",       "--chunk",       "--steps",         "--seed",
+        "--accumulate", "--clip",        "--record",        "--reference",
+        "--layout",     "--print-model", "--machine"}) {
     EXPECT_THAT(run.out, HasSubstr(flag));
   }
 }
@@ -393,6 +445,8 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--layout", "DIR/empty", "--chunk", "1MiB"},
                 2,
                 "exclude each other"},
+        Refused{"MachineNowhere", {"--machine", "DIR/no"}, 2, "no such file"},
+        Refused{"MachineOfNothing", {"--machine", "DIR/empty"}, 4, "/empty"},
         Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
     [](const auto& info) { return info.param.name; });
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
@@ -112,6 +113,38 @@ JsonValue ArenaJson(const PinnedArenaStats& arena) {
                             {"metadata_bytes", arena.metadata.count()}});
 }
 
+// Of all ranks.
+RankLinks Combined(const std::vector<RankLinks>& ranks) {
+  RankLinks all;
+  for (const RankLinks& rank : ranks) {
+    for (const auto link : {&RankLinks::to_device, &RankLinks::from_device}) {
+      (all.*link).transfers += (rank.*link).transfers;
+      (all.*link).bytes += (rank.*link).bytes;
+      (all.*link).busy_ns += (rank.*link).busy_ns;
+    }
+  }
+  return all;
+}
+
+double BusySeconds(const LinkUse& link) {
+  return static_cast<double>(link.busy_ns) * 1e-9;
+}
+
+std::string LinkText(const char* name, const LinkUse& link) {
+  return fmt::format("  {:<18}{:>12} in {} copies, {:.2f} s of the wire\n",
+                     name, FormatSize(link.bytes), link.transfers,
+                     BusySeconds(link));
+}
+
+JsonValue LinkJson(const LinkUse& link, const std::optional<LinkModel>& model) {
+  return JsonValue::Object(
+      {{"copies", link.transfers},
+       {"copied_bytes", link.bytes.count()},
+       {"busy_seconds", BusySeconds(link)},
+       {"bytes_per_second",
+        model ? JsonValue(model->bytes_per_second) : JsonValue(nullptr)}});
+}
+
 double StalledSeconds(const EngineStats& all) {
   return static_cast<double>(all.stall_ns) * 1e-9;
 }
@@ -158,6 +191,12 @@ std::string CastorText(const TrainOptions& options,
   }
   text += fmt::format("  {:<18}{:>12}\n", "between ranks",
                       FormatSize(all.wire_sent));
+  if (!outcome.links.empty()) {
+    const RankLinks links = Combined(outcome.links);
+    text += "links of all ranks, as fast as the machine given:\n";
+    text += LinkText("host to device", links.to_device);
+    text += LinkText("device to host", links.from_device);
+  }
   if (all.most_nvme_written > Bytes(0)) {
     text += fmt::format("written to nvme in a step: at most {}\n",
                         FormatSize(all.most_nvme_written));
@@ -292,6 +331,14 @@ JsonValue SummaryJson(const TrainOptions& options,
   document["moved"] = moved;
   if (!outcome.arenas.empty()) {
     document["pinned_batches"] = ArenaJson(Combined(outcome.arenas));
+  }
+  if (!outcome.links.empty()) {
+    const RankLinks links = Combined(outcome.links);
+    const TierModel machine = options.machine.value_or(TierModel());
+    document["links"] = JsonValue::Object(
+        {{"host_to_device", LinkJson(links.to_device, machine.host_to_device)},
+         {"device_to_host",
+          LinkJson(links.from_device, machine.device_to_host)}});
   }
   document["sent_bytes"] = all.wire_sent.count();
   document["most_nvme_written_bytes"] = all.most_nvme_written.count();

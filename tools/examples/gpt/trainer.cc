@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/model.h"
+#include "tools/examples/gpt/rank_devices.h"
 #include "tools/examples/gpt/step_board.h"
 
 namespace castor::gpt {
@@ -192,14 +194,20 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   const std::vector<std::unique_ptr<Communicator>> world =
       MakeInProcessWorld({.world = options.ranks, .executor = &pool});
   const ZeroOptions zero = EngineOptions(options, &pool);
+  std::optional<RankDevices> devices;
+  if (options.machine.has_value()) {
+    devices.emplace(*options.machine, options.ranks, zero.device_budget, &pool);
+  }
   StepBoard board(options, hooks, &clock);
   std::vector<Result<RankOutcome>> outcomes(
       world.size(), Status(Internal("the rank did not end")));
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < world.size(); ++rank) {
     threads.emplace_back([&, rank] {
+      ZeroOptions own = zero;
+      if (devices.has_value()) own.device = devices->device(rank);
       outcomes[rank] =
-          RankTrainer(options, data, &board, world[rank].get()).Run(zero);
+          RankTrainer(options, data, &board, world[rank].get()).Run(own);
       // A rank that fails before it has an engine ends the world too.
       if (!outcomes[rank].ok()) world[rank]->Abort(outcomes[rank].status());
     });
@@ -212,6 +220,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
     outcome.ranks.push_back(each->stats);
     outcome.arenas.push_back(each->arena);
   }
+  if (devices.has_value()) outcome.links = devices->links();
   outcome.digests = outcomes.front()->digests;
   outcome.final_digest = outcomes.front()->final_digest;
   outcome.stopped_early = board.stopped_early();

@@ -20,6 +20,8 @@
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "offload/pinned_arena.h"
+#include "offload/simulated_link.h"
+#include "placement/tier_model.h"
 #include "tools/examples/gpt/gpt_params.h"
 
 namespace castor::gpt {
@@ -49,6 +51,9 @@ struct TrainOptions {
   std::optional<Bytes> chunk_size;
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;
+  // How fast the links of every rank's device are; what is not known is as fast
+  // as this machine's memory. Null: nothing is.
+  std::optional<TierModel> machine;
   RunRecorder* recorder = nullptr;
   Log* log = nullptr;
 };
@@ -78,6 +83,12 @@ struct StepReport {
   TierUse tiers[3];     // of rank 0; zeros in a reference run
 };
 
+// What the links between host and device of one rank carried.
+struct RankLinks {
+  LinkUse to_device;
+  LinkUse from_device;
+};
+
 struct TrainOutcome {
   std::vector<StepReport> steps;
   std::map<int64_t, uint64_t> digests;  // of the weights, by step
@@ -85,6 +96,7 @@ struct TrainOutcome {
   double seconds = 0;                    // of the steps
   std::vector<EngineStats> ranks;        // empty in a reference run
   std::vector<PinnedArenaStats> arenas;  // of batches on their way, by rank
+  std::vector<RankLinks> links;  // by rank; empty where no machine was given
   bool stopped_early = false;
 };
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/pinned_arena.h"
+#include "placement/tier_model.h"
 
 namespace castor::gpt {
 namespace {
@@ -125,6 +126,27 @@ TEST(RunSummaryTest, TellsOfPinnedBatchesOverRanks) {
   EXPECT_EQ(json["locked"], false);
   EXPECT_EQ(json["peak_bytes"], 24 * 1024);
   EXPECT_EQ(json["budget_bytes"], 32 * 1024);
+}
+
+TEST(RunSummaryTest, TellsWhatTheLinksOfAGivenMachineCarried) {
+  TrainOptions options;
+  TrainOutcome outcome = SevenSteps();
+  outcome.ranks = {RankStats(62), RankStats(63)};
+  EXPECT_THAT(SummaryText(options, outcome), Not(HasSubstr("links")));
+  options.machine.emplace().host_to_device = LinkModel{1000, 5};
+  const RankLinks links = {{3, MiB(2), 400'000'000}, {1, MiB(1), 0}};
+  outcome.links = {links, links};
+  const std::string text = SummaryText(options, outcome);
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "host to device +4 MiB in 6 copies, 0.80 s of the"));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "device to host +2 MiB in 2 copies, 0.00 s of the"));
+  const JsonValue json = SummaryJson(options, outcome)["links"];
+  EXPECT_EQ(json["host_to_device"]["copies"], 6);
+  EXPECT_EQ(json["host_to_device"]["bytes_per_second"], 1000);
+  EXPECT_DOUBLE_EQ(json["host_to_device"]["busy_seconds"].real(), 0.8);
+  EXPECT_EQ(json["device_to_host"]["copied_bytes"], MiB(2).count());
+  EXPECT_TRUE(json["device_to_host"]["bytes_per_second"].is_null());
 }
 
 TEST(RunSummaryTest, AReferenceRunSaysNothingOfTiers) {
