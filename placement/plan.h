@@ -8,7 +8,10 @@
 // them. A plan speaks of gathered slots only: which chunk's gathered copy is on
 // the device between which moments. Values.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -18,6 +21,22 @@
 namespace castor {
 
 inline constexpr int32_t kNoSlotClass = -1;
+
+// Who decides which copies stay.
+enum class PlanPolicy : uint8_t {
+  kAuto,     // next use weighed by cost: placement/next_use_policy.h
+  kPlanned,  // the cheapest, with its proof: placement/exact_policy.h
+};
+
+constexpr std::string_view PlanPolicyName(PlanPolicy policy) {
+  switch (policy) {
+    case PlanPolicy::kAuto:
+      return "auto";
+    case PlanPolicy::kPlanned:
+      return "planned";
+  }
+  return "unknown";
+}
 
 struct PlanProblem {
   // By ChunkId. The class of gathered slots its parameters need; kNoSlotClass
@@ -32,6 +51,24 @@ struct PlanProblem {
   std::vector<int64_t> slots;  // by class
   // Copies that may be gathered ahead of their use at one time; 0: none.
   int prefetch_depth = 0;
+  // By class, then by moment: most slots that something else (a lease) takes
+  // between the access there and the next one; the last moment is followed by
+  // the first. Empty, or a class's empty: none.
+  std::vector<std::vector<int64_t>> slots_taken;
+
+  // Slots taken after the access at `moment` and until the next.
+  int64_t TakenAfter(size_t slot_class, size_t moment) const {
+    if (slots_taken.empty() || slots_taken[slot_class].empty()) return 0;
+    return slots_taken[slot_class][moment];
+  }
+  // Slots taken just before the access at `moment` and while it is served: what
+  // is taken both before and after it.
+  int64_t TakenDuring(size_t slot_class, size_t moment) const {
+    if (slots_taken.empty() || slots_taken[slot_class].empty()) return 0;
+    const std::vector<int64_t>& taken = slots_taken[slot_class];
+    return std::min(moment == 0 ? taken.back() : taken[moment - 1],
+                    taken[moment]);
+  }
 };
 
 enum class MoveKind : uint8_t { kGather, kRelease };

@@ -19,7 +19,29 @@ class Replay {
         resident_(problem.param_class.size(), false),
         pins_(problem.param_class.size(), 0),
         grad_open_(problem.param_class.size(), false),
-        taken_(problem.slots.size(), 0) {}
+        held_(problem.slots.size(), 0),
+        left_(problem.slots) {}
+
+  // From now on something else takes slots as just before the access at
+  // `moment`, and then as after it.
+  void Before(size_t moment) {
+    for (size_t c = 0; c < left_.size(); ++c) {
+      left_[c] = problem_.slots[c] - problem_.TakenDuring(c, moment);
+    }
+  }
+  void After(size_t moment) {
+    for (size_t c = 0; c < left_.size(); ++c) {
+      left_[c] = problem_.slots[c] - problem_.TakenAfter(c, moment);
+    }
+  }
+
+  // That no class holds more than is left of it.
+  Status CheckHeld() const {
+    for (size_t c = 0; c < left_.size(); ++c) {
+      if (held_[c] > left_[c]) return TooMany(c);
+    }
+    return OkStatus();
+  }
 
   Status Gather(ChunkId chunk) {
     CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
@@ -45,7 +67,7 @@ class Replay {
       return Internal(fmt::format("chunk {} is in use", chunk.value()));
     }
     resident_[chunk.index()] = false;
-    --taken_[Index(problem_.param_class[chunk.index()])];
+    --held_[Index(problem_.param_class[chunk.index()])];
     return OkStatus();
   }
 
@@ -81,7 +103,7 @@ class Replay {
                                       access.chunk.value()));
         }
         grad_open_[chunk] = false;
-        --taken_[Index(problem_.grad_class[chunk])];
+        --held_[Index(problem_.grad_class[chunk])];
         return OkStatus();
     }
     return Internal("unknown access");
@@ -98,22 +120,35 @@ class Replay {
   }
 
   Status TakeSlot(int32_t slot_class) {
-    if (++taken_[Index(slot_class)] <= problem_.slots[Index(slot_class)]) {
-      return OkStatus();
-    }
+    const size_t c = Index(slot_class);
+    return ++held_[c] <= left_[c] ? OkStatus() : TooMany(c);
+  }
+
+  Status TooMany(size_t slot_class) const {
     return Internal(fmt::format("class {} holds {} slots of {}", slot_class,
-                                taken_[Index(slot_class)],
-                                problem_.slots[Index(slot_class)]));
+                                held_[slot_class], left_[slot_class]));
   }
 
   const PlanProblem& problem_;
   std::vector<bool> resident_;
   std::vector<int> pins_;
   std::vector<bool> grad_open_;
-  std::vector<int64_t> taken_;
+  std::vector<int64_t> held_;  // by class, copies and gradients
+  std::vector<int64_t> left_;  // by class, slots that nothing else takes
 };
 
-Status CheckShape(const Trace& trace, const Plan& plan) {
+Status CheckShape(const Trace& trace, const PlanProblem& problem,
+                  const Plan& plan) {
+  for (const std::vector<int64_t>& taken : problem.slots_taken) {
+    if (problem.slots_taken.size() != problem.slots.size() ||
+        (!taken.empty() && taken.size() != trace.size())) {
+      return Internal(
+          fmt::format("plan: slots taken are given for {} classes of {}, and "
+                      "for {} accesses of {}",
+                      problem.slots_taken.size(), problem.slots.size(),
+                      taken.size(), trace.size()));
+    }
+  }
   if (plan.first_move.size() != 2 * trace.size() + 1 ||
       plan.first_move[0] != 0 ||
       static_cast<size_t>(plan.first_move.back()) != plan.moves.size()) {
@@ -134,8 +169,9 @@ Status CheckShape(const Trace& trace, const Plan& plan) {
 
 Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
                     const Plan& plan) {
-  CASTOR_RETURN_IF_ERROR(CheckShape(trace, plan));
+  CASTOR_RETURN_IF_ERROR(CheckShape(trace, problem, plan));
   Replay replay(problem);
+  if (!trace.empty()) replay.Before(0);
   for (ChunkId chunk : plan.initial) {
     if (Status s = replay.Gather(chunk); !s.ok()) {
       return s.WithContext("plan, before the step");
@@ -155,12 +191,17 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
     return OkStatus();
   };
   for (size_t i = 0; i < trace.size(); ++i) {
+    replay.Before(i);
     CASTOR_RETURN_IF_ERROR(make_moves(2 * i));
     if (Status s = replay.Serve(trace[i]); !s.ok()) {
       return s.WithContext(fmt::format("plan, moment {} ({})", i,
                                        AccessKindName(trace[i].kind)));
     }
+    replay.After(i);
     CASTOR_RETURN_IF_ERROR(make_moves(2 * i + 1));
+    if (Status s = replay.CheckHeld(); !s.ok()) {
+      return s.WithContext(fmt::format("plan, after moment {}", i));
+    }
   }
   return OkStatus();
 }

@@ -4,8 +4,9 @@
 #ifndef CASTOR_PLACEMENT_TRACE_PINS_H_
 #define CASTOR_PLACEMENT_TRACE_PINS_H_
 
-// What a trace pins, for the .cc files of next_use_policy.h: whether it is one
-// of a step at all, and how many slots it holds at each moment. Immutable.
+// What a trace pins, for the policies' .cc files: whether it is one of a step
+// at all, how many slots it holds at each moment, and whether there are as
+// many. Immutable.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +23,8 @@ inline size_t Index(int32_t slot_class) {
   return static_cast<size_t>(slot_class);
 }
 
-// InvalidArgument, naming the moment, where the trace is none of a step.
+// InvalidArgument, naming the moment, where the trace is none of a step, or
+// where the problem says of other moments what is taken.
 Status CheckTrace(const Trace& trace, const PlanProblem& problem);
 
 // Slots of each class pinned at each moment, after that moment's access.
@@ -41,6 +43,11 @@ class PinnedCounts {
  private:
   std::vector<std::vector<int64_t>> counts_;
 };
+
+// Infeasible, naming the moment and what is held, where more is pinned and
+// taken than a class has slots. REQUIRES: CheckTrace is ok.
+Status CheckFits(const Trace& trace, const PlanProblem& problem,
+                 const PinnedCounts& pinned);
 
 }  // namespace castor::internal
 

@@ -150,6 +150,36 @@ TEST(NextUsePolicyTest, RandomPlansAreProvedByTheValidatorAndRepeatable) {
   }
 }
 
+TEST(NextUsePolicyTest, RandomPlansLeaveWhatOthersTake) {
+  std::mt19937_64 random(TestSeed(20261121));
+  for (int round = 0; round < 2000; ++round) {
+    RandomCase c =
+        MakeRandomCase(random, 1 + static_cast<int>(random() % 12),
+                       static_cast<int>(random() % 120),
+                       static_cast<int64_t>(random() % 5), random() % 2 == 0);
+    AddRandomLeases(random, &c);
+    const Result<Plan> plan = PlanNextUse(c.trace, c.problem);
+    ASSERT_THAT(plan, IsOk()) << "round " << round;
+    ASSERT_THAT(ValidatePlan(c.trace, c.problem, *plan), IsOk())
+        << "round " << round;
+  }
+}
+
+TEST(NextUsePolicyTest, MakesRoomBeforeOthersTakeIt) {
+  const Trace trace = Sweep(2);  // 0 1 1 0, each used and ended
+  PlanProblem problem = OneClass(2, 2, 2);
+  problem.slots_taken = {{0, 0, 0, 1, 1, 0, 0, 0}};
+  const Result<Plan> plan = PlanNextUse(trace, problem);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(ValidatePlan(trace, problem, *plan), IsOk());
+  // Just after the use of 1 has ended chunk 0 goes, and comes back later.
+  EXPECT_EQ(plan->first_move[7], 0);
+  EXPECT_EQ(plan->first_move[8], 1);
+  EXPECT_EQ(plan->moves[0],
+            (Move{MoveKind::kRelease, RunCause::kRoom, ChunkId(0)}));
+  EXPECT_EQ(Gathers(*plan), 3);
+}
+
 // The fewest gathers that serve a trace of single uses with `slots` slots: all
 // keep-or-drop decisions tried.
 int64_t FewestGathers(const std::vector<int>& uses, size_t at,

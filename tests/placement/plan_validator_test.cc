@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -103,6 +104,19 @@ TEST_F(PlanValidatorTest, RejectsTheReleaseOfNoCopy) {
 TEST_F(PlanValidatorTest, RejectsMoreCopiesThanSlots) {
   problem_.slots = {1};
   EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("slots")));
+}
+
+TEST_F(PlanValidatorTest, RejectsCopiesInSlotsThatOthersTake) {
+  const size_t moments = trace_.size();
+  problem_.slots_taken = {std::vector<int64_t>(moments, 0)};
+  EXPECT_THAT(Validate(), IsOk());
+  // Chunks 0 and 1 are there when the use of 1 has ended.
+  problem_.slots_taken[0][3] = 1;
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("2 slots of 1")));
+  problem_.slots_taken[0].pop_back();
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("for 11 accesses")));
 }
 
 TEST_F(PlanValidatorTest, RejectsAnUnknownChunk) {

@@ -5,7 +5,7 @@
 #define CASTOR_TESTS_PLACEMENT_RANDOM_TRACE_H_
 
 // Random traces and problems that a step could really make: uses nest and end,
-// gradients open and close once. Values.
+// gradients open and close once; and something else may take slots. Values.
 
 #include <algorithm>
 #include <random>
@@ -73,6 +73,46 @@ inline RandomCase MakeRandomCase(std::mt19937_64& random, int chunks,
   }
   made.problem.prefetch_depth = pick(5);
   return made;
+}
+
+// Something else takes slots for some time, twice a class, though never more
+// than the trace leaves it.
+inline void AddRandomLeases(std::mt19937_64& random, RandomCase* made) {
+  const size_t moments = made->trace.size();
+  PlanProblem& problem = made->problem;
+  problem.slots_taken.assign(problem.slots.size(), {});
+  for (size_t k = 0; k < problem.slots.size() && moments > 0; ++k) {
+    std::vector<int64_t>& taken = problem.slots_taken[k];
+    taken.assign(moments, 0);
+    for (int lease = 0; lease < 2; ++lease) {
+      const size_t begin = random() % moments;
+      const size_t length = 1 + random() % moments;
+      const int64_t slots = 1 + static_cast<int64_t>(random() % 3);
+      for (size_t i = 0; i < length; ++i) taken[(begin + i) % moments] += slots;
+    }
+    std::vector<int> pins(problem.param_class.size(), 0);
+    int64_t held = 0;
+    for (size_t i = 0; i < moments; ++i) {
+      const size_t chunk = made->trace[i].chunk.index();
+      const bool params = problem.param_class[chunk] == static_cast<int>(k);
+      const bool grads = problem.grad_class[chunk] == static_cast<int>(k);
+      switch (made->trace[i].kind) {
+        case AccessKind::kUse:
+          if (pins[chunk]++ == 0 && params) ++held;
+          break;
+        case AccessKind::kUseEnd:
+          if (--pins[chunk] == 0 && params) --held;
+          break;
+        case AccessKind::kGradOpen:
+          held += grads;
+          break;
+        case AccessKind::kGradClose:
+          held -= grads;
+          break;
+      }
+      taken[i] = std::min(taken[i], problem.slots[k] - held);
+    }
+  }
 }
 
 }  // namespace castor
