@@ -21,6 +21,7 @@ build_packages=(
   libhwloc-dev
   libhwy-dev
   libjemalloc-dev
+  liblemon-dev
   libopenblas-pthread-dev
   liburing-dev
   libxxhash-dev

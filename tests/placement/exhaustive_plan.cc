@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tests/placement/exhaustive_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace castor {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// By set of copies, the least cost of holding exactly these now.
+using Costs = std::vector<double>;
+
+class ClassSearch {
+ public:
+  ClassSearch(const Trace& trace, const PlanProblem& problem, size_t slot_class)
+      : trace_(trace), problem_(problem), slot_class_(slot_class) {
+    std::vector<bool> used(problem.param_class.size(), false);
+    for (const Access& access : trace) used[access.chunk.index()] = true;
+    bit_.assign(used.size(), -1);
+    for (size_t c = 0; c < used.size(); ++c) {
+      if (!used[c] ||
+          problem.param_class[c] != static_cast<int32_t>(slot_class)) {
+        continue;
+      }
+      bit_[c] = static_cast<int>(chunk_.size());
+      if (problem.survives_step[c]) survivors_ |= size_t{1} << bit_[c];
+      chunk_.push_back(c);
+    }
+  }
+
+  double Cheapest() const {
+    double cheapest = kInfinity;
+    // Every set of valid copies to begin with.
+    for (size_t begin = survivors_;; begin = (begin - 1) & survivors_) {
+      cheapest = std::min(cheapest, From(begin));
+      if (begin == 0) return cheapest;
+    }
+  }
+
+ private:
+  double From(size_t begin) const {
+    if (trace_.empty()) return 0;
+    if (std::popcount(begin) >
+        problem_.slots[slot_class_] - problem_.TakenDuring(slot_class_, 0)) {
+      return kInfinity;
+    }
+    Costs costs(size_t{1} << chunk_.size(), kInfinity);
+    costs[begin] = 0;
+    std::vector<int> pins(chunk_.size(), 0);
+    int64_t grads = 0;
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      Serve(trace_[i], &costs, &pins, &grads);
+      MakeRoom(problem_.slots[slot_class_] - grads -
+                   problem_.TakenAfter(slot_class_, i),
+               pins, &costs);
+    }
+    double cheapest = kInfinity;
+    for (size_t set = 0; set < costs.size(); ++set) {
+      if ((set & begin) == begin) cheapest = std::min(cheapest, costs[set]);
+    }
+    return cheapest;
+  }
+
+  void Serve(const Access& access, Costs* costs, std::vector<int>* pins,
+             int64_t* grads) const {
+    const size_t chunk = access.chunk.index();
+    const bool here =
+        problem_.grad_class[chunk] == static_cast<int32_t>(slot_class_);
+    const int bit = bit_[chunk];
+    switch (access.kind) {
+      case AccessKind::kUse:
+        if (bit < 0) return;
+        ++(*pins)[static_cast<size_t>(bit)];
+        for (size_t set = 0; set < costs->size(); ++set) {
+          const size_t with = set | size_t{1} << bit;
+          if (with == set) continue;
+          (*costs)[with] = std::min((*costs)[with],
+                                    (*costs)[set] + problem_.fetch_cost[chunk]);
+          (*costs)[set] = kInfinity;
+        }
+        return;
+      case AccessKind::kUseEnd:
+        if (bit >= 0) --(*pins)[static_cast<size_t>(bit)];
+        return;
+      case AccessKind::kGradOpen:
+        *grads += here;
+        return;
+      case AccessKind::kGradClose:
+        *grads -= here;
+        return;
+    }
+  }
+
+  // Drops what nobody uses, one copy at a time and in every way.
+  static void MakeRoom(int64_t limit, const std::vector<int>& pins,
+                       Costs* costs) {
+    for (size_t set = costs->size(); set-- > 0;) {
+      if ((*costs)[set] == kInfinity || std::popcount(set) <= limit) continue;
+      for (size_t bit = 0; bit < pins.size(); ++bit) {
+        if ((set >> bit & 1) == 0 || pins[bit] > 0) continue;
+        double& without = (*costs)[set ^ size_t{1} << bit];
+        without = std::min(without, (*costs)[set]);
+      }
+      (*costs)[set] = kInfinity;
+    }
+  }
+
+  const Trace& trace_;
+  const PlanProblem& problem_;
+  const size_t slot_class_;
+  std::vector<int> bit_;       // by chunk; -1: not of this class, or not used
+  std::vector<size_t> chunk_;  // by bit
+  size_t survivors_ = 0;
+};
+
+}  // namespace
+
+double CheapestStep(const Trace& trace, const PlanProblem& problem) {
+  double cost = 0;
+  for (size_t k = 0; k < problem.slots.size(); ++k) {
+    cost += ClassSearch(trace, problem, k).Cheapest();
+  }
+  return cost;
+}
+
+}  // namespace castor
