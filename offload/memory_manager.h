@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "chunk/chunk_state.h"
 #include "offload/lane.h"
 #include "offload/tier_pool.h"
+#include "placement/exact_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/trace.h"
@@ -63,8 +65,10 @@ class ChunkSource {
 
 struct MemoryManagerOptions {
   TierPool* device = nullptr;
-  // Slot classes of the problem are the first classes of the device pool.
+  // Slot classes of the problem are the first classes of the device pool, and
+  // nothing else takes slots of them.
   PlanProblem problem;
+  PlanPolicy policy = PlanPolicy::kAuto;
   ChunkSource* source = nullptr;
   const Clock* clock = nullptr;
   RunRecorder* recorder = nullptr;  // may be null
@@ -165,6 +169,11 @@ class MemoryManager {
   }
   const MemoryManagerStats& stats() const { return stats_; }
   const Plan* plan() const { return planned_ ? &plan_ : nullptr; }
+  // What plan() costs and how good that is proved to be; none where the policy
+  // proves nothing.
+  const PlanCertificate* certificate() const {
+    return planned_ && certificate_ ? &*certificate_ : nullptr;
+  }
   const Trace& planned_trace() const { return planned_trace_; }
   void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
@@ -228,6 +237,7 @@ class MemoryManager {
   Trace trace_;                  // of this step, so far
   Trace planned_trace_;
   Plan plan_;
+  std::optional<PlanCertificate> certificate_;
   std::vector<bool> initial_;  // by ChunkId: in plan_.initial
   bool planned_ = false;
   bool diverged_ = false;

@@ -8,6 +8,7 @@
 
 #include "chunk/base/check.h"
 #include "offload/memory_manager.h"
+#include "placement/exact_policy.h"
 #include "placement/next_use_policy.h"
 #include "placement/plan_validator.h"
 
@@ -74,7 +75,21 @@ Status MemoryManager::EndStep() {
 
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
-  CASTOR_ASSIGN_OR_RETURN(Plan plan, PlanNextUse(trace_, options_.problem));
+  Plan plan;
+  certificate_.reset();
+  switch (options_.policy) {
+    case PlanPolicy::kAuto: {
+      CASTOR_ASSIGN_OR_RETURN(plan, PlanNextUse(trace_, options_.problem));
+      break;
+    }
+    case PlanPolicy::kPlanned: {
+      CASTOR_ASSIGN_OR_RETURN(ExactPlan exact,
+                              PlanExact(trace_, options_.problem));
+      plan = std::move(exact.plan);
+      certificate_ = std::move(exact.certificate);
+      break;
+    }
+  }
   CASTOR_RETURN_IF_ERROR(ValidatePlan(trace_, options_.problem, plan));
   plan_ = std::move(plan);
   planned_trace_ = std::move(trace_);

@@ -97,6 +97,7 @@ class MemoryManagerFixture : public testing::Test {
     MemoryManagerOptions options;
     options.device = device_.get();
     options.problem = std::move(problem);
+    options.policy = policy_;
     options.source = source_.get();
     options.clock = &clock_;
     options.recorder = moves_.get();
@@ -142,6 +143,7 @@ class MemoryManagerFixture : public testing::Test {
   }
   Bytes in_use() const { return device_->stats().in_use; }
 
+  PlanPolicy policy_ = PlanPolicy::kAuto;
   FakeClock clock_;
   std::unique_ptr<AlignedBytes> memory_;
   std::unique_ptr<TierPool> device_;

@@ -28,7 +28,8 @@ inline constexpr Bytes kMachineSlot(512);
 
 struct Machine {
   // `executor` runs the copies; null: they are there at once.
-  Machine(PlanProblem problem, ManualExecutor* executor)
+  Machine(PlanProblem problem, ManualExecutor* executor,
+          PlanPolicy policy = PlanPolicy::kAuto)
       : executor(executor),
         source(problem.param_class.size()),
         problem(std::move(problem)) {
@@ -48,6 +49,7 @@ struct Machine {
     MemoryManagerOptions options;
     options.device = device.get();
     options.problem = this->problem;
+    options.policy = policy;
     options.source = &source;
     options.clock = &clock;
     manager = std::make_unique<MemoryManager>(std::move(options));

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "offload/lane.h"
 #include "offload/memory_manager.h"
+#include "placement/exact_policy.h"
 #include "placement/next_use_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
@@ -90,8 +91,43 @@ TEST_F(MemoryManagerPlanTest, AdoptsThePlanOfTheFirstStep) {
   EXPECT_EQ(*manager_->plan(), *PlanNextUse(trace, problem_));
 }
 
+TEST_F(MemoryManagerPlanTest, ThePlannedPolicyFollowsTheCheapestPlan) {
+  policy_ = PlanPolicy::kPlanned;
+  PlanProblem problem;
+  problem.param_class = {0, 0, 0, 0, 0};
+  problem.grad_class = {0, 0, 0, 0, 0};
+  problem.fetch_cost = {3, 1, 1, 1, 1};
+  problem.survives_step = {false, false, false, false, true};
+  problem.slots = {2};
+  Open(problem);
+  const std::vector<int> uses = {0, 1, 2, 1, 3, 4, 0};
+  Step(uses);
+  EXPECT_EQ(*manager_->plan(),
+            PlanExact(manager_->planned_trace(), problem)->plan);
+  ASSERT_NE(manager_->certificate(), nullptr);
+  EXPECT_TRUE(manager_->certificate()->optimal);
+  for (int i = 0; i < 3; ++i) {
+    Gathered();
+    Step(uses);
+    double cost = 0;
+    for (int chunk : Gathered()) {
+      cost += problem.fetch_cost[static_cast<size_t>(chunk)];
+    }
+    EXPECT_EQ(cost, manager_->certificate()->cost);
+  }
+  EXPECT_EQ(manager_->stats().divergences, 0);
+  // Next use, weighed by cost, keeps the cheap copy that is needed sooner.
+  policy_ = PlanPolicy::kAuto;
+  Open(problem);
+  Step(uses);
+  EXPECT_NE(*manager_->plan(),
+            PlanExact(manager_->planned_trace(), problem)->plan);
+  EXPECT_EQ(manager_->certificate(), nullptr);
+}
+
 TEST_F(MemoryManagerPlanTest, LaterStepsMakeThePlansMovesAndNoOthers) {
-  for (int depth : {0, 1, 3}) {
+  for (int depth : {0, 1, 3, 4, 5}) {
+    policy_ = depth < 4 ? PlanPolicy::kAuto : PlanPolicy::kPlanned;
     Open(8, 4, depth);
     step_ = 1;
     const std::vector<int> sweep = {0, 1, 2, 3, 4, 5, 6, 7,

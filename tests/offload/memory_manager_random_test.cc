@@ -275,8 +275,10 @@ TEST(MemoryManagerRandomTest, DecisionsDoNotDependOnTime) {
     const PlanProblem problem = RandomProblem(random);
     const size_t chunks = problem.param_class.size();
     ManualExecutor late;
-    Machine one(problem, nullptr);
-    Machine two(problem, &late);
+    const PlanPolicy policy =
+        round % 4 < 2 ? PlanPolicy::kAuto : PlanPolicy::kPlanned;
+    Machine one(problem, nullptr, policy);
+    Machine two(problem, &late, policy);
     // What is taken back is a matter of time, but never what is kept.
     one.source.cancellable = two.source.cancellable = round % 2 == 0;
     bool wrong = false;
