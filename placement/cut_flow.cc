@@ -36,7 +36,7 @@ class FlowNetwork {
         *std::max_element(cuts.capacity.begin(), cuts.capacity.end()) +
         static_cast<int64_t>(gains.size()) + 1;
     graph_.reserveNode(static_cast<int>(nodes));
-    graph_.reserveArc(static_cast<int>(n + gains.size()));
+    graph_.reserveArc(static_cast<int>(2 * n + gains.size()));
     for (size_t i = 0; i < nodes; ++i) {
       node_.push_back(graph_.addNode());
       const int64_t before =
@@ -52,6 +52,11 @@ class FlowNetwork {
         AddArc(Begin(j), End(j), 1,
                (CrossesEnd(cuts.intervals[j]) ? loop_price : 0) - gains[j]);
       }
+    }
+    // Ways past many cuts at once, which change nothing but how deep the
+    // simplex's trees are: several times faster.
+    for (size_t step = 4; step < n; step *= 2) {
+      for (size_t i = 0; i + step < n; i += step) AddArc(i, i + step, most, 0);
     }
   }
 
@@ -131,7 +136,8 @@ class FlowNetwork {
   Graph::ArcMap<int64_t> cost_;
   Graph::NodeMap<int64_t> supply_;
   std::vector<Graph::Node> node_;  // node i lies before cut i
-  std::vector<Graph::Arc> arcs_;   // of cuts, then of intervals but loops
+  // Of cuts, then of intervals but loops, then the others.
+  std::vector<Graph::Arc> arcs_;
 };
 
 }  // namespace

@@ -44,11 +44,10 @@ struct PlanCertificate {
   bool optimal = false;  // in every class
   std::vector<ClassCertificate> classes;
 
-  // By what share of the bound the plan may be dearer than the cheapest.
+  // By what share of the bound the plan may be dearer than the cheapest;
+  // infinite where nothing but 0 is known of that.
   double gap() const {
-    return cost > lower_bound && lower_bound > 0
-               ? (cost - lower_bound) / lower_bound
-               : 0;
+    return cost > lower_bound ? (cost - lower_bound) / lower_bound : 0;
   }
 };
 

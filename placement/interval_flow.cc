@@ -125,21 +125,24 @@ class LoopSearch {
   }
 
   IntervalSolution Run() {
-    // A choice with fewer slots than there are, and one with more.
-    Line fewer = Try(1);
-    if (fewer.extra > 0) {
-      Line more = fewer;
-      int64_t price = *std::max_element(gains_.begin(), gains_.end());
-      for (;; price *= 2) {
-        fewer = Try(price);
-        if (fewer.extra <= 0) break;
-        more = fewer;
-      }
-      Narrow(&fewer, &more);
-      if (!best_.optimal()) Improve(fewer.kept, more.kept);
-    } else {
-      if (!best_.optimal()) Improve(fewer.kept, fewer.kept);
+    // A choice with no more slots than there are, and one with more.
+    int64_t price = 1;
+    if (!gains_.empty()) {
+      price = *std::max_element(gains_.begin(), gains_.end());
     }
+    Line line = Try(price);
+    Line more;
+    if (line.extra <= 0) {
+      more = Try(1);
+    } else {
+      while (line.extra > 0) {
+        more = std::move(line);
+        line = Try(price *= 2);
+      }
+    }
+    Line fewer = std::move(line);
+    if (more.extra > 0) Narrow(&fewer, &more);
+    if (!best_.optimal()) Improve(fewer.kept, more.kept);
     return best_;
   }
 
@@ -147,15 +150,17 @@ class LoopSearch {
   // What a price found: gaining `gain` with `extra` slots more, it is worth
   // gain - price * extra at any price.
   struct Line {
+    int64_t price = 0;  // at which it is best
     int64_t extra = 0;
     int64_t gain = 0;  // ties broken
     std::vector<bool> kept;
-    Wide At(int64_t price) const { return gain - Wide{price} * extra; }
+    Wide At(int64_t at) const { return gain - Wide{at} * extra; }
   };
 
   Line Try(int64_t price) {
     const CutFlow flow = internal::SolveLoop(cuts_, gains_, price);
     Line line;
+    line.price = price;
     line.extra = flow.extra;
     line.kept = KeptOf(problem_, cuts_, flow);
     for (size_t i = 0; i < gains_.size(); ++i) {
@@ -172,15 +177,30 @@ class LoopSearch {
     return line;
   }
 
-  // The price at which both are worth the same: a line above them there, or
-  // none.
+  // Looks for a choice with exactly as many slots as there are between the two.
+  // Where both are worth the same, a line above them there brings one of them
+  // nearer, and if there is none the bound is found. In turns with it, the
+  // price at which a straight line between their extras is 0: among lines that
+  // are nearly the same, those of broken ties, it is nearer.
   void Narrow(Line* fewer, Line* more) {
     for (int i = 0; i < kMaxPrices && fewer->extra < 0; ++i) {
-      const int64_t price = std::max<int64_t>(
-          1, (more->gain - fewer->gain) / (more->extra - fewer->extra));
+      const int64_t between = more->extra - fewer->extra;
+      int64_t price = (more->gain - fewer->gain) / between;
+      bool last = true;
+      if (i % 2 == 1) {
+        const int64_t straight =
+            more->price +
+            static_cast<int64_t>(Wide{fewer->price - more->price} *
+                                 more->extra / between);
+        if (straight > more->price && straight < fewer->price) {
+          price = straight;
+          last = false;
+        }
+      }
+      price = std::max<int64_t>(price, 1);
       Line line = Try(price);
-      if (line.At(price) <= std::max(fewer->At(price), more->At(price)) &&
-          line.extra != 0) {
+      if (last && line.extra != 0 &&
+          line.At(price) <= std::max(fewer->At(price), more->At(price))) {
         return;
       }
       *(line.extra > 0 ? more : fewer) = std::move(line);
