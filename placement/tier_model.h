@@ -5,9 +5,9 @@
 #define CASTOR_PLACEMENT_TIER_MODEL_H_
 
 // How fast this machine moves bytes: latency plus bytes over bandwidth, for
-// every link that somebody measured or declared. What nobody did is unknown and
-// stays empty: no link has a default speed. Values and pure functions,
-// thread-safe.
+// every link that somebody measured (`castor probe`) or declared. What nobody
+// did is unknown and stays empty: nothing has a default speed. Values and pure
+// functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -40,13 +40,36 @@ struct RingModel {
   friend bool operator==(const RingModel&, const RingModel&) = default;
 };
 
+// What many share, so that it has a rate and no transfers of its own.
+struct RateModel {
+  int64_t bytes_per_second = 0;  // positive
+
+  friend bool operator==(const RateModel&, const RateModel&) = default;
+};
+
+// Bytes of memory that AdamW reads and writes for a parameter: gradient and
+// low-precision copy in bf16, the parameter and both moments in fp32.
+inline constexpr int64_t kAdamBytesPerParameter = 28;
+
 struct TierModel {
-  std::optional<LinkModel> host_to_device;
-  std::optional<LinkModel> device_to_host;
-  std::optional<LinkModel> nvme_read;   // to host
-  std::optional<LinkModel> nvme_write;  // from host
-  std::optional<RingModel> all_gather;
-  std::optional<RingModel> reduce_scatter;
+  // The other direction is idle.
+  std::optional<LinkModel> host_to_device = {};
+  std::optional<LinkModel> device_to_host = {};
+  // The other direction is as busy: what this one alone then moves.
+  std::optional<LinkModel> host_to_device_duplex = {};
+  std::optional<LinkModel> device_to_host_duplex = {};
+  // All drives of the machine that Castor was given, requests enough under way.
+  std::optional<LinkModel> nvme_read = {};   // to host
+  std::optional<LinkModel> nvme_write = {};  // from host
+  // Every other request writes: bytes read and bytes written together.
+  std::optional<LinkModel> nvme_mixed = {};
+  std::optional<RingModel> all_gather = {};
+  std::optional<RingModel> reduce_scatter = {};
+  // Host memory: bytes read and bytes written, by all cores together. Copies
+  // through it and the optimizer share this.
+  std::optional<RateModel> memory = {};
+  // AdamW on all cores of the host, kAdamBytesPerParameter counted.
+  std::optional<RateModel> optimizer = {};
 
   friend bool operator==(const TierModel&, const TierModel&) = default;
 };

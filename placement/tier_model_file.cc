@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/check.h"
 #include "chunk/base/json_fields.h"
+#include "chunk/base/json_value.h"
 #include "chunk/base/strict_json.h"
 
 namespace castor {
@@ -23,8 +25,37 @@ constexpr char kRingLatency[] = "step_latency_ns";
 
 using Keys = std::vector<std::string>;
 
+using Links = std::map<std::string, std::optional<LinkModel> TierModel::*>;
+using Rings = std::map<std::string, std::optional<RingModel> TierModel::*>;
+using Rates = std::map<std::string, std::optional<RateModel> TierModel::*>;
+
+const Links& KnownLinks() {
+  static const Links links = {
+      {"host_to_device", &TierModel::host_to_device},
+      {"device_to_host", &TierModel::device_to_host},
+      {"host_to_device_duplex", &TierModel::host_to_device_duplex},
+      {"device_to_host_duplex", &TierModel::device_to_host_duplex},
+      {"nvme_read", &TierModel::nvme_read},
+      {"nvme_write", &TierModel::nvme_write},
+      {"nvme_mixed", &TierModel::nvme_mixed}};
+  return links;
+}
+
+const Rings& KnownRings() {
+  static const Rings rings = {{"all_gather", &TierModel::all_gather},
+                              {"reduce_scatter", &TierModel::reduce_scatter}};
+  return rings;
+}
+
+const Rates& KnownRates() {
+  static const Rates rates = {{"memory", &TierModel::memory},
+                              {"optimizer", &TierModel::optimizer}};
+  return rates;
+}
+
 const Keys& Sections() {
-  static const Keys keys = {"schema", "links", "collectives"};
+  static const Keys keys = {"schema", "links", "collectives", "memory",
+                            "optimizer"};
   return keys;
 }
 
@@ -38,21 +69,9 @@ const Keys& RingFields() {
   return keys;
 }
 
-using Links = std::map<std::string, std::optional<LinkModel> TierModel::*>;
-using Rings = std::map<std::string, std::optional<RingModel> TierModel::*>;
-
-const Links& KnownLinks() {
-  static const Links links = {{"host_to_device", &TierModel::host_to_device},
-                              {"device_to_host", &TierModel::device_to_host},
-                              {"nvme_read", &TierModel::nvme_read},
-                              {"nvme_write", &TierModel::nvme_write}};
-  return links;
-}
-
-const Rings& KnownRings() {
-  static const Rings rings = {{"all_gather", &TierModel::all_gather},
-                              {"reduce_scatter", &TierModel::reduce_scatter}};
-  return rings;
+const Keys& RateFields() {
+  static const Keys keys = {kBandwidth};
+  return keys;
 }
 
 template <typename Map>
@@ -62,7 +81,8 @@ Keys KeysOf(const Map& map) {
   return keys;
 }
 
-// Depth 1 is a section, 2 a link or a collective, 3 a number of it.
+// Depth 1 is a section, 2 a link or a collective, 3 a number of it; of a rate,
+// which is a section by itself, a number has depth 2.
 class MachineHandler final : public JsonHandler {
  public:
   const TierModel& model() const { return model_; }
@@ -84,11 +104,11 @@ class MachineHandler final : public JsonHandler {
     if (!IsScalar(path)) {
       return WrongJsonType(path, JsonScalarText(scalar), Belongs(path));
     }
-    if (path.size() == 1) {
+    if (IsSchema(path)) {
       has_schema_ = true;
       return CheckSchema(scalar, kSchema);
     }
-    const bool bandwidth = path[2].key == kBandwidth;
+    const bool bandwidth = path.back().key == kBandwidth;
     CASTOR_ASSIGN_OR_RETURN(
         (bandwidth ? bandwidth_ : latency_),
         ReadJsonCount(path, scalar, bandwidth ? 1 : 0,
@@ -97,9 +117,16 @@ class MachineHandler final : public JsonHandler {
   }
 
   Status Close(const JsonPath& path) override {
-    if (path.empty() && !has_schema_) return MissingKey(path, "schema");
-    if (path.size() != 2) return OkStatus();
+    if (path.empty()) {
+      return has_schema_ ? OkStatus() : MissingKey(path, "schema");
+    }
+    // A section of links or collectives is complete with what it holds.
+    if (path.size() == 1 && !IsRate(path)) return OkStatus();
     if (!bandwidth_) return MissingKey(path, kBandwidth);
+    if (IsRate(path)) {
+      model_.*KnownRates().at(path[0].key) = RateModel{*bandwidth_};
+      return OkStatus();
+    }
     if (!latency_) {
       return MissingKey(path, IsLink(path) ? kLinkLatency : kRingLatency);
     }
@@ -113,15 +140,24 @@ class MachineHandler final : public JsonHandler {
 
  private:
   static bool IsLink(const JsonPath& path) { return path[0].key == "links"; }
+  static bool IsRate(const JsonPath& path) {
+    return KnownRates().contains(path[0].key);
+  }
+  static bool IsSchema(const JsonPath& path) {
+    return path.size() == 1 && path[0].key == "schema";
+  }
+  static bool IsNumber(const JsonPath& path) {
+    return path.size() == 3 || (path.size() == 2 && IsRate(path));
+  }
 
   // Whether a string or a number belongs there.
   static bool IsScalar(const JsonPath& path) {
-    return path.size() == 3 || (path.size() == 1 && path[0].key == "schema");
+    return IsNumber(path) || IsSchema(path);
   }
 
   static std::string_view Belongs(const JsonPath& path) {
-    if (path.size() == 1 && path[0].key == "schema") return "a string";
-    return path.size() == 3 ? "a number" : "an object";
+    if (IsSchema(path)) return "a string";
+    return IsNumber(path) ? "a number" : "an object";
   }
 
   static Status CheckKey(const JsonPath& path) {
@@ -131,6 +167,7 @@ class MachineHandler final : public JsonHandler {
       case 1:
         return CheckKnownKey(path, Sections());
       case 2:
+        if (IsRate(path)) return CheckKnownKey(path, RateFields());
         return CheckKnownKey(
             path, IsLink(path) ? KeysOf(KnownLinks()) : KeysOf(KnownRings()));
       default:
@@ -140,10 +177,27 @@ class MachineHandler final : public JsonHandler {
 
   TierModel model_;
   bool has_schema_ = false;
-  // Of the link or collective being read.
+  // Of what is being read.
   std::optional<int64_t> bandwidth_;
   std::optional<int64_t> latency_;
 };
+
+JsonValue Bandwidth(int64_t bytes_per_second) {
+  CASTOR_CHECK_GE(bytes_per_second, 1);
+  CASTOR_CHECK_LE(bytes_per_second, kMaxBytesPerSecond);
+  JsonValue json;
+  json[kBandwidth] = bytes_per_second;
+  return json;
+}
+
+JsonValue BandwidthAndLatency(int64_t bytes_per_second, const char* name,
+                              int64_t latency_ns) {
+  CASTOR_CHECK_GE(latency_ns, 0);
+  CASTOR_CHECK_LE(latency_ns, kMaxLatencyNs);
+  JsonValue json = Bandwidth(bytes_per_second);
+  json[name] = latency_ns;
+  return json;
+}
 
 }  // namespace
 
@@ -156,6 +210,28 @@ Result<TierModel> ParseTierModel(std::string_view text) {
   MachineHandler handler;
   CASTOR_RETURN_IF_ERROR(ReadStrictJson(text, handler));
   return handler.model();
+}
+
+std::string FormatTierModel(const TierModel& model) {
+  JsonValue json;
+  json["schema"] = kSchema;
+  for (const auto& [name, member] : KnownLinks()) {
+    const std::optional<LinkModel>& link = model.*member;
+    if (!link) continue;
+    json["links"][name] = BandwidthAndLatency(link->bytes_per_second,
+                                              kLinkLatency, link->latency_ns);
+  }
+  for (const auto& [name, member] : KnownRings()) {
+    const std::optional<RingModel>& ring = model.*member;
+    if (!ring) continue;
+    json["collectives"][name] = BandwidthAndLatency(
+        ring->bytes_per_second, kRingLatency, ring->step_latency_ns);
+  }
+  for (const auto& [name, member] : KnownRates()) {
+    const std::optional<RateModel>& rate = model.*member;
+    if (rate) json[name] = Bandwidth(rate->bytes_per_second);
+  }
+  return json.Dump(2) + "\n";
 }
 
 }  // namespace castor

@@ -20,6 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CASTOR_CHECK(!model.status().message().empty());
     return 0;
   }
+  const auto again = ParseTierModel(FormatTierModel(*model));
+  CASTOR_CHECK(again.ok() && *again == *model);
   // Its numbers are fit to reckon with.
   const StepCost cost = ModelStep(*model, {1000, GiB(1000), true}, 1024);
   for (const auto& seconds : cost.link_seconds) {

@@ -3,6 +3,8 @@
 
 #include "placement/tier_model_file.h"
 
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -24,24 +26,39 @@ constexpr char kWhole[] = R"({
   "links": {
     "host_to_device": {"bytes_per_second": 55000000000, "latency_ns": 9000},
     "device_to_host": {"bytes_per_second": 50000000000, "latency_ns": 8000},
+    "host_to_device_duplex":
+        {"bytes_per_second": 41000000000, "latency_ns": 9100},
+    "device_to_host_duplex":
+        {"bytes_per_second": 40000000000, "latency_ns": 9200},
     "nvme_read": {"latency_ns": 80000, "bytes_per_second": 6800000000},
-    "nvme_write": {"bytes_per_second": 3000000000, "latency_ns": 0}
+    "nvme_write": {"bytes_per_second": 3000000000, "latency_ns": 0},
+    "nvme_mixed": {"bytes_per_second": 3500000000, "latency_ns": 20000}
   },
   "collectives": {
     "all_gather": {"bytes_per_second": 340000000000, "step_latency_ns": 3400},
     "reduce_scatter": {"bytes_per_second": 1, "step_latency_ns": 600000000000}
-  }
+  },
+  "memory": {"bytes_per_second": 190000000000},
+  "optimizer": {"bytes_per_second": 1000000000000000}
 }
 )";
 
-TEST(TierModelFileTest, ReadsEveryLinkAndCollective) {
-  const TierModel want = {.host_to_device = LinkModel{55'000'000'000, 9'000},
-                          .device_to_host = LinkModel{50'000'000'000, 8'000},
-                          .nvme_read = LinkModel{6'800'000'000, 80'000},
-                          .nvme_write = LinkModel{3'000'000'000, 0},
-                          .all_gather = RingModel{340'000'000'000, 3'400},
-                          .reduce_scatter = RingModel{1, 600'000'000'000}};
-  EXPECT_THAT(ParseTierModel(kWhole), IsOkAndHolds(want));
+TierModel Whole() {
+  return {.host_to_device = LinkModel{55'000'000'000, 9'000},
+          .device_to_host = LinkModel{50'000'000'000, 8'000},
+          .host_to_device_duplex = LinkModel{41'000'000'000, 9'100},
+          .device_to_host_duplex = LinkModel{40'000'000'000, 9'200},
+          .nvme_read = LinkModel{6'800'000'000, 80'000},
+          .nvme_write = LinkModel{3'000'000'000, 0},
+          .nvme_mixed = LinkModel{3'500'000'000, 20'000},
+          .all_gather = RingModel{340'000'000'000, 3'400},
+          .reduce_scatter = RingModel{1, 600'000'000'000},
+          .memory = RateModel{190'000'000'000},
+          .optimizer = RateModel{1'000'000'000'000'000}};
+}
+
+TEST(TierModelFileTest, ReadsEveryLinkCollectiveAndRate) {
+  EXPECT_THAT(ParseTierModel(kWhole), IsOkAndHolds(Whole()));
 }
 
 TEST(TierModelFileTest, LeavesUnknownWhatIsNotThere) {
@@ -119,7 +136,55 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{R"("links":{},"links":{})", R"(holds the key "links" twice)"},
         Broken{R"("links":{"nvme_read":{"latency_ns":1,"latency_ns":1}})",
                R"("links"."nvme_read" holds the key "latency_ns" twice)"},
+        Broken{R"("memory":{"latency_ns":1})",
+               R"("memory" holds the unknown key "latency_ns"; known are )"
+               "bytes_per_second"},
+        Broken{R"("memory":{})", R"("memory" has no "bytes_per_second")"},
+        Broken{R"("optimizer":{"bytes_per_second":0})", "is 0 where a whole"},
+        Broken{R"("optimizer":{"bytes_per_second":{}})",
+               "is an object where a number belongs"},
+        Broken{R"("optimizer":9)", "is 9 where an object belongs"},
+        Broken{R"("optimiser":{})", "did you mean optimizer?"},
+        Broken{R"("links":{"memory":{}})", R"(the unknown key "memory")"},
         Broken{R"("links":{)", "this is not JSON"}));
+
+// Everything of a model may be there or not, and every number is kept.
+TEST(TierModelFileTest, ReadsBackWhatItWrites) {
+  EXPECT_EQ(FormatTierModel({}), "{\n  \"schema\": \"castor.machine/1\"\n}\n");
+  EXPECT_THAT(ParseTierModel(FormatTierModel(Whole())), IsOkAndHolds(Whole()));
+  std::mt19937_64 random(TestSeed(2));
+  const auto below = [&random](int64_t end) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
+  };
+  const auto maybe = [&](auto* entry, auto make) {
+    if (random() % 2 == 0) *entry = make();
+  };
+  const auto rate = [&] { return 1 + below(kMaxBytesPerSecond); };
+  const auto link = [&] { return LinkModel{rate(), below(kMaxLatencyNs + 1)}; };
+  const auto ring = [&] { return RingModel{rate(), below(kMaxLatencyNs + 1)}; };
+  const auto shared = [&] { return RateModel{rate()}; };
+  for (int round = 0; round < 500; ++round) {
+    TierModel model;
+    for (auto member :
+         {&TierModel::host_to_device, &TierModel::device_to_host,
+          &TierModel::host_to_device_duplex, &TierModel::device_to_host_duplex,
+          &TierModel::nvme_read, &TierModel::nvme_write,
+          &TierModel::nvme_mixed}) {
+      maybe(&(model.*member), link);
+    }
+    maybe(&model.all_gather, ring);
+    maybe(&model.reduce_scatter, ring);
+    maybe(&model.memory, shared);
+    maybe(&model.optimizer, shared);
+    const std::string text = FormatTierModel(model);
+    ASSERT_THAT(ParseTierModel(text), IsOkAndHolds(model)) << text;
+  }
+}
+
+TEST(TierModelFileDeathTest, WritesNoLinkWithoutASpeed) {
+  EXPECT_DEATH(FormatTierModel({.nvme_read = LinkModel{0, 1}}),
+               "bytes_per_second");
+}
 
 TEST(TierModelFileTest, RefusesAnotherSchemaOrNone) {
   EXPECT_THAT(ParseTierModel(R"({"schema":"castor.machine/2","new":1})"),
@@ -155,6 +220,10 @@ TEST(TierModelFileTest, EndsInAModelOrInMalformedWhateverIsDamaged) {
       ASSERT_GT(link->bytes_per_second, 0) << text;
       ASSERT_GE(link->latency_ns, 0) << text;
     }
+    if (model->memory) {
+      ASSERT_GT(model->memory->bytes_per_second, 0) << text;
+    }
+    ASSERT_THAT(ParseTierModel(FormatTierModel(*model)), IsOkAndHolds(*model));
   }
   // Damage to spaces and digits leaves a model.
   EXPECT_GT(read, 100);

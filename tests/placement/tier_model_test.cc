@@ -17,6 +17,11 @@ TEST(TierModelTest, KnowsNothingThatNobodyDeclared) {
   const TierModel model;
   EXPECT_FALSE(model.host_to_device.has_value());
   EXPECT_FALSE(model.device_to_host.has_value());
+  EXPECT_FALSE(model.host_to_device_duplex.has_value());
+  EXPECT_FALSE(model.device_to_host_duplex.has_value());
+  EXPECT_FALSE(model.nvme_mixed.has_value());
+  EXPECT_FALSE(model.memory.has_value());
+  EXPECT_FALSE(model.optimizer.has_value());
   EXPECT_FALSE(model.nvme_read.has_value());
   EXPECT_FALSE(model.nvme_write.has_value());
   EXPECT_FALSE(model.all_gather.has_value());
