@@ -83,6 +83,8 @@ Result<FileSystemFacts> DescribeFileSystem(const std::filesystem::path& path) {
   FileSystemFacts facts;
   facts.type = MountedType(real.string());
   if (facts.type.empty()) facts.type = fmt::format("unknown (0x{:x})", magic);
+  facts.size = Bytes(static_cast<int64_t>(numbers.f_blocks)) *
+               static_cast<int64_t>(numbers.f_frsize);
   facts.free = Bytes(static_cast<int64_t>(numbers.f_bavail)) *
                static_cast<int64_t>(numbers.f_frsize);
   facts.in_memory = magic == TMPFS_MAGIC || magic == kRamfsMagic;

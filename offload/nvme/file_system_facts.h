@@ -15,8 +15,9 @@
 namespace castor {
 
 struct FileSystemFacts {
-  std::string type;  // "ext4", "tmpfs", "overlay", ...
-  Bytes free;  // to a user without privileges; 0 where it is not told (ramfs)
+  std::string type;        // "ext4", "tmpfs", "overlay", ...
+  Bytes size;              // of all of it; 0 where it is not told (ramfs)
+  Bytes free;              // to a user without privileges; 0 likewise
   bool in_memory = false;  // tmpfs, ramfs: bytes there are host memory
   bool overlay = false;    // slow and often small
 };

@@ -58,6 +58,9 @@ TEST(FileSystemFactsTest, SaysWhatIsMountedOnTopAndThatItIsMemory) {
         if (facts->free <= Bytes(0) || facts->free > MiB(8)) {
           return "free: " + std::to_string(facts->free.count());
         }
+        if (facts->size != MiB(8)) {
+          return "size: " + std::to_string(facts->size.count());
+        }
         auto sibling = DescribeFileSystem(dir.path() / "a folder b");
         auto parent = DescribeFileSystem(dir.path());
         if (!sibling.ok() || !parent.ok() || sibling->type != parent->type) {
