@@ -124,6 +124,10 @@ void FlushFolder(const std::string& folder) {
 
 }  // namespace
 
+Status CheckFileTarget(const std::string& path) {
+  return CheckTarget(Resolved(path), path);
+}
+
 Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
   const std::string target = Resolved(path);
   CASTOR_RETURN_IF_ERROR(CheckTarget(target, path));

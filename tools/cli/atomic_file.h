@@ -21,6 +21,10 @@ namespace castor {
 // for instance. IoError where the system refuses: no permission, no space.
 Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
+// What WriteFileAtomically would refuse about the path itself, before the work
+// whose result is to go there. Writes nothing.
+Status CheckFileTarget(const std::string& path);
+
 }  // namespace castor
 
 #endif  // CASTOR_TOOLS_CLI_ATOMIC_FILE_H_

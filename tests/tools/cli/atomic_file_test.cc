@@ -46,6 +46,19 @@ TEST(AtomicFileTest, WritesANewFileAndReplacesIt) {
   EXPECT_EQ(FilesIn(folder.path()), 1);
 }
 
+TEST(AtomicFileTest, SaysBeforeTheWorkWhatCannotBeWritten) {
+  const TempDir folder;
+  const std::string path = (folder.path() / "a").string();
+  EXPECT_TRUE(CheckFileTarget(path).ok());
+  EXPECT_EQ(FilesIn(folder.path()), 0);
+  for (const std::string& bad :
+       {std::string(), folder.path().string(), path + "/b"}) {
+    EXPECT_EQ(CheckFileTarget(bad).code(), ErrorCode::kInvalidArgument) << bad;
+    EXPECT_EQ(CheckFileTarget(bad).message(),
+              WriteFileAtomically(bad, "x").message());
+  }
+}
+
 TEST(AtomicFileTest, GivesTheRightsThatTheUserAskedFor) {
   const TempDir folder;
   const std::string path = (folder.path() / "a").string();

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_CLI_STOP_SIGNALS_H_
+#define CASTOR_TOOLS_CLI_STOP_SIGNALS_H_
+
+// Ctrl-C for a command that takes long: the first SIGINT or SIGTERM asks it to
+// stop where it can, with what it has so far and everything of its own removed;
+// the second ends the process as if nobody had handled it. Thread-safe, but for
+// the making, which belongs to the main thread.
+
+namespace castor {
+
+// While one lives the signals are handled, afterwards as before it. REQUIRES:
+// one at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // Whether one came since this was made.
+  bool asked() const;
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_CLI_STOP_SIGNALS_H_

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/probe/probe_command.h"
+
+#include <ostream>
+
+#include "tools/cli/flags.h"
+#include "tools/cli/json_out.h"
+#include "tools/cli/stop_signals.h"
+#include "tools/cli/text_table.h"
+#include "tools/commands/probe/probe_report.h"
+#include "tools/commands/probe/probe_run.h"
+
+namespace castor {
+namespace {
+
+constexpr char kFooter[] =
+    R"(Measured through Castor's own code: copies between host and device, each way alone and
+both at once; reads, writes and half of each on the drives, with the queue kept full;
+host memory (STREAM's triad) and AdamW on all cores; all-gather and reduce-scatter among
+two ranks of this process. Every link is a latency and a bandwidth, fitted to the medians
+of three or four sizes. The device is simulated: no GPU is measured.
+
+What was not measured is absent from the file. On a drive a file of 1.5 times --size is
+made and removed. Ctrl-C ends with what was measured so far, and exit code 6; exit code 5
+is for a drive that is missing or full.
+
+Examples:
+  castor probe -o machine.json
+  castor probe --quick --nvme /mnt/nvme0 --nvme /mnt/nvme1
+  castor probe --nvme /mnt/nvme0 --size 2GiB --json
+  castor search MODEL --machine machine.json
+)";
+
+class ProbeCommand final : public Command {
+ public:
+  std::string_view name() const override { return "probe"; }
+  std::string_view summary() const override {
+    return "how fast this machine is, as a file for every other command";
+  }
+
+  void Declare(CLI::App& app) override {
+    AddTextListFlag(app, "--nvme", &request_.nvme,
+                    "DIR[:SIZE]: also measure this drive; once per drive, "
+                    "they are measured together");
+    AddSwitch(app, "--quick", &request_.quick,
+              "in a few seconds, less precisely");
+    AddSizeFlag(app, "--size", &request_.size,
+                "of the buffers, larger than the caches (256MiB, quick 64MiB)");
+    AddTextFlag(app, "-o,--output", &request_.output,
+                "write the machine file here", "FILE");
+    AddSwitch(app, "--json", &request_.json, "print one JSON document");
+    SetHelpFooter(app, kFooter);
+  }
+
+  Status Run(const Console& console) override {
+    const StopSignals signals;
+    CASTOR_ASSIGN_OR_RETURN(
+        const ProbeReport report,
+        RunProbe(
+            request_, [&signals] { return signals.asked(); }, console));
+    if (request_.json) {
+      WriteJson(ProbeJson(report), console.out);
+    } else {
+      console.out << ProbeText(
+          report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
+    }
+    return ProbeStatus(report);
+  }
+
+ private:
+  ProbeRequest request_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeProbeCommand() {
+  return std::make_unique<ProbeCommand>();
+}
+
+}  // namespace castor

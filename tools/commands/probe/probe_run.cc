@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/probe/probe_run.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "chunk/base/log.h"
+#include "chunk/base/units_text.h"
+#include "collectives/communicator.h"
+#include "collectives/in_process_communicator.h"
+#include "offload/executor.h"
+#include "offload/nvme/nvme_option.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/simulated_device.h"
+#include "offload/worker_pool.h"
+#include "placement/tier_model_file.h"
+#include "tools/cli/atomic_file.h"
+#include "tools/cli/nvme_flag.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/text_forms.h"
+#include "tools/measure/collective_timing.h"
+#include "tools/measure/copy_timing.h"
+#include "tools/measure/line_fit.h"
+#include "tools/measure/memory_timing.h"
+#include "tools/measure/nvme_timing.h"
+#include "tools/measure/samples.h"
+
+namespace castor {
+namespace {
+
+constexpr Bytes kSize = MiB(256);
+constexpr Bytes kQuickSize = MiB(64);
+// For each series of sizes; of a quick run, so that all of them end in time.
+constexpr double kSeconds = 2;
+constexpr double kQuickSeconds = 0.25;
+
+constexpr int kRanks = 2;
+// One for each direction of copies, and for each rank.
+constexpr int kThreads = 2;
+
+// A residual or a spread beyond this is more noise than line.
+constexpr double kUnsteady = 0.25;
+
+// Parts of the buffers' size, a multiple of 1 MiB, so that the least is one of
+// 4 KiB.
+std::vector<Bytes> MemorySizes(Bytes size) {
+  return {size / 256, size / 64, size / 16, size / 4};
+}
+std::vector<Bytes> NvmeSizes(Bytes size) {
+  return {size / 256, size / 64, size / 16};
+}
+Bytes NvmeRegion(Bytes size) { return size / 2; }
+Bytes NvmeWindow(Bytes size) { return size / 8; }
+
+class Probe {
+ public:
+  Probe(const ProbeRequest& request, std::vector<NvmeOption> drives, Bytes size,
+        const std::function<bool()>& stop, Progress& progress)
+      : drives_(std::move(drives)), size_(size), progress_(progress) {
+    options_.seconds = request.quick ? kQuickSeconds : kSeconds;
+    options_.stop = stop;
+    report_.size = size;
+    report_.ranks = kRanks;
+  }
+
+  // All there is to measure, drives first: where one of them cannot be had,
+  // nobody waits for the rest.
+  Status Run() {
+    Describe();
+    CASTOR_RETURN_IF_ERROR(Nvme());
+    CASTOR_RETURN_IF_ERROR(Copies());
+    CASTOR_RETURN_IF_ERROR(Memory());
+    return Collectives();
+  }
+
+  // Says what was so unsteady that its number means little.
+  void NoteNoise() {
+    std::vector<std::string> unsteady;
+    for (const MeasuredLink& link : report_.links) {
+      if (link.residual > kUnsteady) unsteady.push_back(link.words);
+    }
+    for (const MeasuredRate& rate : report_.rates) {
+      if (rate.spread > kUnsteady) unsteady.push_back(rate.words);
+    }
+    if (unsteady.empty()) return;
+    notes_.push_back(fmt::format(
+        "{} {} off by more than {}: measure again when nothing else keeps "
+        "this machine busy, with a larger --size if that does not help",
+        JoinedWithAnd(unsteady), unsteady.size() == 1 ? "is" : "are",
+        Percent(kUnsteady)));
+  }
+
+  ProbeReport& report() { return report_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  void Describe() {
+    progress_.Phase("looking at the machine");
+    auto topology = internal::ReadMachineTopology();
+    if (topology.ok()) {
+      report_.topology = *std::move(topology);
+    } else {
+      notes_.emplace_back(topology.status().message());
+    }
+    report_.instructions = KernelInstructionSet();
+  }
+
+  Status Nvme() {
+    if (drives_.empty()) {
+      report_.unmeasured.push_back({"NVMe", "no --nvme DIR was given"});
+      return OkStatus();
+    }
+    progress_.Phase("reading and writing the drives");
+    const std::vector<Bytes> sizes = NvmeSizes(size_);
+    const Bytes region = NvmeRegion(size_);
+    const Bytes need = region * std::ssize(sizes);
+    auto given = NvmeStore::DrivesFor(need, drives_);
+    if (!given.ok()) {
+      return Unavailable(fmt::format(
+          "{}; give --nvme more, or measure with a smaller --size than {}",
+          given.status().message(), FormatSizeExact(size_)));
+    }
+    Log log([this](LogLevel, std::string_view line) {
+      const std::lock_guard lock(notes_mutex_);
+      notes_.emplace_back(line);
+    });
+    NvmeStoreOptions options;
+    options.drives = *given;
+    options.log = &log;
+    CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
+                            NvmeStore::Create(std::move(options)));
+    CASTOR_ASSIGN_OR_RETURN(
+        const NvmeTimes times,
+        TimeNvme(std::move(store), region, NvmeWindow(size_), sizes, options_));
+    MeasuredNvme nvme{.folders = {},
+                      .queue = times.stats.queue,
+                      .direct = times.stats.direct,
+                      .verified_bytes = times.stats.bytes_read};
+    for (const NvmeDriveOptions& drive : *given) {
+      nvme.folders.push_back(drive.directory.string());
+    }
+    report_.nvme = std::move(nvme);
+    AddLink("nvme_read", "NVMe read", times.read, &TierModel::nvme_read);
+    AddLink("nvme_write", "NVMe write", times.write, &TierModel::nvme_write);
+    AddLink("nvme_mixed", "NVMe, half and half", times.mixed,
+            &TierModel::nvme_mixed);
+    return OkStatus();
+  }
+
+  Status Copies() {
+    progress_.Phase("copying to the device and back");
+    ThreadPool pool(kThreads);
+    SimulatedDevice device({.capacity = size_, .executor = &pool});
+    report_.device = device.facts().name;
+    CASTOR_ASSIGN_OR_RETURN(
+        const CopyTimes times,
+        TimeCopies(device, size_, MemorySizes(size_), options_));
+    AddLink("host_to_device", "host to device", times.to_device,
+            &TierModel::host_to_device);
+    AddLink("device_to_host", "device to host", times.from_device,
+            &TierModel::device_to_host);
+    AddLink("host_to_device_duplex", "host to device, both at once",
+            times.to_device_duplex, &TierModel::host_to_device_duplex);
+    AddLink("device_to_host_duplex", "device to host, both at once",
+            times.from_device_duplex, &TierModel::device_to_host_duplex);
+    return OkStatus();
+  }
+
+  Status Memory() {
+    progress_.Phase("reading and writing host memory");
+    WorkerPool& pool = WorkerPool::Process();
+    CASTOR_ASSIGN_OR_RETURN(const MemoryTimes times,
+                            TimeMemory(pool, size_, options_));
+    const std::string threads = Plural(pool.threads(), "thread");
+    AddRate("memory", "host memory, " + threads, times.triad,
+            &TierModel::memory);
+    AddRate("optimizer", "AdamW, " + threads, times.adam,
+            &TierModel::optimizer);
+    return OkStatus();
+  }
+
+  Status Collectives() {
+    progress_.Phase("exchanging chunks among ranks");
+    ThreadPool pool(kThreads);
+    const std::vector<std::unique_ptr<Communicator>> ranks =
+        MakeInProcessWorld({.world = kRanks, .executor = &pool});
+    CASTOR_ASSIGN_OR_RETURN(
+        const CollectiveTimes times,
+        TimeCollectives(ranks, pool, size_ / 4, MemorySizes(size_), options_));
+    AddRing("all_gather", "all-gather", times.all_gather,
+            &TierModel::all_gather);
+    AddRing("reduce_scatter", "reduce-scatter", times.reduce_scatter,
+            &TierModel::reduce_scatter);
+    return OkStatus();
+  }
+
+  void Add(const std::string& name, const std::string& words,
+           const std::vector<TimedSize>& points, double residual,
+           int64_t bytes_per_second, int64_t latency_ns) {
+    report_.links.push_back({.name = name,
+                             .words = words,
+                             .bytes_per_second = bytes_per_second,
+                             .latency_ns = latency_ns,
+                             .residual = residual,
+                             .points = points});
+  }
+
+  void AddLink(const std::string& name, const std::string& words,
+               const std::vector<TimedSize>& points,
+               std::optional<LinkModel> TierModel::*entry) {
+    const Result<LineFit> fit = Fit(words, points);
+    if (!fit.ok()) return;
+    const LinkModel link = LinkOf(*fit);
+    report_.model.*entry = link;
+    Add(name, words, points, fit->residual, link.bytes_per_second,
+        link.latency_ns);
+  }
+
+  void AddRing(const std::string& name, const std::string& words,
+               const std::vector<TimedSize>& points,
+               std::optional<RingModel> TierModel::*entry) {
+    const Result<LineFit> fit = Fit(words, points);
+    if (!fit.ok()) return;
+    const RingModel ring = RingOf(*fit, kRanks);
+    report_.model.*entry = ring;
+    Add(name, words, points, fit->residual, ring.bytes_per_second,
+        ring.step_latency_ns);
+  }
+
+  void AddRate(const std::string& name, const std::string& words,
+               const TimedRate& rate,
+               std::optional<RateModel> TierModel::*entry) {
+    const RateModel model = RateOf(rate.bytes_per_second);
+    report_.model.*entry = model;
+    report_.rates.push_back({.name = name,
+                             .words = words,
+                             .bytes_per_second = model.bytes_per_second,
+                             .spread = rate.spread,
+                             .samples = rate.samples});
+  }
+
+  // A link that has no line is said to be missing.
+  Result<LineFit> Fit(const std::string& words,
+                      const std::vector<TimedSize>& points) {
+    Result<LineFit> fit = FitLine(points);
+    if (!fit.ok()) {
+      report_.unmeasured.push_back(
+          {words, std::string(fit.status().message())});
+      report_.failed = true;
+    }
+    return fit;
+  }
+
+  const std::vector<NvmeOption> drives_;
+  const Bytes size_;
+  Progress& progress_;
+  RoundOptions options_;
+  ProbeReport report_;
+  std::mutex notes_mutex_;
+  std::vector<std::string> notes_;  // guarded while a store lives
+};
+
+}  // namespace
+
+Result<ProbeReport> RunProbe(const ProbeRequest& request,
+                             const std::function<bool()>& stop,
+                             const Console& console) {
+  const Bytes asked = request.size.value_or(request.quick ? kQuickSize : kSize);
+  const Bytes size = RoundDown(asked, MiB(1));
+  if (size < MiB(1)) {
+    return InvalidArgument(
+        fmt::format("--size {} is too small to measure with; 1MiB is the least",
+                    FormatSizeExact(asked)));
+  }
+  CASTOR_ASSIGN_OR_RETURN(std::vector<NvmeOption> drives,
+                          ParseNvmeFlag(request.nvme));
+  if (!request.output.empty()) {
+    CASTOR_RETURN_IF_ERROR(CheckFileTarget(request.output));
+  }
+  Progress progress(console);
+  Probe probe(request, std::move(drives), size, stop, progress);
+  const Status status = probe.Run();
+  progress.Finish();
+  probe.NoteNoise();
+  for (const std::string& note : probe.notes()) console.Note(note);
+  ProbeReport report = std::move(probe.report());
+  report.stopped = status.code() == ErrorCode::kStoppedEarly;
+  if (!status.ok() && !report.stopped) return status;
+  // A file that says nothing would only hide that nothing was measured.
+  if (!request.output.empty() && report.model != TierModel{}) {
+    CASTOR_RETURN_IF_ERROR(
+        WriteFileAtomically(request.output, FormatTierModel(report.model)));
+    report.output = request.output;
+  }
+  return report;
+}
+
+Status ProbeStatus(const ProbeReport& report) {
+  if (report.stopped) {
+    return Status(
+        ErrorCode::kStoppedEarly,
+        fmt::format("stopped with {} of what there is to measure; {}",
+                    report.links.size() + report.rates.size(),
+                    report.output.empty() ? "no file was written"
+                                          : "the file has that and no more"));
+  }
+  if (report.failed) {
+    return Unavailable(
+        "not everything that was asked for could be measured; the page says "
+        "what and why");
+  }
+  return OkStatus();
+}
+
+}  // namespace castor
