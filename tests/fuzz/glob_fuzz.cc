@@ -11,7 +11,7 @@
 #include <string>
 
 #include "chunk/base/check.h"
-#include "tools/models/param_filter.h"
+#include "chunk/base/glob.h"
 
 namespace castor {
 namespace {
