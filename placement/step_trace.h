@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_STEP_TRACE_H_
+#define CASTOR_PLACEMENT_STEP_TRACE_H_
+
+// All that is known of one step: its accesses, the trainer's own bytes at each
+// moment of it, and how long it computes then. A moment lasts from its access
+// to the next one; the last one lasts to the first access of the next step, so
+// what comes before the first access belongs to it. Since the slab never grows,
+// bytes on lease are all that makes the room for copies vary (design section
+// 6). Values and pure functions, thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "placement/trace.h"
+
+namespace castor {
+
+// What a number of bytes in a trace, and the compute times of a step together,
+// may be at most, so that no sum overflows: a tebibyte, and eleven days.
+inline constexpr Bytes kMaxTraceItem{int64_t{1} << 40};
+inline constexpr int64_t kMaxStepNs = 1'000'000'000'000'000;
+
+// From this moment on, until the next change, so many bytes of the device pool
+// are on lease: the most at any time of the moment.
+struct LeaseChange {
+  int32_t moment = 0;
+  Bytes bytes;
+
+  friend bool operator==(const LeaseChange&, const LeaseChange&) = default;
+};
+
+struct StepTrace {
+  Trace accesses;
+  // By rising moments, each unlike the one before; 0 bytes before the first.
+  std::vector<LeaseChange> leases;
+  // Compute time of each moment, by moment; empty where nobody knows.
+  std::vector<int64_t> compute_ns;
+
+  friend bool operator==(const StepTrace&, const StepTrace&) = default;
+};
+
+// On lease at each moment. REQUIRES: a trace that ValidateStep accepts for some
+// number of chunks.
+std::vector<Bytes> LeasedBytes(const StepTrace& trace);
+
+// Ok, or InvalidArgument naming the first moment at which this is no step of a
+// model of `chunks` chunks: an access to a chunk that does not exist, an end
+// without a begin, a gradient opened twice, a begin without an end; or what of
+// leases and times does not hold. Any numbers will do.
+Status ValidateStep(const StepTrace& trace, size_t chunks);
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_STEP_TRACE_H_

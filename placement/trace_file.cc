@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/trace_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "chunk/base/json_fields.h"
+#include "chunk/base/strict_json.h"
+#include "placement/trace_access_names.h"
+
+namespace castor {
+namespace {
+
+constexpr int64_t kMostRanks = int64_t{1} << 20;
+constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
+
+using Keys = std::vector<std::string>;
+
+const Keys& RootKeys() {
+  static const Keys keys = {"schema", "rank", "world", "chunks", "moments"};
+  return keys;
+}
+
+const Keys& ChunkKeys() {
+  static const Keys keys = {"class", "gathered_bytes", "shard_bytes",
+                            "trainable"};
+  return keys;
+}
+
+const Keys& MomentKeys() {
+  static const Keys keys = {"moment", "access", "chunk", "leased_bytes",
+                            "compute_ns"};
+  return keys;
+}
+
+// Depth 1 is a number or a section, 2 an element of it, 3 a field of that.
+class TraceHandler final : public JsonHandler {
+ public:
+  TraceFile Take() { return std::move(file_); }
+
+  Status Open(const JsonPath& path, JsonContainer container) override {
+    CASTOR_RETURN_IF_ERROR(CheckKey(path));
+    const bool object = container == JsonContainer::kObject;
+    const std::string_view belongs = Belongs(path);
+    if (belongs != (object ? "an object" : "an array")) {
+      return WrongJsonType(path, object ? "an object" : "an array", belongs);
+    }
+    if (path.size() == 1) See(path[0].key, RootKeys(), root_seen_);
+    if (path.size() == 2) return Begin(path);
+    return OkStatus();
+  }
+
+  Status Scalar(const JsonPath& path, const JsonScalar& scalar) override {
+    CASTOR_RETURN_IF_ERROR(CheckKey(path));
+    const std::string_view belongs = Belongs(path);
+    if (belongs == "an object" || belongs == "an array") {
+      return WrongJsonType(path, JsonScalarText(scalar), belongs);
+    }
+    if (path.size() == 1) {
+      See(path[0].key, RootKeys(), root_seen_);
+      return TakeRoot(path, scalar);
+    }
+    See(path[2].key, FieldsOf(path), fields_seen_);
+    return IsChunk(path) ? TakeChunkField(path, scalar)
+                         : TakeMomentField(path, scalar);
+  }
+
+  Status Close(const JsonPath& path) override {
+    if (path.empty()) return CheckSeen(path, RootKeys(), root_seen_);
+    if (path.size() != 2) return OkStatus();
+    if (IsChunk(path)) return CheckSeen(path, ChunkKeys(), fields_seen_);
+    return EndMoment(path);
+  }
+
+ private:
+  static bool IsChunk(const JsonPath& path) { return path[0].key == "chunks"; }
+  static const Keys& FieldsOf(const JsonPath& path) {
+    return IsChunk(path) ? ChunkKeys() : MomentKeys();
+  }
+
+  static std::string_view Belongs(const JsonPath& path) {
+    switch (path.size()) {
+      case 0:
+      case 2:
+        return "an object";
+      case 1:
+        return path[0].key == "chunks" || path[0].key == "moments"
+                   ? "an array"
+                   : "a string or a number";
+      default:
+        return "a plain value";
+    }
+  }
+
+  static Status CheckKey(const JsonPath& path) {
+    if (path.size() == 1) return CheckKnownKey(path, RootKeys());
+    if (path.size() == 3) return CheckKnownKey(path, FieldsOf(path));
+    return OkStatus();
+  }
+
+  static void See(const std::string& key, const Keys& keys, uint32_t& seen) {
+    seen |= uint32_t{1} << (std::find(keys.begin(), keys.end(), key) -
+                            keys.begin());
+  }
+
+  static Status CheckSeen(const JsonPath& path, std::span<const std::string> of,
+                          uint32_t seen) {
+    for (size_t i = 0; i < of.size(); ++i) {
+      if ((seen >> i & 1) == 0) return MissingKey(path, of[i]);
+    }
+    return OkStatus();
+  }
+
+  Status Begin(const JsonPath& path) {
+    if (path[1].index >= static_cast<size_t>(kMostParts)) {
+      return Malformed(fmt::format("{} is one too many", JsonPathText(path)));
+    }
+    fields_seen_ = 0;
+    if (IsChunk(path)) {
+      file_.chunks.emplace_back();
+    } else {
+      file_.step.accesses.emplace_back();
+      leased_.reset();
+      compute_ns_.reset();
+    }
+    return OkStatus();
+  }
+
+  Status EndMoment(const JsonPath& path) {
+    // The first three must be there.
+    CASTOR_RETURN_IF_ERROR(
+        CheckSeen(path, std::span(MomentKeys()).first(3), fields_seen_));
+    StepTrace& step = file_.step;
+    if (leased_) {
+      step.leases.push_back(
+          {static_cast<int32_t>(path[1].index), Bytes(*leased_)});
+    }
+    if (compute_ns_) step.compute_ns.push_back(*compute_ns_);
+    const bool first = path[1].index == 0;
+    if (!first && compute_ns_.has_value() != times_) {
+      return Malformed(fmt::format(
+          "{} {} compute_ns, unlike the moments before it: it stands in every "
+          "moment or in none",
+          JsonPathText(path), times_ ? "has no" : "has a"));
+    }
+    times_ = compute_ns_.has_value();
+    return OkStatus();
+  }
+
+  Status TakeRoot(const JsonPath& path, const JsonScalar& scalar) {
+    const std::string& key = path[0].key;
+    if (key == "schema") return CheckSchema(scalar, kTraceSchema);
+    const bool rank = key == "rank";
+    return TakeInt(path, scalar, rank ? 0 : 1, kMostRanks,
+                   rank ? &file_.rank : &file_.world);
+  }
+
+  Status TakeChunkField(const JsonPath& path, const JsonScalar& scalar) {
+    TraceChunk& chunk = file_.chunks.back();
+    const std::string& key = path[2].key;
+    if (key == "class") {
+      return TakeInt(path, scalar, 0, static_cast<int64_t>(path[1].index),
+                     &chunk.slot_class);
+    }
+    if (key == "trainable") {
+      CASTOR_ASSIGN_OR_RETURN(chunk.trainable, ReadJsonBool(path, scalar));
+      return OkStatus();
+    }
+    CASTOR_ASSIGN_OR_RETURN(
+        const int64_t bytes,
+        ReadJsonCount(path, scalar, 0, kMaxTraceItem.count()));
+    (key == "gathered_bytes" ? chunk.gathered : chunk.shard) = Bytes(bytes);
+    return OkStatus();
+  }
+
+  Status TakeMomentField(const JsonPath& path, const JsonScalar& scalar) {
+    Access& access = file_.step.accesses.back();
+    const std::string& key = path[2].key;
+    if (key == "access") return TakeAccess(path, scalar, &access.kind);
+    if (key == "chunk") {
+      int32_t chunk = 0;
+      CASTOR_RETURN_IF_ERROR(TakeInt(path, scalar, 0, kMostParts, &chunk));
+      access.chunk = ChunkId(chunk);
+      return OkStatus();
+    }
+    if (key == "moment") {
+      // Its own place, so that a line lost is a line missed.
+      const auto place = static_cast<int64_t>(path[1].index);
+      return ReadJsonCount(path, scalar, place, place).status();
+    }
+    const bool leased = key == "leased_bytes";
+    CASTOR_ASSIGN_OR_RETURN(
+        (leased ? leased_ : compute_ns_),
+        ReadJsonCount(path, scalar, 0,
+                      leased ? kMaxTraceItem.count() : kMaxStepNs));
+    return OkStatus();
+  }
+
+  static Status TakeInt(const JsonPath& path, const JsonScalar& scalar,
+                        int64_t least, int64_t most, int32_t* out) {
+    CASTOR_ASSIGN_OR_RETURN(const int64_t number,
+                            ReadJsonCount(path, scalar, least, most));
+    *out = static_cast<int32_t>(number);
+    return OkStatus();
+  }
+
+  static Status TakeAccess(const JsonPath& path, const JsonScalar& scalar,
+                           AccessKind* out) {
+    const auto& keys = internal::kAccessKeys;
+    const auto at = scalar.kind == JsonKind::kString
+                        ? std::find(keys.begin(), keys.end(), scalar.text)
+                        : keys.end();
+    if (at == keys.end()) {
+      return WrongJsonType(path, JsonScalarText(scalar),
+                           "one of use, use_end, grad_open, grad_close");
+    }
+    *out = static_cast<AccessKind>(at - keys.begin());
+    return OkStatus();
+  }
+
+  TraceFile file_;
+  uint32_t root_seen_ = 0;    // by index into RootKeys()
+  uint32_t fields_seen_ = 0;  // of the element being read
+  // Of the moment being read.
+  std::optional<int64_t> leased_;
+  std::optional<int64_t> compute_ns_;
+  bool times_ = false;  // the moment before it had a compute time
+};
+
+}  // namespace
+
+Result<TraceFile> ParseTrace(std::string_view text) {
+  if (text.size() > kMaxTraceBytes) {
+    return Malformed(fmt::format("it has {} bytes, and a trace at most {}",
+                                 text.size(), kMaxTraceBytes));
+  }
+  TraceHandler handler;
+  CASTOR_RETURN_IF_ERROR(ReadStrictJson(text, handler));
+  TraceFile file = handler.Take();
+  if (file.rank >= file.world) {
+    return Malformed(
+        fmt::format("its rank is {} of {}: ranks are numbered from 0",
+                    file.rank, file.world));
+  }
+  if (Status step = ValidateStep(file.step, file.chunks.size()); !step.ok()) {
+    return Malformed(std::string(step.message()));
+  }
+  return file;
+}
+
+}  // namespace castor

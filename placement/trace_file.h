@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_TRACE_FILE_H_
+#define CASTOR_PLACEMENT_TRACE_FILE_H_
+
+// The text of a step's trace with what a planner must know of its chunks, to be
+// recorded on one machine and planned or replayed on another. A chunk and a
+// moment have a line each:
+//
+//   {
+//   "schema": "castor.trace/1",
+//   "rank": 0,
+//   "world": 2,
+//   "chunks": [
+//   {"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048,
+//    "trainable": true}                               (in one line)
+//   ],
+//   "moments": [
+//   {"moment": 0, "access": "use", "chunk": 0, "leased_bytes": 512,
+//    "compute_ns": 1200},                             (in one line)
+//   {"moment": 1, "access": "use_end", "chunk": 0, "compute_ns": 0}
+//   ]
+//   }
+//
+// Chunks are numbered from 0 in the order in which they stand. A class is of
+// chunks whose gathered copies take slots of one size; classes are numbered so
+// that none is above the number of its chunk. `access` is one of use,
+// use_end, grad_open, grad_close. `leased_bytes` stands where it changes, and
+// is 0 before that; `compute_ns` stands in every moment or in none. Pure
+// functions, thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "placement/step_trace.h"
+
+namespace castor {
+
+inline constexpr char kTraceSchema[] = "castor.trace/1";
+
+// A longer text is refused.
+inline constexpr uint64_t kMaxTraceBytes = uint64_t{256} << 20;
+
+struct TraceChunk {
+  int32_t slot_class = 0;
+  Bytes gathered;         // of the whole chunk, parameter dtype
+  Bytes shard;            // of this rank's slice of it
+  bool trainable = true;  // its copies do not outlive the step
+
+  friend bool operator==(const TraceChunk&, const TraceChunk&) = default;
+};
+
+struct TraceFile {
+  int32_t rank = 0;
+  int32_t world = 1;
+  std::vector<TraceChunk> chunks;  // by ChunkId
+  StepTrace step;
+
+  friend bool operator==(const TraceFile&, const TraceFile&) = default;
+};
+
+// The chunks of a layout. Classes are numbered in the order of the first chunk
+// of each, as the engine numbers them.
+std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout);
+
+// The same trace gives the same text, which ParseTrace reads back as it was.
+// REQUIRES: a rank of the world, classes numbered as above, bytes up to
+// kMaxTraceItem, a step that ValidateStep accepts for the chunks.
+std::string WriteTrace(const TraceFile& trace);
+
+// Malformed for every text that is no trace, naming the key and the byte, or
+// the moment: another schema, keys that are unknown (the nearest known one is
+// named), missing or given twice, numbers out of their limits, moments out of
+// order, and whatever ValidateStep refuses. Memory stays in proportion to the
+// text.
+Result<TraceFile> ParseTrace(std::string_view text);
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_TRACE_FILE_H_

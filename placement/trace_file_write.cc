@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "placement/trace_access_names.h"
+#include "placement/trace_file.h"
+
+namespace castor {
+
+std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout) {
+  // A slot's size on every device of the engine.
+  constexpr Bytes kSlotAlign{512};
+  std::map<Bytes, int32_t> classes;
+  std::vector<TraceChunk> chunks;
+  chunks.reserve(layout.chunks().size());
+  for (const ChunkInfo& info : layout.chunks()) {
+    const GroupInfo& group = layout.groups()[static_cast<size_t>(info.group)];
+    TraceChunk chunk;
+    chunk.gathered = BytesOf(info.size, group.dtype);
+    chunk.shard = BytesOf(info.size / layout.world(), group.dtype);
+    chunk.trainable = group.trainable;
+    chunk.slot_class = classes
+                           .try_emplace(RoundUp(chunk.gathered, kSlotAlign),
+                                        static_cast<int32_t>(classes.size()))
+                           .first->second;
+    chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+std::string WriteTrace(const TraceFile& trace) {
+  CASTOR_CHECK(ValidateStep(trace.step, trace.chunks.size()).ok());
+  std::string text = fmt::format(
+      "{{\n\"schema\": \"{}\",\n\"rank\": {},\n\"world\": {},\n\"chunks\": [\n",
+      kTraceSchema, trace.rank, trace.world);
+  const auto out = std::back_inserter(text);
+  const auto end_line = [&](bool last) { text += last ? "}\n" : "},\n"; };
+  for (size_t i = 0; i < trace.chunks.size(); ++i) {
+    const TraceChunk& chunk = trace.chunks[i];
+    fmt::format_to(out,
+                   R"({{"class": {}, "gathered_bytes": {}, "shard_bytes": {}, )"
+                   R"("trainable": {})",
+                   chunk.slot_class, chunk.gathered.count(),
+                   chunk.shard.count(), chunk.trainable);
+    end_line(i + 1 == trace.chunks.size());
+  }
+  text += "],\n\"moments\": [\n";
+  const StepTrace& step = trace.step;
+  auto change = step.leases.begin();
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    fmt::format_to(out, R"({{"moment": {}, "access": "{}", "chunk": {})", i,
+                   internal::AccessKey(step.accesses[i].kind),
+                   step.accesses[i].chunk.value());
+    if (change != step.leases.end() &&
+        change->moment == static_cast<int32_t>(i)) {
+      fmt::format_to(out, R"(, "leased_bytes": {})", change->bytes.count());
+      ++change;
+    }
+    if (!step.compute_ns.empty()) {
+      fmt::format_to(out, R"(, "compute_ns": {})", step.compute_ns[i]);
+    }
+    end_line(i + 1 == step.accesses.size());
+  }
+  return text + "]\n}\n";
+}
+
+}  // namespace castor

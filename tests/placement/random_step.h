@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TESTS_PLACEMENT_RANDOM_STEP_H_
+#define CASTOR_TESTS_PLACEMENT_RANDOM_STEP_H_
+
+// Random traces of whole steps, with leases and times. Pure function of the
+// generator.
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "placement/trace_file.h"
+#include "tests/placement/random_trace.h"
+
+namespace castor {
+
+inline TraceFile RandomTraceFile(std::mt19937_64& random) {
+  const auto pick = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  const RandomCase made =
+      MakeRandomCase(random, static_cast<int>(1 + pick(9)),
+                     static_cast<int>(pick(60)), 1, pick(2) == 0);
+  TraceFile file;
+  file.world = static_cast<int32_t>(1 + pick(64));
+  file.rank = static_cast<int32_t>(pick(file.world));
+  for (size_t c = 0; c < made.problem.param_class.size(); ++c) {
+    TraceChunk chunk;
+    chunk.slot_class = static_cast<int32_t>(pick(static_cast<int64_t>(c) + 1));
+    chunk.gathered = Bytes(pick(int64_t{1} << 40));
+    chunk.shard = Bytes(pick(1000));
+    chunk.trainable = pick(2) == 0;
+    file.chunks.push_back(chunk);
+  }
+  file.step.accesses = made.trace;
+  const bool timed = pick(2) == 0;
+  Bytes leased;
+  for (size_t m = 0; m < made.trace.size(); ++m) {
+    if (timed) file.step.compute_ns.push_back(pick(1'000'000));
+    const Bytes now(pick(3) == 0 ? 512 * pick(4) : leased.count());
+    if (now != leased) {
+      file.step.leases.push_back({static_cast<int32_t>(m), now});
+      leased = now;
+    }
+  }
+  return file;
+}
+
+}  // namespace castor
+
+#endif  // CASTOR_TESTS_PLACEMENT_RANDOM_STEP_H_

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/trace_file.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/param_spec.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/placement/random_step.h"
+#include "tests/support/byte_mutator.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kText[] = R"({
+"schema": "castor.trace/1",
+"rank": 1,
+"world": 2,
+"chunks": [
+{"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048, "trainable": true},
+{"class": 1, "gathered_bytes": 512, "shard_bytes": 256, "trainable": false}
+],
+"moments": [
+{"moment": 0, "access": "use", "chunk": 1, "leased_bytes": 512, "compute_ns": 7},
+{"moment": 1, "access": "use_end", "chunk": 1, "compute_ns": 0},
+{"moment": 2, "access": "grad_open", "chunk": 0, "leased_bytes": 0, "compute_ns": 9},
+{"moment": 3, "access": "grad_close", "chunk": 0, "compute_ns": 1}
+]
+}
+)";
+
+TraceFile Written() {
+  TraceFile file;
+  file.rank = 1;
+  file.world = 2;
+  file.chunks = {{0, Bytes(4096), Bytes(2048), true},
+                 {1, Bytes(512), Bytes(256), false}};
+  file.step.accesses = {{AccessKind::kUse, ChunkId(1)},
+                        {AccessKind::kUseEnd, ChunkId(1)},
+                        {AccessKind::kGradOpen, ChunkId(0)},
+                        {AccessKind::kGradClose, ChunkId(0)}};
+  file.step.leases = {{0, Bytes(512)}, {2, Bytes(0)}};
+  file.step.compute_ns = {7, 0, 9, 1};
+  return file;
+}
+
+TEST(TraceFileTest, WritesALineForEachChunkAndMoment) {
+  EXPECT_EQ(WriteTrace(Written()), kText);
+  EXPECT_THAT(ParseTrace(kText), IsOkAndHolds(Written()));
+}
+
+TEST(TraceFileTest, ReadsItsKeysInAnyOrder) {
+  const Result<TraceFile> file = ParseTrace(
+      R"({"moments":[{"chunk":0,"moment":0,"access":"use"},
+          {"access":"use_end","chunk":0,"moment":1}],"world":1,"rank":0,
+          "chunks":[{"trainable":true,"shard_bytes":3,"class":0,
+          "gathered_bytes":3}],"schema":"castor.trace/1"})");
+  ASSERT_THAT(file, IsOk());
+  EXPECT_EQ(file->step.accesses.size(), 2u);
+  EXPECT_TRUE(file->step.compute_ns.empty());
+  EXPECT_THAT(
+      ParseTrace(R"({"schema":"castor.trace/1","rank":0,"world":1,"chunks":[],)"
+                 R"("moments":[]})"),
+      IsOkAndHolds(TraceFile()));
+}
+
+// Replaces the first `from` of a text that is good.
+std::string With(const std::string& from, const std::string& to) {
+  std::string text = kText;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, text.npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(TraceFileTest, NamesTheKeyAndTheByteOfAMistake) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {With("trace/1", "trace/2"), "this version reads \"castor.trace/1\""},
+      {With("\"rank\": 1,\n", ""), "has no \"rank\""},
+      {With("\"world\"", "\"wrold\""), "did you mean world?"},
+      {With("\"rank\": 1", "\"rank\": -1"), R"("rank" is -1)"},
+      {With("\"rank\": 1", "\"rank\": 1, \"rank\": 1"), "rank"},
+      {With("\"class\": 1", "\"class\": 2"), R"("chunks"[1]."class" is 2)"},
+      {With("4096", "1099511627777"), R"("chunks"[0]."gathered_bytes" is)"},
+      {With("true", "1"), R"("chunks"[0]."trainable" is 1)"},
+      {With("\"moment\": 1", "\"moment\": 2"), R"("moments"[1]."moment" is 2)"},
+      {With("\"use\"", "\"use \""), "one of use, use_end"},
+      {With("\"access\": \"use\", ", ""), R"("moments"[0] has no "access")"},
+      {With("\"use\"", "[]"), R"("moments"[0]."access" is an array)"},
+      {With(", \"compute_ns\": 0", ""), R"("moments"[1] has no compute_ns)"},
+      {With("{\"class\": 0", "[], {\"class\": 0"),
+       R"("chunks"[0] is an array)"},
+      {With("\"leased_bytes\": 512", "\"leased_bytes\": 0.5"), "0.5"},
+      {With("\"moments\": [", "\"moments\": 3, \"x\": ["), R"("moments" is 3)"},
+  };
+  for (const auto& [text, message] : mistakes) {
+    EXPECT_THAT(ParseTrace(text),
+                StatusIs(ErrorCode::kMalformed,
+                         AllOf(HasSubstr(message), HasSubstr("(at byte "))))
+        << text;
+  }
+}
+
+TEST(TraceFileTest, RefusesWhatIsNoStep) {
+  for (const auto& [text, message] :
+       std::vector<std::pair<std::string, std::string>>{
+           {With("\"world\": 2", "\"world\": 1"), "its rank is 1 of 1"},
+           {With("\"access\": \"use\"", "\"access\": \"use_end\""),
+            "moment 0 (end of use of chunk 1): no use"},
+           {With("\"chunk\": 1, \"leased", "\"chunk\": 2, \"leased"),
+            "there are 2 chunks"},
+           {With("512, \"compute", "0, \"compute"), "moment 0 is said"}}) {
+    EXPECT_THAT(ParseTrace(text),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(message)));
+  }
+}
+
+TEST(TraceFileTest, EveryTraceComesBackAsItWasAndDamageDoesNoHarm) {
+  const uint64_t seed = TestSeed(20261121);
+  std::mt19937_64 random(seed);
+  ByteMutator mutator(seed, ParserTokens());
+  int good = 0;
+  for (int i = 0; i < 300; ++i) {
+    const TraceFile file = RandomTraceFile(random);
+    const std::string text = WriteTrace(file);
+    ASSERT_THAT(ParseTrace(text), IsOkAndHolds(file));
+    const Result<TraceFile> damaged = ParseTrace(mutator.Mutate(text));
+    if (!damaged.ok()) continue;
+    ++good;
+    ASSERT_THAT(ParseTrace(WriteTrace(*damaged)), IsOkAndHolds(*damaged));
+  }
+  EXPECT_GT(good, 0);
+}
+
+TEST(TraceFileTest, NumbersClassesOfChunksByTheSizesOfTheirSlots) {
+  const std::vector<ParamSpec> params = {{"a", {500}, DType::kBF16, true},
+                                         {"b", {2000}, DType::kBF16, true},
+                                         {"c", {500}, DType::kBF16, true},
+                                         {"d", {256}, DType::kF32, false}};
+  PackOptions pack;
+  pack.world = 2;
+  const Elements sizes[] = {Elements(512), Elements(256)};
+  EXPECT_THAT(TraceChunks(*PackChunks(params, sizes, pack)),
+              ElementsAre(TraceChunk{0, KiB(1), Bytes(512), true},
+                          TraceChunk{1, KiB(4), KiB(2), true},
+                          TraceChunk{0, KiB(1), Bytes(512), true},
+                          TraceChunk{0, KiB(1), Bytes(512), false}));
+}
+
+}  // namespace
+}  // namespace castor
