@@ -9,6 +9,7 @@
 
 #include "chunk/chunk_packer.h"
 #include "collectives/zero_engine_impl.h"
+#include "placement/trace_file.h"
 
 namespace castor {
 
@@ -131,6 +132,7 @@ Status ZeroEngine::Resume() { return impl_->Resume(); }
 Status ZeroEngine::Close() { return impl_->Close(); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }
+TraceFile ZeroEngine::RecordedTrace() const { return impl_->RecordedTrace(); }
 int ZeroEngine::rank() const { return impl_->communicator()->rank(); }
 int ZeroEngine::world() const { return impl_->communicator()->world(); }
 

@@ -53,6 +53,7 @@
 namespace castor {
 
 class ZeroEngine;
+struct TraceFile;  // placement/trace_file.h
 
 // Writes the initial values of elements [begin, end) of one parameter to `out`,
 // in fp32. Called by Seal, for the ranges this rank owns, in any order and more
@@ -272,6 +273,10 @@ class ZeroEngine {
   // REQUIRES: sealed.
   const ChunkLayout& layout() const;
   EngineStats stats() const;
+  // The step that was ended last, as the next one is planned by: to be written
+  // to a file, planned anew and replayed elsewhere. Without accesses before the
+  // first step and after Close. REQUIRES: sealed.
+  TraceFile RecordedTrace() const;
   int rank() const;
   int world() const;
 

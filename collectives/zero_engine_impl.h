@@ -65,6 +65,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Resume();
   Status Close();
   EngineStats stats() const;
+  TraceFile RecordedTrace() const;
 
   Result<LeaseArena::Lease> Borrow(Bytes size, Lane& lane);
   void Return(int32_t lease, Lane& lane);

@@ -12,6 +12,7 @@
 
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/trace_file.h"
 
 namespace castor {
 
@@ -83,6 +84,7 @@ void ZeroEngine::Impl::RecordSpan(Lane& lane,
 void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,
                                         const LeaseArena::Lease& lease,
                                         Bytes size) {
+  manager_->SetLeased(leases_.in_use());
   if (options_.recorder == nullptr) return;
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kLease, ChunkId(), RunCause::kNone));
@@ -92,10 +94,23 @@ void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,
 }
 
 void ZeroEngine::Impl::RecordLeaseEnd(Lane& lane, int32_t lease) {
+  // A lease may end after an engine that failed.
+  if (manager_ != nullptr) {
+    manager_->SetLeased(leases_.in_use() - leases_.SizeOf(lease));
+  }
   const auto begun = lease_events_.find(lease);
   if (begun == lease_events_.end()) return;
   RecordSpan(lane, begun->second, false);
   lease_events_.erase(begun);
+}
+
+TraceFile ZeroEngine::Impl::RecordedTrace() const {
+  TraceFile trace;
+  trace.rank = comm_->rank();
+  trace.world = comm_->world();
+  trace.chunks = TraceChunks(*layout_);
+  if (manager_ != nullptr) trace.step = manager_->last_step();
+  return trace;
 }
 
 }  // namespace castor

@@ -71,4 +71,11 @@ void LeaseArena::Return(int32_t id, Event free_after) {
   held_.erase(held);
 }
 
+Bytes LeaseArena::SizeOf(int32_t id) const {
+  const auto held = std::find_if(held_.begin(), held_.end(),
+                                 [&](const Range& r) { return r.id == id; });
+  CASTOR_CHECK(held != held_.end());
+  return held->end - held->begin;
+}
+
 }  // namespace castor

@@ -37,6 +37,8 @@ class LeaseArena {
   // own free_after.
   void Return(int32_t id, Event free_after);
 
+  // What `id` takes. REQUIRES: it is on lease.
+  Bytes SizeOf(int32_t id) const;
   Bytes in_use() const { return in_use_; }
   size_t leases() const { return held_.size(); }
 

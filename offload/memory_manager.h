@@ -26,12 +26,14 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "chunk/chunk_state.h"
 #include "offload/lane.h"
 #include "offload/tier_pool.h"
 #include "placement/exact_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
+#include "placement/step_trace.h"
 #include "placement/trace.h"
 
 namespace castor {
@@ -161,6 +163,10 @@ class MemoryManager {
   // pinned or a gradient is open. Then the manager can only be destroyed.
   Status Close();
 
+  // From here on the trainer has so many bytes on lease: part of the step's
+  // trace, from which no plan departs.
+  void SetLeased(Bytes bytes);
+
   bool pinned() const { return pins_held_ > 0; }
   // Position in the step of the access served last; -1 before the first and in
   // an evaluation.
@@ -175,6 +181,9 @@ class MemoryManager {
     return planned_ && certificate_ ? &*certificate_ : nullptr;
   }
   const Trace& planned_trace() const { return planned_trace_; }
+  // The step ended last, with its leases; its accesses are planned_trace()
+  // unless no plan was found.
+  StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }
   void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
   // Time lanes waited for chunks since the start, and how often; counted when a
@@ -208,7 +217,13 @@ class MemoryManager {
   // REQUIRES: not evaluating.
   void Record(AccessKind kind, ChunkId chunk);
   void Served();
-  void NotServed() { trace_.pop_back(); }
+  void NotServed();
+  // The most on lease at the last moment so far; that of `moment`, the last
+  // one.
+  Bytes NotedLeased() const {
+    return leases_.empty() ? Bytes(0) : leases_.back().bytes;
+  }
+  void NoteLeased(size_t moment, Bytes bytes);
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
@@ -236,6 +251,10 @@ class MemoryManager {
   std::vector<bool> grad_open_;  // by ChunkId
   Trace trace_;                  // of this step, so far
   Trace planned_trace_;
+  Bytes leased_;                          // now
+  Bytes leased_before_;                   // most before the first access
+  std::vector<LeaseChange> leases_;       // of this step, so far
+  std::vector<LeaseChange> last_leases_;  // of planned_trace_
   Plan plan_;
   std::optional<PlanCertificate> certificate_;
   std::vector<bool> initial_;  // by ChunkId: in plan_.initial

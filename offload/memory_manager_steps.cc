@@ -4,6 +4,7 @@
 // How a MemoryManager follows the plan: the trace of a step, what the plan has
 // at each moment of it, the borders of steps and of evaluations.
 
+#include <algorithm>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -18,6 +19,7 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
   const size_t moment = trace_.size();
   const Access access{kind, chunk};
   trace_.push_back(access);
+  if (leased_ != NotedLeased()) NoteLeased(moment, leased_);
   if (!planned_ || diverged_) return;
   if (moment >= planned_trace_.size() || planned_trace_[moment] != access) {
     diverged_ = true;
@@ -27,6 +29,34 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
     return;
   }
   MakeMoves(2 * moment);
+}
+
+void MemoryManager::NotServed() {
+  trace_.pop_back();
+  if (!leases_.empty() &&
+      static_cast<size_t>(leases_.back().moment) == trace_.size()) {
+    leases_.pop_back();
+  }
+}
+
+void MemoryManager::SetLeased(Bytes bytes) {
+  leased_ = bytes;
+  if (evaluating()) return;
+  if (trace_.empty()) {
+    leased_before_ = std::max(leased_before_, bytes);
+  } else if (bytes > NotedLeased()) {
+    NoteLeased(trace_.size() - 1, bytes);
+  }
+}
+
+void MemoryManager::NoteLeased(size_t moment, Bytes bytes) {
+  if (!leases_.empty() &&
+      static_cast<size_t>(leases_.back().moment) == moment) {
+    leases_.pop_back();
+  }
+  if (bytes != NotedLeased()) {
+    leases_.push_back({static_cast<int32_t>(moment), bytes});
+  }
 }
 
 void MemoryManager::Served() {
@@ -53,6 +83,12 @@ void MemoryManager::MakeMoves(size_t slice) {
 Status MemoryManager::EndStep() {
   CASTOR_CHECK_EQ(pins_held_, 0);
   CASTOR_CHECK_EQ(evaluating_, 0);
+  // What was on lease before the first access belongs to the moment that lasts
+  // until then.
+  if (!trace_.empty() && leased_before_ > NotedLeased()) {
+    NoteLeased(trace_.size() - 1, leased_before_);
+  }
+  leased_before_ = leased_;
   Status status;
   if (!planned_ || diverged_ || trace_.size() != planned_trace_.size()) {
     if (planned_ && !diverged_) {  // the step was shorter
@@ -63,6 +99,8 @@ Status MemoryManager::EndStep() {
   }
   trace_.clear();
   trace_.reserve(planned_trace_.size());
+  if (status.ok()) last_leases_.swap(leases_);
+  leases_.clear();
   diverged_ = false;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].state == CopyState::kResident &&
@@ -118,6 +156,8 @@ void MemoryManager::BeginStep(int32_t step) {
 void MemoryManager::AbandonStep() {
   CASTOR_CHECK_EQ(pins_held_, 0);
   trace_.clear();
+  leases_.clear();
+  leased_before_ = leased_;
   diverged_ = false;
   BeginStep(step_);
 }

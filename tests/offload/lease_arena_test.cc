@@ -207,6 +207,7 @@ TEST(LeaseArenaTest, RandomLeasesNeverOverlapAndWaitForTheirPredecessors) {
         }
         ASSERT_EQ(lease->free_after.done(), !waits);
         ASSERT_EQ(held.count(lease->id), 0u);
+        ASSERT_EQ(arena.SizeOf(lease->id), Bytes(512) * units);
         held[lease->id] = {begin, begin + units, lease->free_after};
       } else if (what == 1 && !held.empty()) {
         auto it = held.begin();

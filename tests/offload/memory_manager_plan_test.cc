@@ -9,6 +9,7 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/lane.h"
@@ -17,6 +18,7 @@
 #include "placement/next_use_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
+#include "placement/step_trace.h"
 #include "placement/trace.h"
 #include "tests/offload/fake_chunk_source.h"
 #include "tests/offload/memory_manager_fixture.h"
@@ -123,6 +125,39 @@ TEST_F(MemoryManagerPlanTest, ThePlannedPolicyFollowsTheCheapestPlan) {
   EXPECT_NE(*manager_->plan(),
             PlanExact(manager_->planned_trace(), problem)->plan);
   EXPECT_EQ(manager_->certificate(), nullptr);
+}
+
+TEST_F(MemoryManagerPlanTest, LeasesArePartOfTheStepAndOfNoPlan) {
+  Open(3, 2);
+  const std::vector<int> sweep = {0, 1, 2};
+  manager_->SetLeased(KiB(4));
+  manager_->SetLeased(KiB(1));
+  UseAll(sweep);
+  manager_->SetLeased(KiB(2));
+  ASSERT_THAT(manager_->EndStep(), IsOk());
+  // Moments 0 to 4 with what was there at their access; the last one, which
+  // lasts to the first access, with the most until then.
+  EXPECT_EQ(
+      manager_->last_step(),
+      (StepTrace{manager_->planned_trace(), {{0, KiB(1)}, {5, KiB(4)}}, {}}));
+  for (int step = 2; step < 4; ++step) {
+    Update();
+    manager_->BeginStep(step);
+    UseAll({0});
+    // More for a moment, and nothing of an evaluation.
+    manager_->SetLeased(KiB(8));
+    manager_->SetLeased(KiB(2));
+    manager_->BeginEvaluation();
+    manager_->SetLeased(MiB(1));
+    manager_->SetLeased(KiB(2));
+    manager_->EndEvaluation();
+    UseAll({1, 2});
+    ASSERT_THAT(manager_->EndStep(), IsOk());
+    EXPECT_EQ(
+        manager_->last_step().leases,
+        (std::vector<LeaseChange>{{0, KiB(2)}, {1, KiB(8)}, {2, KiB(2)}}));
+  }
+  EXPECT_EQ(manager_->stats().divergences, 0);
 }
 
 TEST_F(MemoryManagerPlanTest, LaterStepsMakeThePlansMovesAndNoOthers) {
