@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/access_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "chunk/base/check.h"
+
+namespace castor {
+
+AccessRecorder::AccessRecorder(const ChunkLayout* layout)
+    : layout_(layout),
+      gradients_(layout->places().size(), Gradient::kIdle),
+      params_left_(layout->chunks().size(), 0) {}
+
+void AccessRecorder::Add(AccessKind kind, ChunkId chunk) {
+  trace_.accesses.push_back({kind, chunk});
+  trace_.compute_ns.push_back(0);
+  leased_.push_back(leased_now_);
+}
+
+void AccessRecorder::BeginMicroBatch() { EndMicroBatch(); }
+
+int AccessRecorder::Hold(std::span<const ParamId> params) {
+  std::vector<ChunkId> chunks;
+  for (const ParamId param : params) {
+    const ChunkId chunk = layout_->place(param).chunk;
+    if (!chunk.valid() ||
+        std::find(chunks.begin(), chunks.end(), chunk) != chunks.end()) {
+      continue;
+    }
+    Add(AccessKind::kUse, chunk);
+    chunks.push_back(chunk);
+  }
+  holds_.push_back(std::move(chunks));
+  return static_cast<int>(holds_.size()) - 1;
+}
+
+void AccessRecorder::Release(int hold) {
+  std::optional<std::vector<ChunkId>>& chunks =
+      holds_[static_cast<size_t>(hold)];
+  CASTOR_CHECK(chunks.has_value());
+  for (const ChunkId chunk : *chunks) Add(AccessKind::kUseEnd, chunk);
+  chunks.reset();
+  // Numbers are used again as far as nothing behind them is held.
+  while (!holds_.empty() && !holds_.back()) holds_.pop_back();
+}
+
+void AccessRecorder::OpenGrad(ParamId param) {
+  Gradient& gradient = gradients_[param.index()];
+  CASTOR_CHECK(gradient != Gradient::kReady);
+  gradient = Gradient::kOpen;
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (!chunk.valid() || params_left_[chunk.index()] > 0) return;
+  Add(AccessKind::kGradOpen, chunk);
+  for (const ParamId other : layout_->chunk(chunk).params) {
+    params_left_[chunk.index()] +=
+        gradients_[other.index()] != Gradient::kReady;
+  }
+}
+
+void AccessRecorder::GradReady(ParamId param) {
+  Gradient& gradient = gradients_[param.index()];
+  CASTOR_CHECK(gradient == Gradient::kOpen);
+  gradient = Gradient::kReady;
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (chunk.valid() && --params_left_[chunk.index()] == 0) {
+    Add(AccessKind::kGradClose, chunk);
+  }
+}
+
+void AccessRecorder::EndMicroBatch() {
+  for (size_t c = 0; c < params_left_.size(); ++c) {
+    if (params_left_[c] == 0) continue;
+    params_left_[c] = 0;
+    Add(AccessKind::kGradClose, ChunkId(static_cast<int32_t>(c)));
+  }
+  std::fill(gradients_.begin(), gradients_.end(), Gradient::kIdle);
+}
+
+void AccessRecorder::SetLeased(Bytes bytes) {
+  leased_now_ = bytes;
+  Bytes& most = leased_.empty() ? leased_before_ : leased_.back();
+  most = std::max(most, bytes);
+}
+
+void AccessRecorder::Compute(int64_t ns) {
+  CASTOR_CHECK_GE(ns, 0);
+  timed_ = true;
+  (trace_.compute_ns.empty() ? compute_before_ : trace_.compute_ns.back()) +=
+      ns;
+}
+
+StepTrace AccessRecorder::Finish() {
+  EndMicroBatch();
+  CASTOR_CHECK(holds_.empty());
+  StepTrace done = std::exchange(trace_, StepTrace());
+  if (!leased_.empty()) {
+    leased_.back() = std::max(leased_.back(), leased_before_);
+    done.compute_ns.back() += compute_before_;
+  }
+  Bytes before;
+  for (size_t i = 0; i < leased_.size(); ++i) {
+    if (leased_[i] == before) continue;
+    before = leased_[i];
+    done.leases.push_back({static_cast<int32_t>(i), before});
+  }
+  if (!timed_) done.compute_ns.clear();
+  leased_.clear();
+  leased_before_ = leased_now_;
+  timed_ = false;
+  compute_before_ = 0;
+  return done;
+}
+
+}  // namespace castor

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_ACCESS_RECORDER_H_
+#define CASTOR_PLACEMENT_ACCESS_RECORDER_H_
+
+// What a trainer does with parameters, turned into the accesses to chunks that
+// the engine records when the trainer does it: a chunk is used once per hold,
+// however many of its parameters are held; its gradient is open from the first
+// of its parameters' gradients to the last, or to the end of the micro-batch
+// where some parameter of it has none. It holds no memory and runs nothing, so
+// that a step is known before it is made. The calls are those of
+// collectives/zero_engine.h and mean the same. Thread-compatible.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "placement/step_trace.h"
+
+namespace castor {
+
+class AccessRecorder {
+ public:
+  // `layout` must outlive this.
+  explicit AccessRecorder(const ChunkLayout* layout);
+
+  // Ends the micro-batch before, if any.
+  void BeginMicroBatch();
+
+  // As Acquire; returns what Release takes. Holds may overlap.
+  int Hold(std::span<const ParamId> params);
+  void Release(int hold);
+
+  // As Grad and GradReady. A gradient may be opened several times before it is
+  // ready. REQUIRES: a trainable parameter, not ready in this micro-batch; open
+  // when it becomes ready.
+  void OpenGrad(ParamId param);
+  void GradReady(ParamId param);
+
+  // From here on the trainer has so many bytes of its own on the device.
+  void SetLeased(Bytes bytes);
+  // Computes for so long with what it holds now. REQUIRES: ns >= 0.
+  void Compute(int64_t ns);
+
+  // As Step: ends the last micro-batch. Compute times are in it where any was
+  // told. REQUIRES: nothing is held. The recorder begins anew.
+  StepTrace Finish();
+
+ private:
+  enum class Gradient : uint8_t { kIdle, kOpen, kReady };
+
+  void Add(AccessKind kind, ChunkId chunk);
+  void EndMicroBatch();
+
+  const ChunkLayout* layout_;
+  StepTrace trace_;
+  std::vector<Bytes> leased_;  // the most at each moment
+  Bytes leased_now_;
+  Bytes leased_before_;  // the most before the first access
+  bool timed_ = false;
+  int64_t compute_before_ = 0;  // before the first access
+  // By what Hold returned; empty once released.
+  std::vector<std::optional<std::vector<ChunkId>>> holds_;
+  std::vector<Gradient> gradients_;   // by ParamId, of this micro-batch
+  std::vector<int64_t> params_left_;  // by ChunkId, of an open gradient; or 0
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_ACCESS_RECORDER_H_

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/access_recorder.h"
+
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/param_spec.h"
+#include "gtest/gtest.h"
+#include "placement/step_trace.h"
+#include "tests/placement/step_text.h"
+
+namespace castor {
+namespace {
+
+// Chunk 0 holds a and b, chunk 1 c and d; e has no elements.
+ChunkLayout Layout() {
+  std::vector<ParamSpec> params;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    params.push_back({name, {64}, DType::kF32, true});
+  }
+  params.push_back({"e", {0}, DType::kF32, true});
+  const Elements size[] = {Elements(128)};
+  return PackChunks(params, size, PackOptions()).value();
+}
+
+constexpr ParamId kA(0), kB(1), kC(2), kD(3), kE(4);
+
+std::string Text(const StepTrace& step) { return TextOf(step.accesses); }
+
+class AccessRecorderTest : public testing::Test {
+ protected:
+  int Hold(std::vector<ParamId> params) { return recorder_.Hold(params); }
+
+  ChunkLayout layout_ = Layout();
+  AccessRecorder recorder_{&layout_};
+};
+
+TEST_F(AccessRecorderTest, AHoldUsesEachChunkOnceInOrderOfItsParameters) {
+  recorder_.BeginMicroBatch();
+  const int both = Hold({kC, kA, kD, kE, kB});
+  const int inner = Hold({kB});
+  const int nothing = Hold({kE});
+  recorder_.Release(both);
+  recorder_.Release(nothing);
+  recorder_.Release(inner);
+  EXPECT_EQ(Text(recorder_.Finish()), "u1 u0 u0 e1 e0 e0");
+}
+
+TEST_F(AccessRecorderTest, AGradientIsOpenUntilAllOfItsChunkAreReady) {
+  recorder_.BeginMicroBatch();
+  recorder_.OpenGrad(kB);
+  recorder_.OpenGrad(kB);
+  recorder_.GradReady(kB);
+  recorder_.OpenGrad(kC);
+  recorder_.OpenGrad(kE);
+  recorder_.GradReady(kE);
+  recorder_.OpenGrad(kA);
+  recorder_.GradReady(kA);
+  recorder_.OpenGrad(kD);
+  recorder_.GradReady(kD);
+  recorder_.GradReady(kC);
+  EXPECT_EQ(Text(recorder_.Finish()), "o0 o1 c0 c1");
+}
+
+TEST_F(AccessRecorderTest, AMicroBatchEndsWhatItLeftOpenByChunk) {
+  for (int i = 0; i < 2; ++i) {
+    recorder_.BeginMicroBatch();
+    recorder_.OpenGrad(kC);  // never ready
+    recorder_.OpenGrad(kA);  // its chunk's other has none
+    recorder_.GradReady(kA);
+  }
+  EXPECT_EQ(Text(recorder_.Finish()), "o1 o0 c0 c1 o1 o0 c0 c1");
+}
+
+TEST_F(AccessRecorderTest, TheMostOnLeaseAndTheTimeBelongToTheirMoment) {
+  recorder_.SetLeased(Bytes(2048));
+  recorder_.Compute(3);
+  recorder_.SetLeased(Bytes(512));
+  recorder_.BeginMicroBatch();
+  const int hold = Hold({kA});
+  recorder_.Compute(5);
+  recorder_.SetLeased(Bytes(1024));  // passing
+  recorder_.SetLeased(Bytes(512));
+  recorder_.Compute(6);
+  recorder_.Release(hold);
+  recorder_.Release(Hold({kC}));
+  recorder_.SetLeased(Bytes(0));
+  const StepTrace step = recorder_.Finish();
+  EXPECT_EQ(Text(step), "u0 e0 u1 e1");
+  // The last moment lasts to the first access.
+  EXPECT_EQ(LeasedBytes(step), (std::vector<Bytes>{Bytes(1024), Bytes(512),
+                                                   Bytes(512), Bytes(2048)}));
+  EXPECT_EQ(step.compute_ns, (std::vector<int64_t>{11, 0, 0, 3}));
+  EXPECT_TRUE(ValidateStep(step, 2).ok());
+  // The next step begins with nothing of it.
+  recorder_.Release(Hold({kA}));
+  const StepTrace next = recorder_.Finish();
+  EXPECT_TRUE(next.leases.empty());
+  EXPECT_TRUE(next.compute_ns.empty());
+}
+
+}  // namespace
+}  // namespace castor
