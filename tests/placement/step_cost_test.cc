@@ -140,7 +140,11 @@ class ParetoTest : public testing::Test {
 
   // Few distinct numbers, so that ties and domination are common.
   std::vector<Choice> Choices(int world) {
-    const TierModel machine = {Link(), Link(), {}, {}, Ring(), Ring()};
+    TierModel machine;
+    machine.host_to_device = Link();
+    machine.device_to_host = Link();
+    machine.all_gather = Ring();
+    machine.reduce_scatter = Ring();
     std::vector<Choice> choices(static_cast<size_t>(1 + Below(24)));
     for (Choice& choice : choices) {
       choice.load = {1 + Below(6), KiB(64) * (1 + Below(6)), true};

@@ -9,9 +9,9 @@
 
 #include "chunk/base/units_text.h"
 #include "placement/tier_model_file.h"
+#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/machine_forms.h"
-#include "tools/report/report_text.h"
 
 namespace castor {
 namespace {
