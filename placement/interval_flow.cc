@@ -25,8 +25,9 @@ using internal::TightCuts;
 // Prices round a loop that are tried. Each finds a new line of a concave
 // function or ends the search; a handful is usual.
 constexpr int kMaxPrices = 64;
-// Changes of what wraps that are tried.
-constexpr int kMaxChanges = 32;
+// Changes of what wraps that are tried: for so many intervals in all.
+constexpr int64_t kMaxChangedIntervals = 100'000;
+constexpr int64_t kMaxChanges = 32;
 
 // Well mixed bits of n (Steele, Lea and Flood 2014).
 uint64_t Mix(uint64_t n) {
@@ -250,12 +251,14 @@ class LoopSearch {
   void Improve(const std::vector<bool>& fits, const std::vector<bool>& other) {
     std::vector<bool> wrapped = fits;
     int64_t gain = *SolveRest(wrapped);
-    int changes = 0;
+    int64_t changes =
+        kMaxChangedIntervals / static_cast<int64_t>(problem_.intervals.size());
+    changes = std::min(changes, kMaxChanges);
     for (bool better = true; better && !best_.optimal();) {
       better = false;
-      for (size_t j = 0; j < wrapped.size() && changes < kMaxChanges; ++j) {
+      for (size_t j = 0; j < wrapped.size() && changes > 0; ++j) {
         if (!problem_.intervals[j].wraps() || wrapped[j] == other[j]) continue;
-        ++changes;
+        --changes;
         wrapped[j] = other[j];
         const std::optional<int64_t> changed = SolveRest(wrapped);
         if (changed && *changed > gain) {

@@ -6,8 +6,8 @@
 
 // The few moments of an interval problem that can limit what is kept, for the
 // .cc files of interval_flow.h. A moment is left out where another one allows
-// no more: of a sweep forward and back with room for all that is used, only the
-// turning points stay, and the flow is as small as they are few. Pure,
+// no more: of a sweep forward and back only the turning point stays, of several
+// sweeps one moment per use, and the flow is as small as they are few. Pure,
 // thread-safe.
 
 #include <cstdint>

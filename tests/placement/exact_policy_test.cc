@@ -67,9 +67,9 @@ TEST(ExactPolicyTest, EmptyTraceNeedsNothing) {
   EXPECT_THAT(exact->certificate.classes, SizeIs(1));
 }
 
-TEST(ExactPolicyTest, IsCheaperWhereTheCheapCopyIsUsedFirst) {
-  // Distance over cost keeps chunk 1 (2 over 1) and not chunk 0 (6 over 3 a
-  // little later); of one slot to spare, the dear copy gains more.
+TEST(ExactPolicyTest, IsCheaperWhereDistanceOverCostMisjudges) {
+  // At the use of 2 there are copies of 0, used 8 moments later at a cost of 3,
+  // and of 1, used 2 moments later at a cost of 1: the rule drops 0.
   const Trace trace = Uses({0, 1, 2, 1, 3, 4, 0});
   PlanProblem problem = OneClass(5, 2);
   problem.fetch_cost = {3, 1, 1, 1, 1};
@@ -78,6 +78,8 @@ TEST(ExactPolicyTest, IsCheaperWhereTheCheapCopyIsUsedFirst) {
   EXPECT_EQ(exact->certificate.cost, 3 + 1 + 1 + 1 + 1 + 1);
   EXPECT_TRUE(exact->certificate.optimal);
   EXPECT_EQ(exact->certificate.cost, CheapestStep(trace, problem));
+  EXPECT_EQ(CostOf(problem, *PlanNextUse(trace, problem)),
+            3 + 1 + 1 + 1 + 1 + 3);
 }
 
 TEST(ExactPolicyTest, FrozenCopiesStayAcrossTheStep) {
@@ -123,7 +125,7 @@ TEST(ExactPolicyTest, OfEqualCopiesItKeepsTheOneUsedAgainFirst) {
 
 TEST(ExactPolicyTest, EqualsTryingEverythingOverOnePass) {
   std::mt19937_64 random(TestSeed(20261121));
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     // Few have ten chunks: trying everything takes its time.
     const int chunks =
         1 + static_cast<int>(random() % (round % 16 == 0 ? 10 : 6));
@@ -151,7 +153,7 @@ TEST(ExactPolicyTest, AcrossStepsTheCheapestIsBetweenBoundAndPlan) {
   int proved = 0;
   int best = 0;
   int tried = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     RandomCase c =
         MakeRandomCase(random, 1 + static_cast<int>(random() % 6),
                        static_cast<int>(random() % 50),
@@ -186,7 +188,7 @@ TEST(ExactPolicyTest, AcrossStepsTheCheapestIsBetweenBoundAndPlan) {
 TEST(ExactPolicyTest, LargeTracesAreNeverDearerThanByAnyOtherRule) {
   std::mt19937_64 random(TestSeed(8));
   int proved = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 40; ++round) {
     RandomCase c = MakeRandomCase(random, 60, 1500, 8, round % 2 == 0);
     if (round % 3 == 0) NothingSurvives(&c.problem);
     if (round % 5 == 0) AddRandomLeases(random, &c);
@@ -204,8 +206,8 @@ TEST(ExactPolicyTest, LargeTracesAreNeverDearerThanByAnyOtherRule) {
     }
     ASSERT_EQ(exact->plan, PlanExact(c.trace, c.problem)->plan);
   }
-  std::cout << "of 60 plans, " << proved << " were proved best" << std::endl;
-  EXPECT_GT(proved, 50);
+  std::cout << "of 40 plans, " << proved << " were proved best" << std::endl;
+  EXPECT_GT(proved, 33);
 }
 
 TEST(ExactPolicyTest, CostsThatAreNoWholeNumbersAreRoundedWithinTheBound) {

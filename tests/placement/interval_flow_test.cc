@@ -61,7 +61,7 @@ TEST(IntervalFlowTest, KeepsTheDearOneAndPricesTheSlotBetweenTheTwo) {
 
 TEST(IntervalFlowTest, OnALineItGainsAsMuchAsTryingAllChoices) {
   std::mt19937_64 random(TestSeed(20261121));
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 3000; ++round) {
     const IntervalProblem problem =
         RandomIntervals(random, 1 + static_cast<int>(random() % 10),
                         1 + static_cast<int>(random() % 12), 1);

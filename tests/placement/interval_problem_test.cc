@@ -132,7 +132,7 @@ TEST(IntervalProblemRandomTest, NoTamperedSolutionClaimsWhatIsNotSo) {
   std::mt19937_64 random(TestSeed(41));
   int rejected = 0;
   int accepted = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     const IntervalProblem problem =
         RandomIntervals(random, 2 + static_cast<int>(random() % 8), 8, 1);
     if (problem.intervals.empty()) continue;
@@ -168,7 +168,7 @@ TEST(IntervalProblemRandomTest, NoTamperedSolutionClaimsWhatIsNotSo) {
     ASSERT_LE(tampered.gain, most) << "round " << round;
     ASSERT_GE(tampered.bound, most) << "round " << round;
   }
-  EXPECT_GT(rejected, 1500);
+  EXPECT_GT(rejected, 1000);
   EXPECT_GT(accepted, 10);
 }
 
