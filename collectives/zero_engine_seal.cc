@@ -275,6 +275,8 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.host_classes = memory_.host_classes;
   pools.nvme_classes = memory_.nvme_classes;
   pools.nvme_drives = options_.nvme;
+  pools.make_nvme_queue = options_.make_nvme_queue;
+  pools.nvme_checksums = options_.nvme_checksums;
   pools.log = options_.log;
   CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
 

@@ -17,6 +17,7 @@
 #include "chunk/layout_file.h"
 #include "offload/executor.h"
 #include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/worker_pool.h"
 #include "placement/run_event.h"
@@ -64,6 +65,11 @@ struct ZeroOptions {
   // AdoptStream); a simulated one takes any. Null: a simulated one of just the
   // size that is needed.
   Device* device = nullptr;
+  // Of every drive, for a twin of one (offload/nvme/simulated_io_queue.h); what
+  // it captures must outlive the engine. Null: the best that the machine gives.
+  IoQueueFactory make_nvme_queue;
+  // Computes their checksums; null: threads of their own.
+  Executor* nvme_checksums = nullptr;
   WorkerPool* workers = nullptr;    // null: the process's own
   RunRecorder* recorder = nullptr;  // null: the run is not recorded
   Log* log = nullptr;               // null: to stderr

@@ -32,6 +32,8 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   const Bytes nvme_size = nvme_pool.stats().reserved;
   made->log_ = options.log;
   made->nvme_drives_ = std::move(options.nvme_drives);
+  made->make_nvme_queue_ = std::move(options.make_nvme_queue);
+  made->nvme_checksums_ = options.nvme_checksums;
   made->device_ = options.device;
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
@@ -46,10 +48,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   // is touched page by page.
   if (nvme_size > Bytes(0)) {
     std::vector<NvmeDriveOptions> files;
-    CASTOR_ASSIGN_OR_RETURN(
-        made->nvme_,
-        made->MakeStore(nvme_size, std::move(options.nvme_queue_for_test),
-                        &files));
+    CASTOR_ASSIGN_OR_RETURN(made->nvme_, made->MakeStore(nvme_size, &files));
   }
   made->pools_.push_back(std::move(device_pool));
   CASTOR_RETURN_IF_ERROR(made->RestoreDevice());
@@ -77,19 +76,14 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
 RankPools::~RankPools() = default;
 
 Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
-    Bytes size, std::unique_ptr<IoQueue> queue_for_test,
-    std::vector<NvmeDriveOptions>* files) {
+    Bytes size, std::vector<NvmeDriveOptions>* files) {
   NvmeStoreOptions options;
   CASTOR_ASSIGN_OR_RETURN(options.drives,
                           NvmeStore::DrivesFor(size, nvme_drives_));
   *files = options.drives;
   options.log = log_;
-  if (queue_for_test != nullptr) {
-    CASTOR_CHECK_EQ(options.drives.size(), 1u);
-    options.queue_for_test = [&queue_for_test](size_t) {
-      return std::move(queue_for_test);
-    };
-  }
+  options.make_queue = make_nvme_queue_;
+  options.checksums = nvme_checksums_;
   CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
                           NvmeStore::Create(std::move(options)));
   ++allocations_;
@@ -140,8 +134,7 @@ Status RankPools::Extend(Tier tier, std::span<const SlotClass> classes) {
         fmt::format("there is no NVMe directory to put {} into: give one",
                     FormatBytes(size)));
   } else {
-    CASTOR_ASSIGN_OR_RETURN(extension.nvme,
-                            MakeStore(size, nullptr, &extension.files));
+    CASTOR_ASSIGN_OR_RETURN(extension.nvme, MakeStore(size, &extension.files));
   }
   CASTOR_ASSIGN_OR_RETURN(extension.first_class,
                           pool(tier).Extend(classes, extension.host.data()));

@@ -49,8 +49,11 @@ struct RankPoolsOptions {
   std::vector<SlotClass> nvme_classes;  // no slots: no store is made
   std::vector<NvmeOption> nvme_drives;
   Log* log = nullptr;  // may be null, else must outlive the pools
-  // Tests put a queue that misbehaves here, for the first drive.
-  std::unique_ptr<IoQueue> nvme_queue_for_test = nullptr;
+  // Of every drive of every store made; null: the best that this machine gives.
+  // What it captures must outlive the pools.
+  IoQueueFactory make_nvme_queue = nullptr;
+  // Computes checksums; null: threads of each store's own.
+  Executor* nvme_checksums = nullptr;
 };
 
 class RankPools {
@@ -113,8 +116,7 @@ class RankPools {
 
   // `files`: what it has on each drive.
   Result<std::unique_ptr<NvmeStore>> MakeStore(
-      Bytes size, std::unique_ptr<IoQueue> queue_for_test,
-      std::vector<NvmeDriveOptions>* files);
+      Bytes size, std::vector<NvmeDriveOptions>* files);
   // Takes files off what may yet be put on their drives, or adds them to it.
   void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
   // Waits until the bytes of what is not taken of the tier are free.
@@ -124,6 +126,8 @@ class RankPools {
   Device* device_ = nullptr;
   Log* log_ = nullptr;
   std::vector<NvmeOption> nvme_drives_;  // with what may yet be put on each
+  IoQueueFactory make_nvme_queue_;
+  Executor* nvme_checksums_ = nullptr;
   int64_t allocations_ = 0;
   Slab device_slab_;
   Slab host_slab_;

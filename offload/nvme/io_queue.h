@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -87,9 +88,12 @@ class IoQueue {
     return Bytes(0);
   }
 
-  // "io_uring" or "threads".
+  // "io_uring", "threads" or "simulated".
   virtual std::string_view name() const = 0;
 };
+
+// Makes the queue of a drive, by its number among those of one store.
+using IoQueueFactory = std::function<std::unique_ptr<IoQueue>(size_t drive)>;
 
 struct IoQueueOptions {
   // Transfers in flight, 1 to 4096: enough for a drive to work on all its

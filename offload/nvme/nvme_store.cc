@@ -67,21 +67,27 @@ std::vector<Bytes> SizesOf(
   return sizes;
 }
 
-std::unique_ptr<ThreadPool> MakeChecksumThreads(size_t drives) {
+std::unique_ptr<ThreadPool> MakeChecksumThreads(const NvmeStoreOptions& options,
+                                                size_t drives) {
+  if (options.checksums != nullptr) return nullptr;
   return std::make_unique<ThreadPool>(
       static_cast<int>(std::min(drives, kMostChecksumThreads)));
 }
 
 }  // namespace
 
-NvmeStore::Impl::Impl(Bytes stripe,
-                      std::vector<std::unique_ptr<NvmeDrive>> made, Log* to)
+NvmeStore::Impl::Impl(const NvmeStoreOptions& options,
+                      std::vector<std::unique_ptr<NvmeDrive>> made)
     : drives(std::move(made)),
-      map(SizesOf(drives), stripe),
-      log(to),
-      extents(stripe),
-      write_checksums(MakeChecksumThreads(drives.size())),
-      read_checksums(MakeChecksumThreads(drives.size())) {
+      map(SizesOf(drives), options.stripe),
+      log(options.log),
+      extents(options.stripe),
+      write_threads(MakeChecksumThreads(options, drives.size())),
+      read_threads(MakeChecksumThreads(options, drives.size())),
+      write_checksums(options.checksums != nullptr ? options.checksums
+                                                   : write_threads.get()),
+      read_checksums(options.checksums != nullptr ? options.checksums
+                                                  : read_threads.get()) {
   stats.direct = true;
   for (const auto& drive : drives) {
     stats.direct = stats.direct && drive->direct();
@@ -116,15 +122,15 @@ Result<std::unique_ptr<NvmeStore>> NvmeStore::Create(NvmeStoreOptions options) {
   std::vector<std::unique_ptr<NvmeDrive>> drives;
   for (const NvmeDriveOptions& drive : options.drives) {
     std::unique_ptr<IoQueue> queue =
-        options.queue_for_test ? options.queue_for_test(drives.size())
-                               : MakeIoQueue(options.queue, options.log);
+        options.make_queue ? options.make_queue(drives.size())
+                           : MakeIoQueue(options.queue, options.log);
     CASTOR_ASSIGN_OR_RETURN(
         std::unique_ptr<NvmeDrive> opened,
         NvmeDrive::Open(drive, std::move(queue), options.log));
     drives.push_back(std::move(opened));
   }
-  return std::unique_ptr<NvmeStore>(new NvmeStore(
-      std::make_shared<Impl>(options.stripe, std::move(drives), options.log)));
+  return std::unique_ptr<NvmeStore>(
+      new NvmeStore(std::make_shared<Impl>(options, std::move(drives))));
 }
 
 NvmeStore::NvmeStore(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -208,8 +214,8 @@ Status NvmeStore::Impl::Close() {
     const Status closed_drive = drive->Close();
     if (status.ok()) status = closed_drive;
   }
-  write_checksums.reset();
-  read_checksums.reset();
+  write_threads.reset();
+  read_threads.reset();
   return status;
 }
 

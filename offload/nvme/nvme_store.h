@@ -26,6 +26,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/event.h"
+#include "offload/executor.h"
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_drive.h"
 #include "offload/nvme/nvme_option.h"
@@ -39,11 +40,15 @@ struct NvmeStoreOptions {
   // What one drive gets before it is the next one's turn, and what has a
   // checksum of its own: a multiple of 4 KiB.
   Bytes stripe = kNvmeStripe;
-  IoQueueOptions queue = {};  // of each drive
+  IoQueueOptions queue = {};  // of each drive, where `make_queue` is null
   // Where fallbacks are said once; may be null, else must outlive the store.
   Log* log = nullptr;
-  // Tests put queues that misbehave here: called once per drive, by its number.
-  std::function<std::unique_ptr<IoQueue>(size_t)> queue_for_test = nullptr;
+  // Called once per drive. Null: the best queue that this machine gives. Twins
+  // come this way, and tests' queues that misbehave.
+  IoQueueFactory make_queue = nullptr;
+  // Computes checksums; must outlive the store. Null: threads of the store's
+  // own. For worlds whose time is counted, which see no others.
+  Executor* checksums = nullptr;
 };
 
 struct NvmeDriveStats {
@@ -62,7 +67,7 @@ struct NvmeStoreStats {
   int64_t writes = 0;
   int64_t cancelled = 0;  // reads
   bool direct = false;    // on every drive
-  std::string queue;      // "io_uring" or "threads"
+  std::string queue;      // its name
   // Endurance: bytes that were given to Write, by step. What was written before
   // the first BeginStep is in none.
   int64_t step = -1;             // the present one; -1: none has begun

@@ -62,7 +62,8 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   };
   using TransferPtr = std::shared_ptr<Transfer>;
 
-  Impl(Bytes stripe, std::vector<std::unique_ptr<NvmeDrive>> made, Log* log);
+  Impl(const NvmeStoreOptions& options,
+       std::vector<std::unique_ptr<NvmeDrive>> made);
 
   Event Queue(IoDirection direction, Bytes offset, std::byte* data, size_t size,
               const Event& after, std::string what, IoPriority priority,
@@ -94,9 +95,13 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   const StripeMap map;
   Log* const log;
   ExtentTable extents;
-  // Used between Enter and Leave, destroyed by Close once nobody is there.
-  std::unique_ptr<ThreadPool> write_checksums;
-  std::unique_ptr<ThreadPool> read_checksums;
+  // Null where an executor was given. Destroyed by Close once nobody is between
+  // Enter and Leave.
+  std::unique_ptr<ThreadPool> write_threads;
+  std::unique_ptr<ThreadPool> read_threads;
+  // Used between Enter and Leave.
+  Executor* const write_checksums;
+  Executor* const read_checksums;
 
   mutable std::mutex mutex;
   std::condition_variable idle;

@@ -21,6 +21,7 @@
 #include "offload/cuda/cuda_device.h"
 #include "offload/device.h"
 #include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/simulated_io_queue.h"
 #include "offload/simulated_device.h"
 #include "offload/simulated_link.h"
 #include "offload/timer.h"
@@ -172,8 +173,12 @@ TEST_F(DeviceOfTheTrainer, TakesTheTimeOfItsLinksTheSameEveryTime) {
   const ToyModel model = MakeToyModel(59, 24, 2000, DType::kF32);
   ToyRun run;
   run.steps = 4;
-  constexpr LinkModel kIn{1'000'000'000, 10'000};
-  constexpr LinkModel kOut{500'000'000, 10'000};
+  constexpr int64_t kLatencyNs = 10'000;
+  TierModel machine;
+  machine.host_to_device = LinkModel{1'000'000'000, kLatencyNs};
+  machine.device_to_host = LinkModel{500'000'000, kLatencyNs};
+  machine.nvme_read = LinkModel{300'000'000, kLatencyNs};
+  machine.nvme_write = LinkModel{200'000'000, kLatencyNs};
   std::vector<int64_t> times;
   for (int round = 0; round < 2; ++round) {
     VirtualExecutor world;
@@ -181,12 +186,17 @@ TEST_F(DeviceOfTheTrainer, TakesTheTimeOfItsLinksTheSameEveryTime) {
     SimulatedDeviceOptions counted = TwinOptions();
     counted.executor = &world;
     counted.timer = &world;
-    counted.links = {.to_device = kIn, .from_device = kOut};
+    counted.links = LinkModelsOf(machine, Duplex::kFull);
     SimulatedDevice twin(counted);
+    SimulatedLinks drive(DriveModelOf(machine));
     const auto ranks = MakeInProcessWorld({.executor = &world});
-    ZeroOptions options = Roomy(3);
-    options.device_budget = KiB(96);
+    ZeroOptions options = Tight(3, KiB(96), KiB(200));
     options.clip_norm = 0.05;
+    options.make_nvme_queue = [&](size_t) {
+      return MakeSimulatedIoQueue(
+          {.links = &drive, .executor = &world, .timer = &world});
+    };
+    options.nvme_checksums = &world;
     options.executor = &world;
     options.clock = &world;
     options.device = &twin;
@@ -195,12 +205,22 @@ TEST_F(DeviceOfTheTrainer, TakesTheTimeOfItsLinksTheSameEveryTime) {
     times.push_back(world.NowNs());
     const LinkUse in = twin.link_use(CopyKind::kToDevice);
     const LinkUse out = twin.link_use(CopyKind::kFromDevice);
+    const LinkUse read = drive.use(CopyKind::kToDevice);
+    const LinkUse write = drive.use(CopyKind::kFromDevice);
     EXPECT_EQ(in.bytes, got.stats.moved[1][0]);
     // And the norm in every step.
     EXPECT_EQ(out.bytes, got.stats.moved[0][1] + Bytes(552) * run.steps);
-    EXPECT_GE(world.NowNs(), std::max(in.busy_ns, out.busy_ns));
-    EXPECT_LE(world.NowNs(), in.busy_ns + out.busy_ns +
-                                 10'000 * (in.transfers + out.transfers));
+    EXPECT_EQ(read.bytes, got.stats.moved[2][1]);
+    EXPECT_EQ(write.bytes, got.stats.moved[1][2]);
+    EXPECT_GT(write.bytes, Bytes(0));
+    // Nothing else takes time.
+    EXPECT_GE(world.NowNs(), std::max({in.busy_ns, out.busy_ns,
+                                       read.busy_ns + write.busy_ns}));
+    int64_t all_ns = 0;
+    for (const LinkUse& use : {in, out, read, write}) {
+      all_ns += use.busy_ns + kLatencyNs * use.transfers;
+    }
+    EXPECT_LE(world.NowNs(), all_ns);
   }
   EXPECT_EQ(times[0], times[1]);
 }

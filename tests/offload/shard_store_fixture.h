@@ -85,8 +85,9 @@ class ShardStoreFixture : public testing::Test {
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
     pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
-    pools.nvme_queue_for_test =
-        MakeFaultyIoQueue(MakeThreadIoQueue({}), faults_);
+    pools.make_nvme_queue = [faults = faults_](size_t) {
+      return MakeFaultyIoQueue(MakeThreadIoQueue({}), faults);
+    };
     pools_ = *RankPools::Create(std::move(pools));
     ShardStoreOptions options;
     options.pools = pools_.get();

@@ -11,7 +11,7 @@
 //
 //   auto faults = std::make_shared<IoFaults>();
 //   faults->Inject(IoDirection::kRead, 3, IoFault::kCorrupt);
-//   options.queue_for_test = [faults](size_t) {
+//   options.make_queue = [faults](size_t) {
 //     return MakeFaultyIoQueue(MakeThreadIoQueue({}), faults);
 //   };
 

@@ -11,7 +11,7 @@
 // the queue owns the queue. Thread-safe.
 //
 //   auto io = std::make_shared<ManualIo>(MiB(1));
-//   options.queue_for_test = [io](size_t) { return MakeManualIoQueue(io); };
+//   options.make_queue = [io](size_t) { return MakeManualIoQueue(io); };
 //   EXPECT_EQ(io->RunOne(), "write 1048576 at 0");
 
 #include <unistd.h>

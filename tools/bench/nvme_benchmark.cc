@@ -217,7 +217,7 @@ Status Move(const Flags& flags, const Console& console) {
       .log = &log};
   if (flags.threads) {
     options.queue.threads = static_cast<int>(flags.depth);
-    options.queue_for_test = [queue = options.queue](size_t) {
+    options.make_queue = [queue = options.queue](size_t) {
       return MakeThreadIoQueue(queue);
     };
   }

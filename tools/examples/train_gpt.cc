@@ -131,9 +131,9 @@ void Declare(CLI::App& app, Flags& flags) {
   AddSwitch(app, "--no-prefetch", &flags.no_prefetch,
             "gather on demand only, as --prefetch 0");
   AddTextFlag(app, "--machine", &flags.machine,
-              "file of a machine's speeds (castor.machine/1): copies between "
-              "host and device take at least its time; a link that it does not "
-              "name is not slowed");
+              "file of a machine's speeds (castor.machine/1): what moves "
+              "between device, host and nvme takes at least its time; a link "
+              "that it does not name is not slowed");
   AddTextFlag(app, "--record", &flags.record,
               "file for the run's events, for castor report");
   AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,

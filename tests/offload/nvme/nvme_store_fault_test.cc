@@ -45,7 +45,7 @@ class NvmeStoreFaultTest : public testing::Test {
     NvmeStoreOptions options{.drives = {},
                              // A chunk on two drives has a piece on each.
                              .stripe = drives == 1 ? MiB(1) : KiB(512),
-                             .queue_for_test = [this](size_t) {
+                             .make_queue = [this](size_t) {
                                return MakeFaultyIoQueue(MakeThreadIoQueue({}),
                                                         faults_);
                              }};

@@ -39,7 +39,7 @@ class NvmeStoreOrderTest : public testing::Test {
     auto store = NvmeStore::Create(
         {.drives = {{dir_.path(), kExtent * 8}},
          .stripe = kStripe,
-         .queue_for_test = [this](size_t) { return MakeManualIoQueue(io_); }});
+         .make_queue = [this](size_t) { return MakeManualIoQueue(io_); }});
     EXPECT_THAT(store, IsOk());
     store_ = std::move(store).value();
     FillRandom(content_.span(), 1);

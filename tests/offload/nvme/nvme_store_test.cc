@@ -70,7 +70,7 @@ class NvmeStoreTest : public testing::TestWithParam<Setup> {
     if (drives.size() > 1) drives[0].size = KiB(192);
     options.drives = *NvmeStore::DrivesFor(size, drives, options.stripe);
     if (GetParam().threads) {
-      options.queue_for_test = [queue = options.queue](size_t) {
+      options.make_queue = [queue = options.queue](size_t) {
         return MakeThreadIoQueue(queue);
       };
     }

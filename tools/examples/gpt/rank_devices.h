@@ -4,9 +4,10 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_RANK_DEVICES_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_RANK_DEVICES_H_
 
-// The simulated devices of a run that was given a machine: one for every rank,
-// each with links to the host of its own, on which a copy takes at least the
-// time that the machine's would take. Immutable, but for what the devices do.
+// The simulated devices and drives of a run that was given a machine: for every
+// rank a device, with links to the host of its own, and a drive, on which what
+// is moved takes at least the time that it would take on the machine's.
+// Immutable, but for what they do.
 
 #include <cstddef>
 #include <memory>
@@ -15,7 +16,9 @@
 #include "chunk/base/units.h"
 #include "offload/device.h"
 #include "offload/executor.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/simulated_device.h"
+#include "offload/simulated_link.h"
 #include "offload/timer.h"
 #include "placement/tier_model.h"
 #include "tools/examples/gpt/training.h"
@@ -29,11 +32,17 @@ class RankDevices {
               Executor* executor);
 
   Device* device(size_t rank) { return devices_[rank].get(); }
+  // The queue of whichever drives the rank has: together they are the machine's
+  // one. Null where nothing is known of that.
+  IoQueueFactory nvme_queue(size_t rank);
   // What the links of each rank carried so far.
   std::vector<RankLinks> links() const;
 
  private:
+  const SimulatedLinkModels drive_;
   SteadyTimer timer_;
+  ThreadPool file_calls_;
+  std::vector<std::unique_ptr<SimulatedLinks>> drives_;
   std::vector<std::unique_ptr<SimulatedDevice>> devices_;
 };
 

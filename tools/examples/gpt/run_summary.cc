@@ -117,7 +117,8 @@ JsonValue ArenaJson(const PinnedArenaStats& arena) {
 RankLinks Combined(const std::vector<RankLinks>& ranks) {
   RankLinks all;
   for (const RankLinks& rank : ranks) {
-    for (const auto link : {&RankLinks::to_device, &RankLinks::from_device}) {
+    for (const auto link : {&RankLinks::to_device, &RankLinks::from_device,
+                            &RankLinks::nvme_read, &RankLinks::nvme_write}) {
       (all.*link).transfers += (rank.*link).transfers;
       (all.*link).bytes += (rank.*link).bytes;
       (all.*link).busy_ns += (rank.*link).busy_ns;
@@ -196,6 +197,10 @@ std::string CastorText(const TrainOptions& options,
     text += "links of all ranks, as fast as the machine given:\n";
     text += LinkText("host to device", links.to_device);
     text += LinkText("device to host", links.from_device);
+    if (links.nvme_read.transfers + links.nvme_write.transfers > 0) {
+      text += LinkText("nvme to host", links.nvme_read);
+      text += LinkText("host to nvme", links.nvme_write);
+    }
   }
   if (all.most_nvme_written > Bytes(0)) {
     text += fmt::format("written to nvme in a step: at most {}\n",
@@ -338,7 +343,9 @@ JsonValue SummaryJson(const TrainOptions& options,
     document["links"] = JsonValue::Object(
         {{"host_to_device", LinkJson(links.to_device, machine.host_to_device)},
          {"device_to_host",
-          LinkJson(links.from_device, machine.device_to_host)}});
+          LinkJson(links.from_device, machine.device_to_host)},
+         {"nvme_read", LinkJson(links.nvme_read, machine.nvme_read)},
+         {"nvme_write", LinkJson(links.nvme_write, machine.nvme_write)}});
   }
   document["sent_bytes"] = all.wire_sent.count();
   document["most_nvme_written_bytes"] = all.most_nvme_written.count();

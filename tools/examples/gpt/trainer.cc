@@ -205,7 +205,10 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   for (size_t rank = 0; rank < world.size(); ++rank) {
     threads.emplace_back([&, rank] {
       ZeroOptions own = zero;
-      if (devices.has_value()) own.device = devices->device(rank);
+      if (devices.has_value()) {
+        own.device = devices->device(rank);
+        own.make_nvme_queue = devices->nvme_queue(rank);
+      }
       outcomes[rank] =
           RankTrainer(options, data, &board, world[rank].get()).Run(own);
       // A rank that fails before it has an engine ends the world too.

@@ -51,8 +51,8 @@ struct TrainOptions {
   std::optional<Bytes> chunk_size;
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;
-  // How fast the links of every rank's device are; what is not known is as fast
-  // as this machine's memory. Null: nothing is.
+  // How fast the links of every rank's device and drive are; what is not known
+  // is as fast as this machine. Null: nothing is.
   std::optional<TierModel> machine;
   RunRecorder* recorder = nullptr;
   Log* log = nullptr;
@@ -83,10 +83,12 @@ struct StepReport {
   TierUse tiers[3];     // of rank 0; zeros in a reference run
 };
 
-// What the links between host and device of one rank carried.
+// What the links of one rank carried.
 struct RankLinks {
-  LinkUse to_device;
-  LinkUse from_device;
+  LinkUse to_device = {};
+  LinkUse from_device = {};
+  LinkUse nvme_read = {};  // where the machine says anything of its drive
+  LinkUse nvme_write = {};
 };
 
 struct TrainOutcome {

@@ -3,14 +3,22 @@
 
 #include "tools/examples/gpt/rank_devices.h"
 
+#include <fcntl.h>
+
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "chunk/base/clock.h"
 #include "gtest/gtest.h"
+#include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/nvme/io_queue.h"
+#include "offload/nvme/unique_fd.h"
 #include "offload/simulated_link.h"
 #include "offload/slab.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace castor::gpt {
 namespace {
@@ -38,6 +46,32 @@ TEST(RankDevicesTest, EveryRankHasTheMachinesLinksForItself) {
   EXPECT_EQ(links[0].to_device, (LinkUse{1, KiB(4), 4096}));
   EXPECT_EQ(links[0].from_device, (LinkUse{1, KiB(1), 0}));
   EXPECT_EQ(links[1].to_device, LinkUse());
+  EXPECT_EQ(devices.nvme_queue(0), nullptr) << "nothing is known of the drive";
+}
+
+TEST(RankDevicesTest, EveryRankHasTheMachinesDriveForItself) {
+  ThreadPool pool(1);
+  TierModel machine;
+  machine.nvme_write = LinkModel{1'000'000'000, 1'000'000};
+  RankDevices devices(machine, 2, KiB(64), &pool);
+  const TempDir dir;
+  const UniqueFd fd(
+      ::open(dir.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  std::vector<std::byte> bytes(4096);
+  const SteadyClock clock;
+  const int64_t begin = clock.NowNs();
+  const EventSource source;
+  const std::unique_ptr<IoQueue> queue = devices.nvme_queue(1)(0);
+  queue->Submit({.direction = IoDirection::kWrite,
+                 .fd = fd.get(),
+                 .offset = Bytes(0),
+                 .data = bytes.data(),
+                 .size = KiB(4),
+                 .done = [source](const Status& s) { source.Complete(s); }});
+  EXPECT_THAT(source.event().Wait(), IsOk());
+  EXPECT_GE(clock.NowNs() - begin, 1'004'096);
+  EXPECT_EQ(devices.links()[1].nvme_write, (LinkUse{1, KiB(4), 4096}));
+  EXPECT_EQ(devices.links()[0].nvme_write, LinkUse());
 }
 
 }  // namespace

@@ -134,14 +134,20 @@ TEST(RunSummaryTest, TellsWhatTheLinksOfAGivenMachineCarried) {
   outcome.ranks = {RankStats(62), RankStats(63)};
   EXPECT_THAT(SummaryText(options, outcome), Not(HasSubstr("links")));
   options.machine.emplace().host_to_device = LinkModel{1000, 5};
-  const RankLinks links = {{3, MiB(2), 400'000'000}, {1, MiB(1), 0}};
+  RankLinks links = {{3, MiB(2), 400'000'000}, {1, MiB(1), 0}};
+  outcome.links = {links, links};
+  EXPECT_THAT(SummaryText(options, outcome), Not(HasSubstr("host to nvme")));
+  links.nvme_write = {5, MiB(3), 200'000'000};
   outcome.links = {links, links};
   const std::string text = SummaryText(options, outcome);
   EXPECT_THAT(text, testing::ContainsRegex(
                         "host to device +4 MiB in 6 copies, 0.80 s of the"));
   EXPECT_THAT(text, testing::ContainsRegex(
                         "device to host +2 MiB in 2 copies, 0.00 s of the"));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "host to nvme +6 MiB in 10 copies, 0.40 s of the"));
   const JsonValue json = SummaryJson(options, outcome)["links"];
+  EXPECT_EQ(json["nvme_write"]["copies"], 10);
   EXPECT_EQ(json["host_to_device"]["copies"], 6);
   EXPECT_EQ(json["host_to_device"]["bytes_per_second"], 1000);
   EXPECT_DOUBLE_EQ(json["host_to_device"]["busy_seconds"].real(), 0.8);
