@@ -13,7 +13,8 @@ namespace castor {
 AccessRecorder::AccessRecorder(const ChunkLayout* layout)
     : layout_(layout),
       gradients_(layout->places().size(), Gradient::kIdle),
-      params_left_(layout->chunks().size(), 0) {}
+      params_left_(layout->chunks().size(), 0),
+      last_hold_(layout->chunks().size(), 0) {}
 
 void AccessRecorder::Add(AccessKind kind, ChunkId chunk) {
   trace_.accesses.push_back({kind, chunk});
@@ -25,12 +26,11 @@ void AccessRecorder::BeginMicroBatch() { EndMicroBatch(); }
 
 int AccessRecorder::Hold(std::span<const ParamId> params) {
   std::vector<ChunkId> chunks;
+  ++holds_made_;
   for (const ParamId param : params) {
     const ChunkId chunk = layout_->place(param).chunk;
-    if (!chunk.valid() ||
-        std::find(chunks.begin(), chunks.end(), chunk) != chunks.end()) {
-      continue;
-    }
+    if (!chunk.valid() || last_hold_[chunk.index()] == holds_made_) continue;
+    last_hold_[chunk.index()] = holds_made_;
     Add(AccessKind::kUse, chunk);
     chunks.push_back(chunk);
   }

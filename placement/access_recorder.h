@@ -68,6 +68,8 @@ class AccessRecorder {
   std::vector<std::optional<std::vector<ChunkId>>> holds_;
   std::vector<Gradient> gradients_;   // by ParamId, of this micro-batch
   std::vector<int64_t> params_left_;  // by ChunkId, of an open gradient; or 0
+  int64_t holds_made_ = 0;
+  std::vector<int64_t> last_hold_;  // by ChunkId, counted from 1
 };
 
 }  // namespace castor

@@ -75,11 +75,11 @@ Status ValidateShape(const TransformerShape& given) {
   }
   const TransformerShape shape = Filled(given);
   const double most = LayerBytes<double>(shape) + HeadBytes<double>(shape);
-  if (most > static_cast<double>(kMaxTraceItem.count())) {
+  if (most > static_cast<double>(kMaxLeased.count())) {
     return InvalidArgument(fmt::format(
         "a layer and the head keep {:.3g} bytes of activations, more than the "
         "{} that a trace can hold: use a smaller batch or shorter sequences",
-        most, FormatSize(kMaxTraceItem)));
+        most, FormatSize(kMaxLeased)));
   }
   return OkStatus();
 }

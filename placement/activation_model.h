@@ -53,7 +53,7 @@ struct TransformerShape {
 };
 
 // InvalidArgument, naming the number, where the shape is none or its bytes come
-// to more than kMaxTraceItem in a block.
+// to more than kMaxLeased in a block.
 Status ValidateShape(const TransformerShape& shape);
 
 // Of one block of that kind; a block of another kind keeps its input. REQUIRES:

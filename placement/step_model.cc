@@ -63,7 +63,12 @@ class Deriver {
     }
     int64_t params = 0;
     double ns = 0;
+    // Of all blocks what is held from forward to backward, of one the rest.
     double bytes = static_cast<double>(shape_.resident.count());
+    double whole = 0;
+    const double batches = shape_.order == BatchOrder::kLayerMajor
+                               ? static_cast<double>(shape_.micro_batches)
+                               : 1;
     for (const ModelBlock& block : blocks_) {
       for (const auto* uses : {&block.forward, &block.backward}) {
         for (const ParamUse& use : *uses) {
@@ -83,9 +88,10 @@ class Deriver {
             Quoted(block.name), a.kept.count(), a.kept_input.count(),
             a.working.count(), block.forward_ns, block.backward_ns));
       }
-      bytes += static_cast<double>(shape_.micro_batches) *
-                   static_cast<double>(a.kept.count()) +
-               static_cast<double>(a.working.count());
+      const Bytes held = Recomputes(block) ? a.kept_input : a.kept;
+      bytes += batches * static_cast<double>(held.count());
+      whole = std::max(whole, static_cast<double>(a.kept.count()) +
+                                  static_cast<double>(a.working.count()));
       ns += static_cast<double>(shape_.micro_batches) *
             (2 * static_cast<double>(block.forward_ns) +
              static_cast<double>(block.backward_ns));
@@ -97,11 +103,11 @@ class Deriver {
           ns, kMaxStepNs));
     }
     if (shape_.resident < Bytes(0) ||
-        !(bytes < static_cast<double>(kMaxTraceItem.count()))) {
+        !(bytes + whole < static_cast<double>(kMaxLeased.count()))) {
       return InvalidArgument(fmt::format(
           "the activations of all blocks come to {:.3g} bytes, and a trace "
           "holds up to {}; use a smaller batch or shorter sequences",
-          bytes, FormatSize(kMaxTraceItem)));
+          bytes + whole, FormatSize(kMaxLeased)));
     }
     // Each is a begin and an end, twice where recomputed.
     if (params > kMostAccesses / 4 / shape_.micro_batches) {

@@ -84,7 +84,7 @@ struct StepShape {
 // any. No block is gone backward through that lies before the first one with a
 // trainable parameter. InvalidArgument where a block names a parameter that the
 // layout does not have, where there is no micro-batch, or where the activations
-// come to more than kMaxTraceItem.
+// come to more than kMaxLeased.
 Result<StepTrace> DeriveStep(const ChunkLayout& layout,
                              std::span<const ModelBlock> blocks,
                              const StepShape& shape);

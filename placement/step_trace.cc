@@ -83,14 +83,14 @@ Status ValidateLeases(const StepTrace& trace) {
   for (const LeaseChange& change : trace.leases) {
     if (change.moment <= last_moment ||
         static_cast<size_t>(change.moment) >= trace.accesses.size() ||
-        change.bytes < Bytes(0) || change.bytes > kMaxTraceItem ||
+        change.bytes < Bytes(0) || change.bytes > kMaxLeased ||
         change.bytes == last_bytes) {
       return InvalidArgument(fmt::format(
           "moment {} is said to change the bytes on lease to {}: there are {} "
           "moments, which rise from one change to the next, and bytes are 0 to "
           "{} and unlike those before",
           change.moment, change.bytes.count(), trace.accesses.size(),
-          kMaxTraceItem.count()));
+          kMaxLeased.count()));
     }
     last_moment = change.moment;
     last_bytes = change.bytes;

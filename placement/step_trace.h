@@ -21,9 +21,9 @@
 
 namespace castor {
 
-// What a number of bytes in a trace, and the compute times of a step together,
-// may be at most, so that no sum overflows: a tebibyte, and eleven days.
-inline constexpr Bytes kMaxTraceItem{int64_t{1} << 40};
+// What is on lease at a time, and the compute times of a step together, may be
+// at most: a pebibyte, and eleven days.
+inline constexpr Bytes kMaxLeased{int64_t{1} << 50};
 inline constexpr int64_t kMaxStepNs = 1'000'000'000'000'000;
 
 // From this moment on, until the next change, so many bytes of the device pool

@@ -174,7 +174,7 @@ class TraceHandler final : public JsonHandler {
     }
     CASTOR_ASSIGN_OR_RETURN(
         const int64_t bytes,
-        ReadJsonCount(path, scalar, 0, kMaxTraceItem.count()));
+        ReadJsonCount(path, scalar, 0, kMaxTraceChunk.count()));
     (key == "gathered_bytes" ? chunk.gathered : chunk.shard) = Bytes(bytes);
     return OkStatus();
   }
@@ -198,7 +198,7 @@ class TraceHandler final : public JsonHandler {
     CASTOR_ASSIGN_OR_RETURN(
         (leased ? leased_ : compute_ns_),
         ReadJsonCount(path, scalar, 0,
-                      leased ? kMaxTraceItem.count() : kMaxStepNs));
+                      leased ? kMaxLeased.count() : kMaxStepNs));
     return OkStatus();
   }
 

@@ -44,7 +44,9 @@ namespace castor {
 
 inline constexpr char kTraceSchema[] = "castor.trace/1";
 
-// A longer text is refused.
+// A larger chunk, so that no sum over chunks overflows, and a longer text are
+// refused.
+inline constexpr Bytes kMaxTraceChunk{int64_t{1} << 40};
 inline constexpr uint64_t kMaxTraceBytes = uint64_t{256} << 20;
 
 struct TraceChunk {
@@ -71,7 +73,7 @@ std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout);
 
 // The same trace gives the same text, which ParseTrace reads back as it was.
 // REQUIRES: a rank of the world, classes numbered as above, bytes up to
-// kMaxTraceItem, a step that ValidateStep accepts for the chunks.
+// kMaxTraceChunk, a step that ValidateStep accepts for the chunks.
 std::string WriteTrace(const TraceFile& trace);
 
 // Malformed for every text that is no trace, naming the key and the byte, or

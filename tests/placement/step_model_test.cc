@@ -211,7 +211,7 @@ TEST(StepModelTest, RefusesWhatItCannotDerive) {
   blocks[2].activations = {Bytes(1), Bytes(2), Bytes(0)};
   EXPECT_THAT(refusal(blocks, {}), HasSubstr("block \"layer 1\" has 1 bytes"));
   blocks = TiedModel();
-  blocks[2].activations.kept = kMaxTraceItem;
+  blocks[2].activations.kept = kMaxLeased;
   EXPECT_THAT(refusal(blocks, {}), HasSubstr("use a smaller batch"));
   blocks = TiedModel();
   blocks[0].backward_ns = kMaxStepNs;
