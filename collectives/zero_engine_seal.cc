@@ -22,8 +22,6 @@ namespace {
 // A number for "as much as is needed" that sums never overflow.
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 
-constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
-
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value;
   hash *= 0x9e3779b97f4a7c15ull;
@@ -115,7 +113,8 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
         static_cast<int64_t>(optimizer.seed), options_.align.count(),
         options_.chunk_size.value_or(Bytes(-1)).count(),
         options_.min_chunk.count(), options_.max_chunk.count(),
-        int64_t{options_.prefetch_depth}, declared.largest_lease.count()}) {
+        int64_t{options_.prefetch_depth}, static_cast<int64_t>(options_.policy),
+        declared.largest_lease.count()}) {
     hash = Mix(hash, static_cast<uint64_t>(number));
   }
   if (options_.layout != nullptr) {
@@ -231,99 +230,6 @@ Status ZeroEngine::Impl::BuildLayout() {
   }
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout, PackChunks(specs, sizes, pack));
   layout_.emplace(std::move(layout));
-  return OkStatus();
-}
-
-Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
-  MemoryPlanInput input;
-  input.layout = &*layout_;
-  input.sharding = sharding_;
-  input.device_budget = least_device_budget_;
-  input.host_budget = least_host_budget_;
-  input.nvme_budget = least_nvme_budget_;
-  if (CountsNorm()) input.norm_bytes = kNormBytes;
-  input.prefetch_depth = options_.prefetch_depth;
-  input.declared = declared;
-  for (const HeldTogether& held : declared.held) {
-    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
-      for (ParamId id : *ids) {
-        if (!id.valid() || id.index() >= params_.size()) {
-          return InvalidArgument(fmt::format(
-              "a declared moment holds parameter {}, which is not registered",
-              id.value()));
-        }
-      }
-    }
-  }
-  CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
-
-  RankPoolsOptions pools;
-  pools.device = options_.device;
-  pools.executor = options_.executor;
-  pools.workers = Workers();
-  pools.device_budget = options_.device_budget - comm_->buffer_bytes();
-  pools.host_budget = options_.host_budget;
-  // As much as is needed: a parked device may come here too.
-  pools.nvme_budget = memory_.home_bytes[TierIndex(Tier::kNvme)];
-  for (const SlotClass& shape : memory_.device_classes) {
-    pools.nvme_budget += RoundUp(shape.slot_bytes, KiB(4)) * shape.slots;
-  }
-  if (!options_.nvme.empty()) {
-    pools.nvme_budget = NvmeLimit(options_.nvme).value_or(pools.nvme_budget);
-  }
-  pools.device_classes = memory_.device_classes;
-  pools.host_classes = memory_.host_classes;
-  pools.nvme_classes = memory_.nvme_classes;
-  pools.nvme_drives = options_.nvme;
-  pools.make_nvme_queue = options_.make_nvme_queue;
-  pools.nvme_checksums = options_.nvme_checksums;
-  pools.log = options_.log;
-  CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
-
-  device_lane_ = pools_->device().MakeLane(
-      fmt::format("rank {} device", comm_->rank()), FailureCallback());
-  if (memory_.norm_class >= 0) {
-    // A page beside the budgets, as the rest of what ranks agree on.
-    HostSlabOptions words;
-    words.log = options_.log;
-    CASTOR_ASSIGN_OR_RETURN(norm_words_,
-                            pools_->device().MakeHostSlab(kNormBytes, words));
-  }
-  return TakeOwnSlots();
-}
-
-Status ZeroEngine::Impl::BuildStore() {
-  ShardStoreOptions store;
-  store.pools = pools_.get();
-  store.executor = options_.executor;
-  store.clock = options_.clock;
-  store.recorder = options_.recorder;
-  store.on_failure = FailureCallback();
-  store.rank = comm_->rank();
-  store.staging_class = memory_.staging_class;
-  store.staging_slots = memory_.staging_slots;
-  store_ = std::make_unique<ShardStore>(store);
-  for (size_t c = 0; c < memory_.states.size(); ++c) {
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      const StatePlace& place = memory_.states[c][k];
-      if (place.bytes == Bytes(0)) continue;
-      CASTOR_RETURN_IF_ERROR(store_->AddShard(
-          ChunkId(static_cast<int32_t>(c)), static_cast<StateKind>(k),
-          place.home, place.slot_class, place.bytes));
-    }
-  }
-
-  MemoryManagerOptions manager;
-  manager.device = &pools_->pool(Tier::kDevice);
-  manager.problem = memory_.problem;
-  manager.source = this;
-  manager.clock = options_.clock;
-  manager.recorder = options_.recorder;
-  manager.log = options_.log;
-  manager.rank = comm_->rank();
-  manager_ = std::make_unique<MemoryManager>(std::move(manager));
-  grads_.resize(layout_->chunks().size());
-  ahead_.resize(layout_->chunks().size());
   return OkStatus();
 }
 

@@ -20,6 +20,7 @@
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/worker_pool.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 
 namespace castor {
@@ -56,6 +57,9 @@ struct ZeroOptions {
 
   // Gathers kept under way ahead of use; 0: none, every chunk on demand.
   int prefetch_depth = 3;
+  // Who decides which gathered copies stay on the device. kPlanned fetches
+  // least, and takes longer to plan, once and after a step that departs.
+  PlanPolicy policy = PlanPolicy::kAuto;
 
   // Collaborators, all of which must outlive the engine.
 

@@ -3,8 +3,8 @@
 
 // The promise of the ZeRO engine: for a given number of ranks, losses and
 // weights have the same bits whatever the stage, the chunk size, the budgets
-// and the prefetch depth; and with one rank, the bits of a trainer that knows
-// nothing of Castor.
+// the prefetch depth and the policy; and with one rank, the bits of a trainer
+// that knows nothing of Castor.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "placement/plan.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tools/examples/gpt/initial_values.h"
@@ -144,6 +145,9 @@ TEST_P(ZeroEquivalenceTest, WeightsDependOnNothingButWorldAndData) {
           options.stage = stage;
           options.chunk_size = chunk;
           options.prefetch_depth = prefetch;
+          // Both policies, each with and without prefetch, in tight budgets.
+          options.policy =
+              chunk == KiB(160) ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
           if (tight) options = Tight(options);
           SCOPED_TRACE(testing::Message()
                        << "stage " << stage << ", chunks of " << chunk

@@ -52,6 +52,7 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   zero.host_budget = options.host_budget;
   zero.nvme = options.nvme;
   zero.prefetch_depth = options.prefetch_depth;
+  zero.policy = options.policy;
   zero.executor = executor;
   zero.recorder = options.recorder;
   zero.log = options.log;

@@ -21,6 +21,7 @@
 #include "collectives/zero_options.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
+#include "placement/plan.h"
 #include "placement/tier_model.h"
 #include "tools/examples/gpt/gpt_params.h"
 
@@ -51,6 +52,7 @@ struct TrainOptions {
   std::optional<Bytes> chunk_size;
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;
+  PlanPolicy policy = PlanPolicy::kAuto;
   // How fast the links of every rank's device and drive are; what is not known
   // is as fast as this machine. Null: nothing is.
   std::optional<TierModel> machine;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/train_flags.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "chunk/base/dtype.h"
+#include "chunk/layout_file.h"
+#include "placement/plan.h"
+#include "tools/cli/nvme_flag.h"
+#include "tools/models/layout_reader.h"
+#include "tools/models/machine_reader.h"
+
+namespace castor::gpt {
+
+void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
+  TrainOptions& train = flags.train;
+  AddTextFlag(app, "--text", &flags.text,
+              fmt::format("file or folder to train on, byte by byte (default "
+                          "{})",
+                          kDefaultTextPath));
+  AddIntFlag(app, "--layers", &flags.layers, 1, 4096, "blocks (default 9)");
+  AddIntFlag(app, "--heads", &flags.heads, 1, 4096,
+             "attention heads (default 8)");
+  AddIntFlag(app, "--embd", &flags.embd, 1, 65536,
+             "columns of the residual stream (default 512)");
+  AddIntFlag(app, "--seq", &flags.seq, 1, 65536,
+             "tokens of a sequence (default 256)");
+  AddIntFlag(app, "--batch", &flags.batch, 1, 65536,
+             "sequences of a rank's micro-batch (default 2)");
+  AddIntFlag(app, "--accumulate", &flags.accumulate, 1, 65536,
+             "micro-batches of a step (default 1)");
+  AddIntFlag(app, "--steps", &train.steps, 1, 1'000'000'000,
+             "steps (default 30)");
+  AddIntFlag(app, "--seed", &flags.seed, 0, INT64_MAX,
+             "of initial values and data (default 1)");
+  AddChoiceFlag(app, "--dtype", &flags.dtype, {"f32", "bf16"},
+                "of parameters and gradients (default f32)");
+  AddRealFlag(app, "--lr", &train.lr, 0, 1e3, "learning rate (default 3e-4)");
+  AddRealFlag(app, "--weight-decay", &train.weight_decay, 0, 1e3,
+              "of AdamW (default 0.1)");
+  AddRealFlag(app, "--clip", &train.clip_norm, 0, 1e30,
+              "largest global norm of the gradient; 0: none (default 1)");
+  AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
+             "ranks, threads of this process (default 1)");
+  AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
+  AddSizeFlag(app, "--device-budget", &train.device_budget,
+              "device bytes per rank (default: room for everything)");
+  AddSizeFlag(app, "--host-budget", &train.host_budget,
+              "pinned host bytes per rank (default 0)");
+  AddTextListFlag(app, "--nvme", &flags.nvme, kNvmeFlagHelp);
+  AddSizeFlag(app, "--chunk", &train.chunk_size,
+              "chunk size (default: searched between 1 MiB and an eighth of "
+              "the device budget)");
+  AddTextFlag(app, "--layout", &flags.layout,
+              "file of castor search -o that says where every parameter lies, "
+              "instead of --chunk");
+  AddIntFlag(app, "--prefetch", &flags.prefetch, 0, 1024,
+             "gathers kept under way ahead of use (default 3)");
+  AddSwitch(app, "--no-prefetch", &flags.no_prefetch,
+            "gather on demand only, as --prefetch 0");
+  AddChoiceFlag(app, "--policy", &flags.policy, {"auto", "planned"},
+                "who decides which copies stay on the device: next use "
+                "weighed by cost, or the cheapest plan (default auto)");
+  AddTextFlag(app, "--machine", &flags.machine,
+              "file of a machine's speeds (castor.machine/1): what moves "
+              "between device, host and nvme takes at least its time; a link "
+              "that it does not name is not slowed");
+  AddTextFlag(app, "--record", &flags.record,
+              "file for the run's events, for castor report");
+  AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
+             "print the weights' digest after this step too");
+  AddSwitch(app, "--reference", &flags.reference,
+            "train in plain arrays on one rank, without Castor and its flags");
+  AddSwitch(app, "--json", &flags.json, "the summary as one JSON document");
+  AddSwitch(app, "--print-model", &flags.print_model,
+            "print the parameters, a list for castor search - --order file, "
+            "and train nothing");
+}
+
+Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
+  TrainOptions options = flags.train;
+  options.model = {.vocab = 256,
+                   .context = static_cast<int>(flags.seq),
+                   .layers = static_cast<int>(flags.layers),
+                   .heads = static_cast<int>(flags.heads),
+                   .embd = static_cast<int>(flags.embd)};
+  options.dtype = flags.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  options.batch = static_cast<int>(flags.batch);
+  options.accumulate = static_cast<int>(flags.accumulate);
+  options.ranks = static_cast<int>(flags.ranks);
+  options.stage = static_cast<int>(flags.stage);
+  options.seed = static_cast<uint64_t>(flags.seed);
+  if (flags.no_prefetch && flags.prefetch >= 0) {
+    return InvalidArgument(
+        "--prefetch and --no-prefetch contradict each other; give one");
+  }
+  if (flags.no_prefetch) options.prefetch_depth = 0;
+  if (flags.prefetch >= 0) {
+    options.prefetch_depth = static_cast<int>(flags.prefetch);
+  }
+  options.policy =
+      flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
+  if (flags.digest_at > 0) options.digest_step = flags.digest_at;
+  CASTOR_ASSIGN_OR_RETURN(options.nvme, ParseNvmeFlag(flags.nvme));
+  if (!flags.layout.empty() && !flags.reference) {
+    if (options.chunk_size.has_value()) {
+      return InvalidArgument(
+          "--layout and --chunk exclude each other: a layout has its own "
+          "chunks; leave one away");
+    }
+    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout, ReadLayoutFile(flags.layout));
+    options.layout = std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  if (!flags.machine.empty() && !flags.reference) {
+    CASTOR_ASSIGN_OR_RETURN(options.machine, ReadMachineFile(flags.machine));
+  }
+  CASTOR_RETURN_IF_ERROR(Validate(options));
+  return options;
+}
+
+}  // namespace castor::gpt

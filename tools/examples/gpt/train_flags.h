@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_TRAIN_FLAGS_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_TRAIN_FLAGS_H_
+
+// The flags of train_gpt, and what they mean.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "tools/cli/flags.h"
+#include "tools/examples/gpt/training.h"
+
+namespace castor::gpt {
+
+// What Debian's base-files installs.
+inline constexpr char kDefaultTextPath[] = "/usr/share/common-licenses";
+
+struct TrainFlags {
+  int64_t layers = 9;
+  int64_t heads = 8;
+  int64_t embd = 512;
+  int64_t seq = 256;
+  int64_t batch = 2;
+  int64_t accumulate = 1;
+  int64_t ranks = 1;
+  int64_t stage = 3;
+  int64_t prefetch = -1;  // not given
+  int64_t seed = 1;
+  int64_t digest_at = 0;
+  std::string text = kDefaultTextPath;
+  std::string dtype = "f32";
+  std::vector<std::string> nvme;
+  std::string record;
+  std::string layout;
+  std::string machine;
+  std::string policy = "auto";
+  bool no_prefetch = false;
+  bool reference = false;
+  bool json = false;
+  bool print_model = false;
+  TrainOptions train;  // what the parser fills in directly
+};
+
+// `flags` outlives the parsing.
+void DeclareTrainFlags(CLI::App& app, TrainFlags& flags);
+
+// InvalidArgument where flags contradict each other or have no meaning; errors
+// of the files that they name. Reads these files.
+Result<TrainOptions> OptionsOf(const TrainFlags& flags);
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_TRAIN_FLAGS_H_
