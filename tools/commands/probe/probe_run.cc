@@ -79,6 +79,20 @@ class Probe {
     return Collectives();
   }
 
+  // Says where buffers fit the caches, so that memory looks faster than it is.
+  // STREAM asks for arrays four times as large as the last cache.
+  void NoteCaches() {
+    if (!report_.topology || report_.topology->caches.empty()) return;
+    const internal::CacheLevel& last = report_.topology->caches.back();
+    const Bytes caches = last.size * last.count;
+    if (size_ >= caches * 4) return;
+    notes_.push_back(fmt::format(
+        "buffers of {} are less than four times the {} of {}, so copies and "
+        "host memory may look faster than they are; --size {} is enough",
+        FormatSize(size_), FormatSize(caches), last.name,
+        FormatSizeExact(RoundUp(caches * 4, MiB(1)))));
+  }
+
   // Says what was so unsteady that its number means little.
   void NoteNoise() {
     std::vector<std::string> unsteady;
@@ -148,7 +162,7 @@ class Probe {
     report_.nvme = std::move(nvme);
     AddLink("nvme_read", "NVMe read", times.read, &TierModel::nvme_read);
     AddLink("nvme_write", "NVMe write", times.write, &TierModel::nvme_write);
-    AddLink("nvme_mixed", "NVMe, half and half", times.mixed,
+    AddLink("nvme_mixed", "NVMe half and half", times.mixed,
             &TierModel::nvme_mixed);
     return OkStatus();
   }
@@ -165,9 +179,9 @@ class Probe {
             &TierModel::host_to_device);
     AddLink("device_to_host", "device to host", times.from_device,
             &TierModel::device_to_host);
-    AddLink("host_to_device_duplex", "host to device, both at once",
+    AddLink("host_to_device_duplex", "host to device (both at once)",
             times.to_device_duplex, &TierModel::host_to_device_duplex);
-    AddLink("device_to_host_duplex", "device to host, both at once",
+    AddLink("device_to_host_duplex", "device to host (both at once)",
             times.from_device_duplex, &TierModel::device_to_host_duplex);
     return OkStatus();
   }
@@ -177,11 +191,10 @@ class Probe {
     WorkerPool& pool = WorkerPool::Process();
     CASTOR_ASSIGN_OR_RETURN(const MemoryTimes times,
                             TimeMemory(pool, size_, options_));
-    const std::string threads = Plural(pool.threads(), "thread");
-    AddRate("memory", "host memory, " + threads, times.triad,
-            &TierModel::memory);
-    AddRate("optimizer", "AdamW, " + threads, times.adam,
-            &TierModel::optimizer);
+    const std::string threads =
+        fmt::format(" ({})", Plural(pool.threads(), "thread"));
+    AddRate("memory", "host memory" + threads, times.triad, &TierModel::memory);
+    AddRate("optimizer", "AdamW" + threads, times.adam, &TierModel::optimizer);
     return OkStatus();
   }
 
@@ -287,6 +300,7 @@ Result<ProbeReport> RunProbe(const ProbeRequest& request,
   Probe probe(request, std::move(drives), size, stop, progress);
   const Status status = probe.Run();
   progress.Finish();
+  probe.NoteCaches();
   probe.NoteNoise();
   for (const std::string& note : probe.notes()) console.Note(note);
   ProbeReport report = std::move(probe.report());

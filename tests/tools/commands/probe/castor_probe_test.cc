@@ -50,8 +50,8 @@ TEST_F(CastorProbeTest, WritesAFileThatSearchTakes) {
               dir_.File("drive"), "-o", machine_});
   ASSERT_EQ(page.exit_code, 0) << page.err << page.out;
   EXPECT_TRUE(Has(page.out, "simulated device"));
-  EXPECT_TRUE(Has(page.out, "NVMe, half and half"));
-  EXPECT_TRUE(Has(page.out, "AdamW, "));
+  EXPECT_TRUE(Has(page.out, "NVMe half and half"));
+  EXPECT_TRUE(Has(page.out, "AdamW ("));
   EXPECT_TRUE(Has(page.out, "reduce-scatter"));
   EXPECT_TRUE(Has(page.out, "Written"));
   EXPECT_FALSE(Has(page.out, "\x1b"));
