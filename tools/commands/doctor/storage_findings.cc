@@ -153,10 +153,12 @@ void AddDrive(const DoctorSystem& system, const NvmeOption& drive,
   }
   if (!direct.ok()) {
     finding.fact = direct.status().message();
+    const std::string remedy =
+        facts.ok() ? "allow this user to write there"
+                   : "mkdir -p " + ShellWord(drive.directory.string());
     findings->push_back(Blocking(std::move(finding),
                                  "nothing can be kept there",
-                                 "mkdir -p it, allow this user to write there, "
-                                 "or give --nvme another folder"));
+                                 remedy + ", or give --nvme another folder"));
     return;
   }
   finding.fact = "files can be made there";

@@ -68,10 +68,12 @@ TEST_F(StorageFindingsTest, AFolderThatCannotBeUsedBlocks) {
   EXPECT_EQ(finding.severity, Severity::kBlocks);
   EXPECT_EQ(finding.subject, "folder /mnt/nvme0");
   EXPECT_EQ(finding.fact, "cannot use it: Permission denied");
+  EXPECT_TRUE(Has(finding.fix, "allow this user"));
   // One that is not there says nothing else.
   machine_.no_file_system = Unavailable("No such file or directory");
   EXPECT_EQ(StorageFindings(machine_, drives_).size(), 3u);
   EXPECT_EQ(Find("folder").fact, "No such file or directory");
+  EXPECT_TRUE(Has(Find("folder").fix, "mkdir -p /mnt/nvme0, or"));
 }
 
 TEST_F(StorageFindingsTest, MemoryAndOverlaysAreNoDrives) {
