@@ -5,11 +5,11 @@
 #define CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
 
 // The inside of ZeroEngine, for the .cc files that implement it, all named
-// zero_engine_*.cc: life (health, end), seal (layout, memory), start (initial
-// values), params (gathers, leases), grads (gradients, reduction), deposit (the
-// way of a reduced gradient to its home), norm (sums of squares), step
-// (agreement), update (the optimizer's pass), read (values and digest), park
-// (an empty device between steps), record (events).
+// zero_engine_*.cc: life (health, end), seal (agreement, layout), memory
+// (pools, slots), start (initial values), params (gathers, leases), grads
+// (gradients, reduction), deposit (the way of a reduced gradient to its home),
+// norm (sums of squares), step (agreement), update (the optimizer's pass), read
+// (values and digest), park (an empty device between steps), record (events).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory
@@ -130,8 +130,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Fail(const Status& status);
   // Waits for background work and gives everything back but the slabs.
   Status ShutDown();
-  // REQUIRES: the lanes are drained.
-  void GiveOwnSlotsBack();
   // Sealed, and the states are at hand: perhaps parked.
   Status RequireStates() const;
   // And not parked.
@@ -158,9 +156,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   ParkPlan PlanPark(Tier to) const;
   Status MakeRoom(Tier to, const ParkPlan& plan);
   Status DrainAll();
-  // The slots on the device that are no shard's and no chunk's: for leases and
-  // for the norm.
-  Status TakeOwnSlots();
 
   // seal
   uint64_t HashOfParams() const;
@@ -170,11 +165,17 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status AgreeOnInputs(const SealOptions& declared);
   Status WaitForOthers();
   Status BuildLayout();
-  Status BuildMemory(const SealOptions& declared);
-  Status BuildStore();
   Status InitializeShards();
   void FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;
+
+  // memory
+  Status BuildMemory(const SealOptions& declared);
+  Status BuildStore();
+  // The slots on the device that are no shard's and no chunk's: for leases and
+  // for the norm. REQUIRES, to give them back: the lanes are drained.
+  Status TakeOwnSlots();
+  void GiveOwnSlotsBack();
 
   // grads
   // What `event` makes of the parameter's gradient; an error names it.

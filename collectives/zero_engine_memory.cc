@@ -109,4 +109,38 @@ Status ZeroEngine::Impl::BuildStore() {
   return OkStatus();
 }
 
+Status ZeroEngine::Impl::TakeOwnSlots() {
+  TierPool& device = pools_->pool(Tier::kDevice);
+  if (memory_.lease_class >= 0 && !lease_slot_.valid()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        lease_slot_, device.Take(memory_.lease_class, SlotHold::kSettled));
+    leases_ = LeaseArena(lease_slot_.data, lease_slot_.size);
+  }
+  if (memory_.norm_class >= 0 && !norm_slot_.valid()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        norm_slot_, device.Take(memory_.norm_class, SlotHold::kSettled));
+    device_lane_->Wait(norm_slot_.free_after);
+    ResetSquares();
+  }
+  return OkStatus();
+}
+
+void ZeroEngine::Impl::GiveOwnSlotsBack() {
+  TierPool& device = pools_->pool(Tier::kDevice);
+  if (lease_slot_.valid()) {
+    Event free_after;
+    if (leases_.leases() == 0) {
+      // The whole arena is free once nobody uses what was lent of it.
+      free_after = leases_.Borrow(lease_slot_.size)->free_after;
+    }
+    device.Give(lease_slot_, std::move(free_after));
+    lease_slot_ = Slot();
+    leases_ = LeaseArena();
+  }
+  if (norm_slot_.valid()) {
+    device.Give(norm_slot_, Event());  // the device lane is drained
+    norm_slot_ = Slot();
+  }
+}
+
 }  // namespace castor
