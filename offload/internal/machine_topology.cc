@@ -3,12 +3,18 @@
 
 #include "offload/internal/machine_topology.h"
 
+#include <fcntl.h>
 #include <hwloc.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "offload/internal/hwloc_topology.h"
 
@@ -115,6 +121,40 @@ MachineTopology Describe(hwloc_topology_t topology) {
   return machine;
 }
 
+// Nothing where hwloc refuses it.
+std::optional<MachineTopology> ReadXml(const std::string& text) {
+  const HwlocTopology topology = NewTopology();
+  // The length counts the zero at the end.
+  if (topology == nullptr || text.size() >= INT32_MAX ||
+      hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
+                                   static_cast<int>(text.size() + 1)) != 0 ||
+      hwloc_topology_load(topology.get()) != 0) {
+    return std::nullopt;
+  }
+  return Describe(topology.get());
+}
+
+// Whether a child process survives reading it, in reasonable time.
+bool ChildReads(const std::string& text) {
+  constexpr unsigned kMostSeconds = 60;
+  const pid_t child = ::fork();
+  if (child < 0) return true;  // without a child as well as can be
+  if (child == 0) {
+    // A crash is an answer: no core of it, no message.
+    const rlimit no_core = {0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
+    ::alarm(kMostSeconds);
+    ::_exit(ReadXml(text) ? 0 : 1);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return false;
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 }  // namespace
 
 Bytes MachineTopology::memory() const {
@@ -133,21 +173,15 @@ Result<MachineTopology> ReadMachineTopology() {
 }
 
 Result<MachineTopology> ParseMachineTopology(std::string_view xml) {
-  const HwlocTopology topology = NewTopology();
-  if (topology == nullptr) {
-    return Unavailable("hwloc refuses to start: " + Reason());
-  }
   const std::string text(xml);
-  // The length counts the zero at the end.
-  if (text.size() >= INT32_MAX ||
-      hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
-                                   static_cast<int>(text.size() + 1)) != 0 ||
-      hwloc_topology_load(topology.get()) != 0) {
+  std::optional<MachineTopology> machine;
+  if (ChildReads(text)) machine = ReadXml(text);
+  if (!machine) {
     return Malformed(
         "it is no topology that this version of hwloc reads; write one with "
         "`lstopo FILE.xml`");
   }
-  return Describe(topology.get());
+  return *std::move(machine);
 }
 
 }  // namespace castor::internal

@@ -6,7 +6,7 @@
 
 // What a machine is made of, as hwloc sees it: for people, and for choosing
 // where memory and threads belong. Of this machine, or of the XML that hwloc
-// wrote on another one. Values and pure functions, thread-safe.
+// wrote on another one. Values and functions, thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -57,7 +57,9 @@ struct MachineTopology {
 // not tell.
 Result<MachineTopology> ReadMachineTopology();
 
-// What `lstopo FILE.xml` wrote. Malformed where `xml` is anything else.
+// What `lstopo FILE.xml` wrote. Malformed where `xml` is anything else. hwloc
+// trusts what it reads, and damaged text may make it crash: so a child process
+// reads it first, and what ends the child is malformed. Blocks.
 Result<MachineTopology> ParseMachineTopology(std::string_view xml);
 
 }  // namespace castor::internal

@@ -10,6 +10,8 @@
 #include "chunk/base/status.h"
 #include "gtest/gtest.h"
 #include "offload/internal/hwloc_topology.h"
+#include "tests/support/byte_mutator.h"
+#include "tests/support/test_seed.h"
 
 namespace castor::internal {
 namespace {
@@ -95,6 +97,24 @@ TEST(MachineTopologyTest, RefusesWhatIsNoTopology) {
     EXPECT_EQ(ParseMachineTopology(text).status().code(), ErrorCode::kMalformed)
         << text;
   }
+}
+
+// hwloc itself crashes on one in ten of these.
+TEST(MachineTopologyTest, DamageEndsInATopologyOrInMalformed) {
+  const std::string xml = XmlOf("pack:2 [numa(memory=1073741824)] core:2 pu:1");
+  ByteMutator mutator(TestSeed(1),
+                      {"<object type=\"PU\"", "</object>", "0x", "\"", ">",
+                       "NUMANode", "cpuset=\"0xffffffff\"", "4294967295"});
+  int read = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::string text = mutator.Mutate(xml);
+    const Result<MachineTopology> machine = ParseMachineTopology(text);
+    read += machine.ok() ? 1 : 0;
+    if (!machine.ok()) {
+      ASSERT_EQ(machine.status().code(), ErrorCode::kMalformed) << text;
+    }
+  }
+  EXPECT_GT(read, 0);
 }
 
 }  // namespace
