@@ -12,6 +12,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units_text.h"
+#include "collectives/internal/chunk_states.h"
 #include "collectives/internal/gathered_need.h"
 #include "collectives/internal/memory_demand.h"
 #include "placement/home_policy.h"
@@ -19,8 +20,7 @@
 namespace castor {
 namespace {
 
-constexpr Bytes kDeviceAlign{512};
-constexpr Bytes kHostAlign{4096};
+using internal::kDeviceAlign;
 
 size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
 
@@ -49,7 +49,8 @@ class Builder {
                   kDeviceAlign);
       slot_class_.push_back(AddSlots(gathered_, 0, size, 0));
       ++chunks_in_class_[slot_class_.back()];
-      demand_.chunks.push_back(ShapeOf(chunk));
+      demand_.chunks.push_back(
+          internal::StatesOf(layout_, input_.sharding, chunk));
     }
     const bool whole = input_.sharding.replicated(StateKind::kParam);
     need_ = Need(std::vector<bool>());
@@ -128,34 +129,6 @@ class Builder {
             : std::string("and there is no NVMe directory"));
   }
 
-  ChunkStates ShapeOf(ChunkId chunk) const {
-    const GroupInfo& group =
-        layout_.groups()[static_cast<size_t>(layout_.chunk(chunk).group)];
-    ChunkStates shape;
-    for (int k = 0; k < kStateKinds; ++k) {
-      const StateKind state = static_cast<StateKind>(k);
-      if (!input_.sharding.exists(state, group)) continue;
-      const ShardRange kept = input_.sharding.kept(state, layout_, chunk);
-      const Bytes bytes =
-          BytesOf(kept.end - kept.begin, input_.sharding.dtype(state, group));
-      shape.device_bytes[Index(state)] = RoundUp(bytes, kDeviceAlign);
-      shape.host_bytes[Index(state)] = RoundUp(bytes, kHostAlign);
-    }
-    const Bytes params = shape.device_bytes[Index(StateKind::kParam)];
-    const Bytes grads = shape.device_bytes[Index(StateKind::kGrad)];
-    const bool masters = shape.device_bytes[Index(StateKind::kMaster)].count();
-    // Fetched forward and backward; written by the host where updated there,
-    // and refreshed where replicated.
-    shape.moved_none_on_device = params * 2 + grads;
-    if (input_.sharding.refreshes()) shape.moved_none_on_device += params;
-    if (group.trainable) {
-      const Bytes own =
-          params / (input_.sharding.refreshes() ? input_.sharding.world : 1);
-      shape.moved_params_on_device = own * (masters ? 1 : 2) + grads;
-    }
-    return shape;
-  }
-
   Bytes LeaseBytes() const {
     return RoundUp(input_.declared.largest_lease, kDeviceAlign);
   }
@@ -230,7 +203,7 @@ class Builder {
       plan.problem.grad_class.push_back(slot_class_[c]);
       plan.problem.survives_step.push_back(!Trainable(c));
       plan.problem.fetch_cost.push_back(
-          FetchCost(homes[c][Index(StateKind::kParam)]));
+          internal::FetchCost(homes[c][Index(StateKind::kParam)]));
       plan.states.push_back(
           Places(homes[c], demand_.chunks[c], chunk, first_home_class, plan));
     }
@@ -248,13 +221,6 @@ class Builder {
       plan.staging_slots = staging;
     }
     return plan;
-  }
-
-  // Links that the bytes cross on their way into a gathered slot: the one
-  // between ranks, the one to the device, the one from the drive. A measured
-  // tier model says more.
-  static double FetchCost(Tier home) {
-    return 1 + static_cast<double>(TierIndex(home));
   }
 
   std::array<StatePlace, kStateKinds> Places(const ChunkHomes& homes,
