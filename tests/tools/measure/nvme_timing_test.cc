@@ -26,7 +26,7 @@ class NvmeTimingTest : public testing::Test {
     NvmeStoreOptions options;
     options.drives = {{.directory = dir_.path(), .size = KiB(768)}};
     options.log = &log_;
-    options.queue_for_test = queue_;
+    options.make_queue = queue_;
     auto store = NvmeStore::Create(std::move(options));
     CASTOR_CHECK(store.ok());
     return std::move(store).value();
