@@ -28,7 +28,7 @@ namespace castor {
 namespace {
 
 // None, less than any vector or thread block, and some that fill neither.
-constexpr int64_t kCounts[] = {0, 1, 5, 63, 64, 65, 1000, 10'007};
+constexpr int64_t kCounts[] = {0, 1, 5, 63, 64, 65, 1000, 4099};
 
 std::vector<std::byte> HostileNumbers(std::mt19937_64& random, DType dtype,
                                       int64_t count) {

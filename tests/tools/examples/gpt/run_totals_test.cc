@@ -49,7 +49,7 @@ TEST(RunTotalsTest, AddsLinksAndTokens) {
   const RankLinks links = Combined(ranks);
   EXPECT_EQ(links.nvme_read.transfers, 3);
   EXPECT_EQ(links.nvme_read.bytes, MiB(3));
-  EXPECT_EQ(BusySeconds(links.nvme_read), 12e-9);
+  EXPECT_DOUBLE_EQ(BusySeconds(links.nvme_read), 12e-9);
   TrainOutcome outcome;
   outcome.steps.resize(2);
   outcome.steps[0].tokens = 10;
