@@ -32,11 +32,14 @@
 // arguments, but for Borrow, Close and stats, and for lanes. Ranks that do not
 // are told so by an error.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -66,26 +69,36 @@ using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
 class ParamLease {
  public:
   ParamLease() = default;
-  ParamLease(ParamLease&& other) noexcept = default;
-  ParamLease& operator=(ParamLease&& other) noexcept = default;
+  ParamLease(ParamLease&& other) noexcept { *this = std::move(other); }
+  ParamLease& operator=(ParamLease&& other) noexcept;
 
-  size_t size() const { return data_.size(); }
+  size_t size() const { return size_; }
   // The i-th parameter asked for: contiguous, in its own dtype, row-major.
   // Readable by work on the lane until the release. Null for a parameter of
   // size zero.
-  const void* data(size_t i) const { return data_[i]; }
+  const void* data(size_t i) const {
+    return more_data_.empty() ? data_[i] : more_data_[i];
+  }
   const float* f32(size_t i) const {
-    return static_cast<const float*>(data_[i]);
+    return static_cast<const float*>(data(i));
   }
   const uint16_t* bf16(size_t i) const {
-    return static_cast<const uint16_t*>(data_[i]);
+    return static_cast<const uint16_t*>(data(i));
   }
   void Release();
 
  private:
   friend class ZeroEngine;
-  std::vector<ChunkPin> pins_;
-  std::vector<const void*> data_;
+  // What most leases are, held without an allocation.
+  static constexpr size_t kFew = 4;
+
+  size_t size_ = 0;
+  size_t pins_ = 0;
+  std::array<ChunkPin, kFew> pin_;
+  std::array<const void*, kFew> data_ = {};
+  // Instead of these where more are asked for.
+  std::vector<ChunkPin> more_pins_;
+  std::vector<const void*> more_data_;
 };
 
 // Device memory on loan to the trainer, within the device budget. Move-only.

@@ -72,36 +72,61 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
                                              Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   ParamLease lease;
-  lease.pins_.reserve(params.size());
-  lease.data_.reserve(params.size());
+  const bool many = params.size() > ParamLease::kFew;
+  if (many) {
+    // No larger than that, so that pins stay where they are.
+    lease.more_pins_.resize(params.size());
+    lease.more_data_.resize(params.size());
+  }
+  ChunkPin* const pins = many ? lease.more_pins_.data() : lease.pin_.data();
+  const void** const data = many ? lease.more_data_.data() : lease.data_.data();
   for (ParamId id : params) {
     CASTOR_CHECK(id.valid() && id.index() < params_.size());
     const ParamPlace& place = layout_->place(id);
     if (!place.chunk.valid()) {
-      lease.data_.push_back(nullptr);
+      data[lease.size_++] = nullptr;
       continue;
     }
-    auto pin = std::find_if(
-        lease.pins_.begin(), lease.pins_.end(),
-        [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
-    if (pin == lease.pins_.end()) {
-      CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
-                              manager_->Acquire(place.chunk, lane));
-      lease.pins_.push_back(std::move(made));
-      pin = lease.pins_.end() - 1;
+    ChunkPin* const end = pins + lease.pins_;
+    ChunkPin* const pin = std::find_if(
+        pins, end, [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
+    if (pin == end) {
+      CASTOR_ASSIGN_OR_RETURN(*pin, manager_->Acquire(place.chunk, lane));
+      ++lease.pins_;
     }
-    lease.data_.push_back(
+    data[lease.size_++] =
         pin->data() +
-        BytesOf(place.offset, layout_->dtype(place.chunk)).count());
+        BytesOf(place.offset, layout_->dtype(place.chunk)).count();
   }
   // On a lane that waits at once, a failed copy is known by now.
   CASTOR_RETURN_IF_ERROR(lane.status());
   return lease;
 }
 
+ParamLease& ParamLease::operator=(ParamLease&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  size_ = std::exchange(other.size_, 0);
+  pins_ = std::exchange(other.pins_, 0);
+  if (other.more_data_.empty()) {
+    for (size_t p = 0; p < pins_; ++p) pin_[p] = std::move(other.pin_[p]);
+    data_ = other.data_;
+  } else {
+    more_pins_ = std::exchange(other.more_pins_, {});
+    more_data_ = std::exchange(other.more_data_, {});
+  }
+  return *this;
+}
+
 void ParamLease::Release() {
-  pins_.clear();
-  data_.clear();
+  if (more_data_.empty()) {
+    for (size_t p = 0; p < pins_; ++p) pin_[p].Release();
+  } else {
+    more_pins_.clear();
+    more_data_.clear();
+  }
+  pins_ = 0;
+  size_ = 0;
 }
 
 }  // namespace castor

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What an engine hands out: leases of few and of many parameters.
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/zero_engine.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/zero_engine_fixture.h"
+
+namespace castor {
+namespace {
+
+class ZeroEngineLeaseTest : public OneRankEngineTest {
+ protected:
+  Result<ParamLease> AcquireAll(const std::vector<int>& params) {
+    std::vector<ParamId> ids;
+    for (int p : params) ids.push_back(ids_[static_cast<size_t>(p)]);
+    return engine_->Acquire(ids, lane_);
+  }
+  static void ExpectHolds(const ParamLease& lease,
+                          const std::vector<int>& params) {
+    ASSERT_EQ(lease.size(), params.size());
+    for (size_t i = 0; i < params.size(); ++i) {
+      EXPECT_EQ(lease.f32(i)[5], static_cast<float>(params[i] * 1024 + 5));
+    }
+  }
+};
+
+TEST_F(ZeroEngineLeaseTest, AnyNumberOfParametersMovesWithItsLease) {
+  Open(Roomy(3), 12);
+  SealOptions declared;
+  declared.held = {{ids_, {}}};
+  ASSERT_THAT(engine_->Seal(declared), IsOk());
+  ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  const std::vector<std::vector<int>> some = {
+      {}, {3}, {3, 3}, {0, 5, 1, 9}, {0, 1, 2, 3, 11}, {9, 7, 5, 3, 1, 0, 9}};
+  for (const std::vector<int>& params : some) {
+    for (const std::vector<int>& others : some) {
+      Result<ParamLease> first = AcquireAll(params);
+      Result<ParamLease> second = AcquireAll(others);
+      ASSERT_THAT(first, IsOk());
+      ASSERT_THAT(second, IsOk());
+      ParamLease moved = *std::move(first);
+      ExpectHolds(moved, params);
+      EXPECT_EQ(first->size(), 0u);
+      // What it held goes, and comes from there.
+      moved = *std::move(second);
+      ExpectHolds(moved, others);
+      moved.Release();
+      EXPECT_EQ(moved.size(), 0u);
+      moved.Release();
+    }
+  }
+  // Nothing is held any more: a step may end.
+  Backward({11, 10, 1, 0});
+  EXPECT_THAT(engine_->Step(0.0), IsOk());
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+TEST_F(ZeroEngineLeaseTest, ALeaseThatFailsInTheMiddleHoldsNothing) {
+  ZeroOptions options = Tight(3, KiB(32), KiB(100));
+  options.prefetch_depth = 0;
+  Open(options, 12);
+  SealOptions declared;
+  declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};
+  ASSERT_THAT(engine_->Seal(declared), IsOk());
+  ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  EXPECT_THAT(AcquireAll({0, 2, 4, 6, 8, 10}).status(),
+              StatusIs(ErrorCode::kInfeasible));
+  Result<ParamLease> lease = AcquireAll({8, 9, 6});
+  ASSERT_THAT(lease, IsOk());
+  ExpectHolds(*lease, {8, 9, 6});
+  lease->Release();
+  Backward({11, 10, 1, 0});
+  EXPECT_THAT(engine_->Step(0.0), IsOk());
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+}  // namespace
+}  // namespace castor
