@@ -32,7 +32,6 @@
 // arguments, but for Borrow, Close and stats, and for lanes. Ranks that do not
 // are told so by an error.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -69,36 +68,39 @@ using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
 class ParamLease {
  public:
   ParamLease() = default;
-  ParamLease(ParamLease&& other) noexcept { *this = std::move(other); }
+  ParamLease(ParamLease&& other) noexcept
+      : held_(std::exchange(other.held_, nullptr)) {}
   ParamLease& operator=(ParamLease&& other) noexcept;
+  ~ParamLease() { Release(); }
 
-  size_t size() const { return size_; }
+  size_t size() const { return held_ == nullptr ? 0 : held_->data.size(); }
   // The i-th parameter asked for: contiguous, in its own dtype, row-major.
   // Readable by work on the lane until the release. Null for a parameter of
   // size zero.
-  const void* data(size_t i) const {
-    return more_data_.empty() ? data_[i] : more_data_[i];
-  }
+  const void* data(size_t i) const { return held_->data[i]; }
   const float* f32(size_t i) const {
     return static_cast<const float*>(data(i));
   }
   const uint16_t* bf16(size_t i) const {
     return static_cast<const uint16_t*>(data(i));
   }
-  void Release();
+  void Release() {
+    if (held_ != nullptr) GiveBack();
+  }
 
  private:
   friend class ZeroEngine;
-  // What most leases are, held without an allocation.
-  static constexpr size_t kFew = 4;
+  // Lent by the engine, which lends it again: in steady state nothing is
+  // allocated.
+  struct Held {
+    std::vector<ChunkPin> pins;
+    std::vector<const void*> data;
+    std::vector<Held*>* spare = nullptr;  // where it goes back to
+  };
 
-  size_t size_ = 0;
-  size_t pins_ = 0;
-  std::array<ChunkPin, kFew> pin_;
-  std::array<const void*, kFew> data_ = {};
-  // Instead of these where more are asked for.
-  std::vector<ChunkPin> more_pins_;
-  std::vector<const void*> more_data_;
+  void GiveBack();
+
+  Held* held_ = nullptr;
 };
 
 // Device memory on loan to the trainer, within the device budget. Move-only.

@@ -266,6 +266,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
   std::unique_ptr<ShardStore> store_;
   std::vector<LoadTicket> ahead_;  // by ChunkId: of its last Gather
+  // Lent to the trainer; the spare ones are not, just now.
+  std::vector<std::unique_ptr<ParamLease::Held>> leases_of_params_;
+  std::vector<ParamLease::Held*> spare_leases_;
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   std::vector<uint64_t> agreed_words_;

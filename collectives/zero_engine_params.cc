@@ -71,32 +71,34 @@ void ZeroEngine::Impl::DirectUsed(ChunkId chunk, Event last_use) {
 Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
                                              Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  ParamLease lease;
-  const bool many = params.size() > ParamLease::kFew;
-  if (many) {
-    // No larger than that, so that pins stay where they are.
-    lease.more_pins_.resize(params.size());
-    lease.more_data_.resize(params.size());
+  if (spare_leases_.empty()) {
+    leases_of_params_.push_back(std::make_unique<ParamLease::Held>());
+    leases_of_params_.back()->spare = &spare_leases_;
+    spare_leases_.reserve(leases_of_params_.size());
+    spare_leases_.push_back(leases_of_params_.back().get());
   }
-  ChunkPin* const pins = many ? lease.more_pins_.data() : lease.pin_.data();
-  const void** const data = many ? lease.more_data_.data() : lease.data_.data();
+  ParamLease lease;
+  ParamLease::Held& held = *(lease.held_ = spare_leases_.back());
+  spare_leases_.pop_back();
   for (ParamId id : params) {
     CASTOR_CHECK(id.valid() && id.index() < params_.size());
     const ParamPlace& place = layout_->place(id);
     if (!place.chunk.valid()) {
-      data[lease.size_++] = nullptr;
+      held.data.push_back(nullptr);
       continue;
     }
-    ChunkPin* const end = pins + lease.pins_;
-    ChunkPin* const pin = std::find_if(
-        pins, end, [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
-    if (pin == end) {
-      CASTOR_ASSIGN_OR_RETURN(*pin, manager_->Acquire(place.chunk, lane));
-      ++lease.pins_;
+    auto pin = std::find_if(
+        held.pins.begin(), held.pins.end(),
+        [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
+    if (pin == held.pins.end()) {
+      CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
+                              manager_->Acquire(place.chunk, lane));
+      held.pins.push_back(std::move(made));
+      pin = held.pins.end() - 1;
     }
-    data[lease.size_++] =
+    held.data.push_back(
         pin->data() +
-        BytesOf(place.offset, layout_->dtype(place.chunk)).count();
+        BytesOf(place.offset, layout_->dtype(place.chunk)).count());
   }
   // On a lane that waits at once, a failed copy is known by now.
   CASTOR_RETURN_IF_ERROR(lane.status());
@@ -106,27 +108,15 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
 ParamLease& ParamLease::operator=(ParamLease&& other) noexcept {
   if (this == &other) return *this;
   Release();
-  size_ = std::exchange(other.size_, 0);
-  pins_ = std::exchange(other.pins_, 0);
-  if (other.more_data_.empty()) {
-    for (size_t p = 0; p < pins_; ++p) pin_[p] = std::move(other.pin_[p]);
-    data_ = other.data_;
-  } else {
-    more_pins_ = std::exchange(other.more_pins_, {});
-    more_data_ = std::exchange(other.more_data_, {});
-  }
+  held_ = std::exchange(other.held_, nullptr);
   return *this;
 }
 
-void ParamLease::Release() {
-  if (more_data_.empty()) {
-    for (size_t p = 0; p < pins_; ++p) pin_[p].Release();
-  } else {
-    more_pins_.clear();
-    more_data_.clear();
-  }
-  pins_ = 0;
-  size_ = 0;
+void ParamLease::GiveBack() {
+  Held* const held = std::exchange(held_, nullptr);
+  held->pins.clear();
+  held->data.clear();
+  held->spare->push_back(held);
 }
 
 }  // namespace castor
