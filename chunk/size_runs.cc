@@ -28,8 +28,11 @@ class SizeRuns::Packing {
   RunCount Done() const { return {chunks_, Elements(fill_), seen_}; }
 
   void Pack(const SizeRun* run, const SizeRun* end) {
-    seen_ += end - run;
-    for (; run != end; ++run) PackOne(*run);
+    // A copy, which no run can be a part of, stays in registers.
+    Packing packing = *this;
+    packing.seen_ += end - run;
+    for (; run != end; ++run) packing.PackOne(*run);
+    *this = packing;
   }
 
  private:
@@ -64,7 +67,7 @@ class SizeRuns::Packing {
         std::max(fill_, ((full > 0 ? per_chunk : left) - 1) * stride + size);
   }
 
-  const int64_t room_;
+  int64_t room_;
   int64_t next_;  // offset in the open chunk; `room_` where none is open
   int64_t chunks_ = 0;
   int64_t fill_ = 0;
