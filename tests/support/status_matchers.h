@@ -12,8 +12,7 @@
 //   EXPECT_THAT(ParseBytes("1KiB"), IsOkAndHolds(KiB(1)));
 //
 // Half of the tests use them on many types, so the first two are classes whose
-// work is compiled once: what MATCHER makes takes three times as long to
-// compile.
+// work is compiled once: what MATCHER makes takes twice as long to compile.
 
 #include <optional>
 #include <ostream>

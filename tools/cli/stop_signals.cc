@@ -38,6 +38,6 @@ StopSignals::~StopSignals() {
   }
 }
 
-bool StopSignals::asked() const { return stop_asked; }
+const std::atomic<bool>& StopSignals::flag() const { return stop_asked; }
 
 }  // namespace castor

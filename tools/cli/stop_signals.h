@@ -9,6 +9,8 @@
 // the second ends the process as if nobody had handled it. Thread-safe, but for
 // the making, which belongs to the main thread.
 
+#include <atomic>
+
 namespace castor {
 
 // While one lives the signals are handled, afterwards as before it. REQUIRES:
@@ -21,7 +23,9 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   // Whether one came since this was made.
-  bool asked() const;
+  bool asked() const { return flag(); }
+  // The same, for others to look at from any thread; for ever valid.
+  const std::atomic<bool>& flag() const;
 };
 
 }  // namespace castor

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -26,6 +25,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
 #include "tools/cli/size_text.h"
+#include "tools/cli/stop_signals.h"
 #include "tools/examples/gpt/model_list.h"
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
@@ -38,20 +38,6 @@ namespace castor::gpt {
 namespace {
 
 constexpr char kName[] = "train_gpt";
-
-std::atomic<bool> stop_asked = false;
-
-void AskToStop(int) { stop_asked = true; }
-
-// The first SIGINT or SIGTERM ends training after the step under way; the
-// second one ends the process as if nobody had handled it.
-void HandleStopSignals() {
-  struct sigaction action = {};
-  action.sa_handler = AskToStop;
-  action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 // What the user should know before bytes go there.
 Status DescribeNvme(const NvmeOption& nvme, const Console& console) {
@@ -103,11 +89,12 @@ class Progress {
 
 Result<TrainOutcome> TrainAs(const TrainFlags& flags,
                              const TrainOptions& options, const TextData& data,
+                             const std::atomic<bool>& stop,
                              const Console& console) {
   Progress progress(options, console);
   const TrainHooks hooks = {
       .on_step = [&](const StepReport& report) { progress.Show(report); },
-      .stop = &stop_asked};
+      .stop = &stop};
   return flags.reference ? TrainReference(options, data, hooks)
                          : Train(options, data, hooks);
 }
@@ -142,8 +129,10 @@ Status Run(const TrainFlags& flags, const Console& console) {
                             FileRecorder::Create(flags.record, {.log = &log}));
     options.recorder = recorder.get();
   }
-  HandleStopSignals();
-  const Result<TrainOutcome> outcome = TrainAs(flags, options, data, console);
+  // The first one ends training after the step under way.
+  const StopSignals signals;
+  const Result<TrainOutcome> outcome =
+      TrainAs(flags, options, data, signals.flag(), console);
   // A run that failed is recorded up to there.
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());

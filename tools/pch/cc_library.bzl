@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-"""cc_library whose sources see std_pch.h already compiled: half of the time that compiling a library takes."""
+"""cc_library whose sources see std_pch.h already compiled: most of what they include takes no time then."""
 
 load("@rules_cc//cc:defs.bzl", _cc_library = "cc_library")
 

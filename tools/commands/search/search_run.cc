@@ -11,17 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/quote.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
-#include "placement/tier_model_file.h"
+#include "placement/tier_model.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/search/search_choice.h"
 #include "tools/commands/search/search_rules.h"
 #include "tools/models/expert_layout.h"
-#include "tools/models/input_file.h"
+#include "tools/models/machine_reader.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/natural_order.h"
 
@@ -32,15 +31,7 @@ namespace {
 Result<std::optional<TierModel>> ReadMachine(const SearchRequest& request) {
   TierModel machine;
   if (!request.machine_file.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(InputFile file,
-                            InputFile::Open(request.machine_file));
-    CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            file.ReadAll(kMaxTierModelBytes));
-    Result<TierModel> parsed = ParseTierModel(text);
-    if (!parsed.ok()) {
-      return parsed.status().WithContext(QuotedPath(request.machine_file));
-    }
-    machine = *parsed;
+    CASTOR_ASSIGN_OR_RETURN(machine, ReadMachineFile(request.machine_file));
   }
   const TierModel& declared = request.declared;
   const auto prefer = [](const auto& ours, auto* theirs) {
