@@ -13,8 +13,10 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units_text.h"
 #include "collectives/internal/chunk_states.h"
+#include "collectives/internal/fetch_costs.h"
 #include "collectives/internal/gathered_need.h"
 #include "collectives/internal/memory_demand.h"
+#include "collectives/internal/static_homes.h"
 #include "placement/home_policy.h"
 
 namespace castor {
@@ -49,17 +51,22 @@ class Builder {
                   kDeviceAlign);
       slot_class_.push_back(AddSlots(gathered_, 0, size, 0));
       ++chunks_in_class_[slot_class_.back()];
-      demand_.chunks.push_back(
-          internal::StatesOf(layout_, input_.sharding, chunk));
+      shapes_.push_back(internal::StatesOf(layout_, input_.sharding, chunk));
     }
+    demand_.chunks = shapes_;
+    ruled_ =
+        internal::TakeRuled(input_.bindings, input_.nvme_budget.has_value(),
+                            demand_.chunks, demand_.ruled);
     const bool whole = input_.sharding.replicated(StateKind::kParam);
     need_ = Need(std::vector<bool>());
     demand_.serving = GatheredBytes(need_) + LeaseBytes() + NormBytes();
     demand_.all_on_device =
         GatheredBytes(Need(std::vector<bool>(chunks, whole))) + LeaseBytes() +
-        NormBytes();
+        NormBytes() + demand_.ruled[0];
     for (const ChunkStates& shape : demand_.chunks) {
       for (Bytes bytes : shape.device_bytes) demand_.all_on_device += bytes;
+    }
+    for (const ChunkStates& shape : shapes_) {
       for (Bytes bytes : shape.host_bytes) {
         demand_.staging_slot = std::max(demand_.staging_slot, bytes);
       }
@@ -69,30 +76,66 @@ class Builder {
   Result<MemoryPlan> Build() const {
     const internal::Budgets budgets{input_.device_budget, input_.host_budget,
                                     input_.nvme_budget};
+    if (input_.limits) return BuildAsAsked(budgets);
+    CASTOR_RETURN_IF_ERROR(ruled_);
     // Everything on the device, if it fits: then whole states are used where
     // they are.
-    if (demand_.all_on_device <= budgets.device) {
+    if (demand_.FitsOnDevice(budgets.device)) {
       ChunkHomes on_device;
       on_device.fill(Tier::kDevice);
       return Finish(std::vector<ChunkHomes>(slot_class_.size(), on_device), 0,
                     input_.prefetch_depth);
     }
-    for (const internal::HostScheme& scheme : internal::HostSchemes(budgets)) {
+    for (const internal::HostScheme& scheme :
+         internal::HostSchemes(budgets, demand_.mixed())) {
       for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
-        const std::optional<HomeProblem> problem = demand_.Homes(
+        std::optional<HomeProblem> problem = demand_.Homes(
             budgets, scheme, gathered_[MainClass()].slot_bytes * depth);
         if (!problem) continue;
+        if (input_.machine) {
+          problem->nvme_read = input_.machine->nvme_read;
+          problem->nvme_write = input_.machine->nvme_write;
+        }
         Result<std::vector<ChunkHomes>> homes = AssignHomes(*problem);
-        if (homes.ok()) return Finish(*homes, scheme.staging_slots, depth);
+        if (!homes.ok()) continue;
+        internal::ApplyRuled(input_.bindings, shapes_, *homes);
+        return Finish(*homes, scheme.staging_slots, depth);
       }
     }
-    return Infeasible(
-        fmt::format("{}; {}; smaller chunks, or fewer parameters held at once, "
-                    "need less",
-                    WhyNot(budgets), demand_.SmallestRaises(budgets)));
+    return Infeasible(fmt::format(
+        "{}{}; {}; smaller chunks, or fewer parameters held at once, need less",
+        WhyNot(budgets), WhatRulesTake(), demand_.SmallestRaises(budgets)));
   }
 
  private:
+  // Homes by limits, which budgets hold or do not.
+  Result<MemoryPlan> BuildAsAsked(const internal::Budgets& budgets) const {
+    CASTOR_ASSIGN_OR_RETURN(
+        const StaticPlacement placement,
+        internal::PlaceAsAsked(shapes_, *input_.limits, input_.bindings,
+                               budgets.nvme.has_value()));
+    internal::WorkingSet work;
+    work.serving = GatheredBytes(Need(Direct(placement.homes))) + LeaseBytes() +
+                   NormBytes();
+    work.slot_ahead = gathered_[MainClass()].slot_bytes;
+    work.most_ahead = input_.prefetch_depth;
+    work.staging_slot = demand_.staging_slot;
+    CASTOR_ASSIGN_OR_RETURN(
+        const internal::WorkingRoom room,
+        internal::FitBesideHomes(shapes_, placement, work, budgets));
+    return Finish(placement.homes, room.staging_slots, room.ahead);
+  }
+
+  // Whole parameters at home on the device are used where they are.
+  std::vector<bool> Direct(const std::vector<ChunkHomes>& homes) const {
+    std::vector<bool> direct;
+    for (const ChunkHomes& of_chunk : homes) {
+      direct.push_back(input_.sharding.replicated(StateKind::kParam) &&
+                       of_chunk[Index(StateKind::kParam)] == Tier::kDevice);
+    }
+    return direct;
+  }
+
   std::string WhyNot(const internal::Budgets& budgets) const {
     if (demand_.serving > budgets.device) {
       std::string held;
@@ -129,6 +172,14 @@ class Builder {
             : std::string("and there is no NVMe directory"));
   }
 
+  std::string WhatRulesTake() const {
+    if (!demand_.mixed()) return "";
+    return fmt::format(
+        "; besides, rules put {} on the device, {} on the host and {} on NVMe",
+        FormatBytes(demand_.ruled[0]), FormatBytes(demand_.ruled[1]),
+        FormatBytes(demand_.ruled[2]));
+  }
+
   Bytes LeaseBytes() const {
     return RoundUp(input_.declared.largest_lease, kDeviceAlign);
   }
@@ -148,8 +199,7 @@ class Builder {
   }
 
   bool Trainable(size_t chunk) const {
-    return demand_.chunks[chunk].device_bytes[Index(StateKind::kGrad)] >
-           Bytes(0);
+    return shapes_[chunk].device_bytes[Index(StateKind::kGrad)] > Bytes(0);
   }
 
   // The class with the most chunks: the one worth prefetching.
@@ -165,14 +215,10 @@ class Builder {
 
   Result<MemoryPlan> Finish(const std::vector<ChunkHomes>& homes,
                             int64_t staging, int depth) const {
-    // Whole parameters at home on the device are used where they are.
-    std::vector<bool> direct;
-    for (const ChunkHomes& of_chunk : homes) {
-      direct.push_back(input_.sharding.replicated(StateKind::kParam) &&
-                       of_chunk[Index(StateKind::kParam)] == Tier::kDevice);
-    }
+    const std::vector<bool> direct = Direct(homes);
     MemoryPlan plan;
-    plan.home_bytes = HomeBytes(demand_.chunks, homes);
+    plan.home_bytes = HomeBytes(shapes_, homes);
+    plan.placement = internal::PlacementOf(shapes_, homes);
     std::vector<int64_t> slots = Need(direct);
     // What homes leave over keeps more copies; more than one per chunk and
     // gradient would never be filled.
@@ -196,16 +242,19 @@ class Builder {
     const size_t first_home_class = plan.device_classes.size();
     plan.problem.slots = slots;
     plan.problem.prefetch_depth = depth;
+    internal::FetchCosts costs =
+        internal::FetchCostsOf(layout_, input_.sharding, homes, input_.machine);
+    plan.problem.fetch_cost = std::move(costs.cost);
+    plan.problem.cost_unit = costs.unit;
+    plan.unknown_links = std::move(costs.unknown);
     for (size_t c = 0; c < homes.size(); ++c) {
       const ChunkId chunk(static_cast<int32_t>(c));
       plan.problem.param_class.push_back(direct[c] ? kNoSlotClass
                                                    : slot_class_[c]);
       plan.problem.grad_class.push_back(slot_class_[c]);
       plan.problem.survives_step.push_back(!Trainable(c));
-      plan.problem.fetch_cost.push_back(
-          internal::FetchCost(homes[c][Index(StateKind::kParam)]));
       plan.states.push_back(
-          Places(homes[c], demand_.chunks[c], chunk, first_home_class, plan));
+          Places(homes[c], shapes_[c], chunk, first_home_class, plan));
     }
     if (LeaseBytes() > Bytes(0)) {
       plan.lease_class = static_cast<int32_t>(plan.device_classes.size());
@@ -262,6 +311,8 @@ class Builder {
   std::vector<SlotClass> gathered_;  // sizes; slots are counted elsewhere
   std::vector<int32_t> slot_class_;  // by ChunkId
   std::map<int32_t, int64_t> chunks_in_class_;
+  std::vector<ChunkStates> shapes_;  // by ChunkId
+  Status ruled_;  // whether there is a tier for what rules bind
   internal::MemoryDemand demand_;
   std::vector<int64_t> need_;  // gathered slots by class, none direct
 };

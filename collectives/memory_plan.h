@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -20,7 +21,10 @@
 #include "collectives/sharding.h"
 #include "collectives/zero_options.h"
 #include "offload/tier_pool.h"
+#include "placement/placement_rules.h"
 #include "placement/plan.h"
+#include "placement/static_policy.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 
@@ -34,6 +38,12 @@ struct MemoryPlanInput {
   Bytes norm_bytes;
   int prefetch_depth = 0;
   SealOptions declared;
+  // What is asked of homes: limits, and where rules bind states, by ChunkId.
+  // Empty: homes are as budgets allow.
+  std::optional<StaticLimits> limits;
+  std::vector<ChunkBindings> bindings;
+  // How fast the links are; what was not measured is weighed without it.
+  std::optional<TierModel> machine;
 };
 
 struct StatePlace {
@@ -54,13 +64,17 @@ struct MemoryPlan {
   int32_t staging_class = -1;  // of the host pool; -1: no staging
   int64_t staging_slots = 0;
   std::array<Bytes, 3> home_bytes;  // by TierIndex
+  StaticPlacement placement;        // the same homes as in `states`
+  // Links that fetches pass and `machine` does not know (fetch_costs.h).
+  std::string unknown_links;
 };
 
 // Infeasible when the budgets cannot serve what is declared, with the smallest
 // raise of each budget that makes it fit alone, where one does: `raise the
 // device budget by N bytes`, `raise the host budget by N bytes`, `raise the
 // NVMe size by N bytes`, `give an NVMe directory with N bytes`. A larger budget
-// never fails where a smaller one fits.
+// never fails where a smaller one fits. As PlaceStatically where limits are
+// given, or rules that there is no tier for.
 Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
 
 }  // namespace castor

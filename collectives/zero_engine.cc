@@ -9,6 +9,7 @@
 
 #include "chunk/chunk_packer.h"
 #include "collectives/zero_engine_impl.h"
+#include "placement/tier_model.h"
 #include "placement/trace_file.h"
 
 namespace castor {
@@ -71,6 +72,9 @@ Result<std::unique_ptr<ZeroEngine>> ZeroEngine::Create(
                     options.prefetch_depth));
   }
   CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
+  if (options.machine) {
+    CASTOR_RETURN_IF_ERROR(CheckTierModel(*options.machine));
+  }
   if (options.layout != nullptr && options.chunk_size.has_value()) {
     return InvalidArgument(
         "a layout and a chunk size exclude each other: a layout has its own");
@@ -133,6 +137,12 @@ Status ZeroEngine::Close() { return impl_->Close(); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }
 TraceFile ZeroEngine::RecordedTrace() const { return impl_->RecordedTrace(); }
+std::string ZeroEngine::ExplainHome(ChunkId chunk, StateKind state) const {
+  return impl_->ExplainHome(chunk, state);
+}
+std::vector<std::string> ZeroEngine::PlacedByRules() const {
+  return impl_->PlacedByRules();
+}
 int ZeroEngine::rank() const { return impl_->communicator()->rank(); }
 int ZeroEngine::world() const { return impl_->communicator()->world(); }
 

@@ -51,6 +51,7 @@
 #include "collectives/zero_options.h"
 #include "offload/lane.h"
 #include "offload/memory_manager.h"
+#include "placement/run_event.h"
 
 namespace castor {
 
@@ -180,6 +181,7 @@ struct EngineStats {
   int64_t chunk_sizes = 0;  // distinct ones in bytes, oversize chunks aside
   Bytes chunk_bytes;        // the largest of these
   Bytes home_bytes[3];      // of states at home, by tier
+  Bytes state_bytes[kStateKinds][3];  // of these, of each state
 };
 
 // What Park leaves behind.
@@ -289,9 +291,16 @@ class ZeroEngine {
   const ChunkLayout& layout() const;
   EngineStats stats() const;
   // The step that was ended last, as the next one is planned by: to be written
-  // to a file, planned anew and replayed elsewhere. Without accesses before the
-  // first step and after Close. REQUIRES: sealed.
+  // to a file, planned anew and replayed elsewhere. Alike on all ranks, but for
+  // what it says of the rank. Without accesses before the first step and after
+  // Close, and without names where parameters share one. REQUIRES: sealed.
   TraceFile RecordedTrace() const;
+  // Why a state of a chunk is at home where it is: the rule and the parameter
+  // for which it holds, the limits, or the budgets. REQUIRES: sealed, and not
+  // closed; the chunk has the state.
+  std::string ExplainHome(ChunkId chunk, StateKind state) const;
+  // The same of each state that a rule placed, by chunk, then by state.
+  std::vector<std::string> PlacedByRules() const;
   int rank() const;
   int world() const;
 

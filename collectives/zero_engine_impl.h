@@ -5,11 +5,12 @@
 #define CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
 
 // The inside of ZeroEngine, for the .cc files that implement it, all named
-// zero_engine_*.cc: life (health, end), seal (agreement, layout), memory
-// (pools, slots), start (initial values), params (gathers, leases), grads
-// (gradients, reduction), deposit (the way of a reduced gradient to its home),
-// norm (sums of squares), step (agreement), update (the optimizer's pass), read
-// (values and digest), park (an empty device between steps), record (events).
+// zero_engine_*.cc: life (health, end), seal (agreement, layout), homes (rules
+// and limits), memory (pools, slots), start (initial values), params (gathers,
+// leases), grads (gradients, reduction), deposit (the way of a reduced gradient
+// to its home), norm (sums of squares), step (agreement), update (the
+// optimizer's pass), read (values and digest), park (an empty device between
+// steps), record (events).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory
@@ -66,6 +67,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Close();
   EngineStats stats() const;
   TraceFile RecordedTrace() const;
+  std::string ExplainHome(ChunkId chunk, StateKind state) const;
+  std::vector<std::string> PlacedByRules() const;
 
   Result<LeaseArena::Lease> Borrow(Bytes size, Lane& lane);
   void Return(int32_t lease, Lane& lane);
@@ -169,6 +172,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   void FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;
 
+  // homes
+  uint64_t HashOfHomes() const;
+  // Finds what rules bind, alike on all ranks.
+  Status BindHomes();
+  std::vector<ParamSpec> Specs() const;
+
   // memory
   Status BuildMemory(const SealOptions& declared);
   Status BuildStore();
@@ -243,11 +252,15 @@ class ZeroEngine::Impl final : public ChunkSource {
   Phase phase_ = Phase::kOpen;
 
   std::vector<Param> params_;
+  // Those acquired so far, in order, but for evaluations.
+  std::vector<ParamId> first_uses_;
+  std::vector<bool> acquired_;  // by ParamId
   Sharding sharding_;
   Bytes least_device_budget_;  // among ranks
   Bytes least_host_budget_;
   std::optional<Bytes> least_nvme_budget_;
   std::optional<ChunkLayout> layout_;
+  std::vector<ChunkBindings> bindings_;  // by ChunkId; empty: no rules
   MemoryPlan memory_;
 
   // Destroyed in reverse: lanes stop before the memory their work touches goes.

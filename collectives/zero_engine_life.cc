@@ -190,6 +190,10 @@ EngineStats ZeroEngine::Impl::stats() const {
     const PoolStats& pool = pools_->pool(tier).stats();
     stats.tiers[TierIndex(tier)] = {pool.budget, pool.in_use, pool.peak};
     stats.home_bytes[TierIndex(tier)] = memory_.home_bytes[TierIndex(tier)];
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      stats.state_bytes[k][TierIndex(tier)] =
+          memory_.placement.bytes[k][TierIndex(tier)];
+    }
     for (Tier to : kAllTiers) {
       stats.moved[TierIndex(tier)][TierIndex(to)] =
           store_->moved()[TierIndex(tier)][TierIndex(to)];

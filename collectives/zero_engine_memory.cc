@@ -25,6 +25,9 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   if (CountsNorm()) input.norm_bytes = kNormBytes;
   input.prefetch_depth = options_.prefetch_depth;
   input.declared = declared;
+  input.limits = options_.home_limits;
+  input.bindings = bindings_;
+  input.machine = options_.machine;
   for (const HeldTogether& held : declared.held) {
     for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
       for (ParamId id : *ids) {
@@ -37,6 +40,13 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
     }
   }
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
+  if (!memory_.unknown_links.empty()) {
+    options_.log->WarnOnce(
+        "unknown links",
+        fmt::format("the machine says nothing of {}, which fetches pass: they "
+                    "are weighed by the links they cross, not by their time",
+                    memory_.unknown_links));
+  }
 
   RankPoolsOptions pools;
   pools.device = options_.device;
@@ -106,6 +116,7 @@ Status ZeroEngine::Impl::BuildStore() {
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
   ahead_.resize(layout_->chunks().size());
+  acquired_.resize(params_.size());
   return OkStatus();
 }
 

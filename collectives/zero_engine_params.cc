@@ -82,6 +82,10 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
   spare_leases_.pop_back();
   for (ParamId id : params) {
     CASTOR_CHECK(id.valid() && id.index() < params_.size());
+    if (!acquired_[id.index()] && evaluating_ == 0) [[unlikely]] {
+      acquired_[id.index()] = true;
+      first_uses_.push_back(id);
+    }
     const ParamPlace& place = layout_->place(id);
     if (!place.chunk.valid()) {
       held.data.push_back(nullptr);

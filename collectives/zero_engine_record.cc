@@ -109,6 +109,12 @@ TraceFile ZeroEngine::Impl::RecordedTrace() const {
   trace.rank = comm_->rank();
   trace.world = comm_->world();
   trace.chunks = TraceChunks(*layout_);
+  for (ParamId id : first_uses_) trace.params.push_back(Name(id));
+  for (size_t p = 0; p < acquired_.size(); ++p) {
+    if (!acquired_[p]) trace.params.push_back(params_[p].spec.name);
+  }
+  // The engine takes any name, and one name twice; a trace does not.
+  if (!CheckTraceParams(trace.params).ok()) trace.params.clear();
   if (manager_ != nullptr) trace.step = manager_->last_step();
   return trace;
 }

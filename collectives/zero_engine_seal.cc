@@ -15,6 +15,7 @@
 #include "collectives/internal/layout_digest.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/tier_model_file.h"
 
 namespace castor {
 namespace {
@@ -49,6 +50,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   Status status = CheckDevice();
   if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
+  if (status.ok()) status = BindHomes();
   if (status.ok()) status = BuildMemory(declared);
   if (status.ok()) status = BuildStore();
   if (status.ok()) status = InitializeShards();
@@ -114,9 +116,11 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
         options_.chunk_size.value_or(Bytes(-1)).count(),
         options_.min_chunk.count(), options_.max_chunk.count(),
         int64_t{options_.prefetch_depth}, static_cast<int64_t>(options_.policy),
-        declared.largest_lease.count()}) {
+        declared.largest_lease.count(), static_cast<int64_t>(HashOfHomes())}) {
     hash = Mix(hash, static_cast<uint64_t>(number));
   }
+  if (options_.machine)
+    hash = MixText(hash, FormatTierModel(*options_.machine));
   if (options_.layout != nullptr) {
     hash = Mix(hash, internal::LayoutDigest(options_.layout->layout));
   }
@@ -158,8 +162,9 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
   if (least[5] != -least[6]) {
     return InvalidArgument(
         "the ranks chose different options: stage, optimizer, clipping, "
-        "layout, alignment, chunk sizes, prefetch depth and what is declared "
-        "at Seal must be the same on every rank; budgets may differ");
+        "layout, alignment, chunk sizes, limits and rules of homes, machine, "
+        "prefetch depth and what is declared at Seal must be the same on every "
+        "rank; budgets may differ");
   }
   least_device_budget_ = Bytes(least[0]);
   least_host_budget_ = Bytes(least[1]);

@@ -20,8 +20,11 @@
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/worker_pool.h"
+#include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
+#include "placement/static_policy.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 
@@ -53,10 +56,23 @@ struct ZeroOptions {
   Bytes host_budget;
   std::vector<NvmeOption> nvme;  // drives that share the work; none: no NVMe
 
+  // At most so much of each state on each tier (placement/static_policy.h): the
+  // same homes on every rank, refused at Seal where they do not fit. Null:
+  // homes are as the budgets allow, by bytes moved per step.
+  std::optional<StaticLimits> home_limits;
+  // Where states of some parameters have to live (placement/placement_rules.h),
+  // decided once, at Seal, and before all else.
+  std::vector<PlacementRule> home_rules;
+
   // Performance.
 
   // Gathers kept under way ahead of use; 0: none, every chunk on demand.
   int prefetch_depth = 3;
+  // How fast this machine's links are, the same on every rank, as `castor
+  // probe` measured them: policies weigh fetches by it, and the host takes from
+  // slow drives what spares them most. Empty, or silent of a link: links count
+  // alike.
+  std::optional<TierModel> machine;
   // Who decides which gathered copies stay on the device. kPlanned fetches
   // least, and takes longer to plan, once and after a step that departs.
   PlanPolicy policy = PlanPolicy::kAuto;

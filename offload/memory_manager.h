@@ -227,6 +227,8 @@ class MemoryManager {
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
+  // Tells the recorder what proves the plan, if anything does.
+  void RecordPlan() const;
   // A free slot of the class, dropping copies if need be.
   Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold);
   // Drops the copy that is worth least; false when all are pinned.

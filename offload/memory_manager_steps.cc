@@ -134,7 +134,35 @@ Status MemoryManager::AdoptTrace() {
   initial_.assign(copies_.size(), false);
   for (ChunkId chunk : plan_.initial) initial_[chunk.index()] = true;
   planned_ = true;
+  RecordPlan();
   return OkStatus();
+}
+
+void MemoryManager::RecordPlan() const {
+  if (options_.recorder == nullptr || !certificate_) return;
+  RunPlanInfo info;
+  info.rank = options_.rank;
+  info.step = step_;
+  info.in_seconds = options_.problem.cost_unit == FetchCostUnit::kSeconds;
+  info.moments = static_cast<int32_t>(planned_trace_.size());
+  for (size_t k = 0; k < certificate_->classes.size(); ++k) {
+    const ClassCertificate& proof = certificate_->classes[k];
+    RunPlanClass& slots = info.classes.emplace_back();
+    slots.slot_bytes =
+        options_.device->slot_class(static_cast<int32_t>(k)).slot_bytes.count();
+    slots.slots = options_.problem.slots[k];
+    slots.cost = proof.cost;
+    slots.lower_bound = proof.lower_bound;
+    slots.optimal = proof.optimal;
+    slots.priced = true;
+    double before = 0;
+    for (size_t m = 0; m < proof.slot_price.size(); ++m) {
+      if (proof.slot_price[m] == before) continue;
+      before = proof.slot_price[m];
+      slots.prices.push_back({static_cast<int32_t>(m), before});
+    }
+  }
+  options_.recorder->AddPlan(info);
 }
 
 void MemoryManager::BeginStep(int32_t step) {

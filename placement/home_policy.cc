@@ -105,27 +105,91 @@ Bytes MovedPerStep(const HomeProblem& problem,
   return moved;
 }
 
-// The states left on NVMe once the device is filled as told and the host in the
-// order of bytes moved per step. Per byte and step, parameters are read for
-// every gather and written once, gradients are written and read, the rest is
-// read and written once.
+bool Has(const ChunkStates& chunk, StateKind kind) {
+  return chunk.host_bytes[Index(kind)] > Bytes(0);
+}
+
+// Seconds of a step that drives of these speeds take for a state that lives
+// there. Parameters are read for the way forward and the way back, and, where
+// they are trained, written by the update, which reads those that are their own
+// masters as well. Gradients are written and read, the rest is read and written
+// once.
+double DriveSeconds(const LinkModel& read, const LinkModel& write,
+                    const ChunkStates& chunk, StateKind kind) {
+  const Bytes bytes = chunk.host_bytes[Index(kind)];
+  int64_t reads = 1;
+  int64_t writes = 1;
+  if (kind == StateKind::kParam) {
+    const bool trained = Has(chunk, StateKind::kGrad);
+    reads = trained && !Has(chunk, StateKind::kMaster) ? 3 : 2;
+    writes = trained ? 1 : 0;
+  }
+  return LinkSeconds(read, reads, bytes * reads) +
+         LinkSeconds(write, writes, bytes * writes);
+}
+
+// States on NVMe that the host takes in one go.
+struct HostTurn {
+  StateKind kind = StateKind::kParam;
+  std::vector<size_t> chunks;
+  double seconds_per_byte = 0;
+};
+
+// Whose turn is when: by kind, or, where drives were measured, by what the host
+// spares them, frozen chunks apart from trained ones.
+std::vector<HostTurn> HostTurns(const HomeProblem& problem,
+                                const std::vector<ChunkHomes>& homes) {
+  const bool measured = problem.nvme_read && problem.nvme_write;
+  std::vector<HostTurn> turns;
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    const auto kind = static_cast<StateKind>(k);
+    for (const bool frozen : {false, true}) {
+      if (frozen && !measured) continue;
+      HostTurn turn;
+      turn.kind = kind;
+      Bytes bytes;
+      double seconds = 0;
+      for (size_t c = 0; c < homes.size(); ++c) {
+        const ChunkStates& chunk = problem.chunks[c];
+        if (homes[c][k] != Tier::kNvme || !Has(chunk, kind)) continue;
+        if (measured && frozen == Has(chunk, StateKind::kGrad)) continue;
+        turn.chunks.push_back(c);
+        if (!measured) continue;
+        bytes += chunk.host_bytes[k];
+        seconds +=
+            DriveSeconds(*problem.nvme_read, *problem.nvme_write, chunk, kind);
+      }
+      if (turn.chunks.empty()) continue;
+      if (measured) {
+        turn.seconds_per_byte = seconds / static_cast<double>(bytes.count());
+      }
+      turns.push_back(std::move(turn));
+    }
+  }
+  // Few enough; what is equal stays in the order of kinds.
+  for (size_t i = 1; i < turns.size(); ++i) {
+    for (size_t j = i;
+         j > 0 && turns[j - 1].seconds_per_byte < turns[j].seconds_per_byte;
+         --j) {
+      std::swap(turns[j - 1], turns[j]);
+    }
+  }
+  return turns;
+}
+
+// The states left on NVMe once the device is filled as told and the host in
+// turns.
 Bytes FillHostByTraffic(const HomeProblem& problem,
                         std::vector<ChunkHomes>& homes) {
   const std::vector<ChunkStates>& chunks = problem.chunks;
   Bytes host_room = problem.host;
   Bytes left;
-  for (size_t kind = 0; kind < kStateKinds; ++kind) {
-    std::vector<size_t> candidates;
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      if (homes[c][kind] == Tier::kNvme &&
-          chunks[c].host_bytes[kind] > Bytes(0)) {
-        candidates.push_back(c);
-      }
-    }
+  for (const HostTurn& turn : HostTurns(problem, homes)) {
+    const size_t kind = Index(turn.kind);
     TakeSpread(
-        candidates, [&](size_t c) { return chunks[c].host_bytes[kind]; },
+        turn.chunks, [&](size_t c) { return chunks[c].host_bytes[kind]; },
         host_room, [&](size_t c) { homes[c][kind] = Tier::kHost; });
-    for (size_t c : candidates) {
+    for (size_t c : turn.chunks) {
       if (homes[c][kind] == Tier::kNvme) left += chunks[c].host_bytes[kind];
     }
   }

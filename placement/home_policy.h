@@ -6,7 +6,8 @@
 
 // Which tier is home to each state of each chunk. Homes are fixed for a run.
 // The device takes what saves most link bytes per step, the host takes states
-// in order of bytes moved per step, NVMe takes the rest; the chunks of one tier
+// in order of bytes moved per step, or of the time that measured drives take
+// for them, NVMe takes the rest; the chunks of one tier
 // are interleaved evenly with those of another, so that both links stay busy.
 // Whether states fit at all never turns on that: more bytes on a tier never
 // make fail what fitted. The same input gives the same homes on every rank.
@@ -22,6 +23,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 
 namespace castor {
 
@@ -45,6 +47,12 @@ struct HomeProblem {
   Bytes device;  // bytes left for homes on each tier
   Bytes host;
   std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+  // How fast that is, where it was measured: then the host takes first what
+  // costs the drives most seconds of a step per byte of host memory. A drive
+  // that writes slowly would rather keep what is never written. Where either is
+  // empty, states are taken in the order of StateKind.
+  std::optional<LinkModel> nvme_read = {};
+  std::optional<LinkModel> nvme_write = {};
 };
 
 // By ChunkId. Infeasible, with the bytes missing and on which tier, when the

@@ -38,6 +38,12 @@ constexpr std::string_view PlanPolicyName(PlanPolicy policy) {
   return "unknown";
 }
 
+// What the numbers of PlanProblem::fetch_cost are.
+enum class FetchCostUnit : uint8_t {
+  kLinks,    // that the bytes cross, each of them counting the same
+  kSeconds,  // that measured links take
+};
+
 struct PlanProblem {
   // By ChunkId. The class of gathered slots its parameters need; kNoSlotClass
   // for a chunk whose home is the whole of it on the device.
@@ -46,6 +52,7 @@ struct PlanProblem {
   std::vector<int32_t> grad_class;
   // By ChunkId. Cost of one fetch and gather, in any one unit; positive.
   std::vector<double> fetch_cost;
+  FetchCostUnit cost_unit = FetchCostUnit::kLinks;
   // By ChunkId. Whether a copy is still valid in the next step (frozen).
   std::vector<bool> survives_step;
   std::vector<int64_t> slots;  // by class

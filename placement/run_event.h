@@ -178,6 +178,38 @@ struct RunArenaInfo {
   friend bool operator==(const RunArenaInfo&, const RunArenaInfo&) = default;
 };
 
+// From this moment on, until the next change, one more slot saves so much.
+struct RunSlotPrice {
+  int32_t moment = 0;
+  double price = 0;  // not negative
+
+  friend bool operator==(const RunSlotPrice&, const RunSlotPrice&) = default;
+};
+
+// What a plan with a proof says of the slots of one size
+// (placement/exact_policy.h); costs are of one step's fetches.
+struct RunPlanClass {
+  int64_t slot_bytes = 0;
+  int64_t slots = 0;
+  double cost = 0;
+  double lower_bound = 0;
+  bool optimal = false;
+  bool priced = false;               // `prices` is all of them
+  std::vector<RunSlotPrice> prices;  // by rising moments; 0 before the first
+
+  friend bool operator==(const RunPlanClass&, const RunPlanClass&) = default;
+};
+
+struct RunPlanInfo {
+  int32_t rank = 0;
+  int32_t step = 0;         // after which it was made
+  bool in_seconds = false;  // costs; else in links that fetches cross
+  int32_t moments = 0;      // of the step
+  std::vector<RunPlanClass> classes;
+
+  friend bool operator==(const RunPlanInfo&, const RunPlanInfo&) = default;
+};
+
 // Where events go. Implementations are thread-safe and never block for long.
 // Events come in any order of time: most are recorded when they end.
 class RunRecorder {
@@ -189,6 +221,8 @@ class RunRecorder {
   // Any time after the rank was added; of several for one rank and name, the
   // last one holds. A recorder need not keep them.
   virtual void AddArena(const RunArenaInfo&) {}
+  // A plan that came with a proof; of several of one rank, the last one holds.
+  virtual void AddPlan(const RunPlanInfo&) {}
 };
 
 }  // namespace castor

@@ -3,6 +3,10 @@
 
 #include "placement/tier_model.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
+
 #include "chunk/base/check.h"
 
 namespace castor {
@@ -16,7 +20,58 @@ double Seconds(int64_t latency_ns, double times, double bytes,
          bytes / static_cast<double>(bytes_per_second);
 }
 
+Status CheckNumbers(std::string_view name, int64_t bytes_per_second,
+                    int64_t latency_ns) {
+  if (bytes_per_second < 1 || bytes_per_second > kMaxBytesPerSecond) {
+    return InvalidArgument(
+        fmt::format("{} moves {} bytes per second: that is from 1 to {}", name,
+                    bytes_per_second, kMaxBytesPerSecond));
+  }
+  if (latency_ns < 0 || latency_ns > kMaxLatencyNs) {
+    return InvalidArgument(
+        fmt::format("{} has a latency of {} ns: that is from 0 to {}", name,
+                    latency_ns, kMaxLatencyNs));
+  }
+  return OkStatus();
+}
+
 }  // namespace
+
+Status CheckTierModel(const TierModel& model) {
+  const struct {
+    std::string_view name;
+    const std::optional<LinkModel>& link;
+  } links[] = {{"host_to_device", model.host_to_device},
+               {"device_to_host", model.device_to_host},
+               {"host_to_device_duplex", model.host_to_device_duplex},
+               {"device_to_host_duplex", model.device_to_host_duplex},
+               {"nvme_read", model.nvme_read},
+               {"nvme_write", model.nvme_write},
+               {"nvme_mixed", model.nvme_mixed}};
+  for (const auto& [name, link] : links) {
+    if (!link) continue;
+    CASTOR_RETURN_IF_ERROR(
+        CheckNumbers(name, link->bytes_per_second, link->latency_ns));
+  }
+  const struct {
+    std::string_view name;
+    const std::optional<RingModel>& ring;
+  } rings[] = {{"all_gather", model.all_gather},
+               {"reduce_scatter", model.reduce_scatter}};
+  for (const auto& [name, ring] : rings) {
+    if (!ring) continue;
+    CASTOR_RETURN_IF_ERROR(
+        CheckNumbers(name, ring->bytes_per_second, ring->step_latency_ns));
+  }
+  if (model.memory) {
+    CASTOR_RETURN_IF_ERROR(
+        CheckNumbers("memory", model.memory->bytes_per_second, 0));
+  }
+  if (model.optimizer) {
+    return CheckNumbers("optimizer", model.optimizer->bytes_per_second, 0);
+  }
+  return OkStatus();
+}
 
 double LinkSeconds(const LinkModel& link, int64_t transfers, Bytes bytes) {
   CASTOR_CHECK_GE(transfers, 0);

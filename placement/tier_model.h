@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "chunk/base/status.h"
 #include "chunk/base/units.h"
 
 namespace castor {
@@ -73,6 +74,10 @@ struct TierModel {
 
   friend bool operator==(const TierModel&, const TierModel&) = default;
 };
+
+// Ok, or InvalidArgument naming the first number that is out of the limits
+// above, by its keys in a machine's file.
+Status CheckTierModel(const TierModel& model);
 
 // Seconds of `transfers` transfers, one after the other, that move `bytes` in
 // all: transfers * latency + bytes / bandwidth. REQUIRES: neither is negative.

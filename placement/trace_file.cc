@@ -23,9 +23,11 @@ constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
 using Keys = std::vector<std::string>;
 
 const Keys& RootKeys() {
-  static const Keys keys = {"schema", "rank", "world", "chunks", "moments"};
+  static const Keys keys = {"schema", "rank",    "world",
+                            "chunks", "moments", "params"};
   return keys;
 }
+constexpr size_t kRootsNeeded = 5;  // of these, the first
 
 const Keys& ChunkKeys() {
   static const Keys keys = {"class", "gathered_bytes", "shard_bytes",
@@ -39,7 +41,8 @@ const Keys& MomentKeys() {
   return keys;
 }
 
-// Depth 1 is a number or a section, 2 an element of it, 3 a field of that.
+// Depth 1 is a number or a section, 2 an element of it, 3 a field of that; the
+// elements of "params" are names.
 class TraceHandler final : public JsonHandler {
  public:
   TraceFile Take() { return std::move(file_); }
@@ -66,20 +69,25 @@ class TraceHandler final : public JsonHandler {
       See(path[0].key, RootKeys(), root_seen_);
       return TakeRoot(path, scalar);
     }
+    if (path.size() == 2) return TakeName(path, scalar);
     See(path[2].key, FieldsOf(path), fields_seen_);
     return IsChunk(path) ? TakeChunkField(path, scalar)
                          : TakeMomentField(path, scalar);
   }
 
   Status Close(const JsonPath& path) override {
-    if (path.empty()) return CheckSeen(path, RootKeys(), root_seen_);
-    if (path.size() != 2) return OkStatus();
+    if (path.empty()) {
+      return CheckSeen(path, std::span(RootKeys()).first(kRootsNeeded),
+                       root_seen_);
+    }
+    if (path.size() != 2 || IsParam(path)) return OkStatus();
     if (IsChunk(path)) return CheckSeen(path, ChunkKeys(), fields_seen_);
     return EndMoment(path);
   }
 
  private:
   static bool IsChunk(const JsonPath& path) { return path[0].key == "chunks"; }
+  static bool IsParam(const JsonPath& path) { return path[0].key == "params"; }
   static const Keys& FieldsOf(const JsonPath& path) {
     return IsChunk(path) ? ChunkKeys() : MomentKeys();
   }
@@ -87,10 +95,11 @@ class TraceHandler final : public JsonHandler {
   static std::string_view Belongs(const JsonPath& path) {
     switch (path.size()) {
       case 0:
-      case 2:
         return "an object";
+      case 2:
+        return IsParam(path) ? "a string" : "an object";
       case 1:
-        return path[0].key == "chunks" || path[0].key == "moments"
+        return IsChunk(path) || IsParam(path) || path[0].key == "moments"
                    ? "an array"
                    : "a string or a number";
       default:
@@ -159,6 +168,14 @@ class TraceHandler final : public JsonHandler {
     const bool rank = key == "rank";
     return TakeInt(path, scalar, rank ? 0 : 1, kMostRanks,
                    rank ? &file_.rank : &file_.world);
+  }
+
+  Status TakeName(const JsonPath& path, const JsonScalar& scalar) {
+    if (scalar.kind != JsonKind::kString) {
+      return WrongJsonType(path, JsonScalarText(scalar), "a string");
+    }
+    file_.params.emplace_back(scalar.text);
+    return OkStatus();
   }
 
   Status TakeChunkField(const JsonPath& path, const JsonScalar& scalar) {
@@ -248,6 +265,7 @@ Result<TraceFile> ParseTrace(std::string_view text) {
         fmt::format("its rank is {} of {}: ranks are numbered from 0",
                     file.rank, file.world));
   }
+  CASTOR_RETURN_IF_ERROR(CheckTraceParams(file.params));
   if (Status step = ValidateStep(file.step, file.chunks.size()); !step.ok()) {
     return Malformed(std::string(step.message()));
   }

@@ -16,6 +16,10 @@
 //   {"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048,
 //    "trainable": true}                               (in one line)
 //   ],
+//   "params": [
+//   "wte.weight",
+//   "ln.weight"
+//   ],
 //   "moments": [
 //   {"moment": 0, "access": "use", "chunk": 0, "leased_bytes": 512,
 //    "compute_ns": 1200},                             (in one line)
@@ -25,12 +29,16 @@
 //
 // Chunks are numbered from 0 in the order in which they stand. A class is of
 // chunks whose gathered copies take slots of one size; classes are numbered so
-// that none is above the number of its chunk. `access` is one of use,
+// that none is above the number of its chunk. `params` may be left out: the
+// names of all parameters in the order in which the step first used them, which
+// a layout may be packed in; those that it did not use come last. `access` is
+// one of use,
 // use_end, grad_open, grad_close. `leased_bytes` stands where it changes, and
 // is 0 before that; `compute_ns` stands in every moment or in none. Pure
 // functions, thread-safe.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +70,8 @@ struct TraceFile {
   int32_t rank = 0;
   int32_t world = 1;
   std::vector<TraceChunk> chunks;  // by ChunkId
+  // In the order of first use, each once; empty where nobody knows.
+  std::vector<std::string> params;
   StepTrace step;
 
   friend bool operator==(const TraceFile&, const TraceFile&) = default;
@@ -71,9 +81,14 @@ struct TraceFile {
 // of each, as the engine numbers them.
 std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout);
 
+// Malformed, naming the first that is at fault, where these are no parameters
+// of a trace: names are UTF-8, not empty, and each stands once.
+Status CheckTraceParams(std::span<const std::string> params);
+
 // The same trace gives the same text, which ParseTrace reads back as it was.
 // REQUIRES: a rank of the world, classes numbered as above, bytes up to
-// kMaxTraceChunk, a step that ValidateStep accepts for the chunks.
+// kMaxTraceChunk, parameters that CheckTraceParams accepts, a step that
+// ValidateStep accepts for the chunks.
 std::string WriteTrace(const TraceFile& trace);
 
 // Malformed for every text that is no trace, naming the key and the byte, or

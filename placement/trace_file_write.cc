@@ -6,9 +6,13 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <string_view>
+#include <unordered_set>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
+#include "chunk/base/quote.h"
 #include "placement/trace_access_names.h"
 #include "placement/trace_file.h"
 
@@ -35,8 +39,22 @@ std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout) {
   return chunks;
 }
 
+Status CheckTraceParams(std::span<const std::string> params) {
+  std::unordered_set<std::string_view> names;
+  for (const std::string& name : params) {
+    if (name.empty() || JsonText(name).empty() || !names.insert(name).second) {
+      return Malformed(fmt::format(
+          "{} cannot be a name in \"params\": names are UTF-8, not empty, and "
+          "each is given once",
+          Quoted(name)));
+    }
+  }
+  return OkStatus();
+}
+
 std::string WriteTrace(const TraceFile& trace) {
   CASTOR_CHECK(ValidateStep(trace.step, trace.chunks.size()).ok());
+  CASTOR_CHECK(CheckTraceParams(trace.params).ok());
   std::string text = fmt::format(
       "{{\n\"schema\": \"{}\",\n\"rank\": {},\n\"world\": {},\n\"chunks\": [\n",
       kTraceSchema, trace.rank, trace.world);
@@ -50,6 +68,13 @@ std::string WriteTrace(const TraceFile& trace) {
                    chunk.slot_class, chunk.gathered.count(),
                    chunk.shard.count(), chunk.trainable);
     end_line(i + 1 == trace.chunks.size());
+  }
+  if (!trace.params.empty()) {
+    text += "],\n\"params\": [\n";
+    for (size_t i = 0; i < trace.params.size(); ++i) {
+      text += JsonText(trace.params[i]);
+      text += i + 1 == trace.params.size() ? "\n" : ",\n";
+    }
   }
   text += "],\n\"moments\": [\n";
   const StepTrace& step = trace.step;

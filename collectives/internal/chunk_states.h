@@ -26,8 +26,8 @@ ChunkStates StatesOf(const ChunkLayout& layout, const Sharding& sharding,
                      ChunkId chunk);
 
 // Links that the bytes cross on their way from `home` into a gathered slot: the
-// one between ranks, the one to the device, the one from the drive. A measured
-// tier model says more.
+// one between ranks, the one to the device, the one from the drive. Where they
+// were measured, fetch_costs.h says more.
 double FetchCost(Tier home);
 
 }  // namespace castor::internal

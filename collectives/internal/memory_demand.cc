@@ -13,13 +13,6 @@
 namespace castor::internal {
 namespace {
 
-// Windows open at one time while one chunk is updated: at most one per state.
-constexpr int64_t kStagingLeast = kStateKinds;
-// One chunk's states are read while another's are updated and written.
-constexpr int64_t kStagingForNvme = 2 * kStateKinds;
-// Without NVMe: a gradient to add, and parameters whose home is the device.
-constexpr int64_t kStagingWithoutNvme = 3;
-
 // The least value above `low` for which `fits`, which once true stays true;
 // empty where it is false up to `high`.
 std::optional<Bytes> LeastThatFits(Bytes low, Bytes high,
@@ -34,8 +27,9 @@ std::optional<Bytes> LeastThatFits(Bytes low, Bytes high,
 
 }  // namespace
 
-std::vector<HostScheme> HostSchemes(const Budgets& budgets) {
-  std::vector<HostScheme> schemes = {{false, kStagingWithoutNvme}};
+std::vector<HostScheme> HostSchemes(const Budgets& budgets, bool mixed) {
+  std::vector<HostScheme> schemes = {
+      {false, mixed ? kStagingLeast : kStagingWithoutNvme}};
   if (budgets.nvme) {
     schemes.push_back({true, kStagingForNvme});
     schemes.push_back({true, kStagingLeast});
@@ -46,22 +40,23 @@ std::vector<HostScheme> HostSchemes(const Budgets& budgets) {
 std::optional<HomeProblem> MemoryDemand::Homes(const Budgets& budgets,
                                                const HostScheme& scheme,
                                                Bytes ahead) const {
-  const Bytes device_fixed = serving + ahead;
-  const Bytes host_fixed = staging_slot * scheme.staging_slots;
+  const Bytes device_fixed = serving + ahead + ruled[0];
+  const Bytes host_fixed = staging_slot * scheme.staging_slots + ruled[1];
   if (device_fixed > budgets.device || host_fixed > budgets.host) {
     return std::nullopt;
   }
+  if (ruled[2] > (scheme.nvme ? *budgets.nvme : Bytes(0))) return std::nullopt;
   HomeProblem problem;
   problem.chunks = chunks;
   problem.device = budgets.device - device_fixed;
   problem.host = budgets.host - host_fixed;
-  if (scheme.nvme) problem.nvme = budgets.nvme;
+  if (scheme.nvme) problem.nvme = *budgets.nvme - ruled[2];
   return problem;
 }
 
 bool MemoryDemand::FitsInto(const Budgets& budgets) const {
-  if (all_on_device <= budgets.device) return true;
-  for (const HostScheme& scheme : HostSchemes(budgets)) {
+  if (FitsOnDevice(budgets.device)) return true;
+  for (const HostScheme& scheme : HostSchemes(budgets, mixed())) {
     const std::optional<HomeProblem> problem = Homes(budgets, scheme, Bytes(0));
     if (problem && HomesFit(*problem)) return true;
   }
@@ -86,13 +81,13 @@ std::string MemoryDemand::SmallestRaises(const Budgets& budgets) const {
     raises += fmt::format("{}{} {}", raises.empty() ? "" : ", or ", what,
                           FormatBytes(*least - now));
   };
-  offer("raise the device budget by", budgets.device, all_on_device,
+  offer("raise the device budget by", budgets.device, serving + all_on_device,
         [](Budgets& raised, Bytes value) { raised.device = value; });
   offer("raise the host budget by", budgets.host,
-        off_device + staging_slot * kStagingForNvme,
+        off_device + staging_slot * kStagingForNvme + ruled[1],
         [](Budgets& raised, Bytes value) { raised.host = value; });
   offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
-        budgets.nvme.value_or(Bytes(0)), off_device,
+        budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],
         [](Budgets& raised, Bytes value) { raised.nvme = value; });
   return raises;
 }

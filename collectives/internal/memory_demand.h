@@ -7,6 +7,7 @@
 // What a rank's states and slots ask of its budgets, whether budgets meet it,
 // and which change of them would. Value; its functions are pure, thread-safe.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "chunk/base/units.h"
 #include "placement/home_policy.h"
+#include "placement/run_event.h"
 
 namespace castor::internal {
 
@@ -30,15 +32,31 @@ struct HostScheme {
   int64_t staging_slots = 0;
 };
 
+// Windows open at one time while one chunk is updated: at most one per state.
+inline constexpr int64_t kStagingLeast = kStateKinds;
+// One chunk's states are read while another's are updated and written.
+inline constexpr int64_t kStagingForNvme = 2 * kStateKinds;
+// Without NVMe: a gradient to add, and parameters whose home is the device.
+inline constexpr int64_t kStagingWithoutNvme = 3;
+
 // In order of preference: NVMe only when needed, then with staging for two
-// chunks rather than one.
-std::vector<HostScheme> HostSchemes(const Budgets& budgets);
+// chunks rather than one. `mixed`: any state of a chunk may be on the device
+// while others are not, and each has a window then.
+std::vector<HostScheme> HostSchemes(const Budgets& budgets, bool mixed = false);
 
 struct MemoryDemand {
   std::vector<ChunkStates> chunks;  // by ChunkId
   Bytes serving;        // of the device, for gathered slots and leases
   Bytes all_on_device;  // with every state there, slots and leases included
   Bytes staging_slot;   // of one staging slot
+  // Bytes of homes that rules have placed, by TierIndex; `chunks` lacks them.
+  std::array<Bytes, 3> ruled;
+
+  bool mixed() const { return ruled != std::array<Bytes, 3>(); }
+  // Everything is on the device, and the budget holds it.
+  bool FitsOnDevice(Bytes device) const {
+    return ruled[1] + ruled[2] == Bytes(0) && all_on_device <= device;
+  }
 
   // What is left for homes when `ahead` bytes of the device serve fetching
   // ahead; empty when not even the rest fits.

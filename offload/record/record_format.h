@@ -40,6 +40,7 @@ enum class FrameType : uint32_t {
   kEvents = 2,  // events, and how many were dropped so far
   kEnd = 3,     // the record was closed: what it holds
   kArena = 4,   // what is known of a rank's pinned arena
+  kPlan = 5,    // what proves a rank's plan, and prices its slots
 };
 
 struct FrameHeader {
@@ -65,6 +66,8 @@ void AppendEventsFrame(std::span<const RunEvent> events, int64_t dropped_so_far,
                        std::string* out);
 // Names that are too long are cut.
 void AppendArenaFrame(const RunArenaInfo& info, std::string* out);
+// Prices that would not fit are left out. REQUIRES: the classes fit.
+void AppendPlanFrame(const RunPlanInfo& info, std::string* out);
 void AppendEndFrame(const RecordTotals& totals, std::string* out);
 
 // Malformed when `bytes` do not start a record that this version can read.
@@ -76,13 +79,14 @@ bool ChecksumHolds(const FrameHeader& header, std::string_view payload);
 
 // These decode a payload whose checksum holds. False when it is no such payload
 // all the same: lengths that do not add up, a kind or a tier that does not
-// exist, a negative size, an end before its begin.
+// exist, a negative size, an end before its begin, moments out of order.
 bool DecodeRank(std::string_view payload, RunRankInfo* info);
 // Appends to `events`; leaves it alone on failure.
 bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,
                   int64_t* dropped_so_far);
 bool DecodeEnd(std::string_view payload, RecordTotals* totals);
 bool DecodeArena(std::string_view payload, RunArenaInfo* info);
+bool DecodePlan(std::string_view payload, RunPlanInfo* info);
 
 }  // namespace castor
 

@@ -47,6 +47,7 @@ class Parser {
     }
     for (auto& [rank, info] : ranks_) record_.ranks.push_back(std::move(info));
     for (auto& [key, info] : arenas_) record_.arenas.push_back(std::move(info));
+    for (auto& [rank, info] : plans_) record_.plans.push_back(std::move(info));
     return std::move(record_);
   }
 
@@ -112,6 +113,13 @@ class Parser {
         arenas_.insert_or_assign(std::move(key), std::move(info));
         return arenas_.size() <= kMaxArenas;
       }
+      case FrameType::kPlan: {
+        RunPlanInfo info;
+        if (!DecodePlan(buffer_, &info)) return false;
+        const int32_t rank = info.rank;
+        plans_.insert_or_assign(rank, std::move(info));
+        return true;
+      }
       case FrameType::kEnd:
         ended_ = true;
         return DecodeEnd(buffer_, &totals_);
@@ -163,6 +171,7 @@ class Parser {
   int64_t frame_ = 0;   // where the frame under way begins
   std::map<int32_t, RunRankInfo> ranks_;
   std::map<std::pair<int32_t, std::string>, RunArenaInfo> arenas_;
+  std::map<int32_t, RunPlanInfo> plans_;
   int64_t rank_frames_ = 0;
   int64_t bytes_ = 0;
   int64_t ns_ = 0;

@@ -128,6 +128,11 @@ void FileRecorder::AddArena(const RunArenaInfo& info) {
   if (!closing_) AppendArenaFrame(info, &info_frames_);
 }
 
+void FileRecorder::AddPlan(const RunPlanInfo& info) {
+  std::lock_guard lock(mutex_);
+  if (!closing_) AppendPlanFrame(info, &info_frames_);
+}
+
 Status FileRecorder::Close() {
   if (closed_) return status_;
   closed_ = true;

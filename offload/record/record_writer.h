@@ -12,7 +12,8 @@
 // a record that reads up to there.
 //
 // A write that fails stops recording, not the run; Close tells. AddRank,
-// AddArena and Record are thread-safe; everything else is for the owner thread.
+// AddArena, AddPlan and Record are thread-safe; everything else is for the
+// owner thread.
 
 #include <atomic>
 #include <chrono>
@@ -55,6 +56,7 @@ class FileRecorder final : public RunRecorder {
 
   void AddRank(const RunRankInfo& info) override;
   void AddArena(const RunArenaInfo& info) override;
+  void AddPlan(const RunPlanInfo& info) override;
   void Record(const RunEvent& event) override {
     if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
     dropped_.fetch_add(1, std::memory_order_relaxed);

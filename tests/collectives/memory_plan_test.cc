@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -30,8 +31,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/tier_pool.h"
+#include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
+#include "placement/static_policy.h"
 #include "tests/collectives/random_memory_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
@@ -230,6 +233,7 @@ class PlanChecker {
     CheckBudgets();
     CheckGatheredClasses();
     CheckPlaces();
+    CheckWhatWasAsked();
     CheckProblem();
     CheckNeed();
   }
@@ -268,6 +272,33 @@ class PlanChecker {
       EXPECT_EQ(plan_.device_classes[static_cast<size_t>(k)].slot_bytes,
                 GatheredSize(c));
     }
+  }
+
+  // What rules bind is there; of what is limited there is no more.
+  void CheckWhatWasAsked() {
+    for (size_t c = 0; c < input_.bindings.size(); ++c) {
+      for (size_t k = 0; k < kStateKinds; ++k) {
+        const StateBinding& binding = input_.bindings[c][k];
+        if (binding.rule < 0 || plan_.states[c][k].bytes == Bytes(0)) continue;
+        EXPECT_EQ(plan_.states[c][k].home, binding.tier);
+      }
+    }
+    std::array<Bytes, 3> sums;
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      for (Tier tier : kAllTiers) {
+        const size_t t = TierIndex(tier);
+        sums[t] += plan_.placement.bytes[k][t];
+        if (!input_.limits) continue;
+        const StateLimits& of_state = (*input_.limits)[k];
+        const std::optional<StateLimit>& limit =
+            tier == Tier::kDevice ? of_state.device
+            : tier == Tier::kHost ? of_state.host
+                                  : of_state.nvme;
+        if (!limit || !std::holds_alternative<Bytes>(*limit)) continue;
+        EXPECT_LE(plan_.placement.bytes[k][t], std::get<Bytes>(*limit));
+      }
+    }
+    EXPECT_EQ(sums, plan_.home_bytes);
   }
 
   void CheckPlaces() {
@@ -421,7 +452,7 @@ TEST(MemoryPlanTest, RandomPlansKeepTheirBudgetsAndPlaceEveryStateOnce) {
   int on_host = 0;
   for (int round = 0; round < 1500; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
-    const RandomMemoryInput made(random, 40);
+    const RandomMemoryInput made(random, 40, /*with_rules=*/round % 3 == 0);
     const Result<MemoryPlan> plan = PlanMemory(made.input);
     if (!plan.ok()) {
       ASSERT_EQ(plan.status().code(), ErrorCode::kInfeasible) << plan.status();
@@ -450,6 +481,75 @@ TEST(MemoryPlanTest, RandomPlansKeepTheirBudgetsAndPlaceEveryStateOnce) {
   EXPECT_GT(on_host, 100);
 }
 
+TEST(MemoryPlanTest, RandomLimitsAreKeptOrRefused) {
+  std::mt19937_64 random(TestSeed(44));
+  int kept = 0;
+  int refused = 0;
+  for (int round = 0; round < 600; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    RandomMemoryInput made(random, 25, /*with_rules=*/round % 2 == 0);
+    MemoryPlanInput& input = made.input;
+    input.device_budget = input.device_budget * 4;
+    input.host_budget = input.host_budget * 4;
+    input.limits.emplace();
+    const auto limit = [&]() -> std::optional<StateLimit> {
+      switch (random() % 3) {
+        case 0:
+          return Bytes(static_cast<int64_t>(random() % 60'000));
+        case 1:
+          return static_cast<double>(random() % 101) / 100;
+        default:
+          return std::nullopt;
+      }
+    };
+    for (StateLimits& of_state : *input.limits) {
+      of_state = {limit(), random() % 2 == 0 ? limit() : std::nullopt, {}};
+    }
+    const Result<MemoryPlan> plan = PlanMemory(input);
+    if (!plan.ok()) {
+      ++refused;
+      ASSERT_EQ(plan.status().code(), ErrorCode::kInfeasible) << plan.status();
+      continue;
+    }
+    ++kept;
+    PlanChecker(input, *plan).Check();
+    if (testing::Test::HasFailure()) return;
+    // Homes do not follow the budgets, and a larger one never fails.
+    input.device_budget += Bytes(static_cast<int64_t>(random() % 30'000));
+    input.host_budget += Bytes(static_cast<int64_t>(random() % 30'000));
+    const Result<MemoryPlan> larger = PlanMemory(input);
+    ASSERT_THAT(larger, IsOk());
+    ASSERT_EQ(larger->placement.homes, plan->placement.homes);
+  }
+  EXPECT_GT(kept, 50);
+  EXPECT_GT(refused, 50);
+}
+
+TEST(MemoryPlanTest, LimitsThatDoNotFitSayWhichBudgetsAndByHowMuch) {
+  const ChunkLayout layout = PlainLayout(8, 1);
+  // Parameters whole on the device, the rest in host memory: 32 KiB on the one
+  // beside a slot for a gradient, 96 KiB beside staging on the other.
+  MemoryPlanInput input = Plain(layout, 3, KiB(36), KiB(96 + 12));
+  input.limits.emplace();
+  (*input.limits)[0].device = 1.0;
+  const Result<MemoryPlan> fits = PlanMemory(input);
+  ASSERT_THAT(fits, IsOk());
+  EXPECT_EQ(fits->home_bytes,
+            (std::array<Bytes, 3>{KiB(32), KiB(96), Bytes()}));
+  EXPECT_EQ(fits->problem.prefetch_depth, 0);
+  input.device_budget -= Bytes(512);
+  input.host_budget -= Bytes(4096);
+  EXPECT_THAT(
+      PlanMemory(input).status(),
+      StatusIs(ErrorCode::kInfeasible,
+               AllOf(HasSubstr("device is to be home to 32768 bytes (param "
+                               "32768 bytes) beside 4096 bytes for gathered"),
+                     HasSubstr("raise the device budget by 512 bytes"),
+                     HasSubstr("; and host is to be home to 98304 bytes (grad "
+                               "32768 bytes, exp_avg"),
+                     HasSubstr("raise the host budget by 4096 bytes"))));
+}
+
 // The number that follows `words` in `text`.
 std::optional<Bytes> NumberAfter(const std::string& text,
                                  const std::string& words) {
@@ -464,7 +564,7 @@ TEST(MemoryPlanTest, TheRaisesThatARefusalNamesAreTheSmallestThatFit) {
   int host = 0;
   int nvme = 0;
   for (int round = 0; round < 1200; ++round) {
-    const RandomMemoryInput made(random, 30);
+    const RandomMemoryInput made(random, 30, /*with_rules=*/round % 3 == 0);
     const Status refused = PlanMemory(made.input).status();
     if (refused.ok()) continue;
     const std::string text(refused.message());
@@ -493,8 +593,10 @@ TEST(MemoryPlanTest, TheRaisesThatARefusalNamesAreTheSmallestThatFit) {
                  made.input.nvme_budget ? "raise the NVMe size by "
                                         : "give an NVMe directory with ",
                  nvme);
-    ASSERT_NE(text.find("raise the device budget by"), std::string::npos)
-        << "a device that is large enough always serves";
+    if (made.input.bindings.empty()) {
+      ASSERT_NE(text.find("raise the device budget by"), std::string::npos)
+          << "a device that is large enough always serves";
+    }
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(device, 50);
@@ -506,7 +608,7 @@ TEST(MemoryPlanTest, ALargerBudgetNeverFailsWhereASmallerOneFits) {
   std::mt19937_64 random(TestSeed(43));
   int changed = 0;
   for (int round = 0; round < 400; ++round) {
-    RandomMemoryInput made(random, 12);
+    RandomMemoryInput made(random, 12, /*with_rules=*/round % 4 == 0);
     MemoryPlanInput& input = made.input;
     bool fits = false;
     for (int raise = 0; raise < 15; ++raise) {

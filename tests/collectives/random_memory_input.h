@@ -17,6 +17,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_packer.h"
@@ -24,6 +25,7 @@
 #include "collectives/memory_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_options.h"
+#include "placement/placement_rules.h"
 
 namespace castor {
 
@@ -80,10 +82,11 @@ inline std::vector<HeldTogether> RandomHeld(std::mt19937_64& random,
   return held;
 }
 
-// An input and the layout it points to. Budgets are between nothing and a
-// little more than everything.
+// An input and the layout it points to, and rules where they are asked for.
+// Budgets are between nothing and a little more than everything.
 struct RandomMemoryInput {
-  RandomMemoryInput(std::mt19937_64& random, size_t most_params) {
+  RandomMemoryInput(std::mt19937_64& random, size_t most_params,
+                    bool with_rules = false) {
     constexpr int kWorlds[] = {1, 2, 3, 8};
     input.sharding.world = kWorlds[random() % 4];
     input.sharding.stage = static_cast<int>(random() % 4);
@@ -110,6 +113,18 @@ struct RandomMemoryInput {
       input.nvme_budget = random() % 2 == 0 ? most * 2 : part();
     }
     if (random() % 2 == 0) input.norm_bytes = Bytes(552);
+    if (with_rules) BindSome(random);
+  }
+
+  // Binds every eighth state of a chunk or so, to any tier.
+  void BindSome(std::mt19937_64& random) {
+    input.bindings.resize(layout->chunks().size());
+    for (ChunkBindings& chunk : input.bindings) {
+      for (StateBinding& state : chunk) {
+        if (random() % 8 != 0) continue;
+        state = {0, ParamId(0), kAllTiers[random() % 3]};
+      }
+    }
   }
 
   std::unique_ptr<ChunkLayout> layout;

@@ -8,13 +8,16 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "placement/trace_file.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {
@@ -41,6 +44,47 @@ TEST_F(OneRankEngineTest, RefusesOptionsWithoutMeaning) {
   options.align = Elements(63);
   EXPECT_THAT(ZeroEngine::Create(options, world_[0].get()).status(),
               StatusIs(ErrorCode::kInvalidArgument));
+}
+
+TEST_F(ZeroEngineTest, EveryRankRecordsTheSameTrace) {
+  const ToyModel model = MakeToyModel(21, 20, 1500, DType::kBF16);
+  std::mutex mutex;
+  std::vector<TraceFile> traces;
+  ToyRun run;
+  run.steps = 2;
+  run.between_steps = [&](ZeroEngine& engine, int) {
+    TraceFile trace = engine.RecordedTrace();
+    EXPECT_EQ(std::exchange(trace.rank, 0), engine.rank());
+    std::lock_guard lock(mutex);
+    traces.push_back(std::move(trace));
+    return OkStatus();
+  };
+  ASSERT_THAT(TrainToy(model, run, 3, Tight(3, KiB(96), KiB(200))).status,
+              IsOk());
+  ASSERT_EQ(traces.size(), 3u);
+  EXPECT_EQ(traces[1], traces[0]);
+  EXPECT_EQ(traces[2], traces[0]);
+  // The toy trainer goes forward through all of them.
+  std::vector<std::string> names;
+  for (const ParamSpec& spec : model.params) names.push_back(spec.name);
+  EXPECT_EQ(traces[0].params, names);
+  EXPECT_GT(traces[0].step.accesses.size(), 40u);
+}
+
+TEST_F(OneRankEngineTest, NamesParametersInTheOrderOfTheirFirstUse) {
+  Open(Roomy(3), 6);
+  ASSERT_THAT(engine_->Seal({}), IsOk());
+  ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  {
+    Result<EvaluateScope> scope = engine_->Evaluate();
+    ASSERT_THAT(scope, IsOk());
+    ASSERT_THAT(Acquire(5), IsOk());
+  }
+  for (int p : {4, 1, 4, 3}) ASSERT_THAT(Acquire(p), IsOk());
+  Backward({1, 3, 4});
+  ASSERT_THAT(engine_->Step(0.1), IsOk());
+  EXPECT_THAT(engine_->RecordedTrace().params,
+              testing::ElementsAre("p4", "p1", "p3", "p0", "p2", "p5"));
 }
 
 TEST_F(OneRankEngineTest, CallsOutOfOrderAreRefusedAndHarmNothing) {

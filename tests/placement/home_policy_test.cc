@@ -7,6 +7,7 @@
 #include <array>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -69,6 +70,41 @@ TEST(HomePolicyTest, HostTakesParametersBeforeGradientsBeforeMoments) {
     exp_avg_on_host += h[kExpAvg] == Tier::kHost;
   }
   EXPECT_EQ(exp_avg_on_host, 4);
+}
+
+// On a drive that writes a tenth as fast as it reads, frozen parameters cost it
+// less than gradients that are written, and moments are.
+TEST(HomePolicyTest, MeasuredDrivesKeepWhatTheyNeverWrite) {
+  HomeProblem problem = Problem(8, Bytes(0), KiB(64) * 12, GiB(1));
+  for (size_t c = 0; c < 8; c += 2) {
+    ChunkStates frozen;
+    frozen.device_bytes[kParam] = frozen.host_bytes[kParam] = KiB(64);
+    problem.chunks[c] = frozen;
+  }
+  const auto on_host = [&](size_t kind, bool frozen) {
+    const auto homes = AssignHomes(problem);
+    EXPECT_THAT(homes, IsOk());
+    int count = 0;
+    for (size_t c = frozen ? 0 : 1; c < 8; c += 2) {
+      count += (*homes)[c][kind] == Tier::kHost;
+    }
+    return count;
+  };
+  EXPECT_EQ(on_host(kParam, true), 4);
+  EXPECT_EQ(on_host(kGrad, false), 4);
+  EXPECT_EQ(on_host(kExpAvg, false), 0);
+  problem.nvme_read = LinkModel{1'000'000'000, 1000};
+  EXPECT_EQ(on_host(kParam, true), 4) << "what it writes is not known";
+  problem.nvme_write = LinkModel{100'000'000, 1000};
+  EXPECT_EQ(on_host(kParam, false), 4);
+  EXPECT_EQ(on_host(kGrad, false), 4);
+  EXPECT_EQ(on_host(kExpAvg, false), 4);
+  EXPECT_EQ(on_host(kParam, true), 0);
+  // Reading is what takes long: the frozen ones are read twice.
+  std::swap(problem.nvme_read, problem.nvme_write);
+  EXPECT_EQ(on_host(kParam, true), 4);
+  EXPECT_EQ(on_host(kParam, false), 4);
+  EXPECT_EQ(on_host(kGrad, false), 4);
 }
 
 TEST(HomePolicyTest, ChunksOfOneTierAreSpreadAmongThoseOfAnother) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "placement/trace_file.h"
@@ -33,6 +34,9 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
     chunk.shard = Bytes(pick(1000));
     chunk.trainable = pick(2) == 0;
     file.chunks.push_back(chunk);
+  }
+  for (int64_t p = pick(2) * pick(9); p > 0; --p) {
+    file.params.push_back("p." + std::to_string(p));
   }
   file.step.accesses = made.trace;
   const bool timed = pick(2) == 0;

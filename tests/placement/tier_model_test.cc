@@ -3,6 +3,9 @@
 
 #include "placement/tier_model.h"
 
+#include <string>
+
+#include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
 
@@ -26,6 +29,22 @@ TEST(TierModelTest, KnowsNothingThatNobodyDeclared) {
   EXPECT_FALSE(model.nvme_write.has_value());
   EXPECT_FALSE(model.all_gather.has_value());
   EXPECT_FALSE(model.reduce_scatter.has_value());
+}
+
+TEST(TierModelTest, NamesNumbersThatAreOutOfTheirLimits) {
+  TierModel model;
+  EXPECT_TRUE(CheckTierModel(model).ok());
+  model.nvme_read = LinkModel{1, 0};
+  model.memory = RateModel{kMaxBytesPerSecond};
+  EXPECT_TRUE(CheckTierModel(model).ok());
+  model.optimizer = RateModel{0};
+  EXPECT_NE(CheckTierModel(model).message().find("optimizer moves 0 bytes"),
+            std::string::npos);
+  model.all_gather = RingModel{5, kMaxLatencyNs + 1};
+  EXPECT_NE(CheckTierModel(model).message().find("all_gather has a latency"),
+            std::string::npos);
+  model.nvme_read->latency_ns = -1;
+  EXPECT_EQ(CheckTierModel(model).code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(TierModelTest, ATransferTakesItsLatencyAndItsBytes) {

@@ -88,6 +88,29 @@ std::string With(const std::string& from, const std::string& to) {
   return text.replace(at, from.size(), to);
 }
 
+TEST(TraceFileTest, NamesParametersInTheOrderOfTheirFirstUse) {
+  TraceFile file = Written();
+  file.params = {"wte", "h.0.\"quoted\"", "\u00e9"};
+  const std::string text = WriteTrace(file);
+  EXPECT_THAT(text, HasSubstr("],\n\"params\": [\n\"wte\",\n\"h.0.\\\"quoted"
+                              "\\\"\",\n"));
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {R"("params": ["a", "a"],)", "\"a\" cannot be a name in \"params\""},
+      {R"("params": [""],)", "names are UTF-8, not empty"},
+      {R"("params": [3],)", R"("params"[0] is 3)"},
+      {R"("params": ["a", {}],)", R"("params"[1] is an object)"},
+      {R"("params": {},)", R"("params" is an object)"},
+      {R"("params": "a",)", R"("params" is "a")"},
+      {R"("params": [], "params": [],)", "params"}};
+  for (const auto& [section, message] : mistakes) {
+    EXPECT_THAT(ParseTrace(With("\"moments\"", section + "\"moments\"")),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+        << section;
+  }
+}
+
 TEST(TraceFileTest, NamesTheKeyAndTheByteOfAMistake) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {With("trace/1", "trace/2"), "this version reads \"castor.trace/1\""},

@@ -21,6 +21,7 @@
 #include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_writer.h"
+#include "tools/cli/atomic_file.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
@@ -33,6 +34,7 @@
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
+#include "tools/models/trace_reader.h"
 
 namespace castor::gpt {
 namespace {
@@ -99,6 +101,20 @@ Result<TrainOutcome> TrainAs(const TrainFlags& flags,
                          : Train(options, data, hooks);
 }
 
+// Writes the trace to `path`, unless that is empty, and notes it.
+Status SaveTrace(const std::string& path, const Console& console,
+                 TrainOutcome& outcome) {
+  if (path.empty()) return OkStatus();
+  if (outcome.trace.step.accesses.empty()) {
+    console.Note(fmt::format("no step was made: nothing is written to {}",
+                             QuotedPath(path)));
+    return OkStatus();
+  }
+  CASTOR_RETURN_IF_ERROR(WriteTraceFile(path, outcome.trace));
+  outcome.trace_file = path;
+  return OkStatus();
+}
+
 Status Run(const TrainFlags& flags, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(TrainOptions options, OptionsOf(flags));
   if (flags.print_model) {
@@ -129,13 +145,20 @@ Status Run(const TrainFlags& flags, const Console& console) {
                             FileRecorder::Create(flags.record, {.log = &log}));
     options.recorder = recorder.get();
   }
+  if (!flags.trace.empty()) {
+    if (flags.reference) {
+      return InvalidArgument("--reference has no trace: leave --trace away");
+    }
+    CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.trace).WithContext("--trace"));
+  }
   // The first one ends training after the step under way.
   const StopSignals signals;
-  const Result<TrainOutcome> outcome =
+  Result<TrainOutcome> outcome =
       TrainAs(flags, options, data, signals.flag(), console);
   // A run that failed is recorded up to there.
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());
+  const Status traced = SaveTrace(flags.trace, console, *outcome);
   if (flags.json) {
     WriteJson(SummaryJson(options, *outcome), console.out);
   } else {
@@ -143,6 +166,7 @@ Status Run(const TrainFlags& flags, const Console& console) {
   }
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   CASTOR_RETURN_IF_ERROR(recorded);
+  CASTOR_RETURN_IF_ERROR(traced);
   if (outcome->stopped_early) {
     return Status(ErrorCode::kStoppedEarly,
                   fmt::format("stopped after step {} of {}; what is printed "

@@ -23,6 +23,7 @@ enum class ParamOrder : uint8_t {
   kFamily,   // the registration order of the family's reference code
   kFile,     // as the file lists them, or lays out their bytes
   kNatural,  // by name, with numbers as numbers: layers.2 before layers.10
+  kTrace,    // as a recorded step first used them
 };
 
 constexpr std::string_view ParamOrderName(ParamOrder order) {
@@ -33,6 +34,8 @@ constexpr std::string_view ParamOrderName(ParamOrder order) {
       return "file";
     case ParamOrder::kNatural:
       return "natural";
+    case ParamOrder::kTrace:
+      return "trace";
   }
   return "unknown";
 }
@@ -44,6 +47,7 @@ enum class ExpertLayout : uint8_t { kFused, kPerExpert };
 
 struct ReadModelOptions {
   std::optional<ParamOrder> order = {};  // default: family, else natural
+  std::string trace_file = {};           // with ParamOrder::kTrace
   std::optional<DType> dtype = {};       // in place of every parameter's own
   std::optional<ExpertLayout> expert_layout = {};  // default: as in the file
   // Patterns on names (param_filter.h): what matches `freeze` is not trained,

@@ -16,6 +16,8 @@
 #include "tools/models/model_source.h"
 #include "tools/models/natural_order.h"
 #include "tools/models/param_filter.h"
+#include "tools/models/trace_order.h"
+#include "tools/models/trace_reader.h"
 
 namespace castor {
 namespace {
@@ -48,6 +50,11 @@ bool InNaturalOrder(const ParamSpec& a, const ParamSpec& b) {
 bool OrderByFamily(const ModelSource& source, ModelList& list) {
   if (source.kind == SourceKind::kConfig) return true;  // built in it
   return source.family && ApplyFamilyOrder(*source.family, list);
+}
+
+Status OrderByTrace(const std::string& path, ModelList& list) {
+  CASTOR_ASSIGN_OR_RETURN(const TraceFile trace, ReadTraceFile(path));
+  return ApplyTraceOrder(trace, list).WithContext(QuotedPath(path));
 }
 
 Status OrderParams(const ModelSource& source,
@@ -134,7 +141,11 @@ Result<ModelList> ReadModel(const std::string& path,
     CASTOR_RETURN_IF_ERROR(CheckTotal(list.params));
     if (source.family) DropAbsent(*source.family, list);
     CASTOR_RETURN_IF_ERROR(ChooseExperts(options.expert_layout, list));
-    CASTOR_RETURN_IF_ERROR(OrderParams(source, options.order, list));
+    if (options.order == ParamOrder::kTrace) {
+      CASTOR_RETURN_IF_ERROR(OrderByTrace(options.trace_file, list));
+    } else {
+      CASTOR_RETURN_IF_ERROR(OrderParams(source, options.order, list));
+    }
     CASTOR_RETURN_IF_ERROR(FilterTrainable(options.freeze, options.only, list));
     if (!options.dtype) {
       std::move(source.dtype_notes.begin(), source.dtype_notes.end(),

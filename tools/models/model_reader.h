@@ -22,8 +22,8 @@ namespace castor {
 inline constexpr int64_t kMaxModelElements = int64_t{1} << 53;
 
 // InvalidArgument where the path or an option means nothing for this model,
-// Malformed where the file is broken; the message names the file and the tensor
-// or byte.
+// Malformed where the file is broken, or the trace is of another model; the
+// message names the file and the tensor or byte.
 Result<ModelList> ReadModel(const std::string& path,
                             const ReadModelOptions& options);
 

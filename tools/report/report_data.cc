@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "chunk/base/quote.h"
 #include "placement/run_event.h"
+#include "tools/report/plan_statistics.h"
 
 namespace castor {
 namespace {
@@ -140,6 +142,33 @@ JsonValue StallJson(const StallStatistics& stall, const RunStatistics& run) {
   return json;
 }
 
+JsonValue PlanJson(const PlanStatistics& plan) {
+  const auto real = [](const std::optional<double>& value) {
+    return value ? JsonValue(*value) : JsonValue();
+  };
+  JsonValue slots = JsonValue::Array();
+  for (const SlotWorth& each : plan.slots) {
+    JsonValue json =
+        JsonValue::Object({{"slot_bytes", each.slot_bytes},
+                           {"slots", each.slots},
+                           {"cost", each.cost},
+                           {"lower_bound", each.lower_bound},
+                           {"optimal", each.optimal},
+                           {"one_more_saves", real(each.one_more_saves)},
+                           {"one_less_costs", real(each.one_less_costs)}});
+    if (each.dearest_first >= 0) {
+      json["dearest_moments"] = JsonValue::Array();
+      json["dearest_moments"].Append(each.dearest_first);
+      json["dearest_moments"].Append(each.dearest_last);
+    }
+    slots.Append(std::move(json));
+  }
+  return JsonValue::Object({{"made_after_step", plan.step},
+                            {"unit", plan.in_seconds ? "seconds" : "links"},
+                            {"moments", plan.moments},
+                            {"slots", std::move(slots)}});
+}
+
 }  // namespace
 
 JsonValue ReportJson(std::string_view name, const RunStatistics& run,
@@ -158,6 +187,7 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& run,
        {"ranks", "tiers", "pinned_arenas", "links", "stalls"}) {
     report[list] = JsonValue::Array();
   }
+  report["plan"] = run.plan ? PlanJson(*run.plan) : JsonValue();
   for (const RankStatistics& rank : run.ranks) {
     report["ranks"].Append(RankJson(rank));
   }
@@ -210,6 +240,14 @@ std::string ReportPlain(std::string_view name, const RunStatistics& run,
          arena.peak_bytes, arena.budget_bytes, arena.live_bytes,
          arena.active_bytes, arena.resident_bytes, arena.retained_bytes,
          arena.allocated, arena.refused);
+  }
+  if (run.plan) {
+    for (const SlotWorth& each : run.plan->slots) {
+      line("slots", each.slot_bytes, each.slots,
+           run.plan->in_seconds ? "seconds" : "links", each.cost,
+           each.lower_bound, each.one_more_saves.value_or(-1),
+           each.one_less_costs.value_or(-1));
+    }
   }
   for (const LinkStatistics& link : run.links) {
     line("link", LinkName(link.link), link.count, link.bytes, link.busy_ns,

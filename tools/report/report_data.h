@@ -28,6 +28,8 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& statistics,
 //   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
 //   arena   NAME  RANK  ALLOCATOR  PEAK_BYTES  BUDGET_BYTES  LIVE_BYTES
 //           ACTIVE_BYTES  RESIDENT_BYTES  RETAINED_BYTES  ALLOCATED  REFUSED
+//   slots   SLOT_BYTES  SLOTS  seconds|links  COST  LOWER_BOUND
+//           ONE_MORE_SAVES  ONE_LESS_COSTS  (-1: not known)
 //   link    LINK  COUNT  BYTES  BUSY_NS  OUTSIDE_BYTES
 //   stall   CAUSE  COUNT  NS
 //   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS

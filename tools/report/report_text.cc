@@ -17,6 +17,7 @@
 #include "tools/cli/duration_text.h"
 #include "tools/cli/size_text.h"
 #include "tools/report/arena_sums.h"
+#include "tools/report/plan_statistics.h"
 #include "tools/report/strip.h"
 
 namespace castor {
@@ -49,6 +50,7 @@ class Writer {
     Arenas();
     Links();
     Stalls();
+    Plan();
     return std::move(out_);
   }
 
@@ -239,6 +241,41 @@ class Writer {
           StallHint(stall, run_.divergences, run_.steps.back().step);
       if (!hint.empty()) Line("      {}", hint);
     }
+  }
+
+  // What the plan's fetches cost, and what a slot is worth.
+  void Plan() {
+    if (!run_.plan) return;
+    Line("\nPlan after step {}: what is fetched in a step, by {}",
+         run_.plan->step,
+         run_.plan->in_seconds ? "the time that measured links take"
+                               : "the links that it crosses");
+    for (const SlotWorth& each : run_.plan->slots) {
+      Add("  {} slot{} of {}: {}, {}", each.slots, each.slots == 1 ? "" : "s",
+          Size(each.slot_bytes), Cost(each.cost),
+          each.optimal ? "proved the least"
+                       : fmt::format("at least {} whatever the plan",
+                                     Cost(each.lower_bound)));
+      if (each.one_more_saves && *each.one_more_saves == 0) {
+        Add("; one more would save nothing");
+      } else if (each.one_more_saves) {
+        Add("; one more saves at most {}, one less costs at least {}",
+            Cost(*each.one_more_saves), Cost(*each.one_less_costs));
+      }
+      if (each.dearest_first >= 0) {
+        Add("; dearest at moments {} to {} of {}", each.dearest_first,
+            each.dearest_last, run_.plan->moments);
+      }
+      out_ += '\n';
+    }
+  }
+
+  std::string Cost(double cost) const {
+    constexpr double kMostSeconds = 1e9;
+    if (run_.plan->in_seconds && cost < kMostSeconds) {
+      return FormatDuration(static_cast<int64_t>(cost * 1e9));
+    }
+    return fmt::format("{:.4g}{}", cost, run_.plan->in_seconds ? " s" : "");
   }
 
   // A name that cannot talk to the terminal needs no quotes.

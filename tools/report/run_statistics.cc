@@ -68,6 +68,7 @@ class Builder {
     result_.dropped = record_.dropped;
     result_.file_bytes = record_.file_bytes;
     result_.arenas = record_.arenas;
+    result_.plan = ComputePlanStatistics(record_);
     if (record_.ranks.empty()) return;
     const RunRankInfo& rank = record_.ranks.front();
     result_.world = rank.world;

@@ -8,11 +8,13 @@
 // elsewhere. Pure function, thread-safe.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
 #include "tools/report/link_statistics.h"
+#include "tools/report/plan_statistics.h"
 #include "tools/report/stall_statistics.h"
 #include "tools/report/step_windows.h"
 #include "tools/report/tier_statistics.h"
@@ -61,6 +63,7 @@ struct RunStatistics {
   int64_t dropped = 0;
   int64_t file_bytes = 0;
   std::vector<RunArenaInfo> arenas;  // whatever steps are looked at
+  std::optional<PlanStatistics> plan;
 
   // Of the steps looked at. Those that the record holds, ascending.
   std::vector<StepStatistics> steps;

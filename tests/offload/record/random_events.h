@@ -80,6 +80,19 @@ inline RunArenaInfo SomeArena(int32_t rank, const std::string& name) {
   return info;
 }
 
+// A plan of rank `rank` for slots of two sizes, one of them without prices.
+inline RunPlanInfo SomePlan(int32_t rank) {
+  RunPlanInfo info;
+  info.rank = rank;
+  info.step = 1;
+  info.in_seconds = true;
+  info.moments = 40;
+  info.classes.resize(2);
+  info.classes[0] = {4096, 7, 0.25, 0.125, false, true, {{3, 0.5}, {17, 0}}};
+  info.classes[1] = {512, 1, 0, 0, true, false, {}};
+  return info;
+}
+
 }  // namespace castor
 
 #endif  // CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_

@@ -226,6 +226,67 @@ TEST(RecordFormatTest, RefusesArenasThatNoRunHas) {
   }
 }
 
+TEST(RecordFormatTest, APlanIsTheSpecifiedBytesAndComesBack) {
+  std::string bytes;
+  AppendPlanFrame(SomePlan(0x21222324), &bytes);
+  const std::string_view payload = Payload(bytes, FrameType::kPlan);
+  ASSERT_EQ(payload.size(), 20u + 2 * 40 + 2 * 12);
+  EXPECT_EQ(payload.substr(0, 36),
+            std::string_view("\x24\x23\x22\x21\x01\0\0\0\x01\0\0\0"
+                             "\x28\0\0\0\x02\0\0\0"
+                             "\0\x10\0\0\0\0\0\0\x07\0\0\0\0\0\0\0",
+                             36));
+  EXPECT_EQ(payload.substr(36, 24),
+            std::string_view("\0\0\0\0\0\0\xd0\x3f\0\0\0\0\0\0\xc0\x3f"
+                             "\x02\0\0\0\x02\0\0\0",
+                             24));
+  RunPlanInfo read;
+  ASSERT_TRUE(DecodePlan(payload, &read));
+  EXPECT_EQ(read, SomePlan(0x21222324));
+}
+
+TEST(RecordFormatTest, RefusesPlansThatNoRunHas) {
+  std::string bytes;
+  AppendPlanFrame(SomePlan(0), &bytes);
+  const std::string payload(Payload(bytes, FrameType::kPlan));
+  RunPlanInfo info;
+  for (size_t size = 0; size < payload.size(); ++size) {
+    EXPECT_FALSE(DecodePlan(payload.substr(0, size), &info)) << size;
+  }
+  EXPECT_FALSE(DecodePlan(payload + '\0', &info));
+  // The last bytes of rank, step, unit, moments and classes; of a class's
+  // bytes, slots, cost, bound, flags and prices; of a moment and a price.
+  for (const size_t at : {3u, 7u, 11u, 15u, 19u, 27u, 35u, 43u, 51u, 55u, 59u,
+                          63u, 71u, 75u, 83u}) {
+    std::string wrong = payload;
+    wrong[at] = '\xff';
+    EXPECT_FALSE(DecodePlan(wrong, &info)) << at;
+  }
+  // Moments out of order, and beyond the step; prices where there are none.
+  for (const auto& [at, byte] :
+       {std::pair(60, '\x11'), std::pair(72, '\x28'), std::pair(52, '\x01')}) {
+    std::string wrong = payload;
+    wrong[static_cast<size_t>(at)] = byte;
+    EXPECT_FALSE(DecodePlan(wrong, &info)) << at;
+  }
+}
+
+TEST(RecordFormatTest, PricesThatDoNotFitAreLeftOut) {
+  RunPlanInfo plan = SomePlan(0);
+  plan.moments = 1 << 21;
+  plan.classes[0].prices.clear();
+  for (int32_t m = 0; m < 1'400'000; ++m) {
+    plan.classes[0].prices.push_back({m, static_cast<double>(m)});
+  }
+  std::string bytes;
+  AppendPlanFrame(plan, &bytes);
+  RunPlanInfo read;
+  ASSERT_TRUE(DecodePlan(Payload(bytes, FrameType::kPlan), &read));
+  EXPECT_FALSE(read.classes[0].priced);
+  EXPECT_TRUE(read.classes[0].prices.empty());
+  EXPECT_EQ(read.classes[0].cost, 0.25);
+}
+
 TEST(RecordFormatTest, TotalsComeBackAsTheyWere) {
   const RecordTotals totals = {2, 1'000'000'000'000, 3};
   std::string bytes;

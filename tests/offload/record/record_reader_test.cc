@@ -29,7 +29,7 @@ struct Sample {
   std::string bytes;
 };
 
-// Two ranks, an arena, 20 events in frames of 1 to 7, 4 dropped.
+// Two ranks, an arena, their plans, 20 events in frames of 1 to 7, 4 dropped.
 Sample MakeSample(uint64_t seed) {
   std::mt19937_64 random(seed);
   Sample sample;
@@ -43,6 +43,10 @@ Sample MakeSample(uint64_t seed) {
   }
   AppendArenaFrame(SomeArena(0, "staging"), &sample.bytes);
   mark();
+  for (const int32_t rank : {1, 0, 1}) {
+    AppendPlanFrame(SomePlan(rank), &sample.bytes);
+    mark();
+  }
   for (size_t at = 0; at < sample.events.size();) {
     const size_t n =
         std::min<size_t>(1 + random() % 7, sample.events.size() - at);
@@ -74,6 +78,7 @@ TEST(RecordReaderTest, ReadsAWholeRecord) {
   EXPECT_EQ(record->ranks[1].rank, 1);
   EXPECT_EQ(record->ranks[1].chunks[2].params, "h.2.attn");
   EXPECT_EQ(record->arenas, std::vector{SomeArena(0, "staging")});
+  EXPECT_EQ(record->plans, (std::vector{SomePlan(0), SomePlan(1)}));
 }
 
 TEST(RecordReaderTest, MoreArenasThanAnyRunHasEndTheReading) {

@@ -78,6 +78,19 @@ TEST(RecordWriterTest, TheLastWordOnAnArenaHolds) {
                          SomeArena(1, "staging")}));
 }
 
+TEST(RecordWriterTest, TheLastPlanOfARankHolds) {
+  const TempDir dir;
+  auto recorder = MustCreate(dir.File("run"));
+  recorder->AddRank(SomeRank(0, 1, 1));
+  RunPlanInfo early = SomePlan(0);
+  early.classes.clear();
+  recorder->AddPlan(early);
+  recorder->AddPlan(SomePlan(0));
+  ASSERT_THAT(recorder->Close(), IsOk());
+  recorder->AddPlan(early);
+  EXPECT_EQ(MustRead(dir.File("run")).plans, std::vector{SomePlan(0)});
+}
+
 TEST(RecordWriterTest, ARecordOfNothingIsComplete) {
   const TempDir dir;
   ASSERT_THAT(MustCreate(dir.File("run"))->Close(), IsOk());

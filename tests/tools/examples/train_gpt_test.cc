@@ -25,10 +25,12 @@
 #include "offload/simulated_link.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
+#include "placement/trace_file.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tools/models/param_list.h"
+#include "tools/models/trace_reader.h"
 
 namespace castor {
 namespace {
@@ -244,6 +246,67 @@ TEST_F(TrainGptTest, RecordsTheRun) {
   EXPECT_THAT(record->events, Not(IsEmpty()));
 }
 
+TEST_F(TrainGptTest, WritesTheTraceOfTheLastStep) {
+  const std::string file = dir_.File("step.json");
+  const ProgramResult run =
+      RunSmall({"--trace", file, "--ranks", "2", "--json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const Result<TraceFile> trace = ReadTraceFile(file);
+  ASSERT_THAT(trace, IsOk());
+  EXPECT_EQ(trace->rank, 0);
+  EXPECT_EQ(trace->world, 2);
+  // The embeddings first, then the block, the last norm at the end.
+  ASSERT_EQ(trace->params.size(), 16u);
+  EXPECT_EQ(trace->params.front(), "wte.weight");
+  EXPECT_EQ(trace->params.back(), "ln_f.bias");
+  const JsonValue said = (*ParseJson(run.out))["trace"];
+  EXPECT_EQ(said["file"].text(), file);
+  EXPECT_EQ(said["schema"].text(), "castor.trace/1");
+  EXPECT_EQ(said["step"], 3);
+  EXPECT_EQ(said["chunks"], static_cast<int64_t>(trace->chunks.size()));
+  EXPECT_EQ(said["parameters"], 16);
+  EXPECT_EQ(said["moments"], static_cast<int64_t>(trace->step.accesses.size()));
+
+  // Again, with other text: the trace does not depend on it, and replaces the
+  // one that is there.
+  const ProgramResult again = RunSmall(
+      {"--trace", file, "--ranks", "2", "--seed", "7", "--steps", "1"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("trace of the last step: "));
+  EXPECT_THAT(ReadTraceFile(file), IsOkAndHolds(*trace));
+}
+
+TEST_F(TrainGptTest, HomesAreWhereOneAsksAndChangeNoWeight) {
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--ranks", "2", "--json", "--device-budget", "2MiB",
+                 "--host-budget", "2MiB", "--nvme", dir_.File("nvme")});
+    const ProgramResult result = RunSmall(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return *ParseJson(result.out);
+  };
+  const JsonValue plain = run({});
+  const JsonValue asked = run(
+      {"--limit", "param@device=50%", "--limit", "exp_avg@host=0%", "--limit",
+       "exp_avg_sq@device=70KiB", "--place", "nvme:wte.weight,state=grad"});
+  EXPECT_EQ(asked["weight_digest"].text(), plain["weight_digest"].text());
+  const JsonValue& homes = asked["homes"];
+  const int64_t params = homes["param"]["device_bytes"].integer() +
+                         homes["param"]["host_bytes"].integer();
+  EXPECT_LE(homes["param"]["device_bytes"].integer(), params / 2);
+  EXPECT_GT(homes["param"]["device_bytes"].integer(), params / 2 - 65536);
+  EXPECT_EQ(homes["exp_avg"]["nvme_bytes"], params);
+  EXPECT_EQ(homes["exp_avg_sq"]["device_bytes"], 65536);
+  EXPECT_EQ(homes["grad"]["nvme_bytes"], 65536);
+  EXPECT_EQ(homes["master"]["host_bytes"], 0);
+  ASSERT_EQ(asked["placed_by_rules"].size(), 1u);
+  EXPECT_EQ(asked["placed_by_rules"][0].text(),
+            "chunk 0: grad on nvme by rule 0 (\"wte.weight\": grad on nvme), "
+            "which matches \"wte.weight\"");
+  EXPECT_FALSE(plain.contains("placed_by_rules"));
+  ExpectNothingLeft();
+}
+
 TEST_F(TrainGptTest, AMachineSlowsTheCopiesAndChangesNoWeight) {
   struct Link {
     const char* name;
@@ -354,7 +417,8 @@ TEST_F(TrainGptTest, HelpNamesEveryFlagOfTheIssue) {
         "--ranks",      "--stage",       "--device-budget", "--host-budget",
         "--nvme",       "--chunk",       "--steps",         "--seed",
         "--accumulate", "--clip",        "--record",        "--reference",
-        "--layout",     "--print-model", "--machine"}) {
+        "--layout",     "--print-model", "--machine",       "--trace",
+        "--limit",      "--place"}) {
     EXPECT_THAT(run.out, HasSubstr(flag));
   }
 }
@@ -457,6 +521,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "exclude each other"},
         Refused{"MachineNowhere", {"--machine", "DIR/no"}, 2, "no such file"},
         Refused{"MachineOfNothing", {"--machine", "DIR/empty"}, 4, "/empty"},
+        Refused{"TraceNowhere", {"--trace", "DIR/nowhere/t"}, 2, "--trace"},
+        Refused{"TraceOfAReference",
+                {"--reference", "--trace", "DIR/t"},
+                2,
+                "leave --trace away"},
+        Refused{"LimitsThatLeaveSomething",
+                {"--host-budget", "8MiB", "--limit", "grad@host=1KiB"},
+                3,
+                "the limits of grad leave"},
+        Refused{"LimitsAboveABudget",
+                {"--host-budget", "640KiB", "--limit", "grad@host=100%"},
+                3,
+                "raise the host budget by"},
+        Refused{"LimitAndRuleConflict",
+                {"--host-budget", "8MiB", "--limit", "param@device=1KiB",
+                 "--place", "device:wte.weight,state=param"},
+                3,
+                "rules put"},
+        Refused{"ARuleForNothing",
+                {"--place", "host:wte.wieght"},
+                2,
+                "is \"wte.weight\" meant?"},
         Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
     [](const auto& info) { return info.param.name; });
 

@@ -11,9 +11,13 @@
 #include "offload/executor.h"
 #include "offload/record/record_reader.h"
 #include "offload/record/record_writer.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/tier_model.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/toy_trainer.h"
+#include "tools/report/plan_statistics.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -27,7 +31,8 @@ struct Recorded {
 };
 
 // Trains with little room on the device and the host.
-Recorded TrainRecorded(int world, int stage) {
+Recorded TrainRecorded(int world, int stage,
+                       const ZeroOptions& more = ZeroOptions()) {
   const TempDir dir;
   ThreadPool pool(2);
   Log quiet([](LogLevel, std::string_view) {});
@@ -44,6 +49,8 @@ Recorded TrainRecorded(int world, int stage) {
     options.host_budget = KiB(256);
     options.nvme = {{dir.path(), std::nullopt}};
     options.recorder = recorder->get();
+    options.policy = more.policy;
+    options.machine = more.machine;
     ToyRun run;
     run.steps = kSteps;
     run.micro_batches = 2;
@@ -118,6 +125,44 @@ TEST_P(EngineRecordTest, TheReportAgreesWithTheEnginesCounters) {
   EXPECT_EQ(stalls, stats.stalls);
   EXPECT_EQ(stall_ns, stats.stall_ns);
   EXPECT_EQ(rank.divergences, stats.divergences);
+}
+
+TEST(EnginePlanRecordTest, PlansWithAProofSayWhatASlotIsWorth) {
+  EXPECT_TRUE(TrainRecorded(1, 3).record.plans.empty())
+      << "auto proves nothing";
+  ZeroOptions options;
+  options.policy = PlanPolicy::kPlanned;
+  for (const bool measured : {false, true}) {
+    if (measured) {
+      options.machine.emplace();
+      options.machine->host_to_device = LinkModel{1'000'000'000, 10'000};
+      options.machine->nvme_read = LinkModel{200'000'000, 80'000};
+      options.machine->all_gather = RingModel{3'000'000'000, 5'000};
+    }
+    const Recorded recorded = TrainRecorded(2, 3, options);
+    ASSERT_EQ(recorded.record.plans.size(), 2u);
+    RunPlanInfo other = recorded.record.plans[1];
+    other.rank = 0;
+    EXPECT_EQ(other, recorded.record.plans[0]) << "ranks plan alike";
+    const auto plan = ComputeRunStatistics(recorded.record, {}).plan;
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->in_seconds, measured);
+    EXPECT_EQ(plan->step, 1);
+    const SlotWorth& worth = plan->slots[0];
+    EXPECT_EQ(worth.slot_bytes, 8192);
+    EXPECT_EQ(worth.slots, recorded.trained.stats.gathered_slots);
+    EXPECT_TRUE(worth.optimal);
+    EXPECT_GT(worth.cost, 0);
+    // A step's copies, each of which costs one link at least and three at most,
+    // or a millisecond at most.
+    const double copies =
+        static_cast<double>(recorded.trained.stats.gathers) / (kSteps);
+    EXPECT_LT(worth.cost, copies * (measured ? 1e-3 : 3) * 1.5);
+    // There is less room than chunks.
+    EXPECT_GT(*worth.one_more_saves, 0);
+    EXPECT_LE(*worth.one_more_saves, worth.cost);
+    EXPECT_GE(worth.dearest_first, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, EngineRecordTest, testing::Values(0, 1, 2, 3),

@@ -70,6 +70,31 @@ TEST(ReportDataTest, HoldsTheNumbersOfPinnedArenas) {
                         "1048576\t262144\t263168\t525312\t0\t40\t1\n"));
 }
 
+TEST(ReportDataTest, HoldsThePricesOfSlots) {
+  MadeRun run = TwoSteps();
+  RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  EXPECT_TRUE(ReportJson("r", statistics, OkStatus())["plan"].is_null());
+  RunPlanInfo plan;
+  plan.step = 1;
+  plan.moments = 10;
+  plan.classes.resize(1);
+  plan.classes[0] = {4096, 3, 9, 8.5, false, true, {{4, 0.5}, {6, 0}}};
+  run.record.plans = {plan};
+  statistics = ComputeRunStatistics(run.record, {});
+  const JsonValue json = ReportJson("r", statistics, OkStatus())["plan"];
+  EXPECT_EQ(json["unit"], "links");
+  EXPECT_EQ(json["made_after_step"], 1);
+  const JsonValue& slots = json["slots"][0];
+  EXPECT_EQ(slots["slot_bytes"], 4096);
+  EXPECT_EQ(slots["cost"], 9.0);
+  EXPECT_EQ(slots["lower_bound"], 8.5);
+  EXPECT_EQ(slots["one_more_saves"], 1.5);
+  EXPECT_EQ(slots["one_less_costs"], 0.5);
+  EXPECT_EQ(slots["dearest_moments"][1], 5);
+  EXPECT_THAT(ReportPlain("r", statistics, OkStatus()),
+              HasSubstr("slots\t4096\t3\tlinks\t9\t8.5\t1.5\t0.5\n"));
+}
+
 // All that a key in _bytes or _ns holds, alone, in a list or by name.
 void CheckQuantities(const JsonValue& value, const std::string& path,
                      int* checked) {

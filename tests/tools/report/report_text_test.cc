@@ -88,6 +88,32 @@ Pinned arenas            peak     budget       live     active   resident   reta
 Links)"));
 }
 
+TEST(ReportTextTest, SaysWhatASlotIsWorthWhereThePlanIsPriced) {
+  MadeRun run = ThreeSteps();
+  EXPECT_THAT(Text(run), Not(HasSubstr("Plan after")));
+  RunPlanInfo plan;
+  plan.step = 1;
+  plan.in_seconds = true;
+  plan.moments = 10;
+  plan.classes.resize(2);
+  plan.classes[0] = {4096, 3, 9, 9, true, true, {{4, 0.5}, {6, 0.25}, {8, 0}}};
+  plan.classes[1] = {512, 1, 0.002, 0.001, false, false, {}};
+  run.record.plans = {plan};
+  EXPECT_THAT(Text(run), HasSubstr(R"(
+Plan after step 1: what is fetched in a step, by the time that measured links take
+  3 slots of 4 KiB: 9.00 s, proved the least; one more saves at most 1.50 s, one less costs at least 1.50 s; dearest at moments 4 to 5 of 10
+  1 slot of 512 B: 2.00 ms, at least 1.00 ms whatever the plan
+)"));
+  run.record.plans[0].classes[0].prices.clear();
+  EXPECT_THAT(Text(run), HasSubstr("9.00 s, proved the least; one more would "
+                                   "save nothing\n"));
+  run.record.plans = {plan};
+  run.record.plans[0].in_seconds = false;
+  EXPECT_THAT(Text(run), HasSubstr("by the links that it crosses\n  3 slots of "
+                                   "4 KiB: 9, proved the least; one more saves "
+                                   "at most 1.5,"));
+}
+
 TEST(ReportTextTest, DrawsWithBlocksWhereTheyAreShown) {
   const std::string text = Text(ThreeSteps(), {StripInk::kBlocks});
   EXPECT_THAT(text, HasSubstr("\u2588\u2588\u2588"));

@@ -72,6 +72,9 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
   AddChoiceFlag(app, "--order", &flags->order,
                 {"family", "file", "natural", "trace"},
                 "order of packing (family where known, else natural)");
+  AddTextFlag(app, "--trace", &flags->trace,
+              "step whose first uses are the order, with --order trace",
+              "FILE");
   AddChoiceFlag(app, "--expert-layout", &flags->expert_layout,
                 {"fused", "per-expert"},
                 "how the trainer holds experts (both are searched)");

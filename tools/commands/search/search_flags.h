@@ -33,6 +33,7 @@ struct SearchFlags {
   int64_t prefetch_depth = 1;
   std::optional<Bytes> device_budget;
   std::string order;
+  std::string trace;
   std::string expert_layout;
   std::vector<std::string> freeze;
   std::vector<std::string> only;

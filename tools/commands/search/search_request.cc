@@ -43,7 +43,7 @@ Status CheckModel(const SearchFlags& flags) {
         "--zoo searches models that Castor knows; leave out MODEL");
   }
   const bool for_one_model =
-      !flags.dtype.empty() || !flags.order.empty() ||
+      !flags.dtype.empty() || !flags.order.empty() || !flags.trace.empty() ||
       !flags.expert_layout.empty() || flags.device_budget || flags.chunk ||
       !flags.pick.empty() || flags.explain || !flags.output.empty() ||
       !flags.rule.empty() || !flags.machine.empty() || !flags.h2d.empty() ||
@@ -58,10 +58,17 @@ Status CheckModel(const SearchFlags& flags) {
 
 Status CheckTogether(const SearchFlags& flags) {
   CASTOR_RETURN_IF_ERROR(CheckModel(flags));
-  if (flags.order == "trace") {
+  if ((flags.order == "trace") != !flags.trace.empty()) {
     return InvalidArgument(
-        "--order trace needs the trace of a run, and this version reads none; "
-        "use --order family, file or natural");
+        flags.trace.empty()
+            ? "--order trace needs the trace of a step: give --trace FILE, as "
+              "train_gpt --trace FILE records it"
+            : "--trace is for --order trace: give both or neither");
+  }
+  if (flags.trace == "-" && flags.model == "-") {
+    return InvalidArgument(
+        "MODEL and --trace cannot both be the standard input: give one of them "
+        "as a file");
   }
   if (flags.json && flags.plain) {
     return InvalidArgument("--json and --plain exclude each other");
@@ -181,6 +188,8 @@ Status FillRead(const SearchFlags& flags, ReadModelOptions* read) {
   if (flags.order == "family") read->order = ParamOrder::kFamily;
   if (flags.order == "file") read->order = ParamOrder::kFile;
   if (flags.order == "natural") read->order = ParamOrder::kNatural;
+  if (flags.order == "trace") read->order = ParamOrder::kTrace;
+  read->trace_file = flags.trace;
   if (flags.expert_layout == "fused") {
     read->expert_layout = ExpertLayout::kFused;
   }

@@ -21,6 +21,7 @@
 #include "tools/commands/search/search_rules.h"
 #include "tools/models/expert_layout.h"
 #include "tools/models/machine_reader.h"
+#include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/natural_order.h"
 
@@ -84,10 +85,13 @@ Status Search(const SearchRequest& request, SearchReport* report) {
   return OkStatus();
 }
 
-// Both ways of holding experts are searched unless one is asked for, and a
-// layout file is for one.
+// Both ways of holding experts are searched unless one is asked for, or a trace
+// knows one only; and a layout file is for one.
 Status SearchOtherLayout(const SearchRequest& request, SearchReport* report) {
-  if (!report->experts || request.read.expert_layout) return OkStatus();
+  if (!report->experts || request.read.expert_layout ||
+      request.read.order == ParamOrder::kTrace) {
+    return OkStatus();
+  }
   SearchReport other;
   other.model_argument = report->model_argument;
   other.options = report->options;

@@ -41,6 +41,8 @@ std::string_view OrderMeaning(ParamOrder order) {
       return "as the file has them";
     case ParamOrder::kNatural:
       return "by name, numbers as numbers";
+    case ParamOrder::kTrace:
+      return "as the step of --trace first used them, by your choice";
   }
   return "";
 }

@@ -11,6 +11,7 @@
 #include "chunk/base/tier.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
+#include "placement/run_event.h"
 #include "tools/cli/size_text.h"
 #include "tools/examples/gpt/run_totals.h"
 
@@ -42,6 +43,35 @@ std::string LinkText(const char* name, const LinkUse& link) {
                      BusySeconds(link));
 }
 
+// Where states live, where the user had a say in it.
+std::string HomesText(const TrainOptions& options,
+                      const TrainOutcome& outcome) {
+  if (!options.home_limits && options.home_rules.empty()) return "";
+  const EngineStats& stats = outcome.ranks.front();
+  std::string text = "homes on a rank, by state:\n";
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    std::string tiers;
+    for (Tier tier : kAllTiers) {
+      const Bytes bytes = stats.state_bytes[k][TierIndex(tier)];
+      if (bytes == Bytes(0)) continue;
+      tiers += fmt::format("  {} {}", TierName(tier), FormatSize(bytes));
+    }
+    if (tiers.empty()) continue;
+    text += fmt::format("  {:<10}{}\n",
+                        StateKindName(static_cast<StateKind>(k)), tiers);
+  }
+  constexpr size_t kMostShown = 5;
+  const std::vector<std::string>& placed = outcome.placed_by_rules;
+  for (size_t i = 0; i < std::min(placed.size(), kMostShown); ++i) {
+    text += fmt::format("  {}\n", placed[i]);
+  }
+  if (placed.size() > kMostShown) {
+    text += fmt::format("  and {} more by rules: --json\n",
+                        placed.size() - kMostShown);
+  }
+  return text;
+}
+
 std::string CastorText(const TrainOptions& options,
                        const TrainOutcome& outcome) {
   const EngineStats all = Combined(outcome.ranks);
@@ -58,6 +88,7 @@ std::string CastorText(const TrainOptions& options,
         "  {:<8}{:>12} of {}\n", TierName(tier), FormatSize(use.peak),
         HasLimit(options, tier) ? FormatSize(use.budget) : "what is needed");
   }
+  text += HomesText(options, outcome);
   if (!outcome.arenas.empty()) text += ArenaText(Combined(outcome.arenas));
   text += "moved by all ranks:\n";
   for (Tier from : kAllTiers) {
@@ -136,6 +167,12 @@ std::string SummaryText(const TrainOptions& options,
       options.batch, options.model.context, outcome.seconds,
       TokensPerSecond(Tokens(outcome), outcome.seconds));
   if (!outcome.ranks.empty()) text += CastorText(options, outcome);
+  if (!outcome.trace_file.empty()) {
+    text += fmt::format(
+        "trace of the last step: {}, {} moments, {} chunks, {} parameters\n",
+        outcome.trace_file, outcome.trace.step.accesses.size(),
+        outcome.trace.chunks.size(), outcome.trace.params.size());
+  }
   const size_t end = std::min(kEndSteps, outcome.steps.size());
   text += fmt::format(
       "mean loss of the first {0} steps {1:.4f}, of the last "

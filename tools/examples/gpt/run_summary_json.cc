@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "placement/run_event.h"
 #include "placement/tier_model.h"
+#include "placement/trace_file.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/run_totals.h"
@@ -37,6 +42,38 @@ JsonValue LinkJson(const LinkUse& link, const std::optional<LinkModel>& model) {
        {"busy_seconds", BusySeconds(link)},
        {"bytes_per_second",
         model ? JsonValue(model->bytes_per_second) : JsonValue(nullptr)}});
+}
+
+// Bytes of a rank's slots for states at home.
+JsonValue HomesJson(const EngineStats& stats) {
+  JsonValue homes = JsonValue::Object();
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    JsonValue& of_state = homes[StateKindName(static_cast<StateKind>(k))] =
+        JsonValue::Object();
+    for (Tier tier : kAllTiers) {
+      of_state[fmt::format("{}_bytes", TierName(tier))] =
+          stats.state_bytes[k][TierIndex(tier)].count();
+    }
+  }
+  return homes;
+}
+
+// What the file holds, for who reads it next.
+JsonValue TraceJson(const TrainOutcome& outcome) {
+  const TraceFile& trace = outcome.trace;
+  Bytes most_leased;
+  for (const LeaseChange& change : trace.step.leases) {
+    most_leased = std::max(most_leased, change.bytes);
+  }
+  return JsonValue::Object({{"file", outcome.trace_file},
+                            {"schema", kTraceSchema},
+                            {"step", outcome.steps.size()},
+                            {"rank", trace.rank},
+                            {"world", trace.world},
+                            {"chunks", trace.chunks.size()},
+                            {"parameters", trace.params.size()},
+                            {"moments", trace.step.accesses.size()},
+                            {"most_leased_bytes", most_leased.count()}});
 }
 
 }  // namespace
@@ -106,6 +143,12 @@ JsonValue SummaryJson(const TrainOptions& options,
   }
   document["tiers"] = tiers;
   document["moved"] = moved;
+  document["homes"] = HomesJson(first);
+  if (!options.home_rules.empty()) {
+    JsonValue placed = JsonValue::Array();
+    for (const std::string& each : outcome.placed_by_rules) placed.Append(each);
+    document["placed_by_rules"] = placed;
+  }
   if (!outcome.arenas.empty()) {
     document["pinned_batches"] = ArenaJson(Combined(outcome.arenas));
   }
@@ -119,6 +162,7 @@ JsonValue SummaryJson(const TrainOptions& options,
          {"nvme_read", LinkJson(links.nvme_read, machine.nvme_read)},
          {"nvme_write", LinkJson(links.nvme_write, machine.nvme_write)}});
   }
+  if (!outcome.trace_file.empty()) document["trace"] = TraceJson(outcome);
   document["sent_bytes"] = all.wire_sent.count();
   document["most_nvme_written_bytes"] = all.most_nvme_written.count();
   document["gathers"] = all.gathers;

@@ -12,6 +12,7 @@
 #include "chunk/layout_file.h"
 #include "placement/plan.h"
 #include "tools/cli/nvme_flag.h"
+#include "tools/cli/placement_flags.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
 
@@ -66,12 +67,18 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddChoiceFlag(app, "--policy", &flags.policy, {"auto", "planned"},
                 "who decides which copies stay on the device: next use "
                 "weighed by cost, or the cheapest plan (default auto)");
+  AddTextListFlag(app, "--limit", &flags.limit, kLimitFlagHelp);
+  AddTextListFlag(app, "--place", &flags.place, kPlaceFlagHelp);
   AddTextFlag(app, "--machine", &flags.machine,
               "file of a machine's speeds (castor.machine/1): what moves "
-              "between device, host and nvme takes at least its time; a link "
-              "that it does not name is not slowed");
+              "between device, host and nvme takes at least its time, and is "
+              "weighed by it; a link that it does not name is not slowed");
   AddTextFlag(app, "--record", &flags.record,
               "file for the run's events, for castor report");
+  AddTextFlag(
+      app, "--trace", &flags.trace,
+      "file for the trace of the last step (castor.trace/1), for castor "
+      "search --order trace");
   AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
              "print the weights' digest after this step too");
   AddSwitch(app, "--reference", &flags.reference,
@@ -107,6 +114,10 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
   if (flags.digest_at > 0) options.digest_step = flags.digest_at;
   CASTOR_ASSIGN_OR_RETURN(options.nvme, ParseNvmeFlag(flags.nvme));
+  if (!flags.limit.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(options.home_limits, ParseLimitFlag(flags.limit));
+  }
+  CASTOR_ASSIGN_OR_RETURN(options.home_rules, ParsePlaceFlag(flags.place));
   if (!flags.layout.empty() && !flags.reference) {
     if (options.chunk_size.has_value()) {
       return InvalidArgument(

@@ -35,9 +35,12 @@ struct TrainFlags {
   std::string dtype = "f32";
   std::vector<std::string> nvme;
   std::string record;
+  std::string trace;
   std::string layout;
   std::string machine;
   std::string policy = "auto";
+  std::vector<std::string> limit;
+  std::vector<std::string> place;
   bool no_prefetch = false;
   bool reference = false;
   bool json = false;

@@ -26,6 +26,7 @@
 #include "offload/linked_jemalloc.h"
 #include "offload/pinned_arena.h"
 #include "placement/run_event.h"
+#include "placement/trace_file.h"
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/model.h"
@@ -53,6 +54,9 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   zero.nvme = options.nvme;
   zero.prefetch_depth = options.prefetch_depth;
   zero.policy = options.policy;
+  zero.home_limits = options.home_limits;
+  zero.home_rules = options.home_rules;
+  zero.machine = options.machine;
   zero.executor = executor;
   zero.recorder = options.recorder;
   zero.log = options.log;
@@ -65,6 +69,8 @@ struct RankOutcome {
   PinnedArenaStats arena;
   std::map<int64_t, uint64_t> digests;
   uint64_t final_digest = 0;
+  TraceFile trace;  // of rank 0, as is the next
+  std::vector<std::string> placed_by_rules;
 };
 
 // One rank, on its own thread.
@@ -106,6 +112,10 @@ class RankTrainer {
     CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
     outcome.stats = engine.stats();
     outcome.arena = arena_->stats();
+    if (communicator_->rank() == 0) {
+      outcome.trace = engine.RecordedTrace();
+      outcome.placed_by_rules = engine.PlacedByRules();
+    }
     if (options_.recorder != nullptr) {
       options_.recorder->AddArena(
           ArenaInfo(communicator_->rank(), "batches", outcome.arena));
@@ -225,6 +235,8 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
     outcome.arenas.push_back(each->arena);
   }
   if (devices.has_value()) outcome.links = devices->links();
+  outcome.trace = std::move(outcomes.front()->trace);
+  outcome.placed_by_rules = std::move(outcomes.front()->placed_by_rules);
   outcome.digests = outcomes.front()->digests;
   outcome.final_digest = outcomes.front()->final_digest;
   outcome.stopped_early = board.stopped_early();

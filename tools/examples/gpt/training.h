@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -21,8 +22,11 @@
 #include "collectives/zero_options.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
+#include "placement/placement_rules.h"
 #include "placement/plan.h"
+#include "placement/static_policy.h"
 #include "placement/tier_model.h"
+#include "placement/trace_file.h"
 #include "tools/examples/gpt/gpt_params.h"
 
 namespace castor::gpt {
@@ -53,8 +57,11 @@ struct TrainOptions {
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;
   PlanPolicy policy = PlanPolicy::kAuto;
-  // How fast the links of every rank's device and drive are; what is not known
-  // is as fast as this machine. Null: nothing is.
+  std::optional<StaticLimits> home_limits;  // null: by budgets
+  std::vector<PlacementRule> home_rules;
+  // How fast the links of every rank's device and drive are, for the twins of
+  // them and for the engine's plans; what is not known is as fast as this
+  // machine. Null: nothing is.
   std::optional<TierModel> machine;
   RunRecorder* recorder = nullptr;
   Log* log = nullptr;
@@ -101,6 +108,10 @@ struct TrainOutcome {
   std::vector<EngineStats> ranks;        // empty in a reference run
   std::vector<PinnedArenaStats> arenas;  // of batches on their way, by rank
   std::vector<RankLinks> links;  // by rank; empty where no machine was given
+  TraceFile trace;               // of rank 0's last step; others' are like it
+  std::string trace_file;        // where that was written; empty: nowhere
+  // Which rule placed which state of which chunk, a sentence each.
+  std::vector<std::string> placed_by_rules;
   bool stopped_early = false;
 };
 

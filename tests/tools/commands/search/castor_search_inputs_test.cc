@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "tests/support/file_text.h"
 #include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
@@ -78,6 +80,52 @@ TEST(CastorSearchInputsTest, ReadsAModelOfTheHubCache) {
   EXPECT_THAT(found.err, HasSubstr("read from the hub cache"));
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("nothing is read online"));
+}
+
+// A trace without moments that names its parameters, unless `params` is empty.
+std::string TraceNaming(const std::string& params) {
+  std::string text =
+      R"({"schema":"castor.trace/1","rank":0,"world":1,"chunks":[],)";
+  if (!params.empty()) text.append(R"("params":[)").append(params).append("],");
+  return text.append(R"("moments":[]})");
+}
+
+TEST(CastorSearchInputsTest, PacksInTheOrderOfATrace) {
+  const TempFolder folder;
+  const std::string list =
+      folder.Write("m.tsv", "alpha\t64\tF32\nbeta\t128\tF32\ngamma\t32\tF32\n");
+  const auto search = [&](const std::string& trace) {
+    return Search({list, "--order", "trace", "--trace",
+                   folder.Write("step.json", trace), "-o",
+                   folder.At("l.json")});
+  };
+  const ProcessOutcome good = search(TraceNaming(R"("gamma","alpha","beta")"));
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_THAT(
+      good.out,
+      HasSubstr("Order       trace: parameters are packed as "
+                "the step of --trace first used them, by your choice\n"));
+  const std::string layout = FileText(folder.At("l.json"));
+  EXPECT_LT(layout.find("\"gamma\""), layout.find("\"alpha\""));
+  EXPECT_LT(layout.find("\"alpha\""), layout.find("\"beta\""));
+
+  const std::pair<std::string, std::string> bad[] = {
+      {TraceNaming(R"("gamma","alpha")"),
+       "step.json\": the trace lacks parameter \"beta\" "
+       "of the model"},
+      {TraceNaming(R"("gamma","alpha","beta","betas")"),
+       "has parameter \"betas\", which the model has not, the nearest being "
+       "\"beta\""},
+      {TraceNaming(R"("gamma","alpha","beta","gamma")"), "each is given once"},
+      {TraceNaming(""), "does not name its parameters"},
+      {"{}", "has no \"schema\""},
+      {"", "step.json"}};
+  for (const auto& [trace, message] : bad) {
+    const ProcessOutcome refused = search(trace);
+    EXPECT_EQ(refused.exit_code, 4) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr(message));
+    EXPECT_EQ(refused.out, "");
+  }
 }
 
 TEST(CastorSearchInputsTest, PacksFrozenParametersByThemselves) {

@@ -69,6 +69,13 @@ TEST(SearchRequestTest, PassesOnWhatIsSaid) {
   EXPECT_EQ(request.form, SearchRequest::Form::kJson);
 }
 
+TEST(SearchRequestTest, TakesAnOrderFromATrace) {
+  const SearchRequest request =
+      Parse({"m", "--order", "trace", "--trace", "step.json"}).value();
+  EXPECT_EQ(request.read.order, ParamOrder::kTrace);
+  EXPECT_EQ(request.read.trace_file, "step.json");
+}
+
 TEST(SearchRequestTest, NamesEachMode) {
   EXPECT_THAT(Parse({"m", "--mode", "uniform"})->search.modes,
               ElementsAre(SearchMode::kUniform));
@@ -88,6 +95,9 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
   EXPECT_THAT(refusal({"m", "--json", "--plain"}), HasSubstr("exclude"));
   EXPECT_THAT(refusal({"m", "--align", "96"}), HasSubstr("try 128"));
   EXPECT_THAT(refusal({"m", "--order", "trace"}), HasSubstr("needs the trace"));
+  EXPECT_THAT(refusal({"m", "--trace", "t"}), HasSubstr("give both"));
+  EXPECT_THAT(refusal({"-", "--order", "trace", "--trace", "-"}),
+              HasSubstr("standard input"));
   EXPECT_THAT(refusal({"m", "--max", "1MiB"}),
               HasSubstr("--min 32MiB (the default) is above --max 1MiB"));
   EXPECT_THAT(refusal({"m", "--classes", "0"}), HasSubstr("from 1 to 16"));

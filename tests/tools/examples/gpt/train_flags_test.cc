@@ -11,6 +11,8 @@
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
 #include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/static_policy.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor::gpt {
@@ -50,6 +52,28 @@ TEST(TrainFlagsTest, FlagsReachTheOptions) {
   EXPECT_EQ(options->prefetch_depth, 0);
   EXPECT_EQ(options->policy, PlanPolicy::kPlanned);
   EXPECT_EQ(options->clip_norm, 0.5);
+}
+
+TEST(TrainFlagsTest, LimitsAndRulesReachTheOptions) {
+  EXPECT_FALSE(Parsed({})->home_limits.has_value());
+  const Result<TrainOptions> options =
+      Parsed({"--limit", "exp_avg@host=12MiB", "--limit", "param@device=25%",
+              "--place", "nvme:wte.*", "--place", "host:*,state=grad"});
+  ASSERT_THAT(options, IsOk());
+  ASSERT_TRUE(options->home_limits.has_value());
+  const StaticLimits& limits = *options->home_limits;
+  EXPECT_EQ(limits[static_cast<size_t>(StateKind::kExpAvg)].host,
+            StateLimit(MiB(12)));
+  EXPECT_EQ(limits[static_cast<size_t>(StateKind::kParam)].device,
+            StateLimit(0.25));
+  ASSERT_EQ(options->home_rules.size(), 2u);
+  EXPECT_EQ(options->home_rules[0].glob, "wte.*");
+  EXPECT_EQ(options->home_rules[1].state, StateKind::kGrad);
+  EXPECT_THAT(
+      Parsed({"--limit", "exp_avg@hots=1MiB"}),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("did you mean host?")));
+  EXPECT_THAT(Parsed({"--place", "disk:*"}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--place")));
 }
 
 TEST(TrainFlagsTest, RefusesWhatContradictsItselfOrIsUnknown) {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/internal/fetch_costs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "collectives/internal/chunk_states.h"
+#include "placement/run_event.h"
+
+namespace castor::internal {
+namespace {
+
+// Nothing that is fetched is free, however fast a machine is said to be.
+constexpr double kLeastSeconds = 1e-9;
+
+// Adds up the seconds of fetches, and notes the links that nobody measured.
+class Fetches {
+ public:
+  explicit Fetches(const TierModel& machine) : machine_(machine) {}
+
+  double Seconds(const ChunkLayout& layout, const Sharding& sharding,
+                 ChunkId chunk, Tier home) {
+    const DType dtype = layout.dtype(chunk);
+    const ShardRange range = sharding.kept(StateKind::kParam, layout, chunk);
+    const Bytes kept = BytesOf(range.end - range.begin, dtype);
+    double seconds = 0;
+    if (home == Tier::kNvme) {
+      seconds +=
+          Link(machine_.nvme_read, "nvme_read", RoundUp(kept, kHostAlign));
+    }
+    if (home != Tier::kDevice) {
+      seconds += Link(machine_.host_to_device, "host_to_device", kept);
+    }
+    if (!sharding.replicated(StateKind::kParam)) {
+      if (machine_.all_gather) {
+        seconds += RingSeconds(*machine_.all_gather, 1,
+                               BytesOf(layout.chunk(chunk).size, dtype),
+                               sharding.world);
+      } else {
+        Miss("all_gather");
+      }
+    }
+    return std::max(seconds, kLeastSeconds);
+  }
+
+  const std::string& unknown() const { return unknown_; }
+
+ private:
+  double Link(const std::optional<LinkModel>& link, std::string_view name,
+              Bytes bytes) {
+    if (link) return LinkSeconds(*link, 1, bytes);
+    Miss(name);
+    return 0;
+  }
+  void Miss(std::string_view name) {
+    if (unknown_.find(name) != unknown_.npos) return;
+    if (!unknown_.empty()) unknown_ += ", ";
+    unknown_ += name;
+  }
+
+  const TierModel& machine_;
+  std::string unknown_;
+};
+
+}  // namespace
+
+FetchCosts FetchCostsOf(const ChunkLayout& layout, const Sharding& sharding,
+                        std::span<const ChunkHomes> homes,
+                        const std::optional<TierModel>& machine) {
+  constexpr auto kParam = static_cast<size_t>(StateKind::kParam);
+  FetchCosts costs;
+  if (machine) {
+    Fetches fetches(*machine);
+    for (size_t c = 0; c < homes.size(); ++c) {
+      costs.cost.push_back(fetches.Seconds(layout, sharding,
+                                           ChunkId(static_cast<int32_t>(c)),
+                                           homes[c][kParam]));
+    }
+    if (fetches.unknown().empty()) {
+      costs.unit = FetchCostUnit::kSeconds;
+      return costs;
+    }
+    costs.unknown = fetches.unknown();
+    costs.cost.clear();
+  }
+  for (const ChunkHomes& of_chunk : homes) {
+    costs.cost.push_back(FetchCost(of_chunk[kParam]));
+  }
+  return costs;
+}
+
+}  // namespace castor::internal

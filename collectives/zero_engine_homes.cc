@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "chunk/base/check.h"
+#include "chunk/base/units_text.h"
+#include "collectives/zero_engine_impl.h"
+#include "placement/placement_rules.h"
+#include "placement/static_policy.h"
+
+namespace castor {
+namespace {
+
+class Hash {
+ public:
+  void Add(uint64_t value) {
+    hash_ ^= value;
+    hash_ *= 0x9e3779b97f4a7c15ull;
+    hash_ ^= hash_ >> 29;
+  }
+  void Add(std::string_view text) {
+    for (char c : text) Add(static_cast<uint64_t>(static_cast<uint8_t>(c)));
+    Add(text.size());
+  }
+  void Add(const std::optional<StateLimit>& limit) {
+    if (!limit) return Add(uint64_t{1});
+    if (const Bytes* bytes = std::get_if<Bytes>(&*limit)) {
+      return Add(static_cast<uint64_t>(bytes->count()) * 4 + 2);
+    }
+    Add(std::bit_cast<uint64_t>(std::get<double>(*limit)));
+    Add(uint64_t{3});
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0;
+};
+
+}  // namespace
+
+std::vector<ParamSpec> ZeroEngine::Impl::Specs() const {
+  std::vector<ParamSpec> specs;
+  specs.reserve(params_.size());
+  for (const Param& param : params_) specs.push_back(param.spec);
+  return specs;
+}
+
+// What a callback will say is not known yet: BindHomes compares that.
+uint64_t ZeroEngine::Impl::HashOfHomes() const {
+  Hash hash;
+  if (options_.home_limits) {
+    for (const StateLimits& of_state : *options_.home_limits) {
+      for (const auto* limit :
+           {&of_state.device, &of_state.host, &of_state.nvme}) {
+        hash.Add(*limit);
+      }
+    }
+  }
+  for (const PlacementRule& rule : options_.home_rules) {
+    hash.Add(rule.glob);
+    for (int64_t number :
+         {rule.dtype ? static_cast<int64_t>(*rule.dtype) : int64_t{-1},
+          rule.least.count(), rule.most.value_or(Bytes(-1)).count(),
+          rule.state ? static_cast<int64_t>(*rule.state) : int64_t{-1},
+          static_cast<int64_t>(rule.tier), int64_t{rule.decide != nullptr}}) {
+      hash.Add(static_cast<uint64_t>(number));
+    }
+  }
+  return hash.value();
+}
+
+Status ZeroEngine::Impl::BindHomes() {
+  const std::vector<PlacementRule>& rules = options_.home_rules;
+  if (rules.empty()) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(bindings_, BindChunks(rules, Specs(), *layout_));
+  const bool asked = std::any_of(
+      rules.begin(), rules.end(),
+      [](const PlacementRule& rule) { return rule.decide != nullptr; });
+  if (!asked || comm_->world() == 1) return OkStatus();
+  Hash hash;
+  for (const ChunkBindings& chunk : bindings_) {
+    for (const StateBinding& binding : chunk) {
+      hash.Add(static_cast<uint64_t>(binding.rule + 1) * 4 +
+               TierIndex(binding.tier));
+    }
+  }
+  const auto bound = static_cast<int64_t>(hash.value() >> 2);
+  std::array<int64_t, 2> least = {bound, -bound};
+  comm_->AllReduce(*comm_lane_, least.data(), Elements(2), DType::kI64,
+                   ReduceOp::kMin, {ChunkId(), -1, "homes"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  if (least[0] == -least[1]) return OkStatus();
+  return InvalidArgument(
+      "a callback of a placement rule answered differently on different ranks: "
+      "it may depend on the parameter and the state only");
+}
+
+std::string ZeroEngine::Impl::ExplainHome(ChunkId chunk,
+                                          StateKind state) const {
+  CASTOR_CHECK(phase_ == Phase::kSealed);
+  const auto kind = static_cast<size_t>(state);
+  const bool ruled =
+      !bindings_.empty() && bindings_[chunk.index()][kind].rule >= 0;
+  if (ruled || options_.home_limits) {
+    return ExplainPlacement(memory_.placement, bindings_, options_.home_rules,
+                            Specs(), chunk, state);
+  }
+  const Tier tier = memory_.placement.homes[chunk.index()][kind];
+  return fmt::format(
+      "chunk {}: {} on {} by the budgets, which put {} of {} there",
+      chunk.value(), StateKindName(state), TierName(tier),
+      FormatBytes(memory_.placement.bytes[kind][TierIndex(tier)]),
+      StateKindName(state));
+}
+
+std::vector<std::string> ZeroEngine::Impl::PlacedByRules() const {
+  CASTOR_CHECK(phase_ == Phase::kSealed);
+  const std::vector<ParamSpec> specs = Specs();
+  std::vector<std::string> placed;
+  for (size_t c = 0; c < bindings_.size(); ++c) {
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const bool exists = memory_.states[c][k].bytes > Bytes(0);
+      if (!exists || bindings_[c][k].rule < 0) continue;
+      placed.push_back(ExplainPlacement(
+          memory_.placement, bindings_, options_.home_rules, specs,
+          ChunkId(static_cast<int32_t>(c)), static_cast<StateKind>(k)));
+    }
+  }
+  return placed;
+}
+
+}  // namespace castor
