@@ -73,9 +73,15 @@ class Builder {
     }
   }
 
+  BudgetRaises SmallestRaises() const {
+    const internal::Budgets budgets = Given();
+    // What was asked of homes is kept, whatever the budgets.
+    if (input_.limits || !ruled_.ok() || demand_.FitsInto(budgets)) return {};
+    return demand_.SmallestRaises(budgets);
+  }
+
   Result<MemoryPlan> Build() const {
-    const internal::Budgets budgets{input_.device_budget, input_.host_budget,
-                                    input_.nvme_budget};
+    const internal::Budgets budgets = Given();
     if (input_.limits) return BuildAsAsked(budgets);
     CASTOR_RETURN_IF_ERROR(ruled_);
     // Everything on the device, if it fits: then whole states are used where
@@ -104,10 +110,14 @@ class Builder {
     }
     return Infeasible(fmt::format(
         "{}{}; {}; smaller chunks, or fewer parameters held at once, need less",
-        WhyNot(budgets), WhatRulesTake(), demand_.SmallestRaises(budgets)));
+        WhyNot(budgets), WhatRulesTake(), demand_.RaisesText(budgets)));
   }
 
  private:
+  internal::Budgets Given() const {
+    return {input_.device_budget, input_.host_budget, input_.nvme_budget};
+  }
+
   // Homes by limits, which budgets hold or do not.
   Result<MemoryPlan> BuildAsAsked(const internal::Budgets& budgets) const {
     CASTOR_ASSIGN_OR_RETURN(
@@ -347,6 +357,11 @@ Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input) {
   }
   if (input.layout->chunks().empty()) return PlanWithoutChunks(input);
   return Builder(input).Build();
+}
+
+BudgetRaises SmallestRaises(const MemoryPlanInput& input) {
+  if (input.layout->chunks().empty()) return {};
+  return Builder(input).SmallestRaises();
 }
 
 }  // namespace castor

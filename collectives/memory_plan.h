@@ -18,6 +18,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
+#include "collectives/budget_raises.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_options.h"
 #include "offload/tier_pool.h"
@@ -76,6 +77,10 @@ struct MemoryPlan {
 // never fails where a smaller one fits. As PlaceStatically where limits are
 // given, or rules that there is no tier for.
 Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
+
+// These raises as numbers; none where it fits, or limits are given. REQUIRES: a
+// largest lease that PlanMemory accepts.
+BudgetRaises SmallestRaises(const MemoryPlanInput& input);
 
 }  // namespace castor
 

@@ -3,13 +3,10 @@
 
 #include "collectives/zero_engine.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "chunk/chunk_packer.h"
+#include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
-#include "placement/tier_model.h"
 #include "placement/trace_file.h"
 
 namespace castor {
@@ -56,33 +53,7 @@ Result<std::unique_ptr<ZeroEngine>> ZeroEngine::Create(
     const ZeroOptions& options, Communicator* communicator) {
   CASTOR_CHECK(communicator != nullptr);
   CASTOR_CHECK(options.executor != nullptr);
-  if (options.stage < 0 || options.stage > 3) {
-    return InvalidArgument(fmt::format(
-        "stage {} does not exist: ZeRO has stages 0 to 3", options.stage));
-  }
-  if (!(options.clip_norm >= 0)) {
-    return InvalidArgument(fmt::format(
-        "a gradient norm cannot be clipped to {}: give a positive norm, or 0 "
-        "for no clipping",
-        options.clip_norm));
-  }
-  if (options.prefetch_depth < 0) {
-    return InvalidArgument(
-        fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
-                    options.prefetch_depth));
-  }
-  CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
-  if (options.machine) {
-    CASTOR_RETURN_IF_ERROR(CheckTierModel(*options.machine));
-  }
-  if (options.layout != nullptr && options.chunk_size.has_value()) {
-    return InvalidArgument(
-        "a layout and a chunk size exclude each other: a layout has its own");
-  }
-  PackOptions pack;
-  pack.world = communicator->world();
-  pack.align = options.align;
-  CASTOR_RETURN_IF_ERROR(ValidatePackOptions(pack));
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options, communicator->world()));
   return std::unique_ptr<ZeroEngine>(
       new ZeroEngine(std::make_unique<Impl>(options, communicator)));
 }

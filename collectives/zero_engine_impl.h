@@ -33,6 +33,7 @@
 
 #include "chunk/param_state.h"
 #include "collectives/memory_plan.h"
+#include "collectives/seal_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_engine.h"
 #include "offload/device.h"
@@ -256,9 +257,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParamId> first_uses_;
   std::vector<bool> acquired_;  // by ParamId
   Sharding sharding_;
-  Bytes least_device_budget_;  // among ranks
-  Bytes least_host_budget_;
-  std::optional<Bytes> least_nvme_budget_;
+  SealBudgets least_;  // among ranks
   std::optional<ChunkLayout> layout_;
   std::vector<ChunkBindings> bindings_;  // by ChunkId; empty: no rules
   MemoryPlan memory_;

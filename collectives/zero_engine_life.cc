@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk/base/units_text.h"
+#include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/failure_log.h"
 
@@ -18,11 +19,7 @@ ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
     : options_(options), comm_(communicator) {
   if (options_.clock == nullptr) options_.clock = &steady_clock_;
   if (options_.log == nullptr) options_.log = &default_log_;
-  sharding_.stage = options_.stage;
-  sharding_.world = comm_->world();
-  sharding_.rank = comm_->rank();
-  sharding_.moments = MomentsOf(options_.optimizer);
-  sharding_.moment_dtype = options_.optimizer.moment_dtype;
+  sharding_ = ShardingOf(options_, comm_->world(), comm_->rank());
 }
 
 ZeroEngine::Impl::~Impl() {
@@ -101,11 +98,7 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
     return FailedPrecondition(fmt::format(
         "parameter {} comes too late: register before Seal", spec.name));
   }
-  if (spec.dtype != DType::kF32 && spec.dtype != DType::kBF16) {
-    return InvalidArgument(
-        fmt::format("parameter {} is {}: the engine trains F32 and BF16",
-                    spec.name, DTypeName(spec.dtype)));
-  }
+  CASTOR_RETURN_IF_ERROR(CheckTrains(spec));
   Param param;
   CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
   param.spec = std::move(spec);

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
 
@@ -16,30 +17,8 @@ constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
 }  // namespace
 
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
-  MemoryPlanInput input;
-  input.layout = &*layout_;
-  input.sharding = sharding_;
-  input.device_budget = least_device_budget_;
-  input.host_budget = least_host_budget_;
-  input.nvme_budget = least_nvme_budget_;
-  if (CountsNorm()) input.norm_bytes = kNormBytes;
-  input.prefetch_depth = options_.prefetch_depth;
-  input.declared = declared;
-  input.limits = options_.home_limits;
-  input.bindings = bindings_;
-  input.machine = options_.machine;
-  for (const HeldTogether& held : declared.held) {
-    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
-      for (ParamId id : *ids) {
-        if (!id.valid() || id.index() >= params_.size()) {
-          return InvalidArgument(fmt::format(
-              "a declared moment holds parameter {}, which is not registered",
-              id.value()));
-        }
-      }
-    }
-  }
-  CASTOR_ASSIGN_OR_RETURN(memory_, PlanMemory(input));
+  CASTOR_ASSIGN_OR_RETURN(memory_, MemoryOf(*layout_, sharding_, options_,
+                                            least_, bindings_, declared));
   if (!memory_.unknown_links.empty()) {
     options_.log->WarnOnce(
         "unknown links",

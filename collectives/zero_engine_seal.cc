@@ -3,25 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "chunk/chunk_packer.h"
-#include "chunk/chunk_size_search.h"
-#include "chunk/layout_match.h"
 #include "collectives/internal/layout_digest.h"
+#include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
-#include "offload/nvme/nvme_option.h"
 #include "placement/tier_model_file.h"
 
 namespace castor {
 namespace {
-
-// A number for "as much as is needed" that sums never overflow.
-constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value;
@@ -139,18 +134,14 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
 Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
   const int64_t params = static_cast<int64_t>(HashOfParams() >> 2);
   const int64_t options = static_cast<int64_t>(HashOfOptions(declared) >> 2);
-  int64_t nvme = -1;
-  if (!options_.nvme.empty()) {
-    nvme = NvmeLimit(options_.nvme).value_or(Bytes(kUnlimited)).count();
-  }
-  std::array<int64_t, 7> least = {
-      (options_.device_budget - comm_->buffer_bytes()).count(),
-      options_.host_budget.count(),
-      nvme,
-      params,
-      -params,
-      options,
-      -options};
+  const SealBudgets own = BudgetsOf(options_, comm_->buffer_bytes());
+  std::array<int64_t, 7> least = {own.device.count(),
+                                  own.host.count(),
+                                  own.nvme.value_or(Bytes(-1)).count(),
+                                  params,
+                                  -params,
+                                  options,
+                                  -options};
   comm_->AllReduce(*comm_lane_, least.data(), Elements(least.size()),
                    DType::kI64, ReduceOp::kMin, {ChunkId(), -1, "inputs"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
@@ -166,9 +157,8 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
         "prefetch depth and what is declared at Seal must be the same on every "
         "rank; budgets may differ");
   }
-  least_device_budget_ = Bytes(least[0]);
-  least_host_budget_ = Bytes(least[1]);
-  if (least[2] >= 0) least_nvme_budget_ = Bytes(least[2]);
+  least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
+  if (least[2] >= 0) least_.nvme = Bytes(least[2]);
   return OkStatus();
 }
 
@@ -179,61 +169,9 @@ Status ZeroEngine::Impl::WaitForOthers() {
 }
 
 Status ZeroEngine::Impl::BuildLayout() {
-  std::vector<ParamSpec> specs;
-  for (const Param& param : params_) specs.push_back(param.spec);
-  if (options_.layout != nullptr) {
-    CASTOR_RETURN_IF_ERROR(
-        CheckLayoutFits(*options_.layout, specs, comm_->world()));
-    layout_.emplace(options_.layout->layout);
-    return OkStatus();
-  }
-  PackOptions pack;
-  pack.world = comm_->world();
-  pack.align = options_.align;
-  std::vector<std::vector<Elements>> sizes;  // by group, by class
-  if (options_.chunk_size.has_value()) {
-    for (const ParamGroup& group : GroupParams(specs)) {
-      const Elements size = RoundDown(
-          Elements(options_.chunk_size->count() * 8 / DTypeBits(group.dtype)),
-          ChunkQuantum(pack.world));
-      if (size <= Elements(0)) {
-        return InvalidArgument(fmt::format(
-            "chunks of {} bytes are too small: {} ranks need at least {} bytes "
-            "of {}",
-            options_.chunk_size->count(), pack.world,
-            BytesOf(ChunkQuantum(pack.world), group.dtype).count(),
-            DTypeName(group.dtype)));
-      }
-      sizes.push_back({size});
-    }
-  } else {
-    SearchOptions search;
-    search.pack = pack;
-    search.min_chunk = options_.min_chunk;
-    search.max_chunk = options_.max_chunk > Bytes(0) ? options_.max_chunk
-                                                     : least_device_budget_ / 8;
-    if (options_.max_chunk > Bytes(0) && search.max_chunk < search.min_chunk) {
-      return InvalidArgument(fmt::format(
-          "the largest chunk of {} bytes is less than the smallest of {} bytes",
-          search.max_chunk.count(), search.min_chunk.count()));
-    }
-    if (search.max_chunk < search.min_chunk) {
-      return Infeasible(fmt::format(
-          "an eighth of the device budget, {} bytes, is less than the smallest "
-          "chunk of {} bytes; raise the device budget to {} bytes or set a "
-          "chunk size",
-          search.max_chunk.count(), search.min_chunk.count(),
-          search.min_chunk.count() * 8));
-    }
-    CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(specs, search));
-    for (const GroupSearchResult& group : found.groups) {
-      std::vector<Elements>& classes = sizes.emplace_back();
-      for (const ChunkClass& one : group.recommended.classes) {
-        classes.push_back(one.chunk_size);
-      }
-    }
-  }
-  CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout, PackChunks(specs, sizes, pack));
+  CASTOR_ASSIGN_OR_RETURN(
+      ChunkLayout layout,
+      LayoutOf(Specs(), options_, comm_->world(), least_.device));
   layout_.emplace(std::move(layout));
   return OkStatus();
 }

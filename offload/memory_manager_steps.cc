@@ -9,9 +9,7 @@
 
 #include "chunk/base/check.h"
 #include "offload/memory_manager.h"
-#include "placement/exact_policy.h"
-#include "placement/next_use_policy.h"
-#include "placement/plan_validator.h"
+#include "placement/step_planner.h"
 
 namespace castor {
 
@@ -113,23 +111,11 @@ Status MemoryManager::EndStep() {
 
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
-  Plan plan;
   certificate_.reset();
-  switch (options_.policy) {
-    case PlanPolicy::kAuto: {
-      CASTOR_ASSIGN_OR_RETURN(plan, PlanNextUse(trace_, options_.problem));
-      break;
-    }
-    case PlanPolicy::kPlanned: {
-      CASTOR_ASSIGN_OR_RETURN(ExactPlan exact,
-                              PlanExact(trace_, options_.problem));
-      plan = std::move(exact.plan);
-      certificate_ = std::move(exact.certificate);
-      break;
-    }
-  }
-  CASTOR_RETURN_IF_ERROR(ValidatePlan(trace_, options_.problem, plan));
-  plan_ = std::move(plan);
+  CASTOR_ASSIGN_OR_RETURN(StepPlan made,
+                          PlanStep(options_.policy, trace_, options_.problem));
+  plan_ = std::move(made.plan);
+  certificate_ = std::move(made.certificate);
   planned_trace_ = std::move(trace_);
   initial_.assign(copies_.size(), false);
   for (ChunkId chunk : plan_.initial) initial_[chunk.index()] = true;

@@ -63,33 +63,48 @@ bool MemoryDemand::FitsInto(const Budgets& budgets) const {
   return false;
 }
 
-std::string MemoryDemand::SmallestRaises(const Budgets& budgets) const {
+BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
   Bytes off_device;
   for (const ChunkStates& chunk : chunks) {
     for (Bytes state : chunk.host_bytes) off_device += state;
   }
-  std::string raises;
-  const auto offer = [&](std::string_view what, Bytes now, Bytes high,
+  const auto raise = [&](Bytes now, Bytes high,
                          const std::function<void(Budgets&, Bytes)>& set) {
-    const std::optional<Bytes> least =
-        LeastThatFits(now, high, [&](Bytes value) {
-          Budgets raised = budgets;
-          set(raised, value);
-          return FitsInto(raised);
-        });
-    if (!least) return;
-    raises += fmt::format("{}{} {}", raises.empty() ? "" : ", or ", what,
-                          FormatBytes(*least - now));
+    std::optional<Bytes> least = LeastThatFits(now, high, [&](Bytes value) {
+      Budgets raised = budgets;
+      set(raised, value);
+      return FitsInto(raised);
+    });
+    if (least) *least -= now;
+    return least;
   };
-  offer("raise the device budget by", budgets.device, serving + all_on_device,
-        [](Budgets& raised, Bytes value) { raised.device = value; });
-  offer("raise the host budget by", budgets.host,
-        off_device + staging_slot * kStagingForNvme + ruled[1],
-        [](Budgets& raised, Bytes value) { raised.host = value; });
-  offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
-        budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],
-        [](Budgets& raised, Bytes value) { raised.nvme = value; });
+  BudgetRaises raises;
+  raises.device =
+      raise(budgets.device, serving + all_on_device,
+            [](Budgets& raised, Bytes value) { raised.device = value; });
+  raises.host = raise(
+      budgets.host, off_device + staging_slot * kStagingForNvme + ruled[1],
+      [](Budgets& raised, Bytes value) { raised.host = value; });
+  raises.nvme =
+      raise(budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],
+            [](Budgets& raised, Bytes value) { raised.nvme = value; });
   return raises;
+}
+
+std::string MemoryDemand::RaisesText(const Budgets& budgets) const {
+  std::string text;
+  const auto offer = [&text](std::string_view what,
+                             const std::optional<Bytes>& raise) {
+    if (!raise) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", or ", what,
+                        FormatBytes(*raise));
+  };
+  const BudgetRaises raises = SmallestRaises(budgets);
+  offer("raise the device budget by", raises.device);
+  offer("raise the host budget by", raises.host);
+  offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",
+        raises.nvme);
+  return text;
 }
 
 }  // namespace castor::internal

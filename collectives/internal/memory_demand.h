@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chunk/base/units.h"
+#include "collectives/budget_raises.h"
 #include "placement/home_policy.h"
 #include "placement/run_event.h"
 
@@ -67,10 +68,10 @@ struct MemoryDemand {
   // fit is open to a larger budget as well.
   bool FitsInto(const Budgets& budgets) const;
 
-  // The smallest raise of each budget that makes it fit alone, where one does:
-  // "raise the device budget by 4096 bytes, or raise ...". REQUIRES: it does
-  // not fit.
-  std::string SmallestRaises(const Budgets& budgets) const;
+  // REQUIRES, here and below: it does not fit.
+  BudgetRaises SmallestRaises(const Budgets& budgets) const;
+  // "raise the device budget by 4096 bytes, or raise ...".
+  std::string RaisesText(const Budgets& budgets) const;
 };
 
 }  // namespace castor::internal

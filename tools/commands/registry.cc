@@ -4,6 +4,7 @@
 #include "tools/commands/registry.h"
 
 #include "tools/commands/doctor/doctor_command.h"
+#include "tools/commands/plan/plan_command.h"
 #include "tools/commands/probe/probe_command.h"
 #include "tools/commands/report_command.h"
 #include "tools/commands/search/search_command.h"
@@ -13,6 +14,7 @@ namespace castor {
 std::vector<std::unique_ptr<Command>> AllCommands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeSearchCommand());
+  commands.push_back(MakePlanCommand());
   commands.push_back(MakeDoctorCommand());
   commands.push_back(MakeProbeCommand());
   commands.push_back(MakeReportCommand());

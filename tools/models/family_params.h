@@ -17,12 +17,6 @@
 
 namespace castor {
 
-// A name that shares the parameter called `to`.
-struct TiedName {
-  std::string name;
-  std::string to;
-};
-
 // Files of other versions of the reference code write `file` where this list
 // has `listed`.
 struct Spelling {

@@ -63,6 +63,12 @@ struct DroppedTensor {
   std::string reason;
 };
 
+// A name that shares the parameter called `to`.
+struct TiedName {
+  std::string name;
+  std::string to;
+};
+
 struct ModelList {
   std::string name;
   // "gpt2", of a config.json or as a GGUF file names its architecture; empty
@@ -72,6 +78,7 @@ struct ModelList {
   ParamOrder order = ParamOrder::kNatural;
   std::vector<ParamSpec> params;
   std::vector<DroppedTensor> dropped;
+  std::vector<TiedName> tied;      // where the model's family tells
   std::vector<std::string> notes;  // what a person should know, a sentence each
 };
 

@@ -139,7 +139,10 @@ Result<ModelList> ReadModel(const std::string& path,
   ModelList list = std::move(source.list);
   auto finish = [&]() -> Status {
     CASTOR_RETURN_IF_ERROR(CheckTotal(list.params));
-    if (source.family) DropAbsent(*source.family, list);
+    if (source.family) {
+      DropAbsent(*source.family, list);
+      list.tied = source.family->tied;
+    }
     CASTOR_RETURN_IF_ERROR(ChooseExperts(options.expert_layout, list));
     if (options.order == ParamOrder::kTrace) {
       CASTOR_RETURN_IF_ERROR(OrderByTrace(options.trace_file, list));

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"search", kGpt2Xl, "--mode", "layers"}, 2, "did you mean layer?"},
         Mistake{{"search", kGpt2Xl, "--order", "trace"},
                 2,
-                "--order trace needs the trace of a run"},
+                "--order trace needs the trace of a step"},
         Mistake{{"search", kGpt2Xl, "--order", "file"},
                 2,
                 "lists no tensors, so it has no file order"},

@@ -9,12 +9,18 @@
 #include <utility>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
+#include "chunk/param_spec.h"
+#include "collectives/plan_file.h"
+#include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/examples/gpt/gpt_params.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
+#include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
 
@@ -49,6 +55,9 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
              "ranks, threads of this process (default 1)");
   AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
+  AddTextFlag(app, "--plan", &flags.plan,
+              "file of castor plan -o with budgets, stage, chunks and policy, "
+              "instead of their flags");
   AddSizeFlag(app, "--device-budget", &train.device_budget,
               "device bytes per rank (default: room for everything)");
   AddSizeFlag(app, "--host-budget", &train.host_budget,
@@ -89,6 +98,63 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
             "and train nothing");
 }
 
+namespace {
+
+// What a plan says is not said by flags too.
+Status CheckNotSaidTwice(const TrainFlags& flags) {
+  const struct {
+    const char* name;
+    bool given;
+  } said[] = {{"--device-budget", flags.train.device_budget > Bytes(0)},
+              {"--host-budget", flags.train.host_budget > Bytes(0)},
+              {"--chunk", flags.train.chunk_size.has_value()},
+              {"--layout", !flags.layout.empty()},
+              {"--stage", flags.stage.has_value()},
+              {"--prefetch", flags.prefetch >= 0},
+              {"--no-prefetch", flags.no_prefetch},
+              {"--policy", !flags.policy.empty()},
+              {"--limit", !flags.limit.empty()},
+              {"--place", !flags.place.empty()}};
+  for (const auto& flag : said) {
+    if (!flag.given) continue;
+    return InvalidArgument(
+        fmt::format("{} and --plan each say the same: leave {} away, or plan "
+                    "again with it",
+                    flag.name, flag.name));
+  }
+  return OkStatus();
+}
+
+Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
+  CASTOR_RETURN_IF_ERROR(CheckNotSaidTwice(flags));
+  CASTOR_ASSIGN_OR_RETURN(LoadedPlan loaded, ReadPlanFile(flags.plan));
+  CASTOR_RETURN_IF_ERROR(Validate(options->model));
+  std::vector<ParamSpec> specs;
+  const GptParams params(options->model);
+  for (const GptParam& param : params.all()) {
+    specs.push_back({param.name, param.shape, options->dtype, true});
+  }
+  const Status fits = CheckPlanFits(loaded.plan, specs, options->ranks);
+  if (!fits.ok()) return fits.WithContext(QuotedPath(flags.plan));
+  // As the engine will have them.
+  ZeroOptions zero;
+  zero.nvme = options->nvme;
+  CASTOR_RETURN_IF_ERROR(ApplyPlan(loaded.plan, &zero));
+  options->stage = zero.stage;
+  options->device_budget = zero.device_budget;
+  options->host_budget = zero.host_budget;
+  options->nvme = zero.nvme;
+  options->layout = loaded.layout;
+  options->prefetch_depth = zero.prefetch_depth;
+  options->policy = zero.policy;
+  options->home_limits = zero.home_limits;
+  options->home_rules = zero.home_rules;
+  options->plan = std::move(loaded);
+  return OkStatus();
+}
+
+}  // namespace
+
 Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   TrainOptions options = flags.train;
   options.model = {.vocab = 256,
@@ -100,7 +166,7 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.batch = static_cast<int>(flags.batch);
   options.accumulate = static_cast<int>(flags.accumulate);
   options.ranks = static_cast<int>(flags.ranks);
-  options.stage = static_cast<int>(flags.stage);
+  options.stage = static_cast<int>(flags.stage.value_or(3));
   options.seed = static_cast<uint64_t>(flags.seed);
   if (flags.no_prefetch && flags.prefetch >= 0) {
     return InvalidArgument(
@@ -129,6 +195,9 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   }
   if (!flags.machine.empty() && !flags.reference) {
     CASTOR_ASSIGN_OR_RETURN(options.machine, ReadMachineFile(flags.machine));
+  }
+  if (!flags.plan.empty() && !flags.reference) {
+    CASTOR_RETURN_IF_ERROR(TakePlan(flags, &options));
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
   return options;

@@ -7,6 +7,7 @@
 // The flags of train_gpt, and what they mean.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct TrainFlags {
   int64_t batch = 2;
   int64_t accumulate = 1;
   int64_t ranks = 1;
-  int64_t stage = 3;
+  std::optional<int64_t> stage;
   int64_t prefetch = -1;  // not given
   int64_t seed = 1;
   int64_t digest_at = 0;
@@ -38,7 +39,8 @@ struct TrainFlags {
   std::string trace;
   std::string layout;
   std::string machine;
-  std::string policy = "auto";
+  std::string policy;
+  std::string plan;
   std::vector<std::string> limit;
   std::vector<std::string> place;
   bool no_prefetch = false;

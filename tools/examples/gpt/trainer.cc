@@ -57,6 +57,14 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   zero.home_limits = options.home_limits;
   zero.home_rules = options.home_rules;
   zero.machine = options.machine;
+  if (options.plan) {
+    const PlanFile& plan = options.plan->plan;
+    zero.align = plan.align;
+    zero.chunk_size = plan.chunk_size;
+    zero.min_chunk = plan.min_chunk;
+    zero.max_chunk = plan.max_chunk;
+    if (!zero.machine) zero.machine = options.plan->machine;
+  }
   zero.executor = executor;
   zero.recorder = options.recorder;
   zero.log = options.log;

@@ -28,6 +28,7 @@
 #include "placement/tier_model.h"
 #include "placement/trace_file.h"
 #include "tools/examples/gpt/gpt_params.h"
+#include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
 
@@ -59,6 +60,7 @@ struct TrainOptions {
   PlanPolicy policy = PlanPolicy::kAuto;
   std::optional<StaticLimits> home_limits;  // null: by budgets
   std::vector<PlacementRule> home_rules;
+  std::optional<LoadedPlan> plan;  // what the above was taken from
   // How fast the links of every rank's device and drive are, for the twins of
   // them and for the engine's plans; what is not known is as fast as this
   // machine. Null: nothing is.

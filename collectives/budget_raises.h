@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_BUDGET_RAISES_H_
+#define CASTOR_COLLECTIVES_BUDGET_RAISES_H_
+
+// By how much budgets that do not suffice fall short. Value.
+
+#include <optional>
+
+#include "chunk/base/units.h"
+
+namespace castor {
+
+// The smallest raise of each budget that makes it fit alone; empty where none
+// does.
+struct BudgetRaises {
+  std::optional<Bytes> device;
+  std::optional<Bytes> host;
+  std::optional<Bytes> nvme;  // from nothing, where there is no NVMe tier
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_BUDGET_RAISES_H_

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_HELD_MOMENTS_H_
+#define CASTOR_COLLECTIVES_HELD_MOMENTS_H_
+
+// What a trainer declares at Seal, from a description of what it does with
+// parameters: the moments of the step that DeriveStep derives from the same
+// blocks. Pure function, thread-safe.
+
+#include <span>
+#include <vector>
+
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/zero_options.h"
+#include "placement/step_model.h"
+#include "placement/trace.h"
+
+namespace castor {
+
+// Of one micro-batch, or of all where they go through the model together.
+// REQUIRES: DeriveStep accepts the blocks for a layout of `params`.
+std::vector<HeldTogether> HeldMomentsOf(std::span<const ParamSpec> params,
+                                        std::span<const ModelBlock> blocks,
+                                        const StepShape& shape);
+
+// The same from a recorded step: what its first micro-batch held, chunk by
+// chunk, which is what a trainer declares that knows what it does. REQUIRES:
+// ValidateStep accepts the trace for the layout's chunks.
+std::vector<HeldTogether> HeldMomentsOf(const ChunkLayout& layout,
+                                        const Trace& trace);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_HELD_MOMENTS_H_

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_PLAN_FILE_H_
+#define CASTOR_COLLECTIVES_PLAN_FILE_H_
+
+// What `castor plan -o` found to fit, for a trainer to seal its engine with:
+//
+//   {
+//     "schema": "castor.plan/1",
+//     "model": {"name": "llama-3-8b", "tensors": 291, "elements": 8030261248},
+//     "world": 8,
+//     "stage": 3,
+//     "align_elements": 64,
+//     "chunk": {"min_bytes": 33554432, "max_bytes": 536870912},
+//     "device_budget_bytes": 17179869184,
+//     "host_budget_bytes": 34359738368,
+//     "nvme_bytes": 68719476736,
+//     "prefetch_depth": 3,
+//     "policy": "planned",
+//     "limits": [{"state": "exp_avg", "tier": "host", "bytes": 1073741824},
+//                {"state": "param", "tier": "device", "fraction": 0.25}],
+//     "rules": [{"tier": "nvme", "glob": "*.experts.*", "dtype": "BF16",
+//                "least_bytes": 1048576, "state": "master"}]
+//   }
+//
+// A chunk is searched between two sizes as Seal does, or is of "bytes", or as a
+// "layout" file says. "nvme_bytes", "limits", "rules" and "machine", the file
+// of speeds that it was planned with, may be left out: there is no NVMe tier,
+// homes are chosen freely, links count alike. Everything else must be there.
+// Budgets are those of one rank. Values and pure functions, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+#include "collectives/zero_options.h"
+#include "placement/placement_rules.h"
+#include "placement/plan.h"
+#include "placement/static_policy.h"
+
+namespace castor {
+
+inline constexpr char kPlanSchema[] = "castor.plan/1";
+
+// A longer text is refused.
+inline constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 20;
+
+struct PlanFile {
+  std::string model;  // what people call it
+  int64_t tensors = 0;
+  Elements elements;
+  int world = 1;
+  int stage = 3;
+  Elements align{64};
+  // One of the three: a size, a layout's file, or neither: searched.
+  std::optional<Bytes> chunk_size = {};
+  std::string layout = {};
+  Bytes min_chunk = MiB(1);
+  Bytes max_chunk = {};
+  Bytes device_budget;
+  Bytes host_budget;
+  std::optional<Bytes> nvme = {};
+  int prefetch_depth = 3;
+  PlanPolicy policy = PlanPolicy::kAuto;
+  StaticLimits limits = {};
+  std::vector<PlacementRule> rules = {};  // without callbacks
+  std::string machine = {};               // a file; empty: none
+};
+
+bool HasLimits(const StaticLimits& limits);
+
+// The same plan gives the same text, which ParsePlan reads back as it was.
+// REQUIRES: its numbers are within ParsePlan's limits; rules have no callback.
+std::string WritePlan(const PlanFile& plan);
+
+// Malformed, naming the key, for every text that is no plan: another schema,
+// keys that are unknown, missing or given twice, numbers out of their limits.
+Result<PlanFile> ParsePlan(std::string_view text);
+
+// InvalidArgument, with both numbers, where the plan is for another model or
+// another number of ranks.
+Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
+                     int world);
+
+// Sets what the plan says in `options`; the files that it names are read by the
+// caller. One drive without a size gets the plan's. InvalidArgument where the
+// plan counts on NVMe and `options` name no drive, or the other way round.
+Status ApplyPlan(const PlanFile& plan, ZeroOptions* options);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_PLAN_FILE_H_

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/seal_forecast.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
+#include "offload/tier_pool.h"
+#include "placement/copy_replay.h"
+#include "placement/plan_cost.h"
+
+namespace castor {
+namespace {
+
+Bytes SlabOf(const std::vector<SlotClass>& classes, size_t from) {
+  Bytes sum;
+  for (size_t c = from; c < classes.size(); ++c) {
+    sum += classes[c].slot_bytes * classes[c].slots;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Result<SealForecast> ForecastSeal(const EngineRequest& request) {
+  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
+  for (const ParamSpec& spec : request.params) {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec));
+    CASTOR_RETURN_IF_ERROR(CountElements(spec.shape, spec.dtype).status());
+  }
+  const SealBudgets budgets =
+      BudgetsOf(request.options, request.communicator_buffers);
+  CASTOR_ASSIGN_OR_RETURN(
+      ChunkLayout layout,
+      LayoutOf(request.params, request.options, request.world, budgets.device));
+  return ForecastSeal(request, std::move(layout));
+}
+
+Result<SealForecast> ForecastSeal(const EngineRequest& request,
+                                  ChunkLayout layout) {
+  const Sharding sharding =
+      ShardingOf(request.options, request.world, request.rank);
+  const SealBudgets budgets =
+      BudgetsOf(request.options, request.communicator_buffers);
+  std::vector<ChunkBindings> bindings;
+  if (!request.options.home_rules.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(bindings, BindChunks(request.options.home_rules,
+                                                 request.params, layout));
+  }
+  CASTOR_ASSIGN_OR_RETURN(MemoryPlan memory,
+                          MemoryOf(layout, sharding, request.options, budgets,
+                                   bindings, request.declared));
+  const ByteTable table = ByteTableOf(layout, memory, request.declared,
+                                      request.communicator_buffers);
+  return SealForecast{sharding,          budgets, std::move(layout),
+                      std::move(memory), table,   std::move(bindings)};
+}
+
+Result<StepForecast> ForecastStep(const SealForecast& seal,
+                                  const ZeroOptions& options,
+                                  const Trace& trace) {
+  const MemoryPlan& memory = seal.memory;
+  StepForecast forecast;
+  CASTOR_ASSIGN_OR_RETURN(forecast.plan,
+                          PlanStep(options.policy, trace, memory.problem));
+  for (const double cost : StepFetchCosts(memory.problem, forecast.plan.plan)) {
+    forecast.fetch_cost += cost;
+  }
+
+  const size_t gathered = memory.problem.slots.size();
+  std::vector<Bytes> slot_bytes;
+  for (size_t c = 0; c < gathered; ++c) {
+    slot_bytes.push_back(memory.device_classes[c].slot_bytes);
+  }
+  const std::vector<ChunkId> refreshed =
+      RefreshedThroughSlots(seal.layout, seal.sharding, memory, trace);
+  const Plan& plan = forecast.plan.plan;
+  CopyReplay replay(memory.problem, std::move(slot_bytes));
+  replay.Step(trace, nullptr, refreshed);
+  replay.Begin(plan);
+  replay.Step(trace, &plan, refreshed);
+  replay.TakeGathers();
+  replay.Step(trace, &plan, refreshed);
+  const std::vector<int64_t> gathers = replay.TakeGathers();
+  forecast.traffic = TrafficOf(
+      seal.layout, seal.sharding, memory,
+      {.gathers = gathers, .trace = &trace, .clips = options.clip_norm > 0});
+  forecast.peak = {
+      SlabOf(memory.device_classes, gathered) + replay.peak_bytes(),
+      SlabOf(memory.host_classes, 0), SlabOf(memory.nvme_classes, 0)};
+  return forecast;
+}
+
+}  // namespace castor

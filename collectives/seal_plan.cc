@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/seal_plan.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/chunk_size_search.h"
+#include "chunk/layout_match.h"
+#include "offload/kernels/exact_sum.h"
+#include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/nvme_option.h"
+#include "placement/tier_model.h"
+
+namespace castor {
+namespace {
+
+// By group, by class.
+using GroupSizesList = std::vector<std::vector<Elements>>;
+
+PackOptions PackingOf(const ZeroOptions& options, int world) {
+  PackOptions pack;
+  pack.world = world;
+  pack.align = options.align;
+  return pack;
+}
+
+Result<GroupSizesList> GivenSizes(std::span<const ParamSpec> params,
+                                  Bytes chunk_size, int world) {
+  GroupSizesList sizes;
+  for (const ParamGroup& group : GroupParams(params)) {
+    const Elements size =
+        RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
+                  ChunkQuantum(world));
+    if (size <= Elements(0)) {
+      return InvalidArgument(fmt::format(
+          "chunks of {} bytes are too small: {} ranks need at least {} bytes "
+          "of {}",
+          chunk_size.count(), world,
+          BytesOf(ChunkQuantum(world), group.dtype).count(),
+          DTypeName(group.dtype)));
+    }
+    sizes.push_back({size});
+  }
+  return sizes;
+}
+
+Result<GroupSizesList> SearchedSizes(std::span<const ParamSpec> params,
+                                     const ZeroOptions& options,
+                                     const PackOptions& pack,
+                                     Bytes device_budget) {
+  SearchOptions search;
+  search.pack = pack;
+  search.min_chunk = options.min_chunk;
+  search.max_chunk =
+      options.max_chunk > Bytes(0) ? options.max_chunk : device_budget / 8;
+  if (options.max_chunk > Bytes(0) && search.max_chunk < search.min_chunk) {
+    return InvalidArgument(fmt::format(
+        "the largest chunk of {} bytes is less than the smallest of {} bytes",
+        search.max_chunk.count(), search.min_chunk.count()));
+  }
+  if (search.max_chunk < search.min_chunk) {
+    return Infeasible(fmt::format(
+        "an eighth of the device budget, {} bytes, is less than the smallest "
+        "chunk of {} bytes; raise the device budget to {} bytes or set a "
+        "chunk size",
+        search.max_chunk.count(), search.min_chunk.count(),
+        search.min_chunk.count() * 8));
+  }
+  CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
+  GroupSizesList sizes;
+  for (const GroupSearchResult& group : found.groups) {
+    std::vector<Elements>& classes = sizes.emplace_back();
+    for (const ChunkClass& one : group.recommended.classes) {
+      classes.push_back(one.chunk_size);
+    }
+  }
+  return sizes;
+}
+
+MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
+                        const ZeroOptions& options, const SealBudgets& budgets,
+                        std::span<const ChunkBindings> bindings,
+                        const SealOptions& declared) {
+  MemoryPlanInput input;
+  input.layout = &layout;
+  input.sharding = sharding;
+  input.device_budget = budgets.device;
+  input.host_budget = budgets.host;
+  input.nvme_budget = budgets.nvme;
+  if (options.clip_norm > 0) {
+    input.norm_bytes = Bytes(int64_t{ExactSum::kWords} * 8);
+  }
+  input.prefetch_depth = options.prefetch_depth;
+  input.declared = declared;
+  input.limits = options.home_limits;
+  input.bindings.assign(bindings.begin(), bindings.end());
+  input.machine = options.machine;
+  return input;
+}
+
+}  // namespace
+
+SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers) {
+  SealBudgets budgets;
+  budgets.device = options.device_budget - communicator_buffers;
+  budgets.host = options.host_budget;
+  if (!options.nvme.empty()) {
+    budgets.nvme = NvmeLimit(options.nvme).value_or(kUnlimitedNvme);
+  }
+  return budgets;
+}
+
+Status CheckOptions(const ZeroOptions& options, int world) {
+  if (options.stage < 0 || options.stage > 3) {
+    return InvalidArgument(fmt::format(
+        "stage {} does not exist: ZeRO has stages 0 to 3", options.stage));
+  }
+  if (!(options.clip_norm >= 0)) {
+    return InvalidArgument(fmt::format(
+        "a gradient norm cannot be clipped to {}: give a positive norm, or 0 "
+        "for no clipping",
+        options.clip_norm));
+  }
+  if (options.prefetch_depth < 0) {
+    return InvalidArgument(
+        fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
+                    options.prefetch_depth));
+  }
+  CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
+  if (options.machine) {
+    CASTOR_RETURN_IF_ERROR(CheckTierModel(*options.machine));
+  }
+  if (options.layout != nullptr && options.chunk_size.has_value()) {
+    return InvalidArgument(
+        "a layout and a chunk size exclude each other: a layout has its own");
+  }
+  return ValidatePackOptions(PackingOf(options, world));
+}
+
+Status CheckTrains(const ParamSpec& spec) {
+  if (spec.dtype == DType::kF32 || spec.dtype == DType::kBF16) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      fmt::format("parameter {} is {}: the engine trains F32 and BF16",
+                  spec.name, DTypeName(spec.dtype)));
+}
+
+Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
+  Sharding sharding;
+  sharding.stage = options.stage;
+  sharding.world = world;
+  sharding.rank = rank;
+  sharding.moments = MomentsOf(options.optimizer);
+  sharding.moment_dtype = options.optimizer.moment_dtype;
+  return sharding;
+}
+
+Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
+                             const ZeroOptions& options, int world,
+                             Bytes device_budget) {
+  if (options.layout != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckLayoutFits(*options.layout, params, world));
+    return options.layout->layout;
+  }
+  const PackOptions pack = PackingOf(options, world);
+  GroupSizesList sizes;
+  if (options.chunk_size.has_value()) {
+    CASTOR_ASSIGN_OR_RETURN(sizes,
+                            GivenSizes(params, *options.chunk_size, world));
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(
+        sizes, SearchedSizes(params, options, pack, device_budget));
+  }
+  return PackChunks(params, sizes, pack);
+}
+
+Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
+                            const ZeroOptions& options,
+                            const SealBudgets& budgets,
+                            std::span<const ChunkBindings> bindings,
+                            const SealOptions& declared) {
+  for (const HeldTogether& held : declared.held) {
+    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
+      for (ParamId id : *ids) {
+        if (!id.valid() || id.index() >= layout.places().size()) {
+          return InvalidArgument(fmt::format(
+              "a declared moment holds parameter {}, which is not registered",
+              id.value()));
+        }
+      }
+    }
+  }
+  return PlanMemory(
+      InputOf(layout, sharding, options, budgets, bindings, declared));
+}
+
+BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
+                      const ZeroOptions& options, const SealBudgets& budgets,
+                      std::span<const ChunkBindings> bindings,
+                      const SealOptions& declared) {
+  return SmallestRaises(
+      InputOf(layout, sharding, options, budgets, bindings, declared));
+}
+
+}  // namespace castor

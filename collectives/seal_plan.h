@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SEAL_PLAN_H_
+#define CASTOR_COLLECTIVES_SEAL_PLAN_H_
+
+// What Seal decides before it takes any memory, as functions of what it is
+// given: the layout, each rank's share of it, and how its budgets are cut.
+// ZeroEngine asks here, and so does whoever wants to know it without one
+// (collectives/seal_forecast.h). Pure functions, thread-safe.
+
+#include <optional>
+#include <span>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/budget_raises.h"
+#include "collectives/memory_plan.h"
+#include "collectives/sharding.h"
+#include "collectives/zero_options.h"
+#include "placement/placement_rules.h"
+
+namespace castor {
+
+// The least of every budget among ranks.
+struct SealBudgets {
+  Bytes device;  // the communicator's buffers taken off
+  Bytes host;
+  std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+};
+
+// More than any drive has, and sums of it do not overflow: what a drive without
+// a limit may hold.
+inline constexpr Bytes kUnlimitedNvme{INT64_MAX / 4};
+
+// Those of one rank.
+SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);
+
+// InvalidArgument where options have no meaning on any budget.
+Status CheckOptions(const ZeroOptions& options, int world);
+// InvalidArgument where the engine does not train parameters of that type.
+Status CheckTrains(const ParamSpec& spec);
+
+Sharding ShardingOf(const ZeroOptions& options, int world, int rank);
+
+// The layout given, if it is of these parameters, or the one made of them by
+// what the options say; a search goes up to an eighth of `device_budget` where
+// they name no largest chunk. REQUIRES: CheckOptions is ok.
+Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
+                             const ZeroOptions& options, int world,
+                             Bytes device_budget);
+
+// How the budgets are cut; `bindings` are those of the options' rules
+// (BindChunks), empty where there are none. Infeasible as PlanMemory;
+// InvalidArgument where a declared moment holds what is no parameter.
+Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
+                            const ZeroOptions& options,
+                            const SealBudgets& budgets,
+                            std::span<const ChunkBindings> bindings,
+                            const SealOptions& declared);
+// By how much these budgets fall short of that; none where they suffice.
+BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
+                      const ZeroOptions& options, const SealBudgets& budgets,
+                      std::span<const ChunkBindings> bindings,
+                      const SealOptions& declared);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SEAL_PLAN_H_

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/plan_file.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "placement/run_event.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+PlanFile MadePlan() {
+  PlanFile plan;
+  plan.model = "made \"up\"";
+  plan.tensors = 2;
+  plan.elements = Elements(300);
+  plan.world = 4;
+  plan.stage = 2;
+  plan.align = Elements(128);
+  plan.min_chunk = KiB(32);
+  plan.max_chunk = MiB(3);
+  plan.device_budget = MiB(7);
+  plan.host_budget = MiB(9);
+  plan.nvme = GiB(1);
+  plan.prefetch_depth = 5;
+  plan.policy = PlanPolicy::kPlanned;
+  plan.limits[static_cast<size_t>(StateKind::kExpAvg)].host = MiB(2);
+  plan.limits[static_cast<size_t>(StateKind::kParam)].device = 0.1;
+  PlacementRule rule;
+  rule.glob = "*.experts.*";
+  rule.tier = Tier::kNvme;
+  rule.dtype = DType::kBF16;
+  rule.least = KiB(4);
+  rule.most = KiB(64);
+  rule.state = StateKind::kMaster;
+  PlacementRule plain;
+  plain.tier = Tier::kHost;
+  plan.rules = {rule, plain};
+  return plan;
+}
+
+// `text` with `from` replaced by `to`.
+std::string With(std::string text, const std::string& from,
+                 const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, text.npos) << from;
+  return at == text.npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(PlanFileTest, ComesBackAsItWas) {
+  PlanFile plan = MadePlan();
+  const std::string text = WritePlan(plan);
+  const Result<PlanFile> read = ParsePlan(text);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(WritePlan(*read), text);
+  EXPECT_EQ(read->model, plan.model);
+  EXPECT_EQ(read->limits[static_cast<size_t>(StateKind::kParam)].device,
+            StateLimit(0.1));
+  EXPECT_EQ(read->rules[0].most, KiB(64));
+  EXPECT_EQ(read->nvme, GiB(1));
+
+  plan.chunk_size = KiB(96);
+  plan.nvme.reset();
+  plan.limits = {};
+  plan.rules.clear();
+  const Result<PlanFile> sized = ParsePlan(WritePlan(plan));
+  ASSERT_THAT(sized, IsOk());
+  EXPECT_EQ(sized->chunk_size, KiB(96));
+  EXPECT_EQ(sized->nvme, std::nullopt);
+  EXPECT_FALSE(HasLimits(sized->limits));
+
+  plan.chunk_size.reset();
+  plan.layout = "a b/layout.json";
+  EXPECT_EQ(ParsePlan(WritePlan(plan))->layout, plan.layout);
+}
+
+TEST(PlanFileTest, NamesWhatIsWrong) {
+  const std::string good = WritePlan(MadePlan());
+  const struct {
+    std::string text;
+    const char* says;
+  } cases[] = {
+      {"", "byte"},
+      {"[]", "where an object belongs"},
+      {With(good, "castor.plan/1", "castor.plan/2"), "castor.plan/1"},
+      {With(good, "\"stage\": 2", "\"stag\": 2"), "stage"},
+      {With(good, "\"stage\": 2", "\"stage\": 4"), "from 0 to 3"},
+      {With(good, "\"stage\": 2,", ""), "\"stage\""},
+      {With(good, "\"world\": 4", "\"world\": 4, \"world\": 4"), "world"},
+      {With(good, "\"world\": 4", "\"world\": -4"), "is -4 where"},
+      {With(good, "128", "100"), "multiple of 64"},
+      {With(good, "\"planned\"", "\"plannd\""), "did you mean planned"},
+      {With(good, "\"min_bytes\": 32768", "\"bytes\": 5"), "more than one"},
+      {With(good, "\"min_bytes\": 32768,", ""), "min_bytes"},
+      {With(good, "32768", "99999999"), "above"},
+      {With(good, "\"exp_avg\"", "\"exp_av\""), "exp_avg"},
+      {With(good, "\"host\",\n      \"bytes\"", "\"hot\",\n      \"bytes\""),
+       "host"},
+      {With(good, "0.1", "1.5"), "from 0 to 1"},
+      {With(good, "\"BF16\"", "\"BF17\""), "type"},
+      {With(good, "\"tensors\": 2", "\"tensors\": {}"), "an object"},
+  };
+  for (const auto& [text, says] : cases) {
+    EXPECT_THAT(ParsePlan(text).status(),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(says)))
+        << text;
+  }
+  EXPECT_THAT(ParsePlan(std::string(kMaxPlanBytes + 1, ' ')).status(),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("at most")));
+}
+
+TEST(PlanFileTest, IsForOneModelAndOneWorld) {
+  const PlanFile plan = MadePlan();
+  const std::vector<ParamSpec> params = {{"a", {100}, DType::kF32, true},
+                                         {"b", {2, 100}, DType::kF32, true}};
+  EXPECT_THAT(CheckPlanFits(plan, params, 4), IsOk());
+  EXPECT_THAT(CheckPlanFits(plan, params, 2),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--world 2")));
+  EXPECT_THAT(CheckPlanFits(plan, {params.data(), 1}, 4),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("2 tensors of 300 elements")));
+}
+
+TEST(PlanFileTest, SetsWhatAnEngineIsMadeWith) {
+  const PlanFile plan = MadePlan();
+  ZeroOptions options;
+  EXPECT_THAT(ApplyPlan(plan, &options),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("NVMe")));
+  options.nvme = {{"drive", std::nullopt}};
+  ASSERT_THAT(ApplyPlan(plan, &options), IsOk());
+  EXPECT_EQ(options.stage, 2);
+  EXPECT_EQ(options.device_budget, MiB(7));
+  EXPECT_EQ(options.host_budget, MiB(9));
+  EXPECT_EQ(options.nvme[0].size, GiB(1));
+  EXPECT_EQ(options.max_chunk, MiB(3));
+  EXPECT_EQ(options.policy, PlanPolicy::kPlanned);
+  PlanFile without = plan;
+  without.nvme.reset();
+  EXPECT_THAT(ApplyPlan(without, &options),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("leave")));
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// `castor plan` as a user runs it, and train_gpt with what it wrote: processes
+// with streams of their own.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "chunk/base/json_value.h"
+#include "tests/tools/models/model_files.h"
+#include "tests/tools/run_process.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kCastor[] = "tools/castor";
+constexpr char kTrain[] = "tools/examples/train_gpt";
+constexpr char kLlama[] = "tools/models/configs/llama-3-8b/config.json";
+
+ProcessOutcome Plan(std::vector<std::string> args) {
+  args.insert(args.begin(), {kCastor, "plan"});
+  return RunProcess(args);
+}
+
+// The words of a command line that quotes nothing.
+std::vector<std::string> Words(const std::string& command) {
+  std::istringstream text(command);
+  std::vector<std::string> words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
+TEST(CastorPlanTest, ShowsAPageForPeople) {
+  const ProcessOutcome outcome =
+      Plan({kLlama, "--dtype", "bf16", "--world", "8", "--device-budget",
+            "24GiB", "--host-budget", "64GiB", "--seq", "4096", "--recompute"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, HasSubstr("Fits        yes"));
+  EXPECT_THAT(outcome.out, HasSubstr("activations"));
+  EXPECT_THAT(outcome.out, HasSubstr("no plan takes less than"));
+  EXPECT_THAT(outcome.out, HasSubstr("Left out    what a CUDA context"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("castor plan") == line.npos) {
+      EXPECT_LE(line.size(), 100u) << line;
+    }
+  }
+}
+
+TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
+  const ProcessOutcome refused =
+      Plan({kLlama, "--dtype", "bf16", "--world", "2", "--device-budget",
+            "6GiB", "--host-budget", "16GiB", "--json"});
+  EXPECT_EQ(refused.exit_code, 3) << refused.err;
+  const JsonValue document = ParseJson(refused.out).value();
+  EXPECT_EQ(document["fits"], false);
+  EXPECT_THAT(document["reason"].text(), HasSubstr("do not fit"));
+  ASSERT_GE(document["changes"].size(), 3u);
+  for (const JsonValue& change : document["changes"]) {
+    std::vector<std::string> words = Words(change["command"].text());
+    ASSERT_EQ(words[1], "plan");
+    words[0] = kCastor;
+    words.push_back("--plain");
+    const ProcessOutcome changed = RunProcess(words);
+    EXPECT_EQ(changed.exit_code, 0) << change["command"].text() << changed.err;
+    EXPECT_THAT(changed.out, HasSubstr("fits\tyes\n"));
+  }
+}
+
+TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
+  EXPECT_EQ(Plan({}).exit_code, 2);
+  EXPECT_EQ(Plan({kLlama, "--stage", "4"}).exit_code, 2);
+  const ProcessOutcome half =
+      Plan({kLlama, "--dtype", "f16", "--device-budget", "24GiB"});
+  EXPECT_EQ(half.exit_code, 2);
+  EXPECT_THAT(half.err, HasSubstr("--dtype bf16"));
+  EXPECT_EQ(Plan({"/nonexistent/model"}).exit_code, 2);
+  EXPECT_EQ(Plan({kLlama, "--machine", kLlama}).exit_code, 4);
+}
+
+class TrainedPlanTest : public testing::Test {
+ protected:
+  static std::vector<std::string> Small() {
+    return {"--layers", "2", "--heads", "2", "--embd", "64", "--seq", "16"};
+  }
+  ProcessOutcome Train(std::vector<std::string> args) const {
+    args.insert(args.begin(), kTrain);
+    for (const std::string& arg : Small()) args.push_back(arg);
+    return RunProcess(args);
+  }
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 300; ++i) {
+      text += "line " + std::to_string(i * i) + " of the text\n";
+    }
+    text_ = folder_.Write("text", text);
+    const ProcessOutcome list = Train({"--print-model"});
+    ASSERT_EQ(list.exit_code, 0) << list.err;
+    model_ = folder_.Write("model.tsv", list.out);
+  }
+
+  TempFolder folder_;
+  std::string text_;
+  std::string model_;
+};
+
+TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
+  const std::string plan = folder_.At("plan.json");
+  const std::string record = folder_.At("run.rec");
+  const std::string trace = folder_.At("step.json");
+  std::vector<std::string> args = {
+      model_,    "--order",         "file",   "--world",       "2",
+      "--chunk", "64KiB",           "--nvme", "4MiB",          "--policy",
+      "planned", "--device-budget", "640KiB", "--host-budget", "400KiB"};
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--plan", plan,           "--ranks", "2",
+                                    "--nvme", folder_.path(), "--text",  text_};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessOutcome trained = Train(all);
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  };
+  const auto planned = [&args](const std::vector<std::string>& more) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessOutcome outcome = Plan(all);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    return outcome.out;
+  };
+  // As derived from the model, then as the trainer was seen to do it.
+  planned({"-o", plan});
+  train({"--steps", "2", "--trace", trace});
+  planned({"--trace", trace, "-o", plan});
+  train({"--steps", "5", "--record", record});
+  const JsonValue document =
+      ParseJson(planned({"--trace", trace, "--compare", record, "--json"}))
+          .value();
+  const JsonValue& comparison = document["comparison"];
+  EXPECT_EQ(comparison["steps"].integer(), 3);
+  ASSERT_EQ(comparison["peaks"].size(), 3u);
+  ASSERT_EQ(comparison["links"].size(), 6u);
+  for (const char* const rows : {"peaks", "links"}) {
+    for (const JsonValue& row : comparison[rows]) {
+      EXPECT_GT(row["planned_bytes"].integer(), 0);
+      EXPECT_EQ(row["planned_bytes"], row["measured_bytes"])
+          << rows << " " << row["what"].text();
+    }
+  }
+  EXPECT_GT(comparison["measured_ns"].integer(), 0);
+}
+
+TEST_F(TrainedPlanTest, WhatThePlanSaysIsNotSaidTwice) {
+  const std::string plan = folder_.At("plan.json");
+  const ProcessOutcome planned =
+      Plan({model_, "--order", "file", "--device-budget", "4MiB", "-o", plan});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const ProcessOutcome twice =
+      Train({"--plan", plan, "--device-budget", "4MiB", "--text", text_});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--device-budget"));
+  const ProcessOutcome other =
+      Train({"--plan", plan, "--ranks", "2", "--text", text_});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--world 2"));
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What is planned, in a process: from flags to the report.
+
+#include "tools/commands/plan/plan_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "placement/trace_file.h"
+#include "tests/support/status_matchers.h"
+#include "tests/tools/models/model_files.h"
+#include "tools/cli/flags.h"
+#include "tools/commands/plan/plan_json.h"
+#include "tools/commands/plan/plan_plain.h"
+#include "tools/commands/plan/plan_text.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class PlanRunTest : public testing::Test {
+ protected:
+  PlanRunTest() {
+    std::string list = "embed.weight\t512,64\tF32\n";
+    for (int layer = 0; layer < 6; ++layer) {
+      const std::string prefix = "h." + std::to_string(layer) + ".";
+      list += prefix + "attn.weight\t64,192\tF32\n";
+      list += prefix + "attn.bias\t192\tF32\n";
+      list += prefix + "mlp.weight\t64,256\tF32\n";
+    }
+    list += "head.weight\t512,64\tF32\n";
+    model_ = folder_.Write("model.tsv", list);
+    flags_.model = model_;
+    flags_.order = "file";
+    flags_.device_budget = MiB(2);
+    flags_.host_budget = MiB(4);
+    flags_.chunk = KiB(128);
+  }
+
+  Result<PlanReport> Run() {
+    return RunPlan(flags_, Console{.out = out_, .err = err_});
+  }
+
+  TempFolder folder_;
+  std::string model_;
+  PlanFlags flags_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+};
+
+TEST_F(PlanRunTest, EveryByteOfTheDeviceIsAccountedFor) {
+  flags_.seq = 32;
+  flags_.width = 64;
+  flags_.heads = 4;
+  flags_.cuda_context = KiB(100);
+  flags_.nccl = KiB(28);
+  const PlanReport report = Run().value();
+  const PlanOutcome& outcome = report.outcome;
+  ASSERT_THAT(outcome.fits, IsOk());
+  EXPECT_GT(outcome.activations, KiB(64));
+  EXPECT_EQ(outcome.device_total(), outcome.seal->table.total(Tier::kDevice) +
+                                        outcome.activations + KiB(128));
+  EXPECT_EQ(outcome.castor_device, MiB(2) - outcome.activations - KiB(128));
+  EXPECT_LE(outcome.seal->table.total(Tier::kDevice), outcome.castor_device);
+
+  flags_.recompute = true;
+  const PlanReport again = Run().value();
+  EXPECT_LT(again.outcome.activations, outcome.activations);
+  flags_.borrow = true;
+  const PlanReport borrowed = Run().value();
+  EXPECT_EQ(borrowed.outcome.castor_device, MiB(2) - KiB(128));
+  EXPECT_GE(borrowed.outcome.seal->table.at(ByteClass::kLeases, Tier::kDevice),
+            borrowed.outcome.activations);
+}
+
+TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
+  flags_.machine = folder_.Write(
+      "machine.json",
+      R"({"schema": "castor.machine/1", "links": {)"
+      R"("host_to_device": {"bytes_per_second": 1000, "latency_ns": 0},)"
+      R"("device_to_host": {"bytes_per_second": 1000, "latency_ns": 1000}},)"
+      R"("optimizer": {"bytes_per_second": 28}})");
+  flags_.device_budget = KiB(700);
+  flags_.compute = "2s";
+  const PlanReport report = Run().value();
+  ASSERT_THAT(report.outcome.fits, IsOk());
+  const StepTraffic& traffic = report.outcome.forecast->traffic;
+  double sum = 0;
+  for (const ResourceTime& time : report.outcome.times.resources) {
+    ASSERT_TRUE(time.seconds) << time.name;
+    sum += *time.seconds;
+    if (time.name == "host_to_device") {
+      EXPECT_DOUBLE_EQ(
+          *time.seconds,
+          static_cast<double>(
+              traffic.on(Tier::kHost, Tier::kDevice).bytes.count()) /
+              1000);
+    }
+    if (time.name == "optimizer") {
+      EXPECT_DOUBLE_EQ(*time.seconds,
+                       static_cast<double>(traffic.updated_on_host.count()));
+    }
+  }
+  EXPECT_EQ(report.outcome.times.resources.size(), 4u);
+  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds(), sum);
+  EXPECT_THAT(PlanText(report, Emphasis::kNone), HasSubstr("if nothing does"));
+
+  flags_.nvme = MiB(4);
+  flags_.host_budget = MiB(1);
+  const PlanReport drives = Run().value();
+  ASSERT_THAT(drives.outcome.fits, IsOk());
+  EXPECT_EQ(drives.outcome.times.most_seconds(), std::nullopt);
+  EXPECT_THAT(PlanText(drives, Emphasis::kNone), HasSubstr("unknown"));
+}
+
+TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
+  flags_.device_budget = MiB(1);
+  flags_.host_budget = MiB(1);
+  const PlanReport report = Run().value();
+  EXPECT_THAT(report.outcome.fits, StatusIs(ErrorCode::kInfeasible));
+  EXPECT_FALSE(report.outcome.seal.has_value());
+  bool host = false;
+  for (const PlanVariant& change : report.changes) {
+    EXPECT_THAT(change.outcome.fits, IsOk()) << change.what;
+    if (change.flags.host_budget == flags_.host_budget) continue;
+    host = true;
+    PlanFlags less = change.flags;
+    *less.host_budget -= MiB(1);
+    const PlanFlags asked = flags_;
+    flags_ = less;
+    EXPECT_THAT(Run()->outcome.fits, StatusIs(ErrorCode::kInfeasible));
+    flags_ = asked;
+  }
+  EXPECT_TRUE(host);
+  EXPECT_GE(report.changes.size(), 3u);
+  EXPECT_TRUE(report.alternatives.empty());
+  const std::string page = PlanText(report, Emphasis::kNone);
+  EXPECT_THAT(page, HasSubstr("Fits        no"));
+  EXPECT_THAT(page, HasSubstr("castor plan "));
+}
+
+TEST_F(PlanRunTest, PlansARecordedStepToo) {
+  PlanReport derived = Run().value();
+  TraceFile trace;
+  trace.chunks = TraceChunks(derived.outcome.layout);
+  trace.step = derived.outcome.step;
+  trace.step.leases = {{0, KiB(40)}, {3, Bytes(0)}};
+  flags_.trace = folder_.Write("step.json", WriteTrace(trace));
+  const PlanReport recorded = Run().value();
+  ASSERT_THAT(recorded.outcome.fits, IsOk());
+  EXPECT_EQ(recorded.outcome.activations, KiB(40));
+  EXPECT_EQ(recorded.outcome.seal->table.at(ByteClass::kLeases, Tier::kDevice),
+            KiB(40));
+  flags_.chunk = KiB(64);
+  EXPECT_THAT(Run().status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--chunk")));
+}
+
+TEST_F(PlanRunTest, FormsSayTheSame) {
+  flags_.world = 2;
+  flags_.device_budget = KiB(700);
+  const PlanReport report = Run().value();
+  ASSERT_THAT(report.outcome.fits, IsOk());
+  const JsonValue json = PlanJson(report);
+  const std::string plain = PlanPlain(report);
+  EXPECT_THAT(plain, HasSubstr("fits\tyes\n"));
+  for (const JsonValue& tier : json["tiers"]) {
+    EXPECT_THAT(
+        plain,
+        HasSubstr("tier\t" + tier["tier"].text() + "\t" +
+                  std::to_string(tier["planned_bytes"].integer()) + "\t" +
+                  std::to_string(tier["peak_bytes"].integer()) + "\n"));
+    int64_t sum = 0;
+    for (const JsonValue& bytes : tier["classes"]) sum += bytes.integer();
+    EXPECT_EQ(sum, tier["planned_bytes"].integer());
+  }
+  EXPECT_FALSE(report.alternatives.empty());
+  EXPECT_EQ(report.more.size(), 2u);
+  EXPECT_LE(json["certificate"]["lower_bound"].real(),
+            json["certificate"]["fetch_cost"].real());
+  EXPECT_THAT(PlanText(report, Emphasis::kNone),
+              HasSubstr("one more GiB on the device"));
+}
+
+TEST_F(PlanRunTest, RefusesFlagsThatContradictEachOther) {
+  const PlanFlags good = flags_;
+  flags_.layout = "layout.json";
+  EXPECT_THAT(Run().status(), Not(IsOk()));
+  flags_ = good;
+  flags_.min = KiB(4);
+  EXPECT_THAT(Run().status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--min")));
+  flags_ = good;
+  flags_.batch = 4;
+  EXPECT_THAT(Run().status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--seq")));
+  flags_.seq = 16;
+  EXPECT_THAT(Run().status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--width")));
+  flags_ = good;
+  flags_.momentum = 0.9;
+  EXPECT_THAT(Run().status(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("sgd")));
+}
+
+TEST(PlanFlagsTest, WritesItselfAsACommand) {
+  const auto parsed = [](const std::vector<std::string>& args) {
+    CommandLine line("castor plan", "Plans.");
+    PlanFlags flags;
+    DeclarePlanFlags(line.app(), &flags);
+    EXPECT_THAT(ParseFlags(line.app(), args), IsOk());
+    return PlanCommandText(flags);
+  };
+  EXPECT_EQ(parsed({"m"}), "castor plan m");
+  EXPECT_EQ(parsed({"m", "--world", "4", "--json", "-o", "x"}),
+            "castor plan m --world 4");
+  const std::vector<std::string> args = {"m.json",
+                                         "--dtype",
+                                         "bf16",
+                                         "--freeze",
+                                         "a*",
+                                         "--stage",
+                                         "1",
+                                         "--min",
+                                         "32MiB",
+                                         "--max",
+                                         "64MiB",
+                                         "--policy",
+                                         "planned",
+                                         "--limit",
+                                         "exp_avg@host=25%",
+                                         "--device-budget",
+                                         "1536MiB",
+                                         "--nccl",
+                                         "5B",
+                                         "--batch",
+                                         "2",
+                                         "--seq",
+                                         "128",
+                                         "--recompute",
+                                         "--compute",
+                                         "2ms"};
+  EXPECT_EQ(parsed(args),
+            "castor plan m.json --dtype bf16 --freeze 'a*' --stage 1 --min "
+            "32MiB --max 64MiB --policy planned --limit exp_avg@host=25% "
+            "--device-budget 1536MiB --nccl 5B --batch 2 --seq 128 --recompute "
+            "--compute 2ms");
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/model_shape.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+#include "tests/tools/models/model_files.h"
+#include "tools/models/model_reader.h"
+
+namespace castor {
+namespace {
+
+constexpr char kLlama[] = "tools/models/configs/llama-3-8b/config.json";
+constexpr char kGpt2Xl[] = "tools/models/configs/gpt2-xl/config.json";
+
+TransformerShape ShapeOf(const std::string& path) {
+  return ReadModelShape(path, ReadModel(path, {}).value()).value();
+}
+
+TEST(ModelShapeTest, IsWhatAConfigSays) {
+  const TransformerShape llama = ShapeOf(kLlama);
+  EXPECT_EQ(llama.width, 4096);
+  EXPECT_EQ(llama.heads, 32);
+  EXPECT_EQ(llama.query_width, 4096);
+  EXPECT_EQ(llama.key_width, 1024);
+  EXPECT_EQ(llama.mlp_width, 14336);
+  EXPECT_EQ(llama.vocab, 128256);
+  EXPECT_TRUE(llama.gated_mlp);
+  const TransformerShape gpt2 = ShapeOf(kGpt2Xl);
+  EXPECT_EQ(gpt2.width, 1600);
+  EXPECT_EQ(gpt2.heads, 25);
+  EXPECT_EQ(gpt2.mlp_width, 0);  // null: four times the width
+  EXPECT_FALSE(gpt2.gated_mlp);
+}
+
+TEST(ModelShapeTest, IsWhatParametersTellWhereThereIsNoConfig) {
+  TempFolder folder;
+  const TransformerShape shape = ShapeOf(folder.Write(
+      "m.tsv", "wte.weight\t50,8\tF32\nh.0.mlp.gate_proj\t8,8\tF32\n"));
+  EXPECT_EQ(shape.width, 8);
+  EXPECT_EQ(shape.vocab, 50);
+  EXPECT_EQ(shape.heads, 0);
+  EXPECT_TRUE(shape.gated_mlp);
+  const std::string list = folder.Write(
+      "list.json", R"([{"name": "w", "shape": [2, 3], "dtype": "F32"}])");
+  EXPECT_EQ(ShapeOf(list).width, 0);
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/plan/plan_compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "chunk/base/quote.h"
+#include "chunk/base/tier.h"
+#include "offload/record/record_reader.h"
+#include "tools/report/link_statistics.h"
+#include "tools/report/step_windows.h"
+
+namespace castor {
+namespace {
+
+// The first step follows no plan, and the second one begins with what the
+// first left.
+constexpr int32_t kFirstSteadyStep = 3;
+
+Status CheckSame(std::string_view what, int64_t planned, int64_t run) {
+  if (planned == run) return OkStatus();
+  return InvalidArgument(
+      fmt::format("the run was of another configuration: {} {} and not {}",
+                  what, run, planned));
+}
+
+Status CheckRun(const PlanOutcome& outcome, const RunStatistics& run) {
+  CASTOR_RETURN_IF_ERROR(CheckSame("ranks", outcome.request.world, run.world));
+  CASTOR_RETURN_IF_ERROR(
+      CheckSame("stage", outcome.request.options.stage, run.stage));
+  return CheckSame("chunks", std::ssize(outcome.layout.chunks()), run.chunks);
+}
+
+// By the name that a report gives a link.
+std::vector<ComparedBytes> PlannedLinks(const PlanOutcome& outcome) {
+  const StepTraffic& traffic = outcome.forecast->traffic;
+  std::vector<ComparedBytes> links;
+  const auto add = [&](const LinkId& link, Bytes bytes) {
+    if (bytes == Bytes(0)) return;
+    links.push_back({LinkName(link), bytes.count() * outcome.request.world, 0});
+  };
+  for (const Tier from : kAllTiers) {
+    for (const Tier to : kAllTiers) {
+      add({RunEventKind::kTransfer, from, to}, traffic.on(from, to).bytes);
+    }
+  }
+  add({RunEventKind::kGather, Tier::kDevice, Tier::kDevice},
+      traffic.all_gather.bytes);
+  add({RunEventKind::kReduceScatter, Tier::kDevice, Tier::kDevice},
+      traffic.reduce_scatter.bytes);
+  return links;
+}
+
+void AddMeasured(const std::string& what, int64_t measured,
+                 std::vector<ComparedBytes>* rows) {
+  const auto found =
+      std::find_if(rows->begin(), rows->end(),
+                   [&](const ComparedBytes& row) { return row.what == what; });
+  if (found != rows->end()) {
+    found->measured = measured;
+  } else if (measured > 0) {
+    rows->push_back({what, 0, measured});
+  }
+}
+
+}  // namespace
+
+std::optional<double> ComparedBytes::difference() const {
+  if (planned == 0) return std::nullopt;
+  return static_cast<double>(measured) / static_cast<double>(planned) - 1;
+}
+
+Result<PlanComparison> CompareWithRun(const PlanOutcome& outcome,
+                                      const std::string& file) {
+  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(file));
+  const RunStatistics whole = ComputeRunStatistics(record, {});
+  if (Status same = CheckRun(outcome, whole); !same.ok()) {
+    return same.WithContext(QuotedPath(file));
+  }
+  PlanComparison comparison;
+  comparison.file = file;
+  for (const Tier tier : kAllTiers) {
+    const auto t = TierIndex(tier);
+    ComparedBytes row{std::string(TierName(tier)),
+                      outcome.forecast->peak[t].count(), 0};
+    for (const TierStatistics& measured : whole.tiers) {
+      if (measured.tier == tier) row.measured = measured.peak_bytes;
+    }
+    if (row.planned > 0 || row.measured > 0) comparison.peaks.push_back(row);
+  }
+  StatisticsOptions options;
+  if (LastStep(record) >= kFirstSteadyStep) {
+    options.steps.first = kFirstSteadyStep;
+  }
+  const RunStatistics steady = ComputeRunStatistics(record, options);
+  comparison.first_step = options.steps.first;
+  comparison.steps = steady.complete_steps;
+  comparison.links = PlannedLinks(outcome);
+  for (size_t i = 0; i < steady.links.size(); ++i) {
+    AddMeasured(LinkName(steady.links[i].link), steady.link_bytes[i].median,
+                &comparison.links);
+  }
+  comparison.measured_ns = steady.step_ns.median;
+  comparison.least_seconds = outcome.times.least_seconds();
+  comparison.most_seconds = outcome.times.most_seconds();
+  return comparison;
+}
+
+}  // namespace castor

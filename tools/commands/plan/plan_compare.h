@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMPARE_H_
+#define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMPARE_H_
+
+// What was planned next to what a recorded run measured: peaks of tiers, bytes
+// of links in a step, and how long a step took. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "tools/commands/plan/plan_outcome.h"
+#include "tools/report/run_statistics.h"
+
+namespace castor {
+
+struct ComparedBytes {
+  std::string what;  // "device", "host -> device", "all-gather"
+  int64_t planned = 0;
+  int64_t measured = 0;
+
+  // Measured over planned less one; empty where nothing was planned.
+  std::optional<double> difference() const;
+};
+
+struct PlanComparison {
+  std::string file;
+  // Of the rank that used most.
+  std::vector<ComparedBytes> peaks;
+  // Of all ranks, in the median of the steps from `first_step` on: those before
+  // follow no plan yet.
+  std::vector<ComparedBytes> links;
+  int32_t first_step = 0;
+  int64_t steps = 0;
+  // Of the slowest rank, the median of the same steps.
+  int64_t measured_ns = 0;
+  std::optional<double> least_seconds;  // planned
+  std::optional<double> most_seconds;
+};
+
+// InvalidArgument where the run was of other ranks, another stage or another
+// number of chunks; Malformed where the file is no record. REQUIRES: the
+// outcome fits.
+Result<PlanComparison> CompareWithRun(const PlanOutcome& outcome,
+                                      const std::string& file);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMPARE_H_

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/plan/plan_outcome.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "chunk/base/tier.h"
+#include "collectives/held_moments.h"
+#include "placement/placement_rules.h"
+#include "placement/trace_file.h"
+#include "tools/cli/size_text.h"
+
+namespace castor {
+namespace {
+
+// The blocks that the request's trainer goes through.
+Result<std::vector<ModelBlock>> BlocksOf(const PlanSubject& subject,
+                                         const PlanRequest& request) {
+  std::vector<ModelBlock> blocks =
+      request.whole_blocks ? subject.by_block : subject.by_module;
+  if (request.activations) {
+    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
+  }
+  return blocks;
+}
+
+Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
+                  int world) {
+  if (trace.world != world) {
+    return InvalidArgument(fmt::format(
+        "the trace is of {} ranks: give --world {}", trace.world, trace.world));
+  }
+  const std::vector<TraceChunk> chunks = TraceChunks(layout);
+  if (chunks == trace.chunks) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "the trace is of {} chunks, the first of {}, and this layout has {}, the "
+      "first of {}: give the --chunk or --layout of the run that was recorded",
+      trace.chunks.size(),
+      trace.chunks.empty() ? "nothing"
+                           : FormatSizeExact(trace.chunks[0].gathered),
+      chunks.size(),
+      chunks.empty() ? "nothing" : FormatSizeExact(chunks[0].gathered)));
+}
+
+Bytes MostLeased(const StepTrace& step) {
+  Bytes most;
+  for (const LeaseChange& change : step.leases) {
+    most = std::max(most, change.bytes);
+  }
+  return most;
+}
+
+class Times {
+ public:
+  Times(const StepForecast& forecast, const PlanRequest& request,
+        const TierModel& machine)
+      : traffic_(forecast.traffic), request_(request), machine_(machine) {}
+
+  StepTimes All(const StepTrace& step) {
+    Link("host_to_device", Tier::kHost, Tier::kDevice, machine_.host_to_device,
+         1);
+    Link("device_to_host", Tier::kDevice, Tier::kHost, machine_.device_to_host,
+         1);
+    const int64_t sharing = request_.ranks_per_host;
+    Link("nvme_read", Tier::kNvme, Tier::kHost, machine_.nvme_read, sharing);
+    Link("nvme_write", Tier::kHost, Tier::kNvme, machine_.nvme_write, sharing);
+    Ring("all_gather", traffic_.all_gather, machine_.all_gather);
+    Ring("reduce_scatter", traffic_.reduce_scatter, machine_.reduce_scatter);
+    Optimizer(sharing);
+    Compute(step);
+    return std::move(times_);
+  }
+
+ private:
+  void Link(std::string_view name, Tier from, Tier to,
+            const std::optional<LinkModel>& link, int64_t sharing) {
+    const LinkTraffic& moved = traffic_.on(from, to);
+    if (moved.transfers == 0) return;
+    ResourceTime& time = Add(name, moved.bytes);
+    if (link) {
+      time.seconds =
+          LinkSeconds(*link, moved.transfers * sharing, moved.bytes * sharing);
+    }
+  }
+
+  // What a rank sends is all but its own part of what goes round.
+  void Ring(std::string_view name, const LinkTraffic& sent,
+            const std::optional<RingModel>& ring) {
+    if (sent.transfers == 0 || request_.world == 1) return;
+    ResourceTime& time = Add(name, sent.bytes);
+    if (!ring) return;
+    const Bytes whole(sent.bytes.count() / (request_.world - 1) *
+                      request_.world);
+    time.seconds = RingSeconds(*ring, sent.transfers, whole, request_.world);
+  }
+
+  void Optimizer(int64_t sharing) {
+    if (traffic_.updated_on_host == Elements(0)) return;
+    const Bytes bytes(traffic_.updated_on_host.count() *
+                      kAdamBytesPerParameter);
+    ResourceTime& time = Add("optimizer", bytes);
+    if (machine_.optimizer) {
+      time.seconds = LinkSeconds({machine_.optimizer->bytes_per_second, 0}, 0,
+                                 bytes * sharing);
+    }
+  }
+
+  void Compute(const StepTrace& step) {
+    int64_t ns = 0;
+    for (const int64_t moment : step.compute_ns) ns += moment;
+    if (request_.compute_ns) ns = *request_.compute_ns;
+    if (ns > 0)
+      Add("compute", Bytes(0)).seconds = static_cast<double>(ns) / 1e9;
+  }
+
+  ResourceTime& Add(std::string_view name, Bytes bytes) {
+    return times_.resources.emplace_back(ResourceTime{name, bytes, {}});
+  }
+
+  const StepTraffic& traffic_;
+  const PlanRequest& request_;
+  const TierModel& machine_;
+  StepTimes times_;
+};
+
+EngineRequest EngineRequestOf(const PlanSubject& subject,
+                              const PlanOutcome& outcome,
+                              const ZeroOptions& options) {
+  EngineRequest engine;
+  engine.params = subject.model.params;
+  engine.options = options;
+  engine.world = outcome.request.world;
+  engine.declared = outcome.declared;
+  return engine;
+}
+
+Status CheckRoom(const PlanOutcome& outcome) {
+  if (outcome.castor_device >= Bytes(0)) return OkStatus();
+  return Infeasible(fmt::format(
+      "the device budget of {} is less than {} of activations and {} of "
+      "overhead",
+      FormatBytes(outcome.request.options.device_budget),
+      FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
+      FormatBytes(outcome.request.overhead)));
+}
+
+}  // namespace
+
+std::optional<double> StepTimes::least_seconds() const {
+  double least = 0;
+  for (const ResourceTime& time : resources) {
+    if (!time.seconds) return std::nullopt;
+    least = std::max(least, *time.seconds);
+  }
+  return resources.empty() ? std::nullopt : std::optional(least);
+}
+
+std::optional<double> StepTimes::most_seconds() const {
+  double most = 0;
+  for (const ResourceTime& time : resources) {
+    if (!time.seconds) return std::nullopt;
+    most += *time.seconds;
+  }
+  return resources.empty() ? std::nullopt : std::optional(most);
+}
+
+Bytes PlanOutcome::device_total() const {
+  Bytes total = request.overhead;
+  if (!request.borrows) total += activations;
+  if (seal) total += seal->table.total(Tier::kDevice);
+  return total;
+}
+
+Bytes PlanOutcome::moved() const {
+  Bytes sum;
+  if (!forecast) return sum;
+  for (const auto& from : forecast->traffic.moved) {
+    for (const LinkTraffic& to : from) sum += to.bytes;
+  }
+  return sum + forecast->traffic.wire_sent();
+}
+
+Result<PlanOutcome> MakePlan(const PlanSubject& subject,
+                             const PlanRequest& request) {
+  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
+  for (const ParamSpec& spec : subject.model.params) {
+    const Status trains = CheckTrains(spec);
+    if (trains.ok()) continue;
+    return InvalidArgument(
+        fmt::format("{}; give --dtype bf16 or f32", trains.message()));
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      ChunkLayout layout,
+      LayoutOf(subject.model.params, request.options, request.world,
+               request.options.device_budget));
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<ModelBlock> blocks,
+                          BlocksOf(subject, request));
+  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {},
+                      {},      {}, {}};
+  // A trace's leases were borrowed.
+  if (subject.trace) {
+    CASTOR_RETURN_IF_ERROR(
+        CheckTrace(*subject.trace, outcome.layout, request.world));
+    outcome.step = subject.trace->step;
+    outcome.request.borrows = true;
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(outcome.step,
+                            DeriveStep(outcome.layout, blocks, request.step));
+  }
+  outcome.activations = MostLeased(outcome.step);
+  outcome.declared.held =
+      subject.trace ? HeldMomentsOf(outcome.layout, outcome.step.accesses)
+                    : HeldMomentsOf(subject.model.params, blocks, request.step);
+  if (outcome.request.borrows) {
+    outcome.declared.largest_lease = outcome.activations;
+  }
+  outcome.castor_device = request.options.device_budget - request.overhead;
+  if (!outcome.request.borrows) outcome.castor_device -= outcome.activations;
+  outcome.fits = CheckRoom(outcome);
+  if (!outcome.fits.ok()) return outcome;
+
+  ZeroOptions options = request.options;
+  options.device_budget = outcome.castor_device;
+  Result<SealForecast> seal =
+      ForecastSeal(EngineRequestOf(subject, outcome, options), outcome.layout);
+  if (seal.status().code() == ErrorCode::kInfeasible) {
+    outcome.fits = seal.status();
+    return outcome;
+  }
+  CASTOR_RETURN_IF_ERROR(seal.status());
+  Result<StepForecast> forecast =
+      ForecastStep(*seal, options, outcome.step.accesses);
+  if (forecast.status().code() == ErrorCode::kInfeasible) {
+    outcome.fits = forecast.status();
+    return outcome;
+  }
+  CASTOR_RETURN_IF_ERROR(forecast.status());
+  outcome.seal = *std::move(seal);
+  outcome.forecast = *std::move(forecast);
+  if (subject.machine) {
+    outcome.times =
+        Times(*outcome.forecast, request, *subject.machine).All(outcome.step);
+  }
+  return outcome;
+}
+
+BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
+  ZeroOptions options = outcome.request.options;
+  options.device_budget = outcome.castor_device;
+  const EngineRequest engine = EngineRequestOf(subject, outcome, options);
+  std::vector<ChunkBindings> bindings;
+  if (!options.home_rules.empty()) {
+    Result<std::vector<ChunkBindings>> bound =
+        BindChunks(options.home_rules, engine.params, outcome.layout);
+    if (!bound.ok()) return {};
+    bindings = *std::move(bound);
+  }
+  return RaisesOf(outcome.layout,
+                  ShardingOf(options, engine.world, engine.rank), options,
+                  BudgetsOf(options, engine.communicator_buffers), bindings,
+                  engine.declared);
+}
+
+}  // namespace castor

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_OUTCOME_H_
+#define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_OUTCOME_H_
+
+// One configuration, planned: what a rank would hold and move, whether that
+// fits, and how long a step's links, drives and optimizer would work. Pure
+// functions, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/budget_raises.h"
+#include "collectives/seal_forecast.h"
+#include "placement/step_trace.h"
+#include "placement/tier_model.h"
+#include "tools/commands/plan/plan_request.h"
+#include "tools/commands/plan/plan_subject.h"
+
+namespace castor {
+
+// What works for a step; each at the same time as the others, or not.
+struct ResourceTime {
+  std::string_view name;  // "host_to_device", "optimizer", "compute", ...
+  Bytes bytes;            // that it moves, or works through; 0 for compute
+  std::optional<double> seconds;  // empty: nobody said how fast it is
+};
+
+struct StepTimes {
+  std::vector<ResourceTime> resources;  // those that a step uses, in one order
+
+  // All at the same time: the slowest. One after the other: their sum. Empty
+  // where one that is used is unknown.
+  std::optional<double> least_seconds() const;
+  std::optional<double> most_seconds() const;
+};
+
+struct PlanOutcome {
+  PlanRequest request;
+  // Most at one time, by formula or as recorded; and what of the device budget
+  // is Castor's once they and the overhead are taken off.
+  Bytes activations;
+  Bytes castor_device;
+  ChunkLayout layout;
+  StepTrace step;
+  SealOptions declared;
+  Status fits;  // or Infeasible, and why
+  // Where it fits.
+  std::optional<SealForecast> seal;
+  std::optional<StepForecast> forecast;
+  StepTimes times;  // empty where no machine was given
+
+  // Of the device, with activations and overhead.
+  Bytes device_total() const;
+  // Between tiers and to other ranks, in a step.
+  Bytes moved() const;
+};
+
+// InvalidArgument where the flags make no sense for the model; everything that
+// does not fit is an outcome.
+Result<PlanOutcome> MakePlan(const PlanSubject& subject,
+                             const PlanRequest& request);
+
+// By how much its budgets fall short of sealing an engine with its layout.
+BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_OUTCOME_H_

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/plan/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "chunk/base/dtype.h"
+#include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/nvme_option.h"
+#include "placement/plan.h"
+#include "tools/cli/placement_flags.h"
+#include "tools/cli/rate_text.h"
+#include "tools/cli/size_text.h"
+
+namespace castor {
+namespace {
+
+constexpr Bytes kLeastChunk = MiB(32);
+constexpr Bytes kMostChunk = MiB(512);
+constexpr int64_t kBudgetsPerChunk = 8;
+
+Status CheckTogether(const PlanFlags& flags) {
+  if (flags.json && flags.plain) {
+    return InvalidArgument("--json and --plain exclude each other");
+  }
+  if (flags.align % 64 != 0) {
+    return InvalidArgument(
+        fmt::format("--align {} is not a multiple of 64 elements; try {}",
+                    flags.align, (flags.align / 64 + 1) * 64));
+  }
+  if (!flags.layout.empty() && (flags.chunk || flags.min || flags.max)) {
+    return InvalidArgument(
+        "--layout says where every parameter lies: leave --chunk, --min and "
+        "--max away");
+  }
+  if (flags.chunk && (flags.min || flags.max)) {
+    return InvalidArgument(
+        "--chunk is the size, and --min and --max are for searching one; give "
+        "either");
+  }
+  if (flags.momentum != 0 && flags.optimizer != "sgd") {
+    return InvalidArgument("--momentum is for --optimizer sgd");
+  }
+  if (flags.seq && !flags.trace.empty()) {
+    return InvalidArgument(
+        "--seq counts activations by formula and --trace has what was on "
+        "lease; give one of them");
+  }
+  if (flags.borrow && !flags.seq) {
+    return InvalidArgument(
+        "--borrow-activations needs --seq, from which activations follow");
+  }
+  if (flags.batch && !flags.seq) {
+    return InvalidArgument(
+        "--batch says how large activations are, and so needs --seq");
+  }
+  return OkStatus();
+}
+
+// A size is searched between bounds that say themselves what they are, so that
+// another budget alone changes no layout.
+Status FillChunks(const PlanFlags& flags, ZeroOptions* options) {
+  options->chunk_size = flags.chunk;
+  options->max_chunk = kMostChunk;
+  if (flags.device_budget) {
+    const Bytes part = *flags.device_budget / kBudgetsPerChunk;
+    options->max_chunk = std::max(std::min(kMostChunk, part), KiB(1));
+  }
+  options->min_chunk = std::min(kLeastChunk, options->max_chunk);
+  if (flags.max) {
+    options->max_chunk = *flags.max;
+    options->min_chunk = std::min(options->min_chunk, *flags.max);
+  }
+  if (flags.min) {
+    options->min_chunk = *flags.min;
+    if (!flags.max) {
+      options->max_chunk = std::max(options->max_chunk, *flags.min);
+    }
+  }
+  if (options->min_chunk <= options->max_chunk &&
+      options->min_chunk > Bytes(0)) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format("--min {} is above --max {}, or nothing",
+                                     FormatSizeExact(options->min_chunk),
+                                     FormatSizeExact(options->max_chunk)));
+}
+
+void FillOptimizer(const PlanFlags& flags, ZeroOptions* options) {
+  const OptimizerKind kind =
+      flags.optimizer.empty()
+          ? OptimizerKind::kAdamW
+          : ParseOptimizer(flags.optimizer).value_or(OptimizerKind::kAdamW);
+  options->optimizer = DefaultOptimizerOptions(kind);
+  options->optimizer.momentum = flags.momentum;
+  if (flags.moments == "bf16") options->optimizer.moment_dtype = DType::kBF16;
+  options->clip_norm = flags.clip;
+}
+
+int64_t Given(const std::optional<int64_t>& flag, int64_t known) {
+  return flag.value_or(known);
+}
+
+Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
+                       PlanRequest* request) {
+  if (!flags.seq) return OkStatus();
+  TransformerShape shape = subject.shape;
+  shape.batch = flags.batch.value_or(1);
+  shape.seq = *flags.seq;
+  if (flags.width) shape.query_width = shape.key_width = 0;
+  shape.width = Given(flags.width, shape.width);
+  shape.heads = Given(flags.heads, shape.heads);
+  shape.vocab = Given(flags.vocab, shape.vocab);
+  shape.mlp_width = Given(flags.mlp_width, shape.mlp_width);
+  shape.dropout = flags.dropout;
+  shape.keeps_scores = flags.attention == "scores";
+  for (const ParamSpec& spec : subject.model.params) {
+    shape.element_bytes = DTypeBits(spec.dtype) / 8;
+    break;
+  }
+  if (shape.width == 0 || shape.heads == 0) {
+    return InvalidArgument(fmt::format(
+        "nothing tells the model's {}, from which activations follow; give {}",
+        shape.width == 0 ? "hidden size" : "attention heads",
+        shape.width == 0 ? "--width and --heads" : "--heads"));
+  }
+  CASTOR_RETURN_IF_ERROR(ValidateShape(shape));
+  request->activations = shape;
+  request->borrows = flags.borrow;
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
+                                   const PlanSubject& subject) {
+  CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
+  PlanRequest request;
+  ZeroOptions& options = request.options;
+  request.world = static_cast<int>(flags.world);
+  options.stage = static_cast<int>(flags.stage);
+  options.align = Elements(flags.align);
+  options.layout = subject.layout;
+  CASTOR_RETURN_IF_ERROR(FillChunks(flags, &options));
+  FillOptimizer(flags, &options);
+  request.device_limited = flags.device_budget.has_value();
+  options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
+  options.host_budget = flags.host_budget.value_or(Bytes(0));
+  if (flags.nvme) options.nvme = {{{}, flags.nvme}};
+  options.prefetch_depth = static_cast<int>(flags.prefetch);
+  options.policy =
+      flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
+  request.overhead = flags.cuda_context + flags.nccl;
+  if (!flags.limit.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(options.home_limits, ParseLimitFlag(flags.limit));
+  }
+  CASTOR_ASSIGN_OR_RETURN(options.home_rules, ParsePlaceFlag(flags.place));
+  options.machine = subject.machine;
+
+  request.step.micro_batches = flags.micro_batches;
+  request.step.order = flags.batch_order == "layer-major"
+                           ? BatchOrder::kLayerMajor
+                           : BatchOrder::kBatchMajor;
+  request.step.recompute = flags.recompute;
+  request.whole_blocks = flags.hold == "block";
+  CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
+  if (!flags.compute.empty()) {
+    const Result<int64_t> ns = ParseLatency(flags.compute);
+    if (!ns.ok()) return ns.status().WithContext("--compute");
+    request.compute_ns = *ns;
+  }
+  request.ranks_per_host = flags.ranks_per_host;
+  return request;
+}
+
+}  // namespace castor

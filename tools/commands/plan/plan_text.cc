@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/plan/plan_text.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "placement/plan.h"
+#include "tools/cli/size_text.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_tables.h"
+
+namespace castor {
+namespace {
+
+std::string ModelLine(const PlanSubject& subject) {
+  const PlanTotals totals = TotalsOf(subject);
+  return Paragraph(
+      "Model",
+      fmt::format("{}: {}{}, {}, {}", Shown(subject.model.name),
+                  subject.model.family.empty() ? std::string()
+                                               : subject.model.family + ", ",
+                  Plural(std::ssize(subject.model.params), "tensor"),
+                  Plural(totals.elements, "parameter"),
+                  FormatSize(totals.bytes)));
+}
+
+std::string ChunkLine(const PlanReport& report) {
+  const ChunkLayout& layout = report.outcome.layout;
+  return Paragraph(
+      "Chunks",
+      fmt::format(
+          "{} of up to {}, {} wasted; {} order{}",
+          Grouped(std::ssize(layout.chunks())),
+          FormatSize(LargestChunk(layout)),
+          FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
+          ParamOrderName(report.subject.model.order),
+          report.flags.layout.empty()
+              ? std::string()
+              : fmt::format(", as {} says", Shown(report.flags.layout))));
+}
+
+std::string StepLine(const PlanReport& report) {
+  const PlanOutcome& outcome = report.outcome;
+  const PlanRequest& request = outcome.request;
+  std::string text;
+  if (report.subject.trace) {
+    text = fmt::format("as recorded in {}", Shown(report.flags.trace));
+  } else {
+    const int64_t batches = request.step.micro_batches;
+    text = fmt::format("derived from the model: {} micro-batch{}{}",
+                       Grouped(batches), batches == 1 ? "" : "es",
+                       request.step.recompute ? ", layers computed again" : "");
+    if (request.activations) {
+      text += fmt::format(", {} of {}",
+                          Plural(request.activations->batch, "sequence"),
+                          Plural(request.activations->seq, "token"));
+    }
+  }
+  return Paragraph("Ranks",
+                   fmt::format("{}, ZeRO stage {}", Grouped(request.world),
+                               request.options.stage)) +
+         Paragraph("Step", fmt::format("{}; {}", text,
+                                       Plural(std::ssize(outcome.step.accesses),
+                                              "moment")));
+}
+
+// A cost in the unit in which fetches are weighed.
+std::string CostText(const PlanOutcome& outcome, double cost) {
+  if (outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds) {
+    return SecondsShown(cost);
+  }
+  return fmt::format("{:.0f} links", cost);
+}
+
+// What the numbers leave out, so that nobody takes them for more.
+std::string LeftOutLine(const PlanReport& report) {
+  std::string text;
+  const auto add = [&text](std::string_view words) {
+    if (!text.empty()) text += "; ";
+    text += words;
+  };
+  if (!report.outcome.request.activations && !report.subject.trace) {
+    add("activations: give --seq, or --trace");
+  }
+  if (report.outcome.request.overhead == Bytes(0)) {
+    add("what a CUDA context and NCCL hold: give --cuda-context, --nccl");
+  }
+  if (!report.subject.machine) add("times: give --machine");
+  return text.empty() ? text : Paragraph("Left out", text);
+}
+
+std::string FitLines(const PlanReport& report, Emphasis emphasis) {
+  const PlanOutcome& outcome = report.outcome;
+  std::string text = ByteTableText(outcome, emphasis) + "\n";
+  text += StepTableText(outcome, emphasis) + "\n";
+  text += Paragraph("Fits", "yes: no tier holds more than its budget");
+  const double cost = outcome.forecast->fetch_cost;
+  const double bound = report.bound->lower_bound;
+  text += Paragraph(
+      "Copies",
+      fmt::format("{}: {} a step for {}; no plan takes less than {} ({})",
+                  PlanPolicyName(outcome.request.options.policy),
+                  Plural(outcome.forecast->traffic.gathers, "gather"),
+                  CostText(outcome, cost), CostText(outcome, bound),
+                  cost <= bound ? std::string("proved best")
+                                : fmt::format("gap {}", Percent((cost - bound) /
+                                                                bound))));
+  if (report.subject.machine) {
+    const std::optional<double> least = outcome.times.least_seconds();
+    const std::optional<double> most = outcome.times.most_seconds();
+    text += Paragraph(
+        "Time",
+        least && most
+            ? fmt::format(
+                  "a step takes {} if all of it overlaps, {} if nothing "
+                  "does",
+                  SecondsShown(*least), SecondsShown(*most))
+            : std::string("unknown: the machine file lacks what is marked so "
+                          "above"));
+  }
+  return text;
+}
+
+std::string Commands(const std::vector<PlanVariant>& variants) {
+  std::string text;
+  for (const PlanVariant& variant : variants) {
+    text += fmt::format("  # {}\n  {}\n", variant.what,
+                        PlanCommandText(variant.flags));
+  }
+  return text;
+}
+
+std::string NoFitLines(const PlanReport& report, Emphasis emphasis) {
+  std::string text =
+      Paragraph("Fits", fmt::format("no: {}", report.outcome.fits.message()));
+  if (report.changes.empty()) {
+    return text + Paragraph("Changes", "no single change that was tried fits");
+  }
+  text += "\nAny one of these changes fits, and was planned to be sure:\n\n";
+  text += VariantTableText(report.outcome, report.changes, emphasis) + "\n";
+  return text + Commands(report.changes);
+}
+
+std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
+  std::string text;
+  if (!report.more.empty() || !report.alternatives.empty()) {
+    std::vector<PlanVariant> all = report.alternatives;
+    all.insert(all.end(), report.more.begin(), report.more.end());
+    text += "\n" + VariantTableText(report.outcome, all, emphasis);
+  }
+  if (report.comparison) {
+    const PlanComparison& run = *report.comparison;
+    text += "\n" + ComparisonText(run, emphasis);
+    text += Paragraph("Compared",
+                      fmt::format("{}: bytes of all ranks in a step, median of "
+                                  "{} from step {} on",
+                                  Shown(run.file), Plural(run.steps, "step"),
+                                  run.first_step));
+  }
+  return text;
+}
+
+std::string NextLine(const PlanReport& report) {
+  if (!report.output.empty()) {
+    return Paragraph("Written", fmt::format("{}: for a trainer to load",
+                                            Shown(report.output)));
+  }
+  return fmt::format("{:<12}{} -o plan.json\n", "Next",
+                     PlanCommandText(report.flags));
+}
+
+}  // namespace
+
+std::string PlanText(const PlanReport& report, Emphasis emphasis) {
+  std::string text =
+      ModelLine(report.subject) + StepLine(report) + ChunkLine(report) + "\n";
+  if (!report.outcome.fits.ok()) {
+    return text + NoFitLines(report, emphasis) + LeftOutLine(report);
+  }
+  return text + FitLines(report, emphasis) + LeftOutLine(report) +
+         OtherLines(report, emphasis) + NextLine(report);
+}
+
+}  // namespace castor

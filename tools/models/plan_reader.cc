@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/plan_reader.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "chunk/base/quote.h"
+#include "tools/models/input_file.h"
+#include "tools/models/layout_reader.h"
+#include "tools/models/machine_reader.h"
+
+namespace castor {
+
+Result<LoadedPlan> ReadPlanFile(const std::string& path) {
+  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  CASTOR_ASSIGN_OR_RETURN(const std::string text, file.ReadAll(kMaxPlanBytes));
+  Result<PlanFile> plan = ParsePlan(text);
+  if (!plan.ok()) return plan.status().WithContext(QuotedPath(path));
+  LoadedPlan loaded;
+  loaded.plan = *std::move(plan);
+  const std::filesystem::path folder =
+      path == "-" ? std::filesystem::path()
+                  : std::filesystem::path(path).parent_path();
+  if (!loaded.plan.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        LayoutFile layout,
+        ReadLayoutFile((folder / loaded.plan.layout).string()));
+    loaded.layout = std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  if (!loaded.plan.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        loaded.machine,
+        ReadMachineFile((folder / loaded.plan.machine).string()));
+  }
+  return loaded;
+}
+
+}  // namespace castor
