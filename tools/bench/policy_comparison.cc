@@ -5,9 +5,9 @@
 // links take their time: what moves over each link, how long lanes wait, how
 // long a step takes. The table is printed as it stands in results.md. Ends with
 // 1 where weights differ from one row to another, or a tier held more than its
-// budget. For `planned` and `auto`, homes are as the budgets allow; for `static`
-// the host holds 40 % of every state and NVMe the rest, and `auto` decides which
-// copies stay, or `planned` where the row says so.
+// budget. For `planned` and `auto`, homes are as the budgets allow; for
+// `static` the host holds 40 % of every state and NVMe the rest, and `auto`
+// decides which copies stay, or `planned` where the row says so.
 //
 //   policy_comparison [FOLDER]     where the NVMe tier's file goes (.)
 

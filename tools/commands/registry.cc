@@ -8,6 +8,7 @@
 #include "tools/commands/probe/probe_command.h"
 #include "tools/commands/report_command.h"
 #include "tools/commands/search/search_command.h"
+#include "tools/commands/simulate/simulate_command.h"
 
 namespace castor {
 
@@ -17,6 +18,7 @@ std::vector<std::unique_ptr<Command>> AllCommands() {
   commands.push_back(MakePlanCommand());
   commands.push_back(MakeDoctorCommand());
   commands.push_back(MakeProbeCommand());
+  commands.push_back(MakeSimulateCommand());
   commands.push_back(MakeReportCommand());
   return commands;
 }

@@ -58,9 +58,8 @@ TEST(StaticHomesTest, LimitsDecideWhateverTheBudgetsAre) {
 TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
   const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
   const auto staging = [&](Tier params, Tier grads, Bytes host) {
-    const Result<WorkingRoom> room =
-        FitBesideHomes(TwoChunks(), Placed(params, grads), work,
-                       {MiB(1), host, MiB(1)});
+    const Result<WorkingRoom> room = FitBesideHomes(
+        TwoChunks(), Placed(params, grads), work, {MiB(1), host, MiB(1)});
     return room.ok() ? room->staging_slots : -1;
   };
   EXPECT_EQ(staging(Tier::kDevice, Tier::kDevice, Bytes(0)), 0);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SIMULATED_ENGINE_OF_H_
+#define CASTOR_COLLECTIVES_SIMULATED_ENGINE_OF_H_
+
+// The engine that a simulation (placement/simulator.h) takes in place of the
+// one that Seal makes of the same memory plan: the same slots, the same homes,
+// the same bytes. Pure function, thread-safe.
+
+#include <cstdint>
+
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/memory_plan.h"
+#include "collectives/sharding.h"
+#include "placement/plan.h"
+#include "placement/simulated_engine.h"
+
+namespace castor {
+
+// Bytes of device memory that an engine which clips by the norm keeps for it,
+// MemoryPlanInput::norm_bytes; and of its way to the host, once a step.
+Bytes NormBytes();
+
+struct SimulatedEngineInput {
+  const MemoryPlanInput* memory = nullptr;  // what the plan was made of
+  const MemoryPlan* plan = nullptr;
+  PlanPolicy policy = PlanPolicy::kAuto;
+  int64_t params = 0;  // registered; ranks agree on which had gradients
+};
+
+SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SIMULATED_ENGINE_OF_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_SIMULATION_DRIVE_QUEUE_H_
+#define CASTOR_PLACEMENT_SIMULATION_DRIVE_QUEUE_H_
+
+// Transfers of whole extents to and from the drive of a simulation: they wait
+// for what comes before them, are cut into pieces of a stripe, and go out by
+// priority, as many at a time as a queue is deep, as offload/nvme/nvme_store.h
+// and offload/nvme/simulated_io_queue.h have it. Owner thread only.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "chunk/base/units.h"
+#include "placement/simulation/event_loop.h"
+#include "placement/simulation/wires.h"
+
+namespace castor::internal {
+
+enum class DrivePriority : uint8_t { kDemand, kPrefetch, kWriteBack };
+inline constexpr int kDrivePriorities = 3;
+
+class DriveQueue {
+ public:
+  // Both outlive the queue, and the queue all that was asked of it.
+  DriveQueue(EventLoop* loop, Wires* wires) : loop_(loop), wires_(wires) {}
+  DriveQueue(const DriveQueue&) = delete;
+  DriveQueue& operator=(const DriveQueue&) = delete;
+
+  struct Transfer;  // names one, for Raise
+  using Ticket = std::shared_ptr<Transfer>;
+
+  // Moves [offset, offset + size) of the drive once `after` is done. The event
+  // says when it is over. REQUIRES: size > 0; the traffic is one of a drive.
+  SimEvent Move(Traffic traffic, Bytes offset, Bytes size,
+                const SimEvent& after, DrivePriority priority,
+                Ticket* ticket = nullptr);
+  // Somebody waits for it now.
+  void Raise(const Ticket& ticket);
+
+ private:
+  struct Piece {
+    Ticket transfer;
+    Bytes size;
+  };
+
+  void Start(const Ticket& transfer);
+  void Submit(Piece piece);
+  void SendOut();
+  // The priority whose turn it is; kDrivePriorities where nothing waits.
+  size_t NextPriority();
+  void EndPart(const Ticket& transfer);
+
+  EventLoop* const loop_;
+  Wires* const wires_;
+  std::array<std::deque<Piece>, kDrivePriorities> waiting_;
+  std::array<int, kDrivePriorities> passed_over_{};
+  int in_flight_ = 0;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_PLACEMENT_SIMULATION_DRIVE_QUEUE_H_

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
+#define CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
+
+// The gathered slots of a simulated rank and what is in them: served by the
+// plan, on demand in the first step, as offload/memory_manager.h does it. Owner
+// thread only.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/simulated_engine.h"
+#include "placement/simulation/event_loop.h"
+#include "placement/simulation/sim_lane.h"
+#include "placement/simulation_result.h"
+#include "placement/trace.h"
+
+namespace castor::internal {
+
+// Fills slots.
+class CopySource {
+ public:
+  virtual ~CopySource() = default;
+  // Queues what fills a slot that is free after `after`; when it is there.
+  virtual SimEvent Gather(ChunkId chunk, const SimEvent& after,
+                          RunCause cause) = 0;
+  // A chunk whose home is the whole of it on the device.
+  virtual SimEvent DirectReady(ChunkId chunk) = 0;
+  virtual void DirectUsed(ChunkId chunk, SimEvent last_use) = 0;
+  // Somebody waits for what was fetched ahead.
+  virtual void Raise(ChunkId chunk) = 0;
+};
+
+class GatheredCopies {
+ public:
+  struct Slot {
+    int32_t slot_class = -1;
+    int32_t index = -1;
+    SimEvent free_after;  // its previous user's last event
+  };
+  struct Counts {
+    int64_t gathers = 0;
+    int64_t prefetched = 0;
+    int64_t releases = 0;
+    std::array<SimulatedStall, kRunCauses> stalls;  // by RunCause
+  };
+
+  // All outlive it, and it all that it queued. REQUIRES: the trace is one of
+  // the engine's chunks.
+  GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
+                 const Trace* trace, CopySource* source);
+
+  // Accesses of the step, in order. Infeasible where all slots are held.
+  Status Acquire(ChunkId chunk, SimLane& lane);
+  void EndUse(ChunkId chunk, SimLane& lane);
+  Result<Slot> OpenGrad(ChunkId chunk, SimLane& lane);
+  void CloseGrad(const Slot& slot, SimEvent free_after);
+
+  // For work between steps.
+  Result<Slot> Borrow(ChunkId chunk);
+  void Return(const Slot& slot, SimEvent free_after);
+
+  // Plans the trace after the first step, and drops what is stale.
+  Status EndStep();
+  void BeginStep();
+
+  // The most that was in slots at one time.
+  Bytes peak() const { return peak_; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Copy {
+    bool there = false;
+    Slot slot;
+    SimEvent ready;
+    RunCause cause = RunCause::kNone;
+    int pins = 0;
+    bool used = false;
+    std::vector<SimEvent> users;
+  };
+  struct SlotClass {
+    std::vector<int32_t> free;  // a heap: lowest index on top
+    std::vector<SimEvent> free_after;
+  };
+
+  int32_t param_class(ChunkId chunk) const {
+    return engine_->problem.param_class[chunk.index()];
+  }
+  // The next access begins, or has been served.
+  void Begin();
+  void Served();
+  void MakeMoves(size_t slice);
+  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
+  bool DropOne(int32_t slot_class, ChunkId wanted_for);
+  Status Gather(ChunkId chunk, RunCause cause);
+  void Drop(ChunkId chunk);
+  void WaitOn(SimLane& lane, const SimEvent& ready, RunCause cause);
+
+  EventLoop* const loop_;
+  const SimulatedEngine* const engine_;
+  const Trace* const trace_;
+  CopySource* const source_;
+  std::vector<Copy> copies_;  // by ChunkId
+  std::vector<SlotClass> classes_;
+  size_t moment_ = 0;  // of the access that is next
+  std::optional<Plan> plan_;
+  std::vector<bool> initial_;  // by ChunkId
+  ChunkId last_used_;
+  bool forward_ = true;
+  Bytes in_use_;
+  Bytes peak_;
+  Counts counts_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/simulation/shard_moves.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "chunk/base/check.h"
+
+namespace castor::internal {
+namespace {
+
+// As shard_store_transfers.cc: what transfers to and from the drive are
+// multiples of.
+constexpr Bytes kDriveBlock = KiB(4);
+
+}  // namespace
+
+void QueueTraffic(SimLane& lane, Wires* wires, Traffic traffic, Bytes bytes) {
+  if (bytes == Bytes(0)) return;
+  if (!wires->takes_time(traffic)) {
+    lane.Run([=] { wires->Begin(traffic, bytes, [] {}); });
+    return;
+  }
+  lane.RunAsync([=](const SimSource& source) {
+    wires->Begin(traffic, bytes, [source] { source.Complete(); });
+  });
+}
+
+ShardMoves::ShardMoves(EventLoop* loop, Wires* wires,
+                       const SimulatedEngine* engine)
+    : wires_(wires),
+      engine_(engine),
+      drive_(loop, wires),
+      shards_(engine->chunks.size()),
+      ahead_tickets_(engine->chunks.size()),
+      staging_(static_cast<size_t>(engine->staging_slots)),
+      to_device_(loop),
+      from_device_(loop),
+      ahead_copies_(loop),
+      ahead_(loop) {}
+
+void ShardMoves::AddReader(ChunkId chunk, StateKind state, SimEvent reader) {
+  std::vector<SimEvent>& readers = At(chunk, state).readers;
+  std::erase_if(readers, [](const SimEvent& e) { return e.done(); });
+  if (!reader.done()) readers.push_back(std::move(reader));
+}
+
+SimEvent ShardMoves::WriteReady(ChunkId chunk, StateKind state) {
+  const Shard& shard = At(chunk, state);
+  std::vector<SimEvent> waiting;
+  for (const SimEvent& reader : shard.readers) {
+    if (!reader.done()) waiting.push_back(reader);
+  }
+  if (waiting.empty()) return shard.written;
+  waiting.push_back(shard.written);
+  return AllOf(waiting);
+}
+
+void ShardMoves::SetWritten(ChunkId chunk, StateKind state, SimEvent written) {
+  Shard& shard = At(chunk, state);
+  shard.written = std::move(written);
+  shard.readers.clear();
+}
+
+SimEvent ShardMoves::TakeStaging() {
+  CASTOR_CHECK(!staging_.empty());
+  SimEvent slot = std::move(staging_.front());
+  staging_.pop_front();
+  return slot;
+}
+
+SimEvent ShardMoves::Copy(SimLane& lane, Tier from, Tier to, Bytes bytes) {
+  Count(from, to, bytes);
+  QueueTraffic(lane, wires_,
+               to == Tier::kDevice ? Traffic::kToDevice : Traffic::kFromDevice,
+               bytes);
+  return lane.Record();
+}
+
+SimEvent ShardMoves::MoveExtent(ChunkId chunk, StateKind state, bool read,
+                                const SimEvent& start, DrivePriority priority,
+                                DriveQueue::Ticket* ticket) {
+  const SimulatedState& facts = Facts(chunk, state);
+  const Bytes extent = RoundUp(facts.bytes, kDriveBlock);
+  Count(read ? Tier::kNvme : Tier::kHost, read ? Tier::kHost : Tier::kNvme,
+        extent);
+  return drive_.Move(read ? Traffic::kDriveRead : Traffic::kDriveWrite,
+                     facts.offset, extent, start, priority, ticket);
+}
+
+SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
+                          const SimEvent& after, RunCause cause) {
+  const bool ahead = cause == RunCause::kPrefetch;
+  const bool drive = home(chunk, state) == Tier::kNvme;
+  DriveQueue::Ticket& ticket = ahead_tickets_[chunk.index()];
+  if (ahead) ticket = nullptr;
+  SimEvent there = At(chunk, state).written;
+  if (drive) {
+    there =
+        MoveExtent(chunk, state, true, Both(there, TakeStaging()),
+                   ahead ? DrivePriority::kPrefetch : DrivePriority::kDemand,
+                   ahead ? &ticket : nullptr);
+    AddReader(chunk, state, there);
+  }
+  SimEvent end;
+  if (ahead) {
+    Count(Tier::kHost, Tier::kDevice, size);
+    ahead_.Wait(after);
+    ahead_.Wait(there);
+    ahead_.RunAsync([this, size](const SimSource& copied) {
+      QueueTraffic(ahead_copies_, wires_, Traffic::kToDevice, size);
+      ahead_copies_.Record().OnDone([copied] { copied.Complete(); });
+    });
+    end = ahead_.Record();
+  } else {
+    to_device_.Wait(after);
+    to_device_.Wait(there);
+    end = Copy(to_device_, Tier::kHost, Tier::kDevice, size);
+  }
+  if (drive) {
+    staging_.push_back(end);
+  } else {
+    AddReader(chunk, state, end);
+  }
+  return end;
+}
+
+SimEvent ShardMoves::Store(ChunkId chunk, StateKind state, Bytes size,
+                           const SimEvent& after) {
+  from_device_.Wait(after);
+  if (home(chunk, state) != Tier::kNvme) {
+    from_device_.Wait(WriteReady(chunk, state));
+    SimEvent end = Copy(from_device_, Tier::kDevice, Tier::kHost, size);
+    SetWritten(chunk, state, end);
+    return end;
+  }
+  from_device_.Wait(TakeStaging());
+  SimEvent copied = Copy(from_device_, Tier::kDevice, Tier::kHost, size);
+  const SimEvent end =
+      MoveExtent(chunk, state, false, Both(WriteReady(chunk, state), copied),
+                 DrivePriority::kWriteBack);
+  SetWritten(chunk, state, end);
+  staging_.push_back(end);
+  // The device memory may be reused once it is copied out.
+  return copied;
+}
+
+Result<std::vector<ShardMoves::Window>> ShardMoves::Open(
+    std::span<const Request> requests) {
+  int64_t slots = 0;
+  for (const Request& request : requests) slots += NeedsStaging(request);
+  if (slots > engine_->staging_slots) {
+    return Infeasible(fmt::format(
+        "{} staging slots of host memory are needed at once and there are {}",
+        slots, engine_->staging_slots));
+  }
+  std::vector<Window> windows;
+  for (const Request& request : requests) {
+    Window window{request, SimEvent(), SimEvent(), NeedsStaging(request)};
+    if (window.staged) window.staging = TakeStaging();
+    window.ready = Arrive(request, window.staging);
+    windows.push_back(std::move(window));
+  }
+  return windows;
+}
+
+SimEvent ShardMoves::Arrive(const Request& request, const SimEvent& staging) {
+  if (request.mode == Mode::kScratch) {
+    from_device_.Wait(staging);
+    from_device_.Wait(request.after);
+    return Copy(from_device_, Tier::kDevice, Tier::kHost, request.size);
+  }
+  const ChunkId chunk = request.chunk;
+  const StateKind state = request.state;
+  const SimEvent& written = At(chunk, state).written;
+  switch (home(chunk, state)) {
+    case Tier::kHost:
+      return request.mode == Mode::kRead ? written : WriteReady(chunk, state);
+    case Tier::kNvme: {
+      // Part of an extent cannot be written alone, so the rest is read as well.
+      const bool whole = request.size == bytes(chunk, state);
+      if (request.mode == Mode::kWrite && whole) return staging;
+      const SimEvent read = MoveExtent(
+          chunk, state, true, Both(written, staging), DrivePriority::kDemand);
+      AddReader(chunk, state, read);
+      return read;
+    }
+    case Tier::kDevice:
+      break;
+  }
+  if (request.mode == Mode::kWrite) return staging;
+  from_device_.Wait(staging);
+  from_device_.Wait(written);
+  const SimEvent read =
+      Copy(from_device_, Tier::kDevice, Tier::kHost, request.size);
+  AddReader(chunk, state, read);
+  return read;
+}
+
+void ShardMoves::Close(const Window& window, const SimEvent& after) {
+  const Request& request = window.request;
+  const SimEvent used = Both(window.ready, after);
+  if (request.mode == Mode::kScratch) return staging_.push_back(used);
+  const ChunkId chunk = request.chunk;
+  const StateKind state = request.state;
+  const bool read_only = request.mode == Mode::kRead;
+  const Tier at = home(chunk, state);
+  if (at == Tier::kHost) {
+    if (read_only) return AddReader(chunk, state, used);
+    return SetWritten(chunk, state, used);
+  }
+  SimEvent end = used;
+  if (!read_only && at == Tier::kNvme) {
+    end = MoveExtent(chunk, state, false, Both(WriteReady(chunk, state), used),
+                     DrivePriority::kWriteBack);
+    SetWritten(chunk, state, end);
+  } else if (!read_only) {
+    to_device_.Wait(used);
+    to_device_.Wait(WriteReady(chunk, state));
+    end = Copy(to_device_, Tier::kHost, Tier::kDevice, request.size);
+    SetWritten(chunk, state, end);
+  }
+  staging_.push_back(end);
+}
+
+}  // namespace castor::internal

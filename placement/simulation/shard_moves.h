@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_SIMULATION_SHARD_MOVES_H_
+#define CASTOR_PLACEMENT_SIMULATION_SHARD_MOVES_H_
+
+// The shards of a simulated rank at their homes and the moves to and from them:
+// what offload/shard_store.h queues on which lane after which events. Owner
+// thread only.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "placement/run_event.h"
+#include "placement/simulated_engine.h"
+#include "placement/simulation/drive_queue.h"
+#include "placement/simulation/event_loop.h"
+#include "placement/simulation/sim_lane.h"
+#include "placement/simulation/wires.h"
+
+namespace castor::internal {
+
+// A copy over a link of the device, on a lane.
+void QueueTraffic(SimLane& lane, Wires* wires, Traffic traffic, Bytes bytes);
+
+class ShardMoves {
+ public:
+  enum class Mode : uint8_t { kRead, kWrite, kReadWrite, kScratch };
+  struct Request {
+    ChunkId chunk;
+    StateKind state = StateKind::kParam;
+    Bytes size;
+    Mode mode = Mode::kRead;
+    SimEvent after;  // of kScratch, which copies from the device
+  };
+  // A shard in host memory, for work there.
+  struct Window {
+    Request request;
+    SimEvent ready;
+    SimEvent staging;  // where staged(): the slot's
+    bool staged = false;
+  };
+  using Moved = std::array<std::array<Bytes, 3>, 3>;
+
+  // All outlive it, and it all that it queued.
+  ShardMoves(EventLoop* loop, Wires* wires, const SimulatedEngine* engine);
+
+  bool has(ChunkId chunk, StateKind state) const {
+    return Facts(chunk, state).bytes > Bytes(0);
+  }
+  Tier home(ChunkId chunk, StateKind state) const {
+    return Facts(chunk, state).home;
+  }
+  Bytes bytes(ChunkId chunk, StateKind state) const {
+    return Facts(chunk, state).bytes;
+  }
+
+  const SimEvent& written(ChunkId chunk, StateKind state) {
+    return At(chunk, state).written;
+  }
+  void AddReader(ChunkId chunk, StateKind state, SimEvent reader);
+  SimEvent WriteReady(ChunkId chunk, StateKind state);
+  void SetWritten(ChunkId chunk, StateKind state, SimEvent written);
+
+  // As ShardStore's.
+  SimEvent Load(ChunkId chunk, StateKind state, Bytes size,
+                const SimEvent& after, RunCause cause);
+  SimEvent Store(ChunkId chunk, StateKind state, Bytes size,
+                 const SimEvent& after);
+  // Somebody waits for the chunk's last load of kPrefetch now.
+  void Raise(ChunkId chunk) { drive_.Raise(ahead_tickets_[chunk.index()]); }
+  // Infeasible where there are fewer staging slots than they take.
+  Result<std::vector<Window>> Open(std::span<const Request> requests);
+  void Close(const Window& window, const SimEvent& after);
+
+  // Since the start.
+  const Moved& moved() const { return moved_; }
+
+ private:
+  struct Shard {
+    SimEvent written;
+    std::vector<SimEvent> readers;
+  };
+
+  const SimulatedState& Facts(ChunkId chunk, StateKind state) const {
+    return engine_->chunks[chunk.index()].states[static_cast<size_t>(state)];
+  }
+  Shard& At(ChunkId chunk, StateKind state) {
+    return shards_[chunk.index()][static_cast<size_t>(state)];
+  }
+  bool NeedsStaging(const Request& request) const {
+    return request.mode == Mode::kScratch ||
+           home(request.chunk, request.state) != Tier::kHost;
+  }
+  SimEvent Arrive(const Request& request, const SimEvent& staging);
+  SimEvent TakeStaging();
+  void Count(Tier from, Tier to, Bytes bytes) {
+    moved_[TierIndex(from)][TierIndex(to)] += bytes;
+  }
+  SimEvent Copy(SimLane& lane, Tier from, Tier to, Bytes bytes);
+  SimEvent MoveExtent(ChunkId chunk, StateKind state, bool read,
+                      const SimEvent& start, DrivePriority priority,
+                      DriveQueue::Ticket* ticket = nullptr);
+
+  Wires* const wires_;
+  const SimulatedEngine* const engine_;
+  DriveQueue drive_;
+  std::vector<std::array<Shard, kStateKinds>> shards_;  // by ChunkId
+  std::vector<DriveQueue::Ticket> ahead_tickets_;       // by ChunkId
+  std::deque<SimEvent> staging_;  // slots that are here, the longest first
+  Moved moved_;
+  SimLane to_device_;
+  SimLane from_device_;
+  SimLane ahead_copies_;
+  SimLane ahead_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_PLACEMENT_SIMULATION_SHARD_MOVES_H_

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_SIMULATION_SIMULATED_RANK_H_
+#define CASTOR_PLACEMENT_SIMULATION_SIMULATED_RANK_H_
+
+// One rank that makes steps: what collectives/zero_engine.h queues for each
+// access, for gradients and for the optimizer. Other ranks do the same at the
+// same time, so a collective begins when this rank's does. Owner thread only.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "placement/simulated_engine.h"
+#include "placement/simulation/event_loop.h"
+#include "placement/simulation/gathered_copies.h"
+#include "placement/simulation/shard_moves.h"
+#include "placement/simulation/sim_lane.h"
+#include "placement/simulation/wires.h"
+#include "placement/simulation_result.h"
+#include "placement/step_trace.h"
+#include "placement/tier_model.h"
+
+namespace castor::internal {
+
+// By moment: whether it lies in the last micro-batch of the step. A trace does
+// not say where one begins; it does, at the latest, where a gradient opens
+// that was open in it before.
+std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks);
+
+class SimulatedRank final : private CopySource {
+ public:
+  // All outlive it. REQUIRES: the trace is one of the engine's chunks.
+  SimulatedRank(const StepTrace* trace, const SimulatedEngine* engine,
+                const TierModel* machine, SimTrainer trainer,
+                const std::optional<LinkModel>& device_memory);
+
+  // Makes the next step, until its end is queued; `ended` is called when the
+  // trainer's lane gets there. Infeasible as Simulate.
+  Status MakeStep(std::function<void()> ended);
+  // Until all that was queued has run.
+  void Finish() { loop_.RunAll(); }
+
+  int64_t now_ns() const { return loop_.now_ns(); }
+  const GatheredCopies::Counts& counts() const { return copies_.counts(); }
+  const ShardMoves::Moved& moved() const { return moves_.moved(); }
+  Bytes wire_sent() const { return wire_sent_; }
+  int64_t reduce_scatters() const { return reduce_scatters_; }
+  std::array<int64_t, kSimResources> busy_ns() const;
+  Bytes gathered_peak() const { return copies_.peak(); }
+
+ private:
+  struct Gradient {
+    GatheredCopies::Slot slot;  // while open
+    bool valid = false;         // its home holds a sum
+    bool counted = false;       // its squares are in the norm
+  };
+  enum class Collective : uint8_t { kAllGather, kReduceScatter };
+
+  // CopySource.
+  SimEvent Gather(ChunkId chunk, const SimEvent& after,
+                  RunCause cause) override;
+  SimEvent DirectReady(ChunkId chunk) override;
+  void DirectUsed(ChunkId chunk, SimEvent last_use) override;
+  void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
+
+  bool CountsNorm() const { return engine_->norm > Bytes(0); }
+  const SimulatedChunk& Facts(ChunkId chunk) const {
+    return engine_->chunks[chunk.index()];
+  }
+  // Of a chunk's gradient, what this rank counts in the norm.
+  Bytes Counted(ChunkId chunk) const {
+    return Facts(chunk).gathered / engine_->world;
+  }
+  Status Serve(size_t moment);
+  void Compute(size_t moment);
+  Status Reduce(ChunkId chunk, bool last_micro_batch);
+  Result<SimEvent> Deposit(ChunkId chunk, bool at_home, const SimEvent& reduced,
+                           bool squares);
+  SimEvent DepositOnDevice(ChunkId chunk, bool at_home, const SimEvent& reduced,
+                           bool squares);
+  Result<SimEvent> DepositOnHost(ChunkId chunk, const SimEvent& reduced,
+                                 bool squares);
+  Status CountLeftSquares();
+  void Agree();
+  Status Update(ChunkId chunk);
+  void UpdateOnDevice(ChunkId chunk);
+  Status UpdateOnHost(ChunkId chunk);
+  Status Refresh(ChunkId chunk);
+  // Of a chunk that is `bytes` when whole.
+  void QueueCollective(Collective which, Bytes bytes);
+  void QueueExchange(int64_t ns);
+  // A kernel of the engine on the device.
+  void QueueKernel(SimLane& lane, Bytes traffic) {
+    QueueTraffic(lane, &wires_, Traffic::kDevice, traffic);
+  }
+
+  const StepTrace* const trace_;
+  const SimulatedEngine* const engine_;
+  const TierModel* const machine_;
+  EventLoop loop_;
+  Wires wires_;
+  ShardMoves moves_;
+  GatheredCopies copies_;
+  SimLane trainer_;
+  SimLane comm_;
+  SimLane host_;
+  SimLane device_;
+  std::vector<bool> last_micro_batch_;  // by moment
+  std::vector<Gradient> grads_;         // by ChunkId
+  Bytes wire_sent_;
+  int64_t reduce_scatters_ = 0;
+  int64_t compute_ns_ = 0;
+  int64_t collectives_ns_ = 0;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_PLACEMENT_SIMULATION_SIMULATED_RANK_H_

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/simulator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "placement/simulation/simulated_rank.h"
+
+namespace castor {
+namespace {
+
+// What a rank has counted up to a moment of the simulation.
+struct Sums {
+  internal::ShardMoves::Moved moved;
+  Bytes wire_sent;
+  internal::GatheredCopies::Counts counts;
+  int64_t reduce_scatters = 0;
+
+  static Sums Of(const internal::SimulatedRank& rank) {
+    return {rank.moved(), rank.wire_sent(), rank.counts(),
+            rank.reduce_scatters()};
+  }
+};
+
+// And up to when the trainer's lane gets somewhere.
+struct LaneSums {
+  int64_t at_ns = 0;
+  std::array<int64_t, kSimResources> busy_ns{};
+  std::array<SimulatedStall, kRunCauses> stalls;
+};
+
+SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
+                      const LaneSums& to) {
+  SimulatedStep step;
+  step.begin_ns = from.at_ns;
+  step.end_ns = to.at_ns;
+  for (size_t i = 0; i < step.moved.size(); ++i) {
+    for (size_t j = 0; j < step.moved[i].size(); ++j) {
+      step.moved[i][j] = b.moved[i][j] - a.moved[i][j];
+    }
+  }
+  step.wire_sent = b.wire_sent - a.wire_sent;
+  step.gathers = b.counts.gathers - a.counts.gathers;
+  step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
+  step.releases = b.counts.releases - a.counts.releases;
+  step.reduce_scatters = b.reduce_scatters - a.reduce_scatters;
+  for (size_t r = 0; r < step.busy_ns.size(); ++r) {
+    step.busy_ns[r] = to.busy_ns[r] - from.busy_ns[r];
+  }
+  for (size_t c = 0; c < step.stalls.size(); ++c) {
+    step.stalls[c] = {to.stalls[c].count - from.stalls[c].count,
+                      to.stalls[c].ns - from.stalls[c].ns};
+  }
+  return step;
+}
+
+}  // namespace
+
+Result<SimulationResult> Simulate(const StepTrace& trace,
+                                  const SimulatedEngine& engine,
+                                  const TierModel& machine,
+                                  const SimulationOptions& options) {
+  CASTOR_CHECK_GE(options.steps, 1);
+  CASTOR_RETURN_IF_ERROR(ValidateStep(trace, engine.chunks.size()));
+  if (trace.accesses.empty()) {
+    return InvalidArgument("the trace has no access: there is no step to make");
+  }
+  internal::SimulatedRank rank(&trace, &engine, &machine, options.trainer,
+                               options.device_memory);
+  std::vector<Sums> sums(1);
+  std::vector<LaneSums> lane(1);
+  lane.reserve(static_cast<size_t>(options.steps) + 1);
+  for (int step = 0; step < options.steps; ++step) {
+    CASTOR_RETURN_IF_ERROR(rank.MakeStep([&rank, &lane] {
+      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.counts().stalls});
+    }));
+    sums.push_back(Sums::Of(rank));
+  }
+  rank.Finish();
+  SimulationResult result;
+  for (size_t i = 1; i < sums.size(); ++i) {
+    result.steps.push_back(Between(sums[i - 1], sums[i], lane[i - 1], lane[i]));
+  }
+  result.peak = engine.settled;
+  result.peak[TierIndex(Tier::kDevice)] += rank.gathered_peak();
+  result.end_ns = rank.now_ns();
+  return result;
+}
+
+TierModel ShareOfMachine(const TierModel& machine, int ranks) {
+  CASTOR_CHECK_GE(ranks, 1);
+  TierModel share = machine;
+  const auto divide = [ranks](auto& speed) {
+    if (!speed) return;
+    speed->bytes_per_second =
+        std::max<int64_t>(speed->bytes_per_second / ranks, 1);
+  };
+  divide(share.nvme_read);
+  divide(share.nvme_write);
+  divide(share.nvme_mixed);
+  divide(share.memory);
+  divide(share.optimizer);
+  return share;
+}
+
+}  // namespace castor

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What the simulator (placement/) says of steps is what engines (collectives/)
+// do in them: bytes per link, peaks of every tier and, on links of declared
+// speeds and a clock that is counted, times, all of them exactly.
+
+#include "placement/simulator.h"
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+#include "collectives/memory_plan.h"
+#include "collectives/simulated_engine_of.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+#include "gtest/gtest.h"
+#include "offload/nvme/nvme_option.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/simulated_engine.h"
+#include "placement/simulation_result.h"
+#include "placement/tier_model.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tools/bench/twin_training.h"
+
+namespace castor {
+namespace {
+
+// Which budgets: everything on the device, states on the host, all three tiers.
+enum class Room { kDevice, kHost, kNvme };
+
+struct Case {
+  int stage = 3;
+  int world = 1;
+  Room room = Room::kHost;
+  int number = 0;  // what else differs follows from it
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& of) {
+  return out << "case " << of.number << ": stage " << of.stage << ", "
+             << of.world << " ranks, room " << static_cast<int>(of.room);
+}
+
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (int n = 0; n < 30; ++n) {
+    const Room rooms[] = {Room::kHost, Room::kNvme, Room::kDevice};
+    cases.push_back({n % 4, 1 + n % 3, rooms[n / 3 % 3], n});
+  }
+  return cases;
+}
+
+class SimulatorTest : public testing::TestWithParam<Case> {
+ protected:
+  TwinTraining TrainingOf(const Case& of) {
+    TwinTraining training;
+    const int n = of.number;
+    for (int p = 0; p < 12; ++p) {
+      training.params.push_back({"p" + std::to_string(p),
+                                 {400 + 397 * ((p * 5 + n) % 7)},
+                                 n % 2 == 0 ? DType::kF32 : DType::kBF16,
+                                 n % 5 != 4 || p % 6 != 1});
+    }
+    ZeroOptions& options = training.options;
+    options.stage = of.stage;
+    options.log = &log_;
+    options.chunk_size = n % 7 < 3 ? KiB(16) : KiB(12);
+    options.policy = n % 2 == 0 ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
+    options.prefetch_depth = 1 + n % 3;
+    if (n % 4 != 3) options.clip_norm = 1;
+    options.nvme = {{nvme_.path(), MiB(8)}};
+    options.device_budget = of.room == Room::kDevice ? MiB(4) : KiB(88);
+    options.host_budget = MiB(4);
+    if (of.room == Room::kNvme) {
+      const bool shards = of.stage == 3 && of.world > 1;
+      options.host_budget =
+          shards ? KiB(64) : *options.chunk_size * 10 + KiB(12);
+    }
+    if (of.room != Room::kNvme) options.nvme.clear();
+    training.world = of.world;
+    training.steps = 3;
+    training.micro_batches = 1 + n / 5 % 3;
+    training.trainer =
+        n / 2 % 2 == 0 ? SimTrainer::kStream : SimTrainer::kThread;
+    training.compute_ns = [n](size_t param, bool backward) {
+      return static_cast<int64_t>(3'000 + 700 * ((param * 3 + n) % 9)) *
+             (backward ? 2 : 1);
+    };
+    if (n / 2 % 3 == 1) training.left_open = 4;
+    if (n / 2 % 3 == 2) training.skipped_last = 7;
+    if (n % 4 == 1) {
+      training.lease = KiB(3);
+      training.seal.largest_lease = KiB(4);
+    }
+    training.machine.host_to_device = LinkModel{900'000'000, 2'000};
+    training.machine.device_to_host = LinkModel{700'000'000, 3'000};
+    training.machine.nvme_read = LinkModel{300'000'000, 9'000};
+    training.machine.nvme_write = LinkModel{200'000'000, 5'000};
+    return training;
+  }
+
+  // What Seal makes of the same numbers.
+  static SimulatedEngine EngineOf(const TwinTraining& training,
+                                  const ChunkLayout& layout) {
+    const ZeroOptions& options = training.options;
+    MemoryPlanInput memory;
+    memory.layout = &layout;
+    memory.sharding = {.stage = options.stage, .world = training.world};
+    memory.device_budget = options.device_budget;
+    memory.host_budget = options.host_budget;
+    if (!options.nvme.empty()) memory.nvme_budget = NvmeLimit(options.nvme);
+    if (options.clip_norm > 0) memory.norm_bytes = NormBytes();
+    memory.prefetch_depth = options.prefetch_depth;
+    memory.declared = training.seal;
+    const Result<MemoryPlan> plan = PlanMemory(memory);
+    EXPECT_THAT(plan, IsOk());
+    return SimulatedEngineOf({&memory, &*plan, options.policy,
+                              static_cast<int64_t>(training.params.size())});
+  }
+
+  Log log_{[](LogLevel, std::string_view) {}};
+  TempDir nvme_;
+};
+
+TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
+  const TwinTraining training = TrainingOf(GetParam());
+  const TwinOutcome run = TrainOnTwins(training);
+  ASSERT_THAT(run.status, IsOk());
+  const SimulatedEngine engine = EngineOf(training, run.layout);
+  const Result<SimulationResult> simulated =
+      Simulate(run.trace, engine, training.machine,
+               {.steps = training.steps, .trainer = training.trainer});
+  ASSERT_THAT(simulated, IsOk());
+  // Bytes per link, step by step; what Seal writes is none of a step.
+  for (const Tier from : kAllTiers) {
+    for (const Tier to : kAllTiers) {
+      const size_t f = TierIndex(from);
+      const size_t t = TierIndex(to);
+      Bytes before = run.sealed.moved[f][t];
+      for (size_t s = 0; s < run.after_step.size(); ++s) {
+        const Bytes after = run.after_step[s].moved[f][t];
+        EXPECT_EQ(after - before, simulated->steps[s].moved[f][t])
+            << "from " << TierName(from) << " to " << TierName(to)
+            << " in step " << s;
+        before = after;
+      }
+    }
+  }
+  int64_t gathers = 0;
+  int64_t prefetched = 0;
+  int64_t releases = 0;
+  int64_t reduced = 0;
+  Bytes wire_sent;
+  for (size_t s = 0; s < run.after_step.size(); ++s) {
+    const EngineStats& stats = run.after_step[s];
+    const SimulatedStep& step = simulated->steps[s];
+    EXPECT_EQ(stats.gathers, gathers += step.gathers);
+    EXPECT_EQ(stats.prefetched_gathers, prefetched += step.prefetched_gathers);
+    EXPECT_EQ(stats.releases, releases += step.releases);
+    EXPECT_EQ(stats.reduce_scatters, reduced += step.reduce_scatters);
+    wire_sent += step.wire_sent;
+  }
+  // And seven words on which ranks agree at Seal, of which rank 0 sums a part.
+  const int64_t world = training.world;
+  if (world > 1) {
+    const int64_t slice = 7 / world;
+    wire_sent += Bytes(8) * (7 - slice + slice * (world - 1));
+  }
+  EXPECT_EQ(run.stats.wire_sent, wire_sent);
+  EXPECT_EQ(run.after_step.back().divergences, 0);
+  EXPECT_EQ(run.after_step.back().cancelled_gathers, 0);
+  for (const Tier tier : kAllTiers) {
+    EXPECT_EQ(run.stats.tiers[TierIndex(tier)].peak,
+              simulated->peak[TierIndex(tier)])
+        << TierName(tier);
+  }
+  // Times, to the nanosecond.
+  for (size_t s = 0; s < run.step_end_ns.size(); ++s) {
+    EXPECT_EQ(run.step_end_ns[s], simulated->steps[s].end_ns) << "step " << s;
+  }
+  int64_t stall_ns = 0;
+  for (const SimulatedStep& step : simulated->steps) {
+    for (size_t c = 0; c < step.stalls.size(); ++c) {
+      if (c == static_cast<size_t>(RunCause::kGradient)) continue;
+      stall_ns += step.stalls[c].ns;
+    }
+    EXPECT_GE(step.idle_ns(), 0);
+  }
+  EXPECT_EQ(run.stats.stall_ns, stall_ns);
+  // What the case is meant to show.
+  if (GetParam().room == Room::kNvme) {
+    EXPECT_GT(run.stats.home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SimulatorTest, testing::ValuesIn(AllCases()),
+                         [](const testing::TestParamInfo<Case>& each) {
+                           return std::to_string(each.param.number);
+                         });
+
+}  // namespace
+}  // namespace castor

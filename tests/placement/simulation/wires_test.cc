@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/simulation/wires.h"
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/device.h"
+#include "offload/simulated_link.h"
+#include "placement/simulation/drive_queue.h"
+#include "placement/simulation/event_loop.h"
+#include "placement/tier_model.h"
+#include "tests/support/test_seed.h"
+
+namespace castor::internal {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int64_t kGB = 1'000'000'000;
+
+// When transfers end that begin at some time.
+class WiresTest : public testing::Test {
+ protected:
+  void Begin(int64_t at_ns, Traffic traffic, Bytes bytes) {
+    const size_t i = ends_.size();
+    ends_.push_back(-1);
+    loop_.At(at_ns, [this, i, traffic, bytes] {
+      wires_->Begin(traffic, bytes, [this, i] { ends_[i] = loop_.now_ns(); });
+    });
+  }
+  void Run(const TierModel& speeds) {
+    wires_.emplace(&loop_, speeds);
+    loop_.RunAll();
+  }
+
+  EventLoop loop_;
+  std::optional<Wires> wires_;
+  std::vector<int64_t> ends_;
+};
+
+TEST_F(WiresTest, TransfersEndWhenThoseOfTheTwinDo) {
+  std::mt19937_64 random(TestSeed(20261201));
+  TierModel speeds;
+  speeds.host_to_device = LinkModel{777'777'777, 1'300};
+  speeds.device_to_host = LinkModel{333'333'331, 700};
+  SimulatedLinks links(LinkModelsOf(speeds, Duplex::kFull));
+  std::vector<int64_t> want;
+  int64_t now_ns = 0;
+  for (int i = 0; i < 500; ++i) {
+    now_ns += static_cast<int64_t>(random() % 40'000);
+    const bool to = random() % 2 == 0;
+    const Bytes bytes(static_cast<int64_t>(random() % 40'000));
+    Begin(now_ns, to ? Traffic::kToDevice : Traffic::kFromDevice, bytes);
+    want.push_back(links.Book(to ? CopyKind::kToDevice : CopyKind::kFromDevice,
+                              now_ns, bytes));
+  }
+  Run(speeds);
+  EXPECT_EQ(ends_, want);
+  const LinkUse use = links.use(CopyKind::kToDevice);
+  EXPECT_EQ(wires_->bytes(Traffic::kToDevice), use.bytes);
+  EXPECT_EQ(wires_->busy_ns(Traffic::kToDevice), use.busy_ns);
+}
+
+TEST_F(WiresTest, BothDirectionsSlowEachOtherWhileBothAreBusy) {
+  TierModel speeds;
+  speeds.host_to_device = LinkModel{2 * kGB, 0};
+  speeds.device_to_host = LinkModel{2 * kGB, 0};
+  speeds.host_to_device_duplex = LinkModel{kGB, 0};
+  speeds.device_to_host_duplex = LinkModel{kGB, 0};
+  Begin(0, Traffic::kToDevice, Bytes(4'000));
+  Begin(1'000, Traffic::kFromDevice, Bytes(1'000));
+  Run(speeds);
+  // 2,000 bytes alone, 1,000 in the 1,000 ns of the other, 1,000 alone.
+  EXPECT_THAT(ends_, ElementsAre(2'500, 2'000));
+}
+
+TEST_F(WiresTest, CopiesAndTheOptimizerShareMemory) {
+  TierModel speeds;
+  speeds.host_to_device = LinkModel{2 * kGB, 0};
+  speeds.optimizer = RateModel{20 * kGB};
+  speeds.memory = RateModel{10 * kGB};
+  Begin(0, Traffic::kOptimizer, Bytes(20'000));
+  Begin(500, Traffic::kToDevice, Bytes(2'000));
+  Run(speeds);
+  // The copy gets all it can take, the pass the other 8 GB/s: 5,000 bytes alone
+  // in 500 ns, 8,000 in the 1,000 of the copy, 7,000 alone.
+  EXPECT_THAT(ends_, ElementsAre(2'200, 1'500));
+}
+
+TEST_F(WiresTest, ADriveThatReadsAndWritesHasItsMixedRate) {
+  TierModel speeds;
+  speeds.nvme_read = LinkModel{2 * kGB, 0};
+  speeds.nvme_write = LinkModel{2 * kGB, 0};
+  speeds.nvme_mixed = LinkModel{kGB, 0};
+  Begin(0, Traffic::kDriveRead, Bytes(2'000));
+  Begin(0, Traffic::kDriveWrite, Bytes(2'000));
+  Begin(10'000, Traffic::kDriveRead, Bytes(2'000));
+  Run(speeds);
+  EXPECT_THAT(ends_, ElementsAre(2'000, 3'000, 11'000));
+}
+
+TEST_F(WiresTest, WhatNobodyMeasuredTakesNoTime) {
+  Begin(7, Traffic::kDriveWrite, MiB(1));
+  Begin(9, Traffic::kOptimizer, MiB(1));
+  Run(TierModel());
+  EXPECT_THAT(ends_, ElementsAre(7, 9));
+  EXPECT_EQ(wires_->bytes(Traffic::kDriveWrite), MiB(1));
+}
+
+TEST(DriveQueueTest, DemandGoesBeforePrefetchAndARaisedOneWithIt) {
+  TierModel speeds;
+  speeds.nvme_read = LinkModel{kGB, 0};
+  EventLoop loop;
+  Wires wires(&loop, speeds);
+  DriveQueue drive(&loop, &wires);
+  std::vector<int> order;
+  const auto read = [&](int name, Bytes size, DrivePriority priority,
+                        DriveQueue::Ticket* ticket = nullptr) {
+    drive
+        .Move(Traffic::kDriveRead, Bytes(0), size, SimEvent(), priority, ticket)
+        .OnDone([&order, name] { order.push_back(name); });
+  };
+  // As many pieces as the queue is deep go out at once, in order.
+  read(0, MiB(32), DrivePriority::kPrefetch);
+  DriveQueue::Ticket raised;
+  read(1, MiB(2), DrivePriority::kPrefetch);
+  read(2, MiB(2), DrivePriority::kPrefetch, &raised);
+  read(3, MiB(2), DrivePriority::kDemand);
+  drive.Raise(raised);
+  loop.RunAll();
+  EXPECT_THAT(order, ElementsAre(0, 3, 2, 1));
+}
+
+}  // namespace
+}  // namespace castor::internal

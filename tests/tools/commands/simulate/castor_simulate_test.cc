@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// `castor simulate` as a process: every form of its answer, and its exit codes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/json_value.h"
+#include "chunk/base/units.h"
+#include "placement/tier_model.h"
+#include "placement/tier_model_file.h"
+#include "placement/trace_file.h"
+#include "tests/support/file_text.h"
+#include "tests/support/temp_dir.h"
+#include "tests/tools/run_process.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int kChunks = 8;
+
+class CastorSimulateTest : public testing::Test {
+ protected:
+  CastorSimulateTest() {
+    std::ofstream(trace_) << WriteTrace(StepOfTwoSweeps());
+    TierModel machine;
+    machine.host_to_device = LinkModel{1'000'000'000, 1'000};
+    machine.device_to_host = LinkModel{1'000'000'000, 1'000};
+    machine.nvme_read = LinkModel{500'000'000, 10'000};
+    machine.nvme_write = LinkModel{400'000'000, 10'000};
+    std::ofstream(machine_) << FormatTierModel(machine);
+  }
+
+  // Forward and backward through chunks of a MiB, gradients on the way back.
+  static TraceFile StepOfTwoSweeps() {
+    TraceFile trace;
+    const auto add = [&](AccessKind kind, int c, int64_t ns) {
+      trace.step.accesses.push_back({kind, ChunkId(c)});
+      trace.step.compute_ns.push_back(ns);
+    };
+    for (int c = 0; c < kChunks; ++c) {
+      trace.chunks.push_back({0, MiB(1), MiB(1), true});
+      add(AccessKind::kUse, c, 500'000);
+      add(AccessKind::kUseEnd, c, 0);
+    }
+    for (int c = kChunks; c-- > 0;) {
+      add(AccessKind::kUse, c, 0);
+      add(AccessKind::kGradOpen, c, 1'000'000);
+      add(AccessKind::kGradClose, c, 0);
+      add(AccessKind::kUseEnd, c, 0);
+    }
+    return trace;
+  }
+
+  ProcessOutcome Simulate(std::vector<std::string> more) {
+    std::vector<std::string> args = {"tools/castor", "simulate", trace_,
+                                     "--machine", machine_};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunProcess(args);
+  }
+
+  TempDir dir_;
+  const std::string trace_ = dir_.File("step.json");
+  const std::string machine_ = dir_.File("machine.json");
+};
+
+TEST_F(CastorSimulateTest, SaysWhatHoldsAStepUp) {
+  const ProcessOutcome got =
+      Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--clip",
+                "--policy", "planned"});
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_THAT(
+      got.out,
+      AllOf(HasSubstr("8 chunks, 48 moments of a step, recorded on 1 rank"),
+            HasSubstr("stage 3, 1 rank, policy planned"),
+            ContainsRegex("Step +[0-9.]+ ms: "),
+            ContainsRegex("host to device +[0-9.]+ ms +[0-9.]+ % +[0-9.]+ MiB"),
+            ContainsRegex("device +[0-9.]+ MiB +6 MiB +[0-9.]+ %"),
+            HasSubstr("No speed    optimizer: taken to be instant")));
+}
+
+TEST_F(CastorSimulateTest, GivesOneDocument) {
+  const ProcessOutcome got = Simulate(
+      {"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const JsonValue json = ParseJson(got.out).value();
+  EXPECT_EQ(json["schema"].text(), "castor.simulation/1");
+  EXPECT_TRUE(json["sweep"].is_null());
+  ASSERT_EQ(json["points"].size(), 1u);
+  const JsonValue& point = json["points"][0];
+  EXPECT_TRUE(point["fits"].boolean());
+  const int64_t compute_ns = kChunks * 1'500'000;
+  EXPECT_GE(point["step"]["ns"].integer(), compute_ns);
+  EXPECT_EQ(point["step"]["resources"][0]["name"].text(), "compute");
+  EXPECT_EQ(point["step"]["resources"][0]["busy_ns"].integer(), compute_ns);
+  EXPECT_LE(point["tiers"][0]["peak_bytes"].integer(), MiB(6).count());
+  // The same bytes again.
+  EXPECT_EQ(
+      Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"})
+          .out,
+      got.out);
+}
+
+TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
+  const std::string svg = dir_.File("sweep.svg");
+  const ProcessOutcome got =
+      Simulate({"--host-budget", "256MiB", "--sweep",
+                "device-budget=1MiB..96MiB", "--points", "8", "--svg", svg});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_THAT(
+      got.out,
+      AllOf(HasSubstr("device-budget"), HasSubstr("1 MiB  does not fit"),
+            HasSubstr("Too small"), HasSubstr("2097152 bytes (2 MiB) in all"),
+            ContainsRegex("96 MiB +12.0 ms")));
+  const std::string plot = FileText(svg);
+  EXPECT_THAT(plot, AllOf(StartsWith("<svg xmlns="), HasSubstr("<polyline"),
+                          HasSubstr("does not fit"), HasSubstr("60 MiB"),
+                          HasSubstr("device budget of a rank"),
+                          HasSubstr("time of a step")));
+  EXPECT_THAT(plot, Not(HasSubstr("http://www.w3.org/1999/xlink")));
+  // More never takes longer where nothing else changes, but for a nanosecond.
+  const ProcessOutcome lines =
+      Simulate({"--host-budget", "256MiB", "--sweep",
+                "device-budget=1MiB..96MiB", "--points", "8", "--plain"});
+  ASSERT_EQ(lines.exit_code, 0);
+  std::istringstream in(lines.out);
+  std::string line;
+  std::vector<std::string> all;
+  while (std::getline(in, line)) all.push_back(line);
+  ASSERT_EQ(all.size(), 9u);
+  EXPECT_THAT(all[0], StartsWith("#device_budget_bytes\thost_budget_bytes\t"));
+  EXPECT_THAT(all[1], StartsWith("1048576\t268435456\tno\t"));
+  EXPECT_THAT(all[8], StartsWith("100663296\t268435456\tyes\t12000000\t"));
+}
+
+TEST_F(CastorSimulateTest, OtherRanksStagesTypesAndTimes) {
+  for (const std::string stage : {"0", "1", "2", "3"}) {
+    for (const std::string ranks : {"1", "3"}) {
+      const ProcessOutcome got =
+          Simulate({"--device-budget", "12MiB", "--host-budget", "40MiB",
+                    "--nvme-budget", "1GiB", "--stage", stage, "--ranks", ranks,
+                    "--dtype", "f32", "--compute", "30ms", "--trainer",
+                    "thread", "--json"});
+      ASSERT_EQ(got.exit_code, 0) << got.err;
+      const JsonValue step =
+          ParseJson(got.out).value()["points"][size_t{0}]["step"];
+      EXPECT_EQ(step["resources"][0]["busy_ns"].integer(), 30'000'000);
+      EXPECT_EQ(step["wire_sent_bytes"].integer() > 0, ranks == "3");
+    }
+  }
+}
+
+TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
+  const struct {
+    std::vector<std::string> more;
+    int exit_code;
+    const char* message;
+  } kCases[] = {
+      {{"--device-budget", "1MiB", "--host-budget", "256MiB"},
+       3,
+       "raise the device budget by"},
+      {{"--host-budget", "1KiB", "--sweep", "device-budget=1MiB..2MiB"},
+       3,
+       "no budget of the sweep fits"},
+      {{"--host-budget", "1GiB"}, 2, "--device-budget SIZE is missing"},
+      {{"--device-budget", "1GiB"}, 2, "--host-budget SIZE is missing"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--sweep",
+        "device-budget=1MiB..2MiB"},
+       2,
+       "--device-budget is swept"},
+      {{"--host-budget", "1GiB", "--sweep", "device-budget=2MiB..1MiB"},
+       2,
+       "not above the first"},
+      {{"--host-budget", "1GiB", "--sweep", "nvme=1MiB..2MiB"},
+       2,
+       "is no budget to sweep"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--svg", "a.svg"},
+       2,
+       "--svg draws a sweep"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB",
+        "--ranks-per-machine", "2"},
+       2,
+       "more than the 1 ranks"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--compute", "9"},
+       2,
+       "--compute"}};
+  for (const auto& each : kCases) {
+    const ProcessOutcome got = Simulate(each.more);
+    EXPECT_EQ(got.exit_code, each.exit_code) << got.err;
+    EXPECT_EQ(got.out, "");
+    EXPECT_THAT(got.err, HasSubstr(each.message));
+  }
+  std::ofstream(trace_) << "{\"schema\": \"castor.trace/1\"";
+  const ProcessOutcome broken =
+      Simulate({"--device-budget", "1GiB", "--host-budget", "1GiB"});
+  EXPECT_EQ(broken.exit_code, 4) << broken.err;
+  std::ofstream(trace_) << WriteTrace(TraceFile());
+  EXPECT_EQ(
+      Simulate({"--device-budget", "1GiB", "--host-budget", "1GiB"}).exit_code,
+      4);
+}
+
+}  // namespace
+}  // namespace castor

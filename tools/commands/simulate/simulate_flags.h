@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_FLAGS_H_
+#define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_FLAGS_H_
+
+// The flags of `castor simulate`, as they are declared and written, and what
+// they ask for once they are found to make sense together. Nothing is read here
+// but the command line. Pure functions, thread-safe, but for declaring.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "offload/kernels/optimizer_options.h"
+#include "placement/plan.h"
+#include "placement/simulation_result.h"
+#include "placement/tier_model.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace castor {
+
+// As they were written; what is empty was not given.
+struct SimulateFlags {
+  std::string trace;
+  std::string machine;
+  std::optional<Bytes> device_budget;
+  std::optional<Bytes> host_budget;
+  std::optional<Bytes> nvme_budget;
+  std::string dtype = "bf16";
+  std::string optimizer = "adamw";
+  std::string moments = "f32";
+  int64_t stage = 3;
+  std::optional<int64_t> ranks;
+  std::optional<int64_t> ranks_per_machine;
+  std::string policy = "auto";
+  int64_t prefetch_depth = 3;
+  bool clip = false;
+  std::string compute;
+  std::string device_memory;
+  std::string trainer = "stream";
+  std::string sweep;
+  int64_t points = 12;
+  std::string svg;
+  bool json = false;
+  bool plain = false;
+};
+
+// `flags` outlives `app`.
+void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags);
+
+// Which budget a sweep varies.
+enum class SweptBudget : uint8_t { kDevice, kHost };
+
+// "device-budget", "host-budget".
+std::string_view SweptBudgetName(SweptBudget budget);
+
+struct SimulateRequest {
+  enum class Form { kPage, kPlain, kJson };
+
+  std::string trace_file;
+  std::string machine_file;
+  Bytes device_budget;  // of one rank, where they are not swept
+  Bytes host_budget;
+  std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
+  DType dtype = DType::kBF16;        // of parameters and gradients
+  OptimizerOptions optimizer;
+  int stage = 3;
+  std::optional<int> ranks;              // empty: as recorded
+  std::optional<int> ranks_per_machine;  // empty: all of them
+  PlanPolicy policy = PlanPolicy::kAuto;
+  int prefetch_depth = 3;
+  bool clip = false;
+  std::optional<int64_t> compute_ns;       // of a step; empty: as recorded
+  std::optional<LinkModel> device_memory;  // its speed; empty: it is instant
+  SimTrainer trainer = SimTrainer::kStream;
+  struct Sweep {
+    SweptBudget budget = SweptBudget::kDevice;
+    std::vector<Bytes> values;  // rising
+  };
+  std::optional<Sweep> sweep;
+  std::string svg;  // where the plot goes; empty: nowhere
+  Form form = Form::kPage;
+};
+
+// InvalidArgument with a sentence for what makes no sense for any trace.
+Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_FLAGS_H_

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
+#define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
+
+// Reads a trace and a machine and simulates steps: at one budget, or at every
+// one of a sweep. Reads files; thread-safe.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "placement/simulated_engine.h"
+#include "placement/simulation_result.h"
+#include "tools/cli/console.h"
+#include "tools/commands/simulate/simulate_flags.h"
+
+namespace castor {
+
+// One engine, and its steps.
+struct SimulatedPoint {
+  Bytes device_budget;
+  Bytes host_budget;
+  // Empty where the step does not fit; `why` then says so, with numbers.
+  std::optional<SimulationResult> result;
+  std::string why;
+  SimulatedEngine engine;  // where it fits
+};
+
+struct SimulateReport {
+  SimulateRequest request;
+  int64_t chunks = 0;
+  int64_t moments = 0;
+  int recorded_ranks = 1;
+  int ranks = 1;
+  int ranks_per_machine = 1;
+  int64_t compute_ns = 0;              // of a step
+  std::vector<std::string> unknown;    // of the machine, that steps would use
+  std::vector<SimulatedPoint> points;  // of a sweep, or the one
+};
+
+// Malformed for a file that is none; Infeasible, with what would make it fit,
+// where no point does.
+Result<SimulateReport> RunSimulate(const SimulateRequest& request,
+                                   const Console& console);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_

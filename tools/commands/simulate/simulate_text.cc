@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/simulate/simulate_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/tier.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/simulation_result.h"
+#include "tools/cli/duration_text.h"
+#include "tools/cli/size_text.h"
+#include "tools/cli/text_forms.h"
+
+namespace castor {
+namespace {
+
+using Align = TextTable::Align;
+
+std::string Share(int64_t part, int64_t whole) {
+  return whole == 0
+             ? std::string("-")
+             : Percent(static_cast<double>(part) / static_cast<double>(whole));
+}
+
+Bytes MovedOver(const SimulatedStep& step, SimResource resource) {
+  const size_t device = TierIndex(Tier::kDevice);
+  const size_t host = TierIndex(Tier::kHost);
+  const size_t nvme = TierIndex(Tier::kNvme);
+  switch (resource) {
+    case SimResource::kToDevice:
+      return step.moved[host][device];
+    case SimResource::kFromDevice:
+      return step.moved[device][host];
+    case SimResource::kNvme:
+      return step.moved[nvme][host] + step.moved[host][nvme];
+    case SimResource::kCollectives:
+      return step.wire_sent;
+    case SimResource::kCompute:
+    case SimResource::kHost:
+    case SimResource::kDevice:
+      break;
+  }
+  return Bytes(0);
+}
+
+bool HasBytes(SimResource resource) {
+  return resource != SimResource::kCompute && resource != SimResource::kHost &&
+         resource != SimResource::kDevice;
+}
+
+int64_t StallNs(const SimulatedStep& step) {
+  int64_t ns = 0;
+  for (const SimulatedStall& stall : step.stalls) ns += stall.ns;
+  return ns;
+}
+
+std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis) {
+  TextTable table(
+      {{"resource", Align::kLeft}, {"busy"}, {"of the step"}, {"bytes"}});
+  for (int r = 0; r < kSimResources; ++r) {
+    const auto resource = static_cast<SimResource>(r);
+    const Bytes moved = MovedOver(step, resource);
+    const int64_t busy = step.busy(resource);
+    if (busy == 0 && moved == Bytes(0) && r > 0) continue;
+    table.AddRow({std::string(SimResourceName(resource)), FormatDuration(busy),
+                  Share(busy, step.ns()),
+                  HasBytes(resource) ? FormatSize(moved) : std::string()},
+                 resource == step.critical() ? TextTable::Mark::kChosen
+                                             : TextTable::Mark::kNone);
+  }
+  return table.Render(emphasis);
+}
+
+// For what the trainer's lane waits; empty where it never does.
+std::string StallTable(const SimulatedStep& step, Emphasis emphasis) {
+  TextTable table({{"the trainer waits for", Align::kLeft},
+                   {"time"},
+                   {"of the step"},
+                   {"count"}});
+  bool any = false;
+  const auto add = [&](std::string what, int64_t ns, std::string count) {
+    any = true;
+    table.AddRow({std::move(what), FormatDuration(ns), Share(ns, step.ns()),
+                  std::move(count)});
+  };
+  const std::pair<RunCause, std::string_view> causes[] = {
+      {RunCause::kDemand, "chunks fetched when asked for"},
+      {RunCause::kPrefetch, "chunks fetched ahead, too late"},
+      {RunCause::kOptimizer, "parameters still being updated"},
+      {RunCause::kGradient, "a slot for gradients"}};
+  for (const auto& [cause, what] : causes) {
+    const SimulatedStall& stall = step.stalls[static_cast<size_t>(cause)];
+    if (stall.ns > 0) add(std::string(what), stall.ns, Grouped(stall.count));
+  }
+  if (step.idle_ns() > 0) {
+    add("the end of the step before", step.idle_ns(), "1");
+  }
+  return any ? fmt::format("\n{}", table.Render(emphasis)) : std::string();
+}
+
+std::string TierTable(const SimulatedPoint& point, Emphasis emphasis) {
+  TextTable table({{"tier", Align::kLeft},
+                   {"peak"},
+                   {"budget"},
+                   {"full"},
+                   {"of it homes"}});
+  for (const Tier tier : kAllTiers) {
+    const size_t t = TierIndex(tier);
+    const Bytes peak = point.result->peak[t];
+    const Bytes budget = point.engine.budget[t];
+    if (peak == Bytes(0) && budget == Bytes(0)) continue;
+    table.AddRow({std::string(TierName(tier)), FormatSize(peak),
+                  FormatSize(budget), Share(peak.count(), budget.count()),
+                  FormatSize(point.engine.home_bytes[t])});
+  }
+  return table.Render(emphasis);
+}
+
+std::string EngineText(const SimulateReport& report,
+                       const SimulatedPoint& point) {
+  int64_t slots = 0;
+  for (const int64_t each : point.engine.problem.slots) slots += each;
+  return fmt::format(
+      "stage {}, {}, policy {}, {} fetched ahead; {} for gathered chunks",
+      report.request.stage, Plural(report.ranks, "rank"),
+      PlanPolicyName(report.request.policy),
+      point.engine.problem.prefetch_depth, Plural(slots, "slot"));
+}
+
+std::string PointText(const SimulateReport& report, const SimulatedPoint& point,
+                      Emphasis emphasis) {
+  const SimulatedStep& step = point.result->steady();
+  const SimResource critical = step.critical();
+  std::string text = Paragraph("Engine", EngineText(report, point));
+  text += Paragraph(
+      "Step",
+      fmt::format("{}: {} is busy for {} of it; {} gathers, {} ahead of use",
+                  FormatDuration(step.ns()), SimResourceName(critical),
+                  Share(step.busy(critical), step.ns()), Grouped(step.gathers),
+                  Grouped(step.prefetched_gathers)));
+  text += "\n" + ResourceTable(step, emphasis);
+  text += StallTable(step, emphasis);
+  text += "\n" + TierTable(point, emphasis);
+  return text;
+}
+
+std::string SweepText(const SimulateReport& report, Emphasis emphasis) {
+  TextTable table({{std::string(SweptBudgetName(report.request.sweep->budget))},
+                   {"step"},
+                   {"computes"},
+                   {"waits"},
+                   {"busiest", Align::kLeft},
+                   {"busy"},
+                   {"to device"},
+                   {"nvme"},
+                   {"gathers"}});
+  const auto fastest = std::min_element(
+      report.points.begin(), report.points.end(),
+      [](const SimulatedPoint& a, const SimulatedPoint& b) {
+        if (!a.result || !b.result) return a.result.has_value();
+        return a.result->steady().ns() < b.result->steady().ns();
+      });
+  for (auto point = report.points.begin(); point != report.points.end();
+       ++point) {
+    const Bytes budget = report.request.sweep->budget == SweptBudget::kDevice
+                             ? point->device_budget
+                             : point->host_budget;
+    if (!point->result) {
+      table.AddRow(
+          {FormatSize(budget), "does not fit", "", "", "", "", "", "", ""});
+      continue;
+    }
+    const SimulatedStep& step = point->result->steady();
+    const SimResource critical = step.critical();
+    table.AddRow(
+        {FormatSize(budget), FormatDuration(step.ns()),
+         Share(step.busy(SimResource::kCompute), step.ns()),
+         FormatDuration(StallNs(step)), std::string(SimResourceName(critical)),
+         Share(step.busy(critical), step.ns()),
+         FormatSize(MovedOver(step, SimResource::kToDevice)),
+         FormatSize(MovedOver(step, SimResource::kNvme)),
+         Grouped(step.gathers)},
+        point == fastest ? TextTable::Mark::kChosen : TextTable::Mark::kNone);
+  }
+  return table.Render(emphasis);
+}
+
+}  // namespace
+
+std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
+  const SimulateRequest& request = report.request;
+  std::string text =
+      Paragraph("Trace", fmt::format("{}: {}, {} of a step, recorded on {}",
+                                     Shown(request.trace_file),
+                                     Plural(report.chunks, "chunk"),
+                                     Plural(report.moments, "moment"),
+                                     Plural(report.recorded_ranks, "rank")));
+  text += Paragraph(
+      "Machine",
+      report.ranks_per_machine == 1
+          ? Shown(request.machine_file)
+          : fmt::format("{}; {} ranks share memory, cores and drives",
+                        Shown(request.machine_file), report.ranks_per_machine));
+  text += Paragraph(
+      "Computes",
+      report.compute_ns > 0
+          ? fmt::format("{} a step", FormatDuration(report.compute_ns))
+          : std::string("nobody knows how long: --compute TIME"));
+  if (!report.unknown.empty()) {
+    text += Paragraph(
+        "No speed",
+        fmt::format("{}: taken to be instant, so a step is at least this long",
+                    JoinedWithAnd(report.unknown)));
+  }
+  if (!request.sweep) {
+    return text + PointText(report, report.points.front(), emphasis);
+  }
+  text += "\n" + SweepText(report, emphasis);
+  const SimulatedPoint& first = report.points.front();
+  if (!first.result) text += "\n" + Paragraph("Too small", first.why);
+  if (!request.svg.empty()) {
+    text += "\n" + Paragraph("Written",
+                             fmt::format("{}: the plot", Shown(request.svg)));
+  }
+  return text;
+}
+
+std::string SimulatePlain(const SimulateReport& report) {
+  std::string text =
+      "#device_budget_bytes\thost_budget_bytes\tfits\tstep_ns\tcompute_ns\t"
+      "stall_ns\tidle_ns\tcritical\tto_device_bytes\tfrom_device_bytes\t"
+      "nvme_read_bytes\tnvme_write_bytes\twire_bytes\tgathers\t"
+      "device_peak_bytes\thost_peak_bytes\tnvme_peak_bytes\n";
+  for (const SimulatedPoint& point : report.points) {
+    text += fmt::format("{}\t{}\t{}", point.device_budget.count(),
+                        point.host_budget.count(), point.result ? "yes" : "no");
+    if (!point.result) {
+      text += "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\n";
+      continue;
+    }
+    const SimulatedStep& step = point.result->steady();
+    const auto moved = [&](Tier from, Tier to) {
+      return step.moved[TierIndex(from)][TierIndex(to)].count();
+    };
+    text += fmt::format(
+        "\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", step.ns(),
+        step.busy(SimResource::kCompute), StallNs(step), step.idle_ns(),
+        SimResourceName(step.critical()), moved(Tier::kHost, Tier::kDevice),
+        moved(Tier::kDevice, Tier::kHost), moved(Tier::kNvme, Tier::kHost),
+        moved(Tier::kHost, Tier::kNvme), step.wire_sent.count(), step.gathers,
+        point.result->peak[0].count(), point.result->peak[1].count(),
+        point.result->peak[2].count());
+  }
+  return text;
+}
+
+}  // namespace castor

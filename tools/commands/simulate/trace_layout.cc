@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/simulate/trace_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+
+namespace castor {
+namespace {
+
+constexpr Elements kAlign{64};
+
+// The moments at which the accesses of a micro-batch begin: at the latest where
+// a gradient opens that was open in it before, and then behind the last moment
+// before that at which nothing was held.
+std::vector<size_t> MicroBatches(const Trace& trace) {
+  std::vector<size_t> begins = {0};
+  std::set<ChunkId> opened;
+  int64_t held = 0;
+  size_t idle = 0;  // behind the last moment that left nothing held
+  for (size_t i = 0; i < trace.size(); ++i) {
+    switch (trace[i].kind) {
+      case AccessKind::kUse:
+        ++held;
+        break;
+      case AccessKind::kGradOpen:
+        if (!opened.insert(trace[i].chunk).second && idle > begins.back()) {
+          begins.push_back(idle);
+          opened = {trace[i].chunk};
+        }
+        ++held;
+        break;
+      case AccessKind::kUseEnd:
+      case AccessKind::kGradClose:
+        if (--held == 0) idle = i + 1;
+        break;
+    }
+  }
+  return begins;
+}
+
+// What is held after each access of [begin, end).
+std::vector<HeldTogether> HeldIn(const Trace& trace, size_t begin, size_t end) {
+  std::map<ChunkId, int> uses;
+  std::set<ChunkId> grads;
+  std::vector<HeldTogether> held;
+  for (size_t i = begin; i < end; ++i) {
+    const auto [kind, chunk] = trace[i];
+    if (kind == AccessKind::kUse) ++uses[chunk];
+    if (kind == AccessKind::kUseEnd && --uses[chunk] == 0) uses.erase(chunk);
+    if (kind == AccessKind::kGradOpen) grads.insert(chunk);
+    if (kind == AccessKind::kGradClose) grads.erase(chunk);
+    HeldTogether now;
+    for (const auto& [used, count] : uses) {
+      now.params.push_back(ParamId(used.value()));
+    }
+    for (const ChunkId open : grads) now.grads.push_back(ParamId(open.value()));
+    held.push_back(std::move(now));
+  }
+  return held;
+}
+
+}  // namespace
+
+Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
+                                  int world) {
+  std::vector<ParamPlace> places;
+  std::vector<ChunkInfo> chunks;
+  std::vector<GroupInfo> groups;
+  std::map<std::pair<Bytes, bool>, int32_t> group_of;
+  const int64_t bits = DTypeBits(dtype);
+  for (size_t c = 0; c < trace.chunks.size(); ++c) {
+    const TraceChunk& from = trace.chunks[c];
+    if (from.gathered <= Bytes(0) || from.gathered.count() * 8 % bits != 0) {
+      return InvalidArgument(fmt::format(
+          "chunk {} has {} bytes, which is no number of {} elements: say of "
+          "which type the parameters are with --dtype",
+          c, from.gathered.count(), DTypeName(dtype)));
+    }
+    const Elements size = RoundUp(Elements(from.gathered.count() * 8 / bits),
+                                  ChunkQuantum(world));
+    const ChunkId id(static_cast<int32_t>(c));
+    const auto [group, is_new] = group_of.try_emplace(
+        {from.gathered, from.trainable}, static_cast<int32_t>(groups.size()));
+    if (is_new) {
+      groups.push_back({dtype, from.trainable, size, {}});
+    }
+    groups[static_cast<size_t>(group->second)].chunks.push_back(id);
+    places.push_back({id, Elements(0), size});
+    chunks.push_back(
+        {group->second, size, size, size, false, {ParamId(id.value())}});
+  }
+  return ChunkLayout(world, kAlign, std::move(places), std::move(chunks),
+                     std::move(groups));
+}
+
+SealOptions DeclaredBy(const StepTrace& step) {
+  SealOptions declared;
+  for (const LeaseChange& change : step.leases) {
+    declared.largest_lease = std::max(declared.largest_lease, change.bytes);
+  }
+  // Micro-batches are alike: the one with the most moments stands for all.
+  std::vector<size_t> begins = MicroBatches(step.accesses);
+  begins.push_back(step.accesses.size());
+  size_t longest = 0;
+  for (size_t b = 1; b + 1 < begins.size(); ++b) {
+    if (begins[b + 1] - begins[b] > begins[longest + 1] - begins[longest]) {
+      longest = b;
+    }
+  }
+  declared.held = HeldIn(step.accesses, begins[longest], begins[longest + 1]);
+  return declared;
+}
+
+StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns) {
+  StepTrace step = trace.step;
+  std::vector<double> weights;
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    const auto [kind, chunk] = step.accesses[i];
+    if (!step.compute_ns.empty()) {
+      weights.push_back(static_cast<double>(step.compute_ns[i]));
+    } else if (kind == AccessKind::kUse || kind == AccessKind::kGradOpen) {
+      weights.push_back(
+          static_cast<double>(trace.chunks[chunk.index()].gathered.count()));
+    } else {
+      weights.push_back(0);
+    }
+  }
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  if (sum <= 0) return step;
+  // Rounded so that the whole comes out.
+  step.compute_ns.clear();
+  double before = 0;
+  int64_t given_ns = 0;
+  for (const double weight : weights) {
+    before += weight;
+    const auto until_ns =
+        static_cast<int64_t>(static_cast<double>(total_ns) * (before / sum));
+    const int64_t ns = std::clamp<int64_t>(until_ns - given_ns, 0, total_ns);
+    step.compute_ns.push_back(ns);
+    given_ns += ns;
+  }
+  return step;
+}
+
+}  // namespace castor

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_TRACE_LAYOUT_H_
+#define CASTOR_TOOLS_COMMANDS_SIMULATE_TRACE_LAYOUT_H_
+
+// What an engine is told at Seal, found again in the trace of a step: a trace
+// knows chunks and not parameters, so there is one parameter for each chunk.
+// Pure functions, thread-safe.
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/zero_options.h"
+#include "placement/step_trace.h"
+#include "placement/trace_file.h"
+
+namespace castor {
+
+// Chunks of as many bytes as the trace's, rounded up where `world` ranks cannot
+// share them evenly. InvalidArgument where one's bytes are no elements of
+// `dtype`, or none.
+Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
+                                  int world);
+
+// What the trainer holds in a micro-batch, and has on lease: what it would
+// declare.
+SealOptions DeclaredBy(const StepTrace& step);
+
+// The same step with `total_ns` of compute: its own times scaled, or where it
+// has none each use of a chunk, and each gradient, for as long as its bytes.
+// Unchanged where nothing is used. REQUIRES: 0 <= total_ns <= kMaxStepNs.
+StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_TRACE_LAYOUT_H_
