@@ -94,16 +94,27 @@ class MemoryManager;
 class ChunkPin {
  public:
   ChunkPin() = default;
-  ChunkPin(ChunkPin&& other) noexcept { *this = std::move(other); }
+  ChunkPin(ChunkPin&& other) noexcept
+      : manager_(std::exchange(other.manager_, nullptr)),
+        lane_(other.lane_),
+        chunk_(other.chunk_),
+        traced_(other.traced_),
+        data_(std::exchange(other.data_, nullptr)),
+        begin_ns_(std::move(other.begin_ns_)) {}
   ChunkPin& operator=(ChunkPin&& other) noexcept;
   ~ChunkPin() { Release(); }
 
   std::byte* data() const { return data_; }
   ChunkId chunk() const { return chunk_; }
-  void Release();
+  void Release() {
+    if (manager_ != nullptr) GiveBack();
+  }
 
  private:
   friend class MemoryManager;
+
+  void GiveBack();
+
   MemoryManager* manager_ = nullptr;
   Lane* lane_ = nullptr;
   ChunkId chunk_;

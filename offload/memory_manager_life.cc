@@ -28,8 +28,7 @@ ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   return *this;
 }
 
-void ChunkPin::Release() {
-  if (manager_ == nullptr) return;
+void ChunkPin::GiveBack() {
   manager_->EndUse(*this);
   manager_ = nullptr;
   data_ = nullptr;

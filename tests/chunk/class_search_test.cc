@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 #include "tools/bench/model_shapes.h"
 
@@ -116,7 +117,7 @@ void ExpectEqualsBruteForce(const std::vector<Elements>& sizes,
 TEST(ClassSearchTest, EqualsBruteForceOnRandomLists) {
   std::mt19937_64 random(TestSeed(21));
   const int worlds[] = {1, 3, 8};
-  for (int round = 0; round < 2500; ++round) {
+  for (int round = 0; round < TestRounds(2500); ++round) {
     const PackOptions pack = {
         .world = worlds[random() % 3],
         .align = Elements(64 * (1 + static_cast<int64_t>(random() % 3)))};
@@ -139,7 +140,7 @@ TEST(ClassSearchTest, EqualsBruteForceOnRandomLists) {
 // Many parameters of few sizes, as models have them: long runs, several counts.
 TEST(ClassSearchTest, EqualsBruteForceOnRepeatedSizes) {
   std::mt19937_64 random(TestSeed(22));
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < TestRounds(150); ++round) {
     std::vector<Elements> kinds;
     for (uint64_t kind = 0; kind < 1 + random() % 5; ++kind) {
       kinds.emplace_back(1 + static_cast<int64_t>(random() % 2500));
@@ -186,7 +187,7 @@ TEST(ClassSearchTest, WhereNothingIsWithinMaxTheLeastSizeStandsForNoChunk) {
 
 TEST(ClassSearchTest, OneClassIsUniformOverTheSizesThatHoldAllWithinMax) {
   std::mt19937_64 random(TestSeed(23));
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < TestRounds(500); ++round) {
     std::vector<Elements> sizes = RandomSizes(random, 200, 128, 20'000);
     sizes.emplace_back(9000);
     ModeSearchInput input = InputOf(sizes, 128 * 400, 1);
@@ -209,7 +210,7 @@ TEST(ClassSearchTest, WithinLimitsTheAnswerAndItsBoundAreTrue) {
   std::mt19937_64 random(TestSeed(24));
   int proven = 0;
   int open = 0;
-  for (int round = 0; round < 800; ++round) {
+  for (int round = 0; round < TestRounds(800); ++round) {
     const std::vector<Elements> sizes = RandomSizes(random, 40, 128, 128 * 14);
     const ModeSearchInput input =
         InputOf(sizes, 128 * 15, 1 + static_cast<int64_t>(random() % 4));

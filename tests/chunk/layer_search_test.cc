@@ -22,6 +22,7 @@
 #include "tests/chunk/layered_shapes.h"
 #include "tests/chunk/naive_packing.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -162,7 +163,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnRandomLists) {
   std::mt19937_64 random(TestSeed(64));
   const int worlds[] = {1, 3};
   int searched = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < TestRounds(2000); ++round) {
     const PackOptions pack = {
         .world = worlds[random() % 2],
         .align = Elements(64 * (1 + static_cast<int64_t>(random() % 3)))};
@@ -191,7 +192,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnRandomLists) {
              sizes, pack);
     if (HasFailure()) return;
   }
-  EXPECT_GT(searched, 1500);
+  EXPECT_GT(searched, TestRounds(1500));
 }
 
 TEST(LayerSearchTest, EqualsBruteForceOnPublicModels) {

@@ -32,6 +32,7 @@
 #include "tests/support/manual_executor.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -350,7 +351,7 @@ TEST_F(CrankedWorldTest, RandomOrdersGiveTheSameBits) {
     const size_t pending = executor_.pending();
     return pending > 0 && executor_.RunOne(random() % pending);
   };
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < TestRounds(30); ++round) {
     const int world = 1 + static_cast<int>(random() % 6);
     Make(world);
     const int64_t shard = round % 2 == 0 ? 64 : 6000;

@@ -37,6 +37,7 @@
 #include "placement/static_policy.h"
 #include "tests/collectives/random_memory_input.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -450,7 +451,7 @@ TEST(MemoryPlanTest, RandomPlansKeepTheirBudgetsAndPlaceEveryStateOnce) {
   int with_nvme = 0;
   int on_device = 0;
   int on_host = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < TestRounds(1500); ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     const RandomMemoryInput made(random, 40, /*with_rules=*/round % 3 == 0);
     const Result<MemoryPlan> plan = PlanMemory(made.input);
@@ -476,16 +477,16 @@ TEST(MemoryPlanTest, RandomPlansKeepTheirBudgetsAndPlaceEveryStateOnce) {
       ASSERT_EQ(Text(*PlanMemory(other)), Text(*plan));
     }
   }
-  EXPECT_GT(with_nvme, 50);
-  EXPECT_GT(on_device, 100);
-  EXPECT_GT(on_host, 100);
+  EXPECT_GT(with_nvme, TestRounds(50));
+  EXPECT_GT(on_device, TestRounds(100));
+  EXPECT_GT(on_host, TestRounds(100));
 }
 
 TEST(MemoryPlanTest, RandomLimitsAreKeptOrRefused) {
   std::mt19937_64 random(TestSeed(44));
   int kept = 0;
   int refused = 0;
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < TestRounds(600); ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     RandomMemoryInput made(random, 25, /*with_rules=*/round % 2 == 0);
     MemoryPlanInput& input = made.input;
@@ -521,8 +522,8 @@ TEST(MemoryPlanTest, RandomLimitsAreKeptOrRefused) {
     ASSERT_THAT(larger, IsOk());
     ASSERT_EQ(larger->placement.homes, plan->placement.homes);
   }
-  EXPECT_GT(kept, 50);
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(kept, TestRounds(50));
+  EXPECT_GT(refused, TestRounds(50));
 }
 
 TEST(MemoryPlanTest, LimitsThatDoNotFitSayWhichBudgetsAndByHowMuch) {
@@ -563,7 +564,7 @@ TEST(MemoryPlanTest, TheRaisesThatARefusalNamesAreTheSmallestThatFit) {
   int device = 0;
   int host = 0;
   int nvme = 0;
-  for (int round = 0; round < 1200; ++round) {
+  for (int round = 0; round < TestRounds(1200); ++round) {
     const RandomMemoryInput made(random, 30, /*with_rules=*/round % 3 == 0);
     const Status refused = PlanMemory(made.input).status();
     if (refused.ok()) continue;
@@ -599,15 +600,15 @@ TEST(MemoryPlanTest, TheRaisesThatARefusalNamesAreTheSmallestThatFit) {
     }
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(device, 50);
-  EXPECT_GT(host, 50);
-  EXPECT_GT(nvme, 50);
+  EXPECT_GT(device, TestRounds(50));
+  EXPECT_GT(host, TestRounds(50));
+  EXPECT_GT(nvme, TestRounds(50));
 }
 
 TEST(MemoryPlanTest, ALargerBudgetNeverFailsWhereASmallerOneFits) {
   std::mt19937_64 random(TestSeed(43));
   int changed = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < TestRounds(400); ++round) {
     RandomMemoryInput made(random, 12, /*with_rules=*/round % 4 == 0);
     MemoryPlanInput& input = made.input;
     bool fits = false;
@@ -630,7 +631,7 @@ TEST(MemoryPlanTest, ALargerBudgetNeverFailsWhereASmallerOneFits) {
       }
     }
   }
-  EXPECT_GT(changed, 100);
+  EXPECT_GT(changed, TestRounds(100));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "tests/support/shuffling_executor.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 #include "tests/support/toy_trainer.h"
 
@@ -277,19 +278,19 @@ class ZeroEngineRandomTest : public testing::Test {
 
 TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   const uint64_t seed = TestSeed(20);
-  constexpr uint64_t kTrainings = 240;
-  for (uint64_t i = 0; i < kTrainings; ++i) {
-    Draw draw = DrawTraining(seed + i);
+  constexpr int kTrainings = TestRounds(240);
+  for (int i = 0; i < kTrainings; ++i) {
+    Draw draw = DrawTraining(seed + static_cast<uint64_t>(i));
     ExpectSameBits(draw);
     if (HasFatalFailure()) {
       FAIL() << draw;
     }
   }
   // The draw is worth something only while all of it happens.
-  EXPECT_GT(from_host_, 24);
-  EXPECT_GT(from_nvme_, 24);
-  EXPECT_GT(prefetching_, 24);
-  EXPECT_GT(diverging_, 24);
+  EXPECT_GT(from_host_, kTrainings / 12);
+  EXPECT_GT(from_nvme_, kTrainings / 12);
+  EXPECT_GT(prefetching_, kTrainings / 12);
+  EXPECT_GT(diverging_, kTrainings / 12);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/device_contract.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -242,7 +243,7 @@ TEST_P(DeviceContract, RandomCopiesOnManyLanesGiveWhatOneByOneGives) {
     }
   }
   const Lanes lanes = MakeLanes(device(), kLanes);
-  for (int operation = 0; operation < 600; ++operation) {
+  for (int operation = 0; operation < TestRounds(600); ++operation) {
     Lane& lane = *lanes[random() % kLanes];
     const size_t t = random() % kPlaces;
     const size_t f = random() % kPlaces;

@@ -22,6 +22,7 @@
 #include "offload/pinned_arena.h"
 #include "tests/support/pinned_arena_contract.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -40,7 +41,7 @@ TEST_P(PinnedArenaContract, AgreesWithANaiveModel) {
     std::map<const std::byte*, Held> model;  // by address
     Bytes requested, capacity;
     int64_t allocated = 0, refused = 0;
-    for (int i = 0; i < 1500; ++i) {
+    for (int i = 0; i < TestRounds(1500); ++i) {
       if (model.empty() || random() % 5 < 3) {
         const auto bits = static_cast<int>(random() % 20);
         const Bytes size(
@@ -119,7 +120,7 @@ TEST_P(PinnedArenaContract, ThreadsShareIt) {
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(seed + t);
-      for (int i = 0; i < 2000; ++i) {
+      for (int i = 0; i < TestRounds(2000); ++i) {
         Place& place = places[random() % places.size()];
         const Bytes size(1 + static_cast<int64_t>(
                                  random() % (uint64_t{1} << (random() % 18))));
@@ -144,7 +145,7 @@ TEST_P(PinnedArenaContract, ThreadsShareIt) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(damaged, 0);
   EXPECT_EQ(misplaced, 0);
-  EXPECT_GT(served, 4000);
+  EXPECT_GT(served, TestRounds(4000));
   places = std::vector<Place>();
   ExpectAllFree(*arena);
 }
@@ -169,7 +170,7 @@ TEST_P(PinnedArenaContract, TenThousandCyclesGrowNothing) {
   for (int i = 0; i < 1000; ++i) cycle();
   const Bytes metadata = arena->stats().metadata;
   const int64_t pages = resident_pages();
-  for (int i = 0; i < 10'000; ++i) cycle();
+  for (int i = 0; i < TestRounds(10'000); ++i) cycle();
   // A few more records, where more buffers were alive at once than before.
   EXPECT_LE(arena->stats().metadata, metadata + KiB(4));
   // Noise is less than this; a leak of ten bytes a buffer is not.

@@ -3,7 +3,7 @@
 
 """A header compiled once per configuration, for many sources.
 
-The compiler finds `NAME.h.gch` (g++) or `NAME.h.pch` (clang) beside the header that -include names, if it was compiled with the flags of
+The compiler finds `HEADER.gch` (g++) or `HEADER.pch` (clang) beside the header that -include names, TARGET/HEADER, if it was compiled with the flags of
 the source: the same flags here. Where they differ, clang says so and stops, and g++ reads the header itself.
 """
 
@@ -44,8 +44,8 @@ def _precompiled_header_impl(ctx):
         action_name = "c++-compile",
         variables = variables,
     )
-    header = ctx.actions.declare_file("compiled/" + ctx.file.header.basename)
-    compiled = ctx.actions.declare_file("compiled/" + header.basename + (".pch" if clang else ".gch"))
+    header = ctx.actions.declare_file(ctx.label.name + "/" + ctx.file.header.basename)
+    compiled = ctx.actions.declare_file(ctx.label.name + "/" + header.basename + (".pch" if clang else ".gch"))
     ctx.actions.expand_template(template = ctx.file.header, output = header, substitutions = {})
     ctx.actions.run(
         executable = toolchain.compiler_executable,

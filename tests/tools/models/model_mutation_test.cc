@@ -18,6 +18,7 @@
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
 #include "tests/support/byte_mutator.h"
+#include "tests/support/test_rounds.h"
 #include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/models/config_values.h"
@@ -31,8 +32,8 @@
 namespace castor {
 namespace {
 
-constexpr int kFileRounds = 500;
-constexpr int kMemoryRounds = 10000;
+constexpr int kFileRounds = TestRounds(500);
+constexpr int kMemoryRounds = TestRounds(10000);
 
 uint64_t Seed() {
   const char* given = std::getenv("CASTOR_SEED");
