@@ -18,6 +18,8 @@
 #include "tools/cli/duration_text.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/simulate/plot_axis.h"
+#include "tools/commands/simulate/plot_style.h"
 
 namespace castor {
 namespace {
@@ -30,27 +32,6 @@ constexpr double kTop = 92;
 constexpr double kBottom = 62;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
-constexpr int kTicks = 6;
-
-// Colours that people who do not see all colours tell apart (Okabe and Ito
-// 2008).
-constexpr std::string_view kStyle = R"(<style>
-  .page { fill: #ffffff; } .ink { fill: #1f2328; } .faint { fill: #59636e; }
-  .grid { stroke: #d1d9e0; } .axis { stroke: #59636e; }
-  .step { stroke: #1f2328; fill: none; stroke-width: 2.2; stroke-linejoin: round; }
-  .dot { fill: #ffffff; stroke: #1f2328; stroke-width: 1.8; }
-  .compute { fill: #0072b2; fill-opacity: .55; } .wait { fill: #e69f00; fill-opacity: .6; }
-  .idle { fill: #cc79a7; fill-opacity: .55; } .cross { stroke: #d55e00; stroke-width: 2.2; }
-  .nofit { fill: url(#hatch); } .hatch { stroke: #d55e00; stroke-opacity: .35; }
-  text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; }
-  .title { font-size: 16px; font-weight: 600; }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #0d1117; } .ink { fill: #e6edf3; } .faint { fill: #9198a1; }
-    .grid { stroke: #2a313c; } .axis { stroke: #9198a1; }
-    .step { stroke: #e6edf3; } .dot { fill: #0d1117; stroke: #e6edf3; }
-  }
-</style>
-)";
 
 std::string Escaped(std::string_view text) {
   std::string out;
@@ -75,60 +56,6 @@ std::string Escaped(std::string_view text) {
   return out;
 }
 
-// 1, 2, 2.5 or 5 times a power of ten, of which about kTicks cover `span`.
-double NiceStep(double span) {
-  const double rough = span / kTicks;
-  const double power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 2.5, 5.0}) {
-    if (power * factor >= rough) return power * factor;
-  }
-  return power * 10;
-}
-
-// An axis from `first` to `last` in a unit.
-struct Axis {
-  double first = 0;
-  double last = 1;
-  double unit = 1;
-  std::string_view unit_name;
-
-  double step() const { return NiceStep((last - first) / unit) * unit; }
-};
-
-Axis TimeAxis(int64_t longest_ns) {
-  Axis axis;
-  axis.unit = 1;
-  axis.unit_name = "ns";
-  const struct {
-    double ns;
-    std::string_view name;
-  } kUnits[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}};
-  for (const auto& unit : kUnits) {
-    if (static_cast<double>(longest_ns) < unit.ns) continue;
-    axis.unit = unit.ns;
-    axis.unit_name = unit.name;
-    break;
-  }
-  axis.last = std::max(static_cast<double>(longest_ns), 1.0) * 1.05;
-  const double step = axis.step();
-  axis.last = std::ceil(axis.last / step) * step;
-  return axis;
-}
-
-Axis SizeAxis(Bytes first, Bytes last) {
-  Axis axis;
-  axis.unit_name = "B";
-  axis.first = static_cast<double>(first.count());
-  axis.last = static_cast<double>(last.count());
-  for (const SizeUnit& unit : kBinarySizeUnits) {
-    if (last.count() < unit.bytes) continue;
-    axis.unit = static_cast<double>(unit.bytes);
-    axis.unit_name = unit.name;
-    break;
-  }
-  return axis;
-}
-
 class Plot {
  public:
   explicit Plot(const SimulateReport& report) : report_(report) {
@@ -147,7 +74,7 @@ class Plot {
         R"(role="img" aria-label="{}">)",
         kWidth, kHeight, Escaped(Title()));
     out_ += "\n";
-    out_ += kStyle;
+    out_ += kPlotStyle;
     out_ +=
         R"(<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" )"
         R"svg(patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" )svg"

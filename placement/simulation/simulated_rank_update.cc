@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What a simulated rank does with gradients and with the optimizer: their way
+// home, the norm, updates, refreshed replicas.
+
+#include <utility>
+#include <vector>
+
+#include "placement/simulation/simulated_rank.h"
+
+namespace castor::internal {
+
+Result<SimEvent> SimulatedRank::Deposit(ChunkId chunk, bool at_home,
+                                        const SimEvent& reduced, bool squares) {
+  if (moves_.home(chunk, StateKind::kGrad) != Tier::kDevice) {
+    return DepositOnHost(chunk, reduced, squares);
+  }
+  return DepositOnDevice(chunk, at_home, reduced, squares);
+}
+
+SimEvent SimulatedRank::DepositOnDevice(ChunkId chunk, bool at_home,
+                                        const SimEvent& reduced, bool squares) {
+  const StateKind kind = StateKind::kGrad;
+  if (at_home) {
+    moves_.SetWritten(chunk, kind, reduced);
+    if (!squares) return reduced;
+  }
+  device_.Wait(reduced);
+  if (!at_home) {
+    device_.Wait(moves_.WriteReady(chunk, kind));
+    // Copies it, or adds it.
+    const Bytes bytes = moves_.bytes(chunk, kind);
+    QueueKernel(device_, bytes * (grads_[chunk.index()].valid ? 3 : 2));
+  }
+  if (squares) QueueKernel(device_, Counted(chunk));
+  SimEvent done = device_.Record();
+  if (at_home) {
+    moves_.AddReader(chunk, kind, done);
+    return reduced;
+  }
+  moves_.SetWritten(chunk, kind, done);
+  return done;
+}
+
+Result<SimEvent> SimulatedRank::DepositOnHost(ChunkId chunk,
+                                              const SimEvent& reduced,
+                                              bool squares) {
+  const StateKind kind = StateKind::kGrad;
+  const Bytes bytes = moves_.bytes(chunk, kind);
+  if (!grads_[chunk.index()].valid) {
+    SimEvent free_after = moves_.Store(chunk, kind, bytes, reduced);
+    if (!squares) return free_after;
+    device_.Wait(reduced);
+    QueueKernel(device_, Counted(chunk));
+    return Both(free_after, device_.Record());
+  }
+  // The new part and the sum so far, together.
+  const ShardMoves::Request requests[] = {
+      {chunk, kind, bytes, ShardMoves::Mode::kScratch, reduced},
+      {chunk, kind, bytes, ShardMoves::Mode::kReadWrite, SimEvent()}};
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
+                          moves_.Open(requests));
+  const ShardMoves::Window& part = windows.front();
+  const ShardMoves::Window& total = windows.back();
+  host_.Wait(part.ready);
+  host_.Wait(total.ready);
+  // Both are read and one is written, and then read again.
+  QueueTraffic(host_, &wires_, Traffic::kMemoryPass, bytes * (squares ? 4 : 3));
+  const SimEvent added = host_.Record();
+  moves_.Close(total, added);
+  moves_.Close(part, added);
+  return part.ready;
+}
+
+// Chunks without a gradient in the last micro-batch, whose sums were complete
+// before.
+Status SimulatedRank::CountLeftSquares() {
+  const StateKind kind = StateKind::kGrad;
+  for (size_t c = 0; c < grads_.size(); ++c) {
+    if (!grads_[c].valid || grads_[c].counted) continue;
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (moves_.home(chunk, kind) == Tier::kDevice) {
+      device_.Wait(moves_.written(chunk, kind));
+      QueueKernel(device_, Counted(chunk));
+      moves_.AddReader(chunk, kind, device_.Record());
+      continue;
+    }
+    const ShardMoves::Request request{chunk, kind, moves_.bytes(chunk, kind),
+                                      ShardMoves::Mode::kRead, SimEvent()};
+    CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
+                            moves_.Open({&request, 1}));
+    host_.Wait(windows.front().ready);
+    QueueTraffic(host_, &wires_, Traffic::kMemoryPass, request.size);
+    moves_.Close(windows.front(), host_.Record());
+  }
+  return OkStatus();
+}
+
+Status SimulatedRank::Update(ChunkId chunk) {
+  bool on_device = true;
+  for (int k = 0; k < kStateKinds; ++k) {
+    const StateKind state = static_cast<StateKind>(k);
+    if (moves_.has(chunk, state) &&
+        moves_.home(chunk, state) != Tier::kDevice) {
+      on_device = false;
+    }
+  }
+  if (on_device) {
+    UpdateOnDevice(chunk);
+  } else {
+    CASTOR_RETURN_IF_ERROR(UpdateOnHost(chunk));
+  }
+  return engine_->refreshes ? Refresh(chunk) : OkStatus();
+}
+
+void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
+  constexpr StateKind kWritten[] = {StateKind::kParam, StateKind::kMaster,
+                                    StateKind::kExpAvg, StateKind::kExpAvgSq};
+  device_.Wait(moves_.written(chunk, StateKind::kGrad));
+  for (const StateKind state : kWritten) {
+    if (moves_.has(chunk, state)) {
+      device_.Wait(moves_.WriteReady(chunk, state));
+    }
+  }
+  QueueKernel(device_, Facts(chunk).update_traffic);
+  const SimEvent done = device_.Record();
+  moves_.AddReader(chunk, StateKind::kGrad, done);
+  for (const StateKind state : kWritten) {
+    if (moves_.has(chunk, state)) moves_.SetWritten(chunk, state, done);
+  }
+}
+
+Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
+  using Mode = ShardMoves::Mode;
+  const bool masters = moves_.has(chunk, StateKind::kMaster);
+  const std::pair<StateKind, Mode> wanted[] = {
+      {StateKind::kGrad, Mode::kRead},
+      {StateKind::kParam, masters ? Mode::kWrite : Mode::kReadWrite},
+      {StateKind::kMaster, Mode::kReadWrite},
+      {StateKind::kExpAvg, Mode::kReadWrite},
+      {StateKind::kExpAvgSq, Mode::kReadWrite}};
+  std::vector<ShardMoves::Request> requests;
+  for (const auto& [state, mode] : wanted) {
+    if (!moves_.has(chunk, state)) continue;
+    const Bytes size = Facts(chunk).states[static_cast<size_t>(state)].updated;
+    requests.push_back({chunk, state, size, mode, SimEvent()});
+  }
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
+                          moves_.Open(requests));
+  for (const ShardMoves::Window& window : windows) host_.Wait(window.ready);
+  QueueTraffic(host_, &wires_, Traffic::kOptimizer,
+               Facts(chunk).update_traffic);
+  const SimEvent done = host_.Record();
+  for (const ShardMoves::Window& window : windows) moves_.Close(window, done);
+  return OkStatus();
+}
+
+// Every rank has updated its slice of a replicated chunk: the others' slices
+// are gathered, in place where the home is the device, else through a slot.
+Status SimulatedRank::Refresh(ChunkId chunk) {
+  const StateKind kind = StateKind::kParam;
+  const Bytes whole = Facts(chunk).gathered;
+  if (moves_.home(chunk, kind) == Tier::kDevice) {
+    comm_.Wait(moves_.WriteReady(chunk, kind));
+    QueueCollective(Collective::kAllGather, whole);
+    moves_.SetWritten(chunk, kind, comm_.Record());
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Slot slot,
+                          copies_.Borrow(chunk));
+  comm_.Wait(moves_.Load(chunk, kind, whole / engine_->world, slot.free_after,
+                         RunCause::kRefresh));
+  QueueCollective(Collective::kAllGather, whole);
+  const SimEvent gathered = comm_.Record();
+  copies_.Return(slot, moves_.Store(chunk, kind, whole, gathered));
+  return OkStatus();
+}
+
+}  // namespace castor::internal
