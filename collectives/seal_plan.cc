@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units_text.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_match.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/static_policy.h"
 #include "placement/tier_model.h"
 
 namespace castor {
@@ -207,6 +210,25 @@ BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
                       const SealOptions& declared) {
   return SmallestRaises(
       InputOf(layout, sharding, options, budgets, bindings, declared));
+}
+
+std::string WhyHome(const MemoryPlan& memory, const ZeroOptions& options,
+                    std::span<const ChunkBindings> bindings,
+                    std::span<const ParamSpec> params, ChunkId chunk,
+                    StateKind state) {
+  const auto kind = static_cast<size_t>(state);
+  const bool ruled =
+      !bindings.empty() && bindings[chunk.index()][kind].rule >= 0;
+  if (ruled || options.home_limits) {
+    return ExplainPlacement(memory.placement, bindings, options.home_rules,
+                            params, chunk, state);
+  }
+  const Tier tier = memory.placement.homes[chunk.index()][kind];
+  return fmt::format(
+      "chunk {}: {} on {} by the budgets, which put {} of {} there",
+      chunk.value(), StateKindName(state), TierName(tier),
+      FormatBytes(memory.placement.bytes[kind][TierIndex(tier)]),
+      StateKindName(state));
 }
 
 }  // namespace castor

@@ -11,7 +11,9 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
+#include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
@@ -21,6 +23,7 @@
 #include "collectives/sharding.h"
 #include "collectives/zero_options.h"
 #include "placement/placement_rules.h"
+#include "placement/run_event.h"
 
 namespace castor {
 
@@ -65,6 +68,14 @@ BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
                       const ZeroOptions& options, const SealBudgets& budgets,
                       std::span<const ChunkBindings> bindings,
                       const SealOptions& declared);
+
+// Why a state of a chunk is where it is, in a sentence: a rule and the
+// parameter that it holds for, limits, or the budgets. REQUIRES: `memory` is
+// MemoryOf's, for these options, parameters and bindings.
+std::string WhyHome(const MemoryPlan& memory, const ZeroOptions& options,
+                    std::span<const ChunkBindings> bindings,
+                    std::span<const ParamSpec> params, ChunkId chunk,
+                    StateKind state);
 
 }  // namespace castor
 

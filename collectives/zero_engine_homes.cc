@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,7 +9,7 @@
 #include <variant>
 
 #include "chunk/base/check.h"
-#include "chunk/base/units_text.h"
+#include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "placement/placement_rules.h"
 #include "placement/static_policy.h"
@@ -106,19 +104,7 @@ Status ZeroEngine::Impl::BindHomes() {
 std::string ZeroEngine::Impl::ExplainHome(ChunkId chunk,
                                           StateKind state) const {
   CASTOR_CHECK(phase_ == Phase::kSealed);
-  const auto kind = static_cast<size_t>(state);
-  const bool ruled =
-      !bindings_.empty() && bindings_[chunk.index()][kind].rule >= 0;
-  if (ruled || options_.home_limits) {
-    return ExplainPlacement(memory_.placement, bindings_, options_.home_rules,
-                            Specs(), chunk, state);
-  }
-  const Tier tier = memory_.placement.homes[chunk.index()][kind];
-  return fmt::format(
-      "chunk {}: {} on {} by the budgets, which put {} of {} there",
-      chunk.value(), StateKindName(state), TierName(tier),
-      FormatBytes(memory_.placement.bytes[kind][TierIndex(tier)]),
-      StateKindName(state));
+  return WhyHome(memory_, options_, bindings_, Specs(), chunk, state);
 }
 
 std::vector<std::string> ZeroEngine::Impl::PlacedByRules() const {

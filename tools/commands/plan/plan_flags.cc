@@ -182,6 +182,9 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
               "write the plan that trainers load to this file", "FILE");
   AddTextFlag(app, "--compare", &flags->compare,
               "also print what this run's record measured", "FILE");
+  AddTextFlag(app, "--explain", &flags->explain,
+              "also say why the states of these parameters are where they are",
+              "PATTERN");
   AddSwitch(app, "--json", &flags->json, "print one JSON document");
   AddSwitch(app, "--plain", &flags->plain, "print tab-separated lines");
   SetHelpFooter(app, kFooter);

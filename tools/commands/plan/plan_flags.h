@@ -78,6 +78,7 @@ struct PlanFlags {
 
   std::string output;
   std::string compare;
+  std::string explain;
   bool json = false;
   bool plain = false;
 };

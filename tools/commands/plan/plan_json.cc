@@ -195,6 +195,24 @@ JsonValue ComparisonJson(const PlanComparison& comparison) {
                             {"most_seconds", OrNull(comparison.most_seconds)}});
 }
 
+JsonValue ExplainedJson(const std::vector<ExplainedChunk>& explained) {
+  JsonValue json = JsonValue::Array();
+  for (const ExplainedChunk& one : explained) {
+    JsonValue params = JsonValue::Array();
+    for (const std::string& name : one.params) params.Append(name);
+    JsonValue homes = JsonValue::Array();
+    for (const ExplainedHome& home : one.homes) {
+      homes.Append(JsonValue::Object({{"state", StateKindName(home.state)},
+                                      {"tier", TierName(home.tier)},
+                                      {"why", home.why}}));
+    }
+    json.Append(JsonValue::Object({{"chunk", one.chunk.value()},
+                                   {"params", std::move(params)},
+                                   {"homes", std::move(homes)}}));
+  }
+  return json;
+}
+
 }  // namespace
 
 JsonValue PlanJson(const PlanReport& report) {
@@ -222,6 +240,9 @@ JsonValue PlanJson(const PlanReport& report) {
   json["one_more_gib"] = VariantsJson(report.more);
   if (report.comparison)
     json["comparison"] = ComparisonJson(*report.comparison);
+  if (!report.explained.empty()) {
+    json["explained"] = ExplainedJson(report.explained);
+  }
   if (!report.output.empty()) json["output"] = report.output;
   return json;
 }

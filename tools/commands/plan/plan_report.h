@@ -17,6 +17,7 @@
 #include "chunk/base/units.h"
 #include "collectives/byte_classes.h"
 #include "tools/commands/plan/plan_compare.h"
+#include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_subject.h"
@@ -40,6 +41,7 @@ struct PlanReport {
   std::vector<PlanVariant> alternatives;  // where it does
   std::vector<PlanVariant> more;
   std::optional<PlanComparison> comparison;
+  std::vector<ExplainedChunk> explained;  // where it fits, if asked for
   std::string output;  // the file that the plan was written to, if any
 };
 

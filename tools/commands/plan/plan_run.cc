@@ -90,12 +90,18 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   progress.Phase("planning");
   CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, request));
   PlanReport report{
-      flags, std::move(subject), std::move(outcome), {}, {}, {}, {}, {}, {}};
+      flags, std::move(subject), std::move(outcome), {}, {}, {}, {}, {}, {},
+      {}};
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {
       CASTOR_ASSIGN_OR_RETURN(report.comparison,
                               CompareWithRun(report.outcome, flags.compare));
+    }
+    if (!flags.explain.empty()) {
+      CASTOR_ASSIGN_OR_RETURN(
+          report.explained,
+          ExplainHomes(report.subject, report.outcome, flags.explain));
     }
     CASTOR_ASSIGN_OR_RETURN(
         report.alternatives,

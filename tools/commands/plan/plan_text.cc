@@ -163,6 +163,27 @@ std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
   return text;
 }
 
+// A sentence for each state, under the chunk and those of its parameters that
+// were asked for.
+std::string ExplainedLines(const PlanReport& report) {
+  std::string text;
+  for (const ExplainedChunk& one : report.explained) {
+    constexpr size_t kNamed = 4;
+    std::string names;
+    for (size_t i = 0; i < one.params.size() && i < kNamed; ++i) {
+      names += (i == 0 ? "" : ", ") + Shown(one.params[i]);
+    }
+    if (one.params.size() > kNamed) {
+      names += fmt::format(" and {} more", one.params.size() - kNamed);
+    }
+    text += fmt::format("\nchunk {}, with {}\n", one.chunk.value(), names);
+    for (const ExplainedHome& home : one.homes) {
+      text += fmt::format("  {}\n", home.why);
+    }
+  }
+  return text;
+}
+
 std::string NextLine(const PlanReport& report) {
   if (!report.output.empty()) {
     return Paragraph("Written", fmt::format("{}: for a trainer to load",
@@ -181,7 +202,8 @@ std::string PlanText(const PlanReport& report, Emphasis emphasis) {
     return text + NoFitLines(report, emphasis) + LeftOutLine(report);
   }
   return text + FitLines(report, emphasis) + LeftOutLine(report) +
-         OtherLines(report, emphasis) + NextLine(report);
+         OtherLines(report, emphasis) + ExplainedLines(report) +
+         NextLine(report);
 }
 
 }  // namespace castor

@@ -258,5 +258,33 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
             "--compute 2ms");
 }
 
+TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
+  flags_.explain = "h.0.*";
+  const Result<PlanReport> by_budgets = Run();
+  ASSERT_THAT(by_budgets, IsOk());
+  ASSERT_FALSE(by_budgets->explained.empty());
+  EXPECT_THAT(by_budgets->explained[0].params,
+              testing::Contains("h.0.attn.weight"));
+  EXPECT_THAT(PlanText(*by_budgets, Emphasis::kNone),
+              HasSubstr("by the budgets, which put"));
+
+  flags_.place = {"host:*"};
+  flags_.host_budget = MiB(8);
+  const Result<PlanReport> by_rule = Run();
+  ASSERT_THAT(by_rule, IsOk());
+  for (const ExplainedChunk& one : by_rule->explained) {
+    for (const ExplainedHome& home : one.homes) {
+      EXPECT_EQ(home.tier, Tier::kHost);
+      EXPECT_THAT(home.why, HasSubstr("rule"));
+    }
+  }
+  EXPECT_THAT(PlanJson(*by_rule).Dump(), HasSubstr("\"explained\""));
+
+  flags_.place.clear();
+  flags_.explain = "h.0.attn.wieght";
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
+                              HasSubstr("\"h.0.attn.weight\"")));
+}
+
 }  // namespace
 }  // namespace castor
