@@ -98,7 +98,7 @@ TEST_P(PinnedArenaContract, AgreesWithANaiveModel) {
       ASSERT_EQ(stats.refused, refused);
       ASSERT_EQ(stats.retained, Bytes(0));
     }
-    EXPECT_GT(allocated, 300);
+    EXPECT_GT(allocated, TestRounds(300));
     model.clear();
     ExpectAllFree(*arena);
   }

@@ -46,7 +46,7 @@ bool Has(std::string_view text, std::string_view part) {
 
 TEST_F(CastorProbeTest, WritesAFileThatSearchTakes) {
   const ProcessOutcome page =
-      Castor({"probe", "--quick", "--size", "1MiB", "--nvme",
+      Castor({"probe", "--quick", "--size", "8MiB", "--nvme",
               dir_.File("drive"), "-o", machine_});
   ASSERT_EQ(page.exit_code, 0) << page.err << page.out;
   EXPECT_TRUE(Has(page.out, "simulated device"));
