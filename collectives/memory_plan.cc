@@ -171,12 +171,13 @@ class Builder {
     }
     const int64_t staging = internal::HostSchemes(budgets).back().staging_slots;
     return fmt::format(
-        "{} of states do not fit: of the device budget of {}, {} serve "
+        "{} do not fit: of the device budget of {}, {} serve "
         "gathered chunks and leases, of the host budget of {}, {} serve "
         "staging, {}",
-        FormatBytes(states), FormatBytes(budgets.device),
-        FormatBytes(demand_.serving), FormatBytes(budgets.host),
-        FormatBytes(demand_.staging_slot * staging),
+        states > Bytes(0) ? FormatBytes(states) + " of states"
+                          : std::string("the states, placed by rules,"),
+        FormatBytes(budgets.device), FormatBytes(demand_.serving),
+        FormatBytes(budgets.host), FormatBytes(demand_.staging_slot * staging),
         budgets.nvme
             ? fmt::format("and NVMe may hold {}", FormatBytes(*budgets.nvme))
             : std::string("and there is no NVMe directory"));
@@ -362,6 +363,12 @@ Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input) {
 BudgetRaises SmallestRaises(const MemoryPlanInput& input) {
   if (input.layout->chunks().empty()) return {};
   return Builder(input).SmallestRaises();
+}
+
+Bytes SlotsBytes(std::span<const SlotClass> classes) {
+  Bytes sum;
+  for (const SlotClass& each : classes) sum += each.slot_bytes * each.slots;
+  return sum;
 }
 
 }  // namespace castor

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "collectives/budget_raises.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_options.h"
+#include "offload/kernels/exact_sum.h"
 #include "offload/tier_pool.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
@@ -29,13 +31,17 @@
 
 namespace castor {
 
+// The engine's own words for the norm, on the device, which go to the host once
+// a step.
+inline constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
+
 struct MemoryPlanInput {
   const ChunkLayout* layout = nullptr;
   Sharding sharding;
   Bytes device_budget;  // the communicator's buffers taken off
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;
-  // The engine's own words for the norm, on the device; 0: none are needed.
+  // kNormBytes, or 0 where none are needed.
   Bytes norm_bytes;
   int prefetch_depth = 0;
   SealOptions declared;
@@ -81,6 +87,9 @@ Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
 // These raises as numbers; none where it fits, or limits are given. REQUIRES: a
 // largest lease that PlanMemory accepts.
 BudgetRaises SmallestRaises(const MemoryPlanInput& input);
+
+// Of all slots of these classes together.
+Bytes SlotsBytes(std::span<const SlotClass> classes);
 
 }  // namespace castor
 

@@ -9,23 +9,10 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
-#include "offload/tier_pool.h"
 #include "placement/copy_replay.h"
 #include "placement/plan_cost.h"
 
 namespace castor {
-namespace {
-
-Bytes SlabOf(const std::vector<SlotClass>& classes, size_t from) {
-  Bytes sum;
-  for (size_t c = from; c < classes.size(); ++c) {
-    sum += classes[c].slot_bytes * classes[c].slots;
-  }
-  return sum;
-}
-
-}  // namespace
-
 Result<SealForecast> ForecastSeal(const EngineRequest& request) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
   for (const ParamSpec& spec : request.params) {
@@ -46,11 +33,8 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
       ShardingOf(request.options, request.world, request.rank);
   const SealBudgets budgets =
       BudgetsOf(request.options, request.communicator_buffers);
-  std::vector<ChunkBindings> bindings;
-  if (!request.options.home_rules.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(bindings, BindChunks(request.options.home_rules,
-                                                 request.params, layout));
-  }
+  CASTOR_ASSIGN_OR_RETURN(std::vector<ChunkBindings> bindings,
+                          BindingsOf(request.options, request.params, layout));
   CASTOR_ASSIGN_OR_RETURN(MemoryPlan memory,
                           MemoryOf(layout, sharding, request.options, budgets,
                                    bindings, request.declared));
@@ -90,8 +74,9 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
       seal.layout, seal.sharding, memory,
       {.gathers = gathers, .trace = &trace, .clips = options.clip_norm > 0});
   forecast.peak = {
-      SlabOf(memory.device_classes, gathered) + replay.peak_bytes(),
-      SlabOf(memory.host_classes, 0), SlabOf(memory.nvme_classes, 0)};
+      SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
+          replay.peak_bytes(),
+      SlotsBytes(memory.host_classes), SlotsBytes(memory.nvme_classes)};
   return forecast;
 }
 

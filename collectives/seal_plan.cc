@@ -14,7 +14,6 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_match.h"
-#include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/static_policy.h"
@@ -97,7 +96,7 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.host_budget = budgets.host;
   input.nvme_budget = budgets.nvme;
   if (options.clip_norm > 0) {
-    input.norm_bytes = Bytes(int64_t{ExactSum::kWords} * 8);
+    input.norm_bytes = kNormBytes;
   }
   input.prefetch_depth = options.prefetch_depth;
   input.declared = declared;
@@ -182,6 +181,13 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
         sizes, SearchedSizes(params, options, pack, device_budget));
   }
   return PackChunks(params, sizes, pack);
+}
+
+Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
+                                              std::span<const ParamSpec> params,
+                                              const ChunkLayout& layout) {
+  if (options.home_rules.empty()) return std::vector<ChunkBindings>();
+  return BindChunks(options.home_rules, params, layout);
 }
 
 Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,

@@ -55,6 +55,12 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
                              const ZeroOptions& options, int world,
                              Bytes device_budget);
 
+// What rules say of homes, by ChunkId; empty where there are none. As
+// BindChunks.
+Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
+                                              std::span<const ParamSpec> params,
+                                              const ChunkLayout& layout);
+
 // How the budgets are cut; `bindings` are those of the options' rules
 // (BindChunks), empty where there are none. Infeasible as PlanMemory;
 // InvalidArgument where a declared moment holds what is no parameter.

@@ -5,25 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
-#include "offload/kernels/exact_sum.h"
+#include "chunk/base/units.h"
 #include "offload/tier_pool.h"
 #include "placement/run_event.h"
 
 namespace castor {
 namespace {
-
-Bytes SlotsOf(const std::vector<SlotClass>& classes, size_t from) {
-  Bytes sum;
-  for (size_t c = from; c < classes.size(); ++c) {
-    sum += classes[c].slot_bytes * classes[c].slots;
-  }
-  return sum;
-}
 
 // Slots are taken in the order of chunks and states, the lowest of a class
 // first.
@@ -63,8 +56,6 @@ Bytes PassTraffic(const Sharding& sharding, const GroupInfo& group,
 
 }  // namespace
 
-Bytes NormBytes() { return Bytes(int64_t{ExactSum::kWords} * 8); }
-
 SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   const ChunkLayout& layout = *input.memory->layout;
   const Sharding& sharding = input.memory->sharding;
@@ -85,9 +76,9 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   for (size_t c = 0; c < gathered; ++c) {
     engine.slot_bytes.push_back(plan.device_classes[c].slot_bytes);
   }
-  engine.settled = {SlotsOf(plan.device_classes, gathered),
-                    SlotsOf(plan.host_classes, 0),
-                    SlotsOf(plan.nvme_classes, 0)};
+  engine.settled = {
+      SlotsBytes(std::span(plan.device_classes).subspan(gathered)),
+      SlotsBytes(plan.host_classes), SlotsBytes(plan.nvme_classes)};
   engine.norm = input.memory->norm_bytes;
   engine.agreed_words = engine.norm.count() / 8 + 2 + input.params;
   NvmeOffsets offsets(plan.nvme_classes);

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 
-#include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/memory_plan.h"
 #include "collectives/sharding.h"
@@ -18,10 +17,6 @@
 #include "placement/simulated_engine.h"
 
 namespace castor {
-
-// Bytes of device memory that an engine which clips by the norm keeps for it,
-// MemoryPlanInput::norm_bytes; and of its way to the host, once a step.
-Bytes NormBytes();
 
 struct SimulatedEngineInput {
   const MemoryPlanInput* memory = nullptr;  // what the plan was made of

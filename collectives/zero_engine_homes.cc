@@ -77,8 +77,7 @@ uint64_t ZeroEngine::Impl::HashOfHomes() const {
 
 Status ZeroEngine::Impl::BindHomes() {
   const std::vector<PlacementRule>& rules = options_.home_rules;
-  if (rules.empty()) return OkStatus();
-  CASTOR_ASSIGN_OR_RETURN(bindings_, BindChunks(rules, Specs(), *layout_));
+  CASTOR_ASSIGN_OR_RETURN(bindings_, BindingsOf(options_, Specs(), *layout_));
   const bool asked = std::any_of(
       rules.begin(), rules.end(),
       [](const PlacementRule& rule) { return rule.decide != nullptr; });

@@ -10,12 +10,6 @@
 #include "offload/nvme/nvme_option.h"
 
 namespace castor {
-namespace {
-
-constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
-
-}  // namespace
-
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   CASTOR_ASSIGN_OR_RETURN(memory_, MemoryOf(*layout_, sharding_, options_,
                                             least_, bindings_, declared));

@@ -11,9 +11,8 @@
 #include <utility>
 
 #include "chunk/base/units_text.h"
-#include "placement/exact_policy.h"
 #include "placement/next_use_policy.h"
-#include "placement/plan_validator.h"
+#include "placement/step_planner.h"
 
 namespace castor::internal {
 
@@ -185,17 +184,10 @@ void GatheredCopies::Drop(ChunkId chunk) {
 Status GatheredCopies::EndStep() {
   moment_ = 0;
   if (!plan_) {
-    Plan plan;
-    if (engine_->policy == PlanPolicy::kPlanned) {
-      CASTOR_ASSIGN_OR_RETURN(ExactPlan exact,
-                              PlanExact(*trace_, engine_->problem));
-      plan = std::move(exact.plan);
-    } else {
-      CASTOR_ASSIGN_OR_RETURN(plan, PlanNextUse(*trace_, engine_->problem));
-    }
-    CASTOR_RETURN_IF_ERROR(ValidatePlan(*trace_, engine_->problem, plan));
-    for (const ChunkId chunk : plan.initial) initial_[chunk.index()] = true;
-    plan_ = std::move(plan);
+    CASTOR_ASSIGN_OR_RETURN(
+        StepPlan made, PlanStep(engine_->policy, *trace_, engine_->problem));
+    plan_ = std::move(made.plan);
+    for (const ChunkId chunk : plan_->initial) initial_[chunk.index()] = true;
   }
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].there && !engine_->problem.survives_step[c]) {

@@ -119,7 +119,7 @@ class SimulatorTest : public testing::TestWithParam<Case> {
     memory.device_budget = options.device_budget;
     memory.host_budget = options.host_budget;
     if (!options.nvme.empty()) memory.nvme_budget = NvmeLimit(options.nvme);
-    if (options.clip_norm > 0) memory.norm_bytes = NormBytes();
+    if (options.clip_norm > 0) memory.norm_bytes = kNormBytes;
     memory.prefetch_depth = options.prefetch_depth;
     memory.declared = training.seal;
     const Result<MemoryPlan> plan = PlanMemory(memory);

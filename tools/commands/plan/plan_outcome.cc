@@ -253,16 +253,12 @@ BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
   ZeroOptions options = outcome.request.options;
   options.device_budget = outcome.castor_device;
   const EngineRequest engine = EngineRequestOf(subject, outcome, options);
-  std::vector<ChunkBindings> bindings;
-  if (!options.home_rules.empty()) {
-    Result<std::vector<ChunkBindings>> bound =
-        BindChunks(options.home_rules, engine.params, outcome.layout);
-    if (!bound.ok()) return {};
-    bindings = *std::move(bound);
-  }
+  const Result<std::vector<ChunkBindings>> bindings =
+      BindingsOf(options, engine.params, outcome.layout);
+  if (!bindings.ok()) return {};
   return RaisesOf(outcome.layout,
                   ShardingOf(options, engine.world, engine.rank), options,
-                  BudgetsOf(options, engine.communicator_buffers), bindings,
+                  BudgetsOf(options, engine.communicator_buffers), *bindings,
                   engine.declared);
 }
 

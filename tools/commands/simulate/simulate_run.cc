@@ -88,7 +88,7 @@ SimulatedPoint Simulated(const SimulateRequest& request, const Common& common,
   memory.device_budget = device_budget;
   memory.host_budget = host_budget;
   memory.nvme_budget = request.nvme_budget;
-  if (request.clip) memory.norm_bytes = NormBytes();
+  if (request.clip) memory.norm_bytes = kNormBytes;
   memory.prefetch_depth = request.prefetch_depth;
   memory.declared = common.declared;
   const Result<MemoryPlan> plan = PlanMemory(memory);
