@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "collectives/internal/gathered_need.h"
 #include "offload/tier_pool.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
@@ -49,15 +48,9 @@ void AddStates(const MemoryPlan& memory, ByteTable& table) {
   }
 }
 
-void AddGathered(const ChunkLayout& layout, const MemoryPlan& memory,
-                 const SealOptions& declared, ByteTable& table) {
+void AddGathered(const MemoryPlan& memory, ByteTable& table) {
   const PlanProblem& problem = memory.problem;
-  std::vector<bool> direct;
-  for (const int32_t param_class : problem.param_class) {
-    direct.push_back(param_class == kNoSlotClass);
-  }
-  const std::vector<int64_t> need =
-      internal::GatheredNeed(layout, problem.grad_class, declared.held, direct);
+  const std::vector<int64_t>& need = memory.needed_slots;
   for (size_t c = 0; c < problem.slots.size(); ++c) {
     const Bytes slot = memory.device_classes[c].slot_bytes;
     const int64_t more = problem.slots[c] - need[c];
@@ -116,11 +109,10 @@ Bytes ByteTable::total(ByteClass kind) const {
   return sum;
 }
 
-ByteTable ByteTableOf(const ChunkLayout& layout, const MemoryPlan& memory,
-                      const SealOptions& declared, Bytes communicator_buffers) {
+ByteTable ByteTableOf(const MemoryPlan& memory, Bytes communicator_buffers) {
   ByteTable table;
   AddStates(memory, table);
-  if (!layout.chunks().empty()) AddGathered(layout, memory, declared, table);
+  AddGathered(memory, table);
   const auto slots = [](const std::vector<SlotClass>& classes, int32_t c) {
     return c < 0 ? Bytes(0) : SlotBytes(classes[static_cast<size_t>(c)]);
   };

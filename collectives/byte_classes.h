@@ -13,9 +13,7 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_layout.h"
 #include "collectives/memory_plan.h"
-#include "collectives/zero_options.h"
 
 namespace castor {
 
@@ -53,9 +51,7 @@ struct ByteTable {
   Bytes total(ByteClass kind) const;
 };
 
-// REQUIRES: `memory` was made of the layout and of what is declared.
-ByteTable ByteTableOf(const ChunkLayout& layout, const MemoryPlan& memory,
-                      const SealOptions& declared, Bytes communicator_buffers);
+ByteTable ByteTableOf(const MemoryPlan& memory, Bytes communicator_buffers);
 
 }  // namespace castor
 

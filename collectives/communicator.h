@@ -67,7 +67,7 @@ class Communicator {
 
   // shard = sum over ranks of their chunk[rank * shard_elements ...], in rank
   // order. In place when `shard` == `chunk` + rank * shard_elements; otherwise
-  // they do not overlap. kF32 and kBF16.
+  // they do not overlap. kF32, kBF16 and kF16.
   virtual void ReduceScatter(Lane& lane, const void* chunk, void* shard,
                              Elements shard_elements, DType dtype,
                              const CollectiveTag& tag) = 0;
@@ -92,6 +92,11 @@ class Communicator {
   // (DeviceFacts::host_addressable), as where ranks copy from each other's
   // memory. A backend that hands them to the device says no.
   virtual bool needs_host_addressable_memory() const { return true; }
+  // Chunks and shards lie in [data, data + size) from now on, until it is taken
+  // back, which it is before it goes. Advice: a backend may register it once,
+  // so that no transfer has to, and where it cannot it copies. Blocks.
+  virtual void RegisterMemory(void* /*data*/, Bytes /*size*/) {}
+  virtual void UnregisterMemory(void* /*data*/) {}
   // Bytes of device memory the backend keeps for itself, for the budget.
   virtual Bytes buffer_bytes() const = 0;
   virtual CommunicatorStats stats() const = 0;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -118,7 +120,8 @@ class InProcessCommunicator final : public Communicator {
   void ReduceScatter(Lane& lane, const void* chunk, void* shard,
                      Elements shard_elements, DType dtype,
                      const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 ||
+                 dtype == DType::kF16);
     Queue(lane,
           {.kind = CollectiveKind::kReduceScatter,
            .tag = tag,
@@ -178,7 +181,9 @@ class InProcessCommunicator final : public Communicator {
 };
 
 const Clock* MachineClock() {
-  static const SteadyClock* const clock = new SteadyClock();  // has no state
+  // Never destroyed, nor allocated: as RealSlabSystem.
+  alignas(SteadyClock) static std::byte storage[sizeof(SteadyClock)];
+  static const SteadyClock* const clock = new (storage) SteadyClock();
   return clock;
 }
 

@@ -53,6 +53,13 @@ class Builder {
       ++chunks_in_class_[slot_class_.back()];
       shapes_.push_back(internal::StatesOf(layout_, input_.sharding, chunk));
     }
+    // Behind those of parameters, where they have sizes of their own.
+    for (size_t c = 0; c < chunks; ++c) {
+      const ChunkId chunk(static_cast<int32_t>(c));
+      grad_class_.push_back(Trainable(c)
+                                ? AddSlots(gathered_, 0, GradBytes(chunk), 0)
+                                : slot_class_[c]);
+    }
     demand_.chunks = shapes_;
     ruled_ =
         internal::TakeRuled(input_.bindings, input_.nvme_budget.has_value(),
@@ -206,7 +213,16 @@ class Builder {
 
   std::vector<int64_t> Need(const std::vector<bool>& direct) const {
     return internal::GatheredNeed(layout_, slot_class_, input_.declared.held,
-                                  direct);
+                                  direct, grad_class_, input_.whole_grads);
+  }
+
+  // Of a chunk's whole gradient.
+  Bytes GradBytes(ChunkId chunk) const {
+    const ChunkInfo& info = layout_.chunk(chunk);
+    const GroupInfo& group = layout_.groups()[static_cast<size_t>(info.group)];
+    return RoundUp(
+        BytesOf(info.size, input_.sharding.dtype(StateKind::kGrad, group)),
+        kDeviceAlign);
   }
 
   bool Trainable(size_t chunk) const {
@@ -231,6 +247,7 @@ class Builder {
     plan.home_bytes = HomeBytes(shapes_, homes);
     plan.placement = internal::PlacementOf(shapes_, homes);
     std::vector<int64_t> slots = Need(direct);
+    plan.needed_slots = slots;
     // What homes leave over keeps more copies; more than one per chunk and
     // gradient would never be filled.
     const size_t main = MainClass();
@@ -238,9 +255,8 @@ class Builder {
                  NormBytes() - GatheredBytes(slots);
     int64_t useful = 0;
     for (size_t c = 0; c < homes.size(); ++c) {
-      if (static_cast<size_t>(slot_class_[c]) == main) {
-        useful += !direct[c] + Trainable(c);
-      }
+      useful += static_cast<size_t>(slot_class_[c]) == main && !direct[c];
+      useful += static_cast<size_t>(grad_class_[c]) == main && Trainable(c);
     }
     slots[main] +=
         std::clamp<int64_t>(left / gathered_[main].slot_bytes, 0,
@@ -262,7 +278,7 @@ class Builder {
       const ChunkId chunk(static_cast<int32_t>(c));
       plan.problem.param_class.push_back(direct[c] ? kNoSlotClass
                                                    : slot_class_[c]);
-      plan.problem.grad_class.push_back(slot_class_[c]);
+      plan.problem.grad_class.push_back(grad_class_[c]);
       plan.problem.survives_step.push_back(!Trainable(c));
       plan.states.push_back(
           Places(homes[c], shapes_[c], chunk, first_home_class, plan));
@@ -320,7 +336,8 @@ class Builder {
   const MemoryPlanInput& input_;
   const ChunkLayout& layout_;
   std::vector<SlotClass> gathered_;  // sizes; slots are counted elsewhere
-  std::vector<int32_t> slot_class_;  // by ChunkId
+  std::vector<int32_t> slot_class_;  // by ChunkId, of parameters
+  std::vector<int32_t> grad_class_;  // by ChunkId
   std::map<int32_t, int64_t> chunks_in_class_;
   std::vector<ChunkStates> shapes_;  // by ChunkId
   Status ruled_;  // whether there is a tier for what rules bind

@@ -44,6 +44,8 @@ struct MemoryPlanInput {
   // kNormBytes, or 0 where none are needed.
   Bytes norm_bytes;
   int prefetch_depth = 0;
+  // A gradient that is opened stays so, whole, to the end of the step.
+  bool whole_grads = false;
   SealOptions declared;
   // What is asked of homes: limits, and where rules bind states, by ChunkId.
   // Empty: homes are as budgets allow.
@@ -62,6 +64,8 @@ struct StatePlace {
 struct MemoryPlan {
   // Gathered slots are the first classes of the device pool.
   PlanProblem problem;
+  // Of these, by class: what the declared moments hold at once.
+  std::vector<int64_t> needed_slots;
   std::vector<std::array<StatePlace, kStateKinds>> states;  // by ChunkId
   std::vector<SlotClass> device_classes;
   std::vector<SlotClass> host_classes;

@@ -38,8 +38,7 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
   CASTOR_ASSIGN_OR_RETURN(MemoryPlan memory,
                           MemoryOf(layout, sharding, request.options, budgets,
                                    bindings, request.declared));
-  const ByteTable table = ByteTableOf(layout, memory, request.declared,
-                                      request.communicator_buffers);
+  const ByteTable table = ByteTableOf(memory, request.communicator_buffers);
   return SealForecast{sharding,          budgets, std::move(layout),
                       std::move(memory), table,   std::move(bindings)};
 }
@@ -72,7 +71,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   const std::vector<int64_t> gathers = replay.TakeGathers();
   forecast.traffic = TrafficOf(
       seal.layout, seal.sharding, memory,
-      {.gathers = gathers, .trace = &trace, .clips = options.clip_norm > 0});
+      {.gathers = gathers, .trace = &trace, .norm = CountsNorm(options)});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

@@ -14,6 +14,8 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_match.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/static_policy.h"
@@ -95,9 +97,8 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.device_budget = budgets.device;
   input.host_budget = budgets.host;
   input.nvme_budget = budgets.nvme;
-  if (options.clip_norm > 0) {
-    input.norm_bytes = kNormBytes;
-  }
+  if (CountsNorm(options)) input.norm_bytes = kNormBytes;
+  input.whole_grads = options.accumulation == AccumulationOrder::kLast;
   input.prefetch_depth = options.prefetch_depth;
   input.declared = declared;
   input.limits = options.home_limits;
@@ -135,6 +136,9 @@ Status CheckOptions(const ZeroOptions& options, int world) {
                     options.prefetch_depth));
   }
   CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
+  CASTOR_RETURN_IF_ERROR(
+      CheckOptimizerGroups(options.optimizer, options.groups));
+  CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));
   if (options.machine) {
     CASTOR_RETURN_IF_ERROR(CheckTierModel(*options.machine));
   }
@@ -146,12 +150,18 @@ Status CheckOptions(const ZeroOptions& options, int world) {
 }
 
 Status CheckTrains(const ParamSpec& spec) {
-  if (spec.dtype == DType::kF32 || spec.dtype == DType::kBF16) {
+  if (spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 ||
+      spec.dtype == DType::kF16) {
     return OkStatus();
   }
   return InvalidArgument(
-      fmt::format("parameter {} is {}: the engine trains F32 and BF16",
+      fmt::format("parameter {} is {}: the engine trains F32, BF16 and F16",
                   spec.name, DTypeName(spec.dtype)));
+}
+
+bool CountsNorm(const ZeroOptions& options) {
+  return options.clip_norm > 0 ||
+         options.loss_scaling.kind != LossScalingKind::kNone;
 }
 
 Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
@@ -161,6 +171,7 @@ Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
   sharding.rank = rank;
   sharding.moments = MomentsOf(options.optimizer);
   sharding.moment_dtype = options.optimizer.moment_dtype;
+  sharding.fp32_grads = options.grad_mode == GradMode::kFp32;
   return sharding;
 }
 

@@ -46,6 +46,10 @@ Status CheckOptions(const ZeroOptions& options, int world);
 // InvalidArgument where the engine does not train parameters of that type.
 Status CheckTrains(const ParamSpec& spec);
 
+// Whether squares of gradients are summed up: for the norm, and because the
+// sum tells whether any of them is infinite or not a number.
+bool CountsNorm(const ZeroOptions& options);
+
 Sharding ShardingOf(const ZeroOptions& options, int world, int rank);
 
 // The layout given, if it is of these parameters, or the one made of them by

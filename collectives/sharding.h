@@ -22,10 +22,11 @@ struct Sharding {
   int rank = 0;
   int moments = 2;  // that the optimizer keeps
   DType moment_dtype = DType::kF32;
+  bool fp32_grads = false;  // gradients are fp32, whatever the parameters
 
   // Whether every rank keeps the whole of the state. Reduced gradients follow
-  // the optimizer states: from stage 1 on only the own shard is kept, since it
-  // is reduced after every micro-batch.
+  // the optimizer states: from stage 1 on only the own shard is kept, since
+  // what is whole is a gradient that is not reduced yet.
   bool replicated(StateKind state) const {
     if (world == 1) return true;
     return state == StateKind::kParam ? stage < 3 : stage < 1;
@@ -53,6 +54,8 @@ struct Sharding {
     switch (state) {
       case StateKind::kMaster:
         return DType::kF32;
+      case StateKind::kGrad:
+        return fp32_grads ? DType::kF32 : group.dtype;
       case StateKind::kExpAvg:
       case StateKind::kExpAvgSq:
         return moment_dtype;

@@ -45,7 +45,7 @@ class NvmeOffsets {
 // What an optimizer's pass on the host reads and writes of one element.
 Bytes PassTraffic(const Sharding& sharding, const GroupInfo& group,
                   Elements elements) {
-  Bytes bytes = BytesOf(elements, group.dtype);  // the gradient
+  Bytes bytes = BytesOf(elements, sharding.dtype(StateKind::kGrad, group));
   bytes += BytesOf(elements, DType::kF32) * 2;
   bytes += BytesOf(elements, sharding.moment_dtype) * (2 * sharding.moments);
   if (sharding.exists(StateKind::kMaster, group)) {
@@ -90,6 +90,8 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
     const Elements elements = updated.end - updated.begin;
     SimulatedChunk chunk;
     chunk.gathered = BytesOf(info.size, group.dtype);
+    chunk.gathered_grad =
+        BytesOf(info.size, sharding.dtype(StateKind::kGrad, group));
     chunk.update_traffic = PassTraffic(sharding, group, elements);
     for (size_t k = 0; k < kStateKinds; ++k) {
       const StatePlace& place = plan.states[c][k];

@@ -56,8 +56,9 @@ class ChunkTraffic {
     const StatePlace& grad = Of(StateKind::kGrad);
     const bool whole = sharding_.replicated(StateKind::kGrad);
     if (sharding_.world > 1) {
-      Send(traffic_.reduce_scatter, ShardBytes());
-      if (whole) Send(traffic_.reduce_scatter, ShardBytes());
+      const Bytes shard = ShardBytes(StateKind::kGrad);
+      Send(traffic_.reduce_scatter, shard);
+      if (whole) Send(traffic_.reduce_scatter, shard);
     }
     if (grad.home == Tier::kDevice) return;
     Move(Tier::kDevice, Tier::kHost, grad.bytes);
@@ -110,18 +111,19 @@ class ChunkTraffic {
     wire.bytes += shard * (sharding_.world - 1);
     ++wire.transfers;
   }
-  Bytes ShardBytes() const {
+  const GroupInfo& Group() const {
+    return layout_.groups()[static_cast<size_t>(layout_.chunk(chunk_).group)];
+  }
+  Bytes ShardBytes(StateKind kind) const {
     const ShardRange shard = layout_.shard(chunk_, sharding_.rank);
-    return BytesOf(shard.end - shard.begin, layout_.dtype(chunk_));
+    return BytesOf(shard.end - shard.begin, sharding_.dtype(kind, Group()));
   }
 
   // The optimizer's view of a state in host memory.
   void Window(StateKind kind, Elements elements, bool reads, bool writes) {
     const StatePlace& place = Of(kind);
     if (place.bytes == Bytes(0)) return;
-    const GroupInfo& group =
-        layout_.groups()[static_cast<size_t>(layout_.chunk(chunk_).group)];
-    const Bytes range = BytesOf(elements, sharding_.dtype(kind, group));
+    const Bytes range = BytesOf(elements, sharding_.dtype(kind, Group()));
     switch (place.home) {
       case Tier::kHost:
         return;
@@ -140,9 +142,10 @@ class ChunkTraffic {
   // The own slice goes up, the others' come, and the whole goes home.
   void Refresh() {
     const StatePlace& param = Of(StateKind::kParam);
-    Send(traffic_.all_gather, ShardBytes());
+    const Bytes shard = ShardBytes(StateKind::kParam);
+    Send(traffic_.all_gather, shard);
     if (param.home == Tier::kDevice) return;
-    Load(param, ShardBytes());
+    Load(param, shard);
     Move(Tier::kDevice, Tier::kHost, param.bytes);
     if (param.home == Tier::kNvme) WriteDrive(param);
   }
@@ -157,9 +160,9 @@ class ChunkTraffic {
 // Each rank gives the others what is not its slice, and its slice's result to
 // all of them.
 Bytes AgreementBytes(const ChunkLayout& layout, const Sharding& sharding,
-                     bool clips) {
+                     bool norm) {
   if (sharding.world == 1) return Bytes(0);
-  const int64_t words = (clips ? int64_t{ExactSum::kWords} : 0) + 2 +
+  const int64_t words = (norm ? int64_t{ExactSum::kWords} : 0) + 2 +
                         static_cast<int64_t>(layout.places().size());
   const int64_t slice = words * (sharding.rank + 1) / sharding.world -
                         words * sharding.rank / sharding.world;
@@ -181,7 +184,7 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
     for (int64_t r = 0; r < reductions[c]; ++r) of_chunk.Reduce(r == 0);
     if (reductions[c] > 0) of_chunk.Update();
   }
-  traffic.agreement = AgreementBytes(layout, sharding, step.clips);
+  traffic.agreement = AgreementBytes(layout, sharding, step.norm);
   return traffic;
 }
 

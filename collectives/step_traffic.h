@@ -57,7 +57,7 @@ struct StepTraffic {
 struct StepActivity {
   std::span<const int64_t> gathers;  // of the step, by ChunkId
   const Trace* trace = nullptr;      // of it
-  bool clips = false;                // the global norm is computed
+  bool norm = false;                 // the global norm is computed
 };
 
 // REQUIRES: `memory` was made of the layout and the sharding; every chunk that

@@ -61,8 +61,9 @@ Result<std::unique_ptr<ZeroEngine>> ZeroEngine::Create(
 ZeroEngine::ZeroEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ZeroEngine::~ZeroEngine() = default;
 
-Result<ParamId> ZeroEngine::Register(ParamSpec spec, Initializer initializer) {
-  return impl_->Register(std::move(spec), std::move(initializer));
+Result<ParamId> ZeroEngine::Register(ParamSpec spec, Initializer initializer,
+                                     std::string_view group) {
+  return impl_->Register(std::move(spec), std::move(initializer), group);
 }
 Status ZeroEngine::Seal(const SealOptions& options) {
   return impl_->Seal(options);
@@ -101,7 +102,34 @@ Status ZeroEngine::Abandon() { return impl_->Abandon(); }
 Status ZeroEngine::ReadParam(ParamId param, std::span<float> out) {
   return impl_->ReadParam(param, out);
 }
+Status ZeroEngine::WriteParam(ParamId param, std::span<const float> values) {
+  return impl_->WriteParam(param, values);
+}
+Status ZeroEngine::ReadGrad(ParamId param, std::span<float> out) {
+  return impl_->ReadGrad(param, out);
+}
+Result<ParamId> ZeroEngine::Find(std::string_view name) const {
+  return impl_->Find(name);
+}
+Status ZeroEngine::UpdateEarly(double lr) { return impl_->UpdateEarly(lr); }
+Status ZeroEngine::SetLearningRate(std::string_view group, double lr) {
+  return impl_->SetLearningRate(group, lr);
+}
+double ZeroEngine::LossScale() const { return impl_->scaler().scale(); }
+const LossScaleState& ZeroEngine::loss_scale_state() const {
+  return impl_->scaler().state();
+}
+Status ZeroEngine::RestoreLossScale(const LossScaleState& state) {
+  return impl_->RestoreLossScale(state);
+}
 Result<uint64_t> ZeroEngine::WeightDigest() { return impl_->WeightDigest(); }
+Result<SaveResult> ZeroEngine::Save(const SaveOptions& options) {
+  return impl_->Save(options);
+}
+Result<SaveResult> ZeroEngine::FinishSave() { return impl_->FinishSave(); }
+Result<LoadResult> ZeroEngine::Load(const LoadOptions& options) {
+  return impl_->Load(options);
+}
 Result<ParkResult> ZeroEngine::Park(Tier to) { return impl_->Park(to); }
 Status ZeroEngine::Resume() { return impl_->Resume(); }
 Status ZeroEngine::Close() { return impl_->Close(); }

@@ -38,6 +38,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,10 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
+#include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/communicator.h"
+#include "collectives/engine_results.h"
+#include "collectives/loss_scaler.h"
 #include "collectives/zero_options.h"
 #include "offload/lane.h"
 #include "offload/memory_manager.h"
@@ -82,7 +86,11 @@ class ParamLease {
   const float* f32(size_t i) const {
     return static_cast<const float*>(data(i));
   }
+  // The bits of bf16 and of fp16.
   const uint16_t* bf16(size_t i) const {
+    return static_cast<const uint16_t*>(data(i));
+  }
+  const uint16_t* f16(size_t i) const {
     return static_cast<const uint16_t*>(data(i));
   }
   void Release() {
@@ -140,61 +148,6 @@ class EvaluateScope {
   ZeroEngine* engine_ = nullptr;
 };
 
-struct StepResult {
-  int64_t step = 0;
-  // Global norm of the averaged gradient, before clipping; 0 when clip_norm is
-  // 0 (it is not computed then).
-  double grad_norm = 0;
-  double clip_factor = 1;
-  // False when a gradient was infinite or not a number: nothing was updated.
-  // Found by the norm, so true when clip_norm is 0, and such a gradient
-  // spreads.
-  bool applied = true;
-};
-
-struct TierUse {
-  Bytes budget;
-  Bytes in_use;
-  Bytes peak;
-};
-
-struct EngineStats {
-  TierUse tiers[3];  // by TierIndex
-  // Bytes moved between tiers since Seal, [from][to].
-  Bytes moved[3][3];
-  Bytes most_nvme_written;  // in any one step: what wears the drives
-  Bytes wire_sent;          // to other ranks, by all that the communicator did
-  int64_t gathers = 0;      // slots filled; loads, where the home is whole
-  int64_t prefetched_gathers = 0;
-  int64_t cancelled_gathers = 0;  // of these, taken back before they began
-  int64_t reduce_scatters = 0;    // one rank makes none
-  int64_t releases = 0;
-  int64_t divergences = 0;
-  int64_t stall_ns = 0;  // compute lanes waited for chunks
-  int64_t stalls = 0;
-  int64_t tier_allocations = 0;  // slabs and files made since the start
-  // Copies between device buffers before or after a collective. One rank, which
-  // has none, copies a gradient to its home on the device.
-  Bytes engine_copies;
-  int64_t gathered_slots = 0;
-  int64_t chunks = 0;
-  int64_t chunk_sizes = 0;  // distinct ones in bytes, oversize chunks aside
-  Bytes chunk_bytes;        // the largest of these
-  Bytes home_bytes[3];      // of states at home, by tier
-  Bytes state_bytes[kStateKinds][3];  // of these, of each state
-};
-
-// What Park leaves behind.
-struct ParkResult {
-  Bytes moved;      // of states, to the tier, by this call
-  Bytes remaining;  // of states, still on the device: the tier has no room
-  // Device memory that is held now: 0 when nothing remains, else all of what
-  // was allocated at Seal, which only goes as a whole.
-  Bytes held;
-  // What remains and what would make room for it; empty when nothing does.
-  std::string shortfall;
-};
-
 class ZeroEngine {
  public:
   // `communicator` must outlive the engine. InvalidArgument where options have
@@ -205,10 +158,13 @@ class ZeroEngine {
   // Close to learn of them: without it, other ranks' engines end in an error.
   ~ZeroEngine();
 
-  // Registers a parameter, in initialization order. kF32 and kBF16; bf16
-  // parameters get fp32 master weights. A tied parameter is registered once and
-  // its id used twice. FailedPrecondition after Seal.
-  Result<ParamId> Register(ParamSpec spec, Initializer initializer);
+  // Registers a parameter, in initialization order. kF32, kBF16 and kF16; the
+  // last two get fp32 master weights. A tied parameter is registered once and
+  // its id used twice. `group`: whose hyper-parameters it has, of
+  // ZeroOptions::groups; empty: those of all. InvalidArgument where there is no
+  // such group. FailedPrecondition after Seal.
+  Result<ParamId> Register(ParamSpec spec, Initializer initializer,
+                           std::string_view group = {});
 
   // Fixes the layout, places every state, allocates all memory, initialises.
   // Blocks until all ranks have; if one fails, all do. Infeasible, with the
@@ -230,10 +186,12 @@ class ZeroEngine {
   Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);
 
   // Where to add the parameter's gradient of this micro-batch: contiguous, in
-  // the parameter's dtype, zero at the first call of a micro-batch, writable by
-  // work on `lane` until GradReady. May be called several times, for several
-  // lanes, which the trainer orders. Null for a parameter of size zero. Does
-  // not block, except that a ThreadLane waits. Infeasible as Acquire.
+  // the parameter's dtype (kF32 with GradMode::kFp32), zero at the first call
+  // of a micro-batch (with AccumulationOrder::kLast, of a step: what is there
+  // is the sum so far), writable by work on `lane` until GradReady. May be
+  // called several times, for several lanes, which the trainer orders. Null for
+  // a parameter of size zero. Does not block, except that a ThreadLane waits.
+  // Infeasible as Acquire.
   Result<void*> Grad(ParamId param, Lane& lane);
   // The gradient is complete once `lane` gets here. When all gradients of its
   // chunk are, the chunk is reduced. Does not block.
@@ -244,30 +202,106 @@ class ZeroEngine {
   // except that a ThreadLane waits.
   Result<MemoryLease> Borrow(Bytes size, Lane& lane);
 
-  // Reduces what is left, averages over ranks and micro-batches, clips,
-  // updates. `lr` for this step. Blocks until the gradients of all ranks are
-  // there and the ranks agree on the norm and on the parameters that had any;
-  // updates go on in the background and are waited for by whoever needs their
-  // results. A parameter for which no rank had a gradient stays as it is.
+  // Reduces what is left, averages over ranks and micro-batches, undoes the
+  // loss scale, clips, updates. `lr` for this step, of all groups without a
+  // rate of their own. Blocks until the gradients of all ranks are there and
+  // the ranks agree on the norm and on the parameters that had any; updates go
+  // on in the background and are waited for by whoever needs their results. A
+  // parameter for which no rank had a gradient stays as it is; where a gradient
+  // of any rank overflowed, all do, with their moments and counts.
   Result<StepResult> Step(double lr);
+
+  // Says that this step's rate is `lr`, so that updates need not wait for Step:
+  // a chunk is updated in the background once all its gradients of the last
+  // micro-batch are handed back and reduced, unless a parameter of it has none
+  // or is on lease where the update writes. Its parameters cannot be acquired
+  // from there to Step, nor the step be abandoned (FailedPrecondition). Same
+  // bits. Does not block. FailedPrecondition outside a step, and with clipping
+  // or loss scaling, for which all gradients have to be known first.
+  Status UpdateEarly(double lr);
+
+  // From the next Step on, the group's learning rate, whatever that is given;
+  // the empty name is of what is in no group. InvalidArgument where there is no
+  // such group, or the rate has no meaning; FailedPrecondition between
+  // UpdateEarly and Step.
+  Status SetLearningRate(std::string_view group, double lr);
+
+  // What the trainer multiplies the loss of this step's micro-batches by before
+  // it goes backward; 1 where options ask for no scaling. Changes in Step only.
+  double LossScale() const;
+  // For checkpoints. Restoring is FailedPrecondition inside a step and
+  // InvalidArgument where a run of these options never has such a state.
+  const LossScaleState& loss_scale_state() const;
+  Status RestoreLossScale(const LossScaleState& state);
 
   Result<EvaluateScope> Evaluate();
 
   // Drops a half-done step, its gradients and micro-batches. Parameters stay as
   // they were before the step. Every rank must call it, at the same place of
   // the step. Blocks. FailedPrecondition while a lease or an EvaluateScope
-  // lives.
+  // lives, and where UpdateEarly has had something updated.
   Status Abandon();
 
   // Whole values of one parameter in fp32 (masters where there are any),
   // gathered from all ranks. Blocks. REQUIRES: `out` has the parameter's size.
   Status ReadParam(ParamId param, std::span<float> out);
 
+  // Gives the parameter these values, rounded where it is kept in low precision
+  // and exact in its master; moments and counts stay. Blocks.
+  // FailedPrecondition inside a step and while a lease or an EvaluateScope
+  // lives; InvalidArgument where ranks give different values. REQUIRES: as
+  // ReadParam.
+  Status WriteParam(ParamId param, std::span<const float> values);
+
+  // The parameter's gradient in fp32 as this step has it so far: averaged over
+  // ranks and micro-batches and without the loss scale, as Step averages it,
+  // but not clipped. Zeros where there is none. Blocks. FailedPrecondition
+  // outside a step, and while the gradient of its chunk waits to be reduced:
+  // until all of the chunk's parameters have theirs handed back, in the last
+  // micro-batch with AccumulationOrder::kLast. REQUIRES: as ReadParam.
+  Status ReadGrad(ParamId param, std::span<float> out);
+
+  // The parameter of that name, the first where several have it.
+  // InvalidArgument where none has.
+  Result<ParamId> Find(std::string_view name) const;
+
   // A digest of all weights (masters where there are any), equal for equal bits
   // whatever the layout, placement, stage or number of ranks: the sum, in 64
   // bits, of the XXH3 of every block of 64 fp32 values of a parameter, seeded
   // with parameter << 40 ^ number of the block. Blocks.
   Result<uint64_t> WeightDigest();
+
+  // Writes all states, the step and the trainer's bytes to a checkpoint of the
+  // step made last: safetensors files of whole tensors, weights under the
+  // parameters' own names, fp32 masters and moments beside them, with digests
+  // (checkpoint/checkpoint_manifest.h). Every rank writes the elements it
+  // counts, shard by shard: it takes a shard's memory besides the budgets. The
+  // files of a model are the same bytes whatever the ranks, stage, chunks and
+  // homes. Blocks until it is on the drive and bears its name; until then the
+  // one before is untouched, also when the process dies. Serves while parked.
+  //
+  // FailedPrecondition inside a step and while a lease or an EvaluateScope
+  // lives; InvalidArgument where options or names have no meaning; Unavailable
+  // while another run saves there; IoError, with nothing left behind, where the
+  // system refuses. The same on every rank, and training may go on.
+  // SaveOptions::wait says until when it blocks; without, the result tells
+  // where the checkpoint will be.
+  Result<SaveResult> Save(const SaveOptions& options);
+  // What became of the last Save that did not wait; waits for it if need be.
+  // Once each; FailedPrecondition where there was none. Blocks.
+  Result<SaveResult> FinishSave();
+
+  // Takes all states and the step from a checkpoint, saved by any number of
+  // ranks, in any stage, layout and homes: training goes on with the bits that
+  // it would have had. Parameters are found by name. Takes a shard's memory
+  // besides the budgets. Blocks.
+  //
+  // InvalidArgument, with nothing changed, where there is no such checkpoint,
+  // or it is of another model or optimizer: the message names parameter,
+  // shapes and types; Malformed where its files are incomplete, DataLoss where
+  // they are not what was saved, FailedPrecondition as Save. The same on every
+  // rank. A failure once states are being replaced ends the engine.
+  Result<LoadResult> Load(const LoadOptions& options);
 
   // Empties the device between steps, so that others may use it: copies are
   // dropped, states at home there move to `to`, as far as its budget goes, and
@@ -284,7 +318,8 @@ class ZeroEngine {
 
   // Waits for background work and for work on what the trainer gave back, and
   // returns the first failure; the engine can only be destroyed after it.
-  // FailedPrecondition while a lease or an EvaluateScope lives.
+  // FailedPrecondition while a lease or an EvaluateScope lives, or a save is
+  // under way.
   Status Close();
 
   // REQUIRES: sealed.

@@ -35,7 +35,7 @@ Event ZeroEngine::Impl::DepositOnDevice(ChunkId chunk, const std::byte* from,
       engine_copies_ += bytes;
       device.Copy(*device_lane_, home, from, bytes, CopyKind::kWithinDevice);
     } else {
-      const DType dtype = layout_->dtype(chunk);
+      const DType dtype = GradDType(chunk);
       device.AddInto(*device_lane_, home, from, dtype,
                      Elements(bytes.count() * 8 / DTypeBits(dtype)));
     }
@@ -84,14 +84,13 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
   const Event copied = part.ready;
   host_lane_->Wait(copied);
   host_lane_->Wait(total.ready);
-  host_lane_->Run(
-      [this, chunk, squares, total = total.bytes(), part = part.bytes(),
-       dtype = layout_->dtype(chunk),
-       count = bytes.count() * 8 / DTypeBits(layout_->dtype(chunk))] {
-        AddInto(total.get(), part.get(), dtype, count);
-        if (squares) AddHostSquares(chunk, total.get());
-        return OkStatus();
-      });
+  host_lane_->Run([this, chunk, squares, total = total.bytes(),
+                   part = part.bytes(), dtype = GradDType(chunk),
+                   count = bytes.count() * 8 / DTypeBits(GradDType(chunk))] {
+    AddInto(total.get(), part.get(), dtype, count);
+    if (squares) AddHostSquares(chunk, total.get());
+    return OkStatus();
+  });
   const Event added = host_lane_->Record();
   store_->CloseWindow(std::move(total), added);
   store_->CloseWindow(std::move(part), added);

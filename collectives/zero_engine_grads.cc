@@ -19,7 +19,11 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     return FailedPrecondition(
         "the micro-batch before this one was said to be the last: call Step");
   }
-  FlushGrads();
+  if (Reduces()) {
+    FlushGrads();
+  } else {
+    EndMicroBatch();
+  }
   if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
   last_micro_batch_ = last;
   return OkStatus();
@@ -50,24 +54,37 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
     CASTOR_ASSIGN_OR_RETURN(grad.state,
                             NextState(grad.state, GradEvent::kOpen));
-    grad.params_left = 0;
-    for (ParamId other : layout_->chunk(chunk).params) {
-      grad.params_left += params_[other.index()].state != ParamState::kReady;
-    }
+    grad.micro_batch = 0;
     lane.Wait(grad.slot.free_after);
-    pools_->device().Zero(lane, grad.slot.data, ChunkBytes(chunk));
+    pools_->device().Zero(
+        lane, grad.slot.data,
+        BytesOf(layout_->chunk(chunk).size, GradDType(chunk)));
     grad.opened = lane.Record();
+    grad.lanes = {&lane};
+  } else if (grad.micro_batch != micro_batches_) {
+    // What earlier micro-batches add comes first, on whichever lane.
+    for (Lane* other : grad.lanes) grad.ready.push_back(other->Record());
+    grad.opened = AllOf(grad.ready);
+    grad.ready = {grad.opened};
+    lane.Wait(grad.opened);
     grad.lanes = {&lane};
   } else if (std::find(grad.lanes.begin(), grad.lanes.end(), &lane) ==
              grad.lanes.end()) {
     lane.Wait(grad.opened);
     grad.lanes.push_back(&lane);
   }
+  if (grad.micro_batch != micro_batches_) {
+    grad.micro_batch = micro_batches_;
+    grad.params_left = 0;
+    for (ParamId other : layout_->chunk(chunk).params) {
+      grad.params_left += params_[other.index()].state != ParamState::kReady;
+    }
+  }
   params_[param.index()].state = opened;
   params_[param.index()].used = true;
   CASTOR_RETURN_IF_ERROR(lane.status());
-  return static_cast<void*>(
-      grad.slot.data + BytesOf(place.offset, layout_->dtype(chunk)).count());
+  return static_cast<void*>(grad.slot.data +
+                            BytesOf(place.offset, GradDType(chunk)).count());
 }
 
 Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
@@ -85,7 +102,7 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
   ChunkGrad& grad = grads_[chunk.index()];
   CASTOR_CHECK(grad.state == GradState::kOpen);
   grad.ready.push_back(lane.Record());
-  if (--grad.params_left == 0) ReduceChunk(chunk);
+  if (--grad.params_left == 0 && Reduces()) ReduceChunk(chunk);
   return lane.status();
 }
 
@@ -128,7 +145,7 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
   if (comm_->world() > 1) {
     const ShardRange range = layout_->shard(chunk, comm_->rank());
     const Elements shard = range.end - range.begin;
-    const DType dtype = layout_->dtype(chunk);
+    const DType dtype = GradDType(chunk);
     std::byte* own =
         grad.slot.data + BytesOf(shard, dtype).count() * comm_->rank();
     // The first sum of a step is received where it will stay, if that is on the
@@ -164,11 +181,15 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
   manager_->CloseGrad(chunk, grad.slot, std::move(free_after));
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
+  if (early_lr_ && last_micro_batch_) UpdateNow(chunk);
 }
 
 Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Abandon"));
+  for (size_t c = 0; c < grads_.size(); ++c) {
+    CASTOR_RETURN_IF_ERROR(RequireNotUpdated(ChunkId(static_cast<int32_t>(c))));
+  }
   for (size_t c = 0; c < grads_.size(); ++c) {
     ChunkGrad& grad = grads_[c];
     if (grad.state == GradState::kOpen) {
@@ -186,6 +207,7 @@ Status ZeroEngine::Impl::Abandon() {
   EndMicroBatch();
   micro_batches_ = 0;
   last_micro_batch_ = false;
+  early_lr_.reset();
   manager_->AbandonStep();
   return OkStatus();
 }

@@ -9,8 +9,8 @@
 // and limits), memory (pools, slots), start (initial values), params (gathers,
 // leases), grads (gradients, reduction), deposit (the way of a reduced gradient
 // to its home), norm (sums of squares), step (agreement), update (the
-// optimizer's pass), read (values and digest), park (an empty device between
-// steps), record (events).
+// optimizer's pass), read (values and digest), write (values), save and load
+// (checkpoints), park (an empty device between steps), record (events).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory
@@ -26,16 +26,21 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "chunk/param_state.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/loss_scaler.h"
 #include "collectives/memory_plan.h"
+#include "collectives/optimizer_groups.h"
 #include "collectives/seal_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/zero_engine.h"
+#include "collectives/zero_engine_parts.h"
 #include "offload/device.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/lane.h"
@@ -53,16 +58,27 @@ class ZeroEngine::Impl final : public ChunkSource {
   Impl(const ZeroOptions& options, Communicator* communicator);
   ~Impl() override;
 
-  Result<ParamId> Register(ParamSpec spec, Initializer initializer);
+  Result<ParamId> Register(ParamSpec spec, Initializer initializer,
+                           std::string_view group);
   Status Seal(const SealOptions& declared);
   Status BeginMicroBatch(bool last);
   Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);
   Result<void*> Grad(ParamId param, Lane& lane);
   Status GradReady(ParamId param, Lane& lane);
   Result<StepResult> Step(double lr);
+  Status UpdateEarly(double lr);
   Status Abandon();
+  Status SetLearningRate(std::string_view group, double lr);
+  const LossScaler& scaler() const { return scaler_; }
+  Status RestoreLossScale(const LossScaleState& state);
   Status ReadParam(ParamId param, std::span<float> out);
+  Status WriteParam(ParamId param, std::span<const float> values);
+  Status ReadGrad(ParamId param, std::span<float> out);
+  Result<ParamId> Find(std::string_view name) const;
   Result<uint64_t> WeightDigest();
+  Result<SaveResult> Save(const SaveOptions& options);
+  Result<SaveResult> FinishSave();
+  Result<LoadResult> Load(const LoadOptions& options);
   Result<ParkResult> Park(Tier to);
   Status Resume();
   Status Close();
@@ -99,34 +115,11 @@ class ZeroEngine::Impl final : public ChunkSource {
     Status status;  // guarded by mutex
   };
 
-  struct Param {
-    ParamSpec spec;
-    Initializer initializer;
-    Elements size;
-    int64_t steps = 0;                     // updates it has had
-    bool used = false;                     // had a gradient since the last step
-    ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
-  };
-
-  // A chunk's gradient since the last step.
-  struct ChunkGrad {
-    GradState state = GradState::kNone;
-    Slot slot;                 // while open
-    Event opened;              // the slot is zero
-    std::vector<Lane*> lanes;  // that may write to it, the opener first
-    std::vector<Event> ready;
-    size_t params_left = 0;
-    bool valid = false;    // its home holds a sum
-    bool counted = false;  // its squares are in the norm
-  };
-
-  // A run of elements of one parameter inside a chunk.
-  struct Segment {
-    ParamId param;
-    int64_t begin = 0;  // in the parameter
-    int64_t count = 0;
-    int64_t offset = 0;  // from the start of the range asked for
-  };
+  using Param = internal::EngineParam;
+  using ChunkGrad = internal::ChunkGrad;
+  using Segment = internal::Segment;
+  using ParkedShard = internal::ParkedShard;
+  using ParkPlan = internal::ParkPlan;
 
   Lane::OnFailure FailureCallback() const;
   Status Health() const;
@@ -142,21 +135,19 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status RequireNothingOpen(std::string_view call) const;
   std::string Name(ParamId param) const;
 
+  // save, load
+  class Saving;
+  class Loading;
+  Status RequireBetweenSteps(std::string_view call) const;
+  // Waits for a save that is under way; what became of it is kept.
+  Status EndSave();
+  // What the engine goes on by besides its states.
+  EngineScalars Scalars() const;
+  // The first failure among ranks, on every rank; InvalidArgument where none
+  // failed and `same` is not the same on all.
+  Status AgreeOn(const Status& own, uint64_t same, std::string_view purpose);
+
   // park
-  struct ParkedShard {
-    ShardStore::ShardId id;
-    int32_t device_class = -1;
-  };
-  // Which shards at home on the device `to` has room for, the largest first.
-  struct ParkPlan {
-    std::vector<ParkedShard> moves;
-    std::vector<SlotClass> classes;  // for them, on `to`
-    int64_t staging_slots = 0;       // that the way there takes besides
-    Bytes staging_bytes;
-    Bytes moved;
-    Bytes remaining;
-    Bytes short_of;  // more room on `to` would take the rest
-  };
   ParkPlan PlanPark(Tier to) const;
   Status MakeRoom(Tier to, const ParkPlan& plan);
   Status DrainAll();
@@ -188,9 +179,15 @@ class ZeroEngine::Impl final : public ChunkSource {
   void GiveOwnSlotsBack();
 
   // grads
+  // Whether a chunk whose gradients are handed back is reduced now.
+  bool Reduces() const {
+    return last_micro_batch_ ||
+           options_.accumulation == AccumulationOrder::kEach;
+  }
   // What `event` makes of the parameter's gradient; an error names it.
   Result<ParamState> NextParamState(ParamId param, ParamEvent event) const;
   void EndMicroBatch();
+  // Reduces what is open still.
   void FlushGrads();
   void ReduceChunk(ChunkId chunk);
   // The reduced gradient of `range` goes from device memory at `from` to its
@@ -202,7 +199,7 @@ class ZeroEngine::Impl final : public ChunkSource {
                       const Event& reduced, bool first);
 
   // norm
-  bool CountsNorm() const { return options_.clip_norm > 0; }
+  bool CountsNorm() const { return castor::CountsNorm(options_); }
   std::vector<ShardRange> CountedRuns(ChunkId chunk) const;
   // Adds the squares of this rank's counted elements to the sum of the host, or
   // queues that on the device's; `data` is the kept gradient's start.
@@ -222,7 +219,17 @@ class ZeroEngine::Impl final : public ChunkSource {
     bool overflowed = false;
   };
   Result<Agreement> Agree(double lr);
+  // What gradients are multiplied by before they are clipped: undoes the loss
+  // scale and averages over ranks and micro-batches.
+  double AveragingFactor() const {
+    return 1.0 / (static_cast<double>(comm_->world()) *
+                  static_cast<double>(micro_batches_) * scaler_.scale());
+  }
   void UpdateChunk(ChunkId chunk, float factor, double lr);
+  // Updates a reduced chunk whose parameters all have a gradient here, so that
+  // all ranks know what is updated without asking each other.
+  void UpdateNow(ChunkId chunk);
+  Status RequireNotUpdated(ChunkId chunk) const;
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
   void UpdateOnHost(ChunkId chunk, float factor, double lr);
   // What an update needs to know, detached from the engine for the lane's work.
@@ -241,8 +248,15 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   std::vector<Segment> Segments(ChunkId chunk, ShardRange range) const;
   const GroupInfo& GroupOf(ChunkId chunk) const;
-  Bytes ChunkBytes(ChunkId chunk) const;
+  Bytes ChunkBytes(ChunkId chunk) const;  // of its parameters
+  DType GradDType(ChunkId chunk) const {
+    return sharding_.dtype(StateKind::kGrad, GroupOf(chunk));
+  }
   ByteRange RangeBytes(ChunkId chunk, StateKind state, ShardRange range) const;
+  // Whole values of a parameter in fp32, each multiplied by `factor`, from the
+  // state of its chunk and from all ranks. REQUIRES: it is in a chunk.
+  Status ReadState(ParamId param, StateKind state, float factor,
+                   std::span<float> out, std::string_view what);
   bool Trainable(ChunkId chunk) const { return GroupOf(chunk).trainable; }
 
   ZeroOptions options_;
@@ -253,6 +267,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Phase phase_ = Phase::kOpen;
 
   std::vector<Param> params_;
+  OptimizerGroups groups_;
+  LossScaler scaler_;
   // Those acquired so far, in order, but for evaluations.
   std::vector<ParamId> first_uses_;
   std::vector<bool> acquired_;  // by ParamId
@@ -277,7 +293,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
   std::unique_ptr<ShardStore> store_;
-  std::vector<LoadTicket> ahead_;  // by ChunkId: of its last Gather
+  std::vector<LoadTicket> ahead_;       // by ChunkId: of its last Gather
+  std::vector<int32_t> held_in_place_;  // by ChunkId: leases of its home
   // Lent to the trainer; the spare ones are not, just now.
   std::vector<std::unique_ptr<ParamLease::Held>> leases_of_params_;
   std::vector<ParamLease::Held*> spare_leases_;
@@ -287,10 +304,14 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<WorkerLane> comm_lane_;
   std::unique_ptr<WorkerLane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
+  std::shared_ptr<Saving> saving_;  // under way; null: none
+  std::optional<Result<SaveResult>> saved_;
 
   int64_t step_ = 0;           // steps made
   int64_t micro_batches_ = 0;  // of the step being made
   bool last_micro_batch_ = false;
+  std::optional<double> early_lr_;  // of this step, if it may update early
+  int64_t early_updates_ = 0;
   int evaluating_ = 0;
   int64_t step_begin_ns_ = 0;
   int64_t reduce_scatters_ = 0;

@@ -16,7 +16,10 @@
 namespace castor {
 
 ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
-    : options_(options), comm_(communicator) {
+    : options_(options),
+      comm_(communicator),
+      groups_(options.optimizer, options.groups),
+      scaler_(options.loss_scaling) {
   if (options_.clock == nullptr) options_.clock = &steady_clock_;
   if (options_.log == nullptr) options_.log = &default_log_;
   sharding_ = ShardingOf(options_, comm_->world(), comm_->rank());
@@ -93,7 +96,8 @@ std::string ZeroEngine::Impl::Name(ParamId param) const {
 }
 
 Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
-                                           Initializer initializer) {
+                                           Initializer initializer,
+                                           std::string_view group) {
   if (phase_ != Phase::kOpen) {
     return FailedPrecondition(fmt::format(
         "parameter {} comes too late: register before Seal", spec.name));
@@ -101,6 +105,11 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
   CASTOR_RETURN_IF_ERROR(CheckTrains(spec));
   Param param;
   CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
+  const Result<size_t> found = groups_.Find(group);
+  if (!found.ok()) {
+    return found.status().WithContext(fmt::format("parameter {}", spec.name));
+  }
+  param.group = *found;
   param.spec = std::move(spec);
   param.initializer = std::move(initializer);
   params_.push_back(std::move(param));
@@ -141,12 +150,17 @@ Status ZeroEngine::Impl::Close() {
         "Close",
         FormatBytes(leases_.in_use())));
   }
+  if (saving_ != nullptr) {
+    return FailedPrecondition(
+        "a save is under way: call FinishSave before Close");
+  }
   const Status closed = ShutDown();
   CASTOR_RETURN_IF_ERROR(Health());
   return closed;
 }
 
 Status ZeroEngine::Impl::ShutDown() {
+  saving_.reset();
   comm_lane_->Drain().IgnoreError();
   host_lane_->Drain().IgnoreError();
   device_lane_->Drain().IgnoreError();
@@ -202,6 +216,7 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.prefetched_gathers = manager.prefetched_gathers;
   stats.cancelled_gathers = manager.cancelled_gathers;
   stats.releases = manager.releases;
+  stats.early_updates = early_updates_;
   stats.divergences = manager.divergences;
   stats.reduce_scatters = reduce_scatters_;
   stats.stall_ns = manager_->stall_ns();

@@ -42,6 +42,10 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
   pools.log = options_.log;
+  pools.device_memory = {
+      .made = [comm = comm_](void* data,
+                             Bytes size) { comm->RegisterMemory(data, size); },
+      .going = [comm = comm_](void* data) { comm->UnregisterMemory(data); }};
   CASTOR_ASSIGN_OR_RETURN(pools_, RankPools::Create(std::move(pools)));
 
   device_lane_ = pools_->device().MakeLane(
@@ -89,6 +93,7 @@ Status ZeroEngine::Impl::BuildStore() {
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
   ahead_.resize(layout_->chunks().size());
+  held_in_place_.resize(layout_->chunks().size());
   acquired_.resize(params_.size());
   return OkStatus();
 }

@@ -38,8 +38,7 @@ std::vector<ShardRange> ZeroEngine::Impl::CountedRuns(ChunkId chunk) const {
 void ZeroEngine::Impl::AddHostSquares(ChunkId chunk, const std::byte* data) {
   for (const ShardRange& run : CountedRuns(chunk)) {
     AddSquares(data + RangeBytes(chunk, StateKind::kGrad, run).begin.count(),
-               layout_->dtype(chunk), (run.end - run.begin).count(),
-               &host_squares_);
+               GradDType(chunk), (run.end - run.begin).count(), &host_squares_);
   }
 }
 
@@ -49,7 +48,7 @@ void ZeroEngine::Impl::AddDeviceSquares(ChunkId chunk, const std::byte* data) {
     pools_->device().AddSquares(
         *device_lane_,
         data + RangeBytes(chunk, StateKind::kGrad, run).begin.count(),
-        layout_->dtype(chunk), run.end - run.begin,
+        GradDType(chunk), run.end - run.begin,
         reinterpret_cast<uint64_t*>(norm_slot_.data));
   }
 }

@@ -57,6 +57,7 @@ void ZeroEngine::Impl::Raise(ChunkId chunk) {
 }
 
 std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {
+  ++held_in_place_[chunk.index()];
   return store_->device_data(chunk, StateKind::kParam);
 }
 
@@ -65,6 +66,7 @@ Event ZeroEngine::Impl::DirectReady(ChunkId chunk) {
 }
 
 void ZeroEngine::Impl::DirectUsed(ChunkId chunk, Event last_use) {
+  --held_in_place_[chunk.index()];
   store_->AddReader(chunk, StateKind::kParam, std::move(last_use));
 }
 
@@ -95,14 +97,13 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
         held.pins.begin(), held.pins.end(),
         [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
     if (pin == held.pins.end()) {
+      CASTOR_RETURN_IF_ERROR(RequireNotUpdated(place.chunk));
       CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
                               manager_->Acquire(place.chunk, lane));
       held.pins.push_back(std::move(made));
       pin = held.pins.end() - 1;
     }
-    held.data.push_back(
-        pin->data() +
-        BytesOf(place.offset, layout_->dtype(place.chunk)).count());
+    held.data.push_back(pin->data() + params_[id.index()].offset.count());
   }
   // On a lane that waits at once, a failed copy is known by now.
   CASTOR_RETURN_IF_ERROR(lane.status());

@@ -123,6 +123,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
         "Park",
         FormatBytes(leases_.in_use())));
   }
+  CASTOR_RETURN_IF_ERROR(EndSave());
   const ParkPlan plan = PlanPark(to);
   // Before anything changes: it may be refused.
   CASTOR_RETURN_IF_ERROR(MakeRoom(to, plan));

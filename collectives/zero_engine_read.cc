@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "collectives/zero_engine_impl.h"
@@ -27,9 +28,45 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
   CASTOR_CHECK_EQ(static_cast<int64_t>(out.size()), size.count());
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
-  const StateKind kind = store_->has(chunk, StateKind::kMaster)
-                             ? StateKind::kMaster
-                             : StateKind::kParam;
+  return ReadState(param,
+                   store_->has(chunk, StateKind::kMaster) ? StateKind::kMaster
+                                                          : StateKind::kParam,
+                   1, out, "read parameter");
+}
+
+Status ZeroEngine::Impl::ReadGrad(ParamId param, std::span<float> out) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  CASTOR_CHECK_EQ(static_cast<int64_t>(out.size()),
+                  params_[param.index()].size.count());
+  if (micro_batches_ == 0) {
+    return FailedPrecondition(fmt::format(
+        "there is no gradient of {} outside a step: read it before Step",
+        Name(param)));
+  }
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (!chunk.valid()) return OkStatus();
+  const ChunkGrad& grad = grads_[chunk.index()];
+  if (grad.state == GradState::kOpen) {
+    return FailedPrecondition(fmt::format(
+        "the gradient of {} is not reduced yet: hand back those of all {} "
+        "parameters of its chunk first{}",
+        Name(param), layout_->chunk(chunk).params.size(),
+        Reduces() ? "" : ", in the last micro-batch"));
+  }
+  if (!grad.valid) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return OkStatus();
+  }
+  return ReadState(param, StateKind::kGrad,
+                   static_cast<float>(AveragingFactor()), out, "read gradient");
+}
+
+Status ZeroEngine::Impl::ReadState(ParamId param, StateKind kind, float factor,
+                                   std::span<float> out,
+                                   std::string_view what) {
+  const ChunkId chunk = layout_->place(param).chunk;
+  const Elements size = params_[param.index()].size;
   const DType dtype = sharding_.dtype(kind, GroupOf(chunk));
   // Each rank puts the bits of the elements it counts among zeros; whole words
   // then add to the bits.
@@ -44,13 +81,16 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
   }
   for (const Segment& segment : Segments(chunk, counted)) {
     if (segment.param != param) continue;
+    float* const to = values + segment.begin;
     ConvertToFloat(
         shard.data() + BytesOf(Elements(segment.offset), dtype).count(), dtype,
-        segment.count, values + segment.begin);
+        segment.count, to);
+    if (factor == 1) continue;
+    for (int64_t i = 0; i < segment.count; ++i) to[i] *= factor;
   }
   comm_->AllReduce(*comm_lane_, words.data(),
                    Elements(static_cast<int64_t>(words.size())), DType::kU64,
-                   ReduceOp::kSum, {chunk, -1, "read parameter"});
+                   ReduceOp::kSum, {chunk, -1, what});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   std::memcpy(out.data(), values, out.size_bytes());
   return OkStatus();

@@ -91,16 +91,18 @@ uint64_t ZeroEngine::Impl::HashOfParams() const {
     hash = Mix(hash, static_cast<uint64_t>(param.size.count()));
     hash = Mix(hash, static_cast<uint64_t>(param.spec.dtype));
     hash = Mix(hash, param.spec.trainable ? 1 : 2);
+    hash = Mix(hash, param.group);
   }
   return hash;
 }
 
 uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
   const OptimizerOptions& optimizer = options_.optimizer;
+  const LossScaling& scaling = options_.loss_scaling;
   uint64_t hash = static_cast<uint64_t>(options_.stage);
-  for (double number :
-       {options_.clip_norm, optimizer.beta1, optimizer.beta2, optimizer.eps,
-        optimizer.weight_decay, optimizer.momentum, optimizer.dampening}) {
+  for (double number : {options_.clip_norm, optimizer.momentum,
+                        optimizer.dampening, scaling.initial, scaling.growth,
+                        scaling.backoff, scaling.least, scaling.most}) {
     hash = Mix(hash, std::bit_cast<uint64_t>(number));
   }
   for (int64_t number :
@@ -111,7 +113,11 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
         options_.chunk_size.value_or(Bytes(-1)).count(),
         options_.min_chunk.count(), options_.max_chunk.count(),
         int64_t{options_.prefetch_depth}, static_cast<int64_t>(options_.policy),
-        declared.largest_lease.count(), static_cast<int64_t>(HashOfHomes())}) {
+        declared.largest_lease.count(), static_cast<int64_t>(HashOfHomes()),
+        static_cast<int64_t>(groups_.HashOfGroups()),
+        static_cast<int64_t>(scaling.kind), scaling.growth_interval,
+        int64_t{scaling.hysteresis}, static_cast<int64_t>(options_.grad_mode),
+        static_cast<int64_t>(options_.accumulation)}) {
     hash = Mix(hash, static_cast<uint64_t>(number));
   }
   if (options_.machine)
@@ -152,10 +158,10 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
   }
   if (least[5] != -least[6]) {
     return InvalidArgument(
-        "the ranks chose different options: stage, optimizer, clipping, "
-        "layout, alignment, chunk sizes, limits and rules of homes, machine, "
-        "prefetch depth and what is declared at Seal must be the same on every "
-        "rank; budgets may differ");
+        "the ranks chose different options: stage, optimizer and its groups, "
+        "clipping, loss scaling, gradients, layout, alignment, chunk sizes, "
+        "limits and rules of homes, machine, prefetch depth and what is "
+        "declared at Seal must be the same on every rank; budgets may differ");
   }
   least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
   if (least[2] >= 0) least_.nvme = Bytes(least[2]);
@@ -173,6 +179,11 @@ Status ZeroEngine::Impl::BuildLayout() {
       ChunkLayout layout,
       LayoutOf(Specs(), options_, comm_->world(), least_.device));
   layout_.emplace(std::move(layout));
+  for (size_t p = 0; p < params_.size(); ++p) {
+    const ParamPlace& place = layout_->place(ParamId(static_cast<int32_t>(p)));
+    if (!place.chunk.valid()) continue;
+    params_[p].offset = BytesOf(place.offset, layout_->dtype(place.chunk));
+  }
   return OkStatus();
 }
 

@@ -14,8 +14,8 @@ namespace castor {
 namespace {
 
 // In 24 bits, so that squares and their sums stay small.
-uint64_t StepHash(double lr, int64_t micro_batches) {
-  uint64_t hash = std::bit_cast<uint64_t>(lr);
+uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches) {
+  uint64_t hash = rates ^ std::bit_cast<uint64_t>(loss_scale);
   hash ^= static_cast<uint64_t>(micro_batches) * 0x9e3779b97f4a7c15ull;
   hash *= 0xbf58476d1ce4e5b9ull;
   return hash >> 40;
@@ -31,9 +31,12 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
         "gradients first");
   }
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step"));
-  if (!(lr >= 0) || std::isinf(lr)) {
-    return InvalidArgument(
-        fmt::format("a learning rate of {} has no meaning", lr));
+  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  if (early_lr_ && *early_lr_ != lr) {
+    return InvalidArgument(fmt::format(
+        "a step cannot be of rate {}: UpdateEarly was told {}, and chunks are "
+        "updated with that",
+        lr, *early_lr_));
   }
   FlushGrads();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
@@ -41,28 +44,43 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
 
   // The average, the unscaling and the clip are one factor, one multiply.
-  const double average = 1.0 / (static_cast<double>(comm_->world()) *
-                                static_cast<double>(micro_batches_));
+  const double average = AveragingFactor();
   StepResult result;
+  result.loss_scale = scaler_.scale();
   if (CountsNorm()) {
     result.grad_norm = std::sqrt(agreed.squares) * average;
+    result.applied = !agreed.overflowed;
+  }
+  if (options_.clip_norm > 0) {
     result.clip_factor =
         std::min(1.0, options_.clip_norm / (result.grad_norm + 1e-6));
-    result.applied = !agreed.overflowed;
   }
   if (result.applied) {
     const float factor = static_cast<float>(result.clip_factor * average);
-    for (Param& param : params_) param.steps += param.used;
-    for (size_t c = 0; c < grads_.size(); ++c) {
-      if (grads_[c].valid) {
-        UpdateChunk(ChunkId(static_cast<int32_t>(c)), factor, lr);
-      }
+    for (size_t p = 0; p < params_.size(); ++p) {
+      const ChunkId chunk = layout_->places()[p].chunk;
+      const bool updated = chunk.valid() && grads_[chunk.index()].updated;
+      params_[p].steps += params_[p].used && !updated;
     }
+    for (size_t c = 0; c < grads_.size(); ++c) {
+      if (!grads_[c].valid) continue;
+      const ChunkId chunk(static_cast<int32_t>(c));
+      if (!grads_[c].updated) UpdateChunk(chunk, factor, lr);
+      if (sharding_.refreshes()) RefreshReplicas(chunk);
+    }
+  }
+  if (!scaler_.Update(!result.applied)) {
+    options_.log->WarnOnce(
+        "loss scale",
+        fmt::format("gradients overflow at a loss scale of {}, the least that "
+                    "the options allow: steps are skipped until they do not",
+                    scaler_.scale()));
   }
   for (ChunkGrad& grad : grads_) grad = ChunkGrad();
   for (Param& param : params_) param.used = false;
   micro_batches_ = 0;
   last_micro_batch_ = false;
+  early_lr_.reset();
   if (options_.recorder != nullptr) {
     RunEvent event = EventFor(RunEventKind::kStep, ChunkId(), RunCause::kNone);
     event.moment = -1;
@@ -70,11 +88,47 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     event.end_ns = options_.clock->NowNs();
     options_.recorder->Record(event);
   }
+  CASTOR_RETURN_IF_ERROR(EndSave());
   result.step = ++step_;
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   CASTOR_RETURN_IF_ERROR(Health());
   return result;
+}
+
+Status ZeroEngine::Impl::UpdateEarly(double lr) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  if (micro_batches_ == 0) {
+    return FailedPrecondition(
+        "there is nothing to update outside a step: call BeginMicroBatch "
+        "first");
+  }
+  if (CountsNorm()) {
+    return FailedPrecondition(
+        "nothing is updated before all gradients are known where the norm is "
+        "clipped or the loss is scaled: leave UpdateEarly away");
+  }
+  early_lr_ = lr;
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::SetLearningRate(std::string_view group, double lr) {
+  if (early_lr_) {
+    return FailedPrecondition(
+        "chunks of this step are updated already, as UpdateEarly allowed: set "
+        "rates before it, or after Step");
+  }
+  return groups_.SetLearningRate(group, lr);
+}
+
+Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
+  if (micro_batches_ > 0) {
+    return FailedPrecondition(
+        "a step is half done, with gradients of another loss scale: call Step "
+        "or Abandon before RestoreLossScale");
+  }
+  return scaler_.Restore(state);
 }
 
 // The one thing a step waits for, in one all-reduce: the sum of squares, which
@@ -86,7 +140,8 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   agreed_words_.assign(used + params_.size(), 0);
   // W numbers are equal just when W times the sum of their squares is the
   // square of their sum.
-  const uint64_t step = StepHash(lr, micro_batches_);
+  const uint64_t step =
+      StepHash(groups_.HashOfRates(lr), scaler_.scale(), micro_batches_);
   agreed_words_[words] = step;
   agreed_words_[words + 1] = step * step;
   for (size_t p = 0; p < params_.size(); ++p) {
@@ -110,8 +165,9 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
       agreed_words_[words] * agreed_words_[words]) {
     return Fail(FailedPrecondition(fmt::format(
         "the ranks make different steps: this one makes step {} with learning "
-        "rate {} over {} micro-batches; both must be the same on every rank",
-        step_ + 1, lr, micro_batches_)));
+        "rate {} over {} micro-batches and loss scale {}; these and the rates "
+        "of groups must be the same on every rank",
+        step_ + 1, lr, micro_batches_, scaler_.scale())));
   }
   for (size_t p = 0; p < params_.size(); ++p) {
     params_[p].used = agreed_words_[used + p] != 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -24,7 +26,8 @@ struct ZeroEngine::Impl::UpdateWork {
   };
   std::vector<Piece> pieces;
   float factor = 1;
-  DType dtype = DType::kF32;  // of parameters and gradients
+  DType dtype = DType::kF32;  // of parameters
+  DType grad_dtype = DType::kF32;
   DType moment_dtype = DType::kF32;
   int64_t elements = 0;  // of the range
   std::byte* grad = nullptr;
@@ -68,8 +71,8 @@ struct ZeroEngine::Impl::UpdateWork {
     const int64_t at = piece.segment.offset;
     const int64_t size = DTypeBits(dtype) / 8;
     OptimizerBuffers buffers;
-    buffers.grad = grad + at * size;
-    buffers.grad_dtype = dtype;
+    buffers.grad = grad + at * DTypeBits(grad_dtype) / 8;
+    buffers.grad_dtype = grad_dtype;
     buffers.param = Floats(master != nullptr ? master : param) + at;
     buffers.exp_avg = Moments(exp_avg, at);
     buffers.exp_avg_sq = Moments(exp_avg_sq, at);
@@ -99,17 +102,17 @@ ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
   UpdateWork work;
   work.factor = factor;
   work.dtype = layout_->dtype(chunk);
+  work.grad_dtype = GradDType(chunk);
   const ShardRange range = sharding_.updated(*layout_, chunk);
   work.elements = (range.end - range.begin).count();
   work.moment_dtype = options_.optimizer.moment_dtype;
-  OptimizerOptions optimizer = options_.optimizer;
-  optimizer.lr = lr;
   for (const Segment& segment : Segments(chunk, range)) {
     const Param& param = params_[segment.param.index()];
     UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = param.used;
     if (param.used) {
+      const OptimizerOptions optimizer = groups_.OptionsOf(param.group, lr);
       piece.scalars = ComputeOptimizerScalars(optimizer, param.steps);
       piece.rounding = MakeMomentRounding(optimizer, segment.param.index(),
                                           param.steps, segment.begin);
@@ -133,7 +136,30 @@ void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {
   } else {
     UpdateOnHost(chunk, factor, lr);
   }
-  if (sharding_.refreshes()) RefreshReplicas(chunk);
+}
+
+void ZeroEngine::Impl::UpdateNow(ChunkId chunk) {
+  const std::vector<ParamId>& params = layout_->chunk(chunk).params;
+  // A lease of the home itself is read until its end.
+  if (held_in_place_[chunk.index()] > 0 ||
+      !std::all_of(params.begin(), params.end(),
+                   [&](ParamId id) { return params_[id.index()].used; })) {
+    return;
+  }
+  for (ParamId id : params) ++params_[id.index()].steps;
+  UpdateChunk(chunk, static_cast<float>(AveragingFactor()), *early_lr_);
+  grads_[chunk.index()].updated = true;
+  ++early_updates_;
+}
+
+Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
+  if (!grads_[chunk.index()].updated) [[likely]] {
+    return OkStatus();
+  }
+  return FailedPrecondition(fmt::format(
+      "chunk {} is updated already, as UpdateEarly allowed once the gradient "
+      "of {} was handed back: call Step first",
+      chunk.value(), Name(layout_->chunk(chunk).params.front())));
 }
 
 Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {

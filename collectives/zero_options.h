@@ -6,6 +6,7 @@
 
 // What a trainer tells a ZeroEngine. Plain structs with defaults.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "chunk/base/log.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
 #include "offload/executor.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/io_queue.h"
@@ -30,16 +33,34 @@ namespace castor {
 
 class Device;
 
+// What a trainer writes gradients into.
+enum class GradMode : uint8_t {
+  kSeparate,  // chunks of their own, in the parameters' type
+  kFp32,      // the same in fp32: added, reduced and kept without rounding
+};
+
+// How gradients of several micro-batches come together, at every stage.
+enum class AccumulationOrder : uint8_t {
+  kEach,  // every micro-batch is reduced over ranks, and what comes is added
+  // A rank adds up its own, whole, and the sum is reduced once: less on the
+  // wire, and a slot for every gradient on the device.
+  kLast,
+};
+
 struct ZeroOptions {
   // Behaviour.
 
   // 0: everything replicated. 1: optimizer states sharded. 2: gradients too.
-  // 3: parameters too. Gradients are reduced after every micro-batch, so
-  // stages 1 and 2 keep only the reduced shard.
+  // 3: parameters too. Stages 1 and 2 keep only the shard of what is reduced.
   int stage = 3;
   OptimizerOptions optimizer;  // of all parameters; Step gives the rate
+  // What parameters that are in a group (ZeroEngine::Register) have else.
+  std::vector<OptimizerGroup> groups;
   // Largest global norm of the averaged gradient; 0: no clipping.
   double clip_norm = 0;
+  LossScaling loss_scaling;
+  GradMode grad_mode = GradMode::kSeparate;
+  AccumulationOrder accumulation = AccumulationOrder::kEach;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as
   // it is, and Seal refuses to go on where it is not of the parameters
   // registered. Null: made at Seal, by `align` and what follows it.

@@ -72,22 +72,27 @@ Event Event::Failed(Status status) {
   return Event(std::move(state));
 }
 
-bool Event::done() const { return state_ == nullptr || state_->done(); }
+bool Event::StateDone() const { return state_->done(); }
 
-Status Event::status() const {
-  CASTOR_CHECK(done());
-  return state_ == nullptr ? OkStatus() : state_->status();
+Status Event::StateStatus() const {
+  const bool done = state_->done();
+  CASTOR_CHECK(done);
+  return state_->status();
 }
 
-Status Event::Wait() const {
-  if (!done()) {
+Status Event::WaitForState() const {
+  if (!state_->done()) {
     if (waiter_of_this_thread != nullptr) {
       waiter_of_this_thread->WaitFor(*this);
     } else {
       state_->Wait();
     }
   }
-  return status();
+  return StateStatus();
+}
+
+void Event::SettleState() {
+  if (state_->done() && state_->status().ok()) state_ = nullptr;
 }
 
 void Event::OnDone(Callback callback) const {

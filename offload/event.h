@@ -36,12 +36,21 @@ class Event {
   // An event that is done and failed with `status`. REQUIRES: !status.ok().
   static Event Failed(Status status);
 
-  bool done() const;
+  bool done() const { return state_ == nullptr || StateDone(); }
   // How it ended. REQUIRES: done().
-  Status status() const;
+  Status status() const {
+    return state_ == nullptr ? OkStatus() : StateStatus();
+  }
+  // Lets go of what it need not know any more, where it is done and ok: it and
+  // its later copies then cost nothing. No answer changes.
+  void Settle() {
+    if (state_ != nullptr) SettleState();
+  }
   // Blocks the calling thread until done, or lets its EventWaiter wait; returns
   // status().
-  Status Wait() const;
+  Status Wait() const {
+    return state_ == nullptr ? OkStatus() : WaitForState();
+  }
   // Calls `callback` once, under no lock of Castor: now, on this thread, if
   // done; else on the thread that completes the event, which must not be held
   // up for long. Callbacks of one event run in the order in which they came.
@@ -52,6 +61,11 @@ class Event {
   friend struct internal::EventAccess;
   explicit Event(std::shared_ptr<internal::EventState> state)
       : state_(std::move(state)) {}
+
+  bool StateDone() const;
+  Status StateStatus() const;
+  Status WaitForState() const;
+  void SettleState();
 
   std::shared_ptr<internal::EventState> state_;  // null: done and ok
 };

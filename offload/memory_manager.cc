@@ -48,6 +48,7 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
     copy.used = true;
     ++copy.pins;
     pin.data_ = copy.slot.data;
+    copy.ready.Settle();
     ready = copy.ready;
     cause = copy.cause;
   }

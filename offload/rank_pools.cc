@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -34,6 +36,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->nvme_drives_ = std::move(options.nvme_drives);
   made->make_nvme_queue_ = std::move(options.make_nvme_queue);
   made->nvme_checksums_ = options.nvme_checksums;
+  made->device_memory_ = std::move(options.device_memory);
   made->device_ = options.device;
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
@@ -182,9 +185,20 @@ Status RankPools::RestoreDevice() {
   if (device_slab_.data() != nullptr || device.stats().reserved == Bytes(0)) {
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(device_slab_,
+  CASTOR_ASSIGN_OR_RETURN(Slab slab,
                           device_->MakeSlab(device.stats().reserved));
   ++allocations_;
+  if (device_memory_.made) device_memory_.made(slab.data(), slab.size());
+  std::byte* const data = slab.data();
+  const Bytes size = slab.size();
+  // However it goes, it is told first.
+  device_slab_ = Slab(Tier::kDevice, data, size,
+                      [going = device_memory_.going,
+                       made = std::make_shared<Slab>(std::move(slab))](
+                          std::byte* start, Bytes) mutable {
+                        if (going) going(start);
+                        made = nullptr;
+                      });
   device.Rebase(device_slab_.data());
   return OkStatus();
 }

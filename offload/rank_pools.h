@@ -14,6 +14,7 @@
 // held.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,13 @@
 #include "offload/worker_pool.h"
 
 namespace castor {
+
+// Who is to know where the device's memory lies, such as a library that
+// registers it: told when it is there, and before it goes. Either may be null.
+struct DeviceMemoryListener {
+  std::function<void(void* data, Bytes size)> made;
+  std::function<void(void* data)> going;
+};
 
 struct RankPoolsOptions {
   // Must outlive the pools. Null: a simulated one, of just the size that is
@@ -54,6 +62,8 @@ struct RankPoolsOptions {
   IoQueueFactory make_nvme_queue = nullptr;
   // Computes checksums; null: threads of each store's own.
   Executor* nvme_checksums = nullptr;
+  // What it captures must outlive the pools.
+  DeviceMemoryListener device_memory = {};
 };
 
 class RankPools {
@@ -129,6 +139,7 @@ class RankPools {
   IoQueueFactory make_nvme_queue_;
   Executor* nvme_checksums_ = nullptr;
   int64_t allocations_ = 0;
+  DeviceMemoryListener device_memory_;
   Slab device_slab_;
   Slab host_slab_;
   std::unique_ptr<NvmeStore> nvme_;

@@ -112,7 +112,10 @@ std::byte* ShardStore::device_data(ChunkId chunk, StateKind state) const {
 
 Event ShardStore::written(ChunkId chunk, StateKind state) {
   Shard& shard = At(chunk, state);
-  if (!OthersWait()) return shard.written;
+  if (!OthersWait()) {
+    shard.written.Settle();
+    return shard.written;
+  }
   return InTurn(chunk, state, 0,
                 [&shard](std::span<Slot>) { return shard.written; });
 }
@@ -143,8 +146,10 @@ void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
 }
 
 void ShardStore::AddReader(Shard& shard, Event reader) {
-  std::erase_if(shard.readers,
-                [](const Event& e) { return e.done() && e.status().ok(); });
+  if (!shard.readers.empty()) {
+    std::erase_if(shard.readers,
+                  [](const Event& e) { return e.done() && e.status().ok(); });
+  }
   if (!reader.done() || !reader.status().ok()) {
     shard.readers.push_back(std::move(reader));
   }

@@ -10,9 +10,11 @@
 
 namespace castor {
 
-AccessRecorder::AccessRecorder(const ChunkLayout* layout)
+AccessRecorder::AccessRecorder(const ChunkLayout* layout, bool whole_grads)
     : layout_(layout),
+      whole_grads_(whole_grads),
       gradients_(layout->places().size(), Gradient::kIdle),
+      open_(layout->chunks().size(), false),
       params_left_(layout->chunks().size(), 0),
       last_hold_(layout->chunks().size(), 0) {}
 
@@ -22,7 +24,11 @@ void AccessRecorder::Add(AccessKind kind, ChunkId chunk) {
   leased_.push_back(leased_now_);
 }
 
-void AccessRecorder::BeginMicroBatch() { EndMicroBatch(); }
+void AccessRecorder::BeginMicroBatch(bool last) {
+  if (Reduces()) CloseGrads();
+  EndMicroBatch();
+  last_micro_batch_ = last;
+}
 
 int AccessRecorder::Hold(std::span<const ParamId> params) {
   std::vector<ChunkId> chunks;
@@ -54,7 +60,8 @@ void AccessRecorder::OpenGrad(ParamId param) {
   gradient = Gradient::kOpen;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || params_left_[chunk.index()] > 0) return;
-  Add(AccessKind::kGradOpen, chunk);
+  if (!open_[chunk.index()]) Add(AccessKind::kGradOpen, chunk);
+  open_[chunk.index()] = true;
   for (const ParamId other : layout_->chunk(chunk).params) {
     params_left_[chunk.index()] +=
         gradients_[other.index()] != Gradient::kReady;
@@ -66,17 +73,22 @@ void AccessRecorder::GradReady(ParamId param) {
   CASTOR_CHECK(gradient == Gradient::kOpen);
   gradient = Gradient::kReady;
   const ChunkId chunk = layout_->place(param).chunk;
-  if (chunk.valid() && --params_left_[chunk.index()] == 0) {
-    Add(AccessKind::kGradClose, chunk);
+  if (!chunk.valid() || --params_left_[chunk.index()] > 0) return;
+  if (!Reduces()) return;
+  open_[chunk.index()] = false;
+  Add(AccessKind::kGradClose, chunk);
+}
+
+void AccessRecorder::CloseGrads() {
+  for (size_t c = 0; c < open_.size(); ++c) {
+    if (!open_[c]) continue;
+    open_[c] = false;
+    Add(AccessKind::kGradClose, ChunkId(static_cast<int32_t>(c)));
   }
 }
 
 void AccessRecorder::EndMicroBatch() {
-  for (size_t c = 0; c < params_left_.size(); ++c) {
-    if (params_left_[c] == 0) continue;
-    params_left_[c] = 0;
-    Add(AccessKind::kGradClose, ChunkId(static_cast<int32_t>(c)));
-  }
+  std::fill(params_left_.begin(), params_left_.end(), 0);
   std::fill(gradients_.begin(), gradients_.end(), Gradient::kIdle);
 }
 
@@ -94,7 +106,9 @@ void AccessRecorder::Compute(int64_t ns) {
 }
 
 StepTrace AccessRecorder::Finish() {
+  CloseGrads();
   EndMicroBatch();
+  last_micro_batch_ = false;
   CASTOR_CHECK(holds_.empty());
   StepTrace done = std::exchange(trace_, StepTrace());
   if (!leased_.empty()) {

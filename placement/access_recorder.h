@@ -8,7 +8,9 @@
 // the engine records when the trainer does it: a chunk is used once per hold,
 // however many of its parameters are held; its gradient is open from the first
 // of its parameters' gradients to the last, or to the end of the micro-batch
-// where some parameter of it has none. It holds no memory and runs nothing, so
+// where some parameter of it has none; where gradients of micro-batches are
+// added up before they are reduced, from the first micro-batch that has one to
+// the last. It holds no memory and runs nothing, so
 // that a step is known before it is made. The calls are those of
 // collectives/zero_engine.h and mean the same. Thread-compatible.
 
@@ -26,11 +28,13 @@ namespace castor {
 
 class AccessRecorder {
  public:
-  // `layout` must outlive this.
-  explicit AccessRecorder(const ChunkLayout* layout);
+  // `layout` must outlive this. `whole_grads`: gradients are added up over
+  // micro-batches, whole, and reduced once.
+  explicit AccessRecorder(const ChunkLayout* layout, bool whole_grads = false);
 
-  // Ends the micro-batch before, if any.
-  void BeginMicroBatch();
+  // Ends the micro-batch before, if any. `last`: no other follows, which
+  // matters to whole gradients only.
+  void BeginMicroBatch(bool last = true);
 
   // As Acquire; returns what Release takes. Holds may overlap.
   int Hold(std::span<const ParamId> params);
@@ -55,9 +59,15 @@ class AccessRecorder {
   enum class Gradient : uint8_t { kIdle, kOpen, kReady };
 
   void Add(AccessKind kind, ChunkId chunk);
+  void CloseGrads();
   void EndMicroBatch();
 
+  // Whether a gradient that is complete in this micro-batch is reduced.
+  bool Reduces() const { return !whole_grads_ || last_micro_batch_; }
+
   const ChunkLayout* layout_;
+  const bool whole_grads_;
+  bool last_micro_batch_ = false;
   StepTrace trace_;
   std::vector<Bytes> leased_;  // the most at each moment
   Bytes leased_now_;
@@ -67,7 +77,8 @@ class AccessRecorder {
   // By what Hold returned; empty once released.
   std::vector<std::optional<std::vector<ChunkId>>> holds_;
   std::vector<Gradient> gradients_;   // by ParamId, of this micro-batch
-  std::vector<int64_t> params_left_;  // by ChunkId, of an open gradient; or 0
+  std::vector<bool> open_;            // by ChunkId, its gradient
+  std::vector<int64_t> params_left_;  // of it, in this micro-batch; or 0
   int64_t holds_made_ = 0;
   std::vector<int64_t> last_hold_;  // by ChunkId, counted from 1
 };

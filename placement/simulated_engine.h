@@ -30,6 +30,7 @@ struct SimulatedState {
 struct SimulatedChunk {
   std::array<SimulatedState, kStateKinds> states;  // by StateKind
   Bytes gathered;                                  // parameters, when whole
+  Bytes gathered_grad;                             // its gradient, when whole
   // Bytes of memory that a pass of the optimizer reads and writes.
   Bytes update_traffic;
 };

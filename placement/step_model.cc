@@ -26,7 +26,7 @@ class Deriver {
       : layout_(layout),
         blocks_(blocks),
         shape_(shape),
-        recorder_(&layout),
+        recorder_(&layout, shape.whole_grads),
         leased_(shape.resident) {}
 
   Result<StepTrace> Derive() {
@@ -35,11 +35,11 @@ class Deriver {
     FindLastOpenings();
     recorder_.SetLeased(leased_);
     if (shape_.order == BatchOrder::kLayerMajor) {
-      recorder_.BeginMicroBatch();
+      recorder_.BeginMicroBatch(/*last=*/true);
       Sweep(shape_.micro_batches);
     } else {
       for (int64_t m = 0; m < shape_.micro_batches; ++m) {
-        recorder_.BeginMicroBatch();
+        recorder_.BeginMicroBatch(/*last=*/m + 1 == shape_.micro_batches);
         Sweep(1);
       }
     }

@@ -75,6 +75,8 @@ struct StepShape {
   // Layers keep only their input, and go forward again before their backward
   // (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
   bool recompute = false;
+  // Gradients of all micro-batches are added up, whole, and reduced once.
+  bool whole_grads = false;
   // On the device all the time: inputs, workspaces of libraries.
   Bytes resident = {};
 };

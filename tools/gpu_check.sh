@@ -3,8 +3,9 @@
 # SPDX-FileCopyrightText: The Castor Authors
 
 # Shows on a GPU what no other test can: the CUDA suites on hardware, compute-sanitizer, copies against the bare runtime's, kernels
-# against the device's own copy, and that GPU and CPU compute the same bits. Ends with one table; a row of what was refused or missing
-# says "not run" and why.
+# against the device's own copy, that GPU and CPU compute the same bits, and NCCL with one, two and four ranks on one GPU: the communicator
+# contract, and engine steps against in-process ranks. NCCL is the one that $CASTOR_NCCL_LIBRARY names, or of this machine's Python, or
+# the loader's. Ends with one table; a row of what was refused or missing says "not run" and why.
 #
 #   tools/gpu_check.sh build DIR   builds (Bazel, CUDA toolkit) and puts all that is needed into DIR, with this script: at most 64 MiB
 #   DIR/gpu_check.sh run DIR       runs it on a machine that needs a GPU and its driver, and neither Bazel nor a network
@@ -14,11 +15,11 @@
 
 set -euo pipefail
 
-readonly PROGRAMS=(cuda_test cuda_hardware_test cuda_copy_benchmark cuda_optimizer_benchmark)
+readonly PROGRAMS=(cuda_test cuda_hardware_test nccl_hardware_test cuda_copy_benchmark cuda_optimizer_benchmark)
 readonly COPY_GOAL=0.95 KERNEL_GOAL=0.90 LIMIT_MIB=64
 
 usage() {
-  sed -n '5,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '5,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
@@ -32,12 +33,13 @@ build() {
   # DT_RPATH, which also holds for the libraries of libraries.
   local -r flags=(--config=cuda '--linkopt=-Wl,-rpath,$ORIGIN,--disable-new-dtags')
   /usr/bin/bazel build "${flags[@]}" --color=no --curses=no --show_result=0 --noshow_loading_progress \
-    //tests/tools/workspace:cuda_test //tests/offload/cuda:cuda_hardware_test \
+    //tests/tools/workspace:cuda_test //tests/offload/cuda:cuda_hardware_test //tests/collectives/nccl:nccl_hardware_test \
     //tools/bench:cuda_copy_benchmark //tools/bench:cuda_optimizer_benchmark
   bin=$(/usr/bin/bazel info "${flags[@]}" bazel-bin 2>/dev/null)
   mkdir -p "$directory"
   install -m 755 tools/gpu_check.sh "$directory/gpu_check.sh"
-  for name in tests/tools/workspace/cuda_test tests/offload/cuda/cuda_hardware_test tools/bench/cuda_{copy,optimizer}_benchmark; do
+  for name in tests/tools/workspace/cuda_test tests/offload/cuda/cuda_hardware_test tests/collectives/nccl/nccl_hardware_test \
+    tools/bench/cuda_{copy,optimizer}_benchmark; do
     install -m 755 "$bin/$name" "$directory/${name##*/}"
     strip "$directory/${name##*/}"
     # Everything but the C library, which belongs to the machine's loader.
@@ -84,6 +86,49 @@ suite() {
     row "$check" "not run" "$skipped skipped"
   else
     row "$check" ok "$passed passed, $skipped skipped"
+  fi
+}
+
+# The NCCL to load: named, or of this machine's Python (PyTorch brings one). Nothing where neither is; the loader may have one yet.
+nccl_library() {
+  if [[ -n ${CASTOR_NCCL_LIBRARY-} ]]; then
+    echo "$CASTOR_NCCL_LIBRARY"
+  elif command -v python3 >/dev/null; then
+    python3 -c '
+import glob, os, site, sys
+folders = sys.path + site.getsitepackages() + [site.getusersitepackages()]
+found = [f for d in folders for f in glob.glob(os.path.join(d, "nvidia", "nccl", "lib", "libnccl.so.2"))]
+print(found[0] if found else "")' 2>/dev/null || true
+  fi
+}
+
+# ranks CHECK WORLD FILTER: one row for a run of GoogleTest by WORLD processes that share the GPU. NCCL_HOSTID has NCCL take them for
+# hosts of their own: it refuses two ranks of one host on one GPU.
+ranks() {
+  local check=$1 world=$2 filter=$3 rank status=0 passed skipped bad=0 pids=()
+  local -r files=$(mktemp -d "$scratch/ranks.XXXXXX")
+  for ((rank = 0; rank < world; ++rank)); do
+    NCCL_HOSTID="castor-$rank" CASTOR_TEST_RANK=$rank CASTOR_TEST_WORLD=$world CASTOR_TEST_ID_FILE=$files/id \
+      timeout 600 "$directory/nccl_hardware_test" "--gtest_filter=$filter" >"$files/log.$rank" 2>&1 &
+    pids+=($!)
+  done
+  for ((rank = 0; rank < world; ++rank)); do
+    status=0
+    wait "${pids[rank]}" || status=$?
+    if ((status != 0)); then
+      bad=$((bad + 1))
+      echo "rank $rank of $world:"
+      grep -v '^\[ RUN\|^\[       OK' "$files/log.$rank" | tail -40
+    fi
+  done
+  passed=$(grep -c '^\[       OK \]' "$files/log.0" || true)
+  skipped=$(grep -c '^\[  SKIPPED \] .*ms)' "$files/log.0" || true)
+  if ((bad > 0)); then
+    row "$check" FAILED "$bad of $world ranks failed, the first passed $passed"
+  elif ((passed == 0)); then
+    row "$check" "not run" "$(grep -v '^\[\|^Note\|^Running' "$files/log.0" | grep -m1 -i 'unavailable\|no \|see' || echo "$skipped skipped")"
+  else
+    row "$check" ok "$passed passed, $skipped skipped, on each of $world ranks"
   fi
 }
 
@@ -141,7 +186,7 @@ run() {
   if ! grep -q '^\[       OK \]' "$scratch/probe.log"; then
     reason=$(grep -m1 -i 'cuda' <(grep -v '^\[\|^Note' "$scratch/probe.log") || tail -1 "$scratch/probe.log")
     echo "$reason"
-    for check in "toolchain" "CUDA suites" "memcheck" "racecheck" "GPU and CPU bits" "copies" "kernels"; do
+    for check in "toolchain" "CUDA suites" "memcheck" "racecheck" "GPU and CPU bits" "NCCL" "copies" "kernels"; do
       row "$check" "not run" "${reason%%. *}"
     done
   else
@@ -150,6 +195,12 @@ run() {
     sanitized memcheck memcheck '*ToTheHosts*:*AnyAddress*:CudaHardwareTest.*-*ALargeSum*'
     sanitized racecheck racecheck '*ToTheHosts*'
     suite "GPU and CPU bits" "$directory/cuda_hardware_test" '--gtest_filter=*ToTheHosts*:*TheHostsDigits*'
+    CASTOR_NCCL_LIBRARY=$(nccl_library)
+    export CASTOR_NCCL_LIBRARY
+    for world in 1 2 4; do
+      ranks "NCCL contract, $world ranks" "$world" '*CommunicatorContract*:*SaysWhatItIs*'
+      ranks "NCCL engine steps, $world ranks" "$world" '*EngineSteps*'
+    done
     benchmark cuda_copy_benchmark of_bare castor_B/s bare_B/s "$COPY_GOAL"
     benchmark cuda_optimizer_benchmark of_copy kernel_B/s copy_B/s "$KERNEL_GOAL"
   fi

@@ -34,7 +34,9 @@ test_packages=(
   libbenchmark-dev
   libclang-rt-19-dev # the sanitizers
   libgmock-dev
+  libopenmpi-dev # ranks that are processes: collectives/mpi
   lld-19
+  openmpi-bin # mpirun
 )
 
 case "$#:${1-}" in

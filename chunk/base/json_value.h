@@ -68,6 +68,7 @@ class JsonValue {
   bool is_integer() const {
     return kind_ == Kind::kWhole || kind_ == Kind::kNegative;
   }
+  bool is_number() const { return is_integer() || kind_ == Kind::kReal; }
   bool is_array() const { return kind_ == Kind::kArray; }
   bool is_object() const { return kind_ == Kind::kObject; }
 
@@ -112,7 +113,6 @@ class JsonValue {
   };
   struct Writer;
 
-  bool is_number() const { return is_integer() || kind_ == Kind::kReal; }
   // The place of `key`, or how many members there are.
   size_t Find(std::string_view key) const;
 

@@ -64,9 +64,13 @@ std::string PlainReason(std::string_view what) {
 // nlohmann's reader calls this; false stops it.
 class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit SaxAdapter(JsonHandler& handler) : handler_(handler) {}
+  // `reached`: where reading has come to, as long as it goes on.
+  SaxAdapter(JsonHandler& handler, const char* const* reached)
+      : handler_(handler), reached_(reached) {}
 
   const Status& status() const { return status_; }
+  bool of_handler() const { return of_handler_; }
+  const char* key_end() const { return key_end_; }
 
   bool null() override { return Pass({}); }
   bool boolean(bool value) override {
@@ -102,6 +106,7 @@ class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
                                         JsonPathText(path_), Quoted(name))));
     }
     path_.back().key = name;
+    key_end_ = *reached_;
     return true;
   }
 
@@ -116,7 +121,9 @@ class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool PassOn(Status status) {
-    return status.ok() ? true : Fail(std::move(status));
+    if (status.ok()) return true;
+    of_handler_ = true;
+    return Fail(std::move(status));
   }
 
   // Before a value: an array counts it.
@@ -156,7 +163,34 @@ class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
   JsonPath path_;
   // The keys seen so far of each open container; empty for an array.
   std::vector<std::unordered_set<std::string>> keys_;
+  const char* const* const reached_;
+  const char* key_end_ = nullptr;
+  bool of_handler_ = false;
 };
+
+struct Failure {
+  Status status;
+  size_t reached = 0;       // bytes read by then
+  bool of_handler = false;  // it, not the reader, said so
+  size_t key_end = 0;       // bytes read with the last key's closing quote
+};
+
+// REQUIRES: no byte is zero.
+Failure Read(std::string_view text, JsonHandler& handler) {
+  const char* reached = text.data();
+  SaxAdapter adapter(handler, &reached);
+  const bool done = nlohmann::json::sax_parse(
+      CountingIterator(text.data(), &reached),
+      CountingIterator(text.data() + text.size(), &reached), &adapter);
+  if (done) return {};
+  const auto count = [&](const char* end) {
+    return end == nullptr ? 0 : static_cast<size_t>(end - text.data());
+  };
+  return {.status = adapter.status(),
+          .reached = count(reached),
+          .of_handler = adapter.of_handler(),
+          .key_end = count(adapter.key_end())};
+}
 
 }  // namespace
 
@@ -199,16 +233,37 @@ Status ReadStrictJson(std::string_view text, JsonHandler& handler,
     return Malformed(fmt::format("byte {} is zero, which JSON text never holds",
                                  first_offset + zero));
   }
-  SaxAdapter adapter(handler);
-  const char* reached = text.data();
-  const bool done = nlohmann::json::sax_parse(
-      CountingIterator(text.data(), &reached),
-      CountingIterator(text.data() + text.size(), &reached), &adapter);
-  if (done) return OkStatus();
-  const Status& status = adapter.status();
-  const auto offset = static_cast<uint64_t>(reached - text.data());
-  return Status(status.code(), fmt::format("{} (at byte {})", status.message(),
-                                           first_offset + offset));
+  const Failure failure = Read(text, handler);
+  if (failure.status.ok()) return OkStatus();
+  return Status(failure.status.code(),
+                fmt::format("{} (at byte {})", failure.status.message(),
+                            first_offset + failure.reached));
+}
+
+Status ReadStrictJsonByLine(std::string_view text, JsonHandler& handler) {
+  Failure failure;
+  if (const size_t zero = text.find('\0'); zero != text.npos) {
+    failure = {.status = Malformed("a byte is zero, which JSON never holds"),
+               .reached = zero + 1};
+  } else {
+    failure = Read(text, handler);
+  }
+  if (failure.status.ok()) return OkStatus();
+  size_t at = failure.reached > 0 ? failure.reached - 1 : 0;
+  if (failure.of_handler && failure.key_end > 0) {
+    // Its opening quote; one that is part of the key has a backslash.
+    at = failure.key_end - 1;
+    do {
+      at = text.rfind('"', at - 1);
+    } while (at > 0 && text[at - 1] == '\\');
+  }
+  const std::string_view before = text.substr(0, at);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t newline = before.rfind('\n');
+  const size_t column = newline == before.npos ? at + 1 : at - newline;
+  return Status(failure.status.code(),
+                fmt::format("{} (line {}, column {})", failure.status.message(),
+                            line, column));
 }
 
 }  // namespace castor

@@ -61,6 +61,11 @@ class JsonHandler {
 Status ReadStrictJson(std::string_view text, JsonHandler& handler,
                       uint64_t first_offset = 0);
 
+// The same for text that people write: messages end with line and column,
+// counted from 1 and in bytes, of the last key that was read where the handler
+// fails, else of where reading stopped.
+Status ReadStrictJsonByLine(std::string_view text, JsonHandler& handler);
+
 }  // namespace castor
 
 #endif  // CASTOR_CHUNK_BASE_STRICT_JSON_H_

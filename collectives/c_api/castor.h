@@ -175,6 +175,174 @@ CASTOR_API int32_t castor_pinned_arena_get_stats(
  * alive. Null is let be. */
 CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
 
+/* ---- Training ---------------------------------------------------------- */
+
+/* ZeRO stages 0 to 3 over chunks on the device, in host memory and on NVMe, as
+ * collectives/zero_engine.h has it, whose words these are: one engine per rank,
+ * used by one thread at a time, on a device that is simulated in host memory.
+ * A call that needs what is not there yet waits for it, so what comes back can
+ * be read and written at once, by the calling thread.
+ *
+ * The ranks of a world are engines of this process, each with its own thread,
+ * since Seal, Step and others wait for all of them. */
+typedef struct castor_world castor_world;
+typedef struct castor_engine castor_engine;
+typedef struct castor_param_lease castor_param_lease;
+typedef struct castor_memory_lease castor_memory_lease;
+
+CASTOR_API int32_t castor_world_create(int32_t ranks, castor_world** world);
+/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
+ * engines is there. Null is let be. */
+CASTOR_API int32_t castor_world_destroy(castor_world* world);
+
+/* `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
+ * A rank has one engine in a world's life. CASTOR_INVALID_ARGUMENT names the
+ * line, the column and the nearest key there is. */
+CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
+                                        const char* config,
+                                        castor_engine** engine);
+/* Ends work under way and gives all memory back; castor_engine_close first
+ * tells of failures. CASTOR_FAILED_PRECONDITION, and nothing is destroyed,
+ * while a lease is there. Null is let be. */
+CASTOR_API int32_t castor_engine_destroy(castor_engine* engine);
+CASTOR_API int32_t castor_engine_close(castor_engine* engine);
+
+/* Writes elements [begin, end) of the parameter's initial values. Called while
+ * the engine seals, on its thread, for the ranges that this rank keeps, in any
+ * order and more than once. */
+typedef void (*castor_initializer)(void* context, int64_t begin, int64_t end,
+                                   float* values);
+/* In initialization order. `group`: of the config's groups, or null.
+ * `initializer` may be null: zeros. `param`: its number, from 0. */
+CASTOR_API int32_t castor_engine_register(castor_engine* engine,
+                                          const castor_tensor* tensor,
+                                          const char* group,
+                                          castor_initializer initializer,
+                                          void* context, int32_t* param);
+
+/* Held at the same time at one moment of a micro-batch. */
+typedef struct castor_held {
+  const int32_t* params; /* acquired */
+  size_t param_count;
+  const int32_t* grads; /* between grad and grad_ready */
+  size_t grad_count;
+} castor_held;
+
+typedef struct castor_seal_options {
+  size_t struct_size;
+  const castor_held* held; /* moments in order; null: two params, two grads */
+  size_t held_count;
+  int64_t largest_lease_bytes; /* most that castor_engine_borrow lends */
+} castor_seal_options;
+
+/* Places every state and takes all memory. `options` may be null.
+ * CASTOR_INFEASIBLE says the smallest budget that would do. */
+CASTOR_API int32_t castor_engine_seal(castor_engine* engine,
+                                      const castor_seal_options* options);
+
+/* last: not 0 where no other micro-batch comes before the step. */
+CASTOR_API int32_t castor_engine_begin_micro_batch(castor_engine* engine,
+                                                   int32_t last);
+/* The values of `count` parameters, data[i] of params[i], in their own dtypes,
+ * until the lease is released. */
+CASTOR_API int32_t castor_engine_acquire(castor_engine* engine,
+                                         const int32_t* params, size_t count,
+                                         const void** data,
+                                         castor_param_lease** lease);
+/* Null is let be. */
+CASTOR_API int32_t castor_param_lease_release(castor_param_lease* lease);
+/* Where to add the parameter's gradient, until grad_ready. */
+CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
+                                      void** data);
+CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
+                                            int32_t param);
+/* Memory of the device budget for the trainer's own use. */
+CASTOR_API int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes,
+                                        void** data,
+                                        castor_memory_lease** lease);
+/* Null is let be. */
+CASTOR_API int32_t castor_memory_lease_release(castor_memory_lease* lease);
+
+typedef struct castor_step {
+  size_t struct_size;
+  int64_t step;
+  double grad_norm;
+  double clip_factor;
+  double loss_scale;
+  int32_t applied; /* 0: a gradient was not finite, and nothing was updated */
+  int32_t reserved;
+} castor_step;
+
+/* `step` may be null. */
+CASTOR_API int32_t castor_engine_step(castor_engine* engine, double lr,
+                                      castor_step* step);
+/* Lets updates begin before castor_engine_step. */
+CASTOR_API int32_t castor_engine_update_early(castor_engine* engine, double lr);
+CASTOR_API int32_t castor_engine_set_learning_rate(castor_engine* engine,
+                                                   const char* group,
+                                                   double lr);
+CASTOR_API int32_t castor_engine_loss_scale(const castor_engine* engine,
+                                            double* scale);
+/* From begin to end, accesses count as no step's, and gradients are refused. */
+CASTOR_API int32_t castor_engine_begin_evaluation(castor_engine* engine);
+CASTOR_API int32_t castor_engine_end_evaluation(castor_engine* engine);
+CASTOR_API int32_t castor_engine_abandon(castor_engine* engine);
+
+/* The number of the parameter of that name. */
+CASTOR_API int32_t castor_engine_find(const castor_engine* engine,
+                                      const char* name, int32_t* param);
+/* Whole values, in fp32 (masters where there are any), on every rank;
+ * `elements` is the parameter's size. All ranks call them. */
+CASTOR_API int32_t castor_engine_read_param(castor_engine* engine,
+                                            int32_t param, float* values,
+                                            int64_t elements);
+CASTOR_API int32_t castor_engine_write_param(castor_engine* engine,
+                                             int32_t param, const float* values,
+                                             int64_t elements);
+CASTOR_API int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
+                                           float* values, int64_t elements);
+CASTOR_API int32_t castor_engine_weight_digest(castor_engine* engine,
+                                               uint64_t* digest);
+
+/* Saves what training goes on with, and the trainer's own bytes, which may be
+ * null where they are none. All ranks call it, with one directory. */
+CASTOR_API int32_t castor_engine_save(castor_engine* engine,
+                                      const char* directory,
+                                      const void* trainer, size_t trainer_size);
+/* Takes back the latest checkpoint there, at any number of ranks, stage, chunk
+ * size and placement. `step` may be null. */
+CASTOR_API int32_t castor_engine_load(castor_engine* engine,
+                                      const char* directory, int64_t* step);
+/* The trainer's own bytes of the checkpoint that was loaded last, which live
+ * until the next load; none, and `data` null, before the first. */
+CASTOR_API int32_t castor_engine_loaded_trainer(const castor_engine* engine,
+                                                const void** data,
+                                                size_t* size);
+
+typedef struct castor_engine_stats {
+  size_t struct_size;
+  int64_t device_budget_bytes;
+  int64_t device_peak_bytes;
+  int64_t host_budget_bytes;
+  int64_t host_peak_bytes;
+  int64_t nvme_peak_bytes;
+  int64_t host_to_device_bytes;
+  int64_t device_to_host_bytes;
+  int64_t nvme_read_bytes;
+  int64_t nvme_written_bytes;
+  int64_t wire_sent_bytes; /* to other ranks */
+  int64_t gathers;
+  int64_t prefetched_gathers;
+  int64_t divergences;
+  int64_t stall_ns;
+  int64_t tier_allocations;
+  int64_t chunks;
+  int64_t chunk_bytes; /* of the largest size, oversize chunks aside */
+} castor_engine_stats;
+
+CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,
+                                           castor_engine_stats* stats);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

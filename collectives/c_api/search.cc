@@ -21,6 +21,7 @@
 #include "chunk/search_result.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/tensor.h"
 
 struct castor_search {
   castor::SearchResult result;
@@ -70,29 +71,6 @@ Result<SearchOptions> OptionsOf(const castor_search_options* given) {
     }
   }
   return options;
-}
-
-Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index) {
-  if (tensor.name == nullptr || tensor.dtype == nullptr ||
-      tensor.dim_count < 0 ||
-      (tensor.dims == nullptr && tensor.dim_count > 0)) {
-    return InvalidArgument(fmt::format(
-        "tensor {} lacks its name, its dtype or its dims; set all three",
-        index));
-  }
-  const std::optional<DType> dtype = ParseDType(tensor.dtype);
-  if (!dtype.has_value()) {
-    return InvalidArgument(fmt::format(
-        "tensor {} {} has dtype {}, which is none; use a safetensors name, for "
-        "example BF16",
-        index, Quoted(tensor.name), Quoted(tensor.dtype)));
-  }
-  ParamSpec spec;
-  spec.name = tensor.name;
-  spec.shape.assign(tensor.dims, tensor.dims + tensor.dim_count);
-  spec.dtype = *dtype;
-  spec.trainable = tensor.frozen == 0;
-  return spec;
 }
 
 castor_chunk_choice ChoiceOf(const ChunkSizeCandidate& candidate) {

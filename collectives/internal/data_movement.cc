@@ -117,26 +117,12 @@ void AllReducePart(const CollectiveCall& call, int rank,
   const Bytes offset = BytesOf(Elements(begin), call.dtype);
   // The first rank's slice holds the running result; only this part uses it.
   void* acc = At(buffers[0].out, offset);
-  const DefaultFloatMode mode;
+  std::vector<const void*> parts;
+  parts.reserve(buffers.size() - 1);
   for (const RankBuffers& each : buffers.subspan(1)) {
-    const void* part = At(each.in, offset);
-    switch (call.dtype) {
-      case DType::kU64:
-        AccumulateAs<uint64_t>(call.op, acc, part, count);
-        break;
-      case DType::kI64:
-        AccumulateAs<int64_t>(call.op, acc, part, count);
-        break;
-      case DType::kF64:
-        AccumulateAs<double>(call.op, acc, part, count);
-        break;
-      default:
-        CASTOR_CHECK(call.dtype == DType::kF32);
-        AccumulateAs<float>(call.op, acc, part, count);
-    }
+    parts.push_back(At(each.in, offset));
   }
-  if (call.dtype == DType::kF64) MakeNaNsCanonical<double>(acc, count);
-  if (call.dtype == DType::kF32) MakeNaNsCanonical<float>(acc, count);
+  ReduceInto(acc, parts, call.dtype, call.op, count);
   const Bytes size = BytesOf(Elements(count), call.dtype);
   for (const RankBuffers& each : buffers.subspan(1)) {
     Copy(At(each.out, offset), acc, size);
@@ -144,6 +130,29 @@ void AllReducePart(const CollectiveCall& call, int rank,
 }
 
 }  // namespace
+
+void ReduceInto(void* acc, std::span<const void* const> parts, DType dtype,
+                ReduceOp op, int64_t count) {
+  const DefaultFloatMode mode;
+  for (const void* part : parts) {
+    switch (dtype) {
+      case DType::kU64:
+        AccumulateAs<uint64_t>(op, acc, part, count);
+        break;
+      case DType::kI64:
+        AccumulateAs<int64_t>(op, acc, part, count);
+        break;
+      case DType::kF64:
+        AccumulateAs<double>(op, acc, part, count);
+        break;
+      default:
+        CASTOR_CHECK(dtype == DType::kF32);
+        AccumulateAs<float>(op, acc, part, count);
+    }
+  }
+  if (dtype == DType::kF64) MakeNaNsCanonical<double>(acc, count);
+  if (dtype == DType::kF32) MakeNaNsCanonical<float>(acc, count);
+}
 
 void MoveForRank(const CollectiveCall& call, int rank,
                  std::span<const RankBuffers> buffers) {

@@ -9,8 +9,10 @@
 // bytes wherever one of them writes, so they may run in any order and at the
 // same time, in place too. Pure functions, thread-safe.
 
+#include <cstdint>
 #include <span>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/internal/collective_call.h"
@@ -30,6 +32,11 @@ struct RankBuffers {
 // writes it to every rank.
 void MoveForRank(const CollectiveCall& call, int rank,
                  std::span<const RankBuffers> buffers);
+
+// acc[i] = ((acc[i] op parts[0][i]) op parts[1][i]) ..., what is not a number
+// made canonical: how an all-reduce adds up what ranks bring, in their order.
+void ReduceInto(void* acc, std::span<const void* const> parts, DType dtype,
+                ReduceOp op, int64_t count);
 
 // What `call` adds to the statistics of `rank`.
 CommunicatorStats Traffic(const CollectiveCall& call, int rank,

@@ -17,11 +17,19 @@ namespace {
 class Counter {
  public:
   Counter(const ChunkLayout& layout, std::span<const int32_t> slot_class,
-          const std::vector<bool>& direct)
-      : layout_(layout), slot_class_(slot_class), direct_(direct) {
-    CASTOR_CHECK_EQ(slot_class.size(), layout.chunks().size());
-    for (int32_t c : slot_class) {
-      classes_ = std::max(classes_, static_cast<size_t>(c) + 1);
+          std::span<const int32_t> grad_class, const std::vector<bool>& direct,
+          bool whole_grads)
+      : layout_(layout),
+        slot_class_(slot_class),
+        grad_class_(grad_class.empty() ? slot_class : grad_class),
+        direct_(direct),
+        whole_grads_(whole_grads) {
+    CASTOR_CHECK_EQ(slot_class_.size(), layout.chunks().size());
+    CASTOR_CHECK_EQ(grad_class_.size(), layout.chunks().size());
+    for (const auto& classes : {slot_class_, grad_class_}) {
+      for (int32_t c : classes) {
+        classes_ = std::max(classes_, static_cast<size_t>(c) + 1);
+      }
     }
   }
 
@@ -36,25 +44,36 @@ class Counter {
         if (chunk.valid() && !Direct(chunk)) used.insert(chunk);
       }
       for (ChunkId chunk : used) ++now[ClassOf(chunk)];
-      for (ChunkId chunk : open[m]) ++now[ClassOf(chunk)];
+      for (ChunkId chunk : open[m]) ++now[GradClassOf(chunk)];
       for (size_t c = 0; c < classes_; ++c) peak[c] = std::max(peak[c], now[c]);
     }
     return peak;
   }
 
   std::vector<int64_t> Undeclared() const {
-    std::vector<int64_t> chunks(classes_, 0);
-    for (int32_t c : slot_class_) ++chunks[static_cast<size_t>(c)];
-    for (int64_t& count : chunks) count = 2 * std::min<int64_t>(count, 2);
-    return chunks;
+    std::vector<int64_t> need(classes_, 0);
+    std::vector<int64_t> grads(classes_, 0);
+    for (size_t c = 0; c < slot_class_.size(); ++c) {
+      const ChunkId chunk(static_cast<int32_t>(c));
+      ++need[ClassOf(chunk)];
+      if (!whole_grads_ || Trainable(chunk)) ++grads[GradClassOf(chunk)];
+    }
+    for (size_t c = 0; c < classes_; ++c) {
+      need[c] = std::min<int64_t>(need[c], 2) +
+                (whole_grads_ ? grads[c] : std::min<int64_t>(grads[c], 2));
+    }
+    return need;
   }
 
   std::vector<int64_t> AtLeastOne(std::vector<int64_t> need) const {
     for (size_t c = 0; c < slot_class_.size(); ++c) {
       const ChunkId chunk(static_cast<int32_t>(c));
-      const auto group = static_cast<size_t>(layout_.chunk(chunk).group);
-      if (!Direct(chunk) || layout_.groups()[group].trainable) {
+      if (!Direct(chunk)) {
         int64_t& slots = need[ClassOf(chunk)];
+        slots = std::max<int64_t>(slots, 1);
+      }
+      if (Trainable(chunk)) {
+        int64_t& slots = need[GradClassOf(chunk)];
         slots = std::max<int64_t>(slots, 1);
       }
     }
@@ -79,8 +98,10 @@ class Counter {
     for (const auto& [chunk, moments] : span) {
       const bool all =
           listed[chunk].size() == layout_.chunk(chunk).params.size();
-      const size_t end = all ? moments.second + 1 : held.size();
-      for (size_t m = moments.first; m < end; ++m) open[m].push_back(chunk);
+      const size_t begin = whole_grads_ ? 0 : moments.first;
+      const size_t end =
+          all && !whole_grads_ ? moments.second + 1 : held.size();
+      for (size_t m = begin; m < end; ++m) open[m].push_back(chunk);
     }
     return open;
   }
@@ -88,13 +109,22 @@ class Counter {
   bool Direct(ChunkId chunk) const {
     return !direct_.empty() && direct_[chunk.index()];
   }
+  bool Trainable(ChunkId chunk) const {
+    const auto group = static_cast<size_t>(layout_.chunk(chunk).group);
+    return layout_.groups()[group].trainable;
+  }
   size_t ClassOf(ChunkId chunk) const {
     return static_cast<size_t>(slot_class_[chunk.index()]);
+  }
+  size_t GradClassOf(ChunkId chunk) const {
+    return static_cast<size_t>(grad_class_[chunk.index()]);
   }
 
   const ChunkLayout& layout_;
   std::span<const int32_t> slot_class_;
+  std::span<const int32_t> grad_class_;
   const std::vector<bool>& direct_;
+  const bool whole_grads_;
   size_t classes_ = 0;
 };
 
@@ -103,8 +133,10 @@ class Counter {
 std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                                   std::span<const int32_t> slot_class,
                                   const std::vector<HeldTogether>& held,
-                                  const std::vector<bool>& direct) {
-  const Counter counter(layout, slot_class, direct);
+                                  const std::vector<bool>& direct,
+                                  std::span<const int32_t> grad_class,
+                                  bool whole_grads) {
+  const Counter counter(layout, slot_class, grad_class, direct, whole_grads);
   return counter.AtLeastOne(held.empty() ? counter.Undeclared()
                                          : counter.Declared(held));
 }

@@ -23,10 +23,15 @@ namespace castor::internal {
 // when not all are listed. Where nothing is declared: two parameters and the
 // gradients of two chunks at a time. `direct`, by ChunkId: whether the chunk's
 // parameters are used where they are and need no slot; empty: none are.
+// `grad_class`: that of each chunk's gradient, empty where it is `slot_class`.
+// `whole_grads`: gradients of all micro-batches are added up before they are
+// reduced, so that from the second on every one is held at every moment.
 std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                                   std::span<const int32_t> slot_class,
                                   const std::vector<HeldTogether>& held,
-                                  const std::vector<bool>& direct);
+                                  const std::vector<bool>& direct,
+                                  std::span<const int32_t> grad_class = {},
+                                  bool whole_grads = false);
 
 }  // namespace castor::internal
 

@@ -54,6 +54,16 @@ struct CudaDeviceProperties {
   int numa_node = -1;  // of the host, nearest; -1: not told
 };
 
+// What SumParts adds: the parts of all ranks, of `count` elements each.
+struct CudaParts {
+  // Of all but one, at multiples of `stride` elements, in their order.
+  const void* others = nullptr;
+  int64_t stride = 0;
+  const void* own = nullptr;  // the one that lies elsewhere
+  int own_index = 0;          // among all
+  int parts = 1;
+};
+
 class CudaCalls {
  public:
   virtual ~CudaCalls() = default;
@@ -106,6 +116,11 @@ class CudaCalls {
                       DType to_dtype, int64_t count) = 0;
   virtual int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
                       const void* part, DType dtype, int64_t count) = 0;
+  // to[i] = round((p0[i] + p1[i]) + ...), in fp32 in the parts' order, to the
+  // bits of SumInOrder of offload/kernels/reduce.h. `to` may be the own part.
+  virtual int SumParts(CudaStream stream, const CudaGuard& guard,
+                       const CudaParts& parts, DType dtype, int64_t count,
+                       void* to) = 0;
   virtual int AddSquares(CudaStream stream, const CudaGuard& guard,
                          const void* grad, DType dtype, int64_t count,
                          uint64_t* words) = 0;

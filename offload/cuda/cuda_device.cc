@@ -111,6 +111,11 @@ Status CudaDevice::Start() {
   return OkStatus();
 }
 
+Status CudaDevice::MakeCurrent() {
+  return core_->Check(core_->calls().SetDevice(core_->ordinal()),
+                      "cudaSetDevice");
+}
+
 DeviceFacts CudaDevice::facts() const {
   DeviceFacts facts{.name = properties_.name,
                     .total = Bytes(properties_.total_bytes),

@@ -71,6 +71,9 @@ class CudaDevice final : public Device {
                 const OptimizerScalars& scalars, float grad_factor) override;
   Status status() const override { return core_->status(); }
 
+  // Makes the device the calling thread's current one: for a thread of
+  // Castor's own that calls another library on it.
+  Status MakeCurrent();
   // How many CUDA events were ever created: constant in steady state.
   int64_t events_created() const { return core_->events_created(); }
   // Whether lanes over a trainer's stream wait for the host on the device.

@@ -191,6 +191,12 @@ class RuntimeCalls final : public CudaCalls {
     return CheckedLaunch(
         LaunchAddInto(stream, guard, total, part, dtype, count));
   }
+  int SumParts(CudaStream stream, const CudaGuard& guard,
+               const CudaParts& parts, DType dtype, int64_t count,
+               void* to) override {
+    return CheckedLaunch(
+        LaunchSumParts(stream, guard, parts, dtype, count, to));
+  }
   int AddSquares(CudaStream stream, const CudaGuard& guard, const void* grad,
                  DType dtype, int64_t count, uint64_t* words) override {
     return CheckedLaunch(

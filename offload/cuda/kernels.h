@@ -23,6 +23,10 @@ int LaunchConvert(CudaStream stream, const CudaGuard& guard, const void* from,
 int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
                   const void* part, DType dtype, int64_t count);
 
+int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
+                   const CudaParts& parts, DType dtype, int64_t count,
+                   void* to);
+
 int LaunchAddSquares(CudaStream stream, const CudaGuard& guard,
                      const void* grad, DType dtype, int64_t count,
                      uint64_t* words);

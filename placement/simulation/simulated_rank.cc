@@ -95,7 +95,7 @@ Status SimulatedRank::Serve(size_t moment) {
     case AccessKind::kGradOpen: {
       CASTOR_ASSIGN_OR_RETURN(grads_[chunk.index()].slot,
                               copies_.OpenGrad(chunk, trainer_));
-      QueueKernel(trainer_, Facts(chunk).gathered);  // zeroes it
+      QueueKernel(trainer_, Facts(chunk).gathered_grad);  // zeroes it
       return OkStatus();
     }
     case AccessKind::kGradClose:
@@ -177,9 +177,10 @@ Status SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
   if (engine_->world > 1) {
     if (at_home) comm_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
     comm_.Wait(reduced);
-    QueueCollective(Collective::kReduceScatter, Facts(chunk).gathered);
+    const Bytes whole = Facts(chunk).gathered_grad;
+    QueueCollective(Collective::kReduceScatter, whole);
     if (engine_->whole_grads) {
-      QueueCollective(Collective::kAllGather, Facts(chunk).gathered);
+      QueueCollective(Collective::kAllGather, whole);
     }
     reduced = comm_.Record();
     ++reduce_scatters_;

@@ -76,7 +76,7 @@ class SimulatedRank final : private CopySource {
   }
   // Of a chunk's gradient, what this rank counts in the norm.
   Bytes Counted(ChunkId chunk) const {
-    return Facts(chunk).gathered / engine_->world;
+    return Facts(chunk).gathered_grad / engine_->world;
   }
   Status Serve(size_t moment);
   void Compute(size_t moment);

@@ -121,6 +121,8 @@ struct Case {
   Bytes lease = {};
   int frozen = 0;      // every so many parameters one is; 0: none
   bool asked = false;  // homes are asked for, and links were measured
+  GradMode grads = GradMode::kSeparate;
+  AccumulationOrder order = AccumulationOrder::kEach;
 };
 
 class SealForecastTest : public ZeroEngineTest {
@@ -139,6 +141,8 @@ class SealForecastTest : public ZeroEngineTest {
     options.prefetch_depth = c.depth;
     options.policy = c.policy;
     options.clip_norm = c.clip;
+    options.grad_mode = c.grads;
+    options.accumulation = c.order;
     if (!c.asked) return options;
     StaticLimits& limits = options.home_limits.emplace();
     limits[static_cast<size_t>(StateKind::kParam)].device = 0.25;
@@ -261,12 +265,17 @@ class SealForecastTest : public ZeroEngineTest {
   // What a trace tells to be held takes no more slots than what was declared,
   // and no fewer than the trace holds.
   static void ExpectSameNeed(const SealForecast& seal,
-                             const SealOptions& declared, const Trace& trace) {
+                             const SealOptions& declared, const Trace& trace,
+                             bool whole_grads) {
     const PlanProblem& problem = seal.memory.problem;
+    std::vector<int32_t> params = problem.param_class;
+    for (size_t c = 0; c < params.size(); ++c) {
+      if (params[c] == kNoSlotClass) params[c] = problem.grad_class[c];
+    }
     const auto need = [&](const std::vector<HeldTogether>& held) {
-      return internal::GatheredNeed(
-          seal.layout, problem.grad_class, held,
-          std::vector<bool>(problem.param_class.size(), false));
+      return internal::GatheredNeed(seal.layout, params, held,
+                                    std::vector<bool>(params.size(), false),
+                                    problem.grad_class, whole_grads);
     };
     const std::vector<int64_t> of_trace =
         need(HeldMomentsOf(seal.layout, trace));
@@ -288,6 +297,7 @@ class SealForecastTest : public ZeroEngineTest {
     StepShape shape;
     shape.micro_batches = c.micro_batches;
     shape.recompute = c.recompute;
+    shape.whole_grads = c.order == AccumulationOrder::kLast;
     SealOptions declared;
     if (c.declares) declared.held = HeldMomentsOf(model.params, blocks, shape);
     declared.largest_lease = c.lease;
@@ -312,7 +322,9 @@ class SealForecastTest : public ZeroEngineTest {
       const Result<StepTrace> step = DeriveStep(seal->layout, blocks, shape);
       ASSERT_THAT(step, IsOk());
       EXPECT_EQ(step->accesses, outcome.trace);
-      if (c.declares) ExpectSameNeed(*seal, declared, outcome.trace);
+      if (c.declares) {
+        ExpectSameNeed(*seal, declared, outcome.trace, shape.whole_grads);
+      }
       const Result<StepForecast> forecast =
           ForecastStep(*seal, options, step->accesses);
       ASSERT_THAT(forecast, IsOk());
@@ -417,6 +429,26 @@ TEST_F(SealForecastTest, IsWhatAnEngineTakesAndMoves) {
        .policy = PlanPolicy::kPlanned,
        .micro_batches = 2,
        .asked = true},
+      {.name = "gradients in fp32",
+       .world = 2,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(96),
+       .host = KiB(96),
+       .micro_batches = 2,
+       .clip = 1,
+       .grads = GradMode::kFp32},
+      {.name = "whole gradients in fp32, reduced once",
+       .world = 2,
+       .stage = 1,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(300),
+       .host = KiB(64),
+       .micro_batches = 3,
+       .frozen = 4,
+       .grads = GradMode::kFp32,
+       .order = AccumulationOrder::kLast},
   };
   for (const Case& c : cases) Check(c);
   EXPECT_GT(seen_.on(Tier::kHost, Tier::kDevice).bytes, KiB(512));
@@ -485,11 +517,11 @@ TEST_F(SealForecastTest, RefusesWhatAnEngineRefuses) {
               StatusIs(ErrorCode::kInfeasible,
                        HasSubstr("raise the device budget by")));
   request.options = Roomy(3);
-  const std::vector<ParamSpec> halves = {{"w", {64}, DType::kF16, true}};
+  const std::vector<ParamSpec> halves = {{"w", {64}, DType::kF64, true}};
   request.params = halves;
   EXPECT_THAT(
       ForecastSeal(request).status(),
-      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("trains F32 and BF16")));
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("trains F32, BF16")));
 }
 
 }  // namespace

@@ -16,6 +16,9 @@
 namespace castor {
 namespace {
 
+// All micro-batches count alike, also where gradients are whole on every rank
+// (Gemini weighs an earlier one by a power of the ranks there, defect D4), and
+// what is clipped is the norm of all gradients (PatrickStar clamps each, B13).
 TEST_F(ZeroEngineTest, EveryStageAndWorldEqualsPlainArraysBitByBit) {
   const ToyModel model = MakeToyModel(1, 12, 3000, DType::kF32);
   ToyRun run;
@@ -48,9 +51,12 @@ TEST_F(ZeroEngineTest, EveryOptimizerEqualsPlainArraysBitByBit) {
     optimizers.push_back(options);
   }
   const ToyModel model = MakeToyModel(21, 12, 3000, DType::kBF16);
+  int combination = 0;
   for (const OptimizerOptions& optimizer : optimizers) {
     const ToyResult want = TrainToyReference(model, ToyRun(), 2, 0, optimizer);
     for (int stage : {0, 2, 3}) {
+      // Two in five: each optimizer once at least.
+      if (combination++ % ((TestStride() + 1) / 2) != 0) continue;
       SCOPED_TRACE(testing::Message()
                    << OptimizerName(optimizer.kind) << ", moments "
                    << DTypeName(optimizer.moment_dtype) << ", stage " << stage);
@@ -116,6 +122,7 @@ TEST_F(ZeroEngineTest, FrozenMixedAndOversizeParametersTrainAlongside) {
   }
 }
 
+// Gemini takes the weights of a chunk that nobody used for its gradients (D3).
 TEST_F(ZeroEngineTest, ParametersNobodyUsedStayAsTheyWere) {
   const ToyModel model = MakeToyModel(4, 10, 800, DType::kF32);
   ToyRun run;

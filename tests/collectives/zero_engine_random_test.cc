@@ -17,6 +17,8 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
@@ -61,6 +63,9 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << draw.run.tied.size() << ", lanes " << draw.run.worker_lanes
       << ", declares " << draw.run.declares << ", evaluates " << draw.evaluates
       << ", abandons " << draw.abandons << ", shuffled " << draw.shuffled
+      << ", gradients " << static_cast<int>(o.grad_mode) << " added "
+      << static_cast<int>(o.accumulation) << ", scaled "
+      << static_cast<int>(o.loss_scaling.kind) << ", groups " << o.groups.size()
       << "; parameters";
   for (const ParamSpec& spec : draw.model.params) {
     out << " " << DTypeName(spec.dtype) << (spec.trainable ? ":" : " frozen:")
@@ -190,6 +195,31 @@ Draw DrawTraining(uint64_t seed) {
   return draw;
 }
 
+// How gradients come together and what they are updated with, drawn apart from
+// the rest.
+void DrawSemantics(Draw& draw) {
+  Dice dice(draw.seed ^ uint64_t{0x5eed} << 40);
+  ZeroOptions& options = draw.options;
+  if (dice.OneIn(3)) options.grad_mode = GradMode::kFp32;
+  if (dice.OneIn(3)) options.accumulation = AccumulationOrder::kLast;
+  if (dice.OneIn(3)) {
+    options.loss_scaling.kind = LossScalingKind::kStatic;
+    options.loss_scaling.initial = 256;
+  }
+  if (dice.OneIn(4)) {
+    for (ParamSpec& spec : draw.model.params) {
+      if (spec.dtype == DType::kBF16) spec.dtype = DType::kF16;
+    }
+  }
+  if (!dice.OneIn(3)) return;
+  options.groups = {{.name = "slow", .lr_scale = 0.5, .weight_decay = 0.2},
+                    {.name = "other", .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3}};
+  for (size_t p = 0; p < draw.model.params.size(); ++p) {
+    const char* const names[] = {"", "slow", "other"};
+    draw.model.groups.push_back(names[dice.Between(0, 2)]);
+  }
+}
+
 // Raises a budget by what a refusal asks for: of the host, if that would do,
 // else of the device. False when there is no refusal, or it asks for neither.
 bool RaiseAsAsked(const Status& status, ZeroOptions& options) {
@@ -240,8 +270,7 @@ class ZeroEngineRandomTest : public testing::Test {
     const ToyResult got = Train(draw);
     ASSERT_THAT(got.status, IsOk());
     const ToyResult want =
-        TrainToyReference(draw.model, draw.run, draw.world,
-                          draw.options.clip_norm, draw.options.optimizer);
+        TrainToyReference(draw.model, draw.run, draw.world, draw.options);
     for (size_t p = 0; p < want.weights.size(); ++p) {
       ASSERT_EQ(got.weights[p], want.weights[p]) << "parameter " << p;
     }
@@ -281,6 +310,7 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   constexpr int kTrainings = TestRounds(240);
   for (int i = 0; i < kTrainings; ++i) {
     Draw draw = DrawTraining(seed + static_cast<uint64_t>(i));
+    DrawSemantics(draw);
     ExpectSameBits(draw);
     if (HasFatalFailure()) {
       FAIL() << draw;

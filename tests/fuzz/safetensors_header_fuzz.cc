@@ -9,7 +9,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "tools/models/safetensors_header.h"
+#include "chunk/safetensors_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;  // NOLINT
@@ -32,5 +32,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     end = entry.end;
   }
   CASTOR_CHECK_EQ(end, data_bytes);
+  // And can be written again, but for names that no tensor may have.
+  const auto written =
+      WriteSafetensorsHeader(header->entries, header->metadata);
+  if (!written.ok()) return 0;
+  const auto again = ParseSafetensorsHeader(written->substr(8), data_bytes);
+  CASTOR_CHECK(again.ok());
+  CASTOR_CHECK_EQ(again->entries.size(), header->entries.size());
+  CASTOR_CHECK(*WriteSafetensorsHeader(again->entries, again->metadata) ==
+               *written);
   return 0;
 }

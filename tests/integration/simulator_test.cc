@@ -87,6 +87,14 @@ class SimulatorTest : public testing::TestWithParam<Case> {
           shards ? KiB(64) : *options.chunk_size * 10 + KiB(12);
     }
     if (of.room != Room::kNvme) options.nvme.clear();
+    if (n % 6 == 1) {
+      options.grad_mode = GradMode::kFp32;
+      options.device_budget += KiB(64);
+    }
+    if (n % 5 == 0 || n == 23) {
+      options.accumulation = AccumulationOrder::kLast;
+      options.device_budget += of.room == Room::kNvme ? KiB(48) : KiB(192);
+    }
     training.world = of.world;
     training.steps = 3;
     training.micro_batches = 1 + n / 5 % 3;
@@ -97,7 +105,12 @@ class SimulatorTest : public testing::TestWithParam<Case> {
              (backward ? 2 : 1);
     };
     if (n / 2 % 3 == 1) training.left_open = 4;
-    if (n / 2 % 3 == 2) training.skipped_last = 7;
+    // A first gradient that goes to a drive as late as in Step competes with
+    // the norm for the link, and who is first there is not modelled.
+    const bool late_to_drive =
+        options.accumulation == AccumulationOrder::kLast &&
+        of.room == Room::kNvme;
+    if (n / 2 % 3 == 2 && !late_to_drive) training.skipped_last = 7;
     if (n % 4 == 1) {
       training.lease = KiB(3);
       training.seal.largest_lease = KiB(4);
@@ -115,7 +128,10 @@ class SimulatorTest : public testing::TestWithParam<Case> {
     const ZeroOptions& options = training.options;
     MemoryPlanInput memory;
     memory.layout = &layout;
-    memory.sharding = {.stage = options.stage, .world = training.world};
+    memory.sharding = {.stage = options.stage,
+                       .world = training.world,
+                       .fp32_grads = options.grad_mode == GradMode::kFp32};
+    memory.whole_grads = options.accumulation == AccumulationOrder::kLast;
     memory.device_budget = options.device_budget;
     memory.host_budget = options.host_budget;
     if (!options.nvme.empty()) memory.nvme_budget = NvmeLimit(options.nvme);

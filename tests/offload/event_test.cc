@@ -106,6 +106,29 @@ TEST(EventTest, ACompletionThatIsLostIsAnInternalError) {
   EXPECT_THAT(seen, StatusIs(ErrorCode::kInternal));
 }
 
+TEST(EventTest, SettlingChangesNoAnswer) {
+  Event none;
+  none.Settle();
+  EXPECT_TRUE(none.done());
+
+  EventSource source;
+  Event event = source.event();
+  event.Settle();
+  EXPECT_FALSE(event.done());
+  source.Complete();
+  const Event copy = event;
+  event.Settle();
+  EXPECT_TRUE(event.done());
+  EXPECT_THAT(event.status(), IsOk());
+  EXPECT_THAT(event.Wait(), IsOk());
+  EXPECT_TRUE(copy.done());
+
+  Event failed = Event::Failed(IoError("the drive is gone"));
+  failed.Settle();
+  EXPECT_THAT(failed.Wait(),
+              StatusIs(ErrorCode::kIoError, "the drive is gone"));
+}
+
 TEST(EventDeathTest, CompletingTwiceIsADefect) {
   const EventSource source;
   source.Complete();

@@ -16,6 +16,7 @@
 #include "offload/event.h"
 #include "tests/support/manual_executor.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/throw_int.h"
 
 namespace castor {
 namespace {
@@ -363,7 +364,7 @@ TEST(WorkerLaneDeathTest, WorkThatThrowsEndsTheProcess) {
       {
         ManualExecutor executor;
         WorkerLane lane("a", &executor);
-        lane.Run([]() -> Status { throw 1; });
+        lane.Run([]() -> Status { ThrowInt(); });
         executor.RunAll();
       },
       "");

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
 
 #include "chunk/base/check.h"
 #include "chunk/base/ids.h"
@@ -30,7 +29,7 @@ std::atomic<int64_t> allocations = 0;
 [[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   if (void* data = std::malloc(size)) return data;
-  throw std::bad_alloc();
+  std::abort();
 }
 [[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
 [[gnu::noinline]] void operator delete(void* data, size_t) noexcept {

@@ -13,7 +13,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <utility>
@@ -37,7 +36,7 @@ std::atomic<int64_t> allocations = 0;
 void* operator new(size_t size) {
   ++allocations;
   if (void* data = std::malloc(size)) return data;
-  throw std::bad_alloc();
+  std::abort();
 }
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }

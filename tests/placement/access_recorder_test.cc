@@ -79,6 +79,22 @@ TEST_F(AccessRecorderTest, AMicroBatchEndsWhatItLeftOpenByChunk) {
   EXPECT_EQ(Text(recorder_.Finish()), "o1 o0 c0 c1 o1 o0 c0 c1");
 }
 
+TEST_F(AccessRecorderTest, WholeGradientsStayOpenToTheLastMicroBatch) {
+  AccessRecorder recorder(&layout_, /*whole_grads=*/true);
+  for (const bool last : {false, true}) {
+    recorder.BeginMicroBatch(last);
+    for (const ParamId param : {kA, kB}) {
+      recorder.OpenGrad(param);
+      recorder.GradReady(param);
+    }
+    // Of the other chunk in the first one only.
+    if (last) continue;
+    recorder.OpenGrad(kC);
+    recorder.GradReady(kC);
+  }
+  EXPECT_EQ(Text(recorder.Finish()), "o0 o1 c0 c1");
+}
+
 TEST_F(AccessRecorderTest, TheMostOnLeaseAndTheTimeBelongToTheirMoment) {
   recorder_.SetLeased(Bytes(2048));
   recorder_.Compute(3);

@@ -40,6 +40,7 @@ SimulatedEngine TwoChunks(int64_t slots) {
   for (int c = 0; c < 2; ++c) {
     SimulatedChunk chunk;
     chunk.gathered = kChunk;
+    chunk.gathered_grad = kChunk;
     chunk.states[0] = {kChunk, kChunk, Tier::kHost, Bytes(0)};
     engine.chunks.push_back(chunk);
     engine.problem.param_class.push_back(0);

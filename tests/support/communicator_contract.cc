@@ -159,6 +159,13 @@ TEST_P(CommunicatorContract, ReduceScattersBFloat16RoundedOnce) {
   });
 }
 
+TEST_P(CommunicatorContract, ReduceScattersFloat16RoundedOnce) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    ExpectReduceScatter<uint16_t>(self, DType::kF16, MakeFloat16s,
+                                  Float16SumInRankOrder);
+  });
+}
+
 TEST_P(CommunicatorContract, AllReducesUnsignedSumsThatWrap) {
   MakeWorld()->ForEachRank([](RankUnderTest& self) {
     ExpectAllReduce<uint64_t>(

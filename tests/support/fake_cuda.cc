@@ -117,8 +117,11 @@ int FakeCuda::Queue(std::string_view call, CudaStream stream,
   return kCudaOk;
 }
 
-void FakeCuda::Launch(CudaStream stream, std::function<void()> work) {
-  CASTOR_CHECK_EQ(Queue("Launch", stream, {.run = std::move(work)}), kCudaOk);
+void FakeCuda::Launch(CudaStream stream, std::function<void()> work,
+                      std::function<bool()> ready) {
+  CASTOR_CHECK_EQ(Queue("Launch", stream,
+                        {.ready = std::move(ready), .run = std::move(work)}),
+                  kCudaOk);
 }
 
 std::shared_ptr<FakeCuda::Stream> FakeCuda::NextReady() {

@@ -71,8 +71,11 @@ class FakeCuda final : public CudaCalls {
   // Whether [data, data + size) is.
   bool IsRegistered(const void* data, int64_t size) const;
 
-  // Queues work of the trainer's own.
-  void Launch(CudaStream stream, std::function<void()> work);
+  // Queues work of the trainer's own, or of another library's. `ready`, if
+  // given, is asked again and again once the stream gets there, and the stream
+  // stands still until it says so; it calls nothing of the fake.
+  void Launch(CudaStream stream, std::function<void()> work,
+              std::function<bool()> ready = nullptr);
 
   // Without threads: runs the next operation of `stream`, or of the first
   // stream that can run one. False where none can.
@@ -112,6 +115,9 @@ class FakeCuda final : public CudaCalls {
               int64_t count) override;
   int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
               const void* part, DType dtype, int64_t count) override;
+  int SumParts(CudaStream stream, const CudaGuard& guard,
+               const CudaParts& parts, DType dtype, int64_t count,
+               void* to) override;
   int AddSquares(CudaStream stream, const CudaGuard& guard, const void* grad,
                  DType dtype, int64_t count, uint64_t* words) override;
   int Optimize(CudaStream stream, const CudaGuard& guard,

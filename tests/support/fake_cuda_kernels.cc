@@ -3,7 +3,11 @@
 
 // The fake's kernels: those of the host.
 
+#include <cstddef>
+#include <vector>
+
 #include "chunk/base/check.h"
+#include "chunk/base/units.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer.h"
@@ -28,6 +32,24 @@ int FakeCuda::AddInto(CudaStream stream, const CudaGuard& guard, void* total,
                       const void* part, DType dtype, int64_t count) {
   return QueueKernel("AddInto", stream, guard,
                      [=] { castor::AddInto(total, part, dtype, count); });
+}
+
+int FakeCuda::SumParts(CudaStream stream, const CudaGuard& guard,
+                       const CudaParts& parts, DType dtype, int64_t count,
+                       void* to) {
+  return QueueKernel("SumParts", stream, guard, [=] {
+    std::vector<const void*> sources;
+    const auto* others = static_cast<const std::byte*>(parts.others);
+    for (int part = 0; part < parts.parts; ++part) {
+      if (part == parts.own_index) {
+        sources.push_back(parts.own);
+        continue;
+      }
+      sources.push_back(others);
+      others += BytesOf(Elements(parts.stride), dtype).count();
+    }
+    SumInOrder(sources, dtype, count, to);
+  });
 }
 
 int FakeCuda::AddSquares(CudaStream stream, const CudaGuard& guard,

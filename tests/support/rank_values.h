@@ -94,6 +94,24 @@ inline std::vector<uint16_t> MakeBFloat16s(int rank, int64_t count,
   return values;
 }
 
+// The compiler's own rounding, which is no code of the library's.
+inline uint16_t RoundToFloat16(float value) {
+  return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+}
+
+inline float WidenFloat16(uint16_t bits) {
+  return static_cast<float>(std::bit_cast<_Float16>(bits));
+}
+
+inline std::vector<uint16_t> MakeFloat16s(int rank, int64_t count,
+                                          uint64_t salt = 0) {
+  std::vector<uint16_t> values;
+  for (const float value : MakeFloats(rank, count, salt)) {
+    values.push_back(RoundToFloat16(value));
+  }
+  return values;
+}
+
 // ((g0 + g1) + g2) + ..., of element `i`.
 inline float SumInRankOrder(int world, int64_t i, uint64_t salt = 0) {
   float sum = RandomFloat(0, i, salt);
@@ -108,6 +126,14 @@ inline uint16_t BFloat16SumInRankOrder(int world, int64_t i,
     sum += WidenBFloat16(RoundToBFloat16(RandomFloat(rank, i, salt)));
   }
   return RoundToBFloat16(sum);
+}
+
+inline uint16_t Float16SumInRankOrder(int world, int64_t i, uint64_t salt = 0) {
+  float sum = WidenFloat16(RoundToFloat16(RandomFloat(0, i, salt)));
+  for (int rank = 1; rank < world; ++rank) {
+    sum += WidenFloat16(RoundToFloat16(RandomFloat(rank, i, salt)));
+  }
+  return RoundToFloat16(sum);
 }
 
 template <typename T>

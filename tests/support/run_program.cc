@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <thread>
 
 #include "chunk/base/check.h"
@@ -78,6 +79,17 @@ bool RunningProgram::WaitForError(const std::string& text,
 
 void RunningProgram::Signal(int signal) {
   if (!ended_) kill(pid_, signal);
+}
+
+std::vector<pid_t> RunningProgram::Children() const {
+  std::vector<pid_t> children;
+  const std::filesystem::path tasks =
+      std::filesystem::path("/proc") / std::to_string(pid_) / "task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child = 0; file >> child;) children.push_back(child);
+  }
+  return children;
 }
 
 ProgramResult RunningProgram::Wait() {

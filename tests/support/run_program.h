@@ -41,6 +41,8 @@ class RunningProgram {
   bool WaitForError(const std::string& text,
                     std::chrono::seconds timeout = std::chrono::seconds(60));
   void Signal(int signal);
+  // Those that it started itself and that still run.
+  std::vector<pid_t> Children() const;
   ProgramResult Wait();
 
  private:

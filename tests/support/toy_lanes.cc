@@ -35,8 +35,8 @@ ToyLanes::~ToyLanes() {
   for (const auto& lane : lanes_) lane->Drain().IgnoreError();
 }
 
-void ToyLanes::Run(size_t lane, const void* read, void* updated, Bytes size,
-                   Work work) {
+void ToyLanes::Run(size_t lane, const void* read, Bytes read_size,
+                   void* updated, Bytes updated_size, Work work) {
   Lane& on = (*this)[lane];
   if (device_ == nullptr) {
     on.Run([read, updated, work = std::move(work)] {
@@ -45,16 +45,17 @@ void ToyLanes::Run(size_t lane, const void* read, void* updated, Bytes size,
     });
     return;
   }
-  CASTOR_CHECK_LE(size, largest_);
+  CASTOR_CHECK_LE(read_size, largest_);
+  CASTOR_CHECK_LE(updated_size, largest_);
   std::byte* const copy = staging_[lane % lanes_.size()].data();
   std::byte* const result = copy + largest_.count();
   if (read != nullptr) {
-    device_->Copy(on, copy, static_cast<const std::byte*>(read), size,
+    device_->Copy(on, copy, static_cast<const std::byte*>(read), read_size,
                   CopyKind::kFromDevice);
   }
   if (updated != nullptr) {
-    device_->Copy(on, result, static_cast<const std::byte*>(updated), size,
-                  CopyKind::kFromDevice);
+    device_->Copy(on, result, static_cast<const std::byte*>(updated),
+                  updated_size, CopyKind::kFromDevice);
   }
   on.Run([copy = read == nullptr ? nullptr : copy,
           result = updated == nullptr ? nullptr : result,
@@ -63,7 +64,7 @@ void ToyLanes::Run(size_t lane, const void* read, void* updated, Bytes size,
     return OkStatus();
   });
   if (updated != nullptr) {
-    device_->Copy(on, static_cast<std::byte*>(updated), result, size,
+    device_->Copy(on, static_cast<std::byte*>(updated), result, updated_size,
                   CopyKind::kToDevice);
   }
 }

@@ -36,10 +36,11 @@ class ToyLanes {
   size_t size() const { return lanes_.size(); }
   Lane& operator[](size_t i) { return *lanes_[i % lanes_.size()]; }
 
-  // Queues `work` on the lane, with `size` bytes of device memory each to read
-  // and to update. Either may be null, and then is for `work`.
+  // Queues `work` on the lane, with device memory to read and to update. Either
+  // may be null, and then is for `work`.
   using Work = std::function<void(const void* read, void* updated)>;
-  void Run(size_t lane, const void* read, void* updated, Bytes size, Work work);
+  void Run(size_t lane, const void* read, Bytes read_size, void* updated,
+           Bytes updated_size, Work work);
 
  private:
   Device* device_ = nullptr;  // null: the host addresses device memory

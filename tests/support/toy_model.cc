@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -79,29 +80,28 @@ float InitialValue(size_t param, int64_t element) {
 }
 
 void AddGradient(const GradPlace& place, const void* weight, DType dtype,
-                 int64_t count, void* grad) {
+                 int64_t count, void* grad, DType grad_dtype) {
+  const auto size = static_cast<size_t>(count);
+  std::vector<float> values(size, 0.0f);
+  std::vector<float> sums(size);
+  if (weight != nullptr) ConvertToFloat(weight, dtype, count, values.data());
+  ConvertToFloat(grad, grad_dtype, count, sums.data());
   const uint64_t where = Hash(static_cast<uint64_t>(place.rank) << 32 |
                                   static_cast<uint64_t>(place.use),
                               Where(place.step, place.micro_batch));
-  const auto gradient = [&](float value, int64_t i) {
-    return 0.25f * value +
-           Noise(place.param, static_cast<uint64_t>(i), where) * 0.5f;
-  };
-  if (dtype == DType::kF32) {
-    const float* values = static_cast<const float*>(weight);
-    float* sums = static_cast<float*>(grad);
-    for (int64_t i = 0; i < count; ++i) {
-      sums[i] += gradient(values == nullptr ? 0 : values[i], i);
-    }
-    return;
+  const auto scale = static_cast<float>(place.loss_scale);
+  for (size_t i = 0; i < size; ++i) {
+    const float gradient =
+        0.25f * values[i] + Noise(place.param, i, where) * 0.5f;
+    sums[i] += gradient * scale;
   }
-  const uint16_t* values = static_cast<const uint16_t*>(weight);
-  uint16_t* sums = static_cast<uint16_t*>(grad);
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = values == nullptr ? 0 : BFloat16ToFloat(values[i]);
-    sums[i] = FloatToBFloat16(BFloat16ToFloat(sums[i]) + gradient(value, i));
+  if (place.overflows && count > 0) {
+    sums[0] = std::numeric_limits<float>::infinity();
   }
+  ConvertFromFloat(sums.data(), count, grad_dtype, grad);
 }
+
+DType GradDType(DType dtype, bool fp32) { return fp32 ? DType::kF32 : dtype; }
 
 bool Uses(const ToyModel& model, const ToyRun& run, size_t param, int step,
           int micro_batch) {
@@ -124,6 +124,11 @@ bool LeftOpen(const ToyRun& run, size_t param, int step, int micro_batch) {
 }
 
 bool Tied(const ToyRun& run, size_t param) { return Contains(run.tied, param); }
+
+bool Overflows(const ToyRun& run, int rank, int step, int micro_batch,
+               size_t param) {
+  return run.overflows && run.overflows(rank, step, micro_batch, param);
+}
 
 uint64_t HashOf(const void* data, DType dtype, int64_t count) {
   uint64_t hash = static_cast<uint64_t>(count) + 1;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -24,6 +25,8 @@ class ZeroEngine;
 
 struct ToyModel {
   std::vector<ParamSpec> params;
+  // By parameter, the optimizer's group it is in; empty: none is in any.
+  std::vector<std::string> groups = {};
 };
 
 // `count` parameters of random shapes, the largest of `largest` elements; a
@@ -48,8 +51,17 @@ struct ToyMoment {
 
 struct ToyRun {
   int steps = 3;
+  int first_step = 0;  // those before it were made elsewhere
   int micro_batches = 1;
   double lr = 0.05;
+  // The rate of a group of the optimizer in a step, set before it; the empty
+  // name is of what is in none. Empty: all have `lr`.
+  std::function<double(const std::string& group, int step)> rate;
+  // Whether the first element of a gradient becomes infinite, where a rank has
+  // one.
+  std::function<bool(int rank, int step, int micro_batch, size_t param)>
+      overflows;
+  bool updates_early = false;  // tells the rate before the last micro-batch
   // Parameters skipped (no gradient) in every step.
   std::vector<int> unused;
   // By rank: parameters that it has no gradient for, though others may.
@@ -75,6 +87,8 @@ struct ToyRun {
   std::function<bool(const ToyMoment&)> abandons;
   // Whether the trainer of a rank gives up at a moment, with kUnavailable.
   std::function<bool(const ToyMoment&)> fails;
+  // Called on every rank before its first step; a failure ends it.
+  std::function<Status(ZeroEngine&)> after_seal;
   // Called on every rank after every step but the last; a failure ends it.
   std::function<Status(ZeroEngine&, int step)> between_steps;
   // Called on rank 0 after every step.
@@ -94,13 +108,17 @@ struct GradPlace {
   int step = 0;
   int micro_batch = 0;
   int use = 0;  // 1: the second use of a tied parameter
+  bool overflows = false;
+  double loss_scale = 1;
 };
 
-// Adds the gradient of `count` elements to `grad`; `weight` and `grad` are of
-// `dtype`, which both are rounded to. It depends on the weights, so that a
-// wrong weight spreads, unless `weight` is null.
+// Adds the gradient of `count` elements to `grad`, rounding to its dtype. It
+// depends on the weights, so that a wrong weight spreads, unless `weight` is
+// null.
 void AddGradient(const GradPlace& place, const void* weight, DType dtype,
-                 int64_t count, void* grad);
+                 int64_t count, void* grad, DType grad_dtype);
+// The gradients' dtype: the parameters', or fp32.
+DType GradDType(DType dtype, bool fp32);
 
 // Whether the parameter has a gradient in this micro-batch.
 bool Uses(const ToyModel& model, const ToyRun& run, size_t param, int step,
@@ -111,6 +129,8 @@ bool SkippedBy(const ToyRun& run, size_t param, int rank);
 bool Irregular(const ToyRun& run);
 bool LeftOpen(const ToyRun& run, size_t param, int step, int micro_batch);
 bool Tied(const ToyRun& run, size_t param);
+bool Overflows(const ToyRun& run, int rank, int step, int micro_batch,
+               size_t param);
 
 // Of the bits of a parameter; never 0.
 uint64_t HashOf(const void* data, DType dtype, int64_t count);

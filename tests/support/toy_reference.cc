@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
+#include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
+#include "collectives/zero_options.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer.h"
@@ -14,13 +18,21 @@ namespace castor {
 namespace {
 
 float RoundTo(DType dtype, float value) {
-  return dtype == DType::kF32 ? value : BFloat16ToFloat(FloatToBFloat16(value));
+  float rounded = 0;
+  std::byte bytes[4];
+  ConvertFromFloat(&value, 1, dtype, bytes);
+  ConvertToFloat(bytes, dtype, 1, &rounded);
+  return rounded;
 }
 
 class PlainTrainer {
  public:
-  PlainTrainer(const ToyModel& model, const ToyRun& run, int world)
-      : model_(model), run_(run), world_(world) {
+  PlainTrainer(const ToyModel& model, const ToyRun& run, int world,
+               const ZeroOptions& options)
+      : model_(model), run_(run), world_(world), options_(options) {
+    if (options.loss_scaling.kind != LossScalingKind::kNone) {
+      loss_scale_ = options.loss_scaling.initial;
+    }
     for (size_t p = 0; p < model.params.size(); ++p) {
       const size_t size = static_cast<size_t>(toy::SizeOf(model.params[p]));
       std::vector<float> values(size);
@@ -39,24 +51,29 @@ class PlainTrainer {
   }
 
   // Returns the norm.
-  double Step(int step, double clip_norm, OptimizerOptions optimizer) {
+  double Step(int step) {
     std::vector<std::vector<float>> grads;
     ExactSum squares;
     for (size_t p = 0; p < weights_.size(); ++p) {
       grads.push_back(SumOfGradients(p, step));
       AddSquares(grads[p].data(), DType::kF32, std::ssize(grads[p]), &squares);
     }
-    const double average = 1.0 / (static_cast<double>(world_) *
-                                  static_cast<double>(run_.micro_batches));
+    const double average =
+        1.0 / (static_cast<double>(world_) *
+               static_cast<double>(run_.micro_batches) * loss_scale_);
+    const bool scaled = options_.loss_scaling.kind != LossScalingKind::kNone;
     double clip = 1;
     double norm = 0;
-    if (clip_norm > 0) {
+    if (scaled || options_.clip_norm > 0) {
       norm = std::sqrt(squares.Total()) * average;
-      clip = std::min(1.0, clip_norm / (norm + 1e-6));
+      if (squares.overflowed()) return norm;
     }
-    optimizer.lr = run_.lr;
+    if (options_.clip_norm > 0) {
+      clip = std::min(1.0, options_.clip_norm / (norm + 1e-6));
+    }
     for (size_t p = 0; p < weights_.size(); ++p) {
       if (!EverUsed(p, step)) continue;
+      const OptimizerOptions optimizer = OptimizerOf(p, step);
       OptimizerBuffers buffers;
       buffers.grad = grads[p].data();
       buffers.param = weights_[p].data();
@@ -85,6 +102,23 @@ class PlainTrainer {
   std::vector<std::vector<float>> TakeWeights() { return std::move(weights_); }
 
  private:
+  OptimizerOptions OptimizerOf(size_t param, int step) const {
+    OptimizerOptions optimizer = options_.optimizer;
+    optimizer.lr = run_.lr;
+    const std::string name =
+        model_.groups.empty() ? std::string() : model_.groups[param];
+    for (const OptimizerGroup& group : options_.groups) {
+      if (group.name != name) continue;
+      optimizer.lr = run_.lr * group.lr_scale;
+      if (group.beta1) optimizer.beta1 = *group.beta1;
+      if (group.beta2) optimizer.beta2 = *group.beta2;
+      if (group.eps) optimizer.eps = *group.eps;
+      if (group.weight_decay) optimizer.weight_decay = *group.weight_decay;
+    }
+    if (run_.rate) optimizer.lr = run_.rate(name, step);
+    return optimizer;
+  }
+
   bool EverUsed(size_t param, int step) const {
     for (int a = 0; a < run_.micro_batches; ++a) {
       if (!toy::Uses(model_, run_, param, step, a)) continue;
@@ -103,37 +137,60 @@ class PlainTrainer {
     return out;
   }
 
-  // Summed over ranks, then over micro-batches, rounded after each.
+  // Summed over ranks, then over micro-batches, or the other way round where
+  // they are reduced once; rounded after each.
   std::vector<float> SumOfGradients(size_t param, int step) const {
-    const DType dtype = model_.params[param].dtype;
-    const int64_t size = std::ssize(weights_[param]);
-    const std::vector<std::byte> weight = InDType(param);
-    std::vector<float> total(static_cast<size_t>(size), 0.0f);
-    std::vector<float> widened(total.size());
-    for (int a = 0; a < run_.micro_batches; ++a) {
-      if (!toy::Uses(model_, run_, param, step, a)) continue;
-      std::vector<float> sum(total.size(), 0.0f);
+    const DType dtype = toy::GradDType(model_.params[param].dtype,
+                                       options_.grad_mode == GradMode::kFp32);
+    const auto size = static_cast<size_t>(toy::SizeOf(model_.params[param]));
+    std::vector<float> total(size, 0.0f);
+    const bool once = options_.accumulation == AccumulationOrder::kLast;
+    for (int a = 0; a < (once ? 1 : run_.micro_batches); ++a) {
+      std::vector<float> sum(size, 0.0f);
       for (int r = 0; r < world_; ++r) {
         if (toy::SkippedBy(run_, param, r)) continue;
-        std::vector<std::byte> grad(weight.size(), std::byte{0});
-        for (int use = toy::Tied(run_, param) ? 1 : 0; use >= 0; --use) {
-          toy::AddGradient({param, r, step, a, use},
-                           run_.blind ? nullptr : weight.data(), dtype, size,
-                           grad.data());
-        }
-        ConvertToFloat(grad.data(), dtype, size, widened.data());
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += widened[i];
+        const std::vector<float> widened = GradientsOf(
+            param, step, r, a, once ? run_.micro_batches : a + 1, dtype);
+        for (size_t i = 0; i < size; ++i) sum[i] += widened[i];
       }
-      for (size_t i = 0; i < sum.size(); ++i) {
+      for (size_t i = 0; i < size; ++i) {
         total[i] = RoundTo(dtype, total[i] + RoundTo(dtype, sum[i]));
       }
     }
     return total;
   }
 
+  // Of one rank, in micro-batches [begin, end), added up.
+  std::vector<float> GradientsOf(size_t param, int step, int rank, int begin,
+                                 int end, DType dtype) const {
+    const int64_t size = std::ssize(weights_[param]);
+    const std::vector<std::byte> weight = InDType(param);
+    std::vector<std::byte> grad(static_cast<size_t>(size) * 4, std::byte{0});
+    for (int a = begin; a < end; ++a) {
+      if (!toy::Uses(model_, run_, param, step, a)) continue;
+      for (int use = toy::Tied(run_, param) ? 1 : 0; use >= 0; --use) {
+        const toy::GradPlace place = {
+            .param = param,
+            .rank = rank,
+            .step = step,
+            .micro_batch = a,
+            .use = use,
+            .overflows = toy::Overflows(run_, rank, step, a, param),
+            .loss_scale = loss_scale_};
+        toy::AddGradient(place, run_.blind ? nullptr : weight.data(),
+                         model_.params[param].dtype, size, grad.data(), dtype);
+      }
+    }
+    std::vector<float> widened(static_cast<size_t>(size));
+    ConvertToFloat(grad.data(), dtype, size, widened.data());
+    return widened;
+  }
+
   const ToyModel& model_;
   const ToyRun& run_;
   const int world_;
+  const ZeroOptions& options_;
+  double loss_scale_ = 1;
   std::vector<std::vector<float>> weights_;
   std::vector<std::vector<float>> exp_avg_;
   std::vector<std::vector<float>> exp_avg_sq_;
@@ -143,17 +200,25 @@ class PlainTrainer {
 }  // namespace
 
 ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
-                            double clip_norm,
-                            const OptimizerOptions& optimizer) {
+                            const ZeroOptions& options) {
   ToyResult result;
-  PlainTrainer trainer(model, run, world);
+  PlainTrainer trainer(model, run, world, options);
   for (int step = 0; step < run.steps; ++step) {
     trainer.Look(result.seen);
-    result.norms.push_back(trainer.Step(step, clip_norm, optimizer));
+    result.norms.push_back(trainer.Step(step));
   }
   trainer.Look(result.seen);
   result.weights = trainer.TakeWeights();
   return result;
+}
+
+ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
+                            double clip_norm,
+                            const OptimizerOptions& optimizer) {
+  ZeroOptions options;
+  options.clip_norm = clip_norm;
+  options.optimizer = optimizer;
+  return TrainToyReference(model, run, world, options);
 }
 
 }  // namespace castor

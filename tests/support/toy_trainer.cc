@@ -14,6 +14,7 @@
 
 #include "chunk/base/ids.h"
 #include "collectives/in_process_communicator.h"
+#include "collectives/optimizer_groups.h"
 #include "offload/lane.h"
 #include "tests/support/toy_lanes.h"
 
@@ -49,6 +50,7 @@ class ToyRank {
         run_(run),
         communicator_(communicator),
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
+        fp32_grads_(options.grad_mode == GradMode::kFp32),
         lanes_(options, run.worker_lanes, LargestOf(model)) {}
   // Work on a gradient that was never handed back ends before its memory does.
   ~ToyRank() { DrainLanes().IgnoreError(); }
@@ -59,13 +61,16 @@ class ToyRank {
     CASTOR_ASSIGN_OR_RETURN(engine_,
                             ZeroEngine::Create(options, communicator_));
     CASTOR_RETURN_IF_ERROR(RegisterAndSeal());
-    for (at_.step = 0; at_.step < run_.steps; ++at_.step) {
+    if (run_.after_seal) CASTOR_RETURN_IF_ERROR(run_.after_seal(*engine_));
+    for (at_.step = run_.first_step; at_.step < run_.steps; ++at_.step) {
       for (at_.attempt = 0;; ++at_.attempt) {
         CASTOR_ASSIGN_OR_RETURN(const bool abandoned, ComputeGradients());
         if (!abandoned) break;
       }
+      CASTOR_RETURN_IF_ERROR(SetRates(options));
       CASTOR_ASSIGN_OR_RETURN(const StepResult stepped, engine_->Step(run_.lr));
       result.norms.push_back(stepped.grad_norm);
+      result.stepped.push_back(stepped);
       if (run_.after_step && communicator_->rank() == 0) {
         run_.after_step(*engine_, at_.step);
       }
@@ -98,12 +103,25 @@ class ToyRank {
     return BytesOf(Elements(toy::SizeOf(model.params[param])),
                    model.params[param].dtype);
   }
+  // Of a parameter or a gradient.
   static Bytes LargestOf(const ToyModel& model) {
     Bytes largest;
-    for (size_t p = 0; p < model.params.size(); ++p) {
-      largest = std::max(largest, BytesOfParam(model, p));
+    for (const ParamSpec& spec : model.params) {
+      largest =
+          std::max(largest, BytesOf(Elements(toy::SizeOf(spec)), DType::kF32));
     }
     return largest;
+  }
+
+  Status SetRates(const ZeroOptions& options) {
+    if (!run_.rate) return OkStatus();
+    CASTOR_RETURN_IF_ERROR(
+        engine_->SetLearningRate("", run_.rate("", at_.step)));
+    for (const OptimizerGroup& group : options.groups) {
+      CASTOR_RETURN_IF_ERROR(engine_->SetLearningRate(
+          group.name, run_.rate(group.name, at_.step)));
+    }
+    return OkStatus();
   }
 
   Status DrainLanes() {
@@ -118,13 +136,14 @@ class ToyRank {
   Status RegisterAndSeal() {
     for (size_t p = 0; p < model_.params.size(); ++p) {
       CASTOR_ASSIGN_OR_RETURN(
-          const ParamId id,
-          engine_->Register(model_.params[p],
-                            [p](int64_t begin, int64_t end, float* out) {
-                              for (int64_t i = begin; i < end; ++i) {
-                                out[i - begin] = toy::InitialValue(p, i);
-                              }
-                            }));
+          const ParamId id, engine_->Register(
+                                model_.params[p],
+                                [p](int64_t begin, int64_t end, float* out) {
+                                  for (int64_t i = begin; i < end; ++i) {
+                                    out[i - begin] = toy::InitialValue(p, i);
+                                  }
+                                },
+                                model_.groups.empty() ? "" : model_.groups[p]));
       ids_.push_back(id);
     }
     return engine_->Seal(run_.declares ? Declared() : SealOptions());
@@ -176,6 +195,9 @@ class ToyRank {
          ++at_.micro_batch) {
       CASTOR_RETURN_IF_ERROR(
           engine_->BeginMicroBatch(at_.micro_batch + 1 == run_.micro_batches));
+      if (run_.updates_early) {
+        CASTOR_RETURN_IF_ERROR(engine_->UpdateEarly(run_.lr));
+      }
       CASTOR_ASSIGN_OR_RETURN(bool abandoned, Forward());
       if (!abandoned) {
         CASTOR_ASSIGN_OR_RETURN(abandoned, Backward());
@@ -241,7 +263,7 @@ class ToyRank {
     const size_t p = params[0];
     CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
                             engine_->Acquire(held, LaneFor(p)));
-    lanes_.Run(p, lease.data(0), nullptr, BytesOfParam(model_, p),
+    lanes_.Run(p, lease.data(0), BytesOfParam(model_, p), nullptr, Bytes(0),
                [this, dtype = model_.params[p].dtype,
                 count = toy::SizeOf(model_.params[p]),
                 place = SightOf(p)](const void* data, void*) {
@@ -262,13 +284,23 @@ class ToyRank {
                               engine_->Acquire(std::span(&ids_[p], 1), lane));
     }
     CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(ids_[p], lane));
-    const toy::GradPlace place = {p, engine_->rank(), at_.step, at_.micro_batch,
-                                  use};
+    const int rank = engine_->rank();
+    const toy::GradPlace place = {
+        .param = p,
+        .rank = rank,
+        .step = at_.step,
+        .micro_batch = at_.micro_batch,
+        .use = use,
+        .overflows = toy::Overflows(run_, rank, at_.step, at_.micro_batch, p),
+        .loss_scale = engine_->LossScale()};
+    const DType dtype = model_.params[p].dtype;
+    const DType grad_dtype = toy::GradDType(dtype, fp32_grads_);
+    const int64_t count = toy::SizeOf(model_.params[p]);
     lanes_.Run(
-        on, run_.blind ? nullptr : lease.data(0), grad, BytesOfParam(model_, p),
-        [place, dtype = model_.params[p].dtype,
-         count = toy::SizeOf(model_.params[p])](const void* weight, void* sum) {
-          toy::AddGradient(place, weight, dtype, count, sum);
+        on, run_.blind ? nullptr : lease.data(0), BytesOfParam(model_, p), grad,
+        BytesOf(Elements(count), grad_dtype),
+        [place, dtype, grad_dtype, count](const void* weight, void* sum) {
+          toy::AddGradient(place, weight, dtype, count, sum, grad_dtype);
         });
     return OkStatus();
   }
@@ -285,6 +317,7 @@ class ToyRank {
   const ToyRun& run_;
   Communicator* const communicator_;
   Sightings seen_;
+  const bool fp32_grads_;
   ToyLanes lanes_;  // outlive the engine
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;

@@ -15,6 +15,7 @@
 #include "chunk/chunk_layout.h"
 #include "collectives/communicator.h"
 #include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
 #include "offload/kernels/optimizer_options.h"
 #include "tests/support/toy_model.h"
 
@@ -24,6 +25,7 @@ struct ToyResult {
   Status status;
   std::vector<std::vector<float>> weights;  // masters where there are any
   std::vector<double> norms;                // per step
+  std::vector<StepResult> stepped;          // per step; none of a reference
   // What the trainer saw of a parameter in a step, as a hash of its bits, at
   // step * parameters + parameter; 0: never looked. The last row is for after
   // the last step.
@@ -54,7 +56,11 @@ std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts);
 ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,
                        const ZeroOptions& options, Communicator* communicator);
 
-// The same on plain arrays, without an engine.
+// The same on plain arrays, without an engine. Of the options it knows what
+// changes numbers: the optimizer and its groups, clipping, loss scaling as far
+// as it is static, type and accumulation of gradients.
+ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
+                            const ZeroOptions& options);
 ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
                             double clip_norm,
                             const OptimizerOptions& optimizer);

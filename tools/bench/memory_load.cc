@@ -15,7 +15,7 @@
 namespace castor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Time = std::chrono::steady_clock;
 
 constexpr size_t kCopied = 64 << 20;
 constexpr int64_t kUpdated = 4 << 20;  // parameters, of 16 bytes
@@ -23,14 +23,14 @@ constexpr int64_t kUpdated = 4 << 20;  // parameters, of 16 bytes
 class Until {
  public:
   Until(double seconds, const std::atomic<bool>& stop)
-      : begin_(Clock::now()), seconds_(seconds), stop_(stop) {}
+      : begin_(Time::now()), seconds_(seconds), stop_(stop) {}
   bool over() const { return stop_ || elapsed() >= seconds_; }
   double elapsed() const {
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
+    return std::chrono::duration<double>(Time::now() - begin_).count();
   }
 
  private:
-  const Clock::time_point begin_;
+  const Time::time_point begin_;
   const double seconds_;
   const std::atomic<bool>& stop_;
 };

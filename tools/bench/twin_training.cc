@@ -72,7 +72,8 @@ class Rank {
     CASTOR_RETURN_IF_ERROR(Open());
     outcome->layout = engine_->layout();
     outcome->sealed = engine_->stats();
-    recorder_.emplace(&engine_->layout());
+    recorder_.emplace(&engine_->layout(), training_.options.accumulation ==
+                                              AccumulationOrder::kLast);
     const int64_t begin_ns = world_.timer->NowNs();
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
@@ -131,7 +132,7 @@ class Rank {
 
   Status MicroBatch(bool last) {
     CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(last));
-    recorder_->BeginMicroBatch();
+    recorder_->BeginMicroBatch(last);
     for (size_t u = 0; u < units_.size(); ++u) {
       CASTOR_RETURN_IF_ERROR(Use(u, false, last));
     }

@@ -3,6 +3,7 @@
 
 #include "tools/commands/registry.h"
 
+#include "tools/commands/ckpt/ckpt_command.h"
 #include "tools/commands/doctor/doctor_command.h"
 #include "tools/commands/plan/plan_command.h"
 #include "tools/commands/probe/probe_command.h"
@@ -20,6 +21,7 @@ std::vector<std::unique_ptr<Command>> AllCommands() {
   commands.push_back(MakeProbeCommand());
   commands.push_back(MakeSimulateCommand());
   commands.push_back(MakeReportCommand());
+  commands.push_back(MakeCkptCommand());
   return commands;
 }
 

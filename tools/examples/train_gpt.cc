@@ -3,14 +3,18 @@
 
 // Trains a GPT on a text file or folder, with its parameters, gradients and
 // optimizer states spread over a device budget, pinned host memory and NVMe; or
-// with --reference, in plain arrays and without Castor.
+// with --reference, in plain arrays and without Castor. Ranks are threads, or,
+// where mpirun, torchrun or Slurm started several of it, processes.
 
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +22,8 @@
 #include "chunk/base/log.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/status.h"
+#include "collectives/launch.h"
+#include "collectives/mpi/last_words.h"
 #include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_writer.h"
@@ -27,7 +33,9 @@
 #include "tools/cli/json_out.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/stop_signals.h"
+#include "tools/examples/gpt/join_ranks.h"
 #include "tools/examples/gpt/model_list.h"
+#include "tools/examples/gpt/rank_group.h"
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
@@ -40,6 +48,20 @@ namespace castor::gpt {
 namespace {
 
 constexpr char kName[] = "train_gpt";
+
+// Whether this process tells the user what all of them do.
+bool Speaks(const RankGroup* group) {
+  return group == nullptr || group->rank() == 0;
+}
+
+// "run.rec" as rank 2's own: "run.rank2.rec".
+std::string FileOfRank(const std::string& path, const RankGroup* group) {
+  if (group == nullptr) return path;
+  std::filesystem::path own(path);
+  const std::string extension = own.extension().string();
+  own.replace_extension(fmt::format("rank{}{}", group->rank(), extension));
+  return own.string();
+}
 
 // What the user should know before bytes go there.
 Status DescribeNvme(const NvmeOption& nvme, const Console& console) {
@@ -92,13 +114,15 @@ class Progress {
 Result<TrainOutcome> TrainAs(const TrainFlags& flags,
                              const TrainOptions& options, const TextData& data,
                              const std::atomic<bool>& stop,
-                             const Console& console) {
+                             const Console& console, RankGroup* group) {
   Progress progress(options, console);
-  const TrainHooks hooks = {
-      .on_step = [&](const StepReport& report) { progress.Show(report); },
-      .stop = &stop};
+  TrainHooks hooks;
+  hooks.stop = &stop;
+  if (Speaks(group)) {
+    hooks.on_step = [&](const StepReport& report) { progress.Show(report); };
+  }
   return flags.reference ? TrainReference(options, data, hooks)
-                         : Train(options, data, hooks);
+                         : Train(options, data, hooks, group);
 }
 
 // Writes the trace to `path`, unless that is empty, and notes it.
@@ -115,7 +139,7 @@ Status SaveTrace(const std::string& path, const Console& console,
   return OkStatus();
 }
 
-Status Run(const TrainFlags& flags, const Console& console) {
+Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   CASTOR_ASSIGN_OR_RETURN(TrainOptions options, OptionsOf(flags));
   if (flags.print_model) {
     console.out << ModelList(options.model, options.dtype);
@@ -123,16 +147,28 @@ Status Run(const TrainFlags& flags, const Console& console) {
   }
   CASTOR_ASSIGN_OR_RETURN(const TextData data,
                           TextData::Load(flags.text, flags.seq + 1));
-  console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
-                           FormatSize(Bytes(data.size())), data.files(),
-                           data.files() == 1 ? "file" : "files"));
-  if (!flags.reference) {
+  if (Speaks(group)) {
+    console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
+                             FormatSize(Bytes(data.size())), data.files(),
+                             data.files() == 1 ? "file" : "files"));
+  }
+  if (!flags.reference && Speaks(group)) {
     for (const NvmeOption& drive : options.nvme) {
       CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
     }
   }
-  Log log([&console](LogLevel level, std::string_view line) {
-    if (level != LogLevel::kInfo) console.Note(line);
+  if (!options.resume.empty() && Speaks(group)) {
+    console.Note(fmt::format("goes on from {}, after step {}",
+                             QuotedPath(options.resume),
+                             options.first_step - 1));
+  }
+  if (!options.resume_note.empty() && Speaks(group)) {
+    console.Note(options.resume_note);
+  }
+  // The ranks of a machine would say the same.
+  const bool first_here = group == nullptr || group->local_rank() == 0;
+  Log log([&console, first_here](LogLevel level, std::string_view line) {
+    if (level != LogLevel::kInfo && first_here) console.Note(line);
   });
   options.log = &log;
   std::unique_ptr<FileRecorder> recorder;
@@ -141,25 +177,34 @@ Status Run(const TrainFlags& flags, const Console& console) {
       return InvalidArgument(
           "--reference has nothing to record: leave --record away");
     }
-    CASTOR_ASSIGN_OR_RETURN(recorder,
-                            FileRecorder::Create(flags.record, {.log = &log}));
+    CASTOR_ASSIGN_OR_RETURN(
+        recorder,
+        FileRecorder::Create(FileOfRank(flags.record, group), {.log = &log}));
     options.recorder = recorder.get();
   }
   if (!flags.trace.empty()) {
     if (flags.reference) {
       return InvalidArgument("--reference has no trace: leave --trace away");
     }
-    CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.trace).WithContext("--trace"));
+    if (Speaks(group)) {
+      CASTOR_RETURN_IF_ERROR(
+          CheckFileTarget(flags.trace).WithContext("--trace"));
+    }
   }
   // The first one ends training after the step under way.
   const StopSignals signals;
+  std::optional<LastWords> last_words;
+  if (group != nullptr) last_words.emplace();
   Result<TrainOutcome> outcome =
-      TrainAs(flags, options, data, signals.flag(), console);
+      TrainAs(flags, options, data, signals.flag(), console, group);
   // A run that failed is recorded up to there.
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());
-  const Status traced = SaveTrace(flags.trace, console, *outcome);
-  if (flags.json) {
+  const Status traced =
+      Speaks(group) ? SaveTrace(flags.trace, console, *outcome) : OkStatus();
+  if (!Speaks(group)) {
+    // Rank 0 sums up for all.
+  } else if (flags.json) {
     WriteJson(SummaryJson(options, *outcome), console.out);
   } else {
     console.out << SummaryText(options, *outcome);
@@ -171,12 +216,35 @@ Status Run(const TrainFlags& flags, const Console& console) {
     return Status(ErrorCode::kStoppedEarly,
                   fmt::format("stopped after step {} of {}; what is printed "
                               "and recorded is valid up to there",
-                              outcome->steps.size(), options.steps));
+                              options.first_step - 1 +
+                                  static_cast<int64_t>(outcome->steps.size()),
+                              options.steps));
   }
   return OkStatus();
 }
 
-Status Main(const std::vector<std::string>& args, const Console& console) {
+// Where this process was started as one of several, it meets them. `flags`
+// then has their number. Null: the ranks are threads.
+Result<std::unique_ptr<RankGroup>> MeetOthers(
+    const std::vector<std::string>& args, TrainFlags* flags) {
+  const EnvironmentReader environment = [](const char* name) {
+    return std::getenv(name);
+  };
+  CASTOR_ASSIGN_OR_RETURN(Launch launch, FindLaunch(environment, {}));
+  if (launch.world == 1 || flags->print_model) {
+    return std::unique_ptr<RankGroup>();
+  }
+  if (flags->ranks) {
+    CASTOR_ASSIGN_OR_RETURN(
+        launch,
+        FindLaunch(environment, {.world = static_cast<int>(*flags->ranks)}));
+  }
+  flags->ranks = launch.world;
+  return JoinRanks(launch, args, flags->rank_timeout * 1'000'000'000);
+}
+
+Status Main(const std::vector<std::string>& args, const Console& console,
+            std::unique_ptr<RankGroup>* group) {
   CommandLine line(
       kName, "Trains a GPT on text, its memory spread over budgets by Castor.");
   TrainFlags flags;
@@ -187,26 +255,47 @@ Status Main(const std::vector<std::string>& args, const Console& console) {
     console.out << line.Help();
     return FlushOutput(console);
   }
-  return Run(flags, console);
+  CASTOR_ASSIGN_OR_RETURN(*group, MeetOthers(args, &flags));
+  return Run(flags, console, group->get());
 }
 
-int GuardedMain(const std::vector<std::string>& args) {
-  const Console console = Console::Standard();
+Status GuardedMain(const std::vector<std::string>& args, const Console& console,
+                   std::unique_ptr<RankGroup>* group) {
   try {
-    return ReportStatus(Main(args, console), kName, console);
+    return Main(args, console, group);
   } catch (const std::bad_alloc&) {
-    return ReportStatus(
-        Unavailable("this machine has too little memory for the run; use a "
-                    "smaller model, --batch or --seq"),
-        kName, console);
+    return Unavailable(
+        "this machine has too little memory for the run; use a smaller model, "
+        "--batch or --seq");
   } catch (const std::exception& error) {
-    return ReportStatus(Internal(error.what()), kName, console);
+    return Internal(error.what());
   }
+}
+
+int ReportedMain(const std::vector<std::string>& args) {
+  const Console console = Console::Standard();
+  std::unique_ptr<RankGroup> group;
+  const Status status = GuardedMain(args, console, &group);
+  if (group == nullptr) return ReportStatus(status, kName, console);
+  const std::string name =
+      fmt::format("{}: rank {} of {}", kName, group->rank(), group->world());
+  // Said before the others are waited for, which may be in vain; and all of
+  // them stop early alike.
+  const bool failed = !status.ok() && status.code() != ErrorCode::kStoppedEarly;
+  if (failed) {
+    group->Abort(status.WithContext(fmt::format("rank {}", group->rank())));
+  }
+  const int code = ReportStatus(
+      failed || group->rank() == 0 ? status : OkStatus(), name, console);
+  const Status closed = group->Close();
+  if (failed) return code;
+  if (!closed.ok()) return ReportStatus(closed, name, console);
+  return ExitCode(status.code());
 }
 
 }  // namespace
 }  // namespace castor::gpt
 
 int main(int argc, char** argv) {
-  return castor::gpt::GuardedMain({argv + 1, argv + argc});
+  return castor::gpt::ReportedMain({argv + 1, argv + argc});
 }

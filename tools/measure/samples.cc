@@ -12,7 +12,7 @@
 namespace castor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Time = std::chrono::steady_clock;
 
 constexpr int kLeastRounds = 3;
 constexpr double kPatience = 4;
@@ -56,10 +56,10 @@ std::vector<TimedSize> SizeSamples::medians() const {
 
 Status RunRounds(size_t count, const RoundOptions& options,
                  const std::function<Status(size_t)>& once) {
-  const Clock::time_point begin = Clock::now();
+  const Time::time_point begin = Time::now();
   const auto over = [&](int rounds) {
     const double seconds =
-        std::chrono::duration<double>(Clock::now() - begin).count();
+        std::chrono::duration<double>(Time::now() - begin).count();
     if (rounds >= options.most) return true;
     if (rounds == 0 || seconds < options.seconds) return false;
     return rounds >= kLeastRounds || seconds >= kPatience * options.seconds;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-"""cc_library whose sources see std_pch.h already compiled: most of what they include takes no time then."""
+"""cc_library whose sources see a header of many headers already compiled: most of what they include takes no time then."""
 
 load("@rules_cc//cc:defs.bzl", _cc_library = "cc_library")
 
@@ -16,34 +16,77 @@ _COMPUTING = [
     "tools/examples/gpt",
 ]
 
-_OPTIMISED_COPTS = ["-include", "$(BINDIR)/tools/pch/compiled/std_pch.h"]
-_UNOPTIMISED_COPTS = ["-include", "$(BINDIR)/tools/pch/unoptimised/std_pch.h", "-O0"]
+# What base_pch.h is made of sees std_pch.h.
+_BASE = "chunk/base"
 
-def cc_library(srcs = [], deps = [], copts = [], computes = None, **kwargs):
+def _copts(header, how):
+    return ["-include", "$(BINDIR)/tools/pch/{0}_{1}/{0}.h".format(header, how)]
+
+def _dep(header, how):
+    return "//tools/pch:{}_{}_library".format(header, how)
+
+_JOIN = """
+for file in $(SRCS); do
+  echo "#line 1 \\"$$file\\""
+  cat $$file
+done > $@
+"""
+
+def joined(name, srcs, testonly = False):
+    """The sources of one target as one: what they all include is read once.
+
+    Args:
+      name: of the target; NAME_joined.cc is the source.
+      srcs: as in cc_library.
+      testonly: as in cc_library.
+    Returns:
+      what to compile in their place.
+    """
+    if type(srcs) != "list":  # a select
+        return srcs
+    sources = [file for file in srcs if file.endswith(".cc")]
+    if len(sources) < 2:
+        return srcs
+    native.genrule(
+        name = name + "_joined",
+        srcs = sources,
+        outs = [name + "_joined.cc"],
+        cmd = _JOIN,
+        testonly = testonly,
+    )
+    return [file for file in srcs if not file.endswith(".cc")] + [name + "_joined.cc"]
+
+def cc_library(name, srcs = [], deps = [], copts = [], computes = None, joins = True, **kwargs):
     """As the native rule, for C++ sources.
 
     Args:
+      name: as in cc_library.
       srcs: as in cc_library.
       deps: as in cc_library.
       copts: as in cc_library; with any, the sources are compiled as by the native rule, because the compiled header has other flags.
       computes: whether sanitizers' builds optimise it; unless given, by its package.
+      joins: whether the sources are compiled as one, which wants different names of what they do not share.
       **kwargs: as in cc_library.
     """
     if computes == None:
         computes = native.package_name() in _COMPUTING
+    if joins and not copts:
+        srcs = joined(name, srcs, testonly = kwargs.get("testonly", False))
+    header = "std_pch" if native.package_name() == _BASE else "base_pch"
     if srcs and not copts and computes:
-        copts = _OPTIMISED_COPTS
-        deps = deps + ["//tools/pch:std_pch"]
+        copts = _copts(header, "optimised")
+        deps = deps + [_dep(header, "optimised")]
     elif srcs and not copts:
         copts = select({
-            "//tools/pch:sanitizer": _UNOPTIMISED_COPTS,
-            "//conditions:default": _OPTIMISED_COPTS,
+            "//tools/pch:sanitizer": _copts(header, "plain") + ["-O0"],
+            "//conditions:default": _copts(header, "optimised"),
         })
         deps = deps + select({
-            "//tools/pch:sanitizer": ["//tools/pch:unoptimised_std_pch"],
-            "//conditions:default": ["//tools/pch:std_pch"],
+            "//tools/pch:sanitizer": [_dep(header, "plain")],
+            "//conditions:default": [_dep(header, "optimised")],
         })
     _cc_library(
+        name = name,
         srcs = srcs,
         copts = copts,
         deps = deps,

@@ -10,7 +10,9 @@ repository, so that a package upgrade rebuilds what includes them.
 # name: what to find and how to use it.
 #   package   the Debian package that brings it
 #   headers   files or folders, sought in /usr/include and /usr/include/<multiarch>; a pair renames: (where it is, how it is included)
+#   folder    where else the headers are
 #   deps, defines, linkopts   as in cc_library
+# {multiarch} in a folder or a linkopt is the machine's, as x86_64-linux-gnu.
 _LIBRARIES = {
     "benchmark": struct(
         package = "libbenchmark-dev",
@@ -66,6 +68,14 @@ _LIBRARIES = {
         package = "liburing-dev",
         headers = ["liburing.h", "liburing"],
         linkopts = ["-luring"],
+    ),
+    # The C interface of Open MPI; the C++ one is gone from MPI.
+    "mpi": struct(
+        package = "libopenmpi-dev",
+        folder = "/usr/lib/{multiarch}/openmpi/include",
+        headers = ["mpi.h", "mpi_portable_platform.h"],
+        defines = ["OMPI_SKIP_MPICXX"],
+        linkopts = ["-L/usr/lib/{multiarch}/openmpi/lib", "-lmpi"],
     ),
     "openblas": struct(
         package = "libopenblas-pthread-dev",
@@ -130,10 +140,12 @@ def _find(repository_ctx, folders, header):
     return None
 
 def _system_libraries_impl(repository_ctx):
-    machine = repository_ctx.execute(["uname", "-m"]).stdout.strip()
-    folders = ["/usr/include", "/usr/include/" + machine + "-linux-gnu"]
+    multiarch = repository_ctx.execute(["uname", "-m"]).stdout.strip() + "-linux-gnu"
     build = _HEADER
     for name, library in _LIBRARIES.items():
+        folders = ["/usr/include", "/usr/include/" + multiarch]
+        if hasattr(library, "folder"):
+            folders = [library.folder.replace("{multiarch}", multiarch)]
         found = {}
         for header in library.headers:
             sought, included = (header, header) if type(header) == "string" else header
@@ -147,7 +159,10 @@ def _system_libraries_impl(repository_ctx):
             name = name,
             includes = repr([name] if found else []),
             defines = repr(getattr(library, "defines", [])),
-            linkopts = repr(getattr(library, "linkopts", [])),
+            linkopts = repr([
+                option.replace("{multiarch}", multiarch)
+                for option in getattr(library, "linkopts", [])
+            ]),
             deps = repr(getattr(library, "deps", [])),
         )
     repository_ctx.file("BUILD", build)

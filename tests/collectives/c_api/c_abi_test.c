@@ -8,13 +8,14 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/c_api/castor.h"
 
-static int failures = 0;
+static atomic_int failures = 0;
 
 #define EXPECT(condition)                                                      \
   do {                                                                         \
@@ -25,20 +26,50 @@ static int failures = 0;
   } while (0)
 
 /* The functions under their own types, from the header. */
-#define FUNCTIONS(X)               \
-  X(castor_abi_version)            \
-  X(castor_version)                \
-  X(castor_code_name)              \
-  X(castor_last_error)             \
-  X(castor_search_run)             \
-  X(castor_search_group_count)     \
-  X(castor_search_get_group)       \
-  X(castor_search_destroy)         \
-  X(castor_pinned_arena_create)    \
-  X(castor_pinned_arena_allocate)  \
-  X(castor_pinned_arena_free)      \
-  X(castor_pinned_arena_get_stats) \
-  X(castor_pinned_arena_destroy)
+#define FUNCTIONS(X)                 \
+  X(castor_abi_version)              \
+  X(castor_version)                  \
+  X(castor_code_name)                \
+  X(castor_last_error)               \
+  X(castor_search_run)               \
+  X(castor_search_group_count)       \
+  X(castor_search_get_group)         \
+  X(castor_search_destroy)           \
+  X(castor_pinned_arena_create)      \
+  X(castor_pinned_arena_allocate)    \
+  X(castor_pinned_arena_free)        \
+  X(castor_pinned_arena_get_stats)   \
+  X(castor_pinned_arena_destroy)     \
+  X(castor_world_create)             \
+  X(castor_world_destroy)            \
+  X(castor_engine_create)            \
+  X(castor_engine_destroy)           \
+  X(castor_engine_close)             \
+  X(castor_engine_register)          \
+  X(castor_engine_seal)              \
+  X(castor_engine_begin_micro_batch) \
+  X(castor_engine_acquire)           \
+  X(castor_param_lease_release)      \
+  X(castor_engine_grad)              \
+  X(castor_engine_grad_ready)        \
+  X(castor_engine_borrow)            \
+  X(castor_memory_lease_release)     \
+  X(castor_engine_step)              \
+  X(castor_engine_update_early)      \
+  X(castor_engine_set_learning_rate) \
+  X(castor_engine_loss_scale)        \
+  X(castor_engine_begin_evaluation)  \
+  X(castor_engine_end_evaluation)    \
+  X(castor_engine_abandon)           \
+  X(castor_engine_find)              \
+  X(castor_engine_read_param)        \
+  X(castor_engine_write_param)       \
+  X(castor_engine_read_grad)         \
+  X(castor_engine_weight_digest)     \
+  X(castor_engine_save)              \
+  X(castor_engine_load)              \
+  X(castor_engine_loaded_trainer)    \
+  X(castor_engine_get_stats)
 
 struct api {
 #define MEMBER(name) __typeof__(&name) name;
@@ -200,6 +231,185 @@ static void use_arena(const struct api* api, const char* allocator) {
   EXPECT(api->castor_pinned_arena_destroy(NULL) == CASTOR_OK);
 }
 
+/* ---- Training on two ranks, each a thread. */
+
+enum { kRanks = 2, kWide = 192, kNarrow = 5, kSteps = 2 };
+
+struct rank {
+  const struct api* api;
+  castor_world* world;
+  const char* folder;
+  int number;
+  uint64_t digest;
+};
+
+/* Quarters, so that every sum is exact. */
+static void fill(void* context, int64_t begin, int64_t end, float* values) {
+  const float first = *(const float*)context;
+  for (int64_t i = begin; i < end; ++i) {
+    values[i - begin] = first + 0.25f * (float)i;
+  }
+}
+
+static void expect_values(const struct rank* self, castor_engine* engine,
+                          int32_t param, int64_t count, float first) {
+  float values[kWide];
+  EXPECT(self->api->castor_engine_read_param(engine, param, values, count) ==
+         CASTOR_OK);
+  for (int64_t i = 0; i < count; ++i) {
+    EXPECT(values[i] == first + 0.25f * (float)i);
+  }
+}
+
+/* Every gradient of rank r is r + 1, so their mean is 1.5. */
+static void train_step(const struct rank* self, castor_engine* engine,
+                       const int32_t params[2]) {
+  const struct api* api = self->api;
+  const int64_t sizes[2] = {kWide, kNarrow};
+  EXPECT(api->castor_engine_begin_micro_batch(engine, 1) == CASTOR_OK);
+  for (int p = 0; p < 2; ++p) {
+    const void* data = NULL;
+    castor_param_lease* lease = NULL;
+    EXPECT(api->castor_engine_acquire(engine, &params[p], 1, &data, &lease) ==
+           CASTOR_OK);
+    EXPECT(data != NULL);
+    EXPECT(api->castor_engine_destroy(engine) == CASTOR_FAILED_PRECONDITION);
+    void* grad = NULL;
+    EXPECT(api->castor_engine_grad(engine, params[p], &grad) == CASTOR_OK);
+    for (int64_t i = 0; i < sizes[p]; ++i) {
+      ((float*)grad)[i] += (float)(self->number + 1);
+    }
+    EXPECT(api->castor_engine_grad_ready(engine, params[p]) == CASTOR_OK);
+    EXPECT(api->castor_param_lease_release(lease) == CASTOR_OK);
+  }
+  castor_step step;
+  step.struct_size = sizeof(step);
+  EXPECT(api->castor_engine_step(engine, 0.5, &step) == CASTOR_OK);
+  EXPECT(step.applied == 1);
+  EXPECT(step.loss_scale == 1);
+}
+
+static void* train_rank(void* context) {
+  struct rank* self = context;
+  const struct api* api = self->api;
+  castor_engine* engine = NULL;
+  EXPECT(api->castor_engine_create(self->world, self->number, "{\"stag\": 3}",
+                                   &engine) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(engine == NULL);
+  EXPECT(strstr(api->castor_last_error(), "did you mean") != NULL);
+  EXPECT(api->castor_engine_create(
+             self->world, self->number,
+             "{\"stage\": 3, \"device_budget_bytes\": 1048576,"
+             " \"host_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 4096},"
+             " \"optimizer\": {\"kind\": \"sgd\", \"weight_decay\": 0},"
+             " \"groups\": [{\"name\": \"bias\", \"lr_scale\": 2}]}",
+             &engine) == CASTOR_OK);
+  if (engine == NULL) return NULL;
+  EXPECT(api->castor_world_destroy(self->world) == CASTOR_FAILED_PRECONDITION);
+
+  const int64_t wide[] = {64, 3};
+  const int64_t narrow[] = {kNarrow};
+  const castor_tensor weight = {"w", wide, 2, 0, "F32"};
+  const castor_tensor bias = {"b", narrow, 1, 0, "F32"};
+  float first[2] = {8, -8};
+  int32_t params[2] = {-1, -1};
+  EXPECT(api->castor_engine_register(engine, &weight, "none", fill, &first[0],
+                                     &params[0]) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_engine_register(engine, &weight, NULL, fill, &first[0],
+                                     &params[0]) == CASTOR_OK);
+  EXPECT(api->castor_engine_register(engine, &bias, "bias", fill, &first[1],
+                                     &params[1]) == CASTOR_OK);
+  castor_held held = {params, 2, params, 2};
+  castor_seal_options options = {sizeof(options), &held, 1, 4096};
+  EXPECT(api->castor_engine_seal(engine, &options) == CASTOR_OK);
+  int32_t found = -1;
+  EXPECT(api->castor_engine_find(engine, "b", &found) == CASTOR_OK);
+  EXPECT(found == params[1]);
+  EXPECT(api->castor_engine_find(engine, "c", &found) ==
+         CASTOR_INVALID_ARGUMENT);
+
+  void* memory = NULL;
+  castor_memory_lease* borrowed = NULL;
+  EXPECT(api->castor_engine_borrow(engine, 4096, &memory, &borrowed) ==
+         CASTOR_OK);
+  memset(memory, 1, 4096);
+  EXPECT(api->castor_memory_lease_release(borrowed) == CASTOR_OK);
+
+  for (int i = 0; i < kSteps; ++i) train_step(self, engine, params);
+  expect_values(self, engine, params[0], kWide, 8 - 2 * 0.75f);
+  expect_values(self, engine, params[1], kNarrow, -8 - 2 * 1.5f);
+
+  EXPECT(api->castor_engine_begin_evaluation(engine) == CASTOR_OK);
+  EXPECT(api->castor_engine_begin_evaluation(engine) ==
+         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_engine_end_evaluation(engine) == CASTOR_OK);
+
+  /* What is saved comes back, with the trainer's bytes. */
+  EXPECT(api->castor_engine_save(engine, self->folder, "batch 7", 7) ==
+         CASTOR_OK);
+  const float zeros[kNarrow] = {0};
+  EXPECT(api->castor_engine_write_param(
+             engine, params[1], zeros, kNarrow - 1) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_engine_write_param(engine, params[1], zeros, kNarrow) ==
+         CASTOR_OK);
+  uint64_t changed = 0;
+  EXPECT(api->castor_engine_weight_digest(engine, &changed) == CASTOR_OK);
+  int64_t step = 0;
+  EXPECT(api->castor_engine_load(engine, self->folder, &step) == CASTOR_OK);
+  EXPECT(step == kSteps);
+  const void* trainer = NULL;
+  size_t size = 0;
+  EXPECT(api->castor_engine_loaded_trainer(engine, &trainer, &size) ==
+         CASTOR_OK);
+  EXPECT(size == 7 && memcmp(trainer, "batch 7", 7) == 0);
+  expect_values(self, engine, params[1], kNarrow, -8 - 2 * 1.5f);
+  EXPECT(api->castor_engine_weight_digest(engine, &self->digest) == CASTOR_OK);
+  EXPECT(self->digest != changed);
+
+  castor_engine_stats stats;
+  stats.struct_size = sizeof(stats);
+  EXPECT(api->castor_engine_get_stats(engine, &stats) == CASTOR_OK);
+  EXPECT(stats.device_peak_bytes > 0);
+  EXPECT(stats.device_peak_bytes <= stats.device_budget_bytes);
+  EXPECT(stats.chunks == 1);
+  EXPECT(stats.wire_sent_bytes > 0);
+  EXPECT(api->castor_engine_close(engine) == CASTOR_OK);
+  EXPECT(api->castor_engine_step(engine, 0.5, NULL) ==
+         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_engine_destroy(engine) == CASTOR_OK);
+  return NULL;
+}
+
+static void use_engine(const struct api* api) {
+  const char* scratch = getenv("TEST_TMPDIR");
+  char folder[512];
+  snprintf(folder, sizeof(folder), "%s/castor-XXXXXX",
+           scratch == NULL ? "/tmp" : scratch);
+  EXPECT(mkdtemp(folder) != NULL);
+  castor_world* world = NULL;
+  EXPECT(api->castor_world_create(0, &world) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_world_create(kRanks, &world) == CASTOR_OK);
+  if (world == NULL) return;
+  castor_engine* none = NULL;
+  EXPECT(api->castor_engine_create(world, kRanks, NULL, &none) ==
+         CASTOR_INVALID_ARGUMENT);
+  pthread_t threads[kRanks];
+  struct rank ranks[kRanks];
+  for (int r = 0; r < kRanks; ++r) {
+    ranks[r] = (struct rank){api, world, folder, r, 0};
+    EXPECT(pthread_create(&threads[r], NULL, train_rank, &ranks[r]) == 0);
+  }
+  for (int r = 0; r < kRanks; ++r) {
+    EXPECT(pthread_join(threads[r], NULL) == 0);
+  }
+  EXPECT(ranks[0].digest != 0);
+  EXPECT(ranks[0].digest == ranks[1].digest);
+  EXPECT(api->castor_engine_create(world, 0, NULL, &none) ==
+         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_world_destroy(world) == CASTOR_OK);
+  EXPECT(api->castor_engine_destroy(NULL) == CASTOR_OK);
+}
+
 static void use_all(const struct api* api, const char* allocator) {
   EXPECT(api->castor_abi_version() == CASTOR_ABI_VERSION);
   EXPECT(strchr(api->castor_version(), '.') != NULL);
@@ -207,6 +417,7 @@ static void use_all(const struct api* api, const char* allocator) {
   EXPECT(strcmp(api->castor_code_name(999), "unknown") == 0);
   use_search(api);
   use_arena(api, allocator);
+  use_engine(api);
 }
 
 struct arguments {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/log.h"
@@ -23,6 +24,7 @@
 #include "offload/cuda/cuda_runtime_calls.h"
 #include "offload/executor.h"
 #include "offload/kernels/exact_sum.h"
+#include "offload/kernels/reduce.h"
 #include "tests/support/device_contract.h"
 #include "tests/support/status_matchers.h"
 
@@ -198,6 +200,59 @@ TEST_F(CudaHardwareTest, ALargeSumOfSquaresHasTheHostsDigits) {
               got.words().begin());
   EXPECT_TRUE(std::ranges::equal(got.words(), expected.words()));
   EXPECT_EQ(got.Total(), expected.Total());
+}
+
+// What a reduction in rank order adds, wherever the own part lies among them.
+TEST_F(CudaHardwareTest, PartsOfRanksAddUpToTheHostsBits) {
+  constexpr int64_t kCount = 4099;
+  constexpr int64_t kStride = 4224;
+  constexpr int kParts = 4;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Bytes size = BytesOf(Elements(kStride * kParts), dtype);
+    const int64_t stride = BytesOf(Elements(kStride), dtype).count();
+    const Slab host = OnHost(size);
+    uint32_t state = 7;
+    for (int64_t i = 0; i < size.count() / 2; ++i) {
+      state = state * 1664525 + 1013904223;
+      // Half an fp32, or a bf16, of no large exponent.
+      reinterpret_cast<uint16_t*>(host.data())[i] =
+          static_cast<uint16_t>((state >> 16 & 0x83FF) | 0x3C00);
+    }
+    const Slab parts = OnDevice(size);
+    const Slab back = OnHost(size);
+    for (int own = 0; own < kParts; ++own) {
+      // The host's last part lies where the own one is.
+      std::vector<const void*> sources;
+      for (int slot = 0; slot + 1 < kParts; ++slot) {
+        sources.push_back(host.data() + slot * stride);
+      }
+      sources.insert(sources.begin() + own,
+                     host.data() + (kParts - 1) * stride);
+      std::vector<std::byte> expected(
+          static_cast<size_t>(BytesOf(Elements(kCount), dtype).count()));
+      SumInOrder(sources, dtype, kCount, expected.data());
+
+      const auto lane = device().MakeLane("parts");
+      device().Copy(*lane, parts.data(), host.data(), size,
+                    CopyKind::kToDevice);
+      ASSERT_THAT(lane->Drain(), IsOk());
+      std::byte* const at = parts.data() + (kParts - 1) * stride;
+      ASSERT_EQ(CudaRuntimeCalls()->SumParts(stream_, {},
+                                             {.others = parts.data(),
+                                              .stride = kStride,
+                                              .own = at,
+                                              .own_index = own,
+                                              .parts = kParts},
+                                             dtype, kCount, at),
+                kCudaOk);
+      ASSERT_EQ(CudaRuntimeCalls()->StreamSynchronize(stream_), kCudaOk);
+      device().Copy(*lane, back.data(), at, Bytes(std::ssize(expected)),
+                    CopyKind::kFromDevice);
+      ASSERT_THAT(lane->Drain(), IsOk());
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), back.data()))
+          << DTypeName(dtype) << ", own part " << own;
+    }
+  }
 }
 
 }  // namespace

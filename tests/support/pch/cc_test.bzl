@@ -4,6 +4,7 @@
 """Rules for sources that see gtest_pch.h already compiled: a third of the time that compiling a test takes."""
 
 load("@rules_cc//cc:defs.bzl", _cc_library = "cc_library", _cc_test = "cc_test")
+load("//tools/pch:cc_library.bzl", "joined")
 load(":flags.bzl", "TEST_COPTS", "TEST_OPTIMISATION")
 
 _COPTS = ["-include", "$(BINDIR)/tests/support/pch/compiled/gtest_pch.h"] + TEST_COPTS
@@ -50,11 +51,20 @@ def cc_tests(name, srcs, **kwargs):
     # .bazelrc knows by their folder what is compiled like this, and this source is elsewhere.
     cc_test(name = name, srcs = [name + ".cc"], copts = TEST_OPTIMISATION, **kwargs)
 
-def cc_test_library(deps = [], **kwargs):
-    """As cc_library, testonly, for sources that include gtest: what several tests share.
+def cc_test_library(name, srcs = [], deps = [], **kwargs):
+    """As cc_library, testonly, for sources that include gtest: what several tests share. They are compiled as one.
 
     Args:
+      name: as in cc_library.
+      srcs: as in cc_library.
       deps: as in cc_library.
       **kwargs: as in cc_library.
     """
-    _cc_library(deps = deps + _DEPS, copts = _COPTS, testonly = True, **kwargs)
+    _cc_library(
+        name = name,
+        srcs = joined(name, srcs, testonly = True),
+        deps = deps + _DEPS,
+        copts = _COPTS + TEST_OPTIMISATION,
+        testonly = True,
+        **kwargs
+    )

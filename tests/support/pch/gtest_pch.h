@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,10 +21,21 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/clock.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -46,6 +47,8 @@ void MakeClone(const fs::path& clone) {
       {"bazel-bin/tools/examples/readme_engine",
        "tools/examples/readme_engine"},
       {"bazel-bin/tools/examples/train_gpt", "tools/examples/train_gpt"},
+      {"bazel-bin/tools/examples/train_gpt_mpi",
+       "tools/examples/train_gpt_mpi"},
       {"tools/examples/traces/gpt_25m.json",
        "tools/examples/traces/gpt_25m.json"},
       {"tools/examples/traces/machine.json",
@@ -88,6 +91,11 @@ std::vector<std::string> WithoutNumbers(std::vector<std::string> lines) {
 TEST(ReadmeCommandsTest, EndWellAndPrintWhatThePageShows) {
   TempDir clone;
   MakeClone(clone.path());
+  // mpirun asks root for it, and names its sockets by TMPDIR, which may not be
+  // long.
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  setenv("TMPDIR", "/tmp", 1);
   int run = 0;
   for (const CodeBlock& block : CodeBlocks(Read("README.md"))) {
     if (block.language != "console" || block.comment == "run by CI") continue;

@@ -35,7 +35,7 @@ TEST(CopyTimingTest, TimesEveryWayOnTheTwin) {
 }
 
 // On the real clock: a copy takes what its link was declared to take, and on a
-// busy machine something more.
+// busy machine more, but not that of another unit.
 TEST(CopyTimingTest, MeasuresTheLinksOfATwinThatIsThrottled) {
   ThreadPool pool(2);
   SteadyTimer timer;
@@ -53,9 +53,9 @@ TEST(CopyTimingTest, MeasuresTheLinksOfATwinThatIsThrottled) {
     const double to = LinkSeconds(in, 1, kSizes[i]);
     const double from = LinkSeconds(out, 1, kSizes[i]);
     EXPECT_GE(times->to_device[i].seconds, 0.999 * to);
-    EXPECT_LE(times->to_device[i].seconds, 3 * to);
+    EXPECT_LE(times->to_device[i].seconds, 20 * to);
     EXPECT_GE(times->from_device[i].seconds, 0.999 * from);
-    EXPECT_LE(times->from_device[i].seconds, 3 * from);
+    EXPECT_LE(times->from_device[i].seconds, 20 * from);
   }
   // One wire for both: large copies wait for each other.
   EXPECT_GT(times->to_device_duplex.back().seconds,

@@ -82,6 +82,12 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
               "of sgd, which keeps a moment for it (0)");
   AddRealFlag(app, "--clip", &flags->clip, 0, 1e30,
               "largest global norm of the gradient; 0: none (1)");
+  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
+                "gradients are of the parameters' type, or fp32 (separate)");
+  AddChoiceFlag(app, "--accumulation-order", &flags->accumulation_order,
+                {"each", "last"},
+                "every micro-batch's gradients are reduced, or they are added "
+                "up, whole, and reduced once (each)");
   AddIntFlag(app, "--prefetch", &flags->prefetch, 0, kMaxDepth,
              "gathers under way ahead of use (3)");
   AddChoiceFlag(app, "--policy", &flags->policy, {"auto", "planned"},
@@ -209,6 +215,8 @@ std::string PlanCommandText(const PlanFlags& flags) {
   words.Text("--moments", flags.moments);
   words.Unless("--momentum", flags.momentum, usual.momentum);
   words.Unless("--clip", flags.clip, usual.clip);
+  words.Text("--grad-mode", flags.grad_mode);
+  words.Text("--accumulation-order", flags.accumulation_order);
   words.Unless("--prefetch", flags.prefetch, usual.prefetch);
   words.Text("--policy", flags.policy);
   words.List("--limit", flags.limit);

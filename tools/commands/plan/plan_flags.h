@@ -43,6 +43,8 @@ struct PlanFlags {
   std::string moments;
   double momentum = 0;
   double clip = 1;
+  std::string grad_mode;
+  std::string accumulation_order;
   int64_t prefetch = 3;
   std::string policy;
   std::vector<std::string> limit;

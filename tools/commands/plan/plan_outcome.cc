@@ -192,7 +192,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     const Status trains = CheckTrains(spec);
     if (trains.ok()) continue;
     return InvalidArgument(
-        fmt::format("{}; give --dtype bf16 or f32", trains.message()));
+        fmt::format("{}; give --dtype bf16, f16 or f32", trains.message()));
   }
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,

@@ -99,6 +99,10 @@ void FillOptimizer(const PlanFlags& flags, ZeroOptions* options) {
   options->optimizer.momentum = flags.momentum;
   if (flags.moments == "bf16") options->optimizer.moment_dtype = DType::kBF16;
   options->clip_norm = flags.clip;
+  if (flags.grad_mode == "fp32") options->grad_mode = GradMode::kFp32;
+  if (flags.accumulation_order == "last") {
+    options->accumulation = AccumulationOrder::kLast;
+  }
 }
 
 int64_t Given(const std::optional<int64_t>& flag, int64_t known) {
@@ -166,6 +170,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                            ? BatchOrder::kLayerMajor
                            : BatchOrder::kBatchMajor;
   request.step.recompute = flags.recompute;
+  request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
   request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
   if (!flags.compute.empty()) {

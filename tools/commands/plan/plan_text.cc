@@ -53,6 +53,7 @@ std::string StepLine(const PlanReport& report) {
     text = fmt::format("derived from the model: {} micro-batch{}{}",
                        Grouped(batches), batches == 1 ? "" : "es",
                        request.step.recompute ? ", layers computed again" : "");
+    if (request.step.whole_grads) text += ", gradients reduced once";
     if (request.activations) {
       text += fmt::format(", {} of {}",
                           Plural(request.activations->batch, "sequence"),

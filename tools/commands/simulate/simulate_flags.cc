@@ -158,6 +158,8 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 "which states it has (adamw)");
   AddChoiceFlag(app, "--moments", &flags->moments, {"f32", "bf16"},
                 "type of the optimizer's moments (f32)");
+  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
+                "gradients are of the parameters' type, or fp32 (separate)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
   AddIntFlag(app, "--ranks", &flags->ranks, 1, kMaxRanks,
              "ranks (as recorded)");
@@ -210,6 +212,7 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
   request.prefetch_depth = static_cast<int>(flags.prefetch_depth);
   request.clip = flags.clip;
+  request.fp32_grads = flags.grad_mode == "fp32";
   if (!flags.compute.empty()) {
     const Result<int64_t> ns = ParseLatency(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");

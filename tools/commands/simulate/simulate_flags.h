@@ -37,6 +37,7 @@ struct SimulateFlags {
   std::string dtype = "bf16";
   std::string optimizer = "adamw";
   std::string moments = "f32";
+  std::string grad_mode = "separate";
   int64_t stage = 3;
   std::optional<int64_t> ranks;
   std::optional<int64_t> ranks_per_machine;
@@ -70,7 +71,8 @@ struct SimulateRequest {
   Bytes device_budget;  // of one rank, where they are not swept
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
-  DType dtype = DType::kBF16;        // of parameters and gradients
+  DType dtype = DType::kBF16;        // of parameters
+  bool fp32_grads = false;           // else gradients are of their type
   OptimizerOptions optimizer;
   int stage = 3;
   std::optional<int> ranks;              // empty: as recorded

@@ -92,14 +92,15 @@ JsonValue SimulateJson(const SimulateReport& report) {
   json["machine"] =
       JsonValue::Object({{"file", request.machine_file},
                          {"ranks_that_share_it", report.ranks_per_machine}});
-  json["engine"] =
-      JsonValue::Object({{"stage", request.stage},
-                         {"ranks", report.ranks},
-                         {"policy", PlanPolicyName(request.policy)},
-                         {"dtype", DTypeName(request.dtype)},
-                         {"optimizer", OptimizerName(request.optimizer.kind)},
-                         {"prefetch_depth", request.prefetch_depth},
-                         {"clip", request.clip}});
+  json["engine"] = JsonValue::Object(
+      {{"stage", request.stage},
+       {"ranks", report.ranks},
+       {"policy", PlanPolicyName(request.policy)},
+       {"dtype", DTypeName(request.dtype)},
+       {"optimizer", OptimizerName(request.optimizer.kind)},
+       {"prefetch_depth", request.prefetch_depth},
+       {"clip", request.clip},
+       {"grad_mode", request.fp32_grads ? "fp32" : "separate"}});
   json["not_known"] = JsonValue::Array();
   for (const std::string& link : report.unknown) {
     json["not_known"].Append(link);

@@ -73,7 +73,8 @@ Result<Common> ReadCommon(const SimulateRequest& request,
                      .world = report->ranks,
                      .rank = 0,
                      .moments = MomentsOf(request.optimizer),
-                     .moment_dtype = request.optimizer.moment_dtype};
+                     .moment_dtype = request.optimizer.moment_dtype,
+                     .fp32_grads = request.fp32_grads};
   return common;
 }
 

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "tools/examples/gpt/bf16.h"
+#include "offload/kernels/convert.h"
 #include "tools/examples/gpt/held_moments.h"
 #include "tools/examples/gpt/initial_values.h"
 
 namespace castor::gpt {
 
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
-                       ZeroEngine& engine) {
+                       ZeroEngine& engine, std::string_view vectors) {
   const GptParams params(config);
   for (size_t i = 0; i < params.all().size(); ++i) {
     const ParamId expected(static_cast<int32_t>(i));
@@ -25,7 +25,8 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
             {.name = param.name, .shape = param.shape, .dtype = dtype},
             [=](int64_t begin, int64_t end, float* out) {
               FillInitialValues(config, param, expected, seed, begin, end, out);
-            }));
+            },
+            param.is_matrix() ? std::string_view() : vectors));
     CASTOR_CHECK_EQ(id, expected);
   }
   SealOptions seal;
@@ -36,10 +37,13 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
 }
 
 EngineParams::EngineParams(const GptConfig& config, DType dtype,
-                           ZeroEngine* engine, ThreadLane* lane)
-    : params_(config), dtype_(dtype), engine_(engine), lane_(lane) {
-  CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
-}
+                           DType grad_dtype, ZeroEngine* engine,
+                           ThreadLane* lane)
+    : params_(config),
+      dtype_(dtype),
+      grad_dtype_(grad_dtype),
+      engine_(engine),
+      lane_(lane) {}
 
 Status EngineParams::Hold(std::span<const ParamId> params,
                           std::span<const float*> values) {
@@ -54,8 +58,8 @@ Status EngineParams::Hold(std::span<const ParamId> params,
   for (size_t i = 0; i < params.size(); ++i) {
     const size_t count = Elements(params[i]);
     widened_[i].resize(std::max(widened_[i].size(), count));
-    std::transform(lease_.bf16(i), lease_.bf16(i) + count, widened_[i].begin(),
-                   WidenBf16);
+    ConvertToFloat(lease_.data(i), dtype_, static_cast<int64_t>(count),
+                   widened_[i].data());
     values[i] = widened_[i].data();
   }
   return OkStatus();
@@ -64,25 +68,27 @@ Status EngineParams::Hold(std::span<const ParamId> params,
 Result<float*> EngineParams::OpenGrad(ParamId param) {
   CASTOR_ASSIGN_OR_RETURN(void* const place, engine_->Grad(param, *lane_));
   CASTOR_RETURN_IF_ERROR(lane_->status());
-  if (dtype_ == DType::kF32) return static_cast<float*>(place);
+  if (grad_dtype_ == DType::kF32) return static_cast<float*>(place);
   auto open = std::find_if(open_.begin(), open_.end(),
                            [](const auto& o) { return !o.param.valid(); });
   if (open == open_.end()) open = open_.emplace(open);
   open->param = param;
-  open->place = static_cast<uint16_t*>(place);
+  open->place = place;
   open->full.assign(Elements(param), 0.0f);
   return open->full.data();
 }
 
 Status EngineParams::CloseGrad(ParamId param, GradUse use) {
-  if (dtype_ == DType::kBF16) {
+  if (grad_dtype_ != DType::kF32) {
     const auto open =
         std::find_if(open_.begin(), open_.end(),
                      [param](const auto& o) { return o.param == param; });
     CASTOR_CHECK(open != open_.end());
-    for (size_t i = 0; i < open->full.size(); ++i) {
-      open->place[i] = RoundToBf16(WidenBf16(open->place[i]) + open->full[i]);
-    }
+    const auto count = static_cast<int64_t>(open->full.size());
+    sum_.resize(std::max(sum_.size(), open->full.size()));
+    ConvertToFloat(open->place, grad_dtype_, count, sum_.data());
+    for (size_t i = 0; i < open->full.size(); ++i) sum_[i] += open->full[i];
+    ConvertFromFloat(sum_.data(), count, grad_dtype_, open->place);
     open->param = ParamId();
   }
   if (use == GradUse::kMoreToCome) return OkStatus();

@@ -5,13 +5,15 @@
 #define CASTOR_TOOLS_EXAMPLES_GPT_ENGINE_PARAMS_H_
 
 // A model's parameters in Castor: all that a trainer has to write to put a
-// ZeroEngine under a model. fp32 parameters are used where they lie; bf16 ones
-// are widened for the products, and their gradients made in fp32 and added to
-// the bf16 place. Owner thread only: the thread of the engine and of the lane.
+// ZeroEngine under a model. fp32 parameters are used where they lie; others are
+// widened for the products, and their gradients made in fp32 and added to the
+// place, unless that is fp32 too. Owner thread only: the thread of the engine
+// and of the lane.
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -25,16 +27,18 @@
 namespace castor::gpt {
 
 // Registers all parameters of a GPT, with their initial values, and seals the
-// engine with what the model holds. `dtype` is kF32 or kBF16.
+// engine with what the model holds. `dtype` is kF32, kBF16 or kF16. Norms and
+// biases are in the optimizer's group `vectors`.
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
-                       ZeroEngine& engine);
+                       ZeroEngine& engine, std::string_view vectors = {});
 
 class EngineParams final : public ParamSource<float> {
  public:
   // `engine` was made by RegisterAndSeal with the same arguments; it and the
-  // lane of the computing thread must outlive this.
-  EngineParams(const GptConfig& config, DType dtype, ZeroEngine* engine,
-               ThreadLane* lane);
+  // lane of the computing thread must outlive this. `grad_dtype`: what the
+  // engine keeps gradients in.
+  EngineParams(const GptConfig& config, DType dtype, DType grad_dtype,
+               ZeroEngine* engine, ThreadLane* lane);
 
   Status Hold(std::span<const ParamId> params,
               std::span<const float*> values) override;
@@ -45,7 +49,7 @@ class EngineParams final : public ParamSource<float> {
  private:
   struct OpenGradient {
     ParamId param;
-    uint16_t* place = nullptr;
+    void* place = nullptr;
     std::vector<float> full;
   };
 
@@ -55,11 +59,13 @@ class EngineParams final : public ParamSource<float> {
 
   GptParams params_;
   DType dtype_;
+  DType grad_dtype_;
   ZeroEngine* engine_;
   ThreadLane* lane_;
   ParamLease lease_;
-  // Of bf16, reused from one use to the next.
+  // Of low precision, reused from one use to the next.
   std::vector<std::vector<float>> widened_;
+  std::vector<float> sum_;
   std::vector<OpenGradient> open_;
 };
 

@@ -42,6 +42,8 @@ struct GptParam {
   InitialValue initial = InitialValue::kZero;
 
   int64_t elements() const;
+  // Norms and biases are none.
+  bool is_matrix() const { return shape.size() > 1; }
 };
 
 // A block's parameters, in initialization order.

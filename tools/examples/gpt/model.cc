@@ -135,7 +135,10 @@ Status Gpt<T>::BlockForward(ParamSource<T>& params, int layer, T* stream) {
 }
 
 template <typename T>
-Status Gpt<T>::Backward(ParamSource<T>& params) {
+Status Gpt<T>::Backward(ParamSource<T>& params, double loss_scale) {
+  if (loss_scale != 1) {
+    for (T& gradient : logits_) gradient *= static_cast<T>(loss_scale);
+  }
   const ParamId table = ids_.token_embedding();
   {
     CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {table}));

@@ -34,8 +34,8 @@ class Gpt {
   // batch * context of each, below config.vocab; both must live until Backward.
   Result<double> Forward(ParamSource<T>& params, std::span<const int> tokens,
                          std::span<const int> targets);
-  // Adds the gradients of the last Forward's loss, once.
-  Status Backward(ParamSource<T>& params);
+  // Adds the gradients of the last Forward's loss, times `loss_scale`, once.
+  Status Backward(ParamSource<T>& params, double loss_scale = 1);
 
  private:
   // What the way back needs of one block.

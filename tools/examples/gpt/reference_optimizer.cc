@@ -46,7 +46,9 @@ void ReferenceOptimizer::Update(PlainParams<float>& params, ParamId id,
 
   const double t = static_cast<double>(steps_);
   const auto narrow = [](double x) { return static_cast<float>(x); };
-  const float decay = narrow(1 - lr * options_.weight_decay);
+  const bool decays =
+      options_.no_decay.empty() || !options_.no_decay[id.index()];
+  const float decay = narrow(1 - lr * (decays ? options_.weight_decay : 0));
   const float beta1 = narrow(options_.beta1);
   const float rest1 = narrow(1 - options_.beta1);
   const float beta2 = narrow(options_.beta2);

@@ -33,7 +33,8 @@ struct ReferenceAdamW {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  double clip_norm = 0;  // 0: no clipping
+  std::vector<bool> no_decay = {};  // by ParamId; empty: all decay
+  double clip_norm = 0;             // 0: no clipping
 };
 
 class ReferenceOptimizer {

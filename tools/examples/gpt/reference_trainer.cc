@@ -10,7 +10,9 @@
 
 #include "chunk/base/clock.h"
 #include "chunk/base/ids.h"
+#include "collectives/lr_schedule.h"
 #include "tools/examples/gpt/gemm.h"
+#include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/model.h"
 #include "tools/examples/gpt/plain_params.h"
 #include "tools/examples/gpt/reference_optimizer.h"
@@ -28,6 +30,17 @@ uint64_t Digest(PlainParams<float>& params) {
   return digest;
 }
 
+// By ParamId.
+std::vector<bool> WithoutDecay(const TrainOptions& options) {
+  std::vector<bool> without;
+  if (!options.decay_matrices_only) return without;
+  const GptParams params(options.model);
+  for (const GptParam& param : params.all()) {
+    without.push_back(!param.is_matrix());
+  }
+  return without;
+}
+
 }  // namespace
 
 Result<TrainOutcome> TrainReference(const TrainOptions& options,
@@ -38,6 +51,10 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
     return InvalidArgument(
         fmt::format("a reference run has one rank, not {}; leave --ranks away",
                     options.ranks));
+  }
+  if (options.dtype == DType::kF16) {
+    return InvalidArgument(
+        "a reference run has no F16: use --dtype f32 or bf16");
   }
   CASTOR_RETURN_IF_ERROR(
       CheckMemory(TrainerBytes(options, /*reference=*/true)));
@@ -54,6 +71,7 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
                                 .beta2 = options.beta2,
                                 .eps = options.eps,
                                 .weight_decay = options.weight_decay,
+                                .no_decay = WithoutDecay(options),
                                 .clip_norm = options.clip_norm});
   Gpt<float> model(options.model, options.batch);
   const SteadyClock clock;
@@ -72,8 +90,8 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
       params.EndMicroBatch();
       result.loss += loss / options.accumulate;
     }
-    const ReferenceOptimizer::Outcome stepped =
-        optimizer.Step(params, options.lr, options.accumulate);
+    const ReferenceOptimizer::Outcome stepped = optimizer.Step(
+        params, LearningRateAt(ScheduleOf(options), step), options.accumulate);
     result.grad_norm = stepped.grad_norm;
     result.applied = stepped.applied;
     board.Post(0, step, result);

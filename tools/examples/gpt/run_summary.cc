@@ -136,6 +136,9 @@ std::string ProgressLine(const TrainOptions& options,
   if (options.clip_norm > 0) {
     line += fmt::format("  norm {:.3g}", report.grad_norm);
   }
+  if (options.loss_scaling.kind == LossScalingKind::kDynamic) {
+    line += fmt::format("  scale {:g}", report.loss_scale);
+  }
   if (!report.applied) line += " (not finite: skipped)";
   line += fmt::format("  {:.0f} tokens/s",
                       TokensPerSecond(report.tokens, report.seconds));
@@ -172,6 +175,9 @@ std::string SummaryText(const TrainOptions& options,
         "trace of the last step: {}, {} moments, {} chunks, {} parameters\n",
         outcome.trace_file, outcome.trace.step.accesses.size(),
         outcome.trace.chunks.size(), outcome.trace.params.size());
+  }
+  if (!outcome.checkpoint.empty()) {
+    text += fmt::format("checkpoint: {}\n", outcome.checkpoint);
   }
   const size_t end = std::min(kEndSteps, outcome.steps.size());
   text += fmt::format(

@@ -67,7 +67,7 @@ JsonValue TraceJson(const TrainOutcome& outcome) {
   }
   return JsonValue::Object({{"file", outcome.trace_file},
                             {"schema", kTraceSchema},
-                            {"step", outcome.steps.size()},
+                            {"step", outcome.steps.back().step},
                             {"rank", trace.rank},
                             {"world", trace.world},
                             {"chunks", trace.chunks.size()},
@@ -104,6 +104,7 @@ JsonValue SummaryJson(const TrainOptions& options,
        {"batch", options.batch},
        {"seq", options.model.context},
        {"steps_wanted", options.steps},
+       {"first_step", options.first_step},
        {"steps", outcome.steps.size()},
        {"stopped_early", outcome.stopped_early},
        {"seconds", outcome.seconds},
@@ -113,7 +114,10 @@ JsonValue SummaryJson(const TrainOptions& options,
        {"mean_loss_first", MeanFirstLoss(outcome.steps)},
        {"mean_loss_last", MeanLastLoss(outcome.steps)},
        {"digests", digests},
-       {"weight_digest", Hex(outcome.final_digest)}});
+       {"weight_digest", Hex(outcome.final_digest)},
+       {"checkpoint", outcome.checkpoint.empty()
+                          ? JsonValue(nullptr)
+                          : JsonValue(outcome.checkpoint)}});
   if (outcome.ranks.empty()) return document;
 
   const EngineStats all = Combined(outcome.ranks);

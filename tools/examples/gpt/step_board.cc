@@ -15,6 +15,7 @@ StepBoard::StepBoard(const TrainOptions& options, const TrainHooks& hooks,
     : options_(options),
       hooks_(hooks),
       clock_(clock),
+      last_begun_(options.first_step - 1),
       end_(options.steps + 1),
       last_report_ns_(clock->NowNs()) {}
 
@@ -25,7 +26,7 @@ bool StepBoard::Begin(int64_t step) {
     end_ = std::min(end_, last_begun_ + 1);
   }
   if (step >= end_) return false;
-  if (last_begun_ == 0) last_report_ns_ = clock_->NowNs();
+  if (last_begun_ < options_.first_step) last_report_ns_ = clock_->NowNs();
   last_begun_ = std::max(last_begun_, step);
   return true;
 }
@@ -44,6 +45,7 @@ void StepBoard::Post(int rank, int64_t step, const RankStep& result) {
   const RankStep& first = pending.ranks.front();
   report.grad_norm = first.grad_norm;
   report.applied = first.applied;
+  report.loss_scale = first.loss_scale;
   std::copy(std::begin(first.tiers), std::end(first.tiers), report.tiers);
   const int64_t now = clock_->NowNs();
   report.seconds = static_cast<double>(now - last_report_ns_) * 1e-9;
@@ -51,7 +53,8 @@ void StepBoard::Post(int rank, int64_t step, const RankStep& result) {
   report.tokens = int64_t{options_.ranks} * options_.accumulate *
                   options_.batch * options_.model.context;
   // A rank posts its steps in order, so the last one to post one does too.
-  CASTOR_CHECK_EQ(step, static_cast<int64_t>(reports_.size()) + 1);
+  CASTOR_CHECK_EQ(step,
+                  static_cast<int64_t>(reports_.size()) + options_.first_step);
   pending_.erase(step);
   reports_.push_back(report);
   if (hooks_.on_step) hooks_.on_step(report);

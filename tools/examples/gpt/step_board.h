@@ -21,8 +21,9 @@ namespace castor::gpt {
 // What one rank has to say about one step.
 struct RankStep {
   double loss = 0;
-  double grad_norm = 0;  // the same on all ranks
-  bool applied = true;   // the same on all ranks
+  double grad_norm = 0;   // the same on all ranks
+  bool applied = true;    // the same on all ranks
+  double loss_scale = 1;  // the same on all ranks
   TierUse tiers[3];
 };
 
@@ -52,7 +53,7 @@ class StepBoard {
   const Clock* clock_;
   mutable std::mutex mutex_;
   // All guarded by mutex_.
-  int64_t last_begun_ = 0;
+  int64_t last_begun_;
   int64_t end_;  // the first step that is not made
   int64_t last_report_ns_;
   std::map<int64_t, Pending> pending_;

@@ -5,19 +5,26 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/lr_schedule.h"
 #include "collectives/plan_file.h"
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/placement_flags.h"
 #include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/resume.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
 #include "tools/models/plan_reader.h"
@@ -45,15 +52,38 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
              "steps (default 30)");
   AddIntFlag(app, "--seed", &flags.seed, 0, INT64_MAX,
              "of initial values and data (default 1)");
-  AddChoiceFlag(app, "--dtype", &flags.dtype, {"f32", "bf16"},
+  AddChoiceFlag(app, "--dtype", &flags.dtype, {"f32", "bf16", "f16"},
                 "of parameters and gradients (default f32)");
   AddRealFlag(app, "--lr", &train.lr, 0, 1e3, "learning rate (default 3e-4)");
   AddRealFlag(app, "--weight-decay", &train.weight_decay, 0, 1e3,
               "of AdamW (default 0.1)");
+  AddChoiceFlag(app, "--decay", &flags.decay, {"all", "matrices"},
+                "what weight decay is for: all parameters, or not norms and "
+                "biases (default all)");
+  AddIntFlag(app, "--warmup", &train.warmup, 0, 1'000'000'000,
+             "steps in which the learning rate rises (default 0)");
+  AddChoiceFlag(app, "--schedule", &flags.schedule,
+                {"constant", "linear", "cosine"},
+                "how the rate goes to 0 after that, if it does (default "
+                "constant)");
   AddRealFlag(app, "--clip", &train.clip_norm, 0, 1e30,
               "largest global norm of the gradient; 0: none (default 1)");
+  AddTextFlag(app, "--loss-scale", &flags.loss_scale,
+              "factor of the loss, for f16; dynamic: from 65536 on, less "
+              "where gradients overflow (default: none)");
+  AddChoiceFlag(app, "--grad-mode", &flags.grad_mode, {"separate", "fp32"},
+                "gradients are of the parameters' type, or fp32 (default "
+                "separate)");
+  AddChoiceFlag(app, "--accumulation-order", &flags.accumulation_order,
+                {"each", "last"},
+                "every micro-batch's gradients are reduced, or they are added "
+                "up, whole, and reduced once (default each)");
   AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
-             "ranks, threads of this process (default 1)");
+             "ranks, threads of this process (default 1); under mpirun, as "
+             "many as there are processes");
+  AddIntFlag(app, "--rank-timeout", &flags.rank_timeout, 0, 1'000'000,
+             "seconds that a rank may hold the others up; 0: for ever "
+             "(default 120)");
   AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
   AddTextFlag(app, "--plan", &flags.plan,
               "file of castor plan -o with budgets, stage, chunks and policy, "
@@ -88,6 +118,18 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
       app, "--trace", &flags.trace,
       "file for the trace of the last step (castor.trace/1), for castor "
       "search --order trace");
+  AddTextFlag(app, "--save", &train.save,
+              "folder for checkpoints: one after the last step, also of a run "
+              "that is stopped");
+  AddIntFlag(app, "--save-every", &flags.save_every, 1, 1'000'000'000,
+             "save after every so many steps too");
+  AddIntFlag(app, "--keep", &flags.keep, 1, 1'000'000'000,
+             "checkpoints that stay in the folder (default: all)");
+  AddSwitch(app, "--save-async", &train.save_async,
+            "save while the next step computes");
+  AddTextFlag(app, "--resume", &train.resume,
+              "checkpoint to go on from, or a folder of them for the latest; "
+              "where it is that of --save, it may hold none yet");
   AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
              "print the weights' digest after this step too");
   AddSwitch(app, "--reference", &flags.reference,
@@ -125,6 +167,21 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
   return OkStatus();
 }
 
+Status CheckCheckpointFlags(const TrainFlags& flags) {
+  const TrainOptions& train = flags.train;
+  if (flags.reference && !(train.save.empty() && train.resume.empty())) {
+    return InvalidArgument(
+        "--reference has no checkpoints: leave --save and --resume away");
+  }
+  if (train.save.empty() &&
+      (flags.save_every || flags.keep || train.save_async)) {
+    return InvalidArgument(
+        "--save-every, --save-async and --keep say how to save: give --save a "
+        "folder too");
+  }
+  return OkStatus();
+}
+
 Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   CASTOR_RETURN_IF_ERROR(CheckNotSaidTwice(flags));
   CASTOR_ASSIGN_OR_RETURN(LoadedPlan loaded, ReadPlanFile(flags.plan));
@@ -153,6 +210,51 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   return OkStatus();
 }
 
+std::optional<double> NumberIn(std::string_view text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || last != end) return std::nullopt;
+  return number;
+}
+
+// Of gradients and what is done with them.
+Status TakeSemantics(const TrainFlags& flags, TrainOptions* options) {
+  options->decay_matrices_only = flags.decay == "matrices";
+  options->schedule = ParseLrShape(flags.schedule).value_or(LrShape::kConstant);
+  if (flags.grad_mode == "fp32") options->grad_mode = GradMode::kFp32;
+  if (flags.accumulation_order == "last") {
+    options->accumulation = AccumulationOrder::kLast;
+  }
+  if (flags.loss_scale == "dynamic") {
+    options->loss_scaling.kind = LossScalingKind::kDynamic;
+  } else if (!flags.loss_scale.empty()) {
+    const std::optional<double> scale = NumberIn(flags.loss_scale);
+    if (!scale || !(*scale > 0)) {
+      return InvalidArgument(
+          fmt::format("--loss-scale {} is neither a positive number nor "
+                      "dynamic",
+                      Quoted(flags.loss_scale)));
+    }
+    options->loss_scaling.kind = LossScalingKind::kStatic;
+    options->loss_scaling.initial = *scale;
+  }
+  const bool plain = options->loss_scaling.kind == LossScalingKind::kNone &&
+                     options->grad_mode == GradMode::kSeparate &&
+                     options->accumulation == AccumulationOrder::kEach;
+  if (flags.reference && !plain) {
+    return InvalidArgument(
+        "--reference has the usual gradients only: leave --loss-scale, "
+        "--grad-mode and --accumulation-order away");
+  }
+  return OkStatus();
+}
+
+DType DTypeOf(const TrainFlags& flags) {
+  if (flags.dtype == "bf16") return DType::kBF16;
+  return flags.dtype == "f16" ? DType::kF16 : DType::kF32;
+}
+
 }  // namespace
 
 Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
@@ -162,12 +264,16 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
                    .layers = static_cast<int>(flags.layers),
                    .heads = static_cast<int>(flags.heads),
                    .embd = static_cast<int>(flags.embd)};
-  options.dtype = flags.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  options.dtype = DTypeOf(flags);
+  CASTOR_RETURN_IF_ERROR(TakeSemantics(flags, &options));
   options.batch = static_cast<int>(flags.batch);
   options.accumulate = static_cast<int>(flags.accumulate);
-  options.ranks = static_cast<int>(flags.ranks);
+  options.ranks = static_cast<int>(flags.ranks.value_or(1));
+  options.rank_timeout_ns = flags.rank_timeout * 1'000'000'000;
   options.stage = static_cast<int>(flags.stage.value_or(3));
-  options.seed = static_cast<uint64_t>(flags.seed);
+  options.seed = static_cast<uint64_t>(flags.seed.value_or(1));
+  options.save_every = flags.save_every.value_or(0);
+  options.keep = flags.keep.value_or(0);
   if (flags.no_prefetch && flags.prefetch >= 0) {
     return InvalidArgument(
         "--prefetch and --no-prefetch contradict each other; give one");
@@ -200,6 +306,10 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
     CASTOR_RETURN_IF_ERROR(TakePlan(flags, &options));
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
+  CASTOR_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
+  if (!options.resume.empty()) {
+    CASTOR_RETURN_IF_ERROR(TakeCheckpoint(flags.seed, &options));
+  }
   return options;
 }
 

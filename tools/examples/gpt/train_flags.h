@@ -27,16 +27,24 @@ struct TrainFlags {
   int64_t seq = 256;
   int64_t batch = 2;
   int64_t accumulate = 1;
-  int64_t ranks = 1;
+  std::optional<int64_t> ranks;  // 1, or as many as there are processes
+  int64_t rank_timeout = 120;    // seconds
   std::optional<int64_t> stage;
   int64_t prefetch = -1;  // not given
-  int64_t seed = 1;
+  std::optional<int64_t> seed;
   int64_t digest_at = 0;
   std::string text = kDefaultTextPath;
   std::string dtype = "f32";
+  std::string decay;
+  std::string schedule;
+  std::string loss_scale;
+  std::string grad_mode;
+  std::string accumulation_order;
   std::vector<std::string> nvme;
   std::string record;
   std::string trace;
+  std::optional<int64_t> save_every;
+  std::optional<int64_t> keep;
   std::string layout;
   std::string machine;
   std::string policy;

@@ -10,15 +10,20 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/clock.h"
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
+#include "collectives/lr_schedule.h"
+#include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
 #include "offload/executor.h"
 #include "offload/jemalloc_arena.h"
@@ -29,12 +34,17 @@
 #include "placement/trace_file.h"
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/gemm.h"
+#include "tools/examples/gpt/group_meeting.h"
 #include "tools/examples/gpt/model.h"
 #include "tools/examples/gpt/rank_devices.h"
+#include "tools/examples/gpt/resume.h"
 #include "tools/examples/gpt/step_board.h"
 
 namespace castor::gpt {
 namespace {
+
+// The optimizer's group of what is no matrix.
+constexpr char kVectors[] = "vectors";
 
 ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   ZeroOptions zero;
@@ -44,7 +54,13 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
                     .beta2 = options.beta2,
                     .eps = options.eps,
                     .weight_decay = options.weight_decay};
+  if (options.decay_matrices_only) {
+    zero.groups.push_back({.name = kVectors, .weight_decay = 0.0});
+  }
   zero.clip_norm = options.clip_norm;
+  zero.loss_scaling = options.loss_scaling;
+  zero.grad_mode = options.grad_mode;
+  zero.accumulation = options.accumulation;
   zero.chunk_size = options.chunk_size;
   zero.layout = options.layout;
   zero.device_budget = options.device_budget > Bytes(0)
@@ -77,6 +93,7 @@ struct RankOutcome {
   PinnedArenaStats arena;
   std::map<int64_t, uint64_t> digests;
   uint64_t final_digest = 0;
+  std::string checkpoint;
   TraceFile trace;  // of rank 0, as is the next
   std::vector<std::string> placed_by_rules;
 };
@@ -84,11 +101,15 @@ struct RankOutcome {
 // One rank, on its own thread.
 class RankTrainer {
  public:
+  // `meeting`: of the processes that the ranks are; null where they are
+  // threads.
   RankTrainer(const TrainOptions& options, const TextData& data,
-              StepBoard* board, Communicator* communicator)
+              StepBoard* board, GroupMeeting* meeting,
+              Communicator* communicator)
       : options_(options),
         data_(data),
         board_(board),
+        meeting_(meeting),
         communicator_(communicator),
         lane_(fmt::format("compute {}", communicator->rank())) {}
 
@@ -107,16 +128,39 @@ class RankTrainer {
   Result<RankOutcome> TrainWith(ZeroEngine& engine) try {
     CASTOR_RETURN_IF_ERROR(MakeBatches());
     CASTOR_RETURN_IF_ERROR(
-        RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine));
-    EngineParams params(options_.model, options_.dtype, &engine, &lane_);
+        RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
+                        options_.decay_matrices_only ? kVectors : ""));
+    const DType grad_dtype =
+        options_.grad_mode == GradMode::kFp32 ? DType::kF32 : options_.dtype;
+    EngineParams params(options_.model, options_.dtype, grad_dtype, &engine,
+                        &lane_);
     Gpt<float> model(options_.model, options_.batch);
     RankOutcome outcome;
-    for (int64_t step = 1; board_->Begin(step); ++step) {
+    if (!options_.resume.empty()) {
+      CASTOR_RETURN_IF_ERROR(
+          engine.Load({.directory = options_.resume}).status());
+    }
+    int64_t saved = 0;  // after which step; the first checkpoint is of one made
+    bool unfinished = false;  // the last save
+    int64_t step = options_.first_step;
+    for (; board_->Begin(step); ++step) {
       CASTOR_RETURN_IF_ERROR(Step(engine, params, model, step));
+      if (options_.save_every > 0 && step % options_.save_every == 0) {
+        if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+        CASTOR_ASSIGN_OR_RETURN(outcome.checkpoint, Save(engine));
+        saved = step;
+        unfinished = options_.save_async;
+      }
       if (step == options_.digest_step) {
         CASTOR_ASSIGN_OR_RETURN(outcome.digests[step], engine.WeightDigest());
       }
     }
+    if (!options_.save.empty() && saved < step - 1) {
+      if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+      CASTOR_ASSIGN_OR_RETURN(outcome.checkpoint, Save(engine));
+      unfinished = options_.save_async;
+    }
+    if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
     CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
     outcome.stats = engine.stats();
     outcome.arena = arena_->stats();
@@ -133,6 +177,16 @@ class RankTrainer {
     return Status(
         Unavailable("there is not enough memory for the activations; use a "
                     "smaller --batch, --seq or model"));
+  }
+
+  Result<std::string> Save(ZeroEngine& engine) const {
+    CASTOR_ASSIGN_OR_RETURN(
+        const SaveResult saved,
+        engine.Save({.directory = options_.save,
+                     .trainer = WritePosition(PositionOf(options_)),
+                     .keep = options_.keep,
+                     .wait = !options_.save_async}));
+    return saved.path;
   }
 
   // Batches lie where a device could fetch them from.
@@ -166,14 +220,18 @@ class RankTrainer {
           engine.BeginMicroBatch(/*last=*/micro + 1 == options_.accumulate));
       CASTOR_ASSIGN_OR_RETURN(const double loss,
                               model.Forward(params, tokens, targets));
-      CASTOR_RETURN_IF_ERROR(model.Backward(params));
+      CASTOR_RETURN_IF_ERROR(model.Backward(params, engine.LossScale()));
       result.loss += loss / options_.accumulate;
     }
-    CASTOR_ASSIGN_OR_RETURN(const StepResult stepped, engine.Step(options_.lr));
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepResult stepped,
+        engine.Step(LearningRateAt(ScheduleOf(options_), step)));
     result.grad_norm = stepped.grad_norm;
     result.applied = stepped.applied;
+    result.loss_scale = stepped.loss_scale;
     const EngineStats stats = engine.stats();
     std::copy(std::begin(stats.tiers), std::end(stats.tiers), result.tiers);
+    if (meeting_ != nullptr) return meeting_->Post(step, result, board_);
     board_->Post(communicator_->rank(), step, result);
     return OkStatus();
   }
@@ -181,6 +239,7 @@ class RankTrainer {
   const TrainOptions& options_;
   const TextData& data_;
   StepBoard* board_;
+  GroupMeeting* meeting_;
   Communicator* communicator_;
   ThreadLane lane_;
   std::unique_ptr<PinnedArena> arena_;
@@ -199,25 +258,69 @@ Status FirstFailure(const std::vector<Result<RankOutcome>>& outcomes) {
   return aborted;
 }
 
+// The ranks of this process.
+struct RanksHere {
+  std::vector<std::unique_ptr<Communicator>> owned;  // of threads
+  std::vector<Communicator*> all;
+};
+
+Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
+                            RankGroup* group) {
+  RanksHere ranks;
+  if (group == nullptr) {
+    ranks.owned = MakeInProcessWorld({.world = options.ranks,
+                                      .executor = pool,
+                                      .timeout_ns = options.rank_timeout_ns});
+    for (const auto& each : ranks.owned) ranks.all.push_back(each.get());
+    return ranks;
+  }
+  // A small budget has more use for its bytes.
+  constexpr Bytes kMostBuffer = MiB(4);
+  const Bytes buffer = options.device_budget > Bytes(0)
+                           ? std::min(kMostBuffer, options.device_budget / 32)
+                           : kMostBuffer;
+  CASTOR_ASSIGN_OR_RETURN(Communicator * one, group->MakeCommunicator(buffer));
+  ranks.all.push_back(one);
+  return ranks;
+}
+
+// Of the ranks on this machine.
+Status CheckMemoryOf(const TrainOptions& options, const RankGroup* group) {
+  const double share =
+      group == nullptr
+          ? 1
+          : static_cast<double>(group->local_world()) / group->world();
+  return CheckMemory(TrainerBytes(options, /*reference=*/false) * share);
+}
+
 }  // namespace
 
 Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
-                           const TrainHooks& hooks) {
+                           const TrainHooks& hooks, RankGroup* group) {
   CASTOR_RETURN_IF_ERROR(Validate(options));
-  CASTOR_RETURN_IF_ERROR(
-      CheckMemory(TrainerBytes(options, /*reference=*/false)));
+  CASTOR_RETURN_IF_ERROR(CheckMemoryOf(options, group));
   UseOneThreadPerCaller();
   const SteadyClock clock;
+  TrainHooks own_hooks = hooks;
+  std::optional<GroupMeeting> meeting;
+  if (group != nullptr) {
+    meeting.emplace(group, hooks.stop);
+    own_hooks.stop = &meeting->stop();
+    CASTOR_RETURN_IF_ERROR(meeting->AgreeOnRun(options, data.size()));
+  }
+  GroupMeeting* const others = meeting ? &*meeting : nullptr;
   ThreadPool pool(
       std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
-  const std::vector<std::unique_ptr<Communicator>> world =
-      MakeInProcessWorld({.world = options.ranks, .executor = &pool});
+  CASTOR_ASSIGN_OR_RETURN(const RanksHere ranks,
+                          MakeRanks(options, &pool, group));
+  const std::vector<Communicator*>& world = ranks.all;
   const ZeroOptions zero = EngineOptions(options, &pool);
   std::optional<RankDevices> devices;
   if (options.machine.has_value()) {
-    devices.emplace(*options.machine, options.ranks, zero.device_budget, &pool);
+    devices.emplace(*options.machine, static_cast<int>(world.size()),
+                    zero.device_budget, &pool);
   }
-  StepBoard board(options, hooks, &clock);
+  StepBoard board(options, own_hooks, &clock);
   std::vector<Result<RankOutcome>> outcomes(
       world.size(), Status(Internal("the rank did not end")));
   std::vector<std::thread> threads;
@@ -229,7 +332,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
         own.make_nvme_queue = devices->nvme_queue(rank);
       }
       outcomes[rank] =
-          RankTrainer(options, data, &board, world[rank].get()).Run(own);
+          RankTrainer(options, data, &board, others, world[rank]).Run(own);
       // A rank that fails before it has an engine ends the world too.
       if (!outcomes[rank].ok()) world[rank]->Abort(outcomes[rank].status());
     });
@@ -243,10 +346,14 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
     outcome.arenas.push_back(each->arena);
   }
   if (devices.has_value()) outcome.links = devices->links();
+  if (others != nullptr) {
+    CASTOR_RETURN_IF_ERROR(others->GatherNumbers(&outcome));
+  }
   outcome.trace = std::move(outcomes.front()->trace);
   outcome.placed_by_rules = std::move(outcomes.front()->placed_by_rules);
   outcome.digests = outcomes.front()->digests;
   outcome.final_digest = outcomes.front()->final_digest;
+  outcome.checkpoint = outcomes.front()->checkpoint;
   outcome.stopped_early = board.stopped_early();
   outcome.steps = board.TakeReports();
   for (const StepReport& step : outcome.steps) outcome.seconds += step.seconds;

@@ -26,9 +26,10 @@ Status Validate(const TrainOptions& options) {
                                          count.name, count.value));
     }
   }
-  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
-    return InvalidArgument(fmt::format("cannot train in {}: use F32 or BF16",
-                                       DTypeName(options.dtype)));
+  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16 &&
+      options.dtype != DType::kF16) {
+    return InvalidArgument(fmt::format(
+        "cannot train in {}: use F32, BF16 or F16", DTypeName(options.dtype)));
   }
   if (options.digest_step > options.steps) {
     return InvalidArgument(
@@ -41,7 +42,15 @@ Status Validate(const TrainOptions& options) {
         fmt::format("lr is {} and clip is {}: neither may be negative",
                     options.lr, options.clip_norm));
   }
-  return OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));
+  return CheckLrSchedule(ScheduleOf(options));
+}
+
+LrSchedule ScheduleOf(const TrainOptions& options) {
+  return {.shape = options.schedule,
+          .peak = options.lr,
+          .warmup = options.warmup,
+          .steps = options.steps};
 }
 
 Bytes RoomForEverything(const TrainOptions& options) {
@@ -63,7 +72,7 @@ double TrainerBytes(const TrainOptions& options, bool reference) {
   const double activations = 4 * tokens * per_token * options.ranks;
   if (!reference) return activations;
   // Value, gradient and two moments; a master, a second gradient.
-  const double arrays = 4 + (options.dtype == DType::kBF16 ? 1 : 0) +
+  const double arrays = 4 + (options.dtype == DType::kF32 ? 0 : 1) +
                         (options.accumulate > 1 ? 1 : 0);
   return activations +
          4 * arrays * static_cast<double>(GptParams(model).elements());

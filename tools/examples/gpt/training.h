@@ -18,6 +18,8 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/lr_schedule.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "offload/pinned_arena.h"
@@ -34,10 +36,12 @@ namespace castor::gpt {
 
 struct TrainOptions {
   GptConfig model;
-  DType dtype = DType::kF32;  // of parameters and gradients; or kBF16
+  DType dtype = DType::kF32;  // of parameters; or kBF16, kF16
   int batch = 2;              // sequences per rank and micro-batch
   int accumulate = 1;         // micro-batches per step
   int ranks = 1;
+  // How long ranks wait for one that does not come; 0: for ever.
+  int64_t rank_timeout_ns = 120'000'000'000;
   int64_t steps = 30;
   uint64_t seed = 1;
   double lr = 3e-4;
@@ -45,11 +49,27 @@ struct TrainOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double clip_norm = 1;  // 0: no clipping
+  bool decay_matrices_only = false;       // norms and biases do not decay
+  LrShape schedule = LrShape::kConstant;  // after the warm-up
+  int64_t warmup = 0;                     // steps
+  double clip_norm = 1;                   // 0: no clipping
   // After which step to take a digest of the weights, besides the last.
   std::optional<int64_t> digest_step;
 
+  // Checkpoints; a reference run has none.
+  std::string save;         // folder to save to; empty: nothing is saved
+  int64_t save_every = 0;   // steps; 0: after the last one only
+  int64_t keep = 0;         // checkpoints that stay; 0: all
+  bool save_async = false;  // beside the next step
+  // What to go on from: with flags, the folder named; else a checkpoint's own.
+  std::string resume;
+  int64_t first_step = 1;
+  std::string resume_note;  // what the user should know of it
+
   // Of Castor; a reference run ignores them.
+  LossScaling loss_scaling;
+  GradMode grad_mode = GradMode::kSeparate;
+  AccumulationOrder accumulation = AccumulationOrder::kEach;
   int stage = 3;
   Bytes device_budget;  // 0: room for everything
   Bytes host_budget;
@@ -71,6 +91,8 @@ struct TrainOptions {
 
 // InvalidArgument where options have no meaning.
 Status Validate(const TrainOptions& options);
+// The learning rates of a run.
+LrSchedule ScheduleOf(const TrainOptions& options);
 
 // The device budget of a run that was given none: parameters, gradients and
 // optimizer states whole, and gathered copies of everything.
@@ -89,9 +111,10 @@ struct StepReport {
   double loss = 0;   // mean over ranks and micro-batches
   double grad_norm = 0;
   bool applied = true;  // false: a gradient was not finite
-  double seconds = 0;   // since the last report
-  int64_t tokens = 0;   // of all ranks
-  TierUse tiers[3];     // of rank 0; zeros in a reference run
+  double loss_scale = 1;
+  double seconds = 0;  // since the last report
+  int64_t tokens = 0;  // of all ranks
+  TierUse tiers[3];    // of rank 0; zeros in a reference run
 };
 
 // What the links of one rank carried.
@@ -112,6 +135,7 @@ struct TrainOutcome {
   std::vector<RankLinks> links;  // by rank; empty where no machine was given
   TraceFile trace;               // of rank 0's last step; others' are like it
   std::string trace_file;        // where that was written; empty: nowhere
+  std::string checkpoint;        // the last one saved; empty: none
   // Which rule placed which state of which chunk, a sentence each.
   std::vector<std::string> placed_by_rules;
   bool stopped_early = false;

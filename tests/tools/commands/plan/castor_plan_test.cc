@@ -81,10 +81,10 @@ TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
   EXPECT_EQ(Plan({}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--stage", "4"}).exit_code, 2);
-  const ProcessOutcome half =
-      Plan({kLlama, "--dtype", "f16", "--device-budget", "24GiB"});
-  EXPECT_EQ(half.exit_code, 2);
-  EXPECT_THAT(half.err, HasSubstr("--dtype bf16"));
+  const ProcessOutcome twice =
+      Plan({kLlama, "--dtype", "f64", "--device-budget", "24GiB"});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--dtype bf16"));
   EXPECT_EQ(Plan({"/nonexistent/model"}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--machine", kLlama}).exit_code, 4);
 }

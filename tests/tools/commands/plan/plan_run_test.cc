@@ -84,6 +84,34 @@ TEST_F(PlanRunTest, EveryByteOfTheDeviceIsAccountedFor) {
             borrowed.outcome.activations);
 }
 
+TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
+  flags_.dtype = "bf16";
+  flags_.micro_batches = 3;
+  flags_.world = 2;
+  const PlanOutcome usual = Run().value().outcome;
+  flags_.grad_mode = "fp32";
+  const PlanOutcome fp32 = Run().value().outcome;
+  flags_.accumulation_order = "last";
+  const PlanReport whole = Run().value();
+  for (const PlanOutcome* each : {&usual, &fp32, &whole.outcome}) {
+    ASSERT_THAT(each->fits, IsOk());
+  }
+  const auto grads = [](const PlanOutcome& outcome) {
+    return outcome.seal->table.total(ByteClass::kGrads);
+  };
+  EXPECT_EQ(grads(fp32), grads(usual) * 2);
+  EXPECT_EQ(fp32.forecast->traffic.reduce_scatter.bytes,
+            usual.forecast->traffic.reduce_scatter.bytes * 2);
+  // Reduced once, and all on the device until then.
+  EXPECT_EQ(whole.outcome.forecast->traffic.reduce_scatter.bytes * 3,
+            fp32.forecast->traffic.reduce_scatter.bytes);
+  EXPECT_GT(
+      whole.outcome.seal->table.at(ByteClass::kGathered, Tier::kDevice),
+      fp32.seal->table.at(ByteClass::kGathered, Tier::kDevice) + grads(fp32));
+  EXPECT_THAT(PlanText(whole, Emphasis::kNone),
+              HasSubstr("gradients reduced once"));
+}
+
 TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.machine = folder_.Write(
       "machine.json",
@@ -238,6 +266,10 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
                                          "64MiB",
                                          "--policy",
                                          "planned",
+                                         "--grad-mode",
+                                         "fp32",
+                                         "--accumulation-order",
+                                         "last",
                                          "--limit",
                                          "exp_avg@host=25%",
                                          "--device-budget",
@@ -253,7 +285,8 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
                                          "2ms"};
   EXPECT_EQ(parsed(args),
             "castor plan m.json --dtype bf16 --freeze 'a*' --stage 1 --min "
-            "32MiB --max 64MiB --policy planned --limit exp_avg@host=25% "
+            "32MiB --max 64MiB --grad-mode fp32 --accumulation-order last "
+            "--policy planned --limit exp_avg@host=25% "
             "--device-budget 1536MiB --nccl 5B --batch 2 --seq 128 --recompute "
             "--compute 2ms");
 }

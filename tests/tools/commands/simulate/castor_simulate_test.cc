@@ -108,6 +108,12 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
   EXPECT_EQ(point["step"]["resources"][0]["name"].text(), "compute");
   EXPECT_EQ(point["step"]["resources"][0]["busy_ns"].integer(), compute_ns);
   EXPECT_LE(point["tiers"][0]["peak_bytes"].integer(), MiB(6).count());
+  EXPECT_EQ(json["engine"]["grad_mode"].text(), "separate");
+  const ProcessOutcome fp32 =
+      Simulate({"--device-budget", "8MiB", "--host-budget", "256MiB",
+                "--grad-mode", "fp32", "--json"});
+  ASSERT_EQ(fp32.exit_code, 0) << fp32.err;
+  EXPECT_EQ(ParseJson(fp32.out).value()["engine"]["grad_mode"].text(), "fp32");
   // The same bytes again.
   EXPECT_EQ(
       Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"})

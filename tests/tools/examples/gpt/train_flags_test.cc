@@ -9,6 +9,9 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/lr_schedule.h"
+#include "collectives/zero_options.h"
 #include "gtest/gtest.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
@@ -52,6 +55,31 @@ TEST(TrainFlagsTest, FlagsReachTheOptions) {
   EXPECT_EQ(options->prefetch_depth, 0);
   EXPECT_EQ(options->policy, PlanPolicy::kPlanned);
   EXPECT_EQ(options->clip_norm, 0.5);
+}
+
+TEST(TrainFlagsTest, WhatIsDoneWithGradientsReachesTheOptions) {
+  const Result<TrainOptions> options =
+      Parsed({"--dtype", "f16", "--loss-scale", "dynamic", "--grad-mode",
+              "fp32", "--accumulation-order", "last", "--decay", "matrices",
+              "--warmup", "5", "--schedule", "cosine"});
+  ASSERT_THAT(options, IsOk());
+  EXPECT_EQ(options->dtype, DType::kF16);
+  EXPECT_EQ(options->loss_scaling.kind, LossScalingKind::kDynamic);
+  EXPECT_EQ(options->grad_mode, GradMode::kFp32);
+  EXPECT_EQ(options->accumulation, AccumulationOrder::kLast);
+  EXPECT_TRUE(options->decay_matrices_only);
+  EXPECT_EQ(ScheduleOf(*options).shape, LrShape::kCosine);
+  EXPECT_EQ(ScheduleOf(*options).warmup, 5);
+  EXPECT_EQ(ScheduleOf(*options).steps, options->steps);
+  EXPECT_EQ(Parsed({"--loss-scale", "512"})->loss_scaling.initial, 512);
+  for (const char* scale : {"-1", "big", "2x"}) {
+    EXPECT_THAT(Parsed({"--loss-scale", scale}),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("dynamic")));
+  }
+  EXPECT_THAT(Parsed({"--reference", "--grad-mode", "fp32"}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("leave")));
+  EXPECT_THAT(Parsed({"--schedule", "linear", "--warmup", "30"}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("warm-up")));
 }
 
 TEST(TrainFlagsTest, LimitsAndRulesReachTheOptions) {

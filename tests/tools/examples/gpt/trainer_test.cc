@@ -8,10 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/dtype.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/lr_schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tools/examples/gpt/reference_trainer.h"
 
 namespace castor::gpt {
 namespace {
@@ -52,6 +56,44 @@ TEST(TrainerTest, ReportsEveryStepAndEveryRank) {
   EXPECT_EQ(outcome->digests.count(2), 1u);
   EXPECT_FALSE(outcome->stopped_early);
   EXPECT_GT(outcome->ranks[0].wire_sent, Bytes(0));
+}
+
+// Against arrays where those can say what is right, and over ways to train that
+// end in the same weights.
+TEST(TrainerTest, SchedulesDecayAndScalesAreThoseOfTheReference) {
+  TrainOptions options = Small(1);
+  options.schedule = LrShape::kCosine;
+  options.warmup = 2;
+  options.steps = 4;
+  options.decay_matrices_only = true;
+  const auto reference = TrainReference(options, Verse(), {});
+  ASSERT_THAT(reference, IsOk());
+  options.loss_scaling.kind = LossScalingKind::kDynamic;
+  options.loss_scaling.initial = 1024;
+  const auto scaled = Train(options, Verse(), {});
+  ASSERT_THAT(scaled, IsOk());
+  EXPECT_EQ(scaled->final_digest, reference->final_digest);
+  EXPECT_EQ(scaled->steps[3].loss_scale, 1024);
+  options.decay_matrices_only = false;
+  const auto decayed = Train(options, Verse(), {});
+  ASSERT_THAT(decayed, IsOk());
+  EXPECT_NE(decayed->final_digest, reference->final_digest);
+}
+
+TEST(TrainerTest, HalfPrecisionLearnsWithAnyGradients) {
+  for (const GradMode mode : {GradMode::kSeparate, GradMode::kFp32}) {
+    TrainOptions options = Small(2);
+    options.dtype = DType::kF16;
+    options.accumulate = 2;
+    options.steps = 6;
+    options.lr = 3e-3;
+    options.grad_mode = mode;
+    options.accumulation = AccumulationOrder::kLast;
+    options.loss_scaling.kind = LossScalingKind::kDynamic;
+    const auto outcome = Train(options, Verse(), {});
+    ASSERT_THAT(outcome, IsOk());
+    EXPECT_LT(outcome->steps.back().loss, outcome->steps.front().loss - 0.5);
+  }
 }
 
 TEST(TrainerTest, MoreRanksThanCoresRun) {

@@ -29,7 +29,8 @@ TEST(TrainingTest, RefusesWhatHasNone) {
   refused([](TrainOptions& o) { o.accumulate = -1; }, "accumulate is -1");
   refused([](TrainOptions& o) { o.ranks = 0; }, "ranks is 0");
   refused([](TrainOptions& o) { o.steps = 0; }, "steps is 0");
-  refused([](TrainOptions& o) { o.dtype = DType::kF16; }, "F16");
+  refused([](TrainOptions& o) { o.dtype = DType::kF64; }, "F64");
+  refused([](TrainOptions& o) { o.warmup = -1; }, "warm-up of -1");
   refused([](TrainOptions& o) { o.lr = -1; }, "lr is -1");
   refused([](TrainOptions& o) { o.digest_step = o.steps + 1; }, "no step 31");
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_C_API_ENGINE_HANDLE_H_
+#define CASTOR_COLLECTIVES_C_API_ENGINE_HANDLE_H_
+
+// What the handles of training stand for. Handles count what was made of them
+// and is still there, so that nothing goes before it.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/communicator.h"
+#include "collectives/zero_engine.h"
+#include "offload/executor.h"
+#include "offload/lane.h"
+#include "offload/worker_pool.h"
+
+struct castor_world {
+  // Moves bytes for all ranks; each owner thread waits for its own.
+  std::unique_ptr<castor::ThreadPool> pool;
+  // Updates states, for all ranks; not the process's, whose threads would stay
+  // when the library is unloaded.
+  std::unique_ptr<castor::WorkerPool> workers;
+  std::vector<std::unique_ptr<castor::Communicator>> ranks;
+  std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
+  std::atomic<int64_t> engines = 0;
+};
+
+struct castor_engine {
+  castor_world* world = nullptr;
+  castor::Log log;  // to stderr
+  castor::ThreadLane lane{"caller"};
+  std::unique_ptr<castor::ZeroEngine> engine;
+  castor::EvaluateScope evaluation;
+  bool evaluating = false;
+  int64_t params = 0;
+  std::vector<int64_t> sizes;  // by parameter, in elements
+  int64_t leases = 0;
+  std::string loaded_trainer;
+};
+
+struct castor_param_lease {
+  castor_engine* engine = nullptr;
+  castor::ParamLease lease;
+};
+
+struct castor_memory_lease {
+  castor_engine* engine = nullptr;
+  castor::MemoryLease lease;
+};
+
+namespace castor::c_api {
+
+// InvalidArgument where there is no such parameter.
+Status CheckParam(const castor_engine& engine, int32_t param);
+
+}  // namespace castor::c_api
+
+#endif  // CASTOR_COLLECTIVES_C_API_ENGINE_HANDLE_H_

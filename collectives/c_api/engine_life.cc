@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Worlds and engines through the C ABI: made, told of parameters, sealed,
+// ended.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/tensor.h"
+#include "collectives/in_process_communicator.h"
+#include "collectives/zero_config.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+
+namespace castor::c_api {
+
+Status CheckParam(const castor_engine& engine, int32_t param) {
+  if (param >= 0 && param < engine.params) return OkStatus();
+  return InvalidArgument(
+      fmt::format("there is no parameter {}: {} are registered, from 0", param,
+                  engine.params));
+}
+
+namespace {
+
+Status CreateWorld(int32_t ranks, castor_world** world) {
+  if (world == nullptr) {
+    return InvalidArgument("world is null; give a place for the handle");
+  }
+  *world = nullptr;
+  constexpr int32_t kMostRanks = 1024;
+  if (ranks < 1 || ranks > kMostRanks) {
+    return InvalidArgument(
+        fmt::format("a world has 1 to {} ranks, not {}", kMostRanks, ranks));
+  }
+  auto made = std::make_unique<castor_world>();
+  made->pool = std::make_unique<ThreadPool>(
+      static_cast<int>(std::max(2u, std::thread::hardware_concurrency())));
+  made->workers = std::make_unique<WorkerPool>();
+  InProcessOptions options;
+  options.world = ranks;
+  options.executor = made->pool.get();
+  made->ranks = MakeInProcessWorld(options);
+  made->taken =
+      std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
+  *world = made.release();
+  return OkStatus();
+}
+
+Status DestroyWorld(castor_world* world) {
+  if (world == nullptr) return OkStatus();
+  const int64_t engines = world->engines;
+  if (engines > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} engines of the world are there; destroy them first", engines));
+  }
+  delete world;
+  return OkStatus();
+}
+
+Status CreateEngine(castor_world* world, int32_t rank, const char* config,
+                    castor_engine** engine) {
+  if (world == nullptr || engine == nullptr) {
+    return InvalidArgument("world or engine is null; give both");
+  }
+  *engine = nullptr;
+  if (rank < 0 || static_cast<size_t>(rank) >= world->ranks.size()) {
+    return InvalidArgument(fmt::format("the world has ranks 0 to {}, not {}",
+                                       world->ranks.size() - 1, rank));
+  }
+  ZeroOptions options;
+  if (config != nullptr) {
+    Result<ZeroOptions> parsed = ParseZeroConfig(config);
+    if (!parsed.ok()) return parsed.status().WithContext("config");
+    options = *std::move(parsed);
+  }
+  auto made = std::make_unique<castor_engine>();
+  made->world = world;
+  options.executor = world->pool.get();
+  options.workers = world->workers.get();
+  options.log = &made->log;
+  const auto index = static_cast<size_t>(rank);
+  CASTOR_ASSIGN_OR_RETURN(
+      made->engine, ZeroEngine::Create(options, world->ranks[index].get()));
+  if (world->taken[index].exchange(true)) {
+    return FailedPrecondition(fmt::format(
+        "rank {} has had its engine: make another world for another training",
+        rank));
+  }
+  ++world->engines;
+  *engine = made.release();
+  return OkStatus();
+}
+
+Status DestroyEngine(castor_engine* engine) {
+  if (engine == nullptr) return OkStatus();
+  if (engine->leases > 0) {
+    return FailedPrecondition(
+        fmt::format("{} leases of the engine are there; release them first",
+                    engine->leases));
+  }
+  engine->evaluation.End();
+  castor_world* const world = engine->world;
+  delete engine;
+  --world->engines;
+  return OkStatus();
+}
+
+Status Close(castor_engine* engine) {
+  if (engine == nullptr) return InvalidArgument("engine is null");
+  return engine->engine->Close();
+}
+
+Status Register(castor_engine* engine, const castor_tensor* tensor,
+                const char* group, castor_initializer initializer,
+                void* context, int32_t* param) {
+  if (engine == nullptr || tensor == nullptr || param == nullptr) {
+    return InvalidArgument("engine, tensor or param is null; give all three");
+  }
+  CASTOR_ASSIGN_OR_RETURN(ParamSpec spec,
+                          SpecOf(*tensor, static_cast<size_t>(engine->params)));
+  CASTOR_ASSIGN_OR_RETURN(const Elements size,
+                          CountElements(spec.shape, spec.dtype));
+  Initializer fill;
+  if (initializer != nullptr) {
+    fill = [initializer, context](int64_t begin, int64_t end, float* out) {
+      initializer(context, begin, end, out);
+    };
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      const ParamId id,
+      engine->engine->Register(std::move(spec), std::move(fill),
+                               group == nullptr ? "" : group));
+  engine->sizes.push_back(size.count());
+  ++engine->params;
+  *param = id.value();
+  return OkStatus();
+}
+
+Result<std::vector<ParamId>> IdsOf(const castor_engine& engine,
+                                   const int32_t* params, size_t count) {
+  std::vector<ParamId> ids;
+  if (params == nullptr && count > 0) {
+    return InvalidArgument("a list of parameters is null and has some");
+  }
+  for (const int32_t param : std::span(params, count)) {
+    CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+    ids.emplace_back(param);
+  }
+  return ids;
+}
+
+Status Seal(castor_engine* engine, const castor_seal_options* given) {
+  if (engine == nullptr) return InvalidArgument("engine is null");
+  SealOptions options;
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(
+        CheckStructSize(*given, sizeof(castor_seal_options)));
+    const castor_seal_options set = TakeStruct(*given);
+    if (set.held == nullptr && set.held_count > 0) {
+      return InvalidArgument("held is null and has moments");
+    }
+    for (const castor_held& held : std::span(set.held, set.held_count)) {
+      HeldTogether& together = options.held.emplace_back();
+      CASTOR_ASSIGN_OR_RETURN(together.params,
+                              IdsOf(*engine, held.params, held.param_count));
+      CASTOR_ASSIGN_OR_RETURN(together.grads,
+                              IdsOf(*engine, held.grads, held.grad_count));
+    }
+    options.largest_lease = Bytes(set.largest_lease_bytes);
+  }
+  return engine->engine->Seal(options);
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" {
+
+int32_t castor_world_create(int32_t ranks, castor_world** world) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::CreateWorld(ranks, world); });
+}
+
+int32_t castor_world_destroy(castor_world* world) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::DestroyWorld(world); });
+}
+
+int32_t castor_engine_create(castor_world* world, int32_t rank,
+                             const char* config, castor_engine** engine) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::CreateEngine(world, rank, config, engine); });
+}
+
+int32_t castor_engine_destroy(castor_engine* engine) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::DestroyEngine(engine); });
+}
+
+int32_t castor_engine_close(castor_engine* engine) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Close(engine); });
+}
+
+int32_t castor_engine_register(castor_engine* engine,
+                               const castor_tensor* tensor, const char* group,
+                               castor_initializer initializer, void* context,
+                               int32_t* param) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::Register(engine, tensor, group, initializer, context,
+                                   param);
+  });
+}
+
+int32_t castor_engine_seal(castor_engine* engine,
+                           const castor_seal_options* options) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Seal(engine, options); });
+}
+
+}  // extern "C"

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What an engine holds, through the C ABI: values, checkpoints, figures.
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_handle.h"
+#include "collectives/checkpoint/checkpoint_options.h"
+#include "collectives/zero_engine.h"
+
+namespace castor::c_api {
+namespace {
+
+Status CheckValues(const castor_engine* engine, int32_t param,
+                   const float* values, int64_t elements) {
+  if (engine == nullptr || (values == nullptr && elements != 0)) {
+    return InvalidArgument("engine or values is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckParam(*engine, param));
+  const int64_t size = engine->sizes[static_cast<size_t>(param)];
+  if (elements == size) return OkStatus();
+  return InvalidArgument(fmt::format("parameter {} has {} elements, not {}",
+                                     param, size, elements));
+}
+
+std::span<float> SpanOf(float* values, int64_t elements) {
+  return {values, static_cast<size_t>(elements)};
+}
+
+Status Save(castor_engine* engine, const char* directory, const void* trainer,
+            size_t trainer_size) {
+  if (engine == nullptr || directory == nullptr ||
+      (trainer == nullptr && trainer_size > 0)) {
+    return InvalidArgument("engine, directory or trainer is null; give all");
+  }
+  SaveOptions options;
+  options.directory = directory;
+  if (trainer_size > 0) {
+    options.trainer.assign(static_cast<const char*>(trainer), trainer_size);
+  }
+  return engine->engine->Save(options).status();
+}
+
+Status Load(castor_engine* engine, const char* directory, int64_t* step) {
+  if (engine == nullptr || directory == nullptr) {
+    return InvalidArgument("engine or directory is null; give both");
+  }
+  LoadOptions options;
+  options.directory = directory;
+  CASTOR_ASSIGN_OR_RETURN(LoadResult loaded, engine->engine->Load(options));
+  engine->loaded_trainer = std::move(loaded.trainer);
+  if (step != nullptr) *step = loaded.step;
+  return OkStatus();
+}
+
+Status GetStats(const castor_engine* engine, castor_engine_stats* given) {
+  if (engine == nullptr || given == nullptr) {
+    return InvalidArgument("engine or stats is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_engine_stats)));
+  const EngineStats now = engine->engine->stats();
+  const size_t device = TierIndex(Tier::kDevice);
+  const size_t host = TierIndex(Tier::kHost);
+  const size_t nvme = TierIndex(Tier::kNvme);
+  castor_engine_stats stats = {};
+  stats.device_budget_bytes = now.tiers[device].budget.count();
+  stats.device_peak_bytes = now.tiers[device].peak.count();
+  stats.host_budget_bytes = now.tiers[host].budget.count();
+  stats.host_peak_bytes = now.tiers[host].peak.count();
+  stats.nvme_peak_bytes = now.tiers[nvme].peak.count();
+  stats.host_to_device_bytes = now.moved[host][device].count();
+  stats.device_to_host_bytes = now.moved[device][host].count();
+  stats.nvme_read_bytes =
+      (now.moved[nvme][device] + now.moved[nvme][host]).count();
+  stats.nvme_written_bytes =
+      (now.moved[device][nvme] + now.moved[host][nvme]).count();
+  stats.wire_sent_bytes = now.wire_sent.count();
+  stats.gathers = now.gathers;
+  stats.prefetched_gathers = now.prefetched_gathers;
+  stats.divergences = now.divergences;
+  stats.stall_ns = now.stall_ns;
+  stats.tier_allocations = now.tier_allocations;
+  stats.chunks = now.chunks;
+  stats.chunk_bytes = now.chunk_bytes.count();
+  GiveStruct(stats, given);
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" {
+
+int32_t castor_engine_find(const castor_engine* engine, const char* name,
+                           int32_t* param) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    if (engine == nullptr || name == nullptr || param == nullptr) {
+      return castor::InvalidArgument(
+          "engine, name or param is null; give all three");
+    }
+    CASTOR_ASSIGN_OR_RETURN(const castor::ParamId id,
+                            engine->engine->Find(name));
+    *param = id.value();
+    return castor::OkStatus();
+  });
+}
+
+int32_t castor_engine_read_param(castor_engine* engine, int32_t param,
+                                 float* values, int64_t elements) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(
+        castor::c_api::CheckValues(engine, param, values, elements));
+    return engine->engine->ReadParam(castor::ParamId(param),
+                                     castor::c_api::SpanOf(values, elements));
+  });
+}
+
+int32_t castor_engine_write_param(castor_engine* engine, int32_t param,
+                                  const float* values, int64_t elements) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(
+        castor::c_api::CheckValues(engine, param, values, elements));
+    return engine->engine->WriteParam(castor::ParamId(param),
+                                      {values, static_cast<size_t>(elements)});
+  });
+}
+
+int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
+                                float* values, int64_t elements) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(
+        castor::c_api::CheckValues(engine, param, values, elements));
+    return engine->engine->ReadGrad(castor::ParamId(param),
+                                    castor::c_api::SpanOf(values, elements));
+  });
+}
+
+int32_t castor_engine_weight_digest(castor_engine* engine, uint64_t* digest) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    if (engine == nullptr || digest == nullptr) {
+      return castor::InvalidArgument("engine or digest is null; give both");
+    }
+    CASTOR_ASSIGN_OR_RETURN(*digest, engine->engine->WeightDigest());
+    return castor::OkStatus();
+  });
+}
+
+int32_t castor_engine_save(castor_engine* engine, const char* directory,
+                           const void* trainer, size_t trainer_size) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::Save(engine, directory, trainer, trainer_size);
+  });
+}
+
+int32_t castor_engine_load(castor_engine* engine, const char* directory,
+                           int64_t* step) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Load(engine, directory, step); });
+}
+
+int32_t castor_engine_loaded_trainer(const castor_engine* engine,
+                                     const void** data, size_t* size) {
+  return castor::c_api::ThroughTheDoor([&] {
+    if (engine == nullptr || data == nullptr || size == nullptr) {
+      return castor::InvalidArgument(
+          "engine, data or size is null; give all three");
+    }
+    *size = engine->loaded_trainer.size();
+    *data = *size == 0 ? nullptr : engine->loaded_trainer.data();
+    return castor::OkStatus();
+  });
+}
+
+int32_t castor_engine_get_stats(const castor_engine* engine,
+                                castor_engine_stats* stats) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::GetStats(engine, stats); });
+}
+
+}  // extern "C"

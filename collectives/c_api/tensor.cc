@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/c_api/tensor.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
+
+namespace castor::c_api {
+
+Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index) {
+  if (tensor.name == nullptr || tensor.dtype == nullptr ||
+      tensor.dim_count < 0 ||
+      (tensor.dims == nullptr && tensor.dim_count > 0)) {
+    return InvalidArgument(fmt::format(
+        "tensor {} lacks its name, its dtype or its dims; set all three",
+        index));
+  }
+  const std::optional<DType> dtype = ParseDType(tensor.dtype);
+  if (!dtype.has_value()) {
+    return InvalidArgument(fmt::format(
+        "tensor {} {} has dtype {}, which is none; use a safetensors name, for "
+        "example BF16",
+        index, Quoted(tensor.name), Quoted(tensor.dtype)));
+  }
+  ParamSpec spec;
+  spec.name = tensor.name;
+  spec.shape.assign(tensor.dims, tensor.dims + tensor.dim_count);
+  spec.dtype = *dtype;
+  spec.trainable = tensor.frozen == 0;
+  return spec;
+}
+
+}  // namespace castor::c_api

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/checkpoint/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "chunk/base/quote.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/checkpoint/data_file.h"
+
+namespace castor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kDraftPrefix = ".saving-";
+constexpr char kLockName[] = ".castor-lock";
+
+std::string At(const std::string& directory, std::string_view name) {
+  return (fs::path(directory) / name).string();
+}
+
+Status Refused(const std::string& path, std::string_view what,
+               const std::string& why) {
+  return IoError(
+      fmt::format("{} could not be {}: {}; check the permissions, "
+                  "or name another folder",
+                  QuotedPath(path), what, why));
+}
+
+bool HasManifest(const std::string& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(At(folder, kManifestName), ignored);
+}
+
+Status MakeFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) == 0) return OkStatus();
+  return Refused(path, "made", std::strerror(errno));
+}
+
+Status EnsureFolder(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return OkStatus();
+  if (fs::exists(path, error)) {
+    return InvalidArgument(fmt::format(
+        "{} is no folder; name a folder to save to", QuotedPath(path)));
+  }
+  CASTOR_RETURN_IF_ERROR(MakeFolder(path));
+  const std::string parent = fs::path(path).lexically_normal().parent_path();
+  return SyncFolder(parent.empty() ? "." : parent);
+}
+
+// What killed saves left. Whoever calls it holds the lock.
+Status RemoveDrafts(const std::string& directory) {
+  std::error_code error;
+  std::vector<fs::path> drafts;
+  for (fs::directory_iterator entry(directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(kDraftPrefix)) {
+      drafts.push_back(entry->path());
+    }
+  }
+  for (const fs::path& draft : drafts) {
+    if (!error) fs::remove_all(draft, error);
+  }
+  if (!error) return OkStatus();
+  return Refused(directory, "cleared of what a killed save left",
+                 error.message());
+}
+
+}  // namespace
+
+std::string CheckpointName(int64_t step) {
+  return fmt::format("{}{:08}", kPrefix, step);
+}
+
+std::optional<int64_t> StepOfCheckpointName(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      step < 0 || CheckpointName(step) != name) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+Result<std::vector<FoundCheckpoint>> ListCheckpoints(
+    const std::string& directory) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    return InvalidArgument(fmt::format("{}: no such folder; check the path",
+                                       QuotedPath(directory)));
+  }
+  std::vector<FoundCheckpoint> found;
+  for (fs::directory_iterator entry(directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path().string();
+    const std::optional<int64_t> step =
+        StepOfCheckpointName(entry->path().filename().string());
+    if (step.has_value() && HasManifest(path)) found.push_back({*step, path});
+  }
+  if (error) return Refused(directory, "read", error.message());
+  std::sort(found.begin(), found.end(),
+            [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+              return a.step < b.step;
+            });
+  return found;
+}
+
+Result<std::string> FindCheckpoint(const std::string& directory,
+                                   std::optional<int64_t> step) {
+  if (HasManifest(directory) && !step.has_value()) return directory;
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                          ListCheckpoints(directory));
+  if (!step.has_value() && !found.empty()) return found.back().path;
+  for (const FoundCheckpoint& each : found) {
+    if (each.step == step) return each.path;
+  }
+  std::string there;
+  if (!found.empty()) {
+    there = fmt::format("; there are {}, from step {} to {}", found.size(),
+                        found.front().step, found.back().step);
+  }
+  return InvalidArgument(fmt::format(
+      "{} holds no checkpoint{}: none of its folders is called {} and has a {} "
+      "in it{}",
+      QuotedPath(directory),
+      step.has_value() ? fmt::format(" of step {}", *step) : "",
+      step.has_value() ? CheckpointName(*step) : fmt::format("{}N", kPrefix),
+      kManifestName, there));
+}
+
+std::string DraftPath(const std::string& directory, int64_t step) {
+  return At(directory, fmt::format("{}{}", kDraftPrefix, CheckpointName(step)));
+}
+
+Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
+                                                int64_t step,
+                                                const std::string& subfolder) {
+  CASTOR_RETURN_IF_ERROR(EnsureFolder(directory));
+  CheckpointDraft draft;
+  draft.directory_ = directory;
+  draft.subfolder_ = subfolder;
+  draft.step_ = step;
+  const std::string lock = At(directory, kLockName);
+  draft.lock_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (draft.lock_ < 0) return Refused(lock, "made", std::strerror(errno));
+  if (flock(draft.lock_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      return Refused(lock, "locked", std::strerror(errno));
+    }
+    return Unavailable(fmt::format(
+        "another run is saving to {} just now: give each run a folder of its "
+        "own",
+        QuotedPath(directory)));
+  }
+  CASTOR_RETURN_IF_ERROR(RemoveDrafts(directory));
+  const std::string path = DraftPath(directory, step);
+  CASTOR_RETURN_IF_ERROR(MakeFolder(path));
+  draft.path_ = path;
+  CASTOR_RETURN_IF_ERROR(MakeFolder(At(path, subfolder)));
+  return draft;
+}
+
+CheckpointDraft::CheckpointDraft(CheckpointDraft&& other) noexcept {
+  *this = std::move(other);
+}
+
+CheckpointDraft& CheckpointDraft::operator=(CheckpointDraft&& other) noexcept {
+  std::swap(directory_, other.directory_);
+  std::swap(subfolder_, other.subfolder_);
+  std::swap(path_, other.path_);
+  std::swap(step_, other.step_);
+  std::swap(lock_, other.lock_);
+  return *this;
+}
+
+CheckpointDraft::~CheckpointDraft() {
+  std::error_code ignored;  // whoever saves next tries again
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (lock_ >= 0) close(lock_);
+}
+
+Result<std::string> CheckpointDraft::Commit() {
+  CASTOR_RETURN_IF_ERROR(SyncFolder(At(path_, subfolder_)));
+  CASTOR_RETURN_IF_ERROR(SyncFolder(path_));
+  const std::string name = At(directory_, CheckpointName(step_));
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(name, error))) {
+    if (std::rename(path_.c_str(), name.c_str()) != 0) {
+      return Refused(name, "given its name", std::strerror(errno));
+    }
+    path_.clear();
+  } else if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, name.c_str(),
+                       RENAME_EXCHANGE) != 0) {
+    // Here the one it replaces would have to go before it comes.
+    return Refused(name, "replaced in one step", std::strerror(errno));
+  }
+  CASTOR_RETURN_IF_ERROR(SyncFolder(directory_));
+  // What was replaced has the draft's name now.
+  if (!path_.empty()) fs::remove_all(path_, error);
+  path_.clear();
+  return name;
+}
+
+Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
+                            const std::string& newest) {
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                          ListCheckpoints(directory));
+  int64_t left = static_cast<int64_t>(found.size());
+  for (const FoundCheckpoint& each : found) {
+    if (left <= keep) break;
+    if (fs::path(each.path) == fs::path(newest)) continue;
+    // The manifest goes first: half of a checkpoint is none.
+    std::error_code error;
+    fs::remove(At(each.path, kManifestName), error);
+    if (!error) fs::remove_all(each.path, error);
+    if (error) return Refused(each.path, "removed", error.message());
+    --left;
+  }
+  return OkStatus();
+}
+
+}  // namespace castor

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/checkpoint/checkpoint_manifest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "collectives/checkpoint/tensor_digest.h"
+
+namespace castor {
+namespace {
+
+// A line for each element of `list`, with commas between them.
+template <typename List, typename Line>
+std::string Section(std::string_view name, const List& list, const Line& line) {
+  std::string text = fmt::format("\"{}\": [\n", name);
+  for (size_t i = 0; i < list.size(); ++i) {
+    text += line(list[i]);
+    text += i + 1 < list.size() ? ",\n" : "\n";
+  }
+  return text + "]";
+}
+
+std::string FileLine(const SavedFile& file) {
+  return fmt::format(R"({{"name": {}, "bytes": {}, "digest": "{}"}})",
+                     JsonText(file.name), file.bytes, DigestText(file.digest));
+}
+
+std::string StateText(const SavedState& state) {
+  return fmt::format(
+      R"({{"state": "{}", "dtype": "{}", "file": {}, "digest": "{}"}})",
+      StateKindName(state.state), DTypeName(state.dtype), state.file,
+      DigestText(state.digest));
+}
+
+std::string ParamLine(const SavedParam& param) {
+  std::vector<std::string> states;
+  for (const SavedState& state : param.states) {
+    states.push_back(StateText(state));
+  }
+  return fmt::format(
+      R"({{"name": {}, "dtype": "{}", "shape": [{}], "trainable": {}, )"
+      R"("steps": {}, "states": [{}]}})",
+      JsonText(param.name), DTypeName(param.dtype),
+      fmt::join(param.shape, ", "), param.trainable, param.steps,
+      fmt::join(states, ", "));
+}
+
+}  // namespace
+
+const SavedState* SavedParam::Find(StateKind state) const {
+  for (const SavedState& each : states) {
+    if (each.state == state) return &each;
+  }
+  return nullptr;
+}
+
+uint64_t CheckpointManifest::bytes() const {
+  uint64_t sum = 0;
+  for (const SavedFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+std::string TensorNameOf(std::string_view param, StateKind state) {
+  if (state == StateKind::kParam) return std::string(param);
+  return fmt::format("{}.{}", param, StateKindName(state));
+}
+
+std::string WriteManifest(const CheckpointManifest& manifest) {
+  JsonValue engine = JsonValue::Object();
+  for (const auto& [name, value] : manifest.engine) engine[name] = value;
+  return fmt::format(
+      "{{\n\"schema\": \"{}\",\n\"step\": {},\n\"world\": {},\n\"stage\": {},\n"
+      "\"optimizer\": {},\n\"engine\": {},\n{},\n{}\n}}\n",
+      kCheckpointSchema, manifest.step, manifest.world, manifest.stage,
+      JsonText(manifest.optimizer), engine.Dump(),
+      Section("files", manifest.files, FileLine),
+      Section("parameters", manifest.params, ParamLine));
+}
+
+}  // namespace castor

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_MANIFEST_H_
+#define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_MANIFEST_H_
+
+// What a checkpoint holds, as text: castor.json in its folder, written last, so
+// that a folder with one is whole. A file and a parameter have a line each:
+//
+//   {
+//   "schema": "castor.checkpoint/1",
+//   "step": 20,
+//   "world": 4,
+//   "stage": 3,
+//   "optimizer": "adamw",
+//   "engine": {"optimizer_seed": 0},
+//   "files": [
+//   {"name": "model.safetensors", "bytes": 4096, "digest": "0123456789abcdef"}
+//   ],
+//   "parameters": [
+//   {"name": "w", "dtype": "BF16", "shape": [4, 100], "trainable": true,
+//    "steps": 20, "states": [{"state": "param", "dtype": "BF16", "file": 0,
+//    "digest": "fedcba9876543210"}]}                        (in one line)
+//   ]
+//   }
+//
+// Parameters stand in initialization order; digests are those of
+// tensor_digest.h; what is neither weights nor optimizer states, such as the
+// trainer's own file, is digested as a file without tensors. `engine` holds
+// numbers and texts by which the engine goes on, whichever it has. Pure
+// functions, thread-safe.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
+#include "chunk/base/status.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+inline constexpr char kCheckpointSchema[] = "castor.checkpoint/1";
+inline constexpr char kManifestName[] = "castor.json";
+// The trainer's own bytes.
+inline constexpr char kTrainerFileName[] = "trainer.bin";
+
+// A longer text is refused.
+inline constexpr uint64_t kMaxManifestBytes = uint64_t{256} << 20;
+
+struct SavedFile {
+  std::string name;  // below the checkpoint's folder
+  uint64_t bytes = 0;
+  uint64_t digest = 0;
+};
+
+// One tensor.
+struct SavedState {
+  StateKind state = StateKind::kParam;
+  DType dtype = DType::kF32;
+  int32_t file = 0;  // index into files
+  uint64_t digest = 0;
+};
+
+struct SavedParam {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  bool trainable = true;
+  int64_t steps = 0;  // updates it has had
+  std::vector<SavedState> states;
+
+  // Null where it has none.
+  const SavedState* Find(StateKind state) const;
+};
+
+// Booleans, numbers and texts by name.
+using EngineScalars = std::map<std::string, JsonValue>;
+
+struct CheckpointManifest {
+  int64_t step = 0;
+  int64_t world = 1;
+  int64_t stage = 0;
+  std::string optimizer;
+  EngineScalars engine;
+  std::vector<SavedFile> files;
+  std::vector<SavedParam> params;
+
+  uint64_t bytes() const;  // of all files
+};
+
+// "w.exp_avg": what the tensor is called in its file; weights have the
+// parameter's own name.
+std::string TensorNameOf(std::string_view param, StateKind state);
+
+// The same manifest gives the same text. REQUIRES: names are UTF-8.
+std::string WriteManifest(const CheckpointManifest& manifest);
+
+// Malformed, naming the place, for every text that is no manifest: another or a
+// newer schema, keys that are unknown, missing or given twice, numbers out of
+// their limits, files that are not below the folder, parameters named twice or
+// without weights. Memory stays in proportion to the text.
+Result<CheckpointManifest> ParseManifest(std::string_view text);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_MANIFEST_H_

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_OPTIONS_H_
+#define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_OPTIONS_H_
+
+// What a trainer tells an engine about a checkpoint, and what it is told. Plain
+// structs with defaults.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "chunk/base/units.h"
+#include "collectives/checkpoint/tensor_files.h"
+
+namespace castor {
+
+struct SaveOptions {
+  // Holds the checkpoints of a training, a folder each; made if its parent is
+  // there. All ranks see it.
+  std::string directory = {};
+  // The trainer's own bytes, handed back by Load: where in the data it is, its
+  // random state. Those of rank 0 are kept.
+  std::string trainer = {};
+  // Most bytes of tensors in one file, unless a tensor has more.
+  Bytes max_file = kDefaultMaxFile;
+  // How many checkpoints stay in the folder, this one included; 0: all.
+  int64_t keep = 0;
+  // False: Save returns once the files are made, and the states are written
+  // while the next step computes, with no more memory than staging slots.
+  // Updates of a state wait until it is written; the step's end, the next Save,
+  // Load or Park, and FinishSave wait until the checkpoint is whole.
+  bool wait = true;
+};
+
+struct SaveResult {
+  std::string path;  // of the checkpoint
+  int64_t step = 0;
+  Bytes bytes;  // of all its files
+};
+
+struct LoadOptions {
+  // A checkpoint, or the folder that holds a training's.
+  std::string directory;
+  std::optional<int64_t> step = {};  // none: the latest
+  // Reads everything twice: nothing of the engine changes unless all bytes are
+  // those that were saved.
+  bool verify = true;
+  // False: weights only. Moments and the counts of updates begin anew.
+  bool optimizer_states = true;
+  // Whether parameters and moments may have been saved in other types than the
+  // engine has; what is rounded is then not what was saved.
+  bool convert = false;
+};
+
+struct LoadResult {
+  std::string path;
+  int64_t step = 0;
+  int64_t world = 1;    // ranks that saved it
+  std::string trainer;  // as given to Save
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_OPTIONS_H_

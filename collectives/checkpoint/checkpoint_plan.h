@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_PLAN_H_
+#define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_PLAN_H_
+
+// All files of a checkpoint before any of them is written: which states of
+// which parameters stand where. Weights are `model.safetensors` and bear the
+// model's own names, so that any reader of safetensors takes the folder for a
+// model; each other state has files of its own below `optimizer/`. The same on
+// every rank. Pure functions, thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+#include "collectives/checkpoint/tensor_files.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+inline constexpr char kModelStem[] = "model";
+inline constexpr char kOptimizerFolder[] = "optimizer";
+
+// Gradients mean nothing between steps.
+constexpr bool IsSaved(StateKind state) { return state != StateKind::kGrad; }
+
+struct ParamToSave {
+  ParamSpec spec;
+  struct State {
+    StateKind state = StateKind::kParam;
+    DType dtype = DType::kF32;
+  };
+  std::vector<State> states;  // kParam among them, of the spec's type
+};
+
+struct CheckpointPlan {
+  // Of all states; names are below the checkpoint's folder, and `tensors` are
+  // indices of parameters.
+  std::vector<TensorFile> files;
+  // By parameter and StateKind. Only those of states that it has mean anything.
+  std::vector<std::array<TensorPlace, kStateKinds>> places;
+  // Texts beside them: name and bytes.
+  std::vector<std::pair<std::string, std::string>> indexes;
+};
+
+// InvalidArgument, naming the parameter, where names are not UTF-8, empty or
+// given twice.
+Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamToSave> params,
+                                      Bytes max_file);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_PLAN_H_

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/checkpoint/checkpoint_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
+#include "chunk/safetensors_format.h"
+#include "collectives/checkpoint/tensor_digest.h"
+
+namespace castor {
+namespace {
+
+constexpr std::string_view kRemedy =
+    "copy the checkpoint again, or use an older one";
+
+std::string At(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+Result<SafetensorsHeader> HeaderOf(const DataFile& file) {
+  return ReadSafetensorsHeader(
+      file.path(), file.size(),
+      [&](uint64_t offset, uint64_t length) -> Result<std::string> {
+        std::string bytes(length, '\0');
+        CASTOR_RETURN_IF_ERROR(file.ReadAt(offset, bytes.data(), length));
+        return bytes;
+      });
+}
+
+}  // namespace
+
+Result<CheckpointManifest> ReadManifest(const std::string& folder) {
+  const std::string path = At(folder, kManifestName);
+  CASTOR_ASSIGN_OR_RETURN(const std::string text,
+                          ReadWholeFile(path, kMaxManifestBytes));
+  Result<CheckpointManifest> manifest = ParseManifest(text);
+  if (!manifest.ok()) return manifest.status().WithContext(QuotedPath(path));
+  return manifest;
+}
+
+Result<CheckpointReader> CheckpointReader::Open(const std::string& folder) {
+  CheckpointReader reader;
+  reader.folder_ = folder;
+  CASTOR_ASSIGN_OR_RETURN(reader.manifest_, ReadManifest(folder));
+  // The same manifest gives the same text.
+  reader.manifest_digest_ = DigestOfFile(WriteManifest(reader.manifest_), {});
+  CASTOR_RETURN_IF_ERROR(reader.OpenFiles());
+  return reader;
+}
+
+Status CheckpointReader::OpenFiles() {
+  // By file, the tensors that the manifest sends there.
+  std::vector<std::map<std::string, Tensor>> expected(manifest_.files.size());
+  for (size_t p = 0; p < manifest_.params.size(); ++p) {
+    const SavedParam& param = manifest_.params[p];
+    offsets_.emplace_back(param.states.size());
+    for (size_t s = 0; s < param.states.size(); ++s) {
+      const SavedState& state = param.states[s];
+      expected[static_cast<size_t>(state.file)].emplace(
+          TensorNameOf(param.name, state.state), Tensor{p, s});
+    }
+  }
+  for (size_t f = 0; f < manifest_.files.size(); ++f) {
+    const SavedFile& saved = manifest_.files[f];
+    CASTOR_ASSIGN_OR_RETURN(DataFile data,
+                            DataFile::OpenToRead(At(folder_, saved.name)));
+    const std::string where = QuotedPath(data.path());
+    if (data.size() != saved.bytes) {
+      return Malformed(
+          fmt::format("{} has {} bytes, and the manifest says {}; {}", where,
+                      data.size(), saved.bytes, kRemedy));
+    }
+    File file{std::move(data), saved.bytes, {}};
+    if (!expected[f].empty()) {
+      CASTOR_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                              HeaderOf(file.data));
+      file.head = header.data_begin;
+      for (const SafetensorsEntry& entry : header.entries) {
+        const auto at = expected[f].find(entry.name);
+        if (at == expected[f].end()) {
+          return Malformed(
+              fmt::format("{} holds tensor {}, which the manifest does not "
+                          "send there; {}",
+                          where, Quoted(entry.name), kRemedy));
+        }
+        const Tensor tensor = at->second;
+        const SavedParam& param = manifest_.params[tensor.param];
+        const DType dtype = param.states[tensor.state].dtype;
+        if (entry.shape != param.shape || entry.dtype != dtype) {
+          return Malformed(fmt::format(
+              "{}: tensor {} is {} [{}], and the manifest says {} [{}]; {}",
+              where, Quoted(entry.name), DTypeName(entry.dtype),
+              fmt::join(entry.shape, ", "), DTypeName(dtype),
+              fmt::join(param.shape, ", "), kRemedy));
+        }
+        offsets_[tensor.param][tensor.state] = header.data_begin + entry.begin;
+        file.tensors.push_back(tensor);
+        expected[f].erase(at);
+      }
+      if (!expected[f].empty()) {
+        return Malformed(fmt::format(
+            "{} does not hold tensor {}, which the manifest sends there; {}",
+            where, Quoted(expected[f].begin()->first), kRemedy));
+      }
+    }
+    files_.push_back(std::move(file));
+  }
+  return OkStatus();
+}
+
+Status CheckpointReader::Read(size_t param, const SavedState& state,
+                              int64_t begin, int64_t count, void* to) const {
+  const std::vector<SavedState>& states = manifest_.params[param].states;
+  const size_t s = static_cast<size_t>(&state - states.data());
+  CASTOR_CHECK_LT(s, states.size());
+  const uint64_t size = static_cast<uint64_t>(DTypeBits(state.dtype) / 8);
+  return files_[static_cast<size_t>(state.file)].data.ReadAt(
+      offsets_[param][s] + static_cast<uint64_t>(begin) * size, to,
+      static_cast<uint64_t>(count) * size);
+}
+
+Result<std::string> CheckpointReader::ReadTrainer() const {
+  for (size_t f = 0; f < files_.size(); ++f) {
+    if (manifest_.files[f].name != kTrainerFileName) continue;
+    CASTOR_ASSIGN_OR_RETURN(std::string bytes, ReadHead(f));
+    if (DigestOfFile(bytes, {}) != manifest_.files[f].digest) {
+      return DataLoss(
+          fmt::format("{} does not hold the bytes that were saved; {}",
+                      QuotedPath(files_[f].data.path()), kRemedy));
+    }
+    return bytes;
+  }
+  return std::string();
+}
+
+Result<std::string> CheckpointReader::ReadHead(size_t file) const {
+  std::string bytes(files_[file].head, '\0');
+  CASTOR_RETURN_IF_ERROR(
+      files_[file].data.ReadAt(0, bytes.data(), bytes.size()));
+  return bytes;
+}
+
+}  // namespace castor

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_READER_H_
+#define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_READER_H_
+
+// A checkpoint opened for reading: its manifest and every file's header are
+// read and agree with each other; data is read where it is asked for. Owns the
+// open files; move-only. Thread-compatible once opened: reading changes
+// nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/checkpoint/data_file.h"
+
+namespace castor {
+
+// The manifest alone. Malformed where there is none or it is none.
+Result<CheckpointManifest> ReadManifest(const std::string& folder);
+
+class CheckpointReader {
+ public:
+  // `folder` has a manifest. Malformed, naming file and tensor, where a file is
+  // missing, cut short, or other than the manifest says.
+  static Result<CheckpointReader> Open(const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  const CheckpointManifest& manifest() const { return manifest_; }
+  uint64_t manifest_digest() const { return manifest_digest_; }
+
+  // Elements [begin, begin + count) of a state of parameter `param`, as they
+  // were saved, in the state's own type. REQUIRES: inside its shape.
+  Status Read(size_t param, const SavedState& state, int64_t begin,
+              int64_t count, void* to) const;
+
+  // The bytes that the trainer saved, empty where it saved none. DataLoss where
+  // they are not those that were saved.
+  Result<std::string> ReadTrainer() const;
+
+  // All bytes of file `file` before its tensors: all of it where it has none.
+  Result<std::string> ReadHead(size_t file) const;
+  // Its tensors, in the order of their data.
+  struct Tensor {
+    size_t param = 0;
+    size_t state = 0;  // index into the parameter's states
+  };
+  const std::vector<Tensor>& tensors(size_t file) const {
+    return files_[file].tensors;
+  }
+
+ private:
+  struct File {
+    DataFile data;
+    uint64_t head = 0;  // bytes before the data
+    std::vector<Tensor> tensors;
+  };
+
+  CheckpointReader() = default;
+  Status OpenFiles();
+
+  std::string folder_;
+  CheckpointManifest manifest_;
+  uint64_t manifest_digest_ = 0;
+  std::vector<File> files_;
+  std::vector<std::vector<uint64_t>> offsets_;  // by parameter and its state
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_READER_H_

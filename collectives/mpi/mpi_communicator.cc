@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/mpi/mpi_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "collectives/internal/collective_call.h"
+#include "collectives/internal/data_movement.h"
+#include "collectives/mpi/internal/mpi_world.h"
+#include "offload/event.h"
+#include "offload/lane.h"
+
+namespace castor {
+namespace {
+
+using internal::CollectiveCall;
+using internal::CollectiveKind;
+using internal::MpiWorld;
+using internal::RankBuffers;
+
+// A call on its way to the world, in the queue of a lane. A lane that has
+// failed drops it without starting it: then the others must not wait for it.
+class QueuedCall {
+ public:
+  QueuedCall(std::shared_ptr<MpiWorld> world, const CollectiveCall& call,
+             const RankBuffers& buffers)
+      : world_(std::move(world)),
+        position_(world_->Call()),
+        call_(call),
+        buffers_(buffers) {}
+  ~QueuedCall() {
+    if (!started_) world_->Skip(position_, call_);
+  }
+  QueuedCall(const QueuedCall&) = delete;
+  QueuedCall& operator=(const QueuedCall&) = delete;
+
+  void Start(EventSource done) {
+    started_ = true;
+    world_->Arrive(position_, call_, buffers_, std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<MpiWorld> world_;
+  const int64_t position_;
+  const CollectiveCall call_;
+  const RankBuffers buffers_;
+  bool started_ = false;
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(std::shared_ptr<MpiWorld> world)
+      : world_(std::move(world)) {}
+  ~MpiCommunicator() override { world_->Leave(); }
+
+  int rank() const override { return world_->rank(); }
+  int world() const override { return world_->size(); }
+
+  void AllGather(Lane& lane, const void* shard, void* chunk,
+                 Elements shard_elements, DType dtype,
+                 const CollectiveTag& tag) override {
+    Queue(lane,
+          {.kind = CollectiveKind::kAllGather,
+           .tag = tag,
+           .count = shard_elements.count(),
+           .dtype = dtype},
+          {shard, chunk});
+  }
+
+  void ReduceScatter(Lane& lane, const void* chunk, void* shard,
+                     Elements shard_elements, DType dtype,
+                     const CollectiveTag& tag) override {
+    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 ||
+                 dtype == DType::kF16);
+    Queue(lane,
+          {.kind = CollectiveKind::kReduceScatter,
+           .tag = tag,
+           .count = shard_elements.count(),
+           .dtype = dtype},
+          {chunk, shard});
+  }
+
+  void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
+                 ReduceOp op, const CollectiveTag& tag) override {
+    CASTOR_CHECK(dtype == DType::kU64 || dtype == DType::kI64 ||
+                 dtype == DType::kF64 || dtype == DType::kF32);
+    Queue(lane,
+          {.kind = CollectiveKind::kAllReduce,
+           .tag = tag,
+           .count = elements.count(),
+           .dtype = dtype,
+           .op = op},
+          {data, data});
+  }
+
+  void Broadcast(Lane& lane, void* data, Bytes bytes, int root,
+                 const CollectiveTag& tag) override {
+    CASTOR_CHECK(root >= 0 && root < world());
+    Queue(lane,
+          {.kind = CollectiveKind::kBroadcast,
+           .tag = tag,
+           .count = bytes.count(),
+           .root = root},
+          {data, data});
+  }
+
+  void Barrier(Lane& lane, const CollectiveTag& tag) override {
+    Queue(lane, {.kind = CollectiveKind::kBarrier, .tag = tag}, {});
+  }
+
+  void Abort(Status reason) override { world_->End(std::move(reason)); }
+  Status Health() const override { return world_->ended(); }
+  Bytes buffer_bytes() const override { return world_->buffer_bytes(); }
+  CommunicatorStats stats() const override { return world_->stats(); }
+
+ private:
+  void Queue(Lane& lane, const CollectiveCall& call,
+             const RankBuffers& buffers) {
+    CASTOR_CHECK_GE(call.count, 0);
+    auto queued = std::make_shared<QueuedCall>(world_, call, buffers);
+    lane.RunAsync([queued = std::move(queued)](EventSource done) {
+      queued->Start(std::move(done));
+    });
+  }
+
+  const std::shared_ptr<MpiWorld> world_;
+};
+
+const Clock* MachineClock() {
+  static const SteadyClock* const clock = new SteadyClock();  // has no state
+  return clock;
+}
+
+// A segment is whole cache lines, and so whole elements.
+Bytes SegmentOf(Bytes buffer, int world) {
+  constexpr Bytes kLeast = KiB(4);
+  constexpr Bytes kLine = Bytes(64);
+  if (world == 1) return kLeast;
+  const Bytes fair = RoundDown(buffer / (int64_t{2} * (world - 1)), kLine);
+  return std::max(kLeast, fair);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(
+    MpiSession& session, const MpiOptions& options) {
+  constexpr Bytes kMost = Bytes((int64_t{1} << 31) - 1);
+  if (options.timeout_ns < 0 || options.exchange_buffer < Bytes(0)) {
+    return InvalidArgument(
+        "neither a timeout nor a buffer of a communicator can be negative");
+  }
+  if (options.most_at_once < Bytes(1) || options.most_at_once > kMost) {
+    return InvalidArgument(
+        fmt::format("pieces of {} bytes cannot be sent: MPI takes from 1 to {}",
+                    options.most_at_once.count(), kMost.count()));
+  }
+  const Bytes segment = SegmentOf(options.exchange_buffer, session.world());
+  CASTOR_ASSIGN_OR_RETURN(
+      std::shared_ptr<MpiWorld> world,
+      session.Join({.timeout_ns = options.timeout_ns,
+                    .sizes = {.most_at_once = options.most_at_once,
+                              .segment = std::min(segment, kMost)},
+                    .clock = options.clock != nullptr ? options.clock
+                                                      : MachineClock()}));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<MpiCommunicator>(std::move(world)));
+}
+
+}  // namespace castor

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/mpi/mpi_session.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "collectives/mpi/internal/mpi_wire.h"
+#include "collectives/mpi/internal/mpi_world.h"
+
+namespace castor {
+namespace {
+
+using internal::MpiStatus;
+
+// How long ranks that know of a failure have to come to their end.
+constexpr int64_t kFailureNs = 10'000'000'000;
+
+std::string_view ThreadLevelName(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    default:
+      return "an unknown level";
+  }
+}
+
+Status TooFewThreads(bool began, int level) {
+  if (began) {
+    return Unavailable(fmt::format(
+        "this MPI grants {}, and Castor's communicators call it from threads "
+        "of their own (MPI_THREAD_MULTIPLE): use an MPI built with support for "
+        "threads, as Debian's Open MPI is",
+        ThreadLevelName(level)));
+  }
+  return Unavailable(fmt::format(
+      "the program began MPI with {}, and Castor's communicators call it from "
+      "threads of their own: begin it with MPI_Init_thread and "
+      "MPI_THREAD_MULTIPLE, or let MpiSession begin it",
+      ThreadLevelName(level)));
+}
+
+// What MPI may still write to, because ranks did not answer when their world
+// ended, stays until the process ends.
+void KeepForEver(std::shared_ptr<internal::MpiWorld> world) {
+  static auto* const kept =
+      new std::vector<std::shared_ptr<internal::MpiWorld>>();
+  kept->push_back(std::move(world));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiSession>> MpiSession::Start() {
+  int begun = 0;
+  int level = MPI_THREAD_SINGLE;
+  CASTOR_RETURN_IF_ERROR(MpiStatus(MPI_Initialized(&begun), "MPI_Initialized"));
+  const bool begins = begun == 0;
+  if (begins) {
+    CASTOR_RETURN_IF_ERROR(MpiStatus(
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
+        "MPI_Init_thread"));
+  } else {
+    CASTOR_RETURN_IF_ERROR(
+        MpiStatus(MPI_Query_thread(&level), "MPI_Query_thread"));
+  }
+  if (level != MPI_THREAD_MULTIPLE) {
+    if (begins) {
+      CASTOR_RETURN_IF_ERROR(MpiStatus(MPI_Finalize(), "MPI_Finalize"));
+    }
+    return TooFewThreads(begins, level);
+  }
+  auto session = std::unique_ptr<MpiSession>(new MpiSession(begins));
+  CASTOR_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_rank(MPI_COMM_WORLD, &session->rank_), "MPI_Comm_rank"));
+  CASTOR_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_size(MPI_COMM_WORLD, &session->world_), "MPI_Comm_size"));
+  MPI_Comm machine = MPI_COMM_NULL;
+  CASTOR_RETURN_IF_ERROR(
+      MpiStatus(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED,
+                                    session->rank_, MPI_INFO_NULL, &machine),
+                "MPI_Comm_split_type"));
+  CASTOR_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_rank(machine, &session->local_rank_), "MPI_Comm_rank"));
+  CASTOR_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_size(machine, &session->local_world_), "MPI_Comm_size"));
+  CASTOR_RETURN_IF_ERROR(MpiStatus(MPI_Comm_free(&machine), "MPI_Comm_free"));
+  return session;
+}
+
+MpiSession::~MpiSession() { Close().IgnoreError(); }
+
+Result<std::shared_ptr<internal::MpiWorld>> MpiSession::Join(
+    const internal::MpiWorldOptions& options) {
+  // Those that everybody has left are over.
+  std::erase_if(worlds_, [](const auto& world) { return world->all_left(); });
+  MPI_Comm comm = MPI_COMM_NULL;
+  CASTOR_RETURN_IF_ERROR(
+      MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
+  worlds_.push_back(std::make_shared<internal::MpiWorld>(comm, options));
+  return worlds_.back();
+}
+
+Status MpiSession::Close(int64_t wait_ns) {
+  if (closed_) return OkStatus();
+  closed_ = true;
+  Status reason;
+  for (std::shared_ptr<internal::MpiWorld>& world : worlds_) {
+    int64_t wait = wait_ns > 0 ? wait_ns : -1;
+    const Status ended = world->ended();
+    if (!ended.ok()) wait = wait < 0 ? kFailureNs : std::min(wait, kFailureNs);
+    if (world->WaitForAllToLeave(wait)) continue;
+    if (reason.ok()) {
+      reason =
+          ended.ok()
+              ? Aborted(fmt::format("not every rank has left the world in {} s",
+                                    static_cast<double>(wait) * 1e-9))
+              : ended;
+    }
+    KeepForEver(world);
+  }
+  worlds_.clear();
+  // It would wait for ranks that do not come.
+  if (!reason.ok() || !began_) return reason;
+  return MpiStatus(MPI_Finalize(), "MPI_Finalize");
+}
+
+}  // namespace castor

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/nccl/nccl_streams.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "chunk/base/check.h"
+#include "chunk/base/clock.h"
+#include "chunk/base/dtype.h"
+
+namespace castor::internal {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNames = {"gather", "reduce"};
+// Parts of an exchange begin where the kernel reads four elements at once.
+constexpr int64_t kSegmentAlignment = 128;
+constexpr std::chrono::milliseconds kLook(1);
+
+NcclType TypeOf(DType dtype) {
+  if (dtype == DType::kF32) return NcclType::kFloat32;
+  return dtype == DType::kF16 ? NcclType::kFloat16 : NcclType::kBfloat16;
+}
+
+const std::byte* At(const void* data, Elements offset, DType dtype) {
+  return static_cast<const std::byte*>(data) + BytesOf(offset, dtype).count();
+}
+std::byte* At(void* data, Elements offset, DType dtype) {
+  return static_cast<std::byte*>(data) + BytesOf(offset, dtype).count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NcclStreams>> NcclStreams::Make(
+    const NcclStreamsOptions& options) {
+  std::unique_ptr<NcclStreams> streams(new NcclStreams(options));
+  for (const Which which : {kGather, kReduce}) {
+    std::unique_ptr<Lane>& lane = streams->lanes_[which];
+    lane = options.device->MakeLane(
+        fmt::format("rank {} NCCL {}", options.rank, kNames[which]));
+    CASTOR_RETURN_IF_ERROR(lane->status());
+  }
+  if (options.exact && options.world > 1) {
+    CASTOR_ASSIGN_OR_RETURN(streams->exchange_,
+                            options.device->MakeSlab(options.exchange_bytes));
+  }
+  return streams;
+}
+
+NcclStreams::NcclStreams(const NcclStreamsOptions& options)
+    : options_(options) {}
+
+NcclStreams::~NcclStreams() {
+  for (const NcclComm comm : comms_) CASTOR_CHECK(comm == nullptr);
+}
+
+Status NcclStreams::Describe(Which which, std::string_view call, int result) {
+  NcclCalls& nccl = *options_.nccl;
+  std::string more;
+  if (comms_[which] != nullptr) more = nccl.LastError(comms_[which]);
+  return Aborted(
+      fmt::format("rank {}: {} on the {} communicator: {}{}{}. NCCL_DEBUG=WARN "
+                  "has NCCL say "
+                  "more",
+                  options_.rank, call, kNames[which], nccl.ErrorText(result),
+                  more.empty() ? "" : ": ", more));
+}
+
+Result<bool> NcclStreams::Settled(Which which, std::string_view call) {
+  int state = kNcclSuccess;
+  const int result = options_.nccl->CommGetAsyncError(comms_[which], &state);
+  if (result != kNcclSuccess) {
+    return Describe(which, "ncclCommGetAsyncError", result);
+  }
+  if (state == kNcclInProgress) return false;
+  if (state != kNcclSuccess) return Describe(which, call, state);
+  return true;
+}
+
+Result<bool> NcclStreams::Start(const NcclIds& ids) {
+  for (;;) {
+    if (begun_ > 0) {
+      const auto which = static_cast<Which>(begun_ - 1);
+      CASTOR_ASSIGN_OR_RETURN(const bool settled,
+                              Settled(which, "ncclCommInitRankConfig"));
+      if (!settled) return false;
+      if (begun_ == 2) return true;
+    }
+    const auto which = static_cast<Which>(begun_++);
+    const int result = options_.nccl->CommInitRank(
+        &comms_[which], options_.world, ids[which], options_.rank);
+    if (result != kNcclSuccess && result != kNcclInProgress) {
+      return Describe(which, "ncclCommInitRankConfig", result);
+    }
+  }
+}
+
+template <typename Call>
+Status NcclStreams::MakeCall(Which which, std::string_view name,
+                             const Call& call) {
+  // The lane waits for nothing but its own work, so it makes the call now.
+  int result = -1;
+  auto& lane = static_cast<CudaLane&>(*lanes_[which]);
+  lane.Queue(name, [&](CudaStream stream, const CudaGuard&) {
+    result = call(stream);
+    return kCudaOk;  // NCCL's result is not the runtime's
+  });
+  if (result == -1) return lane.status();
+  if (result == kNcclSuccess || result == kNcclInProgress) return OkStatus();
+  return Describe(which, name, result);
+}
+
+Status NcclStreams::Exchange(NcclWork* work) {
+  const CollectiveCall& call = work->call;
+  const DType dtype = call.dtype;
+  const int64_t stride = exchange_.size().count() / (options_.world - 1) /
+                         BytesOf(Elements(1), dtype).count() /
+                         kSegmentAlignment * kSegmentAlignment;
+  CASTOR_CHECK_GT(stride, 0);
+  const int64_t count = std::min(stride, call.count - work->summed);
+  return MakeCall(kReduce, "ncclSend and ncclRecv", [&](CudaStream stream) {
+    NcclCalls& nccl = *options_.nccl;
+    int first = nccl.GroupStart();
+    const auto keep = [&first](int result) {
+      if (first == kNcclSuccess || first == kNcclInProgress) first = result;
+    };
+    for (int step = 1; step < options_.world; ++step) {
+      // Each to another one, so that no rank is everybody's first.
+      const int to = (options_.rank + step) % options_.world;
+      const int from = (options_.rank + options_.world - step) % options_.world;
+      const int slot = from < options_.rank ? from : from - 1;
+      keep(nccl.Send(
+          At(work->buffers.in, Elements(to * call.count + work->summed), dtype),
+          count, TypeOf(dtype), to, comms_[kReduce], stream));
+      keep(nccl.Recv(At(exchange_.data(), Elements(slot * stride), dtype),
+                     count, TypeOf(dtype), from, comms_[kReduce], stream));
+    }
+    keep(nccl.GroupEnd());
+    return first;
+  });
+}
+
+Status NcclStreams::Sum(NcclWork* work) {
+  const CollectiveCall& call = work->call;
+  const int64_t stride = exchange_.size().count() / (options_.world - 1) /
+                         BytesOf(Elements(1), call.dtype).count() /
+                         kSegmentAlignment * kSegmentAlignment;
+  const int64_t count = std::min(stride, call.count - work->summed);
+  const CudaParts parts = {
+      .others = exchange_.data(),
+      .stride = stride,
+      .own =
+          At(work->buffers.in,
+             Elements(options_.rank * call.count + work->summed), call.dtype),
+      .own_index = options_.rank,
+      .parts = options_.world};
+  void* const to = At(work->buffers.out, Elements(work->summed), call.dtype);
+  auto& lane = static_cast<CudaLane&>(*lanes_[kReduce]);
+  CudaCalls* const cuda = &lane.core()->calls();
+  lane.Queue(
+      "the kernel that sums ranks' parts",
+      [=, dtype = call.dtype](CudaStream stream, const CudaGuard& guard) {
+        return cuda->SumParts(stream, guard, parts, dtype, count, to);
+      });
+  work->summed += count;
+  return lane.status();
+}
+
+Status NcclStreams::IssueOnce(NcclWork* work) {
+  const CollectiveCall& call = work->call;
+  const Bytes bytes = BytesOf(Elements(call.count), call.dtype);
+  if (call.kind == CollectiveKind::kAllGather) {
+    work->issued = true;
+    return MakeCall(kGather, "ncclAllGather", [&](CudaStream stream) {
+      return options_.nccl->AllGather(work->buffers.in, work->buffers.out,
+                                      bytes.count(), NcclType::kUint8,
+                                      comms_[kGather], stream);
+    });
+  }
+  CASTOR_CHECK(call.kind == CollectiveKind::kReduceScatter);
+  if (!options_.exact || options_.world == 1) {
+    work->issued = true;
+    return MakeCall(kReduce, "ncclReduceScatter", [&](CudaStream stream) {
+      return options_.nccl->ReduceScatter(work->buffers.in, work->buffers.out,
+                                          call.count, TypeOf(call.dtype),
+                                          comms_[kReduce], stream);
+    });
+  }
+  work->exchanged = !work->exchanged;
+  if (work->exchanged) return Exchange(work);
+  CASTOR_RETURN_IF_ERROR(Sum(work));
+  work->issued = work->summed == call.count;
+  return OkStatus();
+}
+
+Result<bool> NcclStreams::Issue(NcclWork* work) {
+  const Which which =
+      work->call.kind == CollectiveKind::kAllGather ? kGather : kReduce;
+  for (;;) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const bool settled,
+        Settled(which, which == kGather ? "ncclAllGather" : "a reduction"));
+    if (!settled) return false;
+    if (work->issued) {
+      work->done = EndOf(*work);
+      return true;
+    }
+    work->begun = true;
+    CASTOR_RETURN_IF_ERROR(IssueOnce(work));
+  }
+}
+
+Event NcclStreams::EndOf(const NcclWork& work) {
+  const bool gathers = work.call.kind == CollectiveKind::kAllGather;
+  return lanes_[gathers ? kGather : kReduce]->Record();
+}
+
+Status NcclStreams::AsyncError() {
+  for (const Which which : {kGather, kReduce}) {
+    if (comms_[which] == nullptr) continue;
+    CASTOR_RETURN_IF_ERROR(Settled(which, "work on the device").status());
+  }
+  return OkStatus();
+}
+
+void NcclStreams::Register(void* data, Bytes size) {
+  NcclCalls& nccl = *options_.nccl;
+  if (!nccl.can_register() || comms_[kGather] == nullptr) return;
+  Registration made = {.data = data, .handles = {}};
+  for (const Which which : {kGather, kReduce}) {
+    if (nccl.CommRegister(comms_[which], data, size.count(),
+                          &made.handles[which]) != kNcclSuccess) {
+      made.handles[which] = nullptr;
+    }
+  }
+  registrations_.push_back(made);
+}
+
+void NcclStreams::Unregister(void* data) {
+  for (const Registration& each : registrations_) {
+    if (each.data != data) continue;
+    for (const Which which : {kGather, kReduce}) {
+      if (each.handles[which] == nullptr || comms_[which] == nullptr) continue;
+      // The memory goes in any case, and NCCL is told at the latest when its
+      // communicator goes.
+      options_.nccl->CommDeregister(comms_[which], each.handles[which]);
+    }
+  }
+  std::erase_if(registrations_,
+                [data](const Registration& each) { return each.data == data; });
+}
+
+void NcclStreams::Abort() {
+  for (NcclComm& comm : comms_) {
+    if (comm != nullptr) options_.nccl->CommAbort(comm);
+    comm = nullptr;
+  }
+  registrations_.clear();
+}
+
+void NcclStreams::Finish(int64_t deadline_ns) {
+  const SteadyClock clock;
+  while (!registrations_.empty()) Unregister(registrations_.front().data);
+  for (const Which which : {kGather, kReduce}) {
+    NcclComm& comm = comms_[which];
+    if (comm == nullptr) continue;
+    int state = options_.nccl->CommFinalize(comm);
+    while (state == kNcclInProgress && clock.NowNs() < deadline_ns) {
+      std::this_thread::sleep_for(kLook);
+      if (options_.nccl->CommGetAsyncError(comm, &state) != kNcclSuccess) break;
+    }
+    if (state == kNcclSuccess) {
+      options_.nccl->CommDestroy(comm);
+    } else {
+      options_.nccl->CommAbort(comm);
+    }
+    comm = nullptr;
+  }
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/optimizer_groups.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include "chunk/base/check.h"
+
+namespace castor {
+namespace {
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash ^= value;
+  hash *= 0xbf58476d1ce4e5b9ull;
+  return hash ^ (hash >> 31);
+}
+
+uint64_t Mix(uint64_t hash, double value) {
+  return Mix(hash, std::bit_cast<uint64_t>(value));
+}
+
+OptimizerOptions OptionsFor(OptimizerOptions options,
+                            const OptimizerGroup& group) {
+  options.beta1 = group.beta1.value_or(options.beta1);
+  options.beta2 = group.beta2.value_or(options.beta2);
+  options.eps = group.eps.value_or(options.eps);
+  options.weight_decay = group.weight_decay.value_or(options.weight_decay);
+  return options;
+}
+
+}  // namespace
+
+Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
+                            std::span<const OptimizerGroup> groups) {
+  std::set<std::string_view> names;
+  for (const OptimizerGroup& group : groups) {
+    if (group.name.empty()) {
+      return InvalidArgument(
+          "an optimizer group has no name: parameters name the group they are "
+          "in");
+    }
+    if (!names.insert(group.name).second) {
+      return InvalidArgument(fmt::format(
+          "there are two optimizer groups of the name {}", group.name));
+    }
+    if (!(group.lr_scale >= 0) || std::isinf(group.lr_scale)) {
+      return InvalidArgument(fmt::format(
+          "optimizer group {} scales the learning rate by {}, which has no "
+          "meaning: give 0 or more",
+          group.name, group.lr_scale));
+    }
+    const Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    if (!valid.ok()) {
+      return valid.WithContext(fmt::format("optimizer group {}", group.name));
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckLearningRate(double lr) {
+  if (lr >= 0 && !std::isinf(lr)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("a learning rate of {} has no meaning", lr));
+}
+
+OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
+                                 std::span<const OptimizerGroup> groups) {
+  groups_.push_back({"", optimizer, 1, std::nullopt});
+  for (const OptimizerGroup& group : groups) {
+    groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
+                       std::nullopt});
+  }
+}
+
+Result<size_t> OptimizerGroups::Find(std::string_view name) const {
+  std::string known;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].name == name) return g;
+    if (g > 0) known += fmt::format("{}{}", g > 1 ? ", " : "", groups_[g].name);
+  }
+  return InvalidArgument(
+      fmt::format("there is no optimizer group {}: {}", name,
+                  known.empty() ? std::string("the options name none")
+                                : fmt::format("the options name {}", known)));
+}
+
+Status OptimizerGroups::SetLearningRate(std::string_view name, double lr) {
+  CASTOR_ASSIGN_OR_RETURN(const size_t group, Find(name));
+  CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  groups_[group].own_lr = lr;
+  return OkStatus();
+}
+
+OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {
+  CASTOR_CHECK(group < groups_.size());
+  OptimizerOptions options = groups_[group].options;
+  options.lr = RateOf(groups_[group], lr);
+  return options;
+}
+
+uint64_t OptimizerGroups::HashOfRates(double lr) const {
+  uint64_t hash = 0;
+  for (const Group& group : groups_) hash = Mix(hash, RateOf(group, lr));
+  return hash;
+}
+
+uint64_t OptimizerGroups::HashOfGroups() const {
+  uint64_t hash = 0;
+  for (const Group& group : groups_) {
+    for (const char c : group.name) {
+      hash = Mix(hash, static_cast<uint64_t>(static_cast<unsigned char>(c)));
+    }
+    for (const double number :
+         {group.lr_scale, group.options.beta1, group.options.beta2,
+          group.options.eps, group.options.weight_decay}) {
+      hash = Mix(hash, number);
+    }
+  }
+  return hash;
+}
+
+}  // namespace castor

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_OPTIMIZER_GROUPS_H_
+#define CASTOR_COLLECTIVES_OPTIMIZER_GROUPS_H_
+
+// Groups of parameters with hyper-parameters of their own, as PyTorch's
+// param_groups: which parameters are in one says ZeroEngine::Register. Groups
+// have nothing to do with where parameters lie: a chunk holds parameters of
+// several, and each is updated with the numbers of its own. Which optimizer,
+// how many moments and in what type is the same for all. Thread-compatible.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "offload/kernels/optimizer_options.h"
+
+namespace castor {
+
+// What is not set is as for parameters without a group.
+struct OptimizerGroup {
+  std::string name;
+  // Times the rate that Step is given, unless the group has a rate of its own.
+  double lr_scale = 1;
+  std::optional<double> beta1 = {};
+  std::optional<double> beta2 = {};
+  std::optional<double> eps = {};
+  std::optional<double> weight_decay = {};
+};
+
+// InvalidArgument, naming the group and its numbers, where a name is empty or
+// given twice, or the optimizer is undefined for the numbers.
+Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
+                            std::span<const OptimizerGroup> groups);
+
+// InvalidArgument where it is negative, infinite or not a number.
+Status CheckLearningRate(double lr);
+
+class OptimizerGroups {
+ public:
+  // REQUIRES: CheckOptimizerGroups is ok.
+  OptimizerGroups(const OptimizerOptions& optimizer,
+                  std::span<const OptimizerGroup> groups);
+
+  // The group's number; 0 for the empty name: what is in no group.
+  // InvalidArgument, with the names there are.
+  Result<size_t> Find(std::string_view name) const;
+
+  // From now on the group's rate, whatever the step's. The empty name: of what
+  // is in no group. InvalidArgument as Find and as CheckLearningRate.
+  Status SetLearningRate(std::string_view name, double lr);
+
+  // What a parameter of the group is updated with in a step of rate `lr`.
+  OptimizerOptions OptionsOf(size_t group, double lr) const;
+
+  // Of all numbers that a step of rate `lr` depends on and that may change.
+  uint64_t HashOfRates(double lr) const;
+  // Of all others.
+  uint64_t HashOfGroups() const;
+
+ private:
+  struct Group {
+    std::string name;
+    OptimizerOptions options;
+    double lr_scale = 1;
+    std::optional<double> own_lr;
+  };
+
+  double RateOf(const Group& group, double lr) const {
+    return group.own_lr.value_or(lr * group.lr_scale);
+  }
+
+  std::vector<Group> groups_;  // the first has no name
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_OPTIMIZER_GROUPS_H_

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/checkpoint/checkpoint_manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+CheckpointManifest Made() {
+  CheckpointManifest manifest;
+  manifest.step = 20;
+  manifest.world = 4;
+  manifest.stage = 3;
+  manifest.optimizer = "adamw";
+  manifest.engine = {{"loss_scale", 0.1}, {"skipped", 3}, {"note", "a\"b"}};
+  manifest.files = {{"model.safetensors", 4096, 0x0123456789abcdef},
+                    {"optimizer/exp_avg.safetensors", 1604, 1}};
+  manifest.params = {{"w \"\n",
+                      DType::kBF16,
+                      {4, 100},
+                      true,
+                      20,
+                      {{StateKind::kParam, DType::kBF16, 0, 5},
+                       {StateKind::kExpAvg, DType::kF32, 1, 6}}},
+                     {"s",
+                      DType::kF32,
+                      {},
+                      false,
+                      0,
+                      {{StateKind::kParam, DType::kF32, 0, 7}}}};
+  return manifest;
+}
+
+TEST(CheckpointManifestTest, ReadsBackWhatItWrites) {
+  const std::string text = WriteManifest(Made());
+  const Result<CheckpointManifest> again = ParseManifest(text);
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(WriteManifest(*again), text);
+  EXPECT_EQ(again->step, 20);
+  EXPECT_EQ(again->bytes(), 5700u);
+  EXPECT_EQ(again->engine.at("loss_scale").real(), 0.1);
+  EXPECT_EQ(again->params[0].name, "w \"\n");
+  EXPECT_EQ(again->params[0].Find(StateKind::kExpAvg)->digest, 6u);
+  EXPECT_EQ(again->params[0].Find(StateKind::kMaster), nullptr);
+}
+
+TEST(CheckpointManifestTest, RefusesWhatIsNone) {
+  const std::string good = WriteManifest(Made());
+  const std::pair<std::string, std::pair<std::string, std::string>> cases[] = {
+      {"castor.checkpoint/1", {"castor.checkpoint/9", "newer one than this"}},
+      {"castor.checkpoint/1", {"castor.layout/1", "its schema is"}},
+      {"\"stage\": 3", {"\"stage\": 4", "stage"}},
+      {"\"step\": 20", {"\"stop\": 20", "did you mean"}},
+      {"\"world\": 4,\n", {"", "has no \"world\""}},
+      {"\"world\": 4", {"\"world\": 4, \"world\": 4", "world"}},
+      {"optimizer/exp_avg", {"../exp_avg", "leads out of the folder"}},
+      {"optimizer/exp_avg", {"/optimizer", "absolute path"}},
+      {"optimizer/exp_avg.safe", {"model.safe", "listed twice"}},
+      {"0123456789abcdef", {"0123456789abcdeg", "no digest"}},
+      {"\"exp_avg\"", {"\"exp_avgs\"", "did you mean"}},
+      {"\"exp_avg\"", {"\"param\"", "two states called param"}},
+      {"\"state\": \"param\", \"dtype\": \"BF16\"",
+       {"\"state\": \"master\", \"dtype\": \"BF16\"", "has no weights"}},
+      {"\"file\": 1", {"\"file\": 2", "file 2 of 2"}},
+      {"[4, 100]", {"[4, -1]", "shape"}},
+      {"[4, 100]", {"[4, 102]", "more bytes than its file"}},
+      {"\"bytes\": 4096", {"\"bytes\": 4611686018427387904", "counted"}},
+      {"\"steps\": 20", {"\"steps\": true", "steps"}},
+      {"{\"loss_scale\"", {"{\"a\": [], \"loss_scale\"", "engine"}},
+      {"\"s\"", {"\"w \\\"\\n\"", "listed twice"}},
+  };
+  for (const auto& [from, to] : cases) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), text.npos) << from;
+    text.replace(text.find(from), from.size(), to.first);
+    EXPECT_THAT(ParseManifest(text),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(to.second)))
+        << from << " as " << to.first;
+  }
+  for (size_t cut = 0; cut + 2 < good.size(); cut += 7) {
+    EXPECT_THAT(ParseManifest(good.substr(0, cut)),
+                StatusIs(ErrorCode::kMalformed));
+  }
+}
+
+}  // namespace
+}  // namespace castor

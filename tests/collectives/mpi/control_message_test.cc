@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/mpi/internal/control_message.h"
+
+#include <string>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "collectives/communicator.h"
+#include "collectives/internal/collective_call.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor::internal {
+namespace {
+
+TEST(ControlMessageTest, CallsComeBackAndDifferInEveryPart) {
+  const CollectiveCall call = {.kind = CollectiveKind::kAllReduce,
+                               .tag = {ChunkId(3), 11, "norm"},
+                               .count = int64_t{1} << 40,
+                               .dtype = DType::kF64,
+                               .op = ReduceOp::kMax,
+                               .root = 7};
+  const std::string encoded = EncodeCall(call);
+  const Result<CollectiveCall> decoded = DecodeCall(encoded);
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_TRUE(SameCall(*decoded, call));
+
+  std::vector<CollectiveCall> others(8, call);
+  others[0].kind = CollectiveKind::kBarrier;
+  others[1].tag.chunk = ChunkId();
+  others[2].tag.moment = -1;
+  others[3].tag.purpose = "grad";
+  others[4].count = 4095;
+  others[5].dtype = DType::kI64;
+  others[6].op = ReduceOp::kMin;
+  others[7].root = 1;
+  for (const CollectiveCall& each : others) {
+    EXPECT_NE(EncodeCall(each), encoded);
+  }
+}
+
+TEST(ControlMessageTest, TheEndComesBackWhole) {
+  const ControlMessage message = {
+      .kind = ControlKind::kEnd,
+      .position = 5,
+      .end = {.reason = DataLoss("checksum of rank 0"),
+              .done_below = 17,
+              .done = {19, 23},
+              .sent = {{18, {3, 0}}, {20, {kAllPieces, kAllPieces}}}}};
+  const Result<ControlMessage> back = DecodeMessage(EncodeMessage(message));
+  ASSERT_THAT(back, IsOk());
+  EXPECT_EQ(back->kind, ControlKind::kEnd);
+  EXPECT_THAT(back->end.reason,
+              StatusIs(ErrorCode::kDataLoss, "checksum of rank 0"));
+  EXPECT_EQ(back->end.sent, message.end.sent);
+  for (const int64_t done : {0, 16, 19, 23}) EXPECT_TRUE(back->end.Did(done));
+  for (const int64_t not_done : {17, 18, 20, 24}) {
+    EXPECT_FALSE(back->end.Did(not_done));
+  }
+}
+
+// A message of another build ends the world with a sentence, and harms nobody.
+TEST(ControlMessageTest, WhatIsCutOrTooLongIsRefused) {
+  const std::string whole = EncodeMessage(
+      {.kind = ControlKind::kEnd,
+       .end = {.reason = IoError("disk"), .done = {1}, .sent = {{2, {1, 1}}}}});
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_THAT(DecodeMessage(whole.substr(0, size)).status(),
+                StatusIs(ErrorCode::kInternal, testing::HasSubstr("build")));
+  }
+  EXPECT_THAT(DecodeMessage(whole + "x").status(),
+              StatusIs(ErrorCode::kInternal));
+  EXPECT_THAT(DecodeCall("").status(), StatusIs(ErrorCode::kInternal));
+}
+
+}  // namespace
+}  // namespace castor::internal

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The contract on processes, each a rank, and what only this backend promises.
+// mpirun starts this program (mpi_communicator_test.sh); every rank runs the
+// same tests in the same order, and rank 0 reports.
+
+#include "collectives/mpi/mpi_communicator.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/communicator.h"
+#include "collectives/mpi/internal/mpi_world.h"
+#include "collectives/mpi/mpi_session.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/executor.h"
+#include "offload/lane.h"
+#include "tests/support/communicator_contract.h"
+#include "tests/support/rank_values.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+
+// Begun by main, before the tests are listed.
+MpiSession* session = nullptr;
+// Has the ranks begin each test together. The tests' worlds count from 0.
+Communicator* harness = nullptr;
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+void MeetOthers() {
+  ThreadLane lane("meet");
+  harness->Barrier(lane, {ChunkId(), -1, "test"});
+  ASSERT_THAT(lane.status(), IsOk());
+}
+
+std::unique_ptr<Communicator> MakeOne(const MpiOptions& options) {
+  auto made = MakeMpiCommunicator(*session, options);
+  EXPECT_THAT(made, IsOk());
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+// This process's rank, with its lanes on a pool.
+class ProcessWorld final : public WorldUnderTest {
+ public:
+  explicit ProcessWorld(const MpiOptions& options) : comm_(MakeOne(options)) {}
+
+  void ForEachRank(const std::function<void(RankUnderTest&)>& body) override {
+    WorkerLane lane("lane", &pool_);
+    WorkerLane lane2("lane2", &pool_);
+    RankUnderTest self{*comm_, lane, lane2};
+    MeetOthers();
+    body(self);
+  }
+
+ private:
+  ThreadPool pool_{2};
+  std::unique_ptr<Communicator> comm_;
+};
+
+CommunicatorBackend MpiBackend(const std::string& name,
+                               const MpiOptions& options) {
+  return {.name = name,
+          .world = session->world(),
+          .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
+            MpiOptions own = options;
+            // Processes that share cores do not come as soon as threads do.
+            own.timeout_ns = timeout_ns * 8;
+            return std::make_unique<ProcessWorld>(own);
+          }};
+}
+
+// As it is, or with everything in many pieces: each number of ranks sees one of
+// them, which is time enough.
+CommunicatorBackend Backend() {
+  if (session->world() != 3) return MpiBackend("Whole", {});
+  MpiOptions pieces;
+  pieces.exchange_buffer = Bytes(0);
+  pieces.most_at_once = Bytes(1000);
+  return MpiBackend("Pieces", pieces);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorContract, testing::Values(Backend()),
+                         CommunicatorBackendName());
+
+TEST(MpiCommunicatorTest, SaysWhatItsBuffersTake) {
+  MeetOthers();
+  const int64_t others = session->world() - 1;
+  EXPECT_EQ(MakeOne({.exchange_buffer = Bytes(0)})->buffer_bytes(),
+            KiB(8) * others);
+  const Bytes most = MakeOne({.exchange_buffer = MiB(1)})->buffer_bytes();
+  EXPECT_LE(most, MiB(1));
+  EXPECT_GE(most, others > 0 ? MiB(1) - Bytes(128) * others : Bytes(0));
+}
+
+TEST(MpiCommunicatorTest, RefusesOptionsWithoutMeaning) {
+  for (const MpiOptions& bad :
+       {MpiOptions{.timeout_ns = -1}, MpiOptions{.exchange_buffer = Bytes(-1)},
+        MpiOptions{.most_at_once = Bytes(0)},
+        MpiOptions{.most_at_once = GiB(2)}}) {
+    EXPECT_THAT(MakeMpiCommunicator(*session, bad).status(),
+                StatusIs(ErrorCode::kInvalidArgument));
+  }
+}
+
+TEST(MpiCommunicatorTest, ARankThatLeavesIsNotWaitedFor) {
+  const int last = session->world() - 1;
+  if (last == 0) GTEST_SKIP() << "nobody waits for one rank";
+  std::unique_ptr<Communicator> comm = MakeOne({});
+  MeetOthers();
+  ThreadLane lane("lane");
+  comm->Barrier(lane, Tag(1, 1, "all"));
+  EXPECT_THAT(lane.status(), IsOk());
+  if (session->rank() == last) {
+    comm = nullptr;
+    return;
+  }
+  comm->Barrier(lane, Tag(1, 2, "others"));
+  EXPECT_THAT(
+      lane.status(),
+      StatusIs(ErrorCode::kAborted,
+               AllOf(HasSubstr("rank " + std::to_string(last) + " has left"),
+                     HasSubstr("operation 1"), HasSubstr("chunk 1"),
+                     HasSubstr("moment 2"))));
+}
+
+// Ranks come to the last operation, and one ends the world while the data is on
+// its way: all fail alike, soon, and nothing is written to memory that has been
+// given up.
+TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
+  std::mt19937_64 random(TestSeed(13));  // alike on every rank
+  constexpr int kRounds = 12;
+  int slow = 0;
+  ThreadPool pool(2);
+  for (int round = 0; round < kRounds; ++round) {
+    const auto bad =
+        static_cast<int>(random() % static_cast<uint64_t>(session->world()));
+    const std::chrono::microseconds delay(random() % 3000);
+    const std::unique_ptr<Communicator> comm =
+        MakeOne({.exchange_buffer = KiB(64), .most_at_once = KiB(32)});
+    MeetOthers();
+    const int64_t shard = 200'000;
+    const auto whole = static_cast<size_t>(shard * comm->world());
+    // Poisoned when they are freed, where a sanitizer watches.
+    auto gathered = std::make_unique<std::vector<float>>(whole);
+    auto reduced = std::make_unique<std::vector<float>>(whole);
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      WorkerLane lane("lane", &pool);
+      WorkerLane lane2("lane2", &pool);
+      for (int i = 0; i < 3; ++i) {
+        comm->AllGather(lane, SliceOf(*gathered, comm->rank(), shard),
+                        gathered->data(), Elements(shard), DType::kF32,
+                        Tag(1, i));
+        comm->ReduceScatter(lane2, reduced->data(),
+                            SliceOf(*reduced, comm->rank(), shard),
+                            Elements(shard), DType::kF32, Tag(2, i));
+        comm->AllReduce(lane2, reduced->data(), Elements(shard), DType::kF32,
+                        ReduceOp::kSum, Tag(3, i));
+      }
+      if (comm->rank() == bad) {
+        std::this_thread::sleep_for(delay);
+        comm->Abort(DataLoss("checksum"));
+      }
+      const Status first = lane.Drain();
+      const Status second = lane2.Drain();
+      gathered = nullptr;
+      reduced = nullptr;
+      // Either may have been through before.
+      for (const Status& status : {first, second}) {
+        if (!status.ok()) {
+          EXPECT_THAT(status, StatusIs(ErrorCode::kDataLoss, "checksum"));
+        }
+      }
+      comm->Barrier(lane, Tag(4, 0, "later"));
+      EXPECT_THAT(lane.Drain(), StatusIs(ErrorCode::kDataLoss));
+    }
+    const auto took = std::chrono::steady_clock::now() - begin;
+    slow += took >= std::chrono::nanoseconds(internal::kGraceNs);
+  }
+  // Ranks that answer are not waited for until patience is over.
+  EXPECT_LE(slow, kRounds / 2);
+}
+
+// Exits with 0 if the session is refused as it should be.
+int TryWithFewThreads() {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
+  const Status status = MpiSession::Start().status();
+  std::cerr << status << "\n";
+  const bool refused =
+      status.code() == ErrorCode::kUnavailable &&
+      status.message().find("MPI_THREAD_MULTIPLE") != std::string_view::npos;
+  MPI_Finalize();
+  return refused ? 0 : 1;
+}
+
+int RunTests(int argc, char** argv) {
+  auto started = MpiSession::Start();
+  if (!started.ok()) {
+    std::cerr << started.status() << "\n";
+    return 1;
+  }
+  session = started->get();
+  std::unique_ptr<Communicator> meeting = MakeOne({});
+  harness = meeting.get();
+  testing::InitGoogleTest(&argc, argv);
+  if (session->rank() > 0) testing::GTEST_FLAG(output) = "";
+  const int failed = RUN_ALL_TESTS();
+  meeting = nullptr;
+  const Status closed = session->Close();
+  if (!closed.ok()) std::cerr << closed << "\n";
+  return failed != 0 || !closed.ok() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace castor
+
+int main(int argc, char** argv) {
+  const bool few = argc > 1 && std::string_view(argv[1]) == "--few-threads";
+  return few ? castor::TryWithFewThreads() : castor::RunTests(argc, argv);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/mpi/internal/words_slot.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/mpi/last_words.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace castor {
+namespace {
+
+using internal::WordsSlot;
+using testing::HasSubstr;
+
+std::string Written() {
+  testing::internal::CaptureStderr();
+  internal::WriteWords(2);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(WordsSlotTest, KeepsTheLastLineOfEach) {
+  EXPECT_EQ(Written(), "");
+  {
+    WordsSlot silent;
+    WordsSlot first;
+    WordsSlot second;
+    first.Say("rank 1 waits");
+    second.Say("rank 2 waits");
+    first.Say("rank 1 computes");
+    EXPECT_EQ(Written(), "rank 1 computes\nrank 2 waits\n");
+    second.Say(std::string(5000, 'x'));
+    EXPECT_THAT(Written(), HasSubstr(std::string(1000, 'x') + "\n"));
+  }
+  EXPECT_EQ(Written(), "");
+}
+
+TEST(WordsSlotTest, WithNoSlotLeftItSaysNothing) {
+  std::vector<std::unique_ptr<WordsSlot>> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(std::make_unique<WordsSlot>());
+    all.back()->Say("here");
+  }
+  const std::string written = Written();
+  EXPECT_LT(written.size(), 20 * 5u);
+  EXPECT_GE(written.size(), 5u);
+}
+
+using LastWordsDeathTest = testing::Test;
+
+TEST(LastWordsDeathTest, AreWrittenBeforeTheProcessEnds) {
+  EXPECT_EXIT(
+      {
+        const LastWords words;
+        WordsSlot slot;
+        slot.Say("rank 2 of 4 waited for rank 1");
+        raise(SIGTERM);
+      },
+      testing::KilledBySignal(SIGTERM), "rank 2 of 4 waited for rank 1");
+}
+
+std::atomic<int> handled = 0;
+
+TEST(LastWordsDeathTest, PassTheSignalOn) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { ++handled; };
+  struct sigaction before;
+  ASSERT_EQ(sigaction(SIGTERM, &action, &before), 0);
+  testing::internal::CaptureStderr();
+  {
+    WordsSlot slot;
+    slot.Say("waits");
+    const LastWords words;
+    raise(SIGTERM);
+    EXPECT_EQ(handled, 1);
+  }
+  raise(SIGTERM);  // as before it
+  EXPECT_EQ(handled, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "waits\n");
+  ASSERT_EQ(sigaction(SIGTERM, &before, nullptr), 0);
+}
+
+}  // namespace
+}  // namespace castor

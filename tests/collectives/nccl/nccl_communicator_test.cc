@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The communicator contract on NCCL's backend over a fake NCCL, and the ways in
+// which NCCL, a device or a rank fails it. nccl_hardware_test.cc asks the
+// contract of NCCL itself.
+
+#include "collectives/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/event.h"
+#include "offload/lane.h"
+#include "tests/collectives/nccl/nccl_world_fixture.h"
+#include "tests/support/communicator_contract.h"
+#include "tests/support/rank_values.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr NcclOptions::Reduce kExact = NcclOptions::Reduce::kExact;
+constexpr NcclOptions::Reduce kNative = NcclOptions::Reduce::kNative;
+
+CommunicatorBackend NcclBackend(int world, NcclOptions::Reduce reduce,
+                                int questions) {
+  return {.name = "World" + std::to_string(world) +
+                  (reduce == kExact ? "Exact" : "Native"),
+          .world = world,
+          .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
+            auto made = std::make_unique<FakeNcclWorld>(
+                world, FakeNcclOptions{.questions = questions});
+            NcclOptions options;
+            options.reduce = reduce;
+            options.timeout_ns = timeout_ns;
+            // Several segments for the large ones.
+            options.exchange_bytes = KiB(48);
+            EXPECT_THAT(made->Join(options), Each(IsOk()));
+            return made;
+          }};
+}
+
+// NCCL's own sums are those of the contract for two ranks.
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract,
+                         testing::Values(NcclBackend(1, kExact, 0),
+                                         NcclBackend(2, kNative, 2),
+                                         NcclBackend(3, kExact, 1)),
+                         CommunicatorBackendName());
+
+NcclOptions Soon() {
+  NcclOptions options;
+  options.timeout_ns = 100'000'000;
+  options.start_timeout_ns = 2'000'000'000;
+  options.exchange_bytes = KiB(4);
+  return options;
+}
+
+// Every rank gathers chunk 7 at moment 9, and hears `expected`.
+template <typename Matcher>
+void ExpectAGatherToEnd(FakeNcclWorld& world, const Matcher& expected) {
+  Notes messages;
+  world.ForEachRank([&](RankUnderTest& self) {
+    std::vector<float> chunk(static_cast<size_t>(64 * self.world()));
+    self.comm.AllGather(self.lane, SliceOf(chunk, self.rank(), 64),
+                        chunk.data(), Elements(64), DType::kF32, Tag(7, 9));
+    const Status status = self.lane.Drain();
+    EXPECT_THAT(status, expected);
+    EXPECT_EQ(self.comm.Health().message(), status.message());
+    messages.Add(std::string(status.message()));
+  });
+  // In the same words everywhere.
+  EXPECT_THAT(messages.all(), Each(messages.all().front()));
+}
+
+TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
+  FakeNcclWorld world(3);
+  NcclOptions patient = Soon();
+  patient.timeout_ns = 60'000'000'000;
+  ASSERT_THAT(world.Join(patient), Each(IsOk()));
+  world.nccl().Hang();
+  world.nccl().BreakBehindTheCalls(1, kNcclRemoteError);
+  ExpectAGatherToEnd(
+      world, StatusIs(ErrorCode::kAborted,
+                      AllOf(HasSubstr("rank 1"), HasSubstr("chunk 7"),
+                            HasSubstr("moment 9"), HasSubstr("NCCL error 6"),
+                            HasSubstr("as the test wanted it"))));
+  EXPECT_EQ(world.nccl().aborted(), 6);
+}
+
+TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
+  FakeNcclWorld world(2);
+  ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
+  world.nccl().Hang();
+  ExpectAGatherToEnd(
+      world, StatusIs(ErrorCode::kAborted,
+                      AllOf(HasSubstr("does not end on the device of rank"),
+                            HasSubstr("operation 0"), HasSubstr("chunk 7"),
+                            HasSubstr("moment 9"))));
+}
+
+TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
+  for (const char* const call : {"AllGather", "CommGetAsyncError"}) {
+    FakeNcclWorld world(2);
+    ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
+    world.nccl().FailCall(call, 1, kNcclSystemError);
+    ExpectAGatherToEnd(world,
+                       StatusIs(ErrorCode::kAborted,
+                                AllOf(HasSubstr("chunk 7"), HasSubstr(call),
+                                      HasSubstr("NCCL error 2"))));
+  }
+  FakeNcclWorld world(2);
+  ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
+  world.nccl().FailCall("Send", 2, kNcclInternalError);
+  world.ForEachRank([](RankUnderTest& self) {
+    std::vector<float> chunk(static_cast<size_t>(64 * self.world()));
+    self.comm.ReduceScatter(self.lane, chunk.data(),
+                            SliceOf(chunk, self.rank(), 64), Elements(64),
+                            DType::kF32, Tag(8, 9));
+    EXPECT_THAT(self.lane.Drain(),
+                StatusIs(ErrorCode::kAborted,
+                         AllOf(HasSubstr("chunk 8"), HasSubstr("ncclSend"),
+                               HasSubstr("NCCL error 3"))));
+  });
+}
+
+TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
+  FakeNcclWorld world(2);
+  ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
+  // 700: an illegal address, met when the stream gets to the copy.
+  world.cuda().FailWork("Launch", 1, 700);
+  world.ForEachRank([](RankUnderTest& self) {
+    std::vector<float> chunk(128);
+    self.comm.AllGather(self.lane2, SliceOf(chunk, self.rank(), 64),
+                        chunk.data(), Elements(64), DType::kF32, Tag(7, 9));
+    EXPECT_THAT(self.lane2.Drain(),
+                StatusIs(ErrorCode::kIoError,
+                         AllOf(HasSubstr("chunk 7"), HasSubstr("moment 9"),
+                               HasSubstr("cudaError700"))));
+  });
+}
+
+TEST(NcclCommunicatorTest, WhatKeepsOneRankFromStartingIsToldToAll) {
+  struct Trouble {
+    std::function<void(FakeNcclWorld&)> make;
+    const char* words;
+  };
+  const std::vector<Trouble> troubles = {
+      {[](FakeNcclWorld& world) {
+         world.nccl().FailCall("CommInitRank", 2, kNcclSystemError);
+       },
+       "ncclCommInitRankConfig on the"},
+      {[](FakeNcclWorld& world) {
+         world.nccl().FailCall("GetUniqueId", 1, kNcclSystemError);
+       },
+       "ncclGetUniqueId of rank 0"},
+      {[](FakeNcclWorld& world) {
+         world.nccl().BreakBehindTheCalls(1, kNcclRemoteError);
+       },
+       "NCCL error 6"},
+      {[](FakeNcclWorld& world) { world.cuda().FailCall("Malloc", 1, 2); },
+       "lower the device budget"},
+  };
+  for (const Trouble& trouble : troubles) {
+    FakeNcclWorld world(2);
+    trouble.make(world);
+    const std::vector<Status> told = world.Join(Soon());
+    EXPECT_THAT(told[0].message(), HasSubstr(trouble.words));
+    EXPECT_EQ(told[0].message(), told[1].message());
+  }
+}
+
+TEST(NcclCommunicatorTest, RanksThatDifferAreRefused) {
+  FakeNcclWorld other_sums(2);
+  for (const Status& status : other_sums.Join(Soon(), [](NcclOptions& options) {
+         if (options.rank == 1) options.reduce = kNative;
+       })) {
+    EXPECT_THAT(status, StatusIs(ErrorCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("rank 1 has a world of 2, "
+                                                 "native reductions"),
+                                       HasSubstr("rank 0 has a world of 2, "
+                                                 "exact reductions"))));
+  }
+}
+
+TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
+  FakeNcclWorld world(1);
+  NcclOptions options = Soon();
+  options.start_timeout_ns = 100'000'000;
+  EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.world = 3; }),
+              Each(StatusIs(ErrorCode::kUnavailable,
+                            HasSubstr("ranks 1-2 did not find rank 0"))));
+  EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.rank = 4; }),
+              Each(StatusIs(ErrorCode::kInvalidArgument)));
+  EXPECT_THAT(
+      world.Join(options,
+                 [](NcclOptions& each) { each.exchange_bytes = Bytes(64); }),
+      Each(StatusIs(ErrorCode::kInvalidArgument,
+                    HasSubstr("64 bytes are too little"))));
+}
+
+TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
+  for (const int gone : {0, 1}) {
+    FakeNcclWorld world(2);
+    NcclOptions patient = Soon();
+    patient.timeout_ns = 60'000'000'000;
+    ASSERT_THAT(world.Join(patient), Each(IsOk()));
+    WorkerLane lane("lane", world.executor());
+    const auto left =
+        StatusIs(ErrorCode::kAborted,
+                 HasSubstr("rank " + std::to_string(gone) + " has left"));
+    const int stays = 1 - gone;
+    if (gone == 1) {
+      // One is waiting already.
+      world.comm(stays).Barrier(lane, Tag(1, 2));
+      world.Drop(gone);
+    } else {
+      world.Drop(gone);
+      world.comm(stays).Barrier(lane, Tag(1, 2));
+    }
+    EXPECT_THAT(lane.Drain(), left);
+    EXPECT_THAT(world.comm(stays).Health(), left);
+  }
+}
+
+TEST(NcclCommunicatorTest, MemoryIsRegisteredOnceAndGivenBack) {
+  FakeNcclWorld world(1);
+  ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
+  std::vector<std::byte> slab(4096);
+  world.comm(0).RegisterMemory(slab.data(), Bytes(4096));
+  EXPECT_EQ(world.nccl().registered(), 2);  // with each communicator
+  world.comm(0).UnregisterMemory(slab.data());
+  EXPECT_EQ(world.nccl().registered(), 0);
+  // A refusal is none of the trainer's business; what is left, goes too.
+  world.nccl().FailCall("CommRegister", 1, kNcclInvalidUsage);
+  world.comm(0).RegisterMemory(slab.data(), Bytes(4096));
+  EXPECT_EQ(world.nccl().registered(), 1);
+  EXPECT_THAT(world.comm(0).Health(), IsOk());
+  world.Drop(0);
+  EXPECT_EQ(world.nccl().registered(), 0);
+}
+
+TEST(NcclCommunicatorTest, KeepsDeviceMemoryForExactSumsOnly) {
+  FakeNcclWorld exact(2);
+  ASSERT_THAT(exact.Join(Soon()), Each(IsOk()));
+  EXPECT_EQ(exact.comm(0).buffer_bytes(), KiB(4));
+  EXPECT_FALSE(exact.comm(0).needs_host_addressable_memory());
+  NcclOptions native = Soon();
+  native.reduce = kNative;
+  FakeNcclWorld other(2);
+  ASSERT_THAT(other.Join(native), Each(IsOk()));
+  EXPECT_EQ(other.comm(0).buffer_bytes(), Bytes(0));
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The example trainer saved, killed and resumed, as its users do it.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/run_program.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class TrainGptCheckpointTest : public testing::Test {
+ protected:
+  TrainGptCheckpointTest() {
+    fs::create_directory(dir_.File("output"));
+    fs::create_directory(dir_.File("nvme"));
+    std::ofstream text(dir_.File("text"));
+    for (int i = 0; i < 200; ++i) text << "line " << i * i << " of the text\n";
+  }
+
+  static std::string Program() { return DataPath("tools/examples/train_gpt"); }
+  std::vector<std::string> Args(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--text", dir_.File("text"), "--layers", "1",
+                             "--heads", "2", "--embd", "64", "--seq", "16"});
+    return more;
+  }
+  ProgramResult Run(const std::vector<std::string>& more) const {
+    return RunProgramToEnd(Program(), Args(more), dir_.File("output"));
+  }
+  // The digest of a run of `steps` steps that nothing disturbs.
+  std::string Undisturbed(const std::string& ranks, const std::string& dtype,
+                          const std::string& steps) const {
+    const ProgramResult run = Run({"--ranks", ranks, "--dtype", dtype,
+                                   "--steps", steps, "--chunk", "128KiB"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return DigestIn(run.out);
+  }
+  static std::string DigestIn(const std::string& out) {
+    const std::string label = "weight digest: ";
+    const size_t at = out.find(label);
+    return at == std::string::npos ? "no digest" : out.substr(at + 15, 16);
+  }
+
+  TempDir dir_;
+};
+
+// What is being saved, or was when its run was killed: the name and when it was
+// last changed.
+std::string DraftIn(const std::string& save) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(save, ignored), end;
+       !ignored && entry != end; entry.increment(ignored)) {
+    const std::string path = entry->path().string();
+    struct stat info = {};
+    if (entry->path().filename().string().starts_with(".saving-") &&
+        stat(path.c_str(), &info) == 0) {
+      return fmt::format("{} {}.{}", path, info.st_ctim.tv_sec,
+                         info.st_ctim.tv_nsec);
+    }
+  }
+  return "";
+}
+
+void Sleep(int64_t nanoseconds) {
+  const timespec delay = {0, nanoseconds};
+  nanosleep(&delay, nullptr);
+}
+
+// Four ranks under budgets that leave part for the drive are killed at random
+// moments, half of them while they save; each time the run goes on from what
+// the one before left, and ends in the weights of one that nothing disturbed.
+TEST_F(TrainGptCheckpointTest, KilledRunsEndInTheWeightsOfAnUndisturbedOne) {
+  const std::string want = Undisturbed("4", "bf16", "12");
+  const std::string save = dir_.File("run");
+  std::vector<std::string> args = Args({"--ranks",         "4",
+                                        "--dtype",         "bf16",
+                                        "--steps",         "12",
+                                        "--chunk",         "128KiB",
+                                        "--device-budget", "448KiB",
+                                        "--host-budget",   "384KiB",
+                                        "--nvme",          dir_.File("nvme"),
+                                        "--save",          save,
+                                        "--resume",        save,
+                                        "--save-every",    "1",
+                                        "--keep",          "2"});
+  std::mt19937_64 random(TestSeed(71));
+  int killed = 0;
+  int half_saved = 0;
+  for (int kill = 0; kill < TestRounds(20); ++kill) {
+    if (kill == TestRounds(20) / 2) args.push_back("--save-async");
+    const std::string stale = DraftIn(save);
+    RunningProgram run(Program(), args, dir_.File("output"));
+    if (kill % 2 == 0) {
+      for (int i = 0; i < 10'000; ++i) {
+        const std::string draft = DraftIn(save);
+        if (!draft.empty() && draft != stale) break;
+        Sleep(200'000);
+      }
+      Sleep(static_cast<int64_t>(random() % 2'000'000));
+    } else {
+      run.WaitForError("step ");
+      Sleep(static_cast<int64_t>(random() % 60'000'000));
+    }
+    run.Signal(SIGKILL);
+    killed += run.Wait().signal == SIGKILL;
+    half_saved += !DraftIn(save).empty();
+    if (kill % 5 != 4) continue;
+    // Whoever looks finds something whole, or nothing yet.
+    const ProgramResult ended = RunProgramToEnd(
+        Program(),
+        Args({"--ranks", "4", "--dtype", "bf16", "--steps", "12", "--chunk",
+              "64KiB", "--stage", "1", "--resume", save, "--save", save}),
+        dir_.File("output"));
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    ASSERT_EQ(DigestIn(ended.out), want);
+    EXPECT_EQ(DraftIn(save), "");
+    fs::remove_all(save);
+  }
+  std::cout << killed << " were killed, " << half_saved << " while saving\n";
+  EXPECT_GE(killed, TestRounds(20) / 2);
+  EXPECT_GT(half_saved, 0);
+}
+
+TEST_F(TrainGptCheckpointTest, ResumesInAnyStageAndOnAnyRanks) {
+  for (const std::string dtype : {"f32", "bf16"}) {
+    const std::string want = Undisturbed("4", dtype, "4");
+    const std::string save = dir_.File(dtype);
+    const ProgramResult first =
+        Run({"--ranks", "4", "--dtype", dtype, "--steps", "2", "--chunk",
+             "128KiB", "--save", save});
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    EXPECT_THAT(first.out, HasSubstr("checkpoint: " + save));
+    for (const std::string stage : {"0", "1", "2", "3"}) {
+      const ProgramResult same =
+          Run({"--ranks", "4", "--dtype", dtype, "--steps", "4", "--stage",
+               stage, "--chunk", "256KiB", "--resume", save});
+      EXPECT_EQ(same.exit_code, 0) << same.err;
+      EXPECT_EQ(DigestIn(same.out), want) << "stage " << stage;
+      EXPECT_THAT(same.err, HasSubstr("after step 2"));
+    }
+    // Other ranks see other data, and begin with the same weights.
+    for (const std::string ranks : {"1", "3", "8"}) {
+      const ProgramResult other =
+          Run({"--ranks", ranks, "--dtype", dtype, "--steps", "2", "--resume",
+               save + "/step-00000002"});
+      EXPECT_EQ(other.exit_code, 0) << other.err;
+      EXPECT_EQ(DigestIn(other.out), DigestIn(first.out)) << ranks;
+      EXPECT_THAT(other.err, HasSubstr("other sequences"));
+    }
+  }
+}
+
+TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(Run({"--steps", "2", "--save", save}).exit_code, 0);
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--resume", save, "--seed", "7"}, "trained with --seed 1"},
+      {{"--resume", save, "--steps", "1"}, "2 steps already"},
+      {{"--resume", dir_.File("none")}, "no such folder"},
+      {{"--resume", dir_.File("nvme")}, "holds no checkpoint"},
+      {{"--resume", save, "--dtype", "bf16"}, "is F32 in the checkpoint"},
+      {{"--resume", save, "--embd", "32"}, "has shape"},
+      {{"--save-every", "2"}, "give --save a"},
+      {{"--reference", "--save", save}, "--reference"}};
+  for (const auto& [flags, why] : wrong) {
+    std::vector<std::string> args = flags;
+    args.insert(args.end(), {"--text", dir_.File("text"), "--layers", "1",
+                             "--heads", "2", "--seq", "16"});
+    if (std::find(args.begin(), args.end(), "--embd") == args.end()) {
+      args.insert(args.end(), {"--embd", "64"});
+    }
+    const ProgramResult run =
+        RunProgramToEnd(Program(), args, dir_.File("output"));
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  }
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The example trainer as mpirun starts it, a process for each rank: the same
+// weights as with threads, one voice, and what is said when a rank dies or
+// hangs.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/json_value.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/record/record_reader.h"
+#include "tests/support/run_program.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace castor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+class TrainGptMpiTest : public testing::Test {
+ protected:
+  TrainGptMpiTest() {
+    std::filesystem::create_directory(dir_.File("output"));
+    std::filesystem::create_directory(dir_.File("nvme"));
+    std::ofstream text(dir_.File("text"));
+    for (int i = 0; i < 200; ++i) text << "line " << i * i << " of the text\n";
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    // Open MPI keeps its sockets here, whose names may not be long.
+    setenv("TMPDIR", "/tmp", 1);
+  }
+
+  static std::string Program() { return DataPath("tools/examples/train_gpt"); }
+  // A small model, and budgets that leave something for the drive; what `more`
+  // sets, it sets.
+  std::vector<std::string> Args(const std::vector<std::string>& more) const {
+    const std::pair<std::string, std::string> small[] = {
+        {"--text", dir_.File("text")},
+        {"--nvme", dir_.File("nvme")},
+        {"--layers", "2"},
+        {"--heads", "2"},
+        {"--embd", "128"},
+        {"--seq", "16"},
+        {"--chunk", "128KiB"},
+        {"--dtype", "bf16"},
+        {"--device-budget", "704KiB"},
+        {"--host-budget", "384KiB"}};
+    std::vector<std::string> args = more;
+    for (const auto& [flag, value] : small) {
+      if (std::find(more.begin(), more.end(), flag) != more.end()) continue;
+      args.insert(args.end(), {flag, value});
+    }
+    return args;
+  }
+  std::vector<std::string> MpiArgs(int ranks,
+                                   const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"--oversubscribe", "-n",
+                                     std::to_string(ranks), Program()};
+    const std::vector<std::string> own = Args(more);
+    args.insert(args.end(), own.begin(), own.end());
+    return args;
+  }
+  ProgramResult RunThreads(const std::vector<std::string>& more) const {
+    return RunProgramToEnd(Program(), Args(more), dir_.File("output"));
+  }
+  ProgramResult RunProcesses(int ranks,
+                             const std::vector<std::string>& more) const {
+    return RunProgramToEnd("/usr/bin/mpirun", MpiArgs(ranks, more),
+                           dir_.File("output"));
+  }
+
+  // The rank that process `pid` is.
+  static int RankOf(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+    std::ostringstream text;
+    text << file.rdbuf();
+    const std::string name = "OMPI_COMM_WORLD_RANK=";
+    const size_t at = text.str().find(name);
+    return at == std::string::npos
+               ? -1
+               : std::atoi(text.str().c_str() + at + name.size());
+  }
+
+  // Starts three ranks that train for ever, and stops rank 1 amid a step.
+  // Sets `victim`.
+  std::unique_ptr<RunningProgram> StartAndStopOne(
+      const std::vector<std::string>& more, pid_t* victim) {
+    std::vector<std::string> args = {
+        "--steps",         "1000000", "--accumulate",  "8",
+        "--device-budget", "2MiB",    "--host-budget", "2MiB"};
+    args.insert(args.end(), more.begin(), more.end());
+    auto run = std::make_unique<RunningProgram>(
+        "/usr/bin/mpirun", MpiArgs(3, args), dir_.File("output"));
+    *victim = -1;
+    if (!run->WaitForError("step 5/")) {
+      ADD_FAILURE() << run->Wait().err;
+      return run;
+    }
+    for (const pid_t child : run->Children()) {
+      if (RankOf(child) == 1) *victim = child;
+    }
+    if (*victim > 0) kill(*victim, SIGSTOP);
+    return run;
+  }
+
+  // Each surviving rank has a line that names it, the chunk, the moment where
+  // the engine knows one, and rank 1, which it waited for: alone, or with the
+  // other that waited for it too.
+  static void ExpectSurvivorsSpeak(const std::string& err,
+                                   const std::string& blamed) {
+    std::istringstream lines(err);
+    bool said[3] = {};
+    const std::regex what("rank ([02]) of 3.*" + blamed +
+                          " .*operation [0-9]+ of the world.*of chunk [0-9]+");
+    for (std::string line; std::getline(lines, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, what)) {
+        said[std::stoi(match[1].str())] = true;
+      }
+    }
+    EXPECT_TRUE(said[0] && said[2]) << err;
+  }
+
+  // Whether the process ends within some seconds.
+  static bool Ends(pid_t pid) {
+    for (int i = 0; i < 1500; ++i) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+      std::string number, name, state;
+      // A zombie has ended.
+      if (!(file >> number >> name >> state) || state == "Z") return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(TrainGptMpiTest, ProcessesTrainAsThreadsDo) {
+  const std::vector<std::string> run = {"--steps", "3", "--json"};
+  std::vector<std::string> threads = run;
+  threads.insert(threads.end(), {"--ranks", "4"});
+  std::vector<std::string> processes = run;
+  processes.insert(processes.end(), {"--record", dir_.File("run.rec")});
+  const ProgramResult by_threads = RunThreads(threads);
+  const ProgramResult by_processes = RunProcesses(4, processes);
+  ASSERT_EQ(by_threads.exit_code, 0) << by_threads.err;
+  ASSERT_EQ(by_processes.exit_code, 0) << by_processes.err;
+  const JsonValue expected = *ParseJson(by_threads.out);
+  const Result<JsonValue> parsed = ParseJson(by_processes.out);
+  ASSERT_THAT(parsed, IsOk()) << by_processes.out;
+  const JsonValue& json = *parsed;
+  for (const char* same :
+       {"weight_digest", "losses", "grad_norms", "ranks", "steps", "chunks",
+        "reduce_scatters", "mean_loss_last"}) {
+    EXPECT_EQ(json[same].Dump(), expected[same].Dump()) << same;
+  }
+  EXPECT_GT(json["tiers"]["nvme"]["home_bytes"].integer(), 0);
+  // One voice.
+  EXPECT_EQ(CountOf(by_processes.err, "step 3/3"), 1u) << by_processes.err;
+  EXPECT_EQ(CountOf(by_processes.err, "nvme folder"), 1u) << by_processes.err;
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.File("nvme")));
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto record =
+        ReadRecord(dir_.File("run.rank" + std::to_string(rank) + ".rec"));
+    ASSERT_THAT(record, IsOk());
+    EXPECT_THAT(record->completeness, IsOk());
+    ASSERT_EQ(record->ranks.size(), 1u);
+  }
+}
+
+TEST_F(TrainGptMpiTest, RefusesContradictionsAndFailsAlike) {
+  const ProgramResult three = RunProcesses(2, {"--ranks", "3"});
+  EXPECT_EQ(three.exit_code, 2) << three.err;
+  EXPECT_THAT(three.err, AllOf(HasSubstr("number of ranks was given as 3"),
+                               HasSubstr("Open MPI"), HasSubstr("says 2")));
+  // Each says what all found, and how it ends is what one process would end
+  // with.
+  const ProgramResult small =
+      RunProcesses(2, {"--device-budget", "64KiB", "--steps", "1"});
+  EXPECT_EQ(small.exit_code, 3) << small.err;
+  EXPECT_THAT(small.err, HasSubstr("device budget"));
+}
+
+// Open MPI ends all ranks when one dies: each has a word left.
+TEST_F(TrainGptMpiTest, SurvivorsOfADeadRankNameIt) {
+  pid_t victim = -1;
+  const auto run = StartAndStopOne({}, &victim);
+  ASSERT_GT(victim, 0);
+  // So that the others come to wait for it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  const auto killed = std::chrono::steady_clock::now();
+  kill(victim, SIGKILL);
+  const ProgramResult result = run->Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - killed,
+            std::chrono::seconds(20));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("was told to end (SIGTERM)"));
+  ExpectSurvivorsSpeak(result.err, "ranks? (0-)?1(-2)?");
+}
+
+TEST_F(TrainGptMpiTest, SurvivorsOfARankThatHangsNameItInTime) {
+  pid_t victim = -1;
+  const auto run = StartAndStopOne({"--rank-timeout", "2"}, &victim);
+  ASSERT_GT(victim, 0);
+  const auto stopped = std::chrono::steady_clock::now();
+  const ProgramResult result = run->Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - stopped,
+            std::chrono::seconds(25));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("train_gpt: rank "));
+  ExpectSurvivorsSpeak(result.err, "rank 1");
+  // mpirun ends it with the others.
+  EXPECT_TRUE(Ends(victim));
+}
+
+}  // namespace
+}  // namespace castor

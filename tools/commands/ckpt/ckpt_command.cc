@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/commands/ckpt/ckpt_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/did_you_mean.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
+#include "tools/cli/flags.h"
+#include "tools/commands/ckpt/ckpt_convert.h"
+#include "tools/commands/ckpt/ckpt_diff.h"
+#include "tools/commands/ckpt/ckpt_list.h"
+#include "tools/commands/ckpt/ckpt_request.h"
+
+namespace castor {
+namespace {
+
+constexpr char kFooter[] =
+    R"(ACTION is
+  ls       steps, sizes and tensors, from manifests alone
+  verify   read every byte; exit code 3 where one is not as it was saved
+  convert  write the weights to the folder -o, as a plain model
+  diff     which tensors of DIR and OTHER differ, by how much; exit code 3 where any does
+DIR is a checkpoint, or the folder that a training saved to: then ls and verify go through all
+checkpoints in it, convert and diff take the latest, and --step names one.
+
+Examples:
+  castor ckpt ls run
+  castor ckpt verify run --step 20
+  castor ckpt convert run -o model --dtype f32 --max-shard-size 2GB
+  castor ckpt diff run/step-00000010 run/step-00000020 --json
+)";
+
+class CkptCommand final : public Command {
+ public:
+  std::string_view name() const override { return "ckpt"; }
+  std::string_view summary() const override {
+    return "what checkpoints hold: list, verify, convert, compare";
+  }
+
+  void Declare(CLI::App& app) override {
+    AddPositional(app, "ACTION", &action_, "ls, verify, convert or diff");
+    AddPositional(app, "DIR", &request_.directory,
+                  "a checkpoint, or a folder of them");
+    AddOptionalPositional(app, "OTHER", &request_.other,
+                          "what diff compares DIR with");
+    AddIntFlag(app, "--step", &request_.step, 0, INT32_MAX,
+               "the checkpoint of this step");
+    AddSwitch(app, "--tensors", &request_.tensors,
+              "ls: a line for each tensor of the last checkpoint");
+    AddTextFlag(app, "-o,--output", &request_.out, "convert: folder to make",
+                "DIR");
+    AddChoiceFlag(app, "--dtype", &dtype_, {"f32", "bf16", "f16"},
+                  "convert: type of all weights (default: each as it is)");
+    AddSizeFlag(app, "--max-shard-size", &max_file_,
+                "convert: most bytes of a file (default 5GB)");
+    AddSwitch(app, "--json", &request_.json, "print one JSON document");
+    SetHelpFooter(app, kFooter);
+  }
+
+  Status Run(const Console& console) override {
+    static const std::vector<std::string> kActions = {"ls", "verify", "convert",
+                                                      "diff"};
+    const auto is = [&](std::string_view action) { return action_ == action; };
+    if (!is("ls") && !is("verify") && !is("convert") && !is("diff")) {
+      return InvalidArgument(fmt::format("unknown action {}{}", Quoted(action_),
+                                         SuggestName(action_, kActions)));
+    }
+    CASTOR_RETURN_IF_ERROR(CheckFlags());
+    if (!dtype_.empty()) request_.dtype = ParseDType(dtype_);
+    request_.max_file = max_file_.value_or(kDefaultMaxFile);
+    if (is("ls")) return RunCkptList(request_, console);
+    if (is("verify")) return RunCkptVerify(request_, console);
+    if (is("convert")) return RunCkptConvert(request_, console);
+    return RunCkptDiff(request_, console);
+  }
+
+ private:
+  Status CheckFlags() const {
+    const struct {
+      std::string_view flag;
+      std::string_view action;
+      bool given;
+    } only[] = {{"--tensors", "ls", request_.tensors},
+                {"-o", "convert", !request_.out.empty()},
+                {"--dtype", "convert", !dtype_.empty()},
+                {"--max-shard-size", "convert", max_file_.has_value()},
+                {"OTHER", "diff", !request_.other.empty()}};
+    for (const auto& each : only) {
+      if (!each.given || action_ == each.action) continue;
+      return InvalidArgument(fmt::format("{} is for {}, and this is {}",
+                                         each.flag, each.action, action_));
+    }
+    if (action_ == "convert" && request_.out.empty()) {
+      return InvalidArgument("convert needs -o DIR, a folder to make");
+    }
+    if (action_ == "diff" && request_.other.empty()) {
+      return InvalidArgument("diff needs two checkpoints: DIR and OTHER");
+    }
+    if (max_file_.has_value() && *max_file_ <= Bytes(0)) {
+      return InvalidArgument("--max-shard-size must be at least a byte");
+    }
+    return OkStatus();
+  }
+
+  CkptRequest request_;
+  std::string action_;
+  std::string dtype_;
+  std::optional<Bytes> max_file_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeCkptCommand() {
+  return std::make_unique<CkptCommand>();
+}
+
+}  // namespace castor

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/resume.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/json_value.h"
+#include "chunk/base/quote.h"
+#include "collectives/checkpoint/checkpoint_folder.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/checkpoint/checkpoint_reader.h"
+
+namespace castor::gpt {
+namespace {
+
+constexpr std::string_view kSchema = "castor.train_gpt/1";
+
+// Whether the run may begin anew: it saves where it looks, and nothing is
+// there.
+bool MayBegin(const TrainOptions& options) {
+  if (options.save != options.resume) return false;
+  std::error_code error;
+  if (!std::filesystem::exists(options.resume, error)) return !error;
+  const Result<std::vector<FoundCheckpoint>> found =
+      ListCheckpoints(options.resume);
+  return found.ok() && found->empty();
+}
+
+// A whole number from 0 to 2^63 - 1.
+std::optional<int64_t> CountIn(const JsonValue& document, const char* key) {
+  if (!document.contains(key) || !document[key].is_integer()) return {};
+  const std::string digits = document[key].Dump();
+  int64_t count = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      count < 0) {
+    return {};
+  }
+  return count;
+}
+
+// How the data of the steps to come differs from what it would have been.
+std::string NoteOf(const DataPosition& saved, const DataPosition& now) {
+  if (saved == now) return "";
+  const auto text = [](const DataPosition& at) {
+    return fmt::format("--ranks {} --accumulate {} --batch {} --seq {}",
+                       at.ranks, at.accumulate, at.batch, at.seq);
+  };
+  return fmt::format(
+      "it was trained with {} and goes on with {}: the steps to come take "
+      "other sequences than they would have",
+      text(saved), text(now));
+}
+
+}  // namespace
+
+DataPosition PositionOf(const TrainOptions& options) {
+  return {options.seed, options.ranks, options.accumulate, options.batch,
+          options.model.context};
+}
+
+std::string WritePosition(const DataPosition& position) {
+  return JsonValue::Object({{"schema", kSchema},
+                            {"seed", position.seed},
+                            {"ranks", position.ranks},
+                            {"accumulate", position.accumulate},
+                            {"batch", position.batch},
+                            {"seq", position.seq}})
+      .Dump();
+}
+
+Result<DataPosition> ParsePosition(std::string_view text) {
+  const Result<JsonValue> parsed = ParseJson(text);
+  const auto bad = [](std::string_view why) {
+    return Malformed(fmt::format(
+        "what its trainer saved is not of this program: {}; give a checkpoint "
+        "that train_gpt saved",
+        why));
+  };
+  if (!parsed.ok()) return bad(parsed.status().message());
+  const JsonValue& document = *parsed;
+  if (!document.is_object() || !document.contains("schema") ||
+      !(document["schema"] == JsonValue(kSchema))) {
+    return bad(fmt::format("it has no schema {}", kSchema));
+  }
+  DataPosition position;
+  const std::pair<const char*, int64_t*> counts[] = {
+      {"ranks", &position.ranks},
+      {"accumulate", &position.accumulate},
+      {"batch", &position.batch},
+      {"seq", &position.seq}};
+  for (const auto& [key, value] : counts) {
+    const std::optional<int64_t> count = CountIn(document, key);
+    if (!count) return bad(fmt::format("{} is no whole number", key));
+    *value = *count;
+  }
+  const std::optional<int64_t> seed = CountIn(document, "seed");
+  if (!seed) return bad("seed is no whole number");
+  position.seed = static_cast<uint64_t>(*seed);
+  return position;
+}
+
+Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {
+  if (MayBegin(*options)) {
+    options->resume.clear();
+    return OkStatus();
+  }
+  const std::string asked = options->resume;
+  CASTOR_ASSIGN_OR_RETURN(options->resume, FindCheckpoint(asked, std::nullopt));
+  CASTOR_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                          CheckpointReader::Open(options->resume));
+  CASTOR_ASSIGN_OR_RETURN(const std::string text, reader.ReadTrainer());
+  const Result<DataPosition> position = ParsePosition(text);
+  const std::string where = QuotedPath(options->resume);
+  if (!position.ok()) return position.status().WithContext(where);
+  if (seed.has_value() && static_cast<uint64_t>(*seed) != position->seed) {
+    return InvalidArgument(
+        fmt::format("{} was trained with --seed {}, not {}: leave --seed away, "
+                    "its own is taken",
+                    where, position->seed, *seed));
+  }
+  const int64_t step = reader.manifest().step;
+  if (step > options->steps) {
+    return InvalidArgument(fmt::format(
+        "{} has made {} steps already, and the run ends after {}: give --steps "
+        "more, or an older checkpoint",
+        where, step, options->steps));
+  }
+  options->seed = position->seed;
+  options->first_step = step + 1;
+  options->resume_note = NoteOf(*position, PositionOf(*options));
+  return OkStatus();
+}
+
+}  // namespace castor::gpt

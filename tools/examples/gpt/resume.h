@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_
+
+// What a run leaves in a checkpoint besides the engine's states, and how
+// another goes on from there. Sequences are drawn by counter, so the seed, the
+// step and what a step takes are the place in the data and the random state.
+// Thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "chunk/base/status.h"
+#include "tools/examples/gpt/training.h"
+
+namespace castor::gpt {
+
+struct DataPosition {
+  uint64_t seed = 0;
+  int64_t ranks = 0;
+  int64_t accumulate = 0;
+  int64_t batch = 0;
+  int64_t seq = 0;
+
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
+DataPosition PositionOf(const TrainOptions& options);
+
+// As SaveOptions::trainer holds it. Malformed where it is not of this trainer.
+std::string WritePosition(const DataPosition& position);
+Result<DataPosition> ParsePosition(std::string_view text);
+
+// Finds the checkpoint that `options->resume` names and sets what the run goes
+// on from: that checkpoint's own folder, its step, its seed, and a note where
+// the data of the steps to come is not what it would have been. A folder that
+// the run saves to as well may hold none yet: then it begins at the first step.
+// InvalidArgument where there is none, where `seed`, which the user gave, is
+// another, or where no step is left.
+Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_
