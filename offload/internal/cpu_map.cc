@@ -34,7 +34,7 @@ struct CpuMap::Impl {
 };
 
 CpuMap::CpuMap() : impl_(std::make_unique<Impl>()) {
-  impl_->topology = LoadHwlocTopology(HwlocCores::kKeep);
+  impl_->topology = MachineHwlocTopology();
   hwloc_topology* const topology = impl_->topology.get();
   if (topology == nullptr) {
     node_of_core_ = {0};

@@ -4,9 +4,9 @@
 #ifndef CASTOR_OFFLOAD_INTERNAL_HWLOC_TOPOLOGY_H_
 #define CASTOR_OFFLOAD_INTERNAL_HWLOC_TOPOLOGY_H_
 
-// The machine as hwloc sees it, with no more of it than Castor asks for. Owning
-// pointers; a loaded topology is read from several threads. Included by .cc
-// files of this folder only, so that hwloc's types stay here.
+// The machine as hwloc sees it, with no more of it than Castor asks for. A
+// loaded topology is read from several threads. Included by .cc files of this
+// folder only, so that hwloc's types stay here.
 
 #include <hwloc.h>
 
@@ -14,22 +14,21 @@
 
 namespace castor::internal {
 
-struct HwlocTopologyDeleter {
-  void operator()(hwloc_topology* topology) const {
-    hwloc_topology_destroy(topology);
-  }
-};
 struct HwlocBitmapDeleter {
   void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
 };
-using HwlocTopology = std::unique_ptr<hwloc_topology, HwlocTopologyDeleter>;
+using HwlocTopology = std::shared_ptr<hwloc_topology>;
 using HwlocBitmap = std::unique_ptr<hwloc_bitmap_s, HwlocBitmapDeleter>;
 
-enum class HwlocCores { kLeaveOut, kKeep };
+// NUMA nodes, cores and hardware threads: caches and devices cost time and say
+// nothing here. Null, and errno, where hwloc refuses. The first call looks at
+// the machine, which takes milliseconds, and tens of them where hwloc has
+// plugins to load; later ones have the same answer. Any thread.
+HwlocTopology MachineHwlocTopology();
 
-// NUMA nodes, hardware threads, and cores where asked for: caches and devices
-// cost time and say nothing here. Null, and errno, where hwloc refuses.
-HwlocTopology LoadHwlocTopology(HwlocCores cores);
+// The next call looks again. For tests, which tell hwloc of other machines in
+// the environment.
+void ForgetHwlocTopology();
 
 }  // namespace castor::internal
 

@@ -30,7 +30,7 @@ HwlocTopology NewTopology() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  return HwlocTopology(raw);
+  return HwlocTopology(raw, hwloc_topology_destroy);
 }
 
 // A machine that tells of no cores has one for each hardware thread.

@@ -80,7 +80,7 @@ std::string SlabSystem::AdviseHugePages(std::byte* data, Bytes size) const {
 }
 
 std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
-  const HwlocTopology topology = LoadHwlocTopology(HwlocCores::kLeaveOut);
+  const HwlocTopology topology = MachineHwlocTopology();
   if (topology == nullptr) return "the machine's topology cannot be read";
   if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) <= 1) {
     return "";  // all memory is on the caller's node
@@ -97,7 +97,7 @@ std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
 
 std::string SlabSystem::BindToNode(std::byte* data, Bytes size,
                                    int node) const {
-  const HwlocTopology topology = LoadHwlocTopology(HwlocCores::kLeaveOut);
+  const HwlocTopology topology = MachineHwlocTopology();
   if (topology == nullptr) return "the machine's topology cannot be read";
   const hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(
       topology.get(), static_cast<unsigned>(node));

@@ -18,6 +18,7 @@
 
 #include "gtest/gtest.h"
 #include "offload/executor.h"
+#include "tests/offload/internal/pretended_machine.h"
 #include "tests/offload/kernels/flushing_mode.h"
 
 namespace castor {
@@ -217,12 +218,10 @@ TEST(WorkerPoolTest, WorkersAreBoundToNodesAndComeToMemoryOfTheirs) {
   if (!CPU_ISSET(0, &mask) || !CPU_ISSET(1, &mask)) {
     GTEST_SKIP() << "needs processors 0 and 1";
   }
-  setenv("HWLOC_SYNTHETIC", "node:2 core:2 pu:1(indexes=0,2,1,3)", 1);
-  setenv("HWLOC_THISSYSTEM", "1", 1);
+  const internal::PretendedMachine machine(
+      "node:2 core:2 pu:1(indexes=0,2,1,3)", /*real=*/true);
   constexpr int kThreads = 4;
   WorkerPool pool({.threads = kThreads});
-  unsetenv("HWLOC_SYNTHETIC");
-  unsetenv("HWLOC_THISSYSTEM");
 
   const std::thread::id caller = std::this_thread::get_id();
   std::mutex mutex;

@@ -5,11 +5,11 @@
 
 #include <sched.h>
 
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/offload/internal/pretended_machine.h"
 
 namespace castor::internal {
 namespace {
@@ -60,20 +60,6 @@ TEST(CpuMapTest, FindsNoNodeWhereThereIsOnlyOne) {
     EXPECT_LT(node, cpus.nodes());
   }
 }
-
-// A machine as hwloc describes it in a line; lasts as long as the object.
-class PretendedMachine {
- public:
-  // `real`: its processors are those of this machine, and are bound to.
-  PretendedMachine(const char* description, bool real) {
-    setenv("HWLOC_SYNTHETIC", description, 1);
-    setenv("HWLOC_THISSYSTEM", real ? "1" : "0", 1);
-  }
-  ~PretendedMachine() {
-    unsetenv("HWLOC_SYNTHETIC");
-    unsetenv("HWLOC_THISSYSTEM");
-  }
-};
 
 TEST(CpuMapTest, CountsCoresNotHardwareThreadsByNode) {
   const PretendedMachine machine("node:2 core:3 pu:2", /*real=*/false);

@@ -20,7 +20,7 @@ namespace {
 std::string XmlOf(const char* description) {
   hwloc_topology_t raw = nullptr;
   EXPECT_EQ(hwloc_topology_init(&raw), 0);
-  const HwlocTopology topology(raw);
+  const HwlocTopology topology(raw, hwloc_topology_destroy);
   EXPECT_EQ(hwloc_topology_set_synthetic(raw, description), 0);
   EXPECT_EQ(hwloc_topology_load(raw), 0);
   char* buffer = nullptr;

@@ -18,6 +18,7 @@
 
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
+#include "tests/offload/internal/pretended_machine.h"
 
 namespace castor::internal {
 namespace {
@@ -86,8 +87,7 @@ TEST(SlabSystemTest, BindsToTheNodeOfTheCallersProcessorOnly) {
     GTEST_SKIP() << "needs processors 0 and 1 and one node";
   }
   // Processors 0 and 2 on the first node, 1 and 3 on the second.
-  setenv("HWLOC_SYNTHETIC", "node:2 pu:2(indexes=0,2,1,3)", 1);
-  setenv("HWLOC_THISSYSTEM", "1", 1);
+  const PretendedMachine machine("node:2 pu:2(indexes=0,2,1,3)", /*real=*/true);
   const SlabSystem& system = RealSlabSystem();
   std::string why;
   std::byte* data = system.Map(KiB(64), &why);
@@ -102,8 +102,6 @@ TEST(SlabSystemTest, BindsToTheNodeOfTheCallersProcessorOnly) {
                 processor == 0);
     }).join();
   }
-  unsetenv("HWLOC_SYNTHETIC");
-  unsetenv("HWLOC_THISSYSTEM");
   system.Unmap(data, KiB(64));
 }
 
