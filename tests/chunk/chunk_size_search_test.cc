@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 #include "tools/bench/model_shapes.h"
 
@@ -145,7 +146,7 @@ TEST(ChunkSizeSearchTest, EqualsBruteForceOnRandomLists) {
   const int worlds[] = {1, 3, 8};
   const int64_t aligns[] = {64, 128};
   const DType dtypes[] = {DType::kF32, DType::kBF16, DType::kU8, DType::kF4};
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < TestRounds(4000); ++round) {
     const DType dtype = dtypes[random() % 4];
     SearchOptions options;
     options.pack.world = worlds[random() % 3];

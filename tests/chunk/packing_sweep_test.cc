@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -76,7 +77,7 @@ TEST(PackingSweepTest, EqualsBruteForceAtEverySizeOnRandomLists) {
   std::mt19937_64 random(TestSeed(99));
   const int worlds[] = {1, 3, 8};
   const int64_t aligns[] = {64, 128, 192};
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < TestRounds(4000); ++round) {
     const int world = worlds[random() % 3];
     const int64_t align = aligns[random() % 3];
     const int64_t quantum = 128 * world;

@@ -13,6 +13,7 @@
 
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -95,7 +96,7 @@ TEST(RangeAllocatorTest, WhatIsGivenBackTwiceIsADefect) {
 // Random lists against one byte for every granule.
 TEST(RangeAllocatorTest, AgreesWithAByteForEveryGranule) {
   const uint64_t seed = TestSeed(300);
-  for (uint64_t run = 0; run < 40; ++run) {
+  for (int run = 0; run < TestRounds(40); ++run) {
     std::mt19937_64 random(seed + run);
     const auto granules = static_cast<int64_t>(1 + random() % 3000);
     const auto first = static_cast<int64_t>(random() % 500);

@@ -6,6 +6,7 @@
 #include <elf.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -20,7 +21,9 @@ class ElfFile {
  public:
   explicit ElfFile(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    bytes_.resize(std::filesystem::file_size(path));
+    file.read(bytes_.data(), std::ssize(bytes_));
+    CASTOR_CHECK(file.good());
     CASTOR_CHECK(std::string_view(bytes_).substr(0, SELFMAG) == ELFMAG);
     header_ = At<Elf64_Ehdr>(0);
     CASTOR_CHECK_EQ(int{header_.e_ident[EI_CLASS]}, ELFCLASS64);

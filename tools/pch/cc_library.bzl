@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-"""cc_library whose sources see a header of many headers already compiled: most of what they include takes no time then."""
+"""cc_library and cc_binary whose sources see a header of many headers already compiled: most of what they include takes no time then."""
 
-load("@rules_cc//cc:defs.bzl", _cc_library = "cc_library")
+load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library")
 
 # What computes for longer than it takes to compile, also in tests. The rest is not optimised where a sanitizer watches.
 _COMPUTING = [
@@ -24,6 +24,22 @@ def _copts(header, how):
 
 def _dep(header, how):
     return "//tools/pch:{}_{}_library".format(header, how)
+
+def _copts_of(header, computes):
+    if computes:
+        return _copts(header, "optimised")
+    return select({
+        "//tools/pch:sanitizer": _copts(header, "plain") + ["-O0"],
+        "//conditions:default": _copts(header, "optimised"),
+    })
+
+def _deps_of(header, computes):
+    if computes:
+        return [_dep(header, "optimised")]
+    return select({
+        "//tools/pch:sanitizer": [_dep(header, "plain")],
+        "//conditions:default": [_dep(header, "optimised")],
+    })
 
 _JOIN = """
 for file in $(SRCS); do
@@ -73,22 +89,29 @@ def cc_library(name, srcs = [], deps = [], copts = [], computes = None, joins = 
     if joins and not copts:
         srcs = joined(name, srcs, testonly = kwargs.get("testonly", False))
     header = "std_pch" if native.package_name() == _BASE else "base_pch"
-    if srcs and not copts and computes:
-        copts = _copts(header, "optimised")
-        deps = deps + [_dep(header, "optimised")]
-    elif srcs and not copts:
-        copts = select({
-            "//tools/pch:sanitizer": _copts(header, "plain") + ["-O0"],
-            "//conditions:default": _copts(header, "optimised"),
-        })
-        deps = deps + select({
-            "//tools/pch:sanitizer": [_dep(header, "plain")],
-            "//conditions:default": [_dep(header, "optimised")],
-        })
+    if srcs and not copts:
+        copts = _copts_of(header, computes)
+        deps = deps + _deps_of(header, computes)
     _cc_library(
         name = name,
         srcs = srcs,
         copts = copts,
         deps = deps,
+        **kwargs
+    )
+
+def cc_binary(name, deps = [], **kwargs):
+    """As the native rule, for C++ sources without flags of their own.
+
+    Args:
+      name: as in cc_binary.
+      deps: as in cc_binary.
+      **kwargs: as in cc_binary.
+    """
+    computes = native.package_name() in _COMPUTING
+    _cc_binary(
+        name = name,
+        copts = _copts_of("base_pch", computes),
+        deps = deps + _deps_of("base_pch", computes),
         **kwargs
     )

@@ -169,27 +169,25 @@ class TrainGptLayoutTest : public TrainGptTest {
 };
 
 TEST_F(TrainGptLayoutTest, LayoutsOfEverySortGiveTheSameWeights) {
-  for (const char* dtype : {"f32", "bf16"}) {
-    for (const int world : {1, 2}) {
-      const std::vector<std::string> base =
-          Tight({"--ranks", std::to_string(world), "--dtype", dtype});
-      std::vector<std::string> by_size = base;
-      by_size.insert(by_size.end(), {"--chunk", "64KiB"});
-      const ProgramResult chunked = RunSmall(by_size);
-      EXPECT_EQ(chunked.exit_code, 0) << chunked.err;
-      EXPECT_THAT(DigestIn(chunked.out), Not(IsEmpty()));
-      for (const std::vector<int64_t>& sizes :
-           {std::vector<int64_t>{16384}, std::vector<int64_t>{32768},
-            std::vector<int64_t>{512, 4096, 16384}}) {
-        std::vector<std::string> args = base;
-        args.insert(args.end(),
-                    {"--layout", WriteLayoutFor(base, world, sizes)});
-        const ProgramResult run = RunSmall(args);
-        EXPECT_EQ(run.exit_code, 0) << run.err;
-        EXPECT_EQ(DigestIn(run.out), DigestIn(chunked.out));
-        EXPECT_EQ(sizes.size() > 1, run.out.find(" of up to ") != run.out.npos)
-            << run.out;
-      }
+  const std::pair<const char*, int> runs[] = {{"f32", 1}, {"bf16", 2}};
+  for (const auto& [dtype, world] : runs) {
+    const std::vector<std::string> base =
+        Tight({"--ranks", std::to_string(world), "--dtype", dtype});
+    std::vector<std::string> by_size = base;
+    by_size.insert(by_size.end(), {"--chunk", "64KiB"});
+    const ProgramResult chunked = RunSmall(by_size);
+    EXPECT_EQ(chunked.exit_code, 0) << chunked.err;
+    EXPECT_THAT(DigestIn(chunked.out), Not(IsEmpty()));
+    for (const std::vector<int64_t>& sizes :
+         {std::vector<int64_t>{16384}, std::vector<int64_t>{32768},
+          std::vector<int64_t>{512, 4096, 16384}}) {
+      std::vector<std::string> args = base;
+      args.insert(args.end(), {"--layout", WriteLayoutFor(base, world, sizes)});
+      const ProgramResult run = RunSmall(args);
+      EXPECT_EQ(run.exit_code, 0) << run.err;
+      EXPECT_EQ(DigestIn(run.out), DigestIn(chunked.out));
+      EXPECT_EQ(sizes.size() > 1, run.out.find(" of up to ") != run.out.npos)
+          << run.out;
     }
   }
   ExpectNothingLeft();

@@ -14,6 +14,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/json_value.h"
 #include "chunk/param_spec.h"
+#include "tests/support/test_rounds.h"
 #include "tests/tools/commands/search/search_document.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
@@ -74,7 +75,7 @@ TEST(CastorSearchTest, AgreesWithASecondPackerOnRandomLists) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < TestRounds(20); ++round) {
     std::vector<int64_t> sizes;
     std::string list;
     for (size_t i = 0, count = 1 + random() % 40; i < count; ++i) {
