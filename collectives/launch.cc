@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -101,8 +104,45 @@ Status ReadMaster(const EnvironmentReader& environment, Launch* launch) {
         port ? "MASTER_PORT" : "MASTER_ADDR",
         port ? "MASTER_ADDR" : "MASTER_PORT"));
   }
-  if (address != nullptr) launch->master_address = address;
-  launch->master_port = port.value_or(0);
+  if (address == nullptr) return OkStatus();
+  launch->master_address = launch->meeting_host = address;
+  launch->master_port = *port;
+  launch->meeting_port = *port < kMostPorts ? *port + 1 : *port - 1;
+  return OkStatus();
+}
+
+// "node07" of "node[07-09,12],gpu[1-2]".
+std::string FirstHost(std::string_view list) {
+  const size_t open = list.find('[');
+  const size_t comma = list.find(',');
+  if (open == list.npos || comma < open) {
+    return std::string(list.substr(0, comma));
+  }
+  const size_t close = std::min(list.find(']', open), list.size());
+  const std::string_view numbers = list.substr(open + 1, close - open - 1);
+  std::string host(list.substr(0, open));
+  host += numbers.substr(0, numbers.find_first_of("-,"));
+  if (close == list.size()) return host;
+  const std::string_view rest = list.substr(close + 1);
+  return host.append(rest.substr(0, rest.find(',')));
+}
+
+// A port that steps of one machine at a time do not share, below those that
+// systems hand out.
+Status ReadStep(const EnvironmentReader& environment, Launch* launch) {
+  constexpr int kMostSteps = std::numeric_limits<int>::max();
+  constexpr int64_t kFirstPort = 15000;
+  constexpr int64_t kPorts = 15000;
+  constexpr int64_t kStepsApart = 17;
+  CASTOR_ASSIGN_OR_RETURN(const std::optional<int> job,
+                          ReadNumber(environment, "SLURM_JOB_ID", kMostSteps));
+  CASTOR_ASSIGN_OR_RETURN(const std::optional<int> step,
+                          ReadNumber(environment, "SLURM_STEP_ID", kMostSteps));
+  const char* const hosts = environment("SLURM_STEP_NODELIST");
+  if (!job || !step || hosts == nullptr) return OkStatus();
+  launch->meeting_host = FirstHost(hosts);
+  launch->meeting_port =
+      static_cast<int>(kFirstPort + (*job * kStepsApart + *step) % kPorts);
   return OkStatus();
 }
 
@@ -124,12 +164,15 @@ Result<Launch> FromEnvironment(const EnvironmentReader& environment) {
     Launch launch = *mpi;
     launch.master_address = torch->master_address;
     launch.master_port = torch->master_port;
+    launch.meeting_host = torch->meeting_host;
+    launch.meeting_port = torch->meeting_port;
     return launch;
   }
   if (mpi) return *mpi;
   if (torch) return *torch;
-  CASTOR_ASSIGN_OR_RETURN(const std::optional<Launch> slurm,
+  CASTOR_ASSIGN_OR_RETURN(std::optional<Launch> slurm,
                           ReadLaunch(environment, kSlurm));
+  if (slurm) CASTOR_RETURN_IF_ERROR(ReadStep(environment, &*slurm));
   return slurm.value_or(Launch());
 }
 

@@ -8,11 +8,12 @@
 // MPI, torchrun, srun of Slurm, or who says so outright. Pure functions of an
 // environment that is given, thread-safe.
 //
-// | by       | rank, ranks, rank on the machine |
-// |----------|-----------------------------------------------------------------|
-// | Open MPI | OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK | | torchrun | RANK,
-// WORLD_SIZE, LOCAL_RANK; MASTER_ADDR and MASTER_PORT       | | Slurm    |
-// SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID               |
+// | by       | rank, ranks, rank on the machine; where they may meet       |
+// |----------|-------------------------------------------------------------|
+// | Open MPI | OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK                    |
+// | torchrun | RANK, WORLD_SIZE, LOCAL_RANK; MASTER_ADDR, MASTER_PORT      |
+// | Slurm    | SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID;          |
+// |          | SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID            |
 //
 // Slurm's are looked at where the others are absent: mpirun and torchrun inside
 // an allocation hand on those of the step that they were started in. Without
@@ -45,9 +46,14 @@ struct Launch {
   int world = 1;
   // Among the processes of the machine; the rank where nothing is said of it.
   int local_rank = 0;
-  // Where rank 0 can be met; torchrun's.
+  // Where torchrun's own store is.
   std::string master_address;
   int master_port = 0;
+  // Where rank 0 may listen for the others: the port after torchrun's, or the
+  // first host of Slurm's step and a port made of the step's number. Empty
+  // where nothing tells.
+  std::string meeting_host;
+  int meeting_port = 0;
 };
 
 // What somebody says beside the environment, as flags do.

@@ -50,7 +50,7 @@ std::string NameOf(const JsonPath& path) {
 
 class ConfigHandler final : public JsonHandler {
  public:
-  ConfigHandler() {
+  explicit ConfigHandler(ZeroOptions base) : options_(std::move(base)) {
     fields_["schema"] = [](const JsonPath&, const JsonScalar& scalar) {
       return CheckSchema(scalar, kSchema);
     };
@@ -87,7 +87,10 @@ class ConfigHandler final : public JsonHandler {
 
   Status Scalar(const JsonPath& path, const JsonScalar& scalar) override {
     const auto field = fields_.find(NameOf(path));
-    if (field != fields_.end()) return field->second(path, scalar);
+    if (field != fields_.end()) {
+      said_.push_back(field->first);
+      return field->second(path, scalar);
+    }
     const auto container = containers_.find(NameOf(path));
     if (container == containers_.end()) return Unknown(path, false);
     return WrongJsonType(
@@ -96,6 +99,7 @@ class ConfigHandler final : public JsonHandler {
   }
 
   ZeroOptions Take() { return std::move(options_); }
+  const std::vector<std::string>& said() const { return said_; }
 
  private:
   using Field = std::function<Status(const JsonPath&, const JsonScalar&)>;
@@ -302,6 +306,7 @@ class ConfigHandler final : public JsonHandler {
   }
 
   ZeroOptions options_;
+  std::vector<std::string> said_;
   std::map<std::string, Field> fields_;
   // By the name of what opens.
   const std::map<std::string, JsonContainer> containers_ = {
@@ -318,11 +323,18 @@ class ConfigHandler final : public JsonHandler {
 }  // namespace
 
 Result<ZeroOptions> ParseZeroConfig(std::string_view text) {
-  ConfigHandler handler;
+  std::vector<std::string> said;
+  return ParseZeroConfig(text, {}, &said);
+}
+
+Result<ZeroOptions> ParseZeroConfig(std::string_view text, ZeroOptions base,
+                                    std::vector<std::string>* said) {
+  ConfigHandler handler(std::move(base));
   if (const Status read = ReadStrictJsonByLine(text, handler); !read.ok()) {
     // Of the caller's own, as a flag is.
     return InvalidArgument(std::string(read.message()));
   }
+  said->insert(said->end(), handler.said().begin(), handler.said().end());
   return handler.Take();
 }
 

@@ -27,7 +27,9 @@
 // so "kind" comes first. What numbers mean together, ZeroEngine::Create checks.
 // Pure function, thread-safe.
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "collectives/zero_options.h"
@@ -38,6 +40,12 @@ namespace castor {
 // a key that there is not, with the nearest that there is. Collaborators are as
 // in a ZeroOptions{}.
 Result<ZeroOptions> ParseZeroConfig(std::string_view text);
+
+// The same on top of `base`: what `text` leaves out is as it was there. Adds to
+// `said` the names of what it does say: "stage", "optimizer.beta1",
+// "nvme[].directory".
+Result<ZeroOptions> ParseZeroConfig(std::string_view text, ZeroOptions base,
+                                    std::vector<std::string>* said);
 
 }  // namespace castor
 

@@ -10,13 +10,15 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/did_you_mean.h"
 #include "chunk/base/quote.h"
-#include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
@@ -43,6 +45,13 @@ int64_t WholeOf(double number) {
   return number >= 0 && number <= kMost ? static_cast<int64_t>(number) : -1;
 }
 
+// Of `names`, as words.
+std::string Nearest(std::string_view name, std::span<const std::string> names) {
+  const std::optional<std::string> nearest = NearestName(name, names);
+  return nearest ? fmt::format(", the nearest of them {}", Quoted(*nearest))
+                 : "";
+}
+
 bool IsMoment(StateKind kind) {
   return kind != StateKind::kParam && kind != StateKind::kMaster;
 }
@@ -59,7 +68,9 @@ class ZeroEngine::Impl::Loading {
     const Status opened = Open(&result);
     CASTOR_RETURN_IF_ERROR(engine_.AgreeOn(
         opened, reader_.has_value() ? reader_->manifest_digest() : 0, "load"));
-    if (options_.verify) CASTOR_RETURN_IF_ERROR(Verify());
+    if (options_.verify && !reader_->weights_only()) {
+      CASTOR_RETURN_IF_ERROR(Verify());
+    }
     // From here on there is no way back.
     engine_.manager_->DropAll(RunCause::kNone);
     const Status read = ReadShards();
@@ -81,17 +92,23 @@ class ZeroEngine::Impl::Loading {
   };
 
   Status Open(LoadResult* result) {
-    CASTOR_ASSIGN_OR_RETURN(const std::string folder,
-                            FindCheckpoint(options_.directory, options_.step));
-    CASTOR_ASSIGN_OR_RETURN(CheckpointReader reader,
-                            CheckpointReader::Open(folder));
+    CASTOR_ASSIGN_OR_RETURN(
+        CheckpointReader reader,
+        CheckpointReader::Find(options_.directory, options_.step));
     reader_.emplace(std::move(reader));
     const CheckpointManifest& manifest = reader_->manifest();
-    result->path = folder;
+    if (reader_->weights_only() && options_.optimizer_states) {
+      return InvalidArgument(fmt::format(
+          "{} holds weights alone, and no training goes on from those; begin "
+          "one with them (optimizer_states = false)",
+          QuotedPath(options_.directory)));
+    }
+    result->path =
+        reader_->weights_only() ? options_.directory : reader_->folder();
     result->step = manifest.step;
     result->world = manifest.world;
     CASTOR_ASSIGN_OR_RETURN(result->trainer, reader_->ReadTrainer());
-    return FindSources().WithContext(QuotedPath(folder));
+    return FindSources().WithContext(QuotedPath(result->path));
   }
 
   Status FindSources() {
@@ -105,10 +122,14 @@ class ZeroEngine::Impl::Loading {
     for (size_t p = 0; p < engine_.params_.size(); ++p) {
       const auto at = saved.find(engine_.params_[p].spec.name);
       if (at == saved.end()) {
+        std::vector<std::string> there;
+        for (const auto& [name, index] : saved) there.emplace_back(name);
+        std::sort(there.begin(), there.end());
         return InvalidArgument(fmt::format(
-            "parameter {} is not in the checkpoint, which has {}; load one of "
-            "this model",
-            Quoted(engine_.params_[p].spec.name), manifest.params.size()));
+            "parameter {} is not in the checkpoint, which has {}{}; load one "
+            "of this model",
+            Quoted(engine_.params_[p].spec.name), manifest.params.size(),
+            Nearest(engine_.params_[p].spec.name, there)));
       }
       CASTOR_RETURN_IF_ERROR(FindSourcesOf(p, at->second));
       saved.erase(at);
@@ -118,11 +139,14 @@ class ZeroEngine::Impl::Loading {
     const auto first = std::min_element(
         saved.begin(), saved.end(),
         [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::vector<std::string> here;
+    for (const Param& param : engine_.params_) here.push_back(param.spec.name);
     return InvalidArgument(
         fmt::format("the checkpoint's parameter {} is not one of the model's "
-                    "{}, or two of them have its name; load a checkpoint of "
+                    "{}{}, or two of them have its name; load a checkpoint of "
                     "this model",
-                    Quoted(first->first), engine_.params_.size()));
+                    Quoted(first->first), engine_.params_.size(),
+                    Nearest(first->first, here)));
   }
 
   Status CheckOptimizer(const CheckpointManifest& manifest) const {

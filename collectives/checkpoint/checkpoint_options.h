@@ -41,7 +41,9 @@ struct SaveResult {
 };
 
 struct LoadOptions {
-  // A checkpoint, or the folder that holds a training's.
+  // A checkpoint, or the folder that holds a training's; or, where
+  // optimizer_states is false, a model of weights alone (weight_files.h), which
+  // has no digests to verify.
   std::string directory;
   std::optional<int64_t> step = {};  // none: the latest
   // Reads everything twice: nothing of the engine changes unless all bytes are

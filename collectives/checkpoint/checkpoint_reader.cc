@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -15,13 +16,16 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
 #include "chunk/safetensors_format.h"
+#include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/checkpoint/weight_files.h"
+#include "placement/run_event.h"
 
 namespace castor {
 namespace {
 
 constexpr std::string_view kRemedy =
-    "copy the checkpoint again, or use an older one";
+    "copy it again, or use an older checkpoint";
 
 std::string At(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
@@ -56,6 +60,79 @@ Result<CheckpointReader> CheckpointReader::Open(const std::string& folder) {
   reader.manifest_digest_ = DigestOfFile(WriteManifest(reader.manifest_), {});
   CASTOR_RETURN_IF_ERROR(reader.OpenFiles());
   return reader;
+}
+
+Result<CheckpointReader> CheckpointReader::OpenWeights(
+    const std::string& file) {
+  const std::filesystem::path path(file);
+  CheckpointReader reader;
+  reader.folder_ = path.has_parent_path() ? path.parent_path().string() : ".";
+  reader.weights_only_ = true;
+  if (path.extension() != ".json") {
+    CASTOR_RETURN_IF_ERROR(
+        reader.AddWeightFile(path.filename().string(), nullptr));
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(file, kMaxWeightIndexBytes));
+    const Result<WeightIndex> index = ParseWeightIndex(text);
+    if (!index.ok()) return index.status().WithContext(QuotedPath(file));
+    for (const auto& [name, tensors] : *index) {
+      CASTOR_RETURN_IF_ERROR(reader.AddWeightFile(name, &tensors));
+    }
+  }
+  reader.manifest_digest_ = DigestOfFile(WriteManifest(reader.manifest_), {});
+  return reader;
+}
+
+Result<CheckpointReader> CheckpointReader::Find(const std::string& path,
+                                                std::optional<int64_t> step) {
+  const Result<std::string> found = FindCheckpoint(path, step);
+  if (found.ok()) return Open(*found);
+  const std::string weights = FindWeightFiles(path);
+  if (weights.empty()) return found.status();
+  if (!step.has_value()) return OpenWeights(weights);
+  return InvalidArgument(fmt::format(
+      "{} is a model of weights alone, which has no step {}: name no step",
+      QuotedPath(path), *step));
+}
+
+Status CheckpointReader::AddWeightFile(const std::string& name,
+                                       const std::vector<std::string>* named) {
+  CASTOR_ASSIGN_OR_RETURN(DataFile data,
+                          DataFile::OpenToRead(At(folder_, name)));
+  const std::string where = QuotedPath(data.path());
+  CASTOR_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(data));
+  const auto number = static_cast<int32_t>(files_.size());
+  manifest_.files.push_back({name, data.size(), 0});
+  File file{std::move(data), header.data_begin, {}};
+  std::set<std::string_view> missing;
+  if (named != nullptr) missing.insert(named->begin(), named->end());
+  for (const SafetensorsEntry& entry : header.entries) {
+    if (named != nullptr && missing.erase(entry.name) == 0) {
+      return Malformed(fmt::format(
+          "{} holds tensor {}, which the index does not send there; {}", where,
+          Quoted(entry.name), kRemedy));
+    }
+    if (DTypeBits(entry.dtype) % 8 != 0) {
+      return Malformed(fmt::format(
+          "{}: tensor {} is {}, which has no whole bytes and is not read here",
+          where, Quoted(entry.name), DTypeName(entry.dtype)));
+    }
+    file.tensors.push_back({manifest_.params.size(), 0});
+    manifest_.params.push_back(
+        {.name = entry.name,
+         .dtype = entry.dtype,
+         .shape = entry.shape,
+         .states = {{StateKind::kParam, entry.dtype, number, 0}}});
+    offsets_.push_back({header.data_begin + entry.begin});
+  }
+  if (!missing.empty()) {
+    return Malformed(fmt::format(
+        "{} does not hold tensor {}, which the index sends there; {}", where,
+        Quoted(*missing.begin()), kRemedy));
+  }
+  files_.push_back(std::move(file));
+  return OkStatus();
 }
 
 Status CheckpointReader::OpenFiles() {

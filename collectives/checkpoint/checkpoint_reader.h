@@ -5,12 +5,14 @@
 #define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_READER_H_
 
 // A checkpoint opened for reading: its manifest and every file's header are
-// read and agree with each other; data is read where it is asked for. Owns the
-// open files; move-only. Thread-compatible once opened: reading changes
-// nothing.
+// read and agree with each other; data is read where it is asked for. Or a
+// model of weights alone (weight_files.h), which reads as a checkpoint of step
+// 0 without other states and without digests. Owns the open files; move-only.
+// Thread-compatible once opened: reading changes nothing.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,19 @@ class CheckpointReader {
   // `folder` has a manifest. Malformed, naming file and tensor, where a file is
   // missing, cut short, or other than the manifest says.
   static Result<CheckpointReader> Open(const std::string& folder);
+  // `file`: FindWeightFiles's. Malformed, naming file and tensor, where a file
+  // is missing, cut short, or other than its index says.
+  static Result<CheckpointReader> OpenWeights(const std::string& file);
+  // Whatever `path` is: a checkpoint, that of `step` in a folder of them (the
+  // latest where no step is named), or weights alone. InvalidArgument where it
+  // is nothing of that.
+  static Result<CheckpointReader> Find(const std::string& path,
+                                       std::optional<int64_t> step);
 
+  // Of weights alone, what holds their files.
   const std::string& folder() const { return folder_; }
+  bool weights_only() const { return weights_only_; }
+  // Of weights alone, by what their files say.
   const CheckpointManifest& manifest() const { return manifest_; }
   uint64_t manifest_digest() const { return manifest_digest_; }
 
@@ -62,8 +75,13 @@ class CheckpointReader {
 
   CheckpointReader() = default;
   Status OpenFiles();
+  // Adds a file of weights alone; `named`: by the index, null where there is
+  // none.
+  Status AddWeightFile(const std::string& name,
+                       const std::vector<std::string>* named);
 
   std::string folder_;
+  bool weights_only_ = false;
   CheckpointManifest manifest_;
   uint64_t manifest_digest_ = 0;
   std::vector<File> files_;

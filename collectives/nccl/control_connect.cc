@@ -73,11 +73,15 @@ std::vector<std::string> InterfaceAddresses() {
   return outside;
 }
 
-// Listens on all interfaces, of both families where there are both.
+// Listens on all interfaces, of both families where there are both; on `*port`
+// unless that is 0.
 UniqueFd Listen(int family, uint16_t* port) {
   UniqueFd fd(
       socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!fd.valid()) return {};
+  const int on = 1;
+  // A connection of an earlier run may still be on its way out.
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_storage address{};
   socklen_t size = 0;
   if (family == AF_INET6) {
@@ -86,11 +90,13 @@ UniqueFd Listen(int family, uint16_t* port) {
     auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
     v6->sin6_family = AF_INET6;
     v6->sin6_addr = in6addr_any;
+    v6->sin6_port = htons(*port);
     size = sizeof(*v6);
   } else {
     auto* const v4 = reinterpret_cast<sockaddr_in*>(&address);
     v4->sin_family = AF_INET;
     v4->sin_addr.s_addr = htonl(INADDR_ANY);
+    v4->sin_port = htons(*port);
     size = sizeof(*v4);
   }
   auto* const plain = reinterpret_cast<sockaddr*>(&address);
@@ -162,13 +168,16 @@ void TellAll(std::vector<std::optional<ControlLink>>& links,
 
 }  // namespace
 
-Result<ControlListener> ControlListener::Open(const std::string& host) {
+Result<ControlListener> ControlListener::Open(const std::string& host,
+                                              uint16_t port) {
   ControlAddress address;
+  address.port = port;
   UniqueFd socket = Listen(AF_INET6, &address.port);
   if (!socket.valid()) socket = Listen(AF_INET, &address.port);
   if (!socket.valid()) {
-    return Unavailable(fmt::format("rank 0 cannot listen for the others: {}",
-                                   std::strerror(errno)));
+    const std::string where = port == 0 ? "" : fmt::format(" on port {}", port);
+    return Unavailable(fmt::format("rank 0 cannot listen for the others{}: {}",
+                                   where, std::strerror(errno)));
   }
   if (host.empty()) {
     address.hosts = InterfaceAddresses();

@@ -114,7 +114,7 @@ Status ControlLink::FlushUntil(int64_t deadline_ns) {
 }
 
 Result<ControlMessage> ControlLink::ReceiveOne(int64_t deadline_ns) {
-  std::vector<ControlMessage> messages;
+  std::vector<ControlMessage> messages = std::exchange(early_, {});
   while (messages.empty()) {
     if (!WaitFor(socket_.get(), POLLIN, deadline_ns)) {
       return Gone("nothing comes");

@@ -62,9 +62,11 @@ struct ControlAddress {
 
 class ControlListener {
  public:
-  // On every interface, on a port that the system picks. `host`, if not empty,
-  // is published instead of the interfaces' addresses.
-  static Result<ControlListener> Open(const std::string& host);
+  // On every interface, on `port`, or one that the system picks where that is
+  // 0. `host`, if not empty, is published instead of the interfaces' addresses.
+  // Unavailable, with the reason, where it cannot.
+  static Result<ControlListener> Open(const std::string& host,
+                                      uint16_t port = 0);
 
   const ControlAddress& address() const { return address_; }
 

@@ -63,10 +63,46 @@ TEST(LaunchTest, EachLauncherTellsRankAndSize) {
   ExpectIs(Find(kTorch), Launcher::kTorchrun, 5, 8, 1);
   EXPECT_EQ(Find(kTorch)->master_address, "node0");
   EXPECT_EQ(Find(kTorch)->master_port, 29500);
+  EXPECT_EQ(Find(kTorch)->meeting_host, "node0");
+  EXPECT_EQ(Find(kTorch)->meeting_port, 29501);
+  EXPECT_EQ(Find(With(kTorch, {{"MASTER_PORT", "65535"}}))->meeting_port,
+            65534);
+  EXPECT_EQ(Find(kMpi)->meeting_port, 0);
   ExpectIs(Find(kSlurmStep), Launcher::kSlurm, 2, 6, 0);
   ExpectIs(Find({}, {.rank = 1, .world = 2}), Launcher::kExplicit, 1, 2, 1);
   ExpectIs(Find({}, {.rank = 1, .world = 2, .local_rank = 0}),
            Launcher::kExplicit, 1, 2, 0);
+}
+
+TEST(LaunchTest, RanksOfASlurmStepMeetOnItsFirstHost) {
+  const std::pair<std::string, std::string> lists[] = {
+      {"node3", "node3"},
+      {"node3,node7", "node3"},
+      {"node[07-09,12],gpu[1-2]", "node07"},
+      {"node[12]", "node12"},
+      {"rack1-[3,5]-a,node1", "rack1-3-a"},
+      {"login,node[1-2]", "login"}};
+  for (const auto& [list, host] : lists) {
+    const Result<Launch> found =
+        Find(With(kSlurmStep, {{"SLURM_JOB_ID", "71"},
+                               {"SLURM_STEP_ID", "0"},
+                               {"SLURM_STEP_NODELIST", list}}));
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->meeting_host, host);
+    EXPECT_GE(found->meeting_port, 15000);
+    EXPECT_LT(found->meeting_port, 30000);
+  }
+  // Each step of a job, and each job, has a port of its own.
+  const auto port = [](const std::string& job, const std::string& step) {
+    return Find(With(kSlurmStep, {{"SLURM_JOB_ID", job},
+                                  {"SLURM_STEP_ID", step},
+                                  {"SLURM_STEP_NODELIST", "node1"}}))
+        ->meeting_port;
+  };
+  EXPECT_NE(port("71", "0"), port("71", "1"));
+  EXPECT_NE(port("71", "0"), port("72", "0"));
+  EXPECT_EQ(port("2147483647", "0"), port("2147483647", "0"));
+  EXPECT_TRUE(Find(kSlurmStep)->meeting_host.empty());
 }
 
 // mpirun started from a batch script, and a program started from it directly.

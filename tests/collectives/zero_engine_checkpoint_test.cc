@@ -297,6 +297,37 @@ TEST_F(OneRankCheckpointTest, RefusesAnotherModelByName) {
   EXPECT_THAT(loaded, IsOk());
 }
 
+// As any safetensors file is, whoever wrote it.
+TEST_F(OneRankCheckpointTest, WeightsAloneBeginATraining) {
+  Save();
+  const std::string weights = Saved() + "/model.safetensors";
+  const uint64_t saved = *engine_->WeightDigest();
+  Reopen(Roomy(3), Specs());
+  EXPECT_THAT(
+      engine_->Load({.directory = weights}),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("holds weights alone")));
+  ASSERT_NE(*engine_->WeightDigest(), saved);
+  const Result<LoadResult> loaded =
+      engine_->Load({.directory = weights, .optimizer_states = false});
+  ASSERT_THAT(loaded, IsOk());
+  EXPECT_EQ(loaded->step, 0);
+  EXPECT_EQ(loaded->path, weights);
+  EXPECT_EQ(*engine_->WeightDigest(), saved);
+  Train();  // as the first step of another training
+  ASSERT_THAT(engine_->Save({.directory = dir_.File("next")}), IsOk());
+  EXPECT_TRUE(fs::exists(dir_.File("next") + "/" + CheckpointName(1)));
+  // Names that are nearly right are named.
+  std::vector<ParamSpec> specs = Specs();
+  specs[1].name = "q1";
+  Reopen(Roomy(3), specs);
+  const uint64_t before = *engine_->WeightDigest();
+  EXPECT_THAT(
+      engine_->Load({.directory = weights, .optimizer_states = false}),
+      StatusIs(ErrorCode::kInvalidArgument,
+               HasSubstr("\"q1\" is not in the checkpoint, which has 3")));
+  EXPECT_EQ(*engine_->WeightDigest(), before);
+}
+
 TEST_F(OneRankCheckpointTest, ConvertsTypesWhereAsked) {
   Save();
   std::vector<float> want(1024);

@@ -255,6 +255,14 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
 
 void SetHelpFooter(CLI::App& app, const std::string& text) { app.footer(text); }
 
+void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names) {
+  app.parse_complete_callback([&app, names] {
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->count() > 0) names->push_back(option->get_name());
+    }
+  });
+}
+
 Result<ParseOutcome> ParseFlags(CLI::App& app,
                                 const std::vector<std::string>& args) {
   app.allow_extras();

@@ -89,6 +89,10 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
 // What the help shows below the flags: examples, for instance.
 void SetHelpFooter(CLI::App& app, const std::string& text);
 
+// After a parsing, `names` holds the flags of `app` that were given, each as it
+// was added. REQUIRES: called once.
+void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names);
+
 enum class ParseOutcome { kRun, kHelpAsked };
 
 // Reads `args` (without the program's name) into the variables. InvalidArgument

@@ -4,7 +4,8 @@
 // Trains a GPT on a text file or folder, with its parameters, gradients and
 // optimizer states spread over a device budget, pinned host memory and NVMe; or
 // with --reference, in plain arrays and without Castor. Ranks are threads, or,
-// where mpirun, torchrun or Slurm started several of it, processes.
+// where mpirun, torchrun or Slurm started several of it, processes; with
+// --backend nccl, GPUs.
 
 #include <fmt/format.h>
 
@@ -35,6 +36,7 @@
 #include "tools/cli/stop_signals.h"
 #include "tools/examples/gpt/join_ranks.h"
 #include "tools/examples/gpt/model_list.h"
+#include "tools/examples/gpt/nccl_ranks.h"
 #include "tools/examples/gpt/rank_group.h"
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
@@ -223,24 +225,59 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   return OkStatus();
 }
 
+// Which rank this process is, by what started it and by flags.
+Result<Launch> LaunchOf(const TrainFlags& flags) {
+  const EnvironmentReader environment = [](const char* name) {
+    return std::getenv(name);
+  };
+  CASTOR_ASSIGN_OR_RETURN(const Launch launch, FindLaunch(environment, {}));
+  // --ranks alone asks for threads.
+  if (launch.world == 1 && !flags.rank) return launch;
+  LaunchRequest request;
+  if (flags.rank) request.rank = static_cast<int>(*flags.rank);
+  if (flags.ranks) request.world = static_cast<int>(*flags.ranks);
+  return FindLaunch(environment, request);
+}
+
+// Ranks with a GPU each, of which this process is one.
+Result<std::unique_ptr<RankGroup>> MeetByNccl(
+    const std::vector<std::string>& args, const Launch& launch,
+    const TrainFlags& flags) {
+  if (launch.world == 1 && flags.ranks.value_or(1) > 1) {
+    return Status(InvalidArgument(fmt::format(
+        "--backend nccl has a rank in each process, and this is one: start {} "
+        "by mpirun, torchrun or srun, or give each --rank and all one "
+        "--id-file",
+        *flags.ranks)));
+  }
+  CASTOR_ASSIGN_OR_RETURN(const NcclMachine machine, FindNcclMachine());
+  NcclRanksOptions options;
+  options.launch = launch;
+  options.id_file = flags.id_file;
+  options.timeout_ns = flags.rank_timeout * 1'000'000'000;
+  if (flags.reduce == "native") options.reduce = NcclOptions::Reduce::kNative;
+  std::unique_ptr<RankGroup> beside;
+  if (launch.by == Launcher::kOpenMpi && launch.world > 1) {
+    CASTOR_ASSIGN_OR_RETURN(beside,
+                            JoinRanks(launch, args, options.timeout_ns));
+  }
+  return JoinNcclRanks(options, machine, std::move(beside));
+}
+
 // Where this process was started as one of several, it meets them. `flags`
 // then has their number. Null: the ranks are threads.
 Result<std::unique_ptr<RankGroup>> MeetOthers(
     const std::vector<std::string>& args, TrainFlags* flags) {
-  const EnvironmentReader environment = [](const char* name) {
-    return std::getenv(name);
-  };
-  CASTOR_ASSIGN_OR_RETURN(Launch launch, FindLaunch(environment, {}));
-  if (launch.world == 1 || flags->print_model) {
-    return std::unique_ptr<RankGroup>();
-  }
-  if (flags->ranks) {
-    CASTOR_ASSIGN_OR_RETURN(
-        launch,
-        FindLaunch(environment, {.world = static_cast<int>(*flags->ranks)}));
-  }
+  CASTOR_RETURN_IF_ERROR(CheckRankFlags(*flags));
+  CASTOR_ASSIGN_OR_RETURN(const Launch launch, LaunchOf(*flags));
+  if (flags->print_model) return std::unique_ptr<RankGroup>();
+  const bool by_nccl = flags->backend == "nccl";
+  if (launch.world == 1 && !by_nccl) return std::unique_ptr<RankGroup>();
+  Result<std::unique_ptr<RankGroup>> group =
+      by_nccl ? MeetByNccl(args, launch, *flags)
+              : JoinRanks(launch, args, flags->rank_timeout * 1'000'000'000);
   flags->ranks = launch.world;
-  return JoinRanks(launch, args, flags->rank_timeout * 1'000'000'000);
+  return group;
 }
 
 Status Main(const std::vector<std::string>& args, const Console& console,

@@ -99,7 +99,8 @@ JsonValue ArenaJson(const RunArenaInfo& arena) {
                             {"metadata_bytes", arena.metadata_bytes}});
 }
 
-JsonValue LinkJson(const LinkStatistics& link, const Spread& spread) {
+JsonValue LinkJson(const LinkStatistics& link, int64_t unhidden_ns,
+                   const Spread& spread) {
   JsonValue causes = JsonValue::Object();
   for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
     if (link.bytes_by_cause[i] == 0) continue;
@@ -115,6 +116,7 @@ JsonValue LinkJson(const LinkStatistics& link, const Spread& spread) {
        {"step_bytes", SpreadJson(spread)},
        {"outside_bytes", link.outside_bytes},
        {"busy_ns", link.busy_ns},
+       {"unhidden_ns", unhidden_ns},
        {"busy_share", link.busy_share},
        {"gigabytes_per_second", link.gigabytes_per_second()},
        {"over_step_busy_share", std::move(over_step)}});
@@ -198,7 +200,8 @@ JsonValue ReportJson(std::string_view name, const RunStatistics& run,
     report["pinned_arenas"].Append(ArenaJson(arena));
   }
   for (size_t i = 0; i < run.links.size(); ++i) {
-    report["links"].Append(LinkJson(run.links[i], run.link_bytes[i]));
+    report["links"].Append(
+        LinkJson(run.links[i], run.link_unhidden_ns[i], run.link_bytes[i]));
   }
   for (const StallStatistics& stall : run.stalls) {
     report["stalls"].Append(StallJson(stall, run));

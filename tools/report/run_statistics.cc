@@ -174,6 +174,7 @@ class Builder {
 
   void AddRanks() {
     RankStatistics& all = result_.all_ranks;
+    result_.link_unhidden_ns.resize(result_.links.size());
     for (auto& [number, times] : times_) {
       const IntervalSet steps = Union(std::move(times.steps));
       const IntervalSet stalls = Union(std::move(times.stalls));
@@ -191,6 +192,10 @@ class Builder {
       all.moving_ns += rank.moving_ns;
       all.unhidden_ns += rank.unhidden_ns;
       result_.ranks.push_back(rank);
+      for (size_t i = 0; i < result_.links.size(); ++i) {
+        result_.link_unhidden_ns[i] +=
+            Length(Intersection(result_.links[i].busy[number], stalls));
+      }
     }
   }
 

@@ -75,6 +75,8 @@ struct RunStatistics {
   RankStatistics all_ranks;  // their sum; its rank means nothing
   std::vector<TierStatistics> tiers;
   std::vector<LinkStatistics> links;
+  std::vector<int64_t>
+      link_unhidden_ns;  // by `links`: busy while a lane waited
   std::vector<StallStatistics> stalls;
   int64_t copies = 0;             // times a chunk was made whole on a device
   int64_t prefetched_copies = 0;  // of them, ahead of use

@@ -4,6 +4,7 @@
 #include "collectives/mpi/internal/mpi_world.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,9 +15,11 @@ namespace castor::internal {
 namespace {
 
 // Between looks at what the others do. First the thread only gives way, so that
-// an answer is met at once; then it sleeps, because there may be more ranks
-// than cores. With no operation under way only the end of the world can come.
+// an answer is met at once, and so is the next operation, which mostly comes
+// close behind the last; then it sleeps, because there may be more ranks than
+// cores. With no operation under way only the end of the world can come.
 constexpr int kBusyPolls = 400;
+constexpr int kIdlePolls = 100;
 constexpr std::chrono::microseconds kBusyRest(20);
 constexpr std::chrono::microseconds kIdleRest(1000);
 
@@ -132,13 +135,16 @@ bool MpiWorld::WaitForAllToLeave(int64_t wait_ns) {
 }
 
 void MpiWorld::Run() {
+  // To sleep for as long as it says, and not for the 50 us more that the kernel
+  // takes to wake several threads at once. Without it: as slow as that.
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   while (true) {
     bool progressed = TakeArrivals();
     progressed |= HearControl();
     progressed |= wire_.Poll();
     if (!wire_.status().ok()) End(wire_.status());
     progressed |= EndMeetings();
-    CheckTimeouts();
+    CheckStalls();
     if (!ending_ && !ended().ok()) {
       BeginEnding();
       progressed = true;
@@ -386,41 +392,51 @@ void MpiWorld::Resolve(int64_t position, const std::optional<EventSource>& done,
   done->Complete(status);
 }
 
-void MpiWorld::CheckTimeouts() {
-  if (options_.timeout_ns <= 0 || ending_ || meetings_.empty()) return;
+void MpiWorld::CheckStalls() {
+  if (ending_ || meetings_.empty()) return;
   const int64_t now = options_.clock->NowNs();
-  if (now < next_timeout_check_ns_) return;
-  next_timeout_check_ns_ =
-      now + std::clamp<int64_t>(options_.timeout_ns / 16, 100'000, 100'000'000);
-  const Meeting* const meeting = LateMeeting(now);
-  if (meeting == nullptr) {
+  if (now < next_stall_check_ns_) return;
+  const bool times_out = options_.timeout_ns > 0;
+  const int64_t stall_ns =
+      times_out ? std::min(options_.timeout_ns, kStallNs) : kStallNs;
+  next_stall_check_ns_ =
+      now + std::clamp<int64_t>(stall_ns / 16, 100'000, 100'000'000);
+  if (StalledMeeting(now, stall_ns) == nullptr) {
     asked_ns_.reset();
     return;
   }
-  if (!asked_ns_) return AskOthers(now);
   const bool answered =
       std::all_of(peers_.begin(), peers_.end(),
                   [](const Peer& peer) { return peer.waits.has_value(); });
-  if (!answered && now - *asked_ns_ < kAnswerNs) return;
-  const int64_t waited = now - meeting->since_ns;
-  const std::vector<int> missing = Missing(*meeting);
-  if (!missing.empty()) {
-    return End(TimeoutError(meeting->own.position, meeting->own.call,
-                            Blamed(missing), waited));
+  // Answers grow old; who gave none will not give a second.
+  if (!asked_ns_ || (answered && now - *asked_ns_ >= stall_ns)) {
+    return AskOthers(now);
   }
-  End(StalledError(meeting->own.position, meeting->own.call,
-                   Blamed(meeting->exchange.PeersWaitedFor()), waited));
+  const Meeting* const late =
+      times_out ? StalledMeeting(now, options_.timeout_ns) : nullptr;
+  if (late == nullptr || (!answered && now - *asked_ns_ < kAnswerNs)) return;
+  const int64_t waited = now - late->since_ns;
+  const std::vector<int> blamed = Blamed(WaitedFor(*late));
+  if (late->here < size_) {
+    return End(
+        TimeoutError(late->own.position, late->own.call, blamed, waited));
+  }
+  End(StalledError(late->own.position, late->own.call, blamed, waited));
 }
 
-const MpiWorld::Meeting* MpiWorld::LateMeeting(int64_t now) const {
+const MpiWorld::Meeting* MpiWorld::StalledMeeting(int64_t now,
+                                                  int64_t stalled_ns) const {
   for (const auto& [position, meeting] : meetings_) {
-    if (now - meeting.since_ns < options_.timeout_ns) continue;
+    if (now - meeting.since_ns < stalled_ns) continue;
     // Or else it waits for the scratch buffer of an operation that stalls.
-    if (meeting.here < size_ || !meeting.exchange.PeersWaitedFor().empty()) {
-      return &meeting;
-    }
+    if (!WaitedFor(meeting).empty()) return &meeting;
   }
   return nullptr;
+}
+
+std::vector<int> MpiWorld::WaitedFor(const Meeting& meeting) const {
+  return meeting.here < size_ ? Missing(meeting)
+                              : meeting.exchange.PeersWaitedFor();
 }
 
 void MpiWorld::AskOthers(int64_t now) {
@@ -587,25 +603,37 @@ void MpiWorld::SayWords() {
   news_ = false;
   std::string text = fmt::format(
       "castor: rank {} of {} was told to end (SIGTERM)", rank_, size_);
+  WordsWeight weight = WordsWeight::kMatters;
+  const Meeting* const waiting =
+      StalledMeeting(options_.clock->NowNs(), /*stalled_ns=*/0);
   if (const Status now = ended(); !now.ok()) {
     text += fmt::format(" after its world had ended: {}", now.message());
-  } else if (!meetings_.empty()) {
-    const auto& [position, meeting] = *meetings_.begin();
-    const std::vector<int> missing = Missing(meeting);
-    const std::vector<int> silent =
-        missing.empty() ? meeting.exchange.PeersWaitedFor() : missing;
+  } else if (waiting != nullptr) {
     text += fmt::format(
-        " while it waited for {}{} at operation {} of the world, {}",
-        missing.empty() ? "data of " : "", DescribeRanks(silent), position,
-        Describe(meeting.own.call));
-  } else if (last_) {
-    text += fmt::format(
-        " while it waited for no rank, after operation {} of the world, {}",
-        last_->first, Describe(last_->second));
+        " while it waited for {} at operation {} of the world, "
+        "{}",
+        WaitingWords(*waiting), waiting->own.position,
+        Describe(waiting->own.call));
   } else {
-    text += " before its first operation";
+    weight = WordsWeight::kIdle;
+    text += last_ ? fmt::format(
+                        " while it waited for no rank, after operation "
+                        "{} of the world, {}",
+                        last_->first, Describe(last_->second))
+                  : " before its first operation";
   }
-  words_.Say(text);
+  words_.Say(text, weight);
+}
+
+std::string MpiWorld::WaitingWords(const Meeting& meeting) const {
+  const std::vector<int> late = WaitedFor(meeting);
+  const char* const what = meeting.here < size_ ? "" : "data of ";
+  const std::vector<int> blamed = asked_ns_ ? Blamed(late) : late;
+  const bool others =
+      std::find(late.begin(), late.end(), blamed.front()) == late.end();
+  if (!others) return fmt::format("{}{}", what, DescribeRanks(blamed));
+  return fmt::format("{}{}, waiting too, and so for {}", what,
+                     DescribeRanks(late), DescribeRanks(blamed));
 }
 
 void MpiWorld::Rest(bool progressed) {
@@ -613,13 +641,14 @@ void MpiWorld::Rest(bool progressed) {
     idle_polls_ = 0;
     return;
   }
-  if (news_) SayWords();
   const bool busy = !meetings_.empty();
-  if (busy && idle_polls_ < kBusyPolls) {
+  if (idle_polls_ < (busy ? kBusyPolls : kIdlePolls)) {
     ++idle_polls_;
     std::this_thread::yield();
     return;
   }
+  // Not before: what is over in no time needs no words.
+  if (news_) SayWords();
   std::unique_lock lock(mutex_);
   if (!inbox_.empty() || give_up_waiting_ || (!ended_.ok() && !ending_)) return;
   if (leaving_ && !told_leave_) return;

@@ -18,9 +18,10 @@
 // may write of an operation under way is then left to MPI until the process
 // ends.
 //
-// An operation that takes too long has its rank ask the others whether they
-// wait too: those that do are not to blame, though they come late; those that
-// do not answer, or wait for nobody, are.
+// An operation that takes long has its rank ask the others whether they wait
+// too: those that do are not to blame, though they come late; those that do not
+// answer, or wait for nobody, are. The last words (last_words.h) name them, and
+// so does the error once the timeout is over.
 //
 // Thread-safe; held by communicators, by operations in flight, and by its
 // thread until every rank has left.
@@ -56,6 +57,8 @@ namespace castor::internal {
 
 // How long the end of a world waits for ranks that do not answer.
 inline constexpr int64_t kGraceNs = 2'000'000'000;
+// After how long an operation takes long.
+inline constexpr int64_t kStallNs = 250'000'000;
 // How long a rank that asks who waits waits for the answers.
 inline constexpr int64_t kAnswerNs = 500'000'000;
 
@@ -134,9 +137,12 @@ class MpiWorld {
   void Meet(Meeting& meeting, int peer, const std::string& call);
   void ShareScratch();
   bool EndMeetings();
-  void CheckTimeouts();
-  // The operation that has taken too long; null where none has.
-  const Meeting* LateMeeting(int64_t now) const;
+  void CheckStalls();
+  // The first operation without progress for as long that waits for ranks; null
+  // where none does.
+  const Meeting* StalledMeeting(int64_t now, int64_t stalled_ns) const;
+  // Ranks that have not come to it, or else owe it data.
+  std::vector<int> WaitedFor(const Meeting& meeting) const;
   void AskOthers(int64_t now);
   // Of `late`, those who are to blame for it, as far as is known.
   std::vector<int> Blamed(const std::vector<int>& late) const;
@@ -157,6 +163,8 @@ class MpiWorld {
   // Ranks that have not answered the end of the world are not waited for now.
   bool OutOfPatience() const;
   void SayWords();
+  // The ranks that `meeting` waits for, as words.
+  std::string WaitingWords(const Meeting& meeting) const;
   void Rest(bool progressed);
 
   const MpiWorldOptions options_;
@@ -180,8 +188,8 @@ class MpiWorld {
   int64_t ended_ns_ = 0;
   bool told_leave_ = false;
   bool told_gone_ = false;
-  int64_t next_timeout_check_ns_ = 0;
-  std::optional<int64_t> asked_ns_;
+  int64_t next_stall_check_ns_ = 0;
+  std::optional<int64_t> asked_ns_;  // of the stall that lasts
   int idle_polls_ = 0;
   bool news_ = true;  // for the last words
   WordsSlot words_;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 namespace castor::internal {
 namespace {
@@ -17,6 +18,8 @@ constexpr size_t kSlots = 8;
 constexpr size_t kMostText = 1000;
 
 struct Line {
+  std::atomic<bool> matters;
+  std::atomic<uint64_t> turn;  // of all that was said
   std::atomic<size_t> size;
   std::array<std::atomic<char>, kMostText> text;
 };
@@ -30,6 +33,25 @@ struct Slot {
 
 // A handler reaches nothing but what is static. All zero at the start.
 std::array<Slot, kSlots> slots;
+std::atomic<uint64_t> turns;
+
+// Null where nothing was said.
+const Line* LineOf(const Slot& slot) {
+  if (!slot.taken.load(std::memory_order_acquire)) return nullptr;
+  const int current = slot.current.load(std::memory_order_acquire);
+  return current < 0 ? nullptr : &slot.lines[static_cast<size_t>(current)];
+}
+
+void WriteLine(const Line& line, int fd) {
+  std::array<char, kMostText + 1> text;
+  const size_t size = line.size.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < size; ++i) {
+    text[i] = line.text[i].load(std::memory_order_relaxed);
+  }
+  text[size] = '\n';
+  // Nothing can be done about a line that cannot be written.
+  if (write(fd, text.data(), size + 1) < 0) return;
+}
 
 }  // namespace
 
@@ -49,7 +71,7 @@ WordsSlot::~WordsSlot() {
   slot.taken.store(false);
 }
 
-void WordsSlot::Say(std::string_view text) {
+void WordsSlot::Say(std::string_view text, WordsWeight weight) {
   if (slot_ < 0) return;
   Slot& slot = slots[static_cast<size_t>(slot_)];
   const int next = slot.current.load(std::memory_order_relaxed) == 0 ? 1 : 0;
@@ -59,24 +81,28 @@ void WordsSlot::Say(std::string_view text) {
     line.text[i].store(text[i], std::memory_order_relaxed);
   }
   line.size.store(size, std::memory_order_relaxed);
+  line.matters.store(weight == WordsWeight::kMatters,
+                     std::memory_order_relaxed);
+  line.turn.store(turns.fetch_add(1) + 1, std::memory_order_relaxed);
   slot.current.store(next, std::memory_order_release);
 }
 
 void WriteWords(int fd) {
+  const Line* last = nullptr;
+  bool any_matters = false;
   for (const Slot& slot : slots) {
-    if (!slot.taken.load(std::memory_order_acquire)) continue;
-    const int current = slot.current.load(std::memory_order_acquire);
-    if (current < 0) continue;
-    const Line& line = slot.lines[static_cast<size_t>(current)];
-    std::array<char, kMostText + 1> text;
-    const size_t size = line.size.load(std::memory_order_relaxed);
-    for (size_t i = 0; i < size; ++i) {
-      text[i] = line.text[i].load(std::memory_order_relaxed);
+    const Line* const line = LineOf(slot);
+    if (line == nullptr) continue;
+    if (line->matters.load(std::memory_order_relaxed)) {
+      any_matters = true;
+      WriteLine(*line, fd);
     }
-    text[size] = '\n';
-    // Nothing can be done about a line that cannot be written.
-    if (write(fd, text.data(), size + 1) < 0) return;
+    if (last == nullptr || line->turn.load(std::memory_order_relaxed) >
+                               last->turn.load(std::memory_order_relaxed)) {
+      last = line;
+    }
   }
+  if (!any_matters && last != nullptr) WriteLine(*last, fd);
 }
 
 }  // namespace castor::internal

@@ -10,9 +10,15 @@
 // prints a mixture of both. One thread per slot; the handler's part is
 // async-signal-safe.
 
+#include <cstdint>
 #include <string_view>
 
 namespace castor::internal {
+
+enum class WordsWeight : uint8_t {
+  kIdle,     // nobody holds this world up
+  kMatters,  // it waits for somebody, or has failed
+};
 
 class WordsSlot {
  public:
@@ -23,13 +29,14 @@ class WordsSlot {
   WordsSlot& operator=(const WordsSlot&) = delete;
 
   // One line without its end; cut where it is too long.
-  void Say(std::string_view line);
+  void Say(std::string_view line, WordsWeight weight);
 
  private:
   int slot_ = -1;
 };
 
-// Writes what is in the slots to `fd`, a line each. Async-signal-safe.
+// Writes to `fd` the lines that matter, or, where none does, the one that was
+// said last. Async-signal-safe.
 void WriteWords(int fd);
 
 }  // namespace castor::internal

@@ -31,7 +31,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/executor.h"
+#include "offload/internal/available_memory.h"
 #include "offload/lane.h"
+#include "tests/collectives/mpi/mpi_ranks.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
@@ -39,21 +41,19 @@
 
 namespace castor {
 
-// Begun by main, before the tests are listed.
 MpiSession* session = nullptr;
-// Has the ranks begin each test together. The tests' worlds count from 0.
 Communicator* harness = nullptr;
-
-namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 void MeetOthers() {
   ThreadLane lane("meet");
   harness->Barrier(lane, {ChunkId(), -1, "test"});
   ASSERT_THAT(lane.status(), IsOk());
 }
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 std::unique_ptr<Communicator> MakeOne(const MpiOptions& options) {
   auto made = MakeMpiCommunicator(*session, options);
@@ -201,6 +201,81 @@ TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
   }
   // Ranks that answer are not waited for until patience is over.
   EXPECT_LE(slow, kRounds / 2);
+}
+
+// Of a word, by where it lies in which rank's part.
+uint64_t LargeWord(int rank, int64_t index) {
+  return (static_cast<uint64_t>(index) * 2 + 1) * 0x9e3779b97f4a7c15u +
+         static_cast<uint64_t>(rank);
+}
+
+// The first word of `chunk` that is not as rank `of(i)` filled it; -1: none.
+template <typename Of>
+int64_t FirstWrongWord(const std::vector<uint64_t>& chunk, int64_t part,
+                       const Of& of) {
+  for (int64_t i = 0; i < std::ssize(chunk); ++i) {
+    const int rank = of(static_cast<int>(i / part));
+    if (chunk[static_cast<size_t>(i)] != LargeWord(rank, i)) return i;
+  }
+  return -1;
+}
+
+// MPI counts in 31 bits, and so does much below it. Takes 9 GiB on two ranks:
+// :mpi_large_transfer_test, asked for by name.
+TEST(MpiCommunicatorTest, DISABLED_MovesMoreThanTwoGiBAtOnce) {
+  const Bytes part = GiB(2) + MiB(256);
+  const int64_t words = part.count() / 8;
+  const int world = session->world();
+  const auto available = internal::ReadAvailableMemory();
+  const Bytes wanted = part * int64_t{world} * int64_t{world} + GiB(1);
+  // Rank 0's answer is everybody's.
+  int64_t enough = available.has_value() && available->bytes >= wanted ? 1 : 0;
+  ThreadLane lane("lane");
+  harness->Broadcast(lane, &enough, Bytes(8), 0, Tag(0, 0));
+  ASSERT_THAT(lane.status(), IsOk());
+  if (enough == 0) {
+    GTEST_SKIP() << "it takes " << wanted.count() << " bytes of memory";
+  }
+  const std::unique_ptr<Communicator> comm = MakeOne({});
+  const int rank = comm->rank();
+  std::vector<uint64_t> chunk(static_cast<size_t>(words * world));
+  uint64_t* const own = chunk.data() + words * rank;
+  for (int64_t i = 0; i < words; ++i) {
+    own[i] = LargeWord(rank, words * rank + i);
+  }
+  comm->AllGather(lane, own, chunk.data(), Elements(part.count()), DType::kU8,
+                  Tag(1, 0));
+  ASSERT_THAT(lane.status(), IsOk());
+  EXPECT_EQ(FirstWrongWord(chunk, words, [](int of) { return of; }), -1);
+
+  // From the last rank, all of it.
+  const int root = world - 1;
+  if (rank == root) {
+    for (int64_t i = 0; i < std::ssize(chunk); ++i) {
+      chunk[static_cast<size_t>(i)] = LargeWord(root, i);
+    }
+  }
+  comm->Broadcast(lane, chunk.data(), part * int64_t{world}, root, Tag(1, 1));
+  ASSERT_THAT(lane.status(), IsOk());
+  EXPECT_EQ(FirstWrongWord(chunk, words, [=](int) { return root; }), -1);
+
+  // Sums of small whole numbers are exact.
+  auto* const values = reinterpret_cast<float*>(chunk.data());
+  const int64_t shard = words * 2;
+  for (int64_t i = 0; i < shard * world; ++i) {
+    values[i] = static_cast<float>(i % 8191 + rank);
+  }
+  comm->ReduceScatter(lane, values, values + shard * rank, Elements(shard),
+                      DType::kF32, Tag(1, 2));
+  ASSERT_THAT(lane.status(), IsOk());
+  const int others = world * (world - 1) / 2;
+  int64_t wrong = -1;
+  for (int64_t i = 0; i < shard && wrong < 0; ++i) {
+    const int64_t index = shard * rank + i;
+    const auto sum = static_cast<float>(index % 8191 * world + others);
+    if (values[index] != sum) wrong = index;
+  }
+  EXPECT_EQ(wrong, -1);
 }
 
 // Exits with 0 if the session is refused as it should be.

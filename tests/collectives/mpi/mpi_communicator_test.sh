@@ -2,14 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# mpi_communicator_test.sh PROGRAM WORLD...: runs the program's tests by mpirun, once with each number of ranks, and sums up what
-# rank 0 reports, a case for each test and number. Sanitizers see what they look for with three ranks soonest.
+# mpi_communicator_test.sh PROGRAM [--large] WORLD...: runs the program's tests by mpirun, once with each number of ranks, and sums up what
+# rank 0 reports, a case for each test and number; with --large those of transfers that take most of a machine's memory. Sanitizers see what they look for with three ranks soonest.
 
 set -euo pipefail
 
 program=$PWD/$1
 shift
-[[ -z ${ASAN_OPTIONS-}${TSAN_OPTIONS-} ]] || set -- 3
+which=(--gtest_brief=1)
+if [[ $1 == --large ]]; then
+  which+=(--gtest_also_run_disabled_tests --gtest_filter='*MoreThanTwoGiB*')
+  shift
+elif [[ -n ${ASAN_OPTIONS-}${TSAN_OPTIONS-} ]]; then
+  set -- 3
+fi
 
 # Open MPI keeps its sockets here, whose names may not be long.
 scratch=$(mktemp -d /tmp/castor-mpi-XXXXXX)
@@ -27,7 +33,7 @@ failed=0
 mpirun --oversubscribe -n 1 "$program" --few-threads || failed=1
 for world in "$@"; do
   echo "== $world ranks"
-  mpirun --oversubscribe -n "$world" "$program" --gtest_brief=1 --gtest_output="xml:$scratch/$world.xml" || failed=1
+  mpirun --oversubscribe -n "$world" "$program" "${which[@]}" --gtest_output="xml:$scratch/$world.xml" || failed=1
 done
 if [[ -n $report ]]; then
   {

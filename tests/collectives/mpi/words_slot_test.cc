@@ -18,6 +18,7 @@ namespace castor {
 namespace {
 
 using internal::WordsSlot;
+using internal::WordsWeight;
 using testing::HasSubstr;
 
 std::string Written() {
@@ -32,21 +33,36 @@ TEST(WordsSlotTest, KeepsTheLastLineOfEach) {
     WordsSlot silent;
     WordsSlot first;
     WordsSlot second;
-    first.Say("rank 1 waits");
-    second.Say("rank 2 waits");
-    first.Say("rank 1 computes");
-    EXPECT_EQ(Written(), "rank 1 computes\nrank 2 waits\n");
-    second.Say(std::string(5000, 'x'));
+    first.Say("rank 1 waits", WordsWeight::kMatters);
+    second.Say("rank 2 waits", WordsWeight::kMatters);
+    first.Say("rank 1 waits again", WordsWeight::kMatters);
+    EXPECT_EQ(Written(), "rank 1 waits again\nrank 2 waits\n");
+    second.Say(std::string(5000, 'x'), WordsWeight::kMatters);
     EXPECT_THAT(Written(), HasSubstr(std::string(1000, 'x') + "\n"));
   }
   EXPECT_EQ(Written(), "");
+}
+
+// A process has several worlds, and one sentence for whoever ended it.
+TEST(WordsSlotTest, WorldsThatWaitForNobodyAreQuietWhereAnotherWaits) {
+  WordsSlot first;
+  WordsSlot second;
+  first.Say("first computes", WordsWeight::kIdle);
+  second.Say("second computes", WordsWeight::kIdle);
+  EXPECT_EQ(Written(), "second computes\n");
+  first.Say("first computes again", WordsWeight::kIdle);
+  EXPECT_EQ(Written(), "first computes again\n");
+  second.Say("second waits", WordsWeight::kMatters);
+  EXPECT_EQ(Written(), "second waits\n");
+  first.Say("first goes on", WordsWeight::kIdle);
+  EXPECT_EQ(Written(), "second waits\n");
 }
 
 TEST(WordsSlotTest, WithNoSlotLeftItSaysNothing) {
   std::vector<std::unique_ptr<WordsSlot>> all;
   for (int i = 0; i < 20; ++i) {
     all.push_back(std::make_unique<WordsSlot>());
-    all.back()->Say("here");
+    all.back()->Say("here", WordsWeight::kMatters);
   }
   const std::string written = Written();
   EXPECT_LT(written.size(), 20 * 5u);
@@ -60,7 +76,7 @@ TEST(LastWordsDeathTest, AreWrittenBeforeTheProcessEnds) {
       {
         const LastWords words;
         WordsSlot slot;
-        slot.Say("rank 2 of 4 waited for rank 1");
+        slot.Say("rank 2 of 4 waited for rank 1", WordsWeight::kMatters);
         raise(SIGTERM);
       },
       testing::KilledBySignal(SIGTERM), "rank 2 of 4 waited for rank 1");
@@ -76,7 +92,7 @@ TEST(LastWordsDeathTest, PassTheSignalOn) {
   testing::internal::CaptureStderr();
   {
     WordsSlot slot;
-    slot.Say("waits");
+    slot.Say("waits", WordsWeight::kMatters);
     const LastWords words;
     raise(SIGTERM);
     EXPECT_EQ(handled, 1);

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "collectives/nccl/control_link.h"
+#include "collectives/nccl/tcp_id_exchange.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -21,6 +23,7 @@
 namespace castor {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kSoonNs = 50'000'000;
@@ -85,6 +88,66 @@ TEST(IdExchangeTest, AFileServesAndGoes) {
     EXPECT_TRUE(std::filesystem::exists(path + ".1"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// A port of this machine that nobody listens on now.
+int FreePort() {
+  const auto listener = internal::ControlListener::Open("127.0.0.1");
+  return listener->address().port;
+}
+
+TcpIdExchangeOptions At(int port, int world, const std::string& run) {
+  return {.host = "127.0.0.1",
+          .port = port,
+          .world = world,
+          .run = run,
+          .timeout_ns = 20'000'000'000};
+}
+
+// Rank 0 comes last: the others knock until it listens.
+TEST(IdExchangeTest, AHostAndAPortServe) {
+  const int port = FreePort();
+  std::vector<std::unique_ptr<TcpIdExchange>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(std::make_unique<TcpIdExchange>(At(port, 3, "job 7")));
+  }
+  ExpectTwoBroadcasts([&](int rank) -> IdExchange& {
+    return *ranks[static_cast<size_t>(rank)];
+  });
+  TcpIdExchange alone(At(port, 1, "job 7"));
+  std::vector<std::byte> data = Filled(3);
+  EXPECT_THAT(alone.Broadcast(0, data), IsOk());
+}
+
+TEST(IdExchangeTest, RanksThatKnowAnotherRunOrNumberAreRefused) {
+  const int port = FreePort();
+  std::vector<std::byte> data = Filled(1);
+  TcpIdExchangeOptions soon = At(port, 2, "job 7");
+  soon.timeout_ns = kSoonNs;
+  EXPECT_THAT(TcpIdExchange(soon).Broadcast(1, data),
+              StatusIs(ErrorCode::kUnavailable,
+                       AllOf(HasSubstr("127.0.0.1"),
+                             HasSubstr("port " + std::to_string(port)))));
+  EXPECT_THAT(TcpIdExchange(soon).Broadcast(0, data),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("rank 1")));
+  // A port that somebody else has.
+  const auto taken = internal::ControlListener::Open("127.0.0.1");
+  EXPECT_THAT(
+      TcpIdExchange(At(taken->address().port, 2, "job 7")).Broadcast(0, data),
+      StatusIs(ErrorCode::kUnavailable, HasSubstr("cannot listen")));
+  // One believes that there are three.
+  Status statuses[2];
+  std::thread zero([&] {
+    std::vector<std::byte> own = Filled(1);
+    statuses[0] = TcpIdExchange(At(port, 2, "job 7")).Broadcast(0, own);
+  });
+  statuses[1] = TcpIdExchange(At(port, 3, "job 7")).Broadcast(1, data);
+  zero.join();
+  for (const Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(ErrorCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("rank 0 has 2 ranks"),
+                                       HasSubstr("rank 1 has 3 ranks"))));
+  }
 }
 
 TEST(IdExchangeTest, AFileThatIsNotThisRunsIsRefused) {

@@ -3,19 +3,15 @@
 
 // The example trainer saved, killed and resumed, as its users do it.
 
-#include <fmt/format.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <random>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +21,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
+#include "tests/tools/examples/train_gpt_runs.h"
 
 namespace castor {
 namespace {
@@ -37,8 +34,7 @@ class TrainGptCheckpointTest : public testing::Test {
   TrainGptCheckpointTest() {
     fs::create_directory(dir_.File("output"));
     fs::create_directory(dir_.File("nvme"));
-    std::ofstream text(dir_.File("text"));
-    for (int i = 0; i < 200; ++i) text << "line " << i * i << " of the text\n";
+    WriteTrainingText(dir_.File("text"));
   }
 
   static std::string Program() { return DataPath("tools/examples/train_gpt"); }
@@ -58,31 +54,9 @@ class TrainGptCheckpointTest : public testing::Test {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return DigestIn(run.out);
   }
-  static std::string DigestIn(const std::string& out) {
-    const std::string label = "weight digest: ";
-    const size_t at = out.find(label);
-    return at == std::string::npos ? "no digest" : out.substr(at + 15, 16);
-  }
 
   TempDir dir_;
 };
-
-// What is being saved, or was when its run was killed: the name and when it was
-// last changed.
-std::string DraftIn(const std::string& save) {
-  std::error_code ignored;
-  for (fs::directory_iterator entry(save, ignored), end;
-       !ignored && entry != end; entry.increment(ignored)) {
-    const std::string path = entry->path().string();
-    struct stat info = {};
-    if (entry->path().filename().string().starts_with(".saving-") &&
-        stat(path.c_str(), &info) == 0) {
-      return fmt::format("{} {}.{}", path, info.st_ctim.tv_sec,
-                         info.st_ctim.tv_nsec);
-    }
-  }
-  return "";
-}
 
 void Sleep(int64_t nanoseconds) {
   const timespec delay = {0, nanoseconds};

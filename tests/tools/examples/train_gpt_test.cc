@@ -544,5 +544,49 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
     [](const auto& info) { return info.param.name; });
 
+// Ranks that are GPUs need a GPU, and the program says what it lacks.
+TEST_F(TrainGptTest, NcclIsForMachinesThatHaveIt) {
+  const ProgramResult lacking = RunSmall({"--backend", "nccl"});
+  EXPECT_EQ(lacking.exit_code, 5) << lacking.err;
+  EXPECT_THAT(lacking.err, HasSubstr("CUDA"));
+  EXPECT_THAT(lacking.out, IsEmpty());
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--backend", "nccl", "--ranks", "2"}, "a rank in each process"},
+      {{"--reduce", "native"}, "--backend nccl"},
+      {{"--backend", "ncll"}, "did you mean nccl"},
+      {{"--rank", "1"}, "the number of ranks"},
+      {{"--rank", "2", "--ranks", "2"}, "rank 2 of 2"}};
+  for (const auto& [flags, why] : wrong) {
+    const ProgramResult run = RunSmall(flags);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  }
+}
+
+// The weights of a config are those of the flags that mean the same.
+TEST_F(TrainGptTest, AConfigSaysWhatFlagsDo) {
+  std::ofstream(dir_.File("config.json"))
+      << R"({"schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
+             "grad_mode": "fp32", "chunk": {"bytes": 131072},
+             "groups": [{"name": "vectors", "weight_decay": 0}]})";
+  const std::string digest = "weight digest: ";
+  const ProgramResult by_flags =
+      RunSmall({"--ranks", "2", "--dtype", "bf16", "--stage", "2", "--clip",
+                "0.5", "--grad-mode", "fp32", "--decay", "matrices"});
+  std::vector<std::string> args = Args({"--ranks", "2", "--dtype", "bf16",
+                                        "--config", dir_.File("config.json")});
+  const auto chunk = std::find(args.begin(), args.end(), "--chunk");
+  args.erase(chunk, chunk + 2);
+  const ProgramResult by_config = Run(args);
+  ASSERT_EQ(by_flags.exit_code, 0) << by_flags.err;
+  ASSERT_EQ(by_config.exit_code, 0) << by_config.err;
+  const size_t at = by_flags.out.find(digest);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_THAT(by_config.out, HasSubstr(by_flags.out.substr(at)));
+  const ProgramResult twice = RunSmall({"--config", dir_.File("config.json")});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--chunk and \"chunk.bytes\""));
+}
+
 }  // namespace
 }  // namespace castor

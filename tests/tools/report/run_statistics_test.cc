@@ -84,6 +84,10 @@ TEST(RunStatisticsTest, RanksAddUp) {
   EXPECT_EQ(second.unhidden_ns, 10'000);
   EXPECT_EQ(statistics.all_ranks.step_ns, 180'000 + 179'000);
   EXPECT_EQ(statistics.all_ranks.stalled_ns, 30'000);
+  // There is one link, so what it did unhidden is what all moves were.
+  ASSERT_EQ(statistics.links.size(), 1u);
+  EXPECT_EQ(statistics.link_unhidden_ns[0], statistics.all_ranks.unhidden_ns);
+  EXPECT_GE(statistics.link_unhidden_ns[0], 10'000);
 }
 
 TEST(RunStatisticsTest, AnEmptyRecordHasNoSteps) {
@@ -118,6 +122,9 @@ TEST(RunStatisticsTest, BearsAnyEventsAndItsBytesAreTheirSum) {
     for (const RankStatistics& rank : statistics.ranks) {
       ASSERT_LE(rank.stalled_ns, rank.step_ns);
       ASSERT_LE(rank.unhidden_ns, rank.moving_ns);
+    }
+    for (size_t i = 0; i < statistics.links.size(); ++i) {
+      ASSERT_LE(statistics.link_unhidden_ns[i], statistics.links[i].busy_ns);
     }
   }
 }

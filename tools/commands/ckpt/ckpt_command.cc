@@ -30,7 +30,8 @@ constexpr char kFooter[] =
   convert  write the weights to the folder -o, as a plain model
   diff     which tensors of DIR and OTHER differ, by how much; exit code 3 where any does
 DIR is a checkpoint, or the folder that a training saved to: then ls and verify go through all
-checkpoints in it, convert and diff take the latest, and --step names one.
+checkpoints in it, convert and diff take the latest, and --step names one. convert takes a plain
+model too: a .safetensors file, an *.index.json, or a folder of them as Hugging Face has it.
 
 Examples:
   castor ckpt ls run

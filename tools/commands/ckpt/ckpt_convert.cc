@@ -23,7 +23,6 @@
 #include "chunk/base/json_value.h"
 #include "chunk/base/quote.h"
 #include "chunk/param_spec.h"
-#include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
@@ -152,7 +151,9 @@ Status Write(const CheckpointReader& reader, const Weights& weights,
                                 data, static_cast<uint64_t>(count) * size);
       }));
   CASTOR_RETURN_IF_ERROR(written);
-  if (digest == weights.from->digest) return OkStatus();
+  if (reader.weights_only() || digest == weights.from->digest) {
+    return OkStatus();
+  }
   const SavedParam& param = reader.manifest().params[weights.param];
   return DataLoss(fmt::format(
       "{}: tensor {} does not hold what was saved; copy the checkpoint again, "
@@ -172,31 +173,35 @@ void Say(const CkptRequest& request, const CheckpointReader& reader,
   }
   if (!request.json) {
     console.out << fmt::format(
-        "{}: {} of weights in {} {}, of step {}{}\n", request.out,
+        "{}: {} of weights in {} {}{}{}\n", request.out,
         FormatSize(Bytes(static_cast<int64_t>(bytes))), plan.files.size(),
-        plan.files.size() == 1 ? "file" : "files", reader.manifest().step,
+        plan.files.size() == 1 ? "file" : "files",
+        reader.weights_only()
+            ? ""
+            : fmt::format(", of step {}", reader.manifest().step),
         request.dtype ? fmt::format(", as {}", DTypeName(*request.dtype)) : "");
     return;
   }
-  WriteJson(JsonValue::Object(
-                {{"schema", "castor.ckpt.convert/1"},
-                 {"from", reader.folder()},
-                 {"step", reader.manifest().step},
-                 {"to", request.out},
-                 {"dtype", request.dtype ? JsonValue(DTypeName(*request.dtype))
-                                         : JsonValue(nullptr)},
-                 {"size_bytes", bytes},
-                 {"files", std::move(files)}}),
-            console.out);
+  WriteJson(
+      JsonValue::Object(
+          {{"schema", "castor.ckpt.convert/1"},
+           {"from", reader.folder()},
+           {"step", reader.weights_only() ? JsonValue(nullptr)
+                                          : JsonValue(reader.manifest().step)},
+           {"to", request.out},
+           {"dtype", request.dtype ? JsonValue(DTypeName(*request.dtype))
+                                   : JsonValue(nullptr)},
+           {"size_bytes", bytes},
+           {"files", std::move(files)}}),
+      console.out);
 }
 
 }  // namespace
 
 Status RunCkptConvert(const CkptRequest& request, const Console& console) {
-  CASTOR_ASSIGN_OR_RETURN(const std::string path,
-                          FindCheckpoint(request.directory, request.step));
-  CASTOR_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                          CheckpointReader::Open(path));
+  CASTOR_ASSIGN_OR_RETURN(
+      const CheckpointReader reader,
+      CheckpointReader::Find(request.directory, request.step));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<Weights> chosen,
                           Choose(reader.manifest(), request.dtype));
   std::vector<ParamSpec> tensors;

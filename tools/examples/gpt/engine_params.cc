@@ -37,28 +37,46 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
 }
 
 EngineParams::EngineParams(const GptConfig& config, DType dtype,
-                           DType grad_dtype, ZeroEngine* engine,
-                           ThreadLane* lane)
+                           DType grad_dtype, ZeroEngine* engine, Lane* lane,
+                           Device* device)
     : params_(config),
       dtype_(dtype),
       grad_dtype_(grad_dtype),
       engine_(engine),
-      lane_(lane) {}
+      lane_(lane),
+      device_(device) {}
+
+Status EngineParams::CopyNow(void* to, const void* from, Bytes size,
+                             CopyKind kind) {
+  device_->Copy(*lane_, static_cast<std::byte*>(to),
+                static_cast<const std::byte*>(from), size, kind);
+  return lane_->Drain();
+}
 
 Status EngineParams::Hold(std::span<const ParamId> params,
                           std::span<const float*> values) {
   CASTOR_ASSIGN_OR_RETURN(lease_, engine_->Acquire(params, *lane_));
   // A ThreadLane has waited; what it waited for may have failed.
   CASTOR_RETURN_IF_ERROR(lane_->status());
-  if (dtype_ == DType::kF32) {
-    for (size_t i = 0; i < params.size(); ++i) values[i] = lease_.f32(i);
-    return OkStatus();
-  }
   widened_.resize(std::max(widened_.size(), params.size()));
+  copies_.resize(std::max(copies_.size(), params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
+    const void* data = lease_.data(i);
+    if (device_ != nullptr) {
+      const Bytes size = BytesOf(params[i], dtype_);
+      copies_[i].resize(
+          std::max(copies_[i].size(), static_cast<size_t>(size.count())));
+      CASTOR_RETURN_IF_ERROR(
+          CopyNow(copies_[i].data(), data, size, CopyKind::kFromDevice));
+      data = copies_[i].data();
+    }
+    if (dtype_ == DType::kF32) {
+      values[i] = static_cast<const float*>(data);
+      continue;
+    }
     const size_t count = Elements(params[i]);
     widened_[i].resize(std::max(widened_[i].size(), count));
-    ConvertToFloat(lease_.data(i), dtype_, static_cast<int64_t>(count),
+    ConvertToFloat(data, dtype_, static_cast<int64_t>(count),
                    widened_[i].data());
     values[i] = widened_[i].data();
   }
@@ -68,31 +86,60 @@ Status EngineParams::Hold(std::span<const ParamId> params,
 Result<float*> EngineParams::OpenGrad(ParamId param) {
   CASTOR_ASSIGN_OR_RETURN(void* const place, engine_->Grad(param, *lane_));
   CASTOR_RETURN_IF_ERROR(lane_->status());
-  if (grad_dtype_ == DType::kF32) return static_cast<float*>(place);
-  auto open = std::find_if(open_.begin(), open_.end(),
-                           [](const auto& o) { return !o.param.valid(); });
-  if (open == open_.end()) open = open_.emplace(open);
-  open->param = param;
-  open->place = place;
-  open->full.assign(Elements(param), 0.0f);
-  return open->full.data();
+  if (grad_dtype_ == DType::kF32 && device_ == nullptr) {
+    return static_cast<float*>(place);
+  }
+  OpenGradient& open = NewOpen(param);
+  open.place = place;
+  if (device_ != nullptr) {
+    const Bytes size = BytesOf(param, grad_dtype_);
+    open.copy.resize(static_cast<size_t>(size.count()));
+    open.on_device = static_cast<std::byte*>(place);
+    open.place = open.copy.data();
+    CASTOR_RETURN_IF_ERROR(
+        CopyNow(open.place, place, size, CopyKind::kFromDevice));
+  }
+  if (grad_dtype_ == DType::kF32) return static_cast<float*>(open.place);
+  open.full.assign(Elements(param), 0.0f);
+  return open.full.data();
 }
 
 Status EngineParams::CloseGrad(ParamId param, GradUse use) {
   if (grad_dtype_ != DType::kF32) {
-    const auto open =
-        std::find_if(open_.begin(), open_.end(),
-                     [param](const auto& o) { return o.param == param; });
-    CASTOR_CHECK(open != open_.end());
-    const auto count = static_cast<int64_t>(open->full.size());
-    sum_.resize(std::max(sum_.size(), open->full.size()));
-    ConvertToFloat(open->place, grad_dtype_, count, sum_.data());
-    for (size_t i = 0; i < open->full.size(); ++i) sum_[i] += open->full[i];
-    ConvertFromFloat(sum_.data(), count, grad_dtype_, open->place);
-    open->param = ParamId();
+    const OpenGradient& open = OpenOf(param);
+    const auto count = static_cast<int64_t>(open.full.size());
+    sum_.resize(std::max(sum_.size(), open.full.size()));
+    ConvertToFloat(open.place, grad_dtype_, count, sum_.data());
+    for (size_t i = 0; i < open.full.size(); ++i) sum_[i] += open.full[i];
+    ConvertFromFloat(sum_.data(), count, grad_dtype_, open.place);
+  }
+  if (device_ != nullptr) {
+    const OpenGradient& open = OpenOf(param);
+    CASTOR_RETURN_IF_ERROR(CopyNow(open.on_device, open.place,
+                                   BytesOf(param, grad_dtype_),
+                                   CopyKind::kToDevice));
+  }
+  if (grad_dtype_ != DType::kF32 || device_ != nullptr) {
+    OpenOf(param).param = ParamId();
   }
   if (use == GradUse::kMoreToCome) return OkStatus();
   return engine_->GradReady(param, *lane_);
+}
+
+EngineParams::OpenGradient& EngineParams::NewOpen(ParamId param) {
+  auto open = std::find_if(open_.begin(), open_.end(),
+                           [](const auto& o) { return !o.param.valid(); });
+  if (open == open_.end()) open = open_.emplace(open);
+  open->param = param;
+  return *open;
+}
+
+EngineParams::OpenGradient& EngineParams::OpenOf(ParamId param) {
+  const auto open =
+      std::find_if(open_.begin(), open_.end(),
+                   [param](const auto& o) { return o.param == param; });
+  CASTOR_CHECK(open != open_.end());
+  return *open;
 }
 
 }  // namespace castor::gpt

@@ -7,9 +7,11 @@
 // A model's parameters in Castor: all that a trainer has to write to put a
 // ZeroEngine under a model. fp32 parameters are used where they lie; others are
 // widened for the products, and their gradients made in fp32 and added to the
-// place, unless that is fp32 too. Owner thread only: the thread of the engine
-// and of the lane.
+// place, unless that is fp32 too. Where the host cannot address the device's
+// memory, what the model computes with is copied from there and back. Owner
+// thread only: the thread of the engine and of the lane.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,7 +21,9 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "collectives/zero_engine.h"
+#include "offload/device.h"
 #include "offload/lane.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/param_source.h"
@@ -35,10 +39,11 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
 class EngineParams final : public ParamSource<float> {
  public:
   // `engine` was made by RegisterAndSeal with the same arguments; it and the
-  // lane of the computing thread must outlive this. `grad_dtype`: what the
-  // engine keeps gradients in.
+  // lane, of the computing thread or of `device`, must outlive this.
+  // `grad_dtype`: what the engine keeps gradients in. `device`: whose memory
+  // the host cannot address; null where it can.
   EngineParams(const GptConfig& config, DType dtype, DType grad_dtype,
-               ZeroEngine* engine, ThreadLane* lane);
+               ZeroEngine* engine, Lane* lane, Device* device = nullptr);
 
   Status Hold(std::span<const ParamId> params,
               std::span<const float*> values) override;
@@ -49,20 +54,35 @@ class EngineParams final : public ParamSource<float> {
  private:
   struct OpenGradient {
     ParamId param;
-    void* place = nullptr;
+    void* place = nullptr;  // where the host has it
     std::vector<float> full;
+    std::byte* on_device = nullptr;  // null: there
+    std::vector<std::byte> copy;
   };
 
   size_t Elements(ParamId param) const {
     return static_cast<size_t>(params_.param(param).elements());
   }
 
+  Bytes BytesOf(ParamId param, DType dtype) const {
+    return castor::BytesOf(castor::Elements(params_.param(param).elements()),
+                           dtype);
+  }
+  // Copies, and waits for it.
+  Status CopyNow(void* to, const void* from, Bytes size, CopyKind kind);
+  // One that is free.
+  OpenGradient& NewOpen(ParamId param);
+  OpenGradient& OpenOf(ParamId param);
+
   GptParams params_;
   DType dtype_;
   DType grad_dtype_;
   ZeroEngine* engine_;
-  ThreadLane* lane_;
+  Lane* lane_;
+  Device* device_;
   ParamLease lease_;
+  // Of a device's memory, reused from one use to the next.
+  std::vector<std::vector<std::byte>> copies_;
   // Of low precision, reused from one use to the next.
   std::vector<std::vector<float>> widened_;
   std::vector<float> sum_;

@@ -11,6 +11,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
+#include "offload/device.h"
 
 namespace castor::gpt {
 
@@ -23,6 +24,8 @@ class RankGroup {
   // Among the processes of this machine.
   virtual int local_rank() const = 0;
   virtual int local_world() const = 0;
+  // What this rank computes next to; null: host memory. It lives until Close.
+  virtual Device* device() { return nullptr; }
 
   // A world for an engine, whose communicator may take `buffer` for itself. It
   // lives until Close. Blocks until every rank has called it.

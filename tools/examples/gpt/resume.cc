@@ -16,6 +16,7 @@
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
+#include "collectives/checkpoint/weight_files.h"
 
 namespace castor::gpt {
 namespace {
@@ -137,6 +138,26 @@ Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {
   options->seed = position->seed;
   options->first_step = step + 1;
   options->resume_note = NoteOf(*position, PositionOf(*options));
+  return OkStatus();
+}
+
+Status TakeInitialWeights(TrainOptions* options) {
+  if (!options->resume.empty()) {
+    options->init.clear();
+    return OkStatus();
+  }
+  const Result<std::string> checkpoint =
+      FindCheckpoint(options->init, std::nullopt);
+  std::string found =
+      FindWeightFiles(checkpoint.ok() ? *checkpoint : options->init);
+  if (found.empty()) {
+    return InvalidArgument(fmt::format(
+        "--init: {} is nothing to begin with: name a checkpoint, a "
+        ".safetensors "
+        "file, an index of several, or a folder with model.safetensors",
+        QuotedPath(options->init)));
+  }
+  options->init = std::move(found);
   return OkStatus();
 }
 

@@ -43,6 +43,11 @@ Result<DataPosition> ParsePosition(std::string_view text);
 // another, or where no step is left.
 Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
 
+// Finds the files of the weights that `options->init` names: of a checkpoint,
+// of the latest in a folder of them, or of a model that others saved. None
+// where the run goes on from a checkpoint. InvalidArgument where it names none.
+Status TakeInitialWeights(TrainOptions* options);
+
 }  // namespace castor::gpt
 
 #endif  // CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_

@@ -18,18 +18,27 @@
 #include "chunk/param_spec.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/lr_schedule.h"
+#include "collectives/optimizer_groups.h"
 #include "collectives/plan_file.h"
+#include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/placement_flags.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/resume.h"
+#include "tools/models/input_file.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
 #include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
+namespace {
+
+// Far more than there is to say.
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+}  // namespace
 
 void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   TrainOptions& train = flags.train;
@@ -81,6 +90,19 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
              "ranks, threads of this process (default 1); under mpirun, as "
              "many as there are processes");
+  AddIntFlag(app, "--rank", &flags.rank, 0, 1'000'000,
+             "which of --ranks this process is, where nothing that started it "
+             "tells");
+  AddChoiceFlag(app, "--backend", &flags.backend, {"host", "nccl"},
+                "where ranks meet: in host memory, or each is a process with "
+                "a GPU, and NCCL connects them (default host)");
+  AddChoiceFlag(app, "--reduce", &flags.reduce, {"exact", "native"},
+                "of nccl: sums in rank order, with the bits of every other "
+                "way to train, or NCCL's own (default exact)");
+  AddTextFlag(app, "--id-file", &flags.id_file,
+              "of nccl: a new file that all ranks see, by which they find each "
+              "other (default: by mpirun, or MASTER_ADDR and MASTER_PORT, or "
+              "Slurm's step)");
   AddIntFlag(app, "--rank-timeout", &flags.rank_timeout, 0, 1'000'000,
              "seconds that a rank may hold the others up; 0: for ever "
              "(default 120)");
@@ -88,6 +110,10 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddTextFlag(app, "--plan", &flags.plan,
               "file of castor plan -o with budgets, stage, chunks and policy, "
               "instead of their flags");
+  AddTextFlag(app, "--config", &flags.config,
+              "file of the engine's options (castor.config/1, "
+              "collectives/zero_config.h); what it leaves out flags say, and "
+              "nothing is said twice");
   AddSizeFlag(app, "--device-budget", &train.device_budget,
               "device bytes per rank (default: room for everything)");
   AddSizeFlag(app, "--host-budget", &train.host_budget,
@@ -130,6 +156,10 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddTextFlag(app, "--resume", &train.resume,
               "checkpoint to go on from, or a folder of them for the latest; "
               "where it is that of --save, it may hold none yet");
+  AddTextFlag(app, "--init", &train.init,
+              "weights to begin with instead of random ones: a checkpoint, or "
+              "a model of the same names and shapes (.safetensors, an index, a "
+              "folder)");
   AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
              "print the weights' digest after this step too");
   AddSwitch(app, "--reference", &flags.reference,
@@ -138,6 +168,7 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddSwitch(app, "--print-model", &flags.print_model,
             "print the parameters, a list for castor search - --order file, "
             "and train nothing");
+  NoteGivenFlags(app, &flags.given);
 }
 
 namespace {
@@ -169,9 +200,17 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
 
 Status CheckCheckpointFlags(const TrainFlags& flags) {
   const TrainOptions& train = flags.train;
-  if (flags.reference && !(train.save.empty() && train.resume.empty())) {
+  if (flags.reference &&
+      !(train.save.empty() && train.resume.empty() && train.init.empty())) {
     return InvalidArgument(
-        "--reference has no checkpoints: leave --save and --resume away");
+        "--reference has no checkpoints: leave --save, --resume and --init "
+        "away");
+  }
+  if (!train.init.empty() && !train.resume.empty() &&
+      train.resume != train.save) {
+    return InvalidArgument(
+        "--init begins a run and --resume goes on with one: leave one away, or "
+        "resume from the folder of --save, which may hold nothing yet");
   }
   if (train.save.empty() &&
       (flags.save_every || flags.keep || train.save_async)) {
@@ -207,6 +246,96 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   options->home_limits = zero.home_limits;
   options->home_rules = zero.home_rules;
   options->plan = std::move(loaded);
+  return OkStatus();
+}
+
+// The first of `said` that `flag` says too; empty where there is none.
+std::string SaidTwice(const std::string& flag,
+                      const std::vector<std::string>& said) {
+  // Flags, and the keys of a config that mean the same, or what they begin
+  // with.
+  static constexpr std::pair<std::string_view, std::string_view> kSame[] = {
+      {"--stage", "stage"},
+      {"--clip", "clip_norm"},
+      {"--prefetch", "prefetch_depth"},
+      {"--no-prefetch", "prefetch_depth"},
+      {"--policy", "policy"},
+      {"--grad-mode", "grad_mode"},
+      {"--accumulation-order", "accumulation_order"},
+      {"--device-budget", "device_budget_bytes"},
+      {"--host-budget", "host_budget_bytes"},
+      {"--nvme", "nvme[]."},
+      {"--chunk", "chunk.bytes"},
+      {"--layout", "chunk."},
+      {"--weight-decay", "optimizer.weight_decay"},
+      {"--weight-decay", "optimizer.kind"},
+      {"--decay", "groups[]."},
+      {"--loss-scale", "loss_scale."}};
+  for (const auto& [name, key] : kSame) {
+    if (name != flag) continue;
+    for (const std::string& each : said) {
+      if (each.starts_with(key)) return each;
+    }
+  }
+  return "";
+}
+
+Status CheckGroupsOfConfig(const std::vector<OptimizerGroup>& groups) {
+  for (const OptimizerGroup& group : groups) {
+    if (group.name == kVectorsGroup) continue;
+    return InvalidArgument(
+        fmt::format("the optimizer's group {} has no parameters here: name it "
+                    "{}, the norms "
+                    "and biases, or leave it away",
+                    Quoted(group.name), Quoted(kVectorsGroup)));
+  }
+  return OkStatus();
+}
+
+// What the config says goes on top of what the flags do.
+Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
+  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags.config));
+  CASTOR_ASSIGN_OR_RETURN(const std::string text,
+                          file.ReadAll(kMaxConfigBytes));
+  ZeroOptions base;
+  base.stage = options->stage;
+  base.optimizer = OptimizerOf(*options);
+  base.groups = GroupsOf(*options);
+  base.clip_norm = options->clip_norm;
+  base.loss_scaling = options->loss_scaling;
+  base.grad_mode = options->grad_mode;
+  base.accumulation = options->accumulation;
+  base.chunk_size = options->chunk_size;
+  base.device_budget = options->device_budget;
+  base.host_budget = options->host_budget;
+  base.nvme = options->nvme;
+  base.prefetch_depth = options->prefetch_depth;
+  base.policy = options->policy;
+  std::vector<std::string> said;
+  Result<ZeroOptions> zero = ParseZeroConfig(text, std::move(base), &said);
+  const std::string where = QuotedPath(flags.config);
+  if (!zero.ok()) return zero.status().WithContext(where);
+  for (const std::string& flag : flags.given) {
+    const std::string key = SaidTwice(flag, said);
+    if (key.empty()) continue;
+    return InvalidArgument(
+        fmt::format("{} and {} in {} each say the same: leave one away", flag,
+                    Quoted(key), where));
+  }
+  CASTOR_RETURN_IF_ERROR(CheckGroupsOfConfig(zero->groups).WithContext(where));
+  options->stage = zero->stage;
+  options->decay_matrices_only = !zero->groups.empty();
+  options->clip_norm = zero->clip_norm;
+  options->loss_scaling = zero->loss_scaling;
+  options->grad_mode = zero->grad_mode;
+  options->accumulation = zero->accumulation;
+  options->chunk_size = zero->chunk_size;
+  options->device_budget = zero->device_budget;
+  options->host_budget = zero->host_budget;
+  options->nvme = zero->nvme;
+  options->prefetch_depth = zero->prefetch_depth;
+  options->policy = zero->policy;
+  options->config = *std::move(zero);
   return OkStatus();
 }
 
@@ -257,6 +386,22 @@ DType DTypeOf(const TrainFlags& flags) {
 
 }  // namespace
 
+Status CheckRankFlags(const TrainFlags& flags) {
+  if (flags.backend == "nccl") {
+    if (!flags.reference) return OkStatus();
+    return InvalidArgument(
+        "--reference knows one rank and no GPU: leave --backend away");
+  }
+  for (const auto& [name, value] : {std::pair("--reduce", &flags.reduce),
+                                    std::pair("--id-file", &flags.id_file)}) {
+    if (value->empty()) continue;
+    return InvalidArgument(
+        fmt::format("{} is of --backend nccl: give that too, or leave {} away",
+                    name, name));
+  }
+  return OkStatus();
+}
+
 Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   TrainOptions options = flags.train;
   options.model = {.vocab = 256,
@@ -302,13 +447,29 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   if (!flags.machine.empty() && !flags.reference) {
     CASTOR_ASSIGN_OR_RETURN(options.machine, ReadMachineFile(flags.machine));
   }
+  if (!flags.plan.empty() && !flags.config.empty()) {
+    return InvalidArgument(
+        "--config and --plan each say what the engine is to do: leave one "
+        "away");
+  }
   if (!flags.plan.empty() && !flags.reference) {
     CASTOR_RETURN_IF_ERROR(TakePlan(flags, &options));
+  }
+  if (!flags.config.empty()) {
+    if (flags.reference) {
+      return InvalidArgument(
+          "--reference has no engine: leave --config away, or say by flags "
+          "what it knows");
+    }
+    CASTOR_RETURN_IF_ERROR(TakeConfig(flags, &options));
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
   CASTOR_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   if (!options.resume.empty()) {
     CASTOR_RETURN_IF_ERROR(TakeCheckpoint(flags.seed, &options));
+  }
+  if (!options.init.empty()) {
+    CASTOR_RETURN_IF_ERROR(TakeInitialWeights(&options));
   }
   return options;
 }

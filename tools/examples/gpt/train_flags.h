@@ -28,7 +28,11 @@ struct TrainFlags {
   int64_t batch = 2;
   int64_t accumulate = 1;
   std::optional<int64_t> ranks;  // 1, or as many as there are processes
+  std::optional<int64_t> rank;   // of this process, where nothing tells
   int64_t rank_timeout = 120;    // seconds
+  std::string backend = "host";
+  std::string reduce;
+  std::string id_file;
   std::optional<int64_t> stage;
   int64_t prefetch = -1;  // not given
   std::optional<int64_t> seed;
@@ -49,17 +53,22 @@ struct TrainFlags {
   std::string machine;
   std::string policy;
   std::string plan;
+  std::string config;
   std::vector<std::string> limit;
   std::vector<std::string> place;
   bool no_prefetch = false;
   bool reference = false;
   bool json = false;
   bool print_model = false;
-  TrainOptions train;  // what the parser fills in directly
+  std::vector<std::string> given;  // names of the flags that were
+  TrainOptions train;              // what the parser fills in directly
 };
 
 // `flags` outlives the parsing.
 void DeclareTrainFlags(CLI::App& app, TrainFlags& flags);
+
+// InvalidArgument where what is said of ranks has no meaning together.
+Status CheckRankFlags(const TrainFlags& flags);
 
 // InvalidArgument where flags contradict each other or have no meaning; errors
 // of the files that they name. Reads these files.

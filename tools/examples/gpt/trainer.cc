@@ -23,8 +23,8 @@
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
 #include "collectives/lr_schedule.h"
-#include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
+#include "offload/device.h"
 #include "offload/executor.h"
 #include "offload/jemalloc_arena.h"
 #include "offload/lane.h"
@@ -43,20 +43,13 @@
 namespace castor::gpt {
 namespace {
 
-// The optimizer's group of what is no matrix.
-constexpr char kVectors[] = "vectors";
-
 ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
-  ZeroOptions zero;
-  zero.stage = options.stage;
-  zero.optimizer = {.lr = options.lr,
-                    .beta1 = options.beta1,
-                    .beta2 = options.beta2,
-                    .eps = options.eps,
-                    .weight_decay = options.weight_decay};
-  if (options.decay_matrices_only) {
-    zero.groups.push_back({.name = kVectors, .weight_decay = 0.0});
+  ZeroOptions zero = options.config.value_or(ZeroOptions());
+  if (!options.config) {
+    zero.optimizer = OptimizerOf(options);
+    zero.groups = GroupsOf(options);
   }
+  zero.stage = options.stage;
   zero.clip_norm = options.clip_norm;
   zero.loss_scaling = options.loss_scaling;
   zero.grad_mode = options.grad_mode;
@@ -103,15 +96,18 @@ class RankTrainer {
  public:
   // `meeting`: of the processes that the ranks are; null where they are
   // threads.
+  // `device`: what the rank computes next to; null: host memory.
   RankTrainer(const TrainOptions& options, const TextData& data,
               StepBoard* board, GroupMeeting* meeting,
-              Communicator* communicator)
+              Communicator* communicator, Device* device)
       : options_(options),
         data_(data),
         board_(board),
         meeting_(meeting),
         communicator_(communicator),
-        lane_(fmt::format("compute {}", communicator->rank())) {}
+        device_(device),
+        lane_(MakeLane(fmt::format("compute {}", communicator->rank()),
+                       device)) {}
 
   Result<RankOutcome> Run(const ZeroOptions& zero) {
     CASTOR_ASSIGN_OR_RETURN(const std::unique_ptr<ZeroEngine> engine,
@@ -125,20 +121,32 @@ class RankTrainer {
   }
 
  private:
+  static std::unique_ptr<Lane> MakeLane(const std::string& name,
+                                        Device* device) {
+    if (device != nullptr) return device->MakeLane(name);
+    return std::make_unique<ThreadLane>(name);
+  }
+
   Result<RankOutcome> TrainWith(ZeroEngine& engine) try {
     CASTOR_RETURN_IF_ERROR(MakeBatches());
     CASTOR_RETURN_IF_ERROR(
         RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
-                        options_.decay_matrices_only ? kVectors : ""));
+                        options_.decay_matrices_only ? kVectorsGroup : ""));
     const DType grad_dtype =
         options_.grad_mode == GradMode::kFp32 ? DType::kF32 : options_.dtype;
     EngineParams params(options_.model, options_.dtype, grad_dtype, &engine,
-                        &lane_);
+                        lane_.get(), device_);
     Gpt<float> model(options_.model, options_.batch);
     RankOutcome outcome;
     if (!options_.resume.empty()) {
       CASTOR_RETURN_IF_ERROR(
           engine.Load({.directory = options_.resume}).status());
+    } else if (!options_.init.empty()) {
+      CASTOR_RETURN_IF_ERROR(engine
+                                 .Load({.directory = options_.init,
+                                        .optimizer_states = false,
+                                        .convert = true})
+                                 .status());
     }
     int64_t saved = 0;  // after which step; the first checkpoint is of one made
     bool unfinished = false;  // the last save
@@ -241,7 +249,8 @@ class RankTrainer {
   StepBoard* board_;
   GroupMeeting* meeting_;
   Communicator* communicator_;
-  ThreadLane lane_;
+  Device* device_;
+  const std::unique_ptr<Lane> lane_;
   std::unique_ptr<PinnedArena> arena_;
   PinnedBuffer tokens_;  // of arena_, as targets_
   PinnedBuffer targets_;
@@ -315,6 +324,12 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
                           MakeRanks(options, &pool, group));
   const std::vector<Communicator*>& world = ranks.all;
   const ZeroOptions zero = EngineOptions(options, &pool);
+  Device* const hardware = group == nullptr ? nullptr : group->device();
+  if (hardware != nullptr && options.machine.has_value()) {
+    return InvalidArgument(
+        "--machine slows simulated devices down, and these ranks have real "
+        "ones: leave it away");
+  }
   std::optional<RankDevices> devices;
   if (options.machine.has_value()) {
     devices.emplace(*options.machine, static_cast<int>(world.size()),
@@ -331,8 +346,10 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
         own.device = devices->device(rank);
         own.make_nvme_queue = devices->nvme_queue(rank);
       }
+      if (hardware != nullptr) own.device = hardware;
       outcomes[rank] =
-          RankTrainer(options, data, &board, others, world[rank]).Run(own);
+          RankTrainer(options, data, &board, others, world[rank], hardware)
+              .Run(own);
       // A rank that fails before it has an engine ends the world too.
       if (!outcomes[rank].ok()) world[rank]->Abort(outcomes[rank].status());
     });

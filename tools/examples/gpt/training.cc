@@ -46,6 +46,19 @@ Status Validate(const TrainOptions& options) {
   return CheckLrSchedule(ScheduleOf(options));
 }
 
+OptimizerOptions OptimizerOf(const TrainOptions& options) {
+  return {.lr = options.lr,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .eps = options.eps,
+          .weight_decay = options.weight_decay};
+}
+
+std::vector<OptimizerGroup> GroupsOf(const TrainOptions& options) {
+  if (!options.decay_matrices_only) return {};
+  return {{.name = kVectorsGroup, .weight_decay = 0.0}};
+}
+
 LrSchedule ScheduleOf(const TrainOptions& options) {
   return {.shape = options.schedule,
           .peak = options.lr,

@@ -20,8 +20,10 @@
 #include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/lr_schedule.h"
+#include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
+#include "offload/kernels/optimizer_options.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
 #include "placement/placement_rules.h"
@@ -33,6 +35,9 @@
 #include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
+
+// The optimizer's group of norms and biases.
+inline constexpr char kVectorsGroup[] = "vectors";
 
 struct TrainOptions {
   GptConfig model;
@@ -49,7 +54,9 @@ struct TrainOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  bool decay_matrices_only = false;       // norms and biases do not decay
+  // Norms and biases are a group of their own, which does not decay, or is as
+  // `config` says.
+  bool decay_matrices_only = false;
   LrShape schedule = LrShape::kConstant;  // after the warm-up
   int64_t warmup = 0;                     // steps
   double clip_norm = 1;                   // 0: no clipping
@@ -64,6 +71,9 @@ struct TrainOptions {
   // What to go on from: with flags, the folder named; else a checkpoint's own.
   std::string resume;
   int64_t first_step = 1;
+  // Weights to begin with, where nothing is gone on from: with flags, what was
+  // named; else their file or its index. Empty: drawn by `seed`.
+  std::string init;
   std::string resume_note;  // what the user should know of it
 
   // Of Castor; a reference run ignores them.
@@ -81,6 +91,8 @@ struct TrainOptions {
   std::optional<StaticLimits> home_limits;  // null: by budgets
   std::vector<PlacementRule> home_rules;
   std::optional<LoadedPlan> plan;  // what the above was taken from
+  // The same as the engine's options, with more than the above can say.
+  std::optional<ZeroOptions> config;
   // How fast the links of every rank's device and drive are, for the twins of
   // them and for the engine's plans; what is not known is as fast as this
   // machine. Null: nothing is.
@@ -91,6 +103,9 @@ struct TrainOptions {
 
 // InvalidArgument where options have no meaning.
 Status Validate(const TrainOptions& options);
+// The optimizer that flags ask for, and its groups.
+OptimizerOptions OptimizerOf(const TrainOptions& options);
+std::vector<OptimizerGroup> GroupsOf(const TrainOptions& options);
 // The learning rates of a run.
 LrSchedule ScheduleOf(const TrainOptions& options);
 

@@ -3,7 +3,9 @@
 
 #include "tools/examples/gpt/train_flags.h"
 
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -13,10 +15,12 @@
 #include "collectives/lr_schedule.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
+#include "offload/kernels/optimizer_options.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/static_policy.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace castor::gpt {
 namespace {
@@ -102,6 +106,87 @@ TEST(TrainFlagsTest, LimitsAndRulesReachTheOptions) {
       StatusIs(ErrorCode::kInvalidArgument, HasSubstr("did you mean host?")));
   EXPECT_THAT(Parsed({"--place", "disk:*"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--place")));
+}
+
+// What a config says goes to the engine; what it leaves out flags say; and
+// nothing is said twice.
+TEST(TrainFlagsTest, AConfigGoesTogetherWithWhatFlagsSay) {
+  const TempDir dir;
+  const auto with = [&](const std::string& text,
+                        std::vector<std::string> flags) {
+    std::ofstream(dir.File("config.json")) << text;
+    flags.insert(flags.end(), {"--config", dir.File("config.json")});
+    return Parsed(flags);
+  };
+  const Result<TrainOptions> options =
+      with(R"({"stage": 1, "clip_norm": 0.5, "device_budget_bytes": 3145728,
+               "chunk": {"min_bytes": 65536},
+               "optimizer": {"kind": "sgd", "momentum": 0.9},
+               "groups": [{"name": "vectors", "lr_scale": 0.5}]})",
+           {"--host-budget", "5MiB", "--lr", "0.1"});
+  ASSERT_THAT(options, IsOk());
+  EXPECT_EQ(options->stage, 1);
+  EXPECT_EQ(options->clip_norm, 0.5);
+  EXPECT_EQ(options->device_budget, MiB(3));
+  EXPECT_EQ(options->host_budget, MiB(5));
+  EXPECT_EQ(options->lr, 0.1);
+  EXPECT_TRUE(options->decay_matrices_only);
+  ASSERT_TRUE(options->config.has_value());
+  EXPECT_EQ(options->config->min_chunk, KiB(64));
+  EXPECT_EQ(options->config->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(options->config->groups[0].lr_scale, 0.5);
+  // Without a word it is what flags ask for.
+  const Result<TrainOptions> silent =
+      with("{}", {"--decay", "matrices", "--weight-decay", "0.2"});
+  ASSERT_THAT(silent, IsOk());
+  EXPECT_EQ(silent->clip_norm, TrainOptions().clip_norm);
+  EXPECT_EQ(silent->config->optimizer.weight_decay, 0.2);
+  EXPECT_EQ(silent->config->optimizer.beta2, TrainOptions().beta2);
+  EXPECT_EQ(silent->config->groups[0].weight_decay, 0.0);
+
+  const struct {
+    std::string text;
+    std::vector<std::string> flags;
+    std::string why;
+  } wrong[] = {
+      {R"({"stage": 1})", {"--stage", "1"}, "--stage and \"stage\""},
+      {R"({"prefetch_depth": 1})", {"--no-prefetch"}, "leave one away"},
+      {R"({"nvme": [{"directory": "/a"}]})", {"--nvme", "/b"}, "nvme[]"},
+      {R"({"optimizer": {"kind": "lion"}})",
+       {"--weight-decay", "0.1"},
+       "optimizer.kind"},
+      {R"({"loss_scale": {"kind": "dynamic"}})",
+       {"--loss-scale", "dynamic"},
+       "loss_scale.kind"},
+      {R"({"chunk": {"bytes": 65536}})", {"--chunk", "64KiB"}, "chunk.bytes"},
+      {R"({"groups": [{"name": "norms"}]})", {}, "\"vectors\""},
+      {"{\n  \"stagee\": 1}", {}, "line 2"},
+      {R"({"stagee": 1})", {}, "stage"},
+      {"{}", {"--plan", "plan.json"}, "--config and --plan"},
+      {"{}", {"--reference"}, "--reference"}};
+  for (const auto& each : wrong) {
+    EXPECT_THAT(with(each.text, each.flags),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr(each.why)))
+        << each.text;
+  }
+}
+
+TEST(TrainFlagsTest, WhatIsOfNcclIsRefusedWithoutIt) {
+  for (const auto& [flag, value] :
+       {std::pair("--reduce", "native"), std::pair("--id-file", "ids")}) {
+    CommandLine line("train_gpt", "Trains.");
+    TrainFlags flags;
+    DeclareTrainFlags(line.app(), flags);
+    ASSERT_THAT(ParseFlags(line.app(), {flag, value}), IsOk());
+    EXPECT_THAT(CheckRankFlags(flags),
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr(std::string(flag) + " is of --backend")));
+    flags.backend = "nccl";
+    EXPECT_THAT(CheckRankFlags(flags), IsOk());
+    flags.reference = true;
+    EXPECT_THAT(CheckRankFlags(flags),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--backend")));
+  }
 }
 
 TEST(TrainFlagsTest, RefusesWhatContradictsItselfOrIsUnknown) {

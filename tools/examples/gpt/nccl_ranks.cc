@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/nccl_ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "collectives/communicator.h"
+#include "collectives/nccl/id_exchange.h"
+#include "collectives/nccl/nccl_library.h"
+#include "collectives/nccl/tcp_id_exchange.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/cuda/cuda_runtime_calls.h"
+#include "offload/executor.h"
+#include "offload/lane.h"
+
+namespace castor::gpt {
+namespace {
+
+class NcclRankGroup final : public RankGroup {
+ public:
+  NcclRankGroup(const NcclRanksOptions& options, const NcclMachine& machine,
+                std::unique_ptr<RankGroup> beside)
+      : options_(options),
+        machine_(machine),
+        beside_(std::move(beside)),
+        lane_("between ranks") {}
+  ~NcclRankGroup() override { Close().IgnoreError(); }
+
+  Status Join() {
+    CASTOR_ASSIGN_OR_RETURN(exchange_, MakeExchange());
+    // Each may have been given a device that it alone sees.
+    int devices = 0;
+    const bool one =
+        machine_.cuda->GetDeviceCount(&devices) == kCudaOk && devices == 1;
+    CASTOR_ASSIGN_OR_RETURN(
+        device_,
+        CudaDevice::Open(machine_.cuda,
+                         {.ordinal = one ? 0 : options_.launch.local_rank,
+                          .executor = &pool_}));
+    if (beside_ != nullptr) {
+      local_world_ = beside_->local_world();
+      return OkStatus();
+    }
+    // What the trainer says to itself is counted apart from what the engine
+    // does.
+    constexpr Bytes kLeastBuffer = Bytes(512);
+    CASTOR_ASSIGN_OR_RETURN(own_, Make(kLeastBuffer * int64_t{world()}));
+    return CountLocalRanks();
+  }
+
+  int rank() const override { return options_.launch.rank; }
+  int world() const override { return options_.launch.world; }
+  int local_rank() const override { return options_.launch.local_rank; }
+  int local_world() const override { return local_world_; }
+  Device* device() override { return device_.get(); }
+
+  Result<Communicator*> MakeCommunicator(Bytes buffer) override {
+    CASTOR_ASSIGN_OR_RETURN(engine_, Make(buffer));
+    return engine_.get();
+  }
+
+  // A sum to which every rank adds nothing but its own.
+  Status Exchange(const void* mine, void* all, Bytes size) override {
+    if (beside_ != nullptr) return beside_->Exchange(mine, all, size);
+    constexpr int64_t kWord = sizeof(uint64_t);
+    const auto words =
+        static_cast<size_t>((size.count() * world() + kWord - 1) / kWord);
+    std::vector<uint64_t> sum(words);
+    std::memcpy(
+        reinterpret_cast<std::byte*>(sum.data()) + size.count() * rank(), mine,
+        static_cast<size_t>(size.count()));
+    own_->AllReduce(lane_, sum.data(), Elements(static_cast<int64_t>(words)),
+                    DType::kU64, ReduceOp::kSum, {ChunkId(), -1, "trainer"});
+    CASTOR_RETURN_IF_ERROR(lane_.status());
+    std::memcpy(all, sum.data(), static_cast<size_t>(size.count() * world()));
+    return OkStatus();
+  }
+
+  void Abort(const Status& reason) override {
+    if (own_ != nullptr) own_->Abort(reason);
+    if (engine_ != nullptr) engine_->Abort(reason);
+    if (beside_ != nullptr) beside_->Abort(reason);
+  }
+
+  // A communicator goes best when all have come to its end.
+  Status Close() override {
+    Status closed;
+    for (std::unique_ptr<Communicator>* each : {&engine_, &own_}) {
+      if (*each == nullptr) continue;
+      ThreadLane last("end");
+      (*each)->Barrier(last, {ChunkId(), -1, "end"});
+      if (closed.ok()) closed = last.status();
+      each->reset();
+    }
+    device_ = nullptr;
+    if (beside_ == nullptr) return closed;
+    const Status beside = std::exchange(beside_, nullptr)->Close();
+    return closed.ok() ? beside : closed;
+  }
+
+ private:
+  Result<std::unique_ptr<IdExchange>> MakeExchange() {
+    const Launch& launch = options_.launch;
+    if (!options_.id_file.empty()) {
+      return std::unique_ptr<IdExchange>(std::make_unique<FileIdExchange>(
+          options_.id_file, options_.timeout_ns));
+    }
+    if (beside_ != nullptr || launch.world == 1) {
+      return std::unique_ptr<IdExchange>(std::make_unique<FunctionIdExchange>(
+          [this](int, std::span<std::byte> data) { return TellBeside(data); }));
+    }
+    if (!launch.meeting_host.empty()) {
+      return std::unique_ptr<IdExchange>(std::make_unique<TcpIdExchange>(
+          TcpIdExchangeOptions{.host = launch.meeting_host,
+                               .port = launch.meeting_port,
+                               .world = launch.world,
+                               .run = fmt::format("{} {}", launch.meeting_host,
+                                                  launch.meeting_port),
+                               .timeout_ns = options_.timeout_ns}));
+    }
+    return Status(InvalidArgument(fmt::format(
+        "{} started {} ranks and does not say where they meet: give --id-file "
+        "a name that is this run's own, in a folder that all of them see, or "
+        "set MASTER_ADDR and MASTER_PORT",
+        LauncherName(launch.by), launch.world)));
+  }
+
+  // What rank 0 brings, by what connects the processes already.
+  Status TellBeside(std::span<std::byte> data) {
+    if (beside_ == nullptr) return OkStatus();
+    std::vector<std::byte> all(data.size() * static_cast<size_t>(world()));
+    CASTOR_RETURN_IF_ERROR(
+        beside_->Exchange(data.data(), all.data(), Bytes(std::ssize(data))));
+    std::copy_n(all.begin(), data.size(), data.begin());
+    return OkStatus();
+  }
+
+  Result<std::unique_ptr<Communicator>> Make(Bytes buffer) {
+    NcclOptions nccl;
+    nccl.rank = rank();
+    nccl.world = world();
+    nccl.device = device_.get();
+    nccl.nccl = machine_.nccl;
+    nccl.exchange = exchange_.get();
+    nccl.reduce = options_.reduce;
+    nccl.exchange_bytes = buffer;
+    nccl.timeout_ns = options_.timeout_ns;
+    return MakeNcclCommunicator(nccl);
+  }
+
+  // By the hosts' names.
+  Status CountLocalRanks() {
+    using Name = std::array<char, 64>;
+    Name mine{};
+    gethostname(mine.data(), mine.size() - 1);
+    std::vector<Name> all(static_cast<size_t>(world()));
+    CASTOR_RETURN_IF_ERROR(
+        Exchange(mine.data(), all.data(), Bytes(int64_t{sizeof(Name)})));
+    local_world_ = static_cast<int>(std::ranges::count(all, mine));
+    return OkStatus();
+  }
+
+  const NcclRanksOptions options_;
+  const NcclMachine machine_;
+  ThreadPool pool_{2};  // host work of the device's lanes
+  int local_world_ = 1;
+  // Destroyed in reverse: communicators before the device and MPI.
+  std::unique_ptr<RankGroup> beside_;
+  std::unique_ptr<IdExchange> exchange_;
+  std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<Communicator> own_;  // null where `beside_` is not
+  std::unique_ptr<Communicator> engine_;
+  ThreadLane lane_;
+};
+
+}  // namespace
+
+Result<NcclMachine> FindNcclMachine() {
+  NcclMachine machine;
+  machine.cuda = CudaRuntimeCalls();
+  if (machine.cuda == nullptr) {
+    return Status(Unavailable(
+        "--backend nccl needs CUDA, and this build has none: where the CUDA "
+        "toolkit is installed, build it with bazel build --config=cuda "
+        "//tools/examples:train_gpt; or leave --backend away for ranks that "
+        "meet in host memory"));
+  }
+  static NcclCalls* nccl = nullptr;  // stays, as NCCL's threads do
+  if (nccl == nullptr) {
+    CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NcclCalls> loaded,
+                            NcclLibrary::Load());
+    nccl = loaded.release();
+  }
+  machine.nccl = nccl;
+  return machine;
+}
+
+Result<std::unique_ptr<RankGroup>> JoinNcclRanks(
+    const NcclRanksOptions& options, const NcclMachine& machine,
+    std::unique_ptr<RankGroup> beside) {
+  auto group =
+      std::make_unique<NcclRankGroup>(options, machine, std::move(beside));
+  CASTOR_RETURN_IF_ERROR(group->Join());
+  return std::unique_ptr<RankGroup>(std::move(group));
+}
+
+}  // namespace castor::gpt

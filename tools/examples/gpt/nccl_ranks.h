@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_EXAMPLES_GPT_NCCL_RANKS_H_
+#define CASTOR_TOOLS_EXAMPLES_GPT_NCCL_RANKS_H_
+
+// Ranks that are GPUs, a process each, over NCCL. They find each other by what
+// the launcher tells (MPI, where that connects the processes already; a host
+// and a port of torchrun's or Slurm's environment) or by a shared file.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "chunk/base/status.h"
+#include "collectives/launch.h"
+#include "collectives/nccl/nccl_calls.h"
+#include "collectives/nccl/nccl_communicator.h"
+#include "offload/cuda/cuda_calls.h"
+#include "tools/examples/gpt/rank_group.h"
+
+namespace castor::gpt {
+
+// What the machine has for it; all outlive the ranks.
+struct NcclMachine {
+  CudaCalls* cuda = nullptr;
+  NcclCalls* nccl = nullptr;
+};
+
+// CUDA and NCCL as this build and this process have them, for as long as the
+// process lives. Unavailable, with what to do, where there is none.
+Result<NcclMachine> FindNcclMachine();
+
+struct NcclRanksOptions {
+  Launch launch;
+  // Of this run alone, and seen by all ranks; empty: by MPI or the environment.
+  std::string id_file;
+  NcclOptions::Reduce reduce = NcclOptions::Reduce::kExact;
+  int64_t timeout_ns = 120'000'000'000;  // of a rank that holds the others up
+};
+
+// InvalidArgument where there is no way for the ranks to find each other.
+// `beside`: the same processes as MPI connects them; null where it does not.
+// Blocks until all ranks have come, or one cannot: Unavailable.
+Result<std::unique_ptr<RankGroup>> JoinNcclRanks(
+    const NcclRanksOptions& options, const NcclMachine& machine,
+    std::unique_ptr<RankGroup> beside);
+
+}  // namespace castor::gpt
+
+#endif  // CASTOR_TOOLS_EXAMPLES_GPT_NCCL_RANKS_H_
