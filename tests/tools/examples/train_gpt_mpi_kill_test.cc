@@ -121,7 +121,8 @@ void TrainGptMpiKillTest::KillAndResume(int kills) {
       std::chrono::steady_clock::now() - begin;
   std::mt19937_64 random(TestSeed(91));
   int killed = 0, one_rank = 0, half_saved = 0, with_checkpoint = 0;
-  for (int i = 0; i < kills; ++i) {
+  for (int i = 0; killed < kills; ++i) {
+    ASSERT_LT(i, 3 * kills) << "most runs end before they are killed";
     const std::string save = dir_.File(fmt::format("run{}", i));
     std::vector<std::string> args = SavingArgs(save);
     if (i % 4 >= 2) args.push_back("--save-async");
@@ -144,7 +145,12 @@ void TrainGptMpiKillTest::KillAndResume(int kills) {
     }
     bool all = false;
     Kill(run, random, &all);
-    killed += run.Wait().exit_code != 0;
+    if (run.Wait().exit_code == 0) {
+      // It was through before, and says nothing of kills.
+      fs::remove_all(save);
+      continue;
+    }
+    ++killed;
     one_rank += !all;
     half_saved += !DraftIn(save).empty();
     // What was saved before is whole, whatever else there is.
@@ -160,11 +166,10 @@ void TrainGptMpiKillTest::KillAndResume(int kills) {
     EXPECT_TRUE(fs::is_empty(dir_.File("nvme"))) << "kill " << i;
     fs::remove_all(save);
   }
-  std::cout << killed << " of " << kills << " were killed, " << one_rank
+  std::cout << killed << " were killed, " << one_rank
             << " by the death of one rank; " << half_saved
             << " left a half-saved checkpoint, " << with_checkpoint
             << " a whole one\n";
-  EXPECT_GT(killed, kills / 2);
 }
 
 TEST_F(TrainGptMpiKillTest, ResumesEndInTheWeightsOfAnUndisturbedRun) {
