@@ -85,6 +85,13 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
              "seconds that a rank may hold the others up; 0: for ever "
              "(default 120)");
   AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
+  AddIntFlag(app, "--shard-group", &flags.shard_group, 1, 1'000'000,
+             "ranks that share one set of shards, as those of a host; other "
+             "groups keep copies (default: all ranks)");
+  AddChoiceFlag(app, "--optimizer-span", &flags.optimizer_span,
+                {"group", "world"},
+                "optimizer states are cut among the ranks of a group, or among "
+                "all (default group)");
   AddTextFlag(app, "--plan", &flags.plan,
               "file of castor plan -o with budgets, stage, chunks and policy, "
               "instead of their flags");
@@ -152,6 +159,8 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
               {"--chunk", flags.train.chunk_size.has_value()},
               {"--layout", !flags.layout.empty()},
               {"--stage", flags.stage.has_value()},
+              {"--shard-group", flags.shard_group.has_value()},
+              {"--optimizer-span", !flags.optimizer_span.empty()},
               {"--prefetch", flags.prefetch >= 0},
               {"--no-prefetch", flags.no_prefetch},
               {"--policy", !flags.policy.empty()},
@@ -198,6 +207,8 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   zero.nvme = options->nvme;
   CASTOR_RETURN_IF_ERROR(ApplyPlan(loaded.plan, &zero));
   options->stage = zero.stage;
+  options->shard_group = zero.shard_group;
+  options->optimizer_span = zero.optimizer_span;
   options->device_budget = zero.device_budget;
   options->host_budget = zero.host_budget;
   options->nvme = zero.nvme;
@@ -271,6 +282,10 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.ranks = static_cast<int>(flags.ranks.value_or(1));
   options.rank_timeout_ns = flags.rank_timeout * 1'000'000'000;
   options.stage = static_cast<int>(flags.stage.value_or(3));
+  options.shard_group = static_cast<int>(flags.shard_group.value_or(0));
+  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
+    options.optimizer_span = OptimizerSpan::kWorld;
+  }
   options.seed = static_cast<uint64_t>(flags.seed.value_or(1));
   options.save_every = flags.save_every.value_or(0);
   options.keep = flags.keep.value_or(0);

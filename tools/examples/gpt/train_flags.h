@@ -30,6 +30,8 @@ struct TrainFlags {
   std::optional<int64_t> ranks;  // 1, or as many as there are processes
   int64_t rank_timeout = 120;    // seconds
   std::optional<int64_t> stage;
+  std::optional<int64_t> shard_group;
+  std::string optimizer_span;
   int64_t prefetch = -1;  // not given
   std::optional<int64_t> seed;
   int64_t digest_at = 0;

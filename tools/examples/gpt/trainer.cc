@@ -49,6 +49,8 @@ constexpr char kVectors[] = "vectors";
 ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   ZeroOptions zero;
   zero.stage = options.stage;
+  zero.shard_group = options.shard_group;
+  zero.optimizer_span = options.optimizer_span;
   zero.optimizer = {.lr = options.lr,
                     .beta1 = options.beta1,
                     .beta2 = options.beta2,
