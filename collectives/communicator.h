@@ -20,8 +20,16 @@
 // called. Buffers are given up only when no rank touches them, also then.
 //
 // Reductions add in rank order, ((g0 + g1) + g2) + ..., in fp32, rounded once
-// to the dtype, in every backend that promises determinism. Owner thread only;
-// Abort and Health may come from any thread.
+// to the dtype, in every backend that promises determinism.
+//
+// A gather or a reduce-scatter may be among the ranks of each group, or of each
+// row across groups (CollectiveTag::scope, collectives/rank_scope.h): all
+// groups come to it at the same place in the world's one order, with the same
+// tag, and data moves among those ranks only. So ranks of different groups that
+// depart from each other are found out as others are, one failure ends all
+// groups, and groups need no connections, threads or buffers of their own.
+//
+// Owner thread only; Abort and Health may come from any thread.
 
 #include <cstdint>
 #include <string>
@@ -31,15 +39,19 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/rank_scope.h"
 #include "offload/lane.h"
 
 namespace castor {
 
-// What an operation is about; ranks must agree on it.
+// What an operation is about, and among whom; ranks must agree on it.
 struct CollectiveTag {
   ChunkId chunk;             // not valid where it is about no chunk
   int64_t moment = -1;       // position in the step
   std::string_view purpose;  // a literal: "param", "grad", "norm", ...
+  // Of AllGather and ReduceScatter; the others are among all ranks.
+  // REQUIRES: it divides the world.
+  RankScope scope = {};
 };
 
 enum class ReduceOp : uint8_t { kSum, kMin, kMax };
@@ -58,16 +70,18 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world() const = 0;
 
-  // chunk[r * shard_elements ...] = shard of rank r, for all r. In place when
-  // `shard` == `chunk` + rank * shard_elements. `chunk` holds
-  // world * shard_elements elements of `dtype`.
+  // chunk[p * shard_elements ...] = shard of the rank whose place in the scope
+  // is p, for all p: among all ranks and without groups, of rank p. In place
+  // when `shard` == `chunk` + place * shard_elements. `chunk` holds as many
+  // times shard_elements elements of `dtype` as ranks are in the scope.
   virtual void AllGather(Lane& lane, const void* shard, void* chunk,
                          Elements shard_elements, DType dtype,
                          const CollectiveTag& tag) = 0;
 
-  // shard = sum over ranks of their chunk[rank * shard_elements ...], in rank
-  // order. In place when `shard` == `chunk` + rank * shard_elements; otherwise
-  // they do not overlap. kF32, kBF16 and kF16.
+  // shard = sum over the scope's ranks of their chunk[place * shard_elements
+  // ...], in rank order, whatever their places. In place when `shard` ==
+  // `chunk` + place * shard_elements; otherwise they do not overlap. kF32,
+  // kBF16 and kF16.
   virtual void ReduceScatter(Lane& lane, const void* chunk, void* shard,
                              Elements shard_elements, DType dtype,
                              const CollectiveTag& tag) = 0;

@@ -167,6 +167,7 @@ class InProcessCommunicator final : public Communicator {
   void Queue(Lane& lane, const CollectiveCall& call,
              const RankBuffers& buffers) {
     CASTOR_CHECK_GE(call.count, 0);
+    CASTOR_CHECK(call.tag.scope.Divides(world()));
     auto queued = std::make_shared<QueuedCall>(world_, next_position_++, rank_,
                                                call, buffers);
     lane.RunAsync([queued = std::move(queued)](EventSource done) {

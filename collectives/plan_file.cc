@@ -98,6 +98,10 @@ std::string WritePlan(const PlanFile& plan) {
   if (plan.nvme) json["nvme_bytes"] = plan.nvme->count();
   json["prefetch_depth"] = plan.prefetch_depth;
   json["policy"] = PlanPolicyName(plan.policy);
+  if (plan.shard_group > 0) json["shard_group"] = plan.shard_group;
+  if (plan.optimizer_span != OptimizerSpan::kGroup) {
+    json["optimizer_span"] = OptimizerSpanName(plan.optimizer_span);
+  }
   if (HasLimits(plan.limits)) json["limits"] = LimitsJson(plan.limits);
   if (!plan.rules.empty()) json["rules"] = RulesJson(plan.rules);
   if (!plan.machine.empty()) json["machine"] = plan.machine;
@@ -142,6 +146,8 @@ Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {
         "again with castor plan --nvme");
   }
   options->stage = plan.stage;
+  options->shard_group = plan.shard_group;
+  options->optimizer_span = plan.optimizer_span;
   options->align = plan.align;
   options->chunk_size = plan.chunk_size;
   options->min_chunk = plan.min_chunk;

@@ -18,6 +18,7 @@
 //     "nvme_bytes": 68719476736,
 //     "prefetch_depth": 3,
 //     "policy": "planned",
+//     "shard_group": 4, "optimizer_span": "world",
 //     "limits": [{"state": "exp_avg", "tier": "host", "bytes": 1073741824},
 //                {"state": "param", "tier": "device", "fraction": 0.25}],
 //     "rules": [{"tier": "nvme", "glob": "*.experts.*", "dtype": "BF16",
@@ -25,10 +26,11 @@
 //   }
 //
 // A chunk is searched between two sizes as Seal does, or is of "bytes", or as a
-// "layout" file says. "nvme_bytes", "limits", "rules" and "machine", the file
-// of speeds that it was planned with, may be left out: there is no NVMe tier,
-// homes are chosen freely, links count alike. Everything else must be there.
-// Budgets are those of one rank. Values and pure functions, thread-safe.
+// "layout" file says. "nvme_bytes", "limits", "rules", "machine", the file of
+// speeds that it was planned with, "shard_group" and "optimizer_span" may be
+// left out: there is no NVMe tier, homes are chosen freely, links count alike,
+// all ranks are one group. Everything else must be there. Budgets are those of
+// one rank. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -58,6 +60,8 @@ struct PlanFile {
   Elements elements;
   int world = 1;
   int stage = 3;
+  int shard_group = 0;  // as ZeroOptions'
+  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   Elements align{64};
   // One of the three: a size, a layout's file, or neither: searched.
   std::optional<Bytes> chunk_size = {};

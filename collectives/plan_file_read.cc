@@ -41,7 +41,8 @@ const std::vector<std::string>& KeysIn(std::string_view parent) {
       "limits",         "device_budget_bytes",
       "rules",          "host_budget_bytes",
       "nvme_bytes",     "prefetch_depth",
-      "policy",         "machine"};
+      "policy",         "machine",
+      "shard_group",    "optimizer_span"};
   static const std::vector<std::string> model = {"name", "tensors", "elements"};
   static const std::vector<std::string> chunk = {"min_bytes", "max_bytes",
                                                  "bytes", "layout"};
@@ -156,6 +157,16 @@ class PlanHandler final : public JsonHandler {
       return ReadCount(path, scalar, 1, kMaxWorld, &plan_.world);
     }
     if (key == "stage") return ReadCount(path, scalar, 0, 3, &plan_.stage);
+    if (key == "shard_group") {
+      return ReadCount(path, scalar, 0, kMaxWorld, &plan_.shard_group);
+    }
+    if (key == "optimizer_span") {
+      CASTOR_ASSIGN_OR_RETURN(const size_t span,
+                              ReadName(path, scalar, {"group", "world"}));
+      plan_.optimizer_span =
+          span == 0 ? OptimizerSpan::kGroup : OptimizerSpan::kWorld;
+      return OkStatus();
+    }
     if (key == "machine") return ReadText(path, scalar, &plan_.machine);
     if (key == "prefetch_depth") {
       return ReadCount(path, scalar, 0, kMaxDepth, &plan_.prefetch_depth);

@@ -107,6 +107,26 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   return input;
 }
 
+Status CheckGroups(const ZeroOptions& options, int world) {
+  const int group = options.shard_group;
+  if (group < 0 || (group > 0 && world % group != 0)) {
+    std::vector<int> sizes;
+    for (int size = 1; size <= world; ++size) {
+      if (world % size == 0) sizes.push_back(size);
+    }
+    return InvalidArgument(fmt::format(
+        "{} {} cannot be cut into shard groups of {}: groups of {} can be "
+        "formed, and 0 is one group of all",
+        world, world == 1 ? "rank" : "ranks", group, fmt::join(sizes, ", ")));
+  }
+  if (options.optimizer_span == OptimizerSpan::kWorld && options.stage == 0) {
+    return InvalidArgument(
+        "stage 0 keeps optimizer states whole on every rank, so they cannot "
+        "span the world: choose stage 1 to 3, or let them span the group");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers) {
@@ -124,6 +144,7 @@ Status CheckOptions(const ZeroOptions& options, int world) {
     return InvalidArgument(fmt::format(
         "stage {} does not exist: ZeRO has stages 0 to 3", options.stage));
   }
+  CASTOR_RETURN_IF_ERROR(CheckGroups(options, world));
   if (!(options.clip_norm >= 0)) {
     return InvalidArgument(fmt::format(
         "a gradient norm cannot be clipped to {}: give a positive norm, or 0 "
@@ -172,6 +193,8 @@ Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
   sharding.moments = MomentsOf(options.optimizer);
   sharding.moment_dtype = options.optimizer.moment_dtype;
   sharding.fp32_grads = options.grad_mode == GradMode::kFp32;
+  sharding.shard_group = options.shard_group;
+  sharding.spans_world = options.optimizer_span == OptimizerSpan::kWorld;
   return sharding;
 }
 

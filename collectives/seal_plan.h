@@ -41,7 +41,8 @@ inline constexpr Bytes kUnlimitedNvme{INT64_MAX / 4};
 // Those of one rank.
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);
 
-// InvalidArgument where options have no meaning on any budget.
+// InvalidArgument where options have no meaning on any budget, or for that many
+// ranks.
 Status CheckOptions(const ZeroOptions& options, int world);
 // InvalidArgument where the engine does not train parameters of that type.
 Status CheckTrains(const ParamSpec& spec);

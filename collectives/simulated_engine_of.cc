@@ -63,9 +63,9 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   SimulatedEngine engine;
   engine.rank = sharding.rank;
   engine.world = sharding.world;
-  engine.whole_params = sharding.replicated(StateKind::kParam);
-  engine.whole_grads = sharding.replicated(StateKind::kGrad);
-  engine.refreshes = sharding.refreshes();
+  engine.param_ranks = sharding.pieces(StateKind::kParam);
+  engine.joined_ranks = sharding.joined_ranks();
+  engine.refreshed_ranks = sharding.refreshed_ranks();
   engine.problem = plan.problem;
   engine.policy = input.policy;
   engine.home_bytes = plan.home_bytes;

@@ -49,16 +49,17 @@ class ChunkTraffic {
       return;
     }
     if (param.home != Tier::kDevice) Load(param, param.bytes);
-    Send(traffic_.all_gather, param.bytes);
+    AllGather(param.bytes, sharding_.pieces(StateKind::kParam));
   }
 
   void Reduce(bool first) {
     const StatePlace& grad = Of(StateKind::kGrad);
-    const bool whole = sharding_.replicated(StateKind::kGrad);
     if (sharding_.world > 1) {
-      const Bytes shard = ShardBytes(StateKind::kGrad);
-      Send(traffic_.reduce_scatter, shard);
-      if (whole) Send(traffic_.reduce_scatter, shard);
+      const Bytes slice =
+          BytesIn(sharding_.counted(layout_, chunk_), StateKind::kGrad);
+      const int joined = sharding_.joined_ranks();
+      ReduceScatter(slice, sharding_.world);
+      if (joined > 1) ReduceScatter(slice, joined);
     }
     if (grad.home == Tier::kDevice) return;
     Move(Tier::kDevice, Tier::kHost, grad.bytes);
@@ -107,16 +108,23 @@ class ChunkTraffic {
     Move(place.home == Tier::kDevice ? Tier::kDevice : Tier::kHost,
          Tier::kDevice, bytes);
   }
-  void Send(LinkTraffic& wire, Bytes shard) {
-    wire.bytes += shard * (sharding_.world - 1);
+  // Of `ranks` that exchange as much each.
+  static void Send(LinkTraffic& wire, int64_t& steps, Bytes shard, int ranks) {
+    wire.bytes += shard * (ranks - 1);
     ++wire.transfers;
+    steps += ranks - 1;
+  }
+  void AllGather(Bytes shard, int ranks) {
+    Send(traffic_.all_gather, traffic_.all_gather_steps, shard, ranks);
+  }
+  void ReduceScatter(Bytes shard, int ranks) {
+    Send(traffic_.reduce_scatter, traffic_.reduce_scatter_steps, shard, ranks);
   }
   const GroupInfo& Group() const {
     return layout_.groups()[static_cast<size_t>(layout_.chunk(chunk_).group)];
   }
-  Bytes ShardBytes(StateKind kind) const {
-    const ShardRange shard = layout_.shard(chunk_, sharding_.rank);
-    return BytesOf(shard.end - shard.begin, sharding_.dtype(kind, Group()));
+  Bytes BytesIn(const ShardRange& range, StateKind kind) const {
+    return BytesOf(range.end - range.begin, sharding_.dtype(kind, Group()));
   }
 
   // The optimizer's view of a state in host memory.
@@ -139,13 +147,14 @@ class ChunkTraffic {
     }
   }
 
-  // The own slice goes up, the others' come, and the whole goes home.
+  // What was updated goes up, the others' comes, and all of it goes home.
   void Refresh() {
     const StatePlace& param = Of(StateKind::kParam);
-    const Bytes shard = ShardBytes(StateKind::kParam);
-    Send(traffic_.all_gather, shard);
+    const Bytes own =
+        BytesIn(sharding_.updated(layout_, chunk_), StateKind::kParam);
+    AllGather(own, sharding_.refreshed_ranks());
     if (param.home == Tier::kDevice) return;
-    Load(param, shard);
+    Load(param, own);
     Move(Tier::kDevice, Tier::kHost, param.bytes);
     if (param.home == Tier::kNvme) WriteDrive(param);
   }

@@ -36,8 +36,11 @@ struct StepTraffic {
   // what this rank sends to others.
   LinkTraffic all_gather;
   // The same for gradients, with the all-gather behind each reduce-scatter
-  // where every rank keeps the whole.
+  // where a rank keeps more than the slice that it reduces.
   LinkTraffic reduce_scatter;
+  // What they take round their rings: the other ranks of each, added up.
+  int64_t all_gather_steps = 0;
+  int64_t reduce_scatter_steps = 0;
   // What ranks agree on at Step, as ranks of one process exchange it.
   Bytes agreement;
   int64_t gathers = 0;  // slots filled; loads, where the home is whole

@@ -197,6 +197,14 @@ class ConfigHandler final : public JsonHandler {
   void AddTraining() {
     Whole("stage", 0, 3,
           [this](int64_t v) { options_.stage = static_cast<int>(v); });
+    Whole("shard_group", 0, std::numeric_limits<int>::max(),
+          [this](int64_t v) { options_.shard_group = static_cast<int>(v); });
+    OneOf(
+        "optimizer_span",
+        Names<OptimizerSpan>{
+            {OptimizerSpanName(OptimizerSpan::kGroup), OptimizerSpan::kGroup},
+            {OptimizerSpanName(OptimizerSpan::kWorld), OptimizerSpan::kWorld}},
+        [this](OptimizerSpan v) { options_.optimizer_span = v; });
     Number("clip_norm", [this](double v) { options_.clip_norm = v; });
     Whole("prefetch_depth", 0, std::numeric_limits<int>::max(),
           [this](int64_t v) { options_.prefetch_depth = static_cast<int>(v); });

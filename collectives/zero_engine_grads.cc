@@ -139,36 +139,38 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
   const bool first = !grad.valid;
   const bool home_on_device =
       store_->home(chunk, StateKind::kGrad) == Tier::kDevice;
-  const bool replicated = sharding_.replicated(StateKind::kGrad);
   std::byte* reduced_at = grad.slot.data;
   Event reduced = ready;
   if (comm_->world() > 1) {
-    const ShardRange range = layout_->shard(chunk, comm_->rank());
-    const Elements shard = range.end - range.begin;
+    // Every rank sums up one slice over all ranks in their order, so that no
+    // sharding can change a bit; what it keeps more of comes from the others.
+    const ShardRange kept = sharding_.kept(StateKind::kGrad, *layout_, chunk);
+    const ShardRange slice = sharding_.counted(*layout_, chunk);
+    const Elements shard = slice.end - slice.begin;
     const DType dtype = GradDType(chunk);
-    std::byte* own =
-        grad.slot.data + BytesOf(shard, dtype).count() * comm_->rank();
     // The first sum of a step is received where it will stay, if that is on the
     // device; later ones are added to it.
-    std::byte* target = own;
+    reduced_at += BytesOf(kept.begin, dtype).count();
     if (first && home_on_device) {
-      target = store_->device_data(chunk, StateKind::kGrad);
-      if (replicated) target += own - grad.slot.data;
+      reduced_at = store_->device_data(chunk, StateKind::kGrad);
       comm_lane_->Wait(store_->WriteReady(chunk, StateKind::kGrad));
     }
+    std::byte* const target =
+        reduced_at + BytesOf(slice.begin - kept.begin, dtype).count();
+    const int joined = sharding_.joined_ranks();
     comm_lane_->Wait(ready);
     auto event = std::make_shared<RunEvent>(
         EventFor(RunEventKind::kReduceScatter, chunk, RunCause::kGradient));
     event->state = StateKind::kGrad;
-    event->bytes = BytesOf(shard, dtype).count() * (comm_->world() - 1) *
-                   (replicated ? 2 : 1);
+    event->bytes =
+        BytesOf(shard, dtype).count() * (comm_->world() - 1 + joined - 1);
     RecordSpan(*comm_lane_, event, true);
-    const CollectiveTag tag{chunk, manager_->moment(), "grad"};
+    CollectiveTag tag{chunk, manager_->moment(), "grad",
+                      sharding_.reduce_scope()};
     comm_->ReduceScatter(*comm_lane_, grad.slot.data, target, shard, dtype,
                          tag);
-    reduced_at = target;
-    if (replicated) {
-      reduced_at -= own - grad.slot.data;
+    if (joined > 1) {
+      tag.scope = sharding_.join_scope();
       comm_->AllGather(*comm_lane_, target, reduced_at, shard, dtype, tag);
     }
     RecordSpan(*comm_lane_, event, false);

@@ -19,7 +19,9 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   }
   // The shard lands in its own slice and the rest is gathered around it; a
   // shard at home on the device is sent from there.
-  std::byte* own = slot.data + kept.count() * comm_->rank();
+  const ShardRange range = sharding_.kept(kind, *layout_, chunk);
+  std::byte* own =
+      slot.data + BytesOf(range.begin, layout_->dtype(chunk)).count();
   const std::byte* shard = own;
   if (store_->home(chunk, kind) == Tier::kDevice) {
     shard = store_->device_data(chunk, kind);
@@ -32,11 +34,11 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   }
   auto event =
       std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
-  event->bytes = kept.count() * (comm_->world() - 1);
+  event->bytes = kept.count() * (sharding_.pieces(kind) - 1);
   RecordSpan(*comm_lane_, event, true);
-  const ShardRange range = layout_->shard(chunk, comm_->rank());
   comm_->AllGather(*comm_lane_, shard, slot.data, range.end - range.begin,
-                   layout_->dtype(chunk), {chunk, moment, "param"});
+                   layout_->dtype(chunk),
+                   {chunk, moment, "param", sharding_.param_scope()});
   RecordSpan(*comm_lane_, event, false);
   Event gathered = comm_lane_->Record();
   if (shard != own) store_->AddReader(chunk, kind, gathered);

@@ -105,19 +105,27 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                         scaling.backoff, scaling.least, scaling.most}) {
     hash = Mix(hash, std::bit_cast<uint64_t>(number));
   }
-  for (int64_t number :
-       {static_cast<int64_t>(optimizer.kind), int64_t{optimizer.nesterov},
-        static_cast<int64_t>(optimizer.moment_dtype),
-        int64_t{optimizer.stochastic_rounding},
-        static_cast<int64_t>(optimizer.seed), options_.align.count(),
-        options_.chunk_size.value_or(Bytes(-1)).count(),
-        options_.min_chunk.count(), options_.max_chunk.count(),
-        int64_t{options_.prefetch_depth}, static_cast<int64_t>(options_.policy),
-        declared.largest_lease.count(), static_cast<int64_t>(HashOfHomes()),
-        static_cast<int64_t>(groups_.HashOfGroups()),
-        static_cast<int64_t>(scaling.kind), scaling.growth_interval,
-        int64_t{scaling.hysteresis}, static_cast<int64_t>(options_.grad_mode),
-        static_cast<int64_t>(options_.accumulation)}) {
+  for (int64_t number : {static_cast<int64_t>(optimizer.kind),
+                         int64_t{optimizer.nesterov},
+                         static_cast<int64_t>(optimizer.moment_dtype),
+                         int64_t{optimizer.stochastic_rounding},
+                         static_cast<int64_t>(optimizer.seed),
+                         options_.align.count(),
+                         options_.chunk_size.value_or(Bytes(-1)).count(),
+                         options_.min_chunk.count(),
+                         options_.max_chunk.count(),
+                         int64_t{options_.prefetch_depth},
+                         static_cast<int64_t>(options_.policy),
+                         declared.largest_lease.count(),
+                         static_cast<int64_t>(HashOfHomes()),
+                         static_cast<int64_t>(groups_.HashOfGroups()),
+                         static_cast<int64_t>(scaling.kind),
+                         scaling.growth_interval,
+                         int64_t{scaling.hysteresis},
+                         static_cast<int64_t>(options_.grad_mode),
+                         static_cast<int64_t>(options_.accumulation),
+                         int64_t{options_.shard_group},
+                         static_cast<int64_t>(options_.optimizer_span)}) {
     hash = Mix(hash, static_cast<uint64_t>(number));
   }
   if (options_.machine)
@@ -158,10 +166,11 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
   }
   if (least[5] != -least[6]) {
     return InvalidArgument(
-        "the ranks chose different options: stage, optimizer and its groups, "
-        "clipping, loss scaling, gradients, layout, alignment, chunk sizes, "
-        "limits and rules of homes, machine, prefetch depth and what is "
-        "declared at Seal must be the same on every rank; budgets may differ");
+        "the ranks chose different options: stage, shard groups, optimizer and "
+        "its groups, clipping, loss scaling, gradients, layout, alignment, "
+        "chunk sizes, limits and rules of homes, machine, prefetch depth and "
+        "what is declared at Seal must be the same on every rank; budgets may "
+        "differ");
   }
   least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
   if (least[2] >= 0) least_.nvme = Bytes(least[2]);

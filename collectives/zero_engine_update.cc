@@ -256,16 +256,16 @@ void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, float factor, double lr) {
   }
 }
 
-// Every rank has updated its slice of a replicated chunk: the others' slices
-// are gathered, in place where the home is the device, else through a slot.
+// Every rank has updated part of what it keeps of the chunk's parameters: the
+// rest is gathered, in place where the home is the device, else through a slot.
 void ZeroEngine::Impl::RefreshReplicas(ChunkId chunk) {
   const StateKind kind = StateKind::kParam;
-  const ShardRange own = layout_->shard(chunk, comm_->rank());
+  const ShardRange own = sharding_.updated(*layout_, chunk);
   const Elements shard = own.end - own.begin;
   const DType dtype = layout_->dtype(chunk);
-  const ByteRange own_bytes{BytesOf(own.begin, dtype), BytesOf(own.end, dtype)};
-  const Bytes whole = ChunkBytes(chunk);
-  const CollectiveTag tag{chunk, -1, "refresh"};
+  const ByteRange own_bytes = RangeBytes(chunk, kind, own);
+  const Bytes whole = store_->bytes(chunk, kind);
+  const CollectiveTag tag{chunk, -1, "refresh", sharding_.refresh_scope()};
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kGather, chunk, RunCause::kRefresh));
   event->bytes = (whole - own_bytes.size()).count();

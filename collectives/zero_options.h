@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/clock.h"
@@ -47,12 +48,32 @@ enum class AccumulationOrder : uint8_t {
   kLast,
 };
 
+// Along which ranks optimizer states are cut, and with them reduced gradients,
+// where ranks are in groups (ZeroOptions::shard_group).
+enum class OptimizerSpan : uint8_t {
+  kGroup,  // each group has them all: replicas update alike, and send less
+  // Each rank has its own part: the least memory and work; parameters that were
+  // updated come from the ranks at the same place in other groups.
+  kWorld,
+};
+
+// "group", "world": for programs.
+inline std::string_view OptimizerSpanName(OptimizerSpan span) {
+  return span == OptimizerSpan::kWorld ? "world" : "group";
+}
+
 struct ZeroOptions {
   // Behaviour.
 
   // 0: everything replicated. 1: optimizer states sharded. 2: gradients too.
   // 3: parameters too. Stages 1 and 2 keep only the shard of what is reduced.
   int stage = 3;
+  // Hierarchical sharding: groups of so many ranks that follow each other,
+  // those of a host as a rule, each keep all shards. Parameters are gathered
+  // inside a group; gradients are reduced over all ranks. It divides their
+  // number. 0: one group of all.
+  int shard_group = 0;
+  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   OptimizerOptions optimizer;  // of all parameters; Step gives the rate
   // What parameters that are in a group (ZeroEngine::Register) have else.
   std::vector<OptimizerGroup> groups;

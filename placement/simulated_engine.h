@@ -38,11 +38,11 @@ struct SimulatedChunk {
 struct SimulatedEngine {
   int rank = 0;
   int world = 1;
-  // Whether every rank keeps the whole of parameters, of gradients, and whether
-  // updated parameters are gathered for the others' copies.
-  bool whole_params = false;
-  bool whole_grads = false;
-  bool refreshes = false;
+  // Ranks among which parameters are gathered, reduced slices of gradients, and
+  // updated parameters for the others' copies; 1: there is nothing to gather.
+  int param_ranks = 1;
+  int joined_ranks = 1;
+  int refreshed_ranks = 1;
   std::vector<SimulatedChunk> chunks;  // by ChunkId
   PlanProblem problem;                 // its slots hold gathered chunks
   std::vector<Bytes> slot_bytes;       // by class of the problem

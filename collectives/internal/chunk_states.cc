@@ -32,7 +32,7 @@ ChunkStates StatesOf(const ChunkLayout& layout, const Sharding& sharding,
   if (sharding.refreshes()) states.moved_none_on_device += params;
   if (group.trainable) {
     const bool masters = on_device(StateKind::kMaster) > Bytes(0);
-    const Bytes own = params / (sharding.refreshes() ? sharding.world : 1);
+    const Bytes own = params / sharding.refreshed_ranks();
     states.moved_params_on_device = own * (masters ? 1 : 2) + grads;
   }
   return states;

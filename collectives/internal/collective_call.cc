@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/rank_scope.h"
+
 namespace castor::internal {
 namespace {
 
@@ -40,12 +42,25 @@ std::string_view OpName(ReduceOp op) {
   return "unknown";
 }
 
+std::string DescribeScope(const RankScope& scope) {
+  if (scope == RankScope()) return "";
+  switch (scope.among) {
+    case Among::kWorld:
+      return fmt::format(", sliced for groups of {}", scope.group);
+    case Among::kGroup:
+      return fmt::format(", in groups of {}", scope.group);
+    case Among::kReplicas:
+      return fmt::format(", across groups of {}", scope.group);
+  }
+  return "";
+}
+
 std::string DescribeSize(const CollectiveCall& call) {
   switch (call.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter:
-      return fmt::format(", {} {} elements per rank", call.count,
-                         DTypeName(call.dtype));
+      return fmt::format(", {} {} elements per rank{}", call.count,
+                         DTypeName(call.dtype), DescribeScope(call.tag.scope));
     case CollectiveKind::kAllReduce:
       return fmt::format(", {} of {} {} elements", OpName(call.op), call.count,
                          DTypeName(call.dtype));
@@ -59,7 +74,8 @@ std::string DescribeSize(const CollectiveCall& call) {
 
 auto Key(const CollectiveCall& call) {
   return std::tie(call.kind, call.tag.chunk, call.tag.moment, call.tag.purpose,
-                  call.count, call.dtype, call.op, call.root);
+                  call.tag.scope.among, call.tag.scope.group, call.count,
+                  call.dtype, call.op, call.root);
 }
 
 }  // namespace

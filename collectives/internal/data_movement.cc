@@ -12,6 +12,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "collectives/rank_scope.h"
 #include "offload/kernels/float_mode.h"
 #include "offload/kernels/reduce.h"
 
@@ -37,24 +38,33 @@ Bytes CountedBytes(const CollectiveCall& call) {
 void AllGatherPart(const CollectiveCall& call, int rank,
                    std::span<const RankBuffers> buffers) {
   const Bytes shard = CountedBytes(call);
-  const auto world = static_cast<int64_t>(buffers.size());
+  const auto world = static_cast<int>(buffers.size());
+  const RankScope& scope = call.tag.scope;
+  const int among = scope.size(world);
   void* chunk = buffers[static_cast<size_t>(rank)].out;
   // From its own shard on, so that ranks do not all read the same one at once.
-  for (int64_t i = 0; i < world; ++i) {
-    const int64_t from = (rank + i) % world;
-    Copy(At(chunk, shard * from), buffers[static_cast<size_t>(from)].in, shard);
+  for (int i = 0; i < among; ++i) {
+    const int from = scope.member((rank + i) % among, rank, world);
+    Copy(At(chunk, shard * scope.place(from, world)),
+         buffers[static_cast<size_t>(from)].in, shard);
   }
 }
 
 void ReduceScatterPart(const CollectiveCall& call, int rank,
                        std::span<const RankBuffers> buffers) {
   const Bytes shard = CountedBytes(call);
-  void* out = buffers[static_cast<size_t>(rank)].out;
-  if (buffers.size() == 1) return Copy(out, buffers[0].in, shard);
+  const auto world = static_cast<int>(buffers.size());
+  const RankScope& scope = call.tag.scope;
+  const int among = scope.size(world);
+  const RankBuffers& own = buffers[static_cast<size_t>(rank)];
+  void* out = own.out;
+  if (among == 1) return Copy(out, own.in, shard);
+  const int place = scope.place(rank, world);
   std::vector<const void*> sources;
-  sources.reserve(buffers.size());
-  for (const RankBuffers& each : buffers) {
-    sources.push_back(At(each.in, shard * rank));
+  sources.reserve(static_cast<size_t>(among));
+  for (int i = 0; i < among; ++i) {
+    const auto from = static_cast<size_t>(scope.member(i, rank, world));
+    sources.push_back(At(buffers[from].in, shard * place));
   }
   SumInOrder(sources, call.dtype, call.count, out);
 }
@@ -182,12 +192,15 @@ CommunicatorStats Traffic(const CollectiveCall& call, int rank,
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter: {
       const Bytes shard = CountedBytes(call);
-      stats.bytes_sent = stats.bytes_received = shard * (world - 1);
+      const RankScope& scope = call.tag.scope;
+      const int among = scope.size(static_cast<int>(world));
+      const int place = scope.place(rank, static_cast<int>(world));
+      stats.bytes_sent = stats.bytes_received = shard * (among - 1);
       const bool gather = call.kind == CollectiveKind::kAllGather;
-      const bool in_place = gather ? own.in == At(own.out, shard * rank)
-                                   : own.out == At(own.in, shard * rank);
+      const bool in_place = gather ? own.in == At(own.out, shard * place)
+                                   : own.out == At(own.in, shard * place);
       // A sum writes its result to its place; alone, it is a copy.
-      if (!in_place && (gather || world == 1)) stats.bytes_copied = shard;
+      if (!in_place && (gather || among == 1)) stats.bytes_copied = shard;
       break;
     }
     case CollectiveKind::kAllReduce: {
@@ -216,7 +229,7 @@ CommunicatorStats Traffic(const CollectiveCall& call, int rank,
 Bytes BytesWritten(const CollectiveCall& call, int world) {
   switch (call.kind) {
     case CollectiveKind::kAllGather:
-      return CountedBytes(call) * world * world;
+      return CountedBytes(call) * call.tag.scope.size(world) * world;
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllReduce:
       return CountedBytes(call) * world;

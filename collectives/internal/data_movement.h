@@ -28,8 +28,8 @@ struct RankBuffers {
 
 // The part of `rank`, of a world of buffers.size() ranks. All-gather and
 // broadcast write the rank's own buffer; reduce-scatter sums its shard over the
-// ranks, in their order; all-reduce reduces one slice of the elements and
-// writes it to every rank.
+// scope's ranks, in their order; all-reduce reduces one slice of the elements
+// and writes it to every rank.
 void MoveForRank(const CollectiveCall& call, int rank,
                  std::span<const RankBuffers> buffers);
 

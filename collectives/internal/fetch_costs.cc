@@ -42,7 +42,7 @@ class Fetches {
       if (machine_.all_gather) {
         seconds += RingSeconds(*machine_.all_gather, 1,
                                BytesOf(layout.chunk(chunk).size, dtype),
-                               sharding.world);
+                               sharding.pieces(StateKind::kParam));
       } else {
         Miss("all_gather");
       }

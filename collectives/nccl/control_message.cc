@@ -10,6 +10,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
+#include "collectives/rank_scope.h"
 
 namespace castor::internal {
 namespace {
@@ -85,6 +86,8 @@ std::vector<std::byte> Encode(const ControlMessage& message) {
   writer.Put(static_cast<uint8_t>(message.call.kind));
   writer.Put(static_cast<int32_t>(message.call.tag.chunk.value()));
   writer.Put(message.call.tag.moment);
+  writer.Put(static_cast<uint8_t>(message.call.tag.scope.among));
+  writer.Put(message.call.tag.scope.group);
   writer.Put(message.call.count);
   writer.Put(static_cast<uint8_t>(message.call.dtype));
   writer.Put(static_cast<uint8_t>(message.call.op));
@@ -105,6 +108,8 @@ Result<ControlMessage> Decode(std::span<const std::byte> bytes) {
   const auto call_kind = reader.Get<uint8_t>();
   message.call.tag.chunk = ChunkId(reader.Get<int32_t>());
   message.call.tag.moment = reader.Get<int64_t>();
+  const auto among = reader.Get<uint8_t>();
+  message.call.tag.scope.group = reader.Get<int32_t>();
   message.call.count = reader.Get<int64_t>();
   const auto dtype = reader.Get<uint8_t>();
   const auto op = reader.Get<uint8_t>();
@@ -117,6 +122,7 @@ Result<ControlMessage> Decode(std::span<const std::byte> bytes) {
       call_kind > static_cast<uint8_t>(CollectiveKind::kBarrier) ||
       dtype > static_cast<uint8_t>(DType::kC64) ||
       op > static_cast<uint8_t>(ReduceOp::kMax) ||
+      among > static_cast<uint8_t>(Among::kReplicas) ||
       code > static_cast<uint8_t>(ErrorCode::kFailedPrecondition) ||
       message.call.count < 0) {
     return Malformed(
@@ -127,6 +133,7 @@ Result<ControlMessage> Decode(std::span<const std::byte> bytes) {
   message.call.kind = static_cast<CollectiveKind>(call_kind);
   message.call.dtype = static_cast<DType>(dtype);
   message.call.op = static_cast<ReduceOp>(op);
+  message.call.tag.scope.among = static_cast<Among>(among);
   if (code != 0) {
     message.status = Status(static_cast<ErrorCode>(code), std::move(reason));
   }

@@ -265,6 +265,7 @@ class NcclCommunicator final : public Communicator {
   void Queue(Lane& lane, const CollectiveCall& call,
              const RankBuffers& buffers) {
     CASTOR_CHECK_GE(call.count, 0);
+    CASTOR_CHECK(call.tag.scope.Divides(world()));
     auto operation = std::make_shared<NcclWorld::Operation>();
     operation->position = next_position_++;
     operation->work.call = call;

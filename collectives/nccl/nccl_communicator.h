@@ -38,7 +38,8 @@
 // them in rank order with a kernel, segment by segment, to the bits of every
 // other backend. Reduce::kNative is NCCL's ncclReduceScatter, which needs no
 // memory and sends less where the network reduces, and keeps to rank order for
-// two ranks only.
+// two ranks only. It knows one group of all ranks only (rank_scope.h); sums of
+// slices for smaller groups take kExact.
 //
 // A world ends (Abort, a mismatch, a rank that died, NCCL's errors, a timeout)
 // once for all ranks: NCCL's communicators are aborted, and operations on the

@@ -108,6 +108,12 @@ class NcclStreams {
   template <typename Call>
   Status MakeCall(Which which, std::string_view name, const Call& call);
   Status Describe(Which which, std::string_view call, int result);
+  // A gather among some ranks, or with slices that are not in rank order.
+  Status GatherAmong(NcclWork* work);
+  // A reduction among this rank alone.
+  Status CopyAlone(NcclWork* work);
+  // Elements of one part of an exact reduction that are exchanged at once.
+  int64_t SegmentOf(const CollectiveCall& call) const;
   // The next step of an exact reduction.
   Status Exchange(NcclWork* work);
   Status Sum(NcclWork* work);

@@ -115,12 +115,12 @@ void SimulatedRank::Compute(size_t moment) {
   });
 }
 
-void SimulatedRank::QueueCollective(Collective which, Bytes bytes) {
-  wire_sent_ += bytes / engine_->world * (engine_->world - 1);
+void SimulatedRank::QueueCollective(Collective which, Bytes bytes, int ranks) {
+  wire_sent_ += bytes / ranks * (ranks - 1);
   const int64_t ns =
       RingNs(which == Collective::kAllGather ? machine_->all_gather
                                              : machine_->reduce_scatter,
-             bytes, engine_->world);
+             bytes, ranks);
   QueueExchange(ns);
 }
 
@@ -144,7 +144,7 @@ SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,
                                RunCause cause) {
   const StateKind kind = StateKind::kParam;
   const Bytes kept = moves_.bytes(chunk, kind);
-  if (engine_->whole_params) {
+  if (engine_->param_ranks == 1) {
     return moves_.Load(chunk, kind, kept, after, cause);
   }
   const bool on_device = moves_.home(chunk, kind) == Tier::kDevice;
@@ -154,7 +154,8 @@ SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,
   } else {
     comm_.Wait(moves_.Load(chunk, kind, kept, after, cause));
   }
-  QueueCollective(Collective::kAllGather, Facts(chunk).gathered);
+  QueueCollective(Collective::kAllGather, Facts(chunk).gathered,
+                  engine_->param_ranks);
   SimEvent gathered = comm_.Record();
   if (on_device) moves_.AddReader(chunk, kind, gathered);
   return gathered;
@@ -178,9 +179,11 @@ Status SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
     if (at_home) comm_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
     comm_.Wait(reduced);
     const Bytes whole = Facts(chunk).gathered_grad;
-    QueueCollective(Collective::kReduceScatter, whole);
-    if (engine_->whole_grads) {
-      QueueCollective(Collective::kAllGather, whole);
+    QueueCollective(Collective::kReduceScatter, whole, engine_->world);
+    if (engine_->joined_ranks > 1) {
+      QueueCollective(Collective::kAllGather,
+                      moves_.bytes(chunk, StateKind::kGrad),
+                      engine_->joined_ranks);
     }
     reduced = comm_.Record();
     ++reduce_scatters_;

@@ -93,8 +93,8 @@ class SimulatedRank final : private CopySource {
   void UpdateOnDevice(ChunkId chunk);
   Status UpdateOnHost(ChunkId chunk);
   Status Refresh(ChunkId chunk);
-  // Of a chunk that is `bytes` when whole.
-  void QueueCollective(Collective which, Bytes bytes);
+  // Among so many ranks, of what is `bytes` of all of them together.
+  void QueueCollective(Collective which, Bytes bytes, int ranks);
   void QueueExchange(int64_t ns);
   // A kernel of the engine on the device.
   void QueueKernel(SimLane& lane, Bytes traffic) {

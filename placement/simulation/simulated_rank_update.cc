@@ -111,7 +111,7 @@ Status SimulatedRank::Update(ChunkId chunk) {
   } else {
     CASTOR_RETURN_IF_ERROR(UpdateOnHost(chunk));
   }
-  return engine_->refreshes ? Refresh(chunk) : OkStatus();
+  return engine_->refreshed_ranks > 1 ? Refresh(chunk) : OkStatus();
 }
 
 void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
@@ -156,22 +156,23 @@ Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
   return OkStatus();
 }
 
-// Every rank has updated its slice of a replicated chunk: the others' slices
-// are gathered, in place where the home is the device, else through a slot.
+// Every rank has updated part of what it keeps of the chunk's parameters: the
+// rest is gathered, in place where the home is the device, else through a slot.
 Status SimulatedRank::Refresh(ChunkId chunk) {
   const StateKind kind = StateKind::kParam;
-  const Bytes whole = Facts(chunk).gathered;
+  const Bytes whole = moves_.bytes(chunk, kind);
+  const int ranks = engine_->refreshed_ranks;
   if (moves_.home(chunk, kind) == Tier::kDevice) {
     comm_.Wait(moves_.WriteReady(chunk, kind));
-    QueueCollective(Collective::kAllGather, whole);
+    QueueCollective(Collective::kAllGather, whole, ranks);
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Slot slot,
                           copies_.Borrow(chunk));
-  comm_.Wait(moves_.Load(chunk, kind, whole / engine_->world, slot.free_after,
+  comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
-  QueueCollective(Collective::kAllGather, whole);
+  QueueCollective(Collective::kAllGather, whole, ranks);
   const SimEvent gathered = comm_.Record();
   copies_.Return(slot, moves_.Store(chunk, kind, whole, gathered));
   return OkStatus();

@@ -27,6 +27,8 @@ PlanFile MadePlan() {
   plan.elements = Elements(300);
   plan.world = 4;
   plan.stage = 2;
+  plan.shard_group = 2;
+  plan.optimizer_span = OptimizerSpan::kWorld;
   plan.align = Elements(128);
   plan.min_chunk = KiB(32);
   plan.max_chunk = MiB(3);
@@ -69,6 +71,8 @@ TEST(PlanFileTest, ComesBackAsItWas) {
             StateLimit(0.1));
   EXPECT_EQ(read->rules[0].most, KiB(64));
   EXPECT_EQ(read->nvme, GiB(1));
+  EXPECT_EQ(read->shard_group, 2);
+  EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
 
   plan.chunk_size = KiB(96);
   plan.nvme.reset();
@@ -97,6 +101,10 @@ TEST(PlanFileTest, NamesWhatIsWrong) {
       {With(good, "\"stage\": 2", "\"stag\": 2"), "stage"},
       {With(good, "\"stage\": 2", "\"stage\": 4"), "from 0 to 3"},
       {With(good, "\"stage\": 2,", ""), "\"stage\""},
+      {With(good, "\"shard_group\": 2", "\"shard_group\": -2"), "is -2 where"},
+      {With(good, "\"optimizer_span\": \"world\"",
+            "\"optimizer_span\": \"word\""),
+       "did you mean world"},
       {With(good, "\"world\": 4", "\"world\": 4, \"world\": 4"), "world"},
       {With(good, "\"world\": 4", "\"world\": -4"), "is -4 where"},
       {With(good, "128", "100"), "multiple of 64"},
@@ -140,6 +148,8 @@ TEST(PlanFileTest, SetsWhatAnEngineIsMadeWith) {
   options.nvme = {{"drive", std::nullopt}};
   ASSERT_THAT(ApplyPlan(plan, &options), IsOk());
   EXPECT_EQ(options.stage, 2);
+  EXPECT_EQ(options.shard_group, 2);
+  EXPECT_EQ(options.optimizer_span, OptimizerSpan::kWorld);
   EXPECT_EQ(options.device_budget, MiB(7));
   EXPECT_EQ(options.host_budget, MiB(9));
   EXPECT_EQ(options.nvme[0].size, GiB(1));

@@ -123,6 +123,8 @@ struct Case {
   bool asked = false;  // homes are asked for, and links were measured
   GradMode grads = GradMode::kSeparate;
   AccumulationOrder order = AccumulationOrder::kEach;
+  int group = 0;  // ranks that share shards; 0: all
+  OptimizerSpan span = OptimizerSpan::kGroup;
 };
 
 class SealForecastTest : public ZeroEngineTest {
@@ -143,6 +145,8 @@ class SealForecastTest : public ZeroEngineTest {
     options.clip_norm = c.clip;
     options.grad_mode = c.grads;
     options.accumulation = c.order;
+    options.shard_group = c.group;
+    options.optimizer_span = c.span;
     if (!c.asked) return options;
     StaticLimits& limits = options.home_limits.emplace();
     limits[static_cast<size_t>(StateKind::kParam)].device = 0.25;
@@ -449,6 +453,51 @@ TEST_F(SealForecastTest, IsWhatAnEngineTakesAndMoves) {
        .frozen = 4,
        .grads = GradMode::kFp32,
        .order = AccumulationOrder::kLast},
+      {.name = "four ranks in groups of two",
+       .world = 4,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(64),
+       .host = KiB(60),
+       .policy = PlanPolicy::kPlanned,
+       .micro_batches = 2,
+       .clip = 1,
+       .group = 2},
+      {.name = "four ranks in groups of two, states over all",
+       .world = 4,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(64),
+       .host = KiB(40),
+       .micro_batches = 2,
+       .clip = 1,
+       .group = 2,
+       .span = OptimizerSpan::kWorld},
+      {.name = "six ranks in groups of three, on the device",
+       .world = 6,
+       .chunk = KiB(12),
+       .device = MiB(4),
+       .host = MiB(1),
+       .frozen = 3,
+       .group = 3,
+       .span = OptimizerSpan::kWorld},
+      {.name = "stage 2 in groups of two",
+       .world = 4,
+       .stage = 2,
+       .chunk = KiB(8),
+       .device = KiB(96),
+       .host = KiB(64),
+       .micro_batches = 2,
+       .group = 2},
+      {.name = "stage 1 in groups of two, states over all",
+       .world = 4,
+       .stage = 1,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(96),
+       .host = KiB(64),
+       .group = 2,
+       .span = OptimizerSpan::kWorld},
   };
   for (const Case& c : cases) Check(c);
   EXPECT_GT(seen_.on(Tier::kHost, Tier::kDevice).bytes, KiB(512));
@@ -476,6 +525,9 @@ TEST_F(SealForecastTest, EveryByteOfAPoolIsOfAClass) {
     request.params = model.params;
     request.options = options;
     request.world = static_cast<int>(one_of(1, 5));
+    if (request.world == 4) {
+      request.options.shard_group = static_cast<int>(one_of(0, 1)) * 2;
+    }
     request.rank = static_cast<int>(one_of(0, request.world - 1));
     request.communicator_buffers = KiB(one_of(0, 4));
     request.declared.largest_lease = Bytes(one_of(0, 9000));

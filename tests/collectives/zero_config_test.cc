@@ -38,6 +38,7 @@ TEST(ZeroConfigTest, NothingIsEveryDefault) {
 TEST(ZeroConfigTest, EveryKeyIsTaken) {
   const Result<ZeroOptions> read = ParseZeroConfig(R"({
     "schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
+    "shard_group": 4, "optimizer_span": "world",
     "prefetch_depth": 0, "policy": "planned", "grad_mode": "fp32",
     "accumulation_order": "last",
     "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
@@ -55,6 +56,8 @@ TEST(ZeroConfigTest, EveryKeyIsTaken) {
                    "least": 0.5, "most": 4096}})");
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(read->stage, 2);
+  EXPECT_EQ(read->shard_group, 4);
+  EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
   EXPECT_EQ(read->clip_norm, 0.5);
   EXPECT_EQ(read->prefetch_depth, 0);
   EXPECT_EQ(read->policy, PlanPolicy::kPlanned);
@@ -117,6 +120,8 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
       {"{\n  \"stage\": 2,\n  \"optimzer\": {}\n}",
        "unknown key \"optimzer\"; did you mean optimizer?"},
       {"{\n  \"stage\": 2,\n  \"optimzer\": {}\n}", "(line 3, column 3)"},
+      {R"({"shard_group": -2})", "shard_group"},
+      {R"({"optimizer_span": "node"})", "\"group\" or \"world\""},
       {R"({"optimizer": {"beta3": 1}})",
        R"("optimizer" holds the unknown key "beta3")"},
       {R"({"optimizer": {"beta3": 1}})", "(line 1, column 16)"},

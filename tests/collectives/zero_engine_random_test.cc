@@ -66,7 +66,8 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << ", gradients " << static_cast<int>(o.grad_mode) << " added "
       << static_cast<int>(o.accumulation) << ", scaled "
       << static_cast<int>(o.loss_scaling.kind) << ", groups " << o.groups.size()
-      << "; parameters";
+      << ", shard group " << o.shard_group << " spanning the "
+      << OptimizerSpanName(o.optimizer_span) << "; parameters";
   for (const ParamSpec& spec : draw.model.params) {
     out << " " << DTypeName(spec.dtype) << (spec.trainable ? ":" : " frozen:")
         << toy::SizeOf(spec);
@@ -209,6 +210,14 @@ void DrawSemantics(Draw& draw) {
   if (dice.OneIn(4)) {
     for (ParamSpec& spec : draw.model.params) {
       if (spec.dtype == DType::kBF16) spec.dtype = DType::kF16;
+    }
+  }
+  if (dice.OneIn(3)) {
+    do {
+      options.shard_group = static_cast<int>(dice.Between(1, draw.world));
+    } while (draw.world % options.shard_group != 0);
+    if (options.stage > 0 && dice.OneIn(2)) {
+      options.optimizer_span = OptimizerSpan::kWorld;
     }
   }
   if (!dice.OneIn(3)) return;

@@ -33,7 +33,6 @@ constexpr Bytes kChunk{1'000'000};  // a millisecond on the link
 
 SimulatedEngine TwoChunks(int64_t slots) {
   SimulatedEngine engine;
-  engine.whole_params = engine.whole_grads = true;
   engine.problem.slots = {slots};
   engine.problem.prefetch_depth = 2;
   engine.slot_bytes = {kChunk};

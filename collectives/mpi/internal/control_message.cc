@@ -9,6 +9,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collectives/rank_scope.h"
+
 namespace castor::internal {
 namespace {
 
@@ -89,6 +91,8 @@ std::string EncodeCall(const CollectiveCall& call) {
   writer.Put(int32_t{call.root});
   writer.Put(call.tag.chunk.value());
   writer.Put(call.tag.moment);
+  writer.Put(call.tag.scope.among);
+  writer.Put(call.tag.scope.group);
   writer.Put(call.count);
   writer.PutText(call.tag.purpose);
   return writer.Take();
@@ -103,6 +107,8 @@ Result<CollectiveCall> DecodeCall(std::string_view bytes) {
   call.root = reader.Get<int32_t>();
   call.tag.chunk = ChunkId(reader.Get<int32_t>());
   call.tag.moment = reader.Get<int64_t>();
+  call.tag.scope.among = reader.Get<Among>();
+  call.tag.scope.group = reader.Get<int32_t>();
   call.count = reader.Get<int64_t>();
   call.tag.purpose = reader.GetText();
   if (!reader.ended_well()) return Damaged("a call", bytes.size());

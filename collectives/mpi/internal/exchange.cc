@@ -45,13 +45,15 @@ Exchange::Exchange(int64_t position, const CollectiveCall& call,
       wire_(wire),
       rank_(wire->rank()),
       world_(wire->world()),
-      reduces_(world_ > 1 && (call.kind == CollectiveKind::kReduceScatter ||
+      scope_(call.tag.scope),
+      among_(scope_.size(world_)),
+      reduces_(among_ > 1 && (call.kind == CollectiveKind::kReduceScatter ||
                               call.kind == CollectiveKind::kAllReduce)),
       came_(static_cast<size_t>(world_), false) {
   for (auto* streams : {&out_, &in_}) {
     for (auto& phase : *streams) phase.resize(static_cast<size_t>(world_));
   }
-  if (world_ > 1) PlanStreams();
+  if (among_ > 1) PlanStreams();
 }
 
 Exchange::~Exchange() { wire_->Forget(this); }
@@ -63,16 +65,18 @@ void Exchange::PlanStreams() {
   const auto slice = [&](int rank) {
     return call_.count * rank / world_ * ElementBytes(call_.dtype);
   };
-  for (int peer = 0; peer < world_; ++peer) {
+  for (int i = 0; i < among_; ++i) {
+    const int peer = Member(i);
     if (peer == rank_) continue;
     const size_t p = Index(peer);
+    const int64_t place = scope_.place(peer, world_);
     switch (call_.kind) {
       case CollectiveKind::kAllGather:
         out_[0][p] = {BytesAt(buffers_.in, 0), counted, direct};
-        in_[0][p] = {BytesAt(buffers_.out, counted * peer), counted, direct};
+        in_[0][p] = {BytesAt(buffers_.out, counted * place), counted, direct};
         break;
       case CollectiveKind::kReduceScatter:
-        out_[0][p] = {BytesAt(buffers_.in, counted * peer), counted, segment};
+        out_[0][p] = {BytesAt(buffers_.in, counted * place), counted, segment};
         in_[0][p] = {nullptr, counted, segment};
         break;
       case CollectiveKind::kAllReduce: {
@@ -97,10 +101,9 @@ void Exchange::PlanStreams() {
     }
   }
   if (!reduces_) return;
-  const size_t any = Index(rank_ == 0 ? 1 : 0);
-  segments_ = in_[0][any].pieces();
+  segments_ = AnyReduced().pieces();
   if (call_.kind == CollectiveKind::kReduceScatter) {
-    own_slice_ = BytesAt(buffers_.in, counted * rank_);
+    own_slice_ = BytesAt(buffers_.in, counted * scope_.place(rank_, world_));
     result_ = BytesAt(buffers_.out, 0);
   } else {
     own_slice_ = result_ = BytesAt(buffers_.out, slice(rank_));
@@ -114,19 +117,18 @@ int64_t Exchange::Tag(int phase) const {
 void Exchange::Begin() {
   if (call_.kind == CollectiveKind::kAllGather) {
     const int64_t shard = BytesOf(Elements(call_.count), call_.dtype).count();
-    std::byte* const place = BytesAt(buffers_.out, shard * rank_);
-    if (place != buffers_.in && shard > 0) {
-      std::memcpy(place, buffers_.in, static_cast<size_t>(shard));
-    }
+    CopyOwn(BytesAt(buffers_.out, shard * scope_.place(rank_, world_)), shard);
   }
-  if (world_ == 1) {
-    const RankBuffers alone[] = {buffers_};
-    if (call_.kind == CollectiveKind::kReduceScatter) {
-      MoveForRank(call_, 0, alone);
-    }
-    return;
+  if (among_ > 1) return Advance();
+  if (call_.kind == CollectiveKind::kReduceScatter) {
+    CopyOwn(BytesAt(buffers_.out, 0),
+            BytesOf(Elements(call_.count), call_.dtype).count());
   }
-  Advance();
+}
+
+void Exchange::CopyOwn(std::byte* to, int64_t bytes) const {
+  if (to == buffers_.in || bytes == 0) return;
+  std::memcpy(to, buffers_.in, static_cast<size_t>(bytes));
 }
 
 void Exchange::PeerCame(int peer) {
@@ -216,7 +218,7 @@ void Exchange::ReceiveSegments() {
 
 void Exchange::AddUp() {
   const int64_t before = summed_;
-  while (summed_ < segments_ && landed_[summed_ % 2] == world_ - 1) {
+  while (summed_ < segments_ && landed_[summed_ % 2] == among_ - 1) {
     AddSegment(summed_);
     landed_[summed_ % 2] = 0;
     ++summed_;
@@ -230,12 +232,13 @@ void Exchange::AddUp() {
 }
 
 void Exchange::AddSegment(int64_t index) {
-  const Stream& any = in_[0][Index(rank_ == 0 ? 1 : 0)];
+  const Stream& any = AnyReduced();
   const int64_t offset = index * any.piece;
   const int64_t bytes = any.piece_bytes(index);
   const int64_t count = bytes / ElementBytes(call_.dtype);
   parts_.clear();
-  for (int peer = 0; peer < world_; ++peer) {
+  for (int i = 0; i < among_; ++i) {
+    const int peer = Member(i);
     parts_.push_back(peer == rank_ ? own_slice_ + offset
                                    : ScratchFor(index, peer));
   }

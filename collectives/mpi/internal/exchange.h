@@ -6,7 +6,8 @@
 
 // The data of one operation, as one rank sends and receives it.
 //
-// Every rank sends every other what that one needs, in pieces, a few at a time:
+// Every rank sends every other of the call's scope what that one needs, in
+// pieces, a few at a time:
 // of an all-gather its shard, straight into its place; of a reduction the
 // other's slice, in segments that land in a scratch buffer and are added there
 // in rank order, one set of segments while the next one comes; the result of an
@@ -33,6 +34,7 @@
 #include "collectives/internal/data_movement.h"
 #include "collectives/mpi/internal/control_message.h"
 #include "collectives/mpi/internal/mpi_wire.h"
+#include "collectives/rank_scope.h"
 
 namespace castor::internal {
 
@@ -100,6 +102,13 @@ class Exchange {
   };
 
   size_t Index(int peer) const { return static_cast<size_t>(peer); }
+  // The i-th rank that data is exchanged with, this one included.
+  int Member(int i) const { return scope_.member(i, rank_, world_); }
+  // What comes of another rank to be added, as it does of each.
+  const Stream& AnyReduced() const {
+    return in_[0][Index(Member(Member(0) == rank_ ? 1 : 0))];
+  }
+  void CopyOwn(std::byte* to, int64_t bytes) const;
   int64_t Tag(int phase) const;
   void PlanStreams();
   void Advance();
@@ -118,6 +127,8 @@ class Exchange {
   MpiWire* const wire_;
   const int rank_;
   const int world_;
+  const RankScope scope_;
+  const int among_;  // ranks of the scope
   const bool reduces_;
 
   // By phase, then by rank; this rank's own are empty.

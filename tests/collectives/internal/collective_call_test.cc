@@ -34,7 +34,7 @@ TEST(CollectiveCallTest, CallsAreTheSameWhenEverythingIs) {
   other.tag.purpose = elsewhere;
   EXPECT_TRUE(SameCall(call, other));
 
-  std::vector<CollectiveCall> others(8, call);
+  std::vector<CollectiveCall> others(10, call);
   others[0].kind = CollectiveKind::kReduceScatter;
   others[1].tag.chunk = ChunkId();
   others[2].tag.moment = 12;
@@ -43,6 +43,8 @@ TEST(CollectiveCallTest, CallsAreTheSameWhenEverythingIs) {
   others[5].dtype = DType::kI32;
   others[6].op = ReduceOp::kMax;
   others[7].root = 1;
+  others[8].tag.scope.group = 2;
+  others[9].tag.scope.among = Among::kGroup;
   for (const CollectiveCall& each : others) EXPECT_FALSE(SameCall(call, each));
 }
 
@@ -51,6 +53,15 @@ TEST(CollectiveCallTest, SaysWhatItIs) {
   EXPECT_EQ(Describe(call),
             "all-gather of chunk 3 at moment 11 (\"param\", 4096 F32 elements "
             "per rank)");
+  call.tag.scope = {Among::kGroup, 4};
+  EXPECT_EQ(Describe(call),
+            "all-gather of chunk 3 at moment 11 (\"param\", 4096 F32 elements "
+            "per rank, in groups of 4)");
+  call.tag.scope.among = Among::kReplicas;
+  EXPECT_THAT(Describe(call), HasSubstr("per rank, across groups of 4)"));
+  call.tag.scope.among = Among::kWorld;
+  EXPECT_THAT(Describe(call), HasSubstr("per rank, sliced for groups of 4)"));
+  call.tag.scope = {};
   call.kind = CollectiveKind::kReduceScatter;
   EXPECT_THAT(Describe(call), HasSubstr("reduce-scatter of chunk 3"));
 

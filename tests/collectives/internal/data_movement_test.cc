@@ -15,6 +15,7 @@
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/internal/collective_call.h"
+#include "collectives/rank_scope.h"
 #include "gtest/gtest.h"
 #include "tests/support/rank_values.h"
 
@@ -40,11 +41,14 @@ std::vector<RankBuffers> Whole(Data& data) {
   return buffers;
 }
 
+// Where each rank's slice is.
+RankScope scope;
+
 std::vector<RankBuffers> FromSlice(Data& data) {
   std::vector<RankBuffers> buffers = Whole(data);
   for (int rank = 0; rank < kWorld; ++rank) {
     const auto r = static_cast<size_t>(rank);
-    buffers[r].in = SliceOf(data[r], rank, kShard);
+    buffers[r].in = SliceOf(data[r], scope.place(rank, kWorld), kShard);
   }
   return buffers;
 }
@@ -53,7 +57,7 @@ std::vector<RankBuffers> ToSlice(Data& data) {
   std::vector<RankBuffers> buffers = Whole(data);
   for (int rank = 0; rank < kWorld; ++rank) {
     const auto r = static_cast<size_t>(rank);
-    buffers[r].out = SliceOf(data[r], rank, kShard);
+    buffers[r].out = SliceOf(data[r], scope.place(rank, kWorld), kShard);
   }
   return buffers;
 }
@@ -87,6 +91,20 @@ TEST(DataMovementTest, ReduceScattersInPlaceInAnyOrder) {
   ExpectAnyOrder(Call(CollectiveKind::kReduceScatter, kShard), ToSlice);
 }
 
+TEST(DataMovementTest, MovesAmongGroupsInPlaceInAnyOrder) {
+  for (const Among among : {Among::kWorld, Among::kGroup, Among::kReplicas}) {
+    for (const int group : {1, 2, 4}) {
+      scope = {among, group};
+      CollectiveCall call = Call(CollectiveKind::kAllGather, kShard);
+      call.tag.scope = scope;
+      ExpectAnyOrder(call, FromSlice);
+      call.kind = CollectiveKind::kReduceScatter;
+      ExpectAnyOrder(call, ToSlice);
+    }
+  }
+  scope = RankScope();
+}
+
 TEST(DataMovementTest, AllReducesInAnyOrder) {
   // Fewer elements than ranks leave some parts with nothing to do.
   for (const int64_t count : {int64_t{1}, int64_t{3}, kShard * kWorld}) {
@@ -118,6 +136,9 @@ TEST(DataMovementTest, AllReduceGivesAndTakesTheSame) {
 TEST(DataMovementTest, CountsWhatAllPartsWrite) {
   const Bytes shard(8 * 4);
   EXPECT_EQ(BytesWritten(Call(CollectiveKind::kAllGather, 8), 4), shard * 16);
+  CollectiveCall in_groups = Call(CollectiveKind::kAllGather, 8);
+  in_groups.tag.scope = {Among::kGroup, 2};
+  EXPECT_EQ(BytesWritten(in_groups, 4), shard * 8);
   EXPECT_EQ(BytesWritten(Call(CollectiveKind::kReduceScatter, 8), 4),
             shard * 4);
   EXPECT_EQ(BytesWritten(Call(CollectiveKind::kAllReduce, 8), 4), shard * 4);

@@ -18,18 +18,19 @@ namespace castor::internal {
 namespace {
 
 TEST(ControlMessageTest, CallsComeBackAndDifferInEveryPart) {
-  const CollectiveCall call = {.kind = CollectiveKind::kAllReduce,
-                               .tag = {ChunkId(3), 11, "norm"},
-                               .count = int64_t{1} << 40,
-                               .dtype = DType::kF64,
-                               .op = ReduceOp::kMax,
-                               .root = 7};
+  const CollectiveCall call = {
+      .kind = CollectiveKind::kAllReduce,
+      .tag = {ChunkId(3), 11, "norm", {Among::kReplicas, 4}},
+      .count = int64_t{1} << 40,
+      .dtype = DType::kF64,
+      .op = ReduceOp::kMax,
+      .root = 7};
   const std::string encoded = EncodeCall(call);
   const Result<CollectiveCall> decoded = DecodeCall(encoded);
   ASSERT_THAT(decoded, IsOk());
   EXPECT_TRUE(SameCall(*decoded, call));
 
-  std::vector<CollectiveCall> others(8, call);
+  std::vector<CollectiveCall> others(10, call);
   others[0].kind = CollectiveKind::kBarrier;
   others[1].tag.chunk = ChunkId();
   others[2].tag.moment = -1;
@@ -38,6 +39,8 @@ TEST(ControlMessageTest, CallsComeBackAndDifferInEveryPart) {
   others[5].dtype = DType::kI64;
   others[6].op = ReduceOp::kMin;
   others[7].root = 1;
+  others[8].tag.scope.group = 2;
+  others[9].tag.scope.among = Among::kGroup;
   for (const CollectiveCall& each : others) {
     EXPECT_NE(EncodeCall(each), encoded);
   }

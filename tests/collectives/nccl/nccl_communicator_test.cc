@@ -58,7 +58,8 @@ CommunicatorBackend NcclBackend(int world, NcclOptions::Reduce reduce,
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract,
                          testing::Values(NcclBackend(1, kExact, 0),
                                          NcclBackend(2, kNative, 2),
-                                         NcclBackend(3, kExact, 1)),
+                                         NcclBackend(3, kExact, 1),
+                                         NcclBackend(4, kExact, 0)),
                          CommunicatorBackendName());
 
 NcclOptions Soon() {

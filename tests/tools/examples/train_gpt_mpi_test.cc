@@ -174,6 +174,13 @@ TEST_F(TrainGptMpiTest, ProcessesTrainAsThreadsDo) {
     EXPECT_EQ(json[same].Dump(), expected[same].Dump()) << same;
   }
   EXPECT_GT(json["tiers"]["nvme"]["home_bytes"].integer(), 0);
+  // In groups of two, too.
+  const ProgramResult grouped =
+      RunProcesses(4, {"--steps", "3", "--json", "--shard-group", "2",
+                       "--optimizer-span", "world"});
+  ASSERT_EQ(grouped.exit_code, 0) << grouped.err;
+  EXPECT_EQ((*ParseJson(grouped.out))["weight_digest"].Dump(),
+            expected["weight_digest"].Dump());
   // One voice.
   EXPECT_EQ(CountOf(by_processes.err, "step 3/3"), 1u) << by_processes.err;
   EXPECT_EQ(CountOf(by_processes.err, "nvme folder"), 1u) << by_processes.err;

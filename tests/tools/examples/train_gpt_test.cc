@@ -416,7 +416,7 @@ TEST_F(TrainGptTest, HelpNamesEveryFlagOfTheIssue) {
         "--nvme",       "--chunk",       "--steps",         "--seed",
         "--accumulate", "--clip",        "--record",        "--reference",
         "--layout",     "--print-model", "--machine",       "--trace",
-        "--limit",      "--place"}) {
+        "--limit",      "--place",       "--shard-group"}) {
     EXPECT_THAT(run.out, HasSubstr(flag));
   }
 }
@@ -457,6 +457,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "did you mean --device-budget?"},
         Refused{"UnknownDtype", {"--dtype", "fp32"}, 2, "f32"},
         Refused{"StageFour", {"--stage", "4"}, 2, "from 0 to 3"},
+        Refused{"GroupsOfThree",
+                {"--ranks", "4", "--shard-group", "3"},
+                2,
+                "4 ranks cannot be cut into shard groups of 3"},
         Refused{"NegativeSize", {"--host-budget", "-1"}, 2, "--host-budget"},
         Refused{"AmbiguousSize", {"--host-budget", "1G"}, 2, "1G"},
         Refused{"NoRanks", {"--ranks", "0"}, 2, "from 1 to"},

@@ -62,6 +62,13 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
   AddIntFlag(app, "--world", &flags->world, 1, kMaxWorld,
              "ranks that share the model (1)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "of ZeRO (3)");
+  AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxWorld,
+             "ranks that share one set of shards; other groups keep copies "
+             "(all ranks)");
+  AddChoiceFlag(app, "--optimizer-span", &flags->optimizer_span,
+                {"group", "world"},
+                "optimizer states are cut among the ranks of a group, or among "
+                "all (group)");
   AddSizeFlag(app, "--chunk", &flags->chunk,
               "chunk size (what the search recommends)");
   AddSizeFlag(app, "--min", &flags->min, "least chunk size searched (32MiB)");
@@ -206,6 +213,8 @@ std::string PlanCommandText(const PlanFlags& flags) {
   words.List("--only", flags.only);
   words.Unless("--world", flags.world, usual.world);
   words.Unless("--stage", flags.stage, usual.stage);
+  words.Int("--shard-group", flags.shard_group);
+  words.Text("--optimizer-span", flags.optimizer_span);
   words.Size("--chunk", flags.chunk);
   words.Size("--min", flags.min);
   words.Size("--max", flags.max);

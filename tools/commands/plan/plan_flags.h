@@ -34,6 +34,8 @@ struct PlanFlags {
   // How it is trained.
   int64_t world = 1;
   int64_t stage = 3;
+  std::optional<int64_t> shard_group;  // all ranks
+  std::string optimizer_span;
   std::optional<Bytes> chunk;
   std::optional<Bytes> min;
   std::optional<Bytes> max;

@@ -37,6 +37,9 @@ JsonValue ConfigurationJson(const PlanOutcome& outcome) {
   JsonValue json = JsonValue::Object(
       {{"world", outcome.request.world},
        {"stage", options.stage},
+       {"shard_group",
+        options.shard_group > 0 ? options.shard_group : outcome.request.world},
+       {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
        {"policy", PlanPolicyName(options.policy)},
        {"prefetch_depth", options.prefetch_depth},
        {"micro_batches", outcome.request.step.micro_batches},

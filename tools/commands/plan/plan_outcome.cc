@@ -69,8 +69,10 @@ class Times {
     const int64_t sharing = request_.ranks_per_host;
     Link("nvme_read", Tier::kNvme, Tier::kHost, machine_.nvme_read, sharing);
     Link("nvme_write", Tier::kHost, Tier::kNvme, machine_.nvme_write, sharing);
-    Ring("all_gather", traffic_.all_gather, machine_.all_gather);
-    Ring("reduce_scatter", traffic_.reduce_scatter, machine_.reduce_scatter);
+    Ring("all_gather", traffic_.all_gather, traffic_.all_gather_steps,
+         machine_.all_gather);
+    Ring("reduce_scatter", traffic_.reduce_scatter,
+         traffic_.reduce_scatter_steps, machine_.reduce_scatter);
     Optimizer(sharing);
     Compute(step);
     return std::move(times_);
@@ -88,15 +90,14 @@ class Times {
     }
   }
 
-  // What a rank sends is all but its own part of what goes round.
-  void Ring(std::string_view name, const LinkTraffic& sent,
+  // As RingSeconds, of rings that need not be of one size.
+  void Ring(std::string_view name, const LinkTraffic& sent, int64_t steps,
             const std::optional<RingModel>& ring) {
     if (sent.transfers == 0 || request_.world == 1) return;
     ResourceTime& time = Add(name, sent.bytes);
     if (!ring) return;
-    const Bytes whole(sent.bytes.count() / (request_.world - 1) *
-                      request_.world);
-    time.seconds = RingSeconds(*ring, sent.transfers, whole, request_.world);
+    time.seconds = LinkSeconds({ring->bytes_per_second, ring->step_latency_ns},
+                               steps, sent.bytes);
   }
 
   void Optimizer(int64_t sharing) {

@@ -147,6 +147,10 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   ZeroOptions& options = request.options;
   request.world = static_cast<int>(flags.world);
   options.stage = static_cast<int>(flags.stage);
+  options.shard_group = static_cast<int>(flags.shard_group.value_or(0));
+  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
+    options.optimizer_span = OptimizerSpan::kWorld;
+  }
   options.align = Elements(flags.align);
   options.layout = subject.layout;
   CASTOR_RETURN_IF_ERROR(FillChunks(flags, &options));

@@ -50,6 +50,8 @@ PlanFile FileOf(const PlanReport& report) {
   file.elements = Elements(totals.elements);
   file.world = outcome.request.world;
   file.stage = options.stage;
+  file.shard_group = options.shard_group;
+  file.optimizer_span = options.optimizer_span;
   file.align = options.align;
   file.chunk_size = options.chunk_size;
   file.layout = FromPlan(report.flags.layout, report.flags.output);

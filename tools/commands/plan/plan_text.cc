@@ -60,9 +60,16 @@ std::string StepLine(const PlanReport& report) {
                           Plural(request.activations->seq, "token"));
     }
   }
-  return Paragraph("Ranks",
-                   fmt::format("{}, ZeRO stage {}", Grouped(request.world),
-                               request.options.stage)) +
+  std::string ranks = fmt::format("{}, ZeRO stage {}", Grouped(request.world),
+                                  request.options.stage);
+  if (request.options.shard_group > 0) {
+    ranks += fmt::format(", shards in groups of {}",
+                         Grouped(request.options.shard_group));
+  }
+  if (request.options.optimizer_span == OptimizerSpan::kWorld) {
+    ranks += ", optimizer states across them";
+  }
+  return Paragraph("Ranks", ranks) +
          Paragraph("Step", fmt::format("{}; {}", text,
                                        Plural(std::ssize(outcome.step.accesses),
                                               "moment")));

@@ -99,6 +99,12 @@ Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
         finder.Try(fmt::format("stage {}: share more of it", stage), changed));
     if (fits) break;
   }
+  if (flags.shard_group) {
+    PlanFlags changed = flags;
+    changed.shard_group.reset();
+    CASTOR_RETURN_IF_ERROR(
+        finder.Try("one shard group of all ranks", changed).status());
+  }
   // A layout and a trace are for their own number of ranks.
   if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
   PlanFlags changed = WithChunkBounds(flags, outcome);

@@ -161,6 +161,12 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
   AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
                 "gradients are of the parameters' type, or fp32 (separate)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
+  AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxRanks,
+             "ranks that share one set of shards (all)");
+  AddChoiceFlag(app, "--optimizer-span", &flags->optimizer_span,
+                {"group", "world"},
+                "optimizer states are cut among the ranks of a group, or among "
+                "all (group)");
   AddIntFlag(app, "--ranks", &flags->ranks, 1, kMaxRanks,
              "ranks (as recorded)");
   AddIntFlag(app, "--ranks-per-machine", &flags->ranks_per_machine, 1,
@@ -203,6 +209,10 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
       DefaultOptimizerOptions(ParseOptimizer(flags.optimizer).value());
   request.optimizer.moment_dtype = ParseDType(Upper(flags.moments)).value();
   request.stage = static_cast<int>(flags.stage);
+  request.shard_group = static_cast<int>(flags.shard_group.value_or(0));
+  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
+    request.optimizer_span = OptimizerSpan::kWorld;
+  }
   const auto small = [](const std::optional<int64_t>& number) {
     return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
   };

@@ -16,6 +16,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/zero_options.h"
 #include "offload/kernels/optimizer_options.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
@@ -39,6 +40,8 @@ struct SimulateFlags {
   std::string moments = "f32";
   std::string grad_mode = "separate";
   int64_t stage = 3;
+  std::optional<int64_t> shard_group;
+  std::string optimizer_span = "group";
   std::optional<int64_t> ranks;
   std::optional<int64_t> ranks_per_machine;
   std::string policy = "auto";
@@ -75,6 +78,8 @@ struct SimulateRequest {
   bool fp32_grads = false;           // else gradients are of their type
   OptimizerOptions optimizer;
   int stage = 3;
+  int shard_group = 0;  // ranks that share one set of shards; 0: all
+  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   std::optional<int> ranks;              // empty: as recorded
   std::optional<int> ranks_per_machine;  // empty: all of them
   PlanPolicy policy = PlanPolicy::kAuto;

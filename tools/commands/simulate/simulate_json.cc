@@ -95,6 +95,9 @@ JsonValue SimulateJson(const SimulateReport& report) {
   json["engine"] = JsonValue::Object(
       {{"stage", request.stage},
        {"ranks", report.ranks},
+       {"shard_group",
+        request.shard_group > 0 ? request.shard_group : report.ranks},
+       {"optimizer_span", OptimizerSpanName(request.optimizer_span)},
        {"policy", PlanPolicyName(request.policy)},
        {"dtype", DTypeName(request.dtype)},
        {"optimizer", OptimizerName(request.optimizer.kind)},

@@ -13,8 +13,10 @@
 #include "chunk/base/tier.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/memory_plan.h"
+#include "collectives/seal_plan.h"
 #include "collectives/sharding.h"
 #include "collectives/simulated_engine_of.h"
+#include "collectives/zero_options.h"
 #include "placement/simulator.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
@@ -57,6 +59,11 @@ Result<Common> ReadCommon(const SimulateRequest& request,
         "--ranks-per-machine {} is more than the {} ranks there are",
         report->ranks_per_machine, report->ranks));
   }
+  ZeroOptions groups;
+  groups.stage = request.stage;
+  groups.shard_group = request.shard_group;
+  groups.optimizer_span = request.optimizer_span;
+  CASTOR_RETURN_IF_ERROR(CheckOptions(groups, report->ranks));
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOfTrace(trace, request.dtype, report->ranks));
   Common common{trace.step,
@@ -69,12 +76,15 @@ Result<Common> ReadCommon(const SimulateRequest& request,
   }
   report->compute_ns = std::accumulate(
       common.step.compute_ns.begin(), common.step.compute_ns.end(), int64_t{0});
-  common.sharding = {.stage = request.stage,
-                     .world = report->ranks,
-                     .rank = 0,
-                     .moments = MomentsOf(request.optimizer),
-                     .moment_dtype = request.optimizer.moment_dtype,
-                     .fp32_grads = request.fp32_grads};
+  common.sharding = {
+      .stage = request.stage,
+      .world = report->ranks,
+      .rank = 0,
+      .moments = MomentsOf(request.optimizer),
+      .moment_dtype = request.optimizer.moment_dtype,
+      .fp32_grads = request.fp32_grads,
+      .shard_group = request.shard_group,
+      .spans_world = request.optimizer_span == OptimizerSpan::kWorld};
   return common;
 }
 

@@ -128,9 +128,17 @@ std::string EngineText(const SimulateReport& report,
                        const SimulatedPoint& point) {
   int64_t slots = 0;
   for (const int64_t each : point.engine.problem.slots) slots += each;
+  const SimulateRequest& request = report.request;
+  std::string groups;
+  if (request.shard_group > 0) {
+    groups = fmt::format(" in groups of {}", request.shard_group);
+  }
+  if (request.optimizer_span == OptimizerSpan::kWorld) {
+    groups += ", optimizer states over all";
+  }
   return fmt::format(
-      "stage {}, {}, policy {}, {} fetched ahead; {} for gathered chunks",
-      report.request.stage, Plural(report.ranks, "rank"),
+      "stage {}, {}{}, policy {}, {} fetched ahead; {} for gathered chunks",
+      request.stage, Plural(report.ranks, "rank"), groups,
       PlanPolicyName(report.request.policy),
       point.engine.problem.prefetch_depth, Plural(slots, "slot"));
 }

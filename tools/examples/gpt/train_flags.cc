@@ -107,6 +107,13 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
              "seconds that a rank may hold the others up; 0: for ever "
              "(default 120)");
   AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
+  AddIntFlag(app, "--shard-group", &flags.shard_group, 1, 1'000'000,
+             "ranks that share one set of shards, as those of a host; other "
+             "groups keep copies (default: all ranks)");
+  AddChoiceFlag(app, "--optimizer-span", &flags.optimizer_span,
+                {"group", "world"},
+                "optimizer states are cut among the ranks of a group, or among "
+                "all (default group)");
   AddTextFlag(app, "--plan", &flags.plan,
               "file of castor plan -o with budgets, stage, chunks and policy, "
               "instead of their flags");
@@ -183,6 +190,8 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
               {"--chunk", flags.train.chunk_size.has_value()},
               {"--layout", !flags.layout.empty()},
               {"--stage", flags.stage.has_value()},
+              {"--shard-group", flags.shard_group.has_value()},
+              {"--optimizer-span", !flags.optimizer_span.empty()},
               {"--prefetch", flags.prefetch >= 0},
               {"--no-prefetch", flags.no_prefetch},
               {"--policy", !flags.policy.empty()},
@@ -237,6 +246,8 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   zero.nvme = options->nvme;
   CASTOR_RETURN_IF_ERROR(ApplyPlan(loaded.plan, &zero));
   options->stage = zero.stage;
+  options->shard_group = zero.shard_group;
+  options->optimizer_span = zero.optimizer_span;
   options->device_budget = zero.device_budget;
   options->host_budget = zero.host_budget;
   options->nvme = zero.nvme;
@@ -256,6 +267,8 @@ std::string SaidTwice(const std::string& flag,
   // with.
   static constexpr std::pair<std::string_view, std::string_view> kSame[] = {
       {"--stage", "stage"},
+      {"--shard-group", "shard_group"},
+      {"--optimizer-span", "optimizer_span"},
       {"--clip", "clip_norm"},
       {"--prefetch", "prefetch_depth"},
       {"--no-prefetch", "prefetch_depth"},
@@ -299,6 +312,8 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
                           file.ReadAll(kMaxConfigBytes));
   ZeroOptions base;
   base.stage = options->stage;
+  base.shard_group = options->shard_group;
+  base.optimizer_span = options->optimizer_span;
   base.optimizer = OptimizerOf(*options);
   base.groups = GroupsOf(*options);
   base.clip_norm = options->clip_norm;
@@ -324,6 +339,8 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   }
   CASTOR_RETURN_IF_ERROR(CheckGroupsOfConfig(zero->groups).WithContext(where));
   options->stage = zero->stage;
+  options->shard_group = zero->shard_group;
+  options->optimizer_span = zero->optimizer_span;
   options->decay_matrices_only = !zero->groups.empty();
   options->clip_norm = zero->clip_norm;
   options->loss_scaling = zero->loss_scaling;
@@ -416,6 +433,10 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.ranks = static_cast<int>(flags.ranks.value_or(1));
   options.rank_timeout_ns = flags.rank_timeout * 1'000'000'000;
   options.stage = static_cast<int>(flags.stage.value_or(3));
+  options.shard_group = static_cast<int>(flags.shard_group.value_or(0));
+  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
+    options.optimizer_span = OptimizerSpan::kWorld;
+  }
   options.seed = static_cast<uint64_t>(flags.seed.value_or(1));
   options.save_every = flags.save_every.value_or(0);
   options.keep = flags.keep.value_or(0);

@@ -34,6 +34,8 @@ struct TrainFlags {
   std::string reduce;
   std::string id_file;
   std::optional<int64_t> stage;
+  std::optional<int64_t> shard_group;
+  std::string optimizer_span;
   int64_t prefetch = -1;  // not given
   std::optional<int64_t> seed;
   int64_t digest_at = 0;

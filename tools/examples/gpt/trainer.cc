@@ -50,6 +50,8 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
     zero.groups = GroupsOf(options);
   }
   zero.stage = options.stage;
+  zero.shard_group = options.shard_group;
+  zero.optimizer_span = options.optimizer_span;
   zero.clip_norm = options.clip_norm;
   zero.loss_scaling = options.loss_scaling;
   zero.grad_mode = options.grad_mode;

@@ -81,6 +81,8 @@ struct TrainOptions {
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
   int stage = 3;
+  int shard_group = 0;  // ranks; 0: all are one group
+  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   Bytes device_budget;  // 0: room for everything
   Bytes host_budget;
   std::vector<NvmeOption> nvme;

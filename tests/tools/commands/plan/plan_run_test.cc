@@ -258,8 +258,14 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
                                          "bf16",
                                          "--freeze",
                                          "a*",
+                                         "--world",
+                                         "4",
                                          "--stage",
                                          "1",
+                                         "--shard-group",
+                                         "2",
+                                         "--optimizer-span",
+                                         "world",
                                          "--min",
                                          "32MiB",
                                          "--max",
@@ -284,8 +290,9 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
                                          "--compute",
                                          "2ms"};
   EXPECT_EQ(parsed(args),
-            "castor plan m.json --dtype bf16 --freeze 'a*' --stage 1 --min "
-            "32MiB --max 64MiB --grad-mode fp32 --accumulation-order last "
+            "castor plan m.json --dtype bf16 --freeze 'a*' --world 4 --stage 1 "
+            "--shard-group 2 --optimizer-span world --min 32MiB --max 64MiB "
+            "--grad-mode fp32 --accumulation-order last "
             "--policy planned --limit exp_avg@host=25% "
             "--device-budget 1536MiB --nccl 5B --batch 2 --seq 128 --recompute "
             "--compute 2ms");

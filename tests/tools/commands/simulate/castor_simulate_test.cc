@@ -170,6 +170,24 @@ TEST_F(CastorSimulateTest, OtherRanksStagesTypesAndTimes) {
   }
 }
 
+// Where parameters are gathered twice, groups send less: what replicas tell
+// each other is as much as one gather of all ranks takes more. Gradients or
+// parameters, that is as much either way.
+TEST_F(CastorSimulateTest, GroupsOfRanksSendLess) {
+  const auto sent = [&](const std::string& group, const std::string& span) {
+    const ProcessOutcome got = Simulate(
+        {"--device-budget", "8MiB", "--host-budget", "256MiB", "--ranks", "4",
+         "--shard-group", group, "--optimizer-span", span, "--json"});
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    const JsonValue json = ParseJson(got.out).value();
+    EXPECT_EQ(json["engine"]["shard_group"].integer(), std::stoi(group));
+    return json["points"][size_t{0}]["step"]["wire_sent_bytes"].integer();
+  };
+  EXPECT_LT(sent("2", "group"), sent("4", "group"));
+  EXPECT_LT(sent("1", "group"), sent("2", "group"));
+  EXPECT_EQ(sent("2", "world"), sent("2", "group"));
+}
+
 TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
   const struct {
     std::vector<std::string> more;
@@ -183,6 +201,10 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
        3,
        "no budget of the sweep fits"},
       {{"--host-budget", "1GiB"}, 2, "--device-budget SIZE is missing"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--ranks", "4",
+        "--shard-group", "3"},
+       2,
+       "4 ranks cannot be cut into shard groups of 3"},
       {{"--device-budget", "1GiB"}, 2, "--host-budget SIZE is missing"},
       {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--sweep",
         "device-budget=1MiB..2MiB"},

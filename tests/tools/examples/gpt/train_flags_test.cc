@@ -51,7 +51,8 @@ TEST(TrainFlagsTest, DefaultsAreThoseOfTheOptions) {
 TEST(TrainFlagsTest, FlagsReachTheOptions) {
   const Result<TrainOptions> options =
       Parsed({"--layers", "2", "--dtype", "bf16", "--device-budget", "3MiB",
-              "--no-prefetch", "--policy", "planned", "--clip", "0.5"});
+              "--no-prefetch", "--policy", "planned", "--clip", "0.5",
+              "--shard-group", "4", "--optimizer-span", "world"});
   ASSERT_THAT(options, IsOk());
   EXPECT_EQ(options->model.layers, 2);
   EXPECT_EQ(options->dtype, DType::kBF16);
@@ -59,6 +60,8 @@ TEST(TrainFlagsTest, FlagsReachTheOptions) {
   EXPECT_EQ(options->prefetch_depth, 0);
   EXPECT_EQ(options->policy, PlanPolicy::kPlanned);
   EXPECT_EQ(options->clip_norm, 0.5);
+  EXPECT_EQ(options->shard_group, 4);
+  EXPECT_EQ(options->optimizer_span, OptimizerSpan::kWorld);
 }
 
 TEST(TrainFlagsTest, WhatIsDoneWithGradientsReachesTheOptions) {
