@@ -34,20 +34,19 @@ JsonValue ModelJson(const PlanSubject& subject) {
 
 JsonValue ConfigurationJson(const PlanOutcome& outcome) {
   const ZeroOptions& options = outcome.request.options;
-  JsonValue json = JsonValue::Object(
-      {{"world", outcome.request.world},
-       {"stage", options.stage},
-       {"policy", PlanPolicyName(options.policy)},
-       {"prefetch_depth", options.prefetch_depth},
-       {"micro_batches", outcome.request.step.micro_batches},
-       {"recompute", outcome.request.step.recompute},
-       {"grad_mode",
-        options.grad_mode == GradMode::kFp32 ? "fp32" : "separate"},
-       {"accumulation_order",
-        outcome.request.step.whole_grads ? "last" : "each"},
-       {"chunks", outcome.layout.chunks().size()},
-       {"chunk_bytes", LargestChunk(outcome.layout).count()},
-       {"accesses", outcome.step.accesses.size()}});
+  JsonValue json =
+      JsonValue::Object({{"world", outcome.request.world},
+                         {"stage", options.stage},
+                         {"policy", PlanPolicyName(options.policy)},
+                         {"prefetch_depth", options.prefetch_depth},
+                         {"micro_batches", outcome.request.step.micro_batches},
+                         {"recompute", outcome.request.step.recompute},
+                         {"grad_mode", GradModeName(options.grad_mode)},
+                         {"accumulation_order",
+                          outcome.request.step.whole_grads ? "last" : "each"},
+                         {"chunks", outcome.layout.chunks().size()},
+                         {"chunk_bytes", LargestChunk(outcome.layout).count()},
+                         {"accesses", outcome.step.accesses.size()}});
   json["activations"] =
       JsonValue::Object({{"counted", outcome.request.activations.has_value() ||
                                          !outcome.step.leases.empty()},

@@ -20,6 +20,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
 #include "offload/lane.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/param_source.h"
@@ -30,14 +31,14 @@ namespace castor::gpt {
 // engine with what the model holds. `dtype` is kF32, kBF16 or kF16. Norms and
 // biases are in the optimizer's group `vectors`.
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
-                       ZeroEngine& engine, std::string_view vectors = {});
+                       ZeroEngine& engine, std::string_view vectors = {},
+                       GradMode mode = GradMode::kSeparate);
 
 class EngineParams final : public ParamSource<float> {
  public:
   // `engine` was made by RegisterAndSeal with the same arguments; it and the
-  // lane of the computing thread must outlive this. `grad_dtype`: what the
-  // engine keeps gradients in.
-  EngineParams(const GptConfig& config, DType dtype, DType grad_dtype,
+  // lane of the computing thread must outlive this.
+  EngineParams(const GptConfig& config, DType dtype, GradMode mode,
                ZeroEngine* engine, ThreadLane* lane);
 
   Status Hold(std::span<const ParamId> params,
@@ -45,6 +46,7 @@ class EngineParams final : public ParamSource<float> {
   void Release() override { lease_.Release(); }
   Result<float*> OpenGrad(ParamId param) override;
   Status CloseGrad(ParamId param, GradUse use) override;
+  bool grads_in_place() const override { return mode_ == GradMode::kReuse; }
 
  private:
   struct OpenGradient {
@@ -59,6 +61,7 @@ class EngineParams final : public ParamSource<float> {
 
   GptParams params_;
   DType dtype_;
+  GradMode mode_;
   DType grad_dtype_;
   ZeroEngine* engine_;
   ThreadLane* lane_;
