@@ -56,10 +56,12 @@ class Observer {
         Hold(block.forward);
       }
       for (const ParamUse& use : block.backward) {
+        if (shape_.grads_in_place) moments_.push_back({use.hold, open_});
         for (const ParamId param : use.grads) {
           if (Trainable(param) && !Open(param)) open_.push_back(param);
         }
-        moments_.push_back({use.hold, open_});
+        if (shape_.grads_in_place) moments_.push_back({{}, open_});
+        if (!shape_.grads_in_place) moments_.push_back({use.hold, open_});
         if (pass == 0) continue;  // the next one adds to them
         for (const ParamId param : use.grads) {
           if (Trainable(param) && --openings_left_[param.index()] == 0) {

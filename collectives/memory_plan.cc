@@ -213,7 +213,8 @@ class Builder {
 
   std::vector<int64_t> Need(const std::vector<bool>& direct) const {
     return internal::GatheredNeed(layout_, slot_class_, input_.declared.held,
-                                  direct, grad_class_, input_.whole_grads);
+                                  direct, grad_class_, input_.whole_grads,
+                                  input_.grads_in_place);
   }
 
   // Of a chunk's whole gradient.
@@ -256,7 +257,8 @@ class Builder {
     int64_t useful = 0;
     for (size_t c = 0; c < homes.size(); ++c) {
       useful += static_cast<size_t>(slot_class_[c]) == main && !direct[c];
-      useful += static_cast<size_t>(grad_class_[c]) == main && Trainable(c);
+      useful += static_cast<size_t>(grad_class_[c]) == main && Trainable(c) &&
+                !input_.grads_in_place;
     }
     slots[main] +=
         std::clamp<int64_t>(left / gathered_[main].slot_bytes, 0,
@@ -278,7 +280,9 @@ class Builder {
       const ChunkId chunk(static_cast<int32_t>(c));
       plan.problem.param_class.push_back(direct[c] ? kNoSlotClass
                                                    : slot_class_[c]);
-      plan.problem.grad_class.push_back(grad_class_[c]);
+      plan.problem.grad_class.push_back(input_.grads_in_place && Trainable(c)
+                                            ? kNoSlotClass
+                                            : grad_class_[c]);
       plan.problem.survives_step.push_back(!Trainable(c));
       plan.states.push_back(
           Places(homes[c], shapes_[c], chunk, first_home_class, plan));

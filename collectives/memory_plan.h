@@ -46,6 +46,8 @@ struct MemoryPlanInput {
   int prefetch_depth = 0;
   // A gradient that is opened stays so, whole, to the end of the step.
   bool whole_grads = false;
+  // A gradient takes the place of the parameters that are in use: no slot.
+  bool grads_in_place = false;
   SealOptions declared;
   // What is asked of homes: limits, and where rules bind states, by ChunkId.
   // Empty: homes are as budgets allow.

@@ -102,6 +102,8 @@ std::string WritePlan(const PlanFile& plan) {
   if (plan.optimizer_span != OptimizerSpan::kGroup) {
     json["optimizer_span"] = OptimizerSpanName(plan.optimizer_span);
   }
+  json["grad_mode"] = GradModeName(plan.grad_mode);
+  json["accumulation_order"] = AccumulationOrderName(plan.accumulation);
   if (HasLimits(plan.limits)) json["limits"] = LimitsJson(plan.limits);
   if (!plan.rules.empty()) json["rules"] = RulesJson(plan.rules);
   if (!plan.machine.empty()) json["machine"] = plan.machine;
@@ -156,6 +158,8 @@ Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {
   options->host_budget = plan.host_budget;
   options->prefetch_depth = plan.prefetch_depth;
   options->policy = plan.policy;
+  options->grad_mode = plan.grad_mode;
+  options->accumulation = plan.accumulation;
   if (HasLimits(plan.limits)) options->home_limits = plan.limits;
   options->home_rules = plan.rules;
   if (options->nvme.size() == 1 && !options->nvme[0].size) {

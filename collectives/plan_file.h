@@ -19,6 +19,8 @@
 //     "prefetch_depth": 3,
 //     "policy": "planned",
 //     "shard_group": 4, "optimizer_span": "world",
+//     "grad_mode": "separate",
+//     "accumulation_order": "each",
 //     "limits": [{"state": "exp_avg", "tier": "host", "bytes": 1073741824},
 //                {"state": "param", "tier": "device", "fraction": 0.25}],
 //     "rules": [{"tier": "nvme", "glob": "*.experts.*", "dtype": "BF16",
@@ -73,6 +75,8 @@ struct PlanFile {
   std::optional<Bytes> nvme = {};
   int prefetch_depth = 3;
   PlanPolicy policy = PlanPolicy::kAuto;
+  GradMode grad_mode = GradMode::kSeparate;
+  AccumulationOrder accumulation = AccumulationOrder::kEach;
   StaticLimits limits = {};
   std::vector<PlacementRule> rules = {};  // without callbacks
   std::string machine = {};               // a file; empty: none

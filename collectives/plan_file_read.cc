@@ -42,7 +42,8 @@ const std::vector<std::string>& KeysIn(std::string_view parent) {
       "rules",          "host_budget_bytes",
       "nvme_bytes",     "prefetch_depth",
       "policy",         "machine",
-      "shard_group",    "optimizer_span"};
+      "shard_group",    "optimizer_span",
+      "grad_mode",      "accumulation_order"};
   static const std::vector<std::string> model = {"name", "tensors", "elements"};
   static const std::vector<std::string> chunk = {"min_bytes", "max_bytes",
                                                  "bytes", "layout"};
@@ -186,6 +187,19 @@ class PlanHandler final : public JsonHandler {
     if (key == "nvme_bytes") {
       return ReadBytes(path, scalar, &plan_.nvme.emplace());
     }
+    if (key == "grad_mode") {
+      CASTOR_ASSIGN_OR_RETURN(
+          const size_t mode,
+          ReadName(path, scalar, {"separate", "fp32", "reuse"}));
+      plan_.grad_mode = static_cast<GradMode>(mode);
+      return OkStatus();
+    }
+    if (key == "accumulation_order") {
+      CASTOR_ASSIGN_OR_RETURN(const size_t order,
+                              ReadName(path, scalar, {"each", "last"}));
+      plan_.accumulation = static_cast<AccumulationOrder>(order);
+      return OkStatus();
+    }
     CASTOR_ASSIGN_OR_RETURN(const size_t policy,
                             ReadName(path, scalar, {"auto", "planned"}));
     plan_.policy = policy == 0 ? PlanPolicy::kAuto : PlanPolicy::kPlanned;
@@ -308,10 +322,11 @@ class PlanHandler final : public JsonHandler {
   }
 
   Status CloseDocument(const JsonPath& path) const {
-    CASTOR_RETURN_IF_ERROR(Require(
-        path, "",
-        {"schema", "world", "stage", "align_elements", "device_budget_bytes",
-         "host_budget_bytes", "prefetch_depth", "policy"}));
+    CASTOR_RETURN_IF_ERROR(
+        Require(path, "",
+                {"schema", "world", "stage", "align_elements",
+                 "device_budget_bytes", "host_budget_bytes", "prefetch_depth",
+                 "policy", "grad_mode", "accumulation_order"}));
     for (const char* const object : {"model", "chunk"}) {
       if (!seen_.contains(object)) return MissingKey(path, object);
     }

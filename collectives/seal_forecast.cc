@@ -16,7 +16,7 @@ namespace castor {
 Result<SealForecast> ForecastSeal(const EngineRequest& request) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
   for (const ParamSpec& spec : request.params) {
-    CASTOR_RETURN_IF_ERROR(CheckTrains(spec));
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.options.grad_mode));
     CASTOR_RETURN_IF_ERROR(CountElements(spec.shape, spec.dtype).status());
   }
   const SealBudgets budgets =

@@ -99,6 +99,7 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.nvme_budget = budgets.nvme;
   if (CountsNorm(options)) input.norm_bytes = kNormBytes;
   input.whole_grads = options.accumulation == AccumulationOrder::kLast;
+  input.grads_in_place = options.grad_mode == GradMode::kReuse;
   input.prefetch_depth = options.prefetch_depth;
   input.declared = declared;
   input.limits = options.home_limits;
@@ -156,6 +157,13 @@ Status CheckOptions(const ZeroOptions& options, int world) {
         fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
                     options.prefetch_depth));
   }
+  if (options.grad_mode == GradMode::kReuse &&
+      options.accumulation == AccumulationOrder::kLast) {
+    return InvalidArgument(
+        "gradients that are written over parameters are of one micro-batch: "
+        "there is no order in which several come together; leave the "
+        "accumulation order away, or take another gradient mode");
+  }
   CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
   CASTOR_RETURN_IF_ERROR(
       CheckOptimizerGroups(options.optimizer, options.groups));
@@ -170,7 +178,14 @@ Status CheckOptions(const ZeroOptions& options, int world) {
   return ValidatePackOptions(PackingOf(options, world));
 }
 
-Status CheckTrains(const ParamSpec& spec) {
+Status CheckTrains(const ParamSpec& spec, GradMode mode) {
+  if (mode == GradMode::kReuse && spec.trainable && spec.dtype == DType::kF32) {
+    return InvalidArgument(fmt::format(
+        "parameter {} is F32 and has no master: once its gradient is written "
+        "over it, nothing is left to restore it from; make it BF16 or F16, or "
+        "take another gradient mode",
+        spec.name));
+  }
   if (spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 ||
       spec.dtype == DType::kF16) {
     return OkStatus();

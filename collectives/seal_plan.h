@@ -44,8 +44,9 @@ SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);
 // InvalidArgument where options have no meaning on any budget, or for that many
 // ranks.
 Status CheckOptions(const ZeroOptions& options, int world);
-// InvalidArgument where the engine does not train parameters of that type.
-Status CheckTrains(const ParamSpec& spec);
+// InvalidArgument where the engine does not train parameters of that type, or
+// not with gradients written over them.
+Status CheckTrains(const ParamSpec& spec, GradMode mode);
 
 // Whether squares of gradients are summed up: for the norm, and because the
 // sum tells whether any of them is infinite or not a number.

@@ -215,7 +215,8 @@ class ConfigHandler final : public JsonHandler {
           [this](PlanPolicy v) { options_.policy = v; });
     OneOf("grad_mode",
           Names<GradMode>{{"separate", GradMode::kSeparate},
-                          {"fp32", GradMode::kFp32}},
+                          {"fp32", GradMode::kFp32},
+                          {"reuse", GradMode::kReuse}},
           [this](GradMode v) { options_.grad_mode = v; });
     OneOf("accumulation_order",
           Names<AccumulationOrder>{{"each", AccumulationOrder::kEach},

@@ -104,6 +104,8 @@ class ParamLease {
   struct Held {
     std::vector<ChunkPin> pins;
     std::vector<const void*> data;
+    // How often each is held, where that matters (GradMode::kReuse).
+    std::vector<int32_t*> counts;
     std::vector<Held*>* spare = nullptr;  // where it goes back to
   };
 
@@ -134,7 +136,8 @@ class MemoryLease {
 };
 
 // While it lives, accesses are neither traced nor counted as divergence, and
-// gradients are refused. Move-only.
+// gradients are refused. FailedPrecondition between the first gradient that is
+// written over a parameter (GradMode::kReuse) and Step. Move-only.
 class EvaluateScope {
  public:
   EvaluateScope() = default;
@@ -182,7 +185,8 @@ class ZeroEngine {
 
   // The parameters' current values on the device, for work on `lane`. Does not
   // block the host, except that a ThreadLane waits. Infeasible, naming the
-  // chunks held, when the step holds more at once than there are slots.
+  // chunks held, when the step holds more at once than there are slots;
+  // FailedPrecondition where a gradient is written over a parameter.
   Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);
 
   // Where to add the parameter's gradient of this micro-batch: contiguous, in
@@ -191,7 +195,8 @@ class ZeroEngine {
   // is the sum so far), writable by work on `lane` until GradReady. May be
   // called several times, for several lanes, which the trainer orders. Null for
   // a parameter of size zero. Does not block, except that a ThreadLane waits.
-  // Infeasible as Acquire.
+  // Infeasible as Acquire. With GradMode::kReuse it is where the parameter was,
+  // which is lost with the first call: FailedPrecondition while it is on lease.
   Result<void*> Grad(ParamId param, Lane& lane);
   // The gradient is complete once `lane` gets here. When all gradients of its
   // chunk are, the chunk is reduced. Does not block.

@@ -15,6 +15,7 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   if (evaluating_ > 0) {
     return FailedPrecondition("a micro-batch cannot begin inside Evaluate");
   }
+  CASTOR_RETURN_IF_ERROR(RequireOneMicroBatch(last));
   if (micro_batches_ > 0 && last_micro_batch_) {
     return FailedPrecondition(
         "the micro-batch before this one was said to be the last: call Step");
@@ -24,6 +25,7 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   } else {
     EndMicroBatch();
   }
+  ending_moment_ = -1;  // of a step that failed
   if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
   last_micro_batch_ = last;
   return OkStatus();
@@ -49,16 +51,24 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     params_[param.index()].state = opened;
     return static_cast<void*>(nullptr);
   }
+  if (grads_in_place() && params_[param.index()].held > 0) {
+    return FailedPrecondition(
+        fmt::format("parameter {} is on lease, and its gradient is written "
+                    "over it: release it before Grad",
+                    Name(param)));
+  }
   ChunkGrad& grad = grads_[chunk.index()];
   if (grad.state == GradState::kNone) {
     CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
     CASTOR_ASSIGN_OR_RETURN(grad.state,
                             NextState(grad.state, GradEvent::kOpen));
     grad.micro_batch = 0;
-    lane.Wait(grad.slot.free_after);
-    pools_->device().Zero(
-        lane, grad.slot.data,
-        BytesOf(layout_->chunk(chunk).size, GradDType(chunk)));
+    if (!grads_in_place()) {
+      lane.Wait(grad.slot.free_after);
+      pools_->device().Zero(
+          lane, grad.slot.data,
+          BytesOf(layout_->chunk(chunk).size, GradDType(chunk)));
+    }
     grad.opened = lane.Record();
     grad.lanes = {&lane};
   } else if (grad.micro_batch != micro_batches_) {
@@ -79,6 +89,9 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     for (ParamId other : layout_->chunk(chunk).params) {
       grad.params_left += params_[other.index()].state != ParamState::kReady;
     }
+  }
+  if (grads_in_place() && !params_[param.index()].used) {
+    BeginOverwriting(param, lane);
   }
   params_[param.index()].state = opened;
   params_[param.index()].used = true;
@@ -134,6 +147,7 @@ void ZeroEngine::Impl::FlushGrads() {
 void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
   ChunkGrad& grad = grads_[chunk.index()];
   grad.state = *NextState(grad.state, GradEvent::kAllReady);
+  if (grads_in_place()) grad.ready.push_back(ClearUnopened(chunk));
   const Event ready = AllOf(grad.ready);
   grad.ready.clear();
   const bool first = !grad.valid;
@@ -194,13 +208,16 @@ Status ZeroEngine::Impl::Abandon() {
   }
   for (size_t c = 0; c < grads_.size(); ++c) {
     ChunkGrad& grad = grads_[c];
+    const ChunkId chunk(static_cast<int32_t>(c));
+    bool lost = grad.valid && LosesHome(chunk);
     if (grad.state == GradState::kOpen) {
-      const ChunkId chunk(static_cast<int32_t>(c));
       for (Lane* lane : grad.lanes) grad.ready.push_back(lane->Record());
       grad.state = *NextState(grad.state, GradEvent::kAbandon);
       manager_->CloseGrad(chunk, grad.slot, AllOf(grad.ready));
+      lost |= LosesHome(chunk);
     }
     grad = ChunkGrad();
+    if (lost) RestoreHome(chunk);
   }
   CASTOR_RETURN_IF_ERROR(device_lane_->Drain());
   CASTOR_RETURN_IF_ERROR(host_lane_->Drain());

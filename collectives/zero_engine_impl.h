@@ -7,7 +7,8 @@
 // The inside of ZeroEngine, for the .cc files that implement it, all named
 // zero_engine_*.cc: life (health, end), seal (agreement, layout), homes (rules
 // and limits), memory (pools, slots), start (initial values), params (gathers,
-// leases), grads (gradients, reduction), deposit (the way of a reduced gradient
+// leases), grads (gradients, reduction), reuse (gradients written over
+// parameters), deposit (the way of a reduced gradient
 // to its home), norm (sums of squares), step (agreement), update (the
 // optimizer's pass), read (values and digest), write (values), save and load
 // (checkpoints), park (an empty device between steps), record (events).
@@ -198,6 +199,26 @@ class ZeroEngine::Impl final : public ChunkSource {
   Event DepositOnHost(ChunkId chunk, const std::byte* from,
                       const Event& reduced, bool first);
 
+  // reuse
+  bool grads_in_place() const { return options_.grad_mode == GradMode::kReuse; }
+  Status RequireNotOverwritten(ParamId param) const;
+  Status RequireOneMicroBatch(bool last) const;
+  // Has `lane` make zero of a parameter that nobody uses any more.
+  void BeginOverwriting(ParamId param, Lane& lane);
+  // When nobody uses what is in the place of the chunk's gradient any more.
+  Event PlaceUnused(ChunkId chunk);
+  // Makes zero of what is in the place of gradients that nobody opened; when
+  // that is done.
+  Event ClearUnopened(ChunkId chunk);
+  // The place is the home itself: what is written there is lost.
+  bool LosesHome(ChunkId chunk) const {
+    return grads_in_place() &&
+           memory_.problem.param_class[chunk.index()] == kNoSlotClass;
+  }
+  // Takes parameters that were lost, and not updated, from their masters.
+  void RestoreHome(ChunkId chunk);
+  void RestoreLostHomes();
+
   // norm
   bool CountsNorm() const { return castor::CountsNorm(options_); }
   std::vector<ShardRange> CountedRuns(ChunkId chunk) const;
@@ -244,6 +265,8 @@ class ZeroEngine::Impl final : public ChunkSource {
                   bool begin) const;
   void RecordLeaseBegin(Lane& lane, const LeaseArena::Lease& lease, Bytes size);
   void RecordLeaseEnd(Lane& lane, int32_t lease);
+  // Of the access served last; while a step ends, of its last one; else -1.
+  int64_t Moment() const;
   RunEvent EventFor(RunEventKind kind, ChunkId chunk, RunCause cause) const;
 
   std::vector<Segment> Segments(ChunkId chunk, ShardRange range) const;
@@ -310,6 +333,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   int64_t step_ = 0;           // steps made
   int64_t micro_batches_ = 0;  // of the step being made
   bool last_micro_batch_ = false;
+  int64_t ending_moment_ = -1;      // the last one of a step that ends
   std::optional<double> early_lr_;  // of this step, if it may update early
   int64_t early_updates_ = 0;
   int evaluating_ = 0;

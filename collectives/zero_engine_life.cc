@@ -102,7 +102,7 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
     return FailedPrecondition(fmt::format(
         "parameter {} comes too late: register before Seal", spec.name));
   }
-  CASTOR_RETURN_IF_ERROR(CheckTrains(spec));
+  CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options_.grad_mode));
   Param param;
   CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));
   const Result<size_t> found = groups_.Find(group);
@@ -131,6 +131,12 @@ void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
 
 Status ZeroEngine::Impl::BeginEvaluation() {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
+  if (grads_in_place()) {
+    for (size_t p = 0; p < params_.size(); ++p) {
+      CASTOR_RETURN_IF_ERROR(
+          RequireNotOverwritten(ParamId(static_cast<int32_t>(p))));
+    }
+  }
   ++evaluating_;
   manager_->BeginEvaluation();
   return OkStatus();

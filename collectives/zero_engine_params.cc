@@ -34,6 +34,7 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   }
   auto event =
       std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
+  event->moment = static_cast<int32_t>(moment);
   event->bytes = kept.count() * (sharding_.pieces(kind) - 1);
   RecordSpan(*comm_lane_, event, true);
   comm_->AllGather(*comm_lane_, shard, slot.data, range.end - range.begin,
@@ -91,6 +92,11 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
       first_uses_.push_back(id);
     }
     const ParamPlace& place = layout_->place(id);
+    if (grads_in_place()) {
+      CASTOR_RETURN_IF_ERROR(RequireNotOverwritten(id));
+      ++params_[id.index()].held;
+      held.counts.push_back(&params_[id.index()].held);
+    }
     if (!place.chunk.valid()) {
       held.data.push_back(nullptr);
       continue;
@@ -123,6 +129,8 @@ void ParamLease::GiveBack() {
   Held* const held = std::exchange(held_, nullptr);
   held->pins.clear();
   held->data.clear();
+  for (int32_t* count : held->counts) --*count;
+  held->counts.clear();
   held->spare->push_back(held);
 }
 

@@ -32,6 +32,7 @@ struct EngineParam {
   size_t group = 0;                      // of groups_
   int64_t steps = 0;                     // updates it has had
   bool used = false;                     // had a gradient since the last step
+  int32_t held = 0;                      // leases of it, with GradMode::kReuse
   ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
 };
 

@@ -90,7 +90,7 @@ Status ZeroEngine::Impl::ReadState(ParamId param, StateKind kind, float factor,
   }
   comm_->AllReduce(*comm_lane_, words.data(),
                    Elements(static_cast<int64_t>(words.size())), DType::kU64,
-                   ReduceOp::kSum, {chunk, -1, what});
+                   ReduceOp::kSum, {chunk, Moment(), what});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   std::memcpy(out.data(), values, out.size_bytes());
   return OkStatus();

@@ -55,6 +55,11 @@ void ZeroEngine::Impl::DescribeRank() const {
   }
 }
 
+int64_t ZeroEngine::Impl::Moment() const {
+  if (manager_ == nullptr) return -1;
+  return ending_moment_ >= 0 ? ending_moment_ : manager_->moment();
+}
+
 RunEvent ZeroEngine::Impl::EventFor(RunEventKind kind, ChunkId chunk,
                                     RunCause cause) const {
   RunEvent event;
@@ -62,7 +67,7 @@ RunEvent ZeroEngine::Impl::EventFor(RunEventKind kind, ChunkId chunk,
   event.cause = cause;
   event.rank = comm_->rank();
   event.step = static_cast<int32_t>(step_ + 1);
-  event.moment = manager_ ? static_cast<int32_t>(manager_->moment()) : -1;
+  event.moment = static_cast<int32_t>(Moment());
   event.chunk = chunk.value();
   return event;
 }

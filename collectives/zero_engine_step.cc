@@ -39,6 +39,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
         lr, *early_lr_));
   }
   FlushGrads();
+  ending_moment_ = manager_->moment();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
   if (CountsNorm()) CountLeftSquares();
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
@@ -76,6 +77,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
                     "the options allow: steps are skipped until they do not",
                     scaler_.scale()));
   }
+  if (!result.applied && grads_in_place()) RestoreLostHomes();
   for (ChunkGrad& grad : grads_) grad = ChunkGrad();
   for (Param& param : params_) param.used = false;
   micro_batches_ = 0;
@@ -89,6 +91,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     options_.recorder->Record(event);
   }
   CASTOR_RETURN_IF_ERROR(EndSave());
+  ending_moment_ = -1;
   result.step = ++step_;
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
@@ -157,8 +160,7 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   });
   comm_->AllReduce(*comm_lane_, agreed_words_.data(),
                    Elements(static_cast<int64_t>(agreed_words_.size())),
-                   DType::kU64, ReduceOp::kSum,
-                   {ChunkId(), manager_->moment(), "step"});
+                   DType::kU64, ReduceOp::kSum, {ChunkId(), Moment(), "step"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   const uint64_t world = static_cast<uint64_t>(comm_->world());
   if (world * agreed_words_[words + 1] !=

@@ -54,10 +54,13 @@ struct ZeroEngine::Impl::UpdateWork {
   }
 
   // Queues it on the device, where the buffers are: the homes, in which what is
-  // not updated follows its master already.
-  void Queue(Device& device, Lane& lane) const {
+  // not updated follows its master already, unless it was `overwritten`.
+  void Queue(Device& device, Lane& lane, bool overwritten) const {
     for (const Piece& piece : pieces) {
-      if (!piece.update) continue;
+      if (!piece.update) {
+        if (overwritten) Restore(device, lane, piece.segment);
+        continue;
+      }
       device.Optimize(lane, BuffersOf(piece), Elements(piece.segment.count),
                       piece.scalars, factor);
     }
@@ -86,6 +89,11 @@ struct ZeroEngine::Impl::UpdateWork {
   }
   std::byte* Moments(std::byte* data, int64_t at) const {
     return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
+  }
+  void Restore(Device& device, Lane& lane, const Segment& segment) const {
+    device.Convert(lane, master + segment.offset * DTypeBits(DType::kF32) / 8,
+                   DType::kF32, param + segment.offset * DTypeBits(dtype) / 8,
+                   dtype, Elements(segment.count));
   }
   // A window on low-precision parameters is written whole: what is not updated
   // follows its master, padding included.
@@ -187,7 +195,7 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
       EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
   event->bytes = work.elements * 4;
   RecordSpan(*device_lane_, event, true);
-  work.Queue(pools_->device(), *device_lane_);
+  work.Queue(pools_->device(), *device_lane_, LosesHome(chunk));
   RecordSpan(*device_lane_, event, false);
   Event done = device_lane_->Record();
   store_->AddReader(chunk, StateKind::kGrad, done);
@@ -265,7 +273,7 @@ void ZeroEngine::Impl::RefreshReplicas(ChunkId chunk) {
   const DType dtype = layout_->dtype(chunk);
   const ByteRange own_bytes = RangeBytes(chunk, kind, own);
   const Bytes whole = store_->bytes(chunk, kind);
-  const CollectiveTag tag{chunk, -1, "refresh", sharding_.refresh_scope()};
+  const CollectiveTag tag{chunk, Moment(), "refresh", sharding_.refresh_scope()};
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kGather, chunk, RunCause::kRefresh));
   event->bytes = (whole - own_bytes.size()).count();

@@ -38,7 +38,25 @@ class Device;
 enum class GradMode : uint8_t {
   kSeparate,  // chunks of their own, in the parameters' type
   kFp32,      // the same in fp32: added, reduced and kept without rounding
+  // The place of the parameter, where its gradient is written over it: no slot
+  // is taken for it. One micro-batch; a parameter whose gradient was opened is
+  // not used again in the step, and is released before; BF16 and F16 only,
+  // whose masters have what is written over. What else is asked for is refused.
+  kReuse,
 };
+
+// As options files and flags have it.
+constexpr std::string_view GradModeName(GradMode mode) {
+  switch (mode) {
+    case GradMode::kSeparate:
+      return "separate";
+    case GradMode::kFp32:
+      return "fp32";
+    case GradMode::kReuse:
+      return "reuse";
+  }
+  return "unknown";
+}
 
 // How gradients of several micro-batches come together, at every stage.
 enum class AccumulationOrder : uint8_t {
@@ -60,6 +78,10 @@ enum class OptimizerSpan : uint8_t {
 // "group", "world": for programs.
 inline std::string_view OptimizerSpanName(OptimizerSpan span) {
   return span == OptimizerSpan::kWorld ? "world" : "group";
+}
+
+constexpr std::string_view AccumulationOrderName(AccumulationOrder order) {
+  return order == AccumulationOrder::kEach ? "each" : "last";
 }
 
 struct ZeroOptions {

@@ -36,7 +36,8 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   } else {
     Copy& copy = copies_[chunk.index()];
     if (copy.state == CopyState::kAbsent) {
-      if (Status status = Gather(chunk, RunCause::kDemand); !status.ok()) {
+      if (Status status = Gather(chunk, RunCause::kDemand, moment());
+          !status.ok()) {
         if (traced) NotServed();
         return status;
       }
@@ -111,6 +112,7 @@ void MemoryManager::EndUse(ChunkPin& pin) {
 Result<Slot> MemoryManager::OpenGrad(ChunkId chunk) {
   CASTOR_CHECK(!grad_open_[chunk.index()]);
   CASTOR_CHECK(!evaluating());
+  if (grad_in_place(chunk)) return OpenInPlace(chunk);
   Record(AccessKind::kGradOpen, chunk);
   Result<Slot> slot = BorrowSlot(chunk);
   if (!slot.ok()) {
@@ -126,6 +128,7 @@ void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
                               Event free_after) {
   CASTOR_CHECK(grad_open_[chunk.index()]);
   CASTOR_CHECK(!evaluating());
+  if (grad_in_place(chunk)) return CloseInPlace(chunk, std::move(free_after));
   Record(AccessKind::kGradClose, chunk);
   grad_open_[chunk.index()] = false;
   ReturnSlot(slot, std::move(free_after));
@@ -133,7 +136,7 @@ void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
 }
 
 Result<Slot> MemoryManager::BorrowSlot(ChunkId chunk) {
-  return TakeSlot(options_.problem.grad_class[chunk.index()], chunk,
+  return TakeSlot(options_.problem.passing_class(chunk), chunk,
                   SlotHold::kPassing);
 }
 
@@ -174,12 +177,12 @@ bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
   return true;
 }
 
-Status MemoryManager::Gather(ChunkId chunk, RunCause cause) {
+Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
   CASTOR_ASSIGN_OR_RETURN(
       Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
-  copy.ready = options_.source->Gather(chunk, slot, cause, moment());
+  copy.ready = options_.source->Gather(chunk, slot, cause, moment);
   copy.slot = std::move(slot);
   copy.cause = cause;
   copy.used = false;

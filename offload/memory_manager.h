@@ -44,8 +44,9 @@ class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
   // Fills `slot` with the chunk's parameters once slot.free_after is done; the
-  // event says when they are there. `moment` is the access that is served, -1
-  // outside the recorded step.
+  // event says when they are there. `moment` is the access that is served when
+  // it is asked for, before the step's first one the access that it is for, and
+  // -1 in an evaluation.
   virtual Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                        int64_t moment) = 0;
   // A chunk whose home is the whole of it on the device: where it is, and since
@@ -138,7 +139,15 @@ class MemoryManager {
   Result<ChunkPin> Acquire(ChunkId chunk, Lane& lane);
 
   // A slot for the chunk's gradient, until CloseGrad. Infeasible as above.
+  // Where the plan has no class for it, it is that of the chunk's parameters,
+  // which are gathered and pinned as by Acquire, and gone once it is closed.
   Result<Slot> OpenGrad(ChunkId chunk);
+  bool grad_in_place(ChunkId chunk) const {
+    return options_.problem.grad_class[chunk.index()] == kNoSlotClass;
+  }
+  // When the chunk's copy is there and its uses that ended are done. REQUIRES:
+  // its gradient is open in place of it, in a slot.
+  Event UsesDone(ChunkId chunk) const;
   // `free_after`: when the reduction no longer reads the slot.
   void CloseGrad(ChunkId chunk, const Slot& slot, Event free_after);
 
@@ -240,11 +249,14 @@ class MemoryManager {
   Status AdoptTrace();
   // Tells the recorder what proves the plan, if anything does.
   void RecordPlan() const;
+  // OpenGrad and CloseGrad in place of the parameters.
+  Result<Slot> OpenInPlace(ChunkId chunk);
+  void CloseInPlace(ChunkId chunk, Event free_after);
   // A free slot of the class, dropping copies if need be.
   Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold);
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
-  Status Gather(ChunkId chunk, RunCause cause);
+  Status Gather(ChunkId chunk, RunCause cause, int64_t moment);
   void Drop(ChunkId chunk, RunCause cause);
   void GiveSlot(Copy& copy);
   // What was fetched ahead for a plan that no longer holds goes, but for the
@@ -270,7 +282,8 @@ class MemoryManager {
   std::vector<LeaseChange> last_leases_;  // of planned_trace_
   Plan plan_;
   std::optional<PlanCertificate> certificate_;
-  std::vector<bool> initial_;  // by ChunkId: in plan_.initial
+  std::vector<bool> initial_;       // by ChunkId: in plan_.initial
+  std::vector<int64_t> first_use_;  // of each of plan_.initial, its moment
   bool planned_ = false;
   bool diverged_ = false;
   int evaluating_ = 0;

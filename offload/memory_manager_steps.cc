@@ -73,7 +73,7 @@ void MemoryManager::MakeMoves(size_t slice) {
       if (copy.state == CopyState::kResident) Drop(move.chunk, move.cause);
     } else if (copy.state == CopyState::kAbsent) {
       // Without a slot the access itself will ask, and say what is held.
-      Gather(move.chunk, move.cause).IgnoreError();
+      Gather(move.chunk, move.cause, moment()).IgnoreError();
     }
   }
 }
@@ -118,7 +118,14 @@ Status MemoryManager::AdoptTrace() {
   certificate_ = std::move(made.certificate);
   planned_trace_ = std::move(trace_);
   initial_.assign(copies_.size(), false);
-  for (ChunkId chunk : plan_.initial) initial_[chunk.index()] = true;
+  first_use_.clear();
+  for (ChunkId chunk : plan_.initial) {
+    initial_[chunk.index()] = true;
+    const auto use = std::find(planned_trace_.begin(), planned_trace_.end(),
+                               Access{AccessKind::kUse, chunk});
+    first_use_.push_back(
+        use == planned_trace_.end() ? -1 : use - planned_trace_.begin());
+  }
   planned_ = true;
   RecordPlan();
   return OkStatus();
@@ -160,9 +167,10 @@ void MemoryManager::BeginStep(int32_t step) {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
     }
   }
-  for (ChunkId chunk : plan_.initial) {
+  for (size_t i = 0; i < plan_.initial.size(); ++i) {
+    const ChunkId chunk = plan_.initial[i];
     if (copies_[chunk.index()].state == CopyState::kAbsent) {
-      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+      Gather(chunk, RunCause::kPrefetch, first_use_[i]).IgnoreError();
     }
   }
 }
@@ -195,7 +203,7 @@ void MemoryManager::EndEvaluation() {
     if (before_evaluation_[chunk.index()] &&
         copies_[chunk.index()].state == CopyState::kAbsent &&
         options_.device->free_slots(param_class(chunk)) > 0) {
-      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+      Gather(chunk, RunCause::kPrefetch, moment()).IgnoreError();
     }
   };
   // What is used first comes back first.

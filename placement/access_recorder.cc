@@ -10,9 +10,11 @@
 
 namespace castor {
 
-AccessRecorder::AccessRecorder(const ChunkLayout* layout, bool whole_grads)
+AccessRecorder::AccessRecorder(const ChunkLayout* layout, bool whole_grads,
+                               bool in_place)
     : layout_(layout),
       whole_grads_(whole_grads),
+      in_place_(in_place),
       gradients_(layout->places().size(), Gradient::kIdle),
       open_(layout->chunks().size(), false),
       params_left_(layout->chunks().size(), 0),
@@ -60,7 +62,10 @@ void AccessRecorder::OpenGrad(ParamId param) {
   gradient = Gradient::kOpen;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || params_left_[chunk.index()] > 0) return;
-  if (!open_[chunk.index()]) Add(AccessKind::kGradOpen, chunk);
+  if (!open_[chunk.index()]) {
+    if (in_place_) Add(AccessKind::kUse, chunk);
+    Add(AccessKind::kGradOpen, chunk);
+  }
   open_[chunk.index()] = true;
   for (const ParamId other : layout_->chunk(chunk).params) {
     params_left_[chunk.index()] +=
@@ -74,16 +79,18 @@ void AccessRecorder::GradReady(ParamId param) {
   gradient = Gradient::kReady;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || --params_left_[chunk.index()] > 0) return;
-  if (!Reduces()) return;
+  if (Reduces()) CloseGrad(chunk);
+}
+
+void AccessRecorder::CloseGrad(ChunkId chunk) {
   open_[chunk.index()] = false;
+  if (in_place_) Add(AccessKind::kUseEnd, chunk);
   Add(AccessKind::kGradClose, chunk);
 }
 
 void AccessRecorder::CloseGrads() {
   for (size_t c = 0; c < open_.size(); ++c) {
-    if (!open_[c]) continue;
-    open_[c] = false;
-    Add(AccessKind::kGradClose, ChunkId(static_cast<int32_t>(c)));
+    if (open_[c]) CloseGrad(ChunkId(static_cast<int32_t>(c)));
   }
 }
 

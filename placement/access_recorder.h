@@ -10,7 +10,8 @@
 // of its parameters' gradients to the last, or to the end of the micro-batch
 // where some parameter of it has none; where gradients of micro-batches are
 // added up before they are reduced, from the first micro-batch that has one to
-// the last. It holds no memory and runs nothing, so
+// the last; where it is written over the parameters, the chunk is used as long.
+// It holds no memory and runs nothing, so
 // that a step is known before it is made. The calls are those of
 // collectives/zero_engine.h and mean the same. Thread-compatible.
 
@@ -29,8 +30,10 @@ namespace castor {
 class AccessRecorder {
  public:
   // `layout` must outlive this. `whole_grads`: gradients are added up over
-  // micro-batches, whole, and reduced once.
-  explicit AccessRecorder(const ChunkLayout* layout, bool whole_grads = false);
+  // micro-batches, whole, and reduced once. `in_place`: they are written over
+  // the parameters.
+  explicit AccessRecorder(const ChunkLayout* layout, bool whole_grads = false,
+                          bool in_place = false);
 
   // Ends the micro-batch before, if any. `last`: no other follows, which
   // matters to whole gradients only.
@@ -59,6 +62,7 @@ class AccessRecorder {
   enum class Gradient : uint8_t { kIdle, kOpen, kReady };
 
   void Add(AccessKind kind, ChunkId chunk);
+  void CloseGrad(ChunkId chunk);
   void CloseGrads();
   void EndMicroBatch();
 
@@ -67,6 +71,7 @@ class AccessRecorder {
 
   const ChunkLayout* layout_;
   const bool whole_grads_;
+  const bool in_place_;
   bool last_micro_batch_ = false;
   StepTrace trace_;
   std::vector<Bytes> leased_;  // the most at each moment

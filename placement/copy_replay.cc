@@ -36,7 +36,7 @@ void CopyReplay::Step(const Trace& trace, const Plan* plan,
     }
   }
   for (const ChunkId chunk : refreshed) {
-    const int32_t slot_class = problem_.grad_class[chunk.index()];
+    const int32_t slot_class = problem_.passing_class(chunk);
     TakeSlot(slot_class, chunk);
     GiveSlot(slot_class);
   }
@@ -62,6 +62,7 @@ void CopyReplay::Serve(const Access& access) {
   const ChunkId chunk = access.chunk;
   Copy& copy = copies_[chunk.index()];
   const bool direct = problem_.param_class[chunk.index()] == kNoSlotClass;
+  const int32_t grad_class = problem_.grad_class[chunk.index()];
   switch (access.kind) {
     case AccessKind::kUse:
       if (last_used_.valid() && chunk != last_used_) {
@@ -76,10 +77,14 @@ void CopyReplay::Serve(const Access& access) {
       if (!direct) --copy.pins;
       return;
     case AccessKind::kGradOpen:
-      TakeSlot(problem_.grad_class[chunk.index()], chunk);
+      if (grad_class != kNoSlotClass) TakeSlot(grad_class, chunk);
       return;
     case AccessKind::kGradClose:
-      GiveSlot(problem_.grad_class[chunk.index()]);
+      if (grad_class != kNoSlotClass) {
+        GiveSlot(grad_class);
+      } else if (copy.there) {
+        Drop(chunk);
+      }
       return;
   }
 }

@@ -48,7 +48,9 @@ struct PlanProblem {
   // By ChunkId. The class of gathered slots its parameters need; kNoSlotClass
   // for a chunk whose home is the whole of it on the device.
   std::vector<int32_t> param_class;
-  // By ChunkId. The class its gradient needs while it is open.
+  // By ChunkId. The class its gradient needs while it is open; kNoSlotClass
+  // where it is written over the parameters: the trace then has a use of the
+  // chunk around it, and when it is closed there is no copy any more.
   std::vector<int32_t> grad_class;
   // By ChunkId. Cost of one fetch and gather, in any one unit; positive.
   std::vector<double> fetch_cost;
@@ -63,6 +65,12 @@ struct PlanProblem {
   // the first. Empty, or a class's empty: none.
   std::vector<std::vector<int64_t>> slots_taken;
 
+  // The class of a slot for the chunk's bytes that are neither: what is reduced
+  // or refreshed.
+  int32_t passing_class(ChunkId chunk) const {
+    const int32_t grad = grad_class[chunk.index()];
+    return grad == kNoSlotClass ? param_class[chunk.index()] : grad;
+  }
   // Slots taken after the access at `moment` and until the next.
   int64_t TakenAfter(size_t slot_class, size_t moment) const {
     if (slots_taken.empty() || slots_taken[slot_class].empty()) return 0;

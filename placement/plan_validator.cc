@@ -96,6 +96,9 @@ class Replay {
                           access.chunk.value()));
         }
         grad_open_[chunk] = true;
+        if (problem_.grad_class[chunk] == kNoSlotClass) {
+          return CheckInPlace(access.chunk);
+        }
         return TakeSlot(problem_.grad_class[chunk]);
       case AccessKind::kGradClose:
         if (!grad_open_[chunk]) {
@@ -103,7 +106,11 @@ class Replay {
                                       access.chunk.value()));
         }
         grad_open_[chunk] = false;
-        --held_[Index(problem_.grad_class[chunk])];
+        if (problem_.grad_class[chunk] != kNoSlotClass) {
+          --held_[Index(problem_.grad_class[chunk])];
+        } else if (resident_[chunk]) {
+          return Release(access.chunk);
+        }
         return OkStatus();
     }
     return Internal("unknown access");
@@ -117,6 +124,14 @@ class Replay {
   Status CheckChunk(ChunkId chunk) const {
     if (chunk.valid() && chunk.index() < resident_.size()) return OkStatus();
     return Internal(fmt::format("there is no chunk {}", chunk.value()));
+  }
+
+  Status CheckInPlace(ChunkId chunk) const {
+    if (pins_[chunk.index()] > 0) return OkStatus();
+    return Internal(fmt::format(
+        "the gradient of chunk {} takes the place of parameters that are not "
+        "in use",
+        chunk.value()));
   }
 
   Status TakeSlot(int32_t slot_class) {

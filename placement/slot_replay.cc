@@ -145,6 +145,14 @@ void SlotReplay::Take(size_t slot_class, int64_t moment, int64_t taken) {
   }
 }
 
+void SlotReplay::DropCopy(size_t chunk, int64_t moment) {
+  dropped_at_[chunk] = moment;
+  if (at_[chunk] == nullptr) return;
+  at_[chunk]->copy = ChunkId();
+  at_[chunk]->idle_since = moment;
+  at_[chunk] = nullptr;
+}
+
 void SlotReplay::Serve(int64_t moment) {
   const ChunkId id = trace_[static_cast<size_t>(moment)].chunk;
   const size_t chunk = id.index();
@@ -169,10 +177,15 @@ void SlotReplay::Serve(int64_t moment) {
       at_[chunk]->idle_since = moment;
       return;
     case AccessKind::kGradOpen:
+      if (problem_.grad_class[chunk] == kNoSlotClass) return;
       grad_at_[chunk] = &BlockSlot(Index(problem_.grad_class[chunk]), moment,
                                    static_cast<size_t>(2 * moment));
       return;
     case AccessKind::kGradClose:
+      if (problem_.grad_class[chunk] == kNoSlotClass) {
+        DropCopy(chunk, moment);
+        return;
+      }
       grad_at_[chunk]->blocked = false;
       grad_at_[chunk]->idle_since = moment;
       grad_at_[chunk] = nullptr;

@@ -77,6 +77,8 @@ class SlotReplay {
   // As many slots of each class as are taken then.
   void Untake(size_t slot_class, int64_t moment, int64_t taken);
   void Take(size_t slot_class, int64_t moment, int64_t taken);
+  // What was written over is no copy any more.
+  void DropCopy(size_t chunk, int64_t moment);
   void Serve(int64_t moment);
 
   const Trace& trace_;

@@ -26,13 +26,14 @@ class Deriver {
       : layout_(layout),
         blocks_(blocks),
         shape_(shape),
-        recorder_(&layout, shape.whole_grads),
+        recorder_(&layout, shape.whole_grads, shape.grads_in_place),
         leased_(shape.resident) {}
 
   Result<StepTrace> Derive() {
     CASTOR_RETURN_IF_ERROR(Check());
     first_trained_ = FirstTrained();
     FindLastOpenings();
+    overwritten_.assign(layout_.places().size(), false);
     recorder_.SetLeased(leased_);
     if (shape_.order == BatchOrder::kLayerMajor) {
       recorder_.BeginMicroBatch(/*last=*/true);
@@ -43,6 +44,7 @@ class Deriver {
         Sweep(1);
       }
     }
+    CASTOR_RETURN_IF_ERROR(held_again_);
     return recorder_.Finish();
   }
 
@@ -217,19 +219,39 @@ class Deriver {
     if (count == 0 && ns > 0) recorder_.Compute(ns);
     for (int64_t i = 0; i < count; ++i) {
       const ParamUse& use = uses[static_cast<size_t>(i)];
+      CheckHold(use);
       const int hold = recorder_.Hold(use.hold);
       const int64_t first_opening = opening_;
-      if (last) OpenGrads(use);
+      if (last && !shape_.grads_in_place) OpenGrads(use);
       // Even parts that add up to all of it.
       if (ns > 0) recorder_.Compute(ns * (i + 1) / count - ns * i / count);
+      if (shape_.grads_in_place) {
+        recorder_.Release(hold);
+        if (last) OpenGrads(use);
+      }
       if (last == true) HandBack(use, first_opening);
-      recorder_.Release(hold);
+      if (!shape_.grads_in_place) recorder_.Release(hold);
+    }
+  }
+
+  void CheckHold(const ParamUse& use) {
+    if (!shape_.grads_in_place || !held_again_.ok()) return;
+    for (const ParamId param : use.hold) {
+      if (!overwritten_[param.index()]) continue;
+      held_again_ = InvalidArgument(fmt::format(
+          "parameter {} is used again after its gradient was written over it: "
+          "such a model needs gradients of their own",
+          param.value()));
+      return;
     }
   }
 
   void OpenGrads(const ParamUse& use) {
     for (const ParamId param : use.grads) {
-      if (Trainable(param)) recorder_.OpenGrad(param);
+      if (Trainable(param)) {
+        recorder_.OpenGrad(param);
+        overwritten_[param.index()] = shape_.grads_in_place;
+      }
       ++opening_;
     }
   }
@@ -252,6 +274,8 @@ class Deriver {
   size_t first_trained_ = 0;
   std::vector<int64_t> last_opening_;  // by ParamId
   int64_t opening_ = 0;                // of the sweep under way
+  std::vector<bool> overwritten_;      // by ParamId
+  Status held_again_;
 };
 
 }  // namespace

@@ -77,6 +77,9 @@ struct StepShape {
   bool recompute = false;
   // Gradients of all micro-batches are added up, whole, and reduced once.
   bool whole_grads = false;
+  // Gradients are written over the parameters: an operation lets go of what it
+  // holds before it opens them, and nothing of that is held again.
+  bool grads_in_place = false;
   // On the device all the time: inputs, workspaces of libraries.
   Bytes resident = {};
 };
@@ -85,8 +88,9 @@ struct StepShape {
 // activations come to at each moment; compute times are there where a block has
 // any. No block is gone backward through that lies before the first one with a
 // trainable parameter. InvalidArgument where a block names a parameter that the
-// layout does not have, where there is no micro-batch, or where the activations
-// come to more than kMaxLeased.
+// layout does not have, where there is no micro-batch, where the activations
+// come to more than kMaxLeased, or where gradients are written over parameters
+// that are held again.
 Result<StepTrace> DeriveStep(const ChunkLayout& layout,
                              std::span<const ModelBlock> blocks,
                              const StepShape& shape);

@@ -19,7 +19,7 @@ namespace castor {
 enum class AccessKind : uint8_t {
   kUse,        // the trainer begins to hold the chunk's parameters
   kUseEnd,     // and ends; uses of one chunk may nest
-  kGradOpen,   // the chunk's gradient takes a gathered slot
+  kGradOpen,   // the chunk's gradient takes a gathered slot, or its copy's
   kGradClose,  // and is reduced
 };
 

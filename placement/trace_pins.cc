@@ -108,10 +108,10 @@ PinnedCounts::PinnedCounts(const Trace& trace, const PlanProblem& problem)
         if (--pins[chunk] == 0 && params != kNoSlotClass) --now[Index(params)];
         break;
       case AccessKind::kGradOpen:
-        ++now[Index(grads)];
+        if (grads != kNoSlotClass) ++now[Index(grads)];
         break;
       case AccessKind::kGradClose:
-        --now[Index(grads)];
+        if (grads != kNoSlotClass) --now[Index(grads)];
         break;
     }
     for (size_t c = 0; c < now.size(); ++c) counts_[c][i] = now[c];

@@ -181,7 +181,8 @@ CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
  * collectives/zero_engine.h has it, whose words these are: one engine per rank,
  * used by one thread at a time, on a device that is simulated in host memory.
  * A call that needs what is not there yet waits for it, so what comes back can
- * be read and written at once, by the calling thread.
+ * be read and written at once, by the calling thread; a trainer that computes
+ * elsewhere brings lanes (castor_engine_use_lane).
  *
  * The ranks of a world are engines of this process, each with its own thread,
  * since Seal, Step and others wait for all of them. */
@@ -189,11 +190,19 @@ typedef struct castor_world castor_world;
 typedef struct castor_engine castor_engine;
 typedef struct castor_param_lease castor_param_lease;
 typedef struct castor_memory_lease castor_memory_lease;
+typedef struct castor_lane castor_lane;
 
 CASTOR_API int32_t castor_world_create(int32_t ranks, castor_world** world);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
- * engines is there. Null is let be. */
+ * engines or lanes is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
+/* Engines made from now on record what they do to a file, for castor report.
+ * CASTOR_FAILED_PRECONDITION where they do already. */
+CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
+/* Writes out what is left and ends the record; CASTOR_IO_ERROR where any of it
+ * was refused. CASTOR_FAILED_PRECONDITION while engines are there. Destroying
+ * the world ends it too. */
+CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
 /* `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
  * A rank has one engine in a world's life. CASTOR_INVALID_ARGUMENT names the
@@ -219,6 +228,29 @@ CASTOR_API int32_t castor_engine_register(castor_engine* engine,
                                           const char* group,
                                           castor_initializer initializer,
                                           void* context, int32_t* param);
+
+/* A queue of the trainer's own work, which the world's threads run in order.
+ * The first failure sticks: later work is skipped. It outlives the engines that
+ * were told to use it. */
+CASTOR_API int32_t castor_lane_create(castor_world* world, castor_lane** lane);
+/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine that
+ * was told to use it is there. Waits for what is queued. Null is let be. */
+CASTOR_API int32_t castor_lane_destroy(castor_lane* lane);
+/* Answers 0, or the castor_code that it failed with. */
+typedef int32_t (*castor_work)(void* context);
+/* Queues work and returns; `context` is there until it has run. */
+CASTOR_API int32_t castor_lane_run(castor_lane* lane, castor_work work,
+                                   void* context);
+/* What is queued on `lane` from now on waits for what is on `other` now. */
+CASTOR_API int32_t castor_lane_wait(castor_lane* lane, castor_lane* other);
+/* Waits for what is queued; the lane's failure, if it has one. */
+CASTOR_API int32_t castor_lane_drain(castor_lane* lane);
+/* From now on acquire, grad, grad_ready and borrow are for work on this lane:
+ * they wait for nothing, what they give is there for work that is queued on the
+ * lane after them, and a lease that began on it ends behind what is queued when
+ * it is released. Null: for the calling thread again. */
+CASTOR_API int32_t castor_engine_use_lane(castor_engine* engine,
+                                          castor_lane* lane);
 
 /* Held at the same time at one moment of a micro-batch. */
 typedef struct castor_held {
@@ -318,6 +350,36 @@ CASTOR_API int32_t castor_engine_load(castor_engine* engine,
 CASTOR_API int32_t castor_engine_loaded_trainer(const castor_engine* engine,
                                                 const void** data,
                                                 size_t* size);
+
+typedef enum castor_tier {
+  CASTOR_DEVICE = 0,
+  CASTOR_HOST = 1,
+  CASTOR_NVME = 2
+} castor_tier;
+
+typedef struct castor_park {
+  size_t struct_size;
+  int64_t moved_bytes;     /* of states, by this call */
+  int64_t remaining_bytes; /* on the device still: the tier has no room */
+  int64_t held_bytes;      /* of the device: 0 where nothing remains */
+  /* What would make room for what remains, or "": lives until the next park. */
+  const char* shortfall;
+} castor_park;
+
+/* Empties the device between steps, so that others may use it, and gives its
+ * memory back where nothing remains. Until castor_engine_resume values can be
+ * read and nothing else is done. `tier` is CASTOR_HOST or CASTOR_NVME; `park`
+ * may be null. All ranks call both. */
+CASTOR_API int32_t castor_engine_park(castor_engine* engine, int32_t tier,
+                                      castor_park* park);
+CASTOR_API int32_t castor_engine_resume(castor_engine* engine);
+
+/* The step made last, as text (castor.trace/1) that castor simulate and castor
+ * search --order trace read. It ends with a zero, which `size` does not count,
+ * and lives until the next call. CASTOR_FAILED_PRECONDITION before
+ * castor_engine_seal. */
+CASTOR_API int32_t castor_engine_trace(castor_engine* engine, const char** text,
+                                       size_t* size);
 
 typedef struct castor_engine_stats {
   size_t struct_size;

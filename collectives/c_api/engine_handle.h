@@ -10,7 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -21,6 +24,7 @@
 #include "collectives/zero_engine.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
+#include "offload/record/record_writer.h"
 #include "offload/worker_pool.h"
 
 struct castor_world {
@@ -32,28 +36,47 @@ struct castor_world {
   std::vector<std::unique_ptr<castor::Communicator>> ranks;
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
   std::atomic<int64_t> engines = 0;
+  std::atomic<int64_t> lanes = 0;
+  std::mutex mutex;
+  std::unique_ptr<castor::FileRecorder> recorder;  // guarded by mutex
+};
+
+struct castor_lane {
+  castor_lane(castor_world* of, std::string name, castor::Executor* executor)
+      : world(of), lane(std::move(name), executor) {}
+
+  castor_world* world;
+  std::atomic<int64_t> engines = 0;  // that were told to use it
+  castor::WorkerLane lane;
 };
 
 struct castor_engine {
   castor_world* world = nullptr;
   castor::Log log;  // to stderr
-  castor::ThreadLane lane{"caller"};
+  castor::ThreadLane caller{"caller"};
+  castor::Lane* lane = &caller;  // that calls are for
+  std::set<castor_lane*> lanes;  // that were given
   std::unique_ptr<castor::ZeroEngine> engine;
   castor::EvaluateScope evaluation;
   bool evaluating = false;
+  bool sealed = false;
   int64_t params = 0;
   std::vector<int64_t> sizes;  // by parameter, in elements
   int64_t leases = 0;
   std::string loaded_trainer;
+  std::string shortfall;  // of the last park
+  std::string trace;
 };
 
 struct castor_param_lease {
   castor_engine* engine = nullptr;
+  castor::Lane* lane = nullptr;  // it began on
   castor::ParamLease lease;
 };
 
 struct castor_memory_lease {
   castor_engine* engine = nullptr;
+  castor::Lane* lane = nullptr;  // it began on
   castor::MemoryLease lease;
 };
 

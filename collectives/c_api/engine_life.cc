@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -67,8 +69,15 @@ Status DestroyWorld(castor_world* world) {
     return FailedPrecondition(fmt::format(
         "{} engines of the world are there; destroy them first", engines));
   }
+  const int64_t lanes = world->lanes;
+  if (lanes > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} lanes of the world are there; destroy them first", lanes));
+  }
+  const Status recorded =
+      world->recorder == nullptr ? OkStatus() : world->recorder->Close();
   delete world;
-  return OkStatus();
+  return recorded;
 }
 
 Status CreateEngine(castor_world* world, int32_t rank, const char* config,
@@ -92,15 +101,26 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
   options.executor = world->pool.get();
   options.workers = world->workers.get();
   options.log = &made->log;
-  const auto index = static_cast<size_t>(rank);
-  CASTOR_ASSIGN_OR_RETURN(
-      made->engine, ZeroEngine::Create(options, world->ranks[index].get()));
-  if (world->taken[index].exchange(true)) {
-    return FailedPrecondition(fmt::format(
-        "rank {} has had its engine: make another world for another training",
-        rank));
+  {
+    std::lock_guard lock(world->mutex);
+    options.recorder = world->recorder.get();
+    // It stays while there are engines.
+    ++world->engines;
   }
-  ++world->engines;
+  const auto taken_back = [world](Status status) {
+    --world->engines;
+    return status;
+  };
+  const auto index = static_cast<size_t>(rank);
+  Result<std::unique_ptr<ZeroEngine>> created =
+      ZeroEngine::Create(options, world->ranks[index].get());
+  if (!created.ok()) return taken_back(created.status());
+  made->engine = *std::move(created);
+  if (world->taken[index].exchange(true)) {
+    return taken_back(FailedPrecondition(fmt::format(
+        "rank {} has had its engine: make another world for another training",
+        rank)));
+  }
   *engine = made.release();
   return OkStatus();
 }
@@ -114,7 +134,9 @@ Status DestroyEngine(castor_engine* engine) {
   }
   engine->evaluation.End();
   castor_world* const world = engine->world;
+  const std::set<castor_lane*> lanes = std::move(engine->lanes);
   delete engine;
+  for (castor_lane* lane : lanes) --lane->engines;
   --world->engines;
   return OkStatus();
 }
@@ -182,7 +204,9 @@ Status Seal(castor_engine* engine, const castor_seal_options* given) {
     }
     options.largest_lease = Bytes(set.largest_lease_bytes);
   }
-  return engine->engine->Seal(options);
+  CASTOR_RETURN_IF_ERROR(engine->engine->Seal(options));
+  engine->sealed = true;
+  return OkStatus();
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/zero_engine.h"
+#include "placement/trace_file.h"
 
 namespace castor::c_api {
 namespace {
@@ -94,6 +95,44 @@ Status GetStats(const castor_engine* engine, castor_engine_stats* given) {
   stats.chunks = now.chunks;
   stats.chunk_bytes = now.chunk_bytes.count();
   GiveStruct(stats, given);
+  return OkStatus();
+}
+
+Status Park(castor_engine* engine, int32_t tier, castor_park* given) {
+  if (engine == nullptr) return InvalidArgument("engine is null");
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_park)));
+  }
+  if (tier < CASTOR_DEVICE || tier > CASTOR_NVME) {
+    return InvalidArgument(fmt::format(
+        "there is no tier {}: give CASTOR_HOST or CASTOR_NVME", tier));
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      ParkResult parked,
+      engine->engine->Park(tier == CASTOR_DEVICE ? Tier::kDevice
+                           : tier == CASTOR_HOST ? Tier::kHost
+                                                 : Tier::kNvme));
+  engine->shortfall = std::move(parked.shortfall);
+  if (given == nullptr) return OkStatus();
+  castor_park park = {};
+  park.moved_bytes = parked.moved.count();
+  park.remaining_bytes = parked.remaining.count();
+  park.held_bytes = parked.held.count();
+  park.shortfall = engine->shortfall.c_str();
+  GiveStruct(park, given);
+  return OkStatus();
+}
+
+Status Trace(castor_engine* engine, const char** text, size_t* size) {
+  if (engine == nullptr || text == nullptr || size == nullptr) {
+    return InvalidArgument("engine, text or size is null; give all three");
+  }
+  if (!engine->sealed) {
+    return FailedPrecondition("no step was made yet: call castor_engine_seal");
+  }
+  engine->trace = WriteTrace(engine->engine->RecordedTrace());
+  *text = engine->trace.c_str();
+  *size = engine->trace.size();
   return OkStatus();
 }
 
@@ -180,6 +219,25 @@ int32_t castor_engine_loaded_trainer(const castor_engine* engine,
     *data = *size == 0 ? nullptr : engine->loaded_trainer.data();
     return castor::OkStatus();
   });
+}
+
+int32_t castor_engine_park(castor_engine* engine, int32_t tier,
+                           castor_park* park) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Park(engine, tier, park); });
+}
+
+int32_t castor_engine_resume(castor_engine* engine) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return engine == nullptr ? castor::InvalidArgument("engine is null")
+                             : engine->engine->Resume();
+  });
+}
+
+int32_t castor_engine_trace(castor_engine* engine, const char** text,
+                            size_t* size) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Trace(engine, text, size); });
 }
 
 int32_t castor_engine_get_stats(const castor_engine* engine,

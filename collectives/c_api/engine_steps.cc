@@ -38,8 +38,9 @@ Status Acquire(castor_engine* engine, const int32_t* params, size_t count,
   }
   auto made = std::make_unique<castor_param_lease>();
   CASTOR_ASSIGN_OR_RETURN(made->lease,
-                          engine->engine->Acquire(ids, engine->lane));
+                          engine->engine->Acquire(ids, *engine->lane));
   made->engine = engine;
+  made->lane = engine->lane;
   for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
   ++engine->leases;
   *lease = made.release();
@@ -50,9 +51,10 @@ template <typename Lease>
 Status Release(Lease* lease) {
   if (lease == nullptr) return OkStatus();
   castor_engine* const engine = lease->engine;
+  const Lane* const lane = lease->lane;
   delete lease;
   --engine->leases;
-  return engine->lane.status();
+  return lane->status();
 }
 
 Status Grad(castor_engine* engine, int32_t param, void** data) {
@@ -61,14 +63,14 @@ Status Grad(castor_engine* engine, int32_t param, void** data) {
   }
   CASTOR_RETURN_IF_ERROR(CheckParam(*engine, param));
   CASTOR_ASSIGN_OR_RETURN(*data,
-                          engine->engine->Grad(ParamId(param), engine->lane));
+                          engine->engine->Grad(ParamId(param), *engine->lane));
   return OkStatus();
 }
 
 Status GradReady(castor_engine* engine, int32_t param) {
   if (engine == nullptr) return InvalidArgument(kNoEngine);
   CASTOR_RETURN_IF_ERROR(CheckParam(*engine, param));
-  return engine->engine->GradReady(ParamId(param), engine->lane);
+  return engine->engine->GradReady(ParamId(param), *engine->lane);
 }
 
 Status Borrow(castor_engine* engine, int64_t bytes, void** data,
@@ -81,8 +83,9 @@ Status Borrow(castor_engine* engine, int64_t bytes, void** data,
   if (bytes <= 0) return InvalidArgument("bytes is not positive");
   auto made = std::make_unique<castor_memory_lease>();
   CASTOR_ASSIGN_OR_RETURN(made->lease,
-                          engine->engine->Borrow(Bytes(bytes), engine->lane));
+                          engine->engine->Borrow(Bytes(bytes), *engine->lane));
   made->engine = engine;
+  made->lane = engine->lane;
   ++engine->leases;
   *data = made->lease.data();
   *lease = made.release();

@@ -18,12 +18,13 @@ class Counter {
  public:
   Counter(const ChunkLayout& layout, std::span<const int32_t> slot_class,
           std::span<const int32_t> grad_class, const std::vector<bool>& direct,
-          bool whole_grads)
+          bool whole_grads, bool in_place)
       : layout_(layout),
         slot_class_(slot_class),
         grad_class_(grad_class.empty() ? slot_class : grad_class),
         direct_(direct),
-        whole_grads_(whole_grads) {
+        whole_grads_(whole_grads),
+        in_place_(in_place) {
     CASTOR_CHECK_EQ(slot_class_.size(), layout.chunks().size());
     CASTOR_CHECK_EQ(grad_class_.size(), layout.chunks().size());
     for (const auto& classes : {slot_class_, grad_class_}) {
@@ -43,8 +44,14 @@ class Counter {
         const ChunkId chunk = layout_.place(param).chunk;
         if (chunk.valid() && !Direct(chunk)) used.insert(chunk);
       }
+      for (ChunkId chunk : open[m]) {
+        if (!in_place_) {
+          ++now[GradClassOf(chunk)];
+        } else if (!Direct(chunk)) {
+          used.insert(chunk);
+        }
+      }
       for (ChunkId chunk : used) ++now[ClassOf(chunk)];
-      for (ChunkId chunk : open[m]) ++now[GradClassOf(chunk)];
       for (size_t c = 0; c < classes_; ++c) peak[c] = std::max(peak[c], now[c]);
     }
     return peak;
@@ -55,6 +62,7 @@ class Counter {
     std::vector<int64_t> grads(classes_, 0);
     for (size_t c = 0; c < slot_class_.size(); ++c) {
       const ChunkId chunk(static_cast<int32_t>(c));
+      if (in_place_ && Direct(chunk)) continue;
       ++need[ClassOf(chunk)];
       if (!whole_grads_ || Trainable(chunk)) ++grads[GradClassOf(chunk)];
     }
@@ -72,7 +80,7 @@ class Counter {
         int64_t& slots = need[ClassOf(chunk)];
         slots = std::max<int64_t>(slots, 1);
       }
-      if (Trainable(chunk)) {
+      if (Trainable(chunk) && !in_place_) {
         int64_t& slots = need[GradClassOf(chunk)];
         slots = std::max<int64_t>(slots, 1);
       }
@@ -125,6 +133,7 @@ class Counter {
   std::span<const int32_t> grad_class_;
   const std::vector<bool>& direct_;
   const bool whole_grads_;
+  const bool in_place_;
   size_t classes_ = 0;
 };
 
@@ -135,8 +144,9 @@ std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                                   const std::vector<HeldTogether>& held,
                                   const std::vector<bool>& direct,
                                   std::span<const int32_t> grad_class,
-                                  bool whole_grads) {
-  const Counter counter(layout, slot_class, grad_class, direct, whole_grads);
+                                  bool whole_grads, bool in_place) {
+  const Counter counter(layout, slot_class, grad_class, direct, whole_grads,
+                        in_place);
   return counter.AtLeastOne(held.empty() ? counter.Undeclared()
                                          : counter.Declared(held));
 }

@@ -26,12 +26,14 @@ namespace castor::internal {
 // `grad_class`: that of each chunk's gradient, empty where it is `slot_class`.
 // `whole_grads`: gradients of all micro-batches are added up before they are
 // reduced, so that from the second on every one is held at every moment.
+// `in_place`: gradients are written over parameters, whose slots they have.
 std::vector<int64_t> GatheredNeed(const ChunkLayout& layout,
                                   std::span<const int32_t> slot_class,
                                   const std::vector<HeldTogether>& held,
                                   const std::vector<bool>& direct,
                                   std::span<const int32_t> grad_class = {},
-                                  bool whole_grads = false);
+                                  bool whole_grads = false,
+                                  bool in_place = false);
 
 }  // namespace castor::internal
 

@@ -98,20 +98,32 @@ void GatheredCopies::EndUse(ChunkId chunk, SimLane& lane) {
 Result<GatheredCopies::Slot> GatheredCopies::OpenGrad(ChunkId chunk,
                                                       SimLane& lane) {
   Begin();
-  CASTOR_ASSIGN_OR_RETURN(Slot slot, Borrow(chunk));
+  Slot slot;
+  if (!InPlace(chunk)) {
+    CASTOR_ASSIGN_OR_RETURN(slot, Borrow(chunk));
+  }
   Served();
   WaitOn(lane, slot.free_after, RunCause::kGradient);
   return slot;
 }
 
-void GatheredCopies::CloseGrad(const Slot& slot, SimEvent free_after) {
+void GatheredCopies::CloseGrad(ChunkId chunk, const Slot& slot,
+                               SimEvent free_after) {
   Begin();
-  Return(slot, std::move(free_after));
+  Copy& copy = copies_[chunk.index()];
+  if (!InPlace(chunk)) {
+    Return(slot, std::move(free_after));
+  } else if (param_class(chunk) == kNoSlotClass) {
+    source_->DirectUsed(chunk, std::move(free_after));
+  } else if (copy.there) {
+    copy.users.push_back(std::move(free_after));
+    Drop(chunk);
+  }
   Served();
 }
 
 Result<GatheredCopies::Slot> GatheredCopies::Borrow(ChunkId chunk) {
-  return TakeSlot(engine_->problem.grad_class[chunk.index()], chunk);
+  return TakeSlot(engine_->problem.passing_class(chunk), chunk);
 }
 
 void GatheredCopies::Return(const Slot& slot, SimEvent free_after) {

@@ -63,7 +63,7 @@ class GatheredCopies {
   Status Acquire(ChunkId chunk, SimLane& lane);
   void EndUse(ChunkId chunk, SimLane& lane);
   Result<Slot> OpenGrad(ChunkId chunk, SimLane& lane);
-  void CloseGrad(const Slot& slot, SimEvent free_after);
+  void CloseGrad(ChunkId chunk, const Slot& slot, SimEvent free_after);
 
   // For work between steps.
   Result<Slot> Borrow(ChunkId chunk);
@@ -94,6 +94,10 @@ class GatheredCopies {
 
   int32_t param_class(ChunkId chunk) const {
     return engine_->problem.param_class[chunk.index()];
+  }
+  // Whether its gradient is written over its parameters.
+  bool InPlace(ChunkId chunk) const {
+    return engine_->problem.grad_class[chunk.index()] == kNoSlotClass;
   }
   // The next access begins, or has been served.
   void Begin();

@@ -192,7 +192,7 @@ Status SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
                           Deposit(chunk, at_home, reduced, squares));
   grad.valid = true;
   grad.counted |= squares;
-  copies_.CloseGrad(grad.slot, std::move(free_after));
+  copies_.CloseGrad(chunk, grad.slot, std::move(free_after));
   return OkStatus();
 }
 

@@ -37,6 +37,7 @@ PlanFile MadePlan() {
   plan.nvme = GiB(1);
   plan.prefetch_depth = 5;
   plan.policy = PlanPolicy::kPlanned;
+  plan.grad_mode = GradMode::kReuse;
   plan.limits[static_cast<size_t>(StateKind::kExpAvg)].host = MiB(2);
   plan.limits[static_cast<size_t>(StateKind::kParam)].device = 0.1;
   PlacementRule rule;
@@ -74,13 +75,20 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   EXPECT_EQ(read->shard_group, 2);
   EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
 
+  EXPECT_EQ(read->grad_mode, GradMode::kReuse);
+  EXPECT_EQ(read->accumulation, AccumulationOrder::kEach);
+
   plan.chunk_size = KiB(96);
+  plan.grad_mode = GradMode::kFp32;
+  plan.accumulation = AccumulationOrder::kLast;
   plan.nvme.reset();
   plan.limits = {};
   plan.rules.clear();
   const Result<PlanFile> sized = ParsePlan(WritePlan(plan));
   ASSERT_THAT(sized, IsOk());
   EXPECT_EQ(sized->chunk_size, KiB(96));
+  EXPECT_EQ(sized->grad_mode, GradMode::kFp32);
+  EXPECT_EQ(sized->accumulation, AccumulationOrder::kLast);
   EXPECT_EQ(sized->nvme, std::nullopt);
   EXPECT_FALSE(HasLimits(sized->limits));
 
@@ -109,6 +117,9 @@ TEST(PlanFileTest, NamesWhatIsWrong) {
       {With(good, "\"world\": 4", "\"world\": -4"), "is -4 where"},
       {With(good, "128", "100"), "multiple of 64"},
       {With(good, "\"planned\"", "\"plannd\""), "did you mean planned"},
+      {With(good, "\"reuse\"", "\"reused\""), "did you mean reuse"},
+      {With(good, "\"grad_mode\": \"reuse\",", ""), "grad_mode"},
+      {With(good, "\"each\"", "\"all\""), "accumulation_order"},
       {With(good, "\"min_bytes\": 32768", "\"bytes\": 5"), "more than one"},
       {With(good, "\"min_bytes\": 32768,", ""), "min_bytes"},
       {With(good, "32768", "99999999"), "above"},
@@ -155,6 +166,8 @@ TEST(PlanFileTest, SetsWhatAnEngineIsMadeWith) {
   EXPECT_EQ(options.nvme[0].size, GiB(1));
   EXPECT_EQ(options.max_chunk, MiB(3));
   EXPECT_EQ(options.policy, PlanPolicy::kPlanned);
+  EXPECT_EQ(options.grad_mode, GradMode::kReuse);
+  EXPECT_EQ(options.accumulation, AccumulationOrder::kEach);
   PlanFile without = plan;
   without.nvme.reset();
   EXPECT_THAT(ApplyPlan(without, &options),

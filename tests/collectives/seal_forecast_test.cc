@@ -54,8 +54,9 @@ using testing::HasSubstr;
 constexpr int kSteps = 4;
 
 // Three parameters to a layer, used one by one; the first parameter is used
-// again at the end, as a tied embedding is.
-std::vector<ModelBlock> MakeBlocks(const ToyModel& model) {
+// again at the end, as a tied embedding is, whose gradient from there is not
+// looked at by the block at the beginning where it is written `in_place`.
+std::vector<ModelBlock> MakeBlocks(const ToyModel& model, bool in_place) {
   const auto id = [](size_t p) { return ParamId(static_cast<int32_t>(p)); };
   std::vector<ModelBlock> blocks;
   for (size_t p = 0; p < model.params.size(); p += 3) {
@@ -67,6 +68,7 @@ std::vector<ModelBlock> MakeBlocks(const ToyModel& model) {
       if (!model.params[end - 1 - (i - p)].trainable) continue;
       const ParamId back = id(end - 1 - (i - p));
       block.backward.push_back({{back}, {back}});
+      if (in_place && back == id(0)) block.backward.back().hold.clear();
     }
     blocks.push_back(std::move(block));
   }
@@ -125,6 +127,25 @@ struct Case {
   AccumulationOrder order = AccumulationOrder::kEach;
   int group = 0;  // ranks that share shards; 0: all
   OptimizerSpan span = OptimizerSpan::kGroup;
+};
+
+// One parameter to a chunk, each used once forward and once backward, and
+// always from the first to the last: where a class has one slot, the copy that
+// is in it is never the one that is wanted next.
+struct OneByOne {
+  explicit OneByOne(int params, DType dtype) {
+    ModelBlock& block = blocks.emplace_back();
+    block.kind = BlockKind::kLayer;
+    for (int p = 0; p < params; ++p) {
+      // 768 is a multiple of the quantum of 2 and of 3 ranks; of 4 it is 512.
+      model.params.push_back({"p" + std::to_string(p), {1536}, dtype, true});
+      block.forward.push_back({{ParamId(p)}, {}});
+      block.backward.push_back({{ParamId(p)}, {ParamId(p)}});
+    }
+  }
+
+  ToyModel model;
+  std::vector<ModelBlock> blocks;
 };
 
 class SealForecastTest : public ZeroEngineTest {
@@ -270,16 +291,22 @@ class SealForecastTest : public ZeroEngineTest {
   // and no fewer than the trace holds.
   static void ExpectSameNeed(const SealForecast& seal,
                              const SealOptions& declared, const Trace& trace,
-                             bool whole_grads) {
+                             const StepShape& shape) {
     const PlanProblem& problem = seal.memory.problem;
     std::vector<int32_t> params = problem.param_class;
     for (size_t c = 0; c < params.size(); ++c) {
       if (params[c] == kNoSlotClass) params[c] = problem.grad_class[c];
+      // Neither takes a slot: any class will do.
+      if (params[c] == kNoSlotClass) params[c] = 0;
+    }
+    std::vector<int32_t> grads = problem.grad_class;
+    for (size_t c = 0; c < grads.size(); ++c) {
+      if (grads[c] == kNoSlotClass) grads[c] = params[c];
     }
     const auto need = [&](const std::vector<HeldTogether>& held) {
-      return internal::GatheredNeed(seal.layout, params, held,
-                                    std::vector<bool>(params.size(), false),
-                                    problem.grad_class, whole_grads);
+      return internal::GatheredNeed(
+          seal.layout, params, held, std::vector<bool>(params.size(), false),
+          grads, shape.whole_grads, shape.grads_in_place);
     };
     const std::vector<int64_t> of_trace =
         need(HeldMomentsOf(seal.layout, trace));
@@ -291,14 +318,26 @@ class SealForecastTest : public ZeroEngineTest {
     }
   }
 
+  // What the first rank of a training peaks at.
+  Bytes PeakOf(const EngineRequest& request, const OneByOne& made, Tier tier) {
+    const std::vector<Outcome> outcomes =
+        Train(made.model, made.blocks, StepShape(), request.declared,
+              request.options, request.world);
+    EXPECT_THAT(outcomes[0].status, IsOk());
+    EXPECT_EQ(outcomes[0].closed.engine_copies, Bytes(0));
+    return outcomes[0].closed.tiers[TierIndex(tier)].peak;
+  }
+
   void Check(const Case& c) {
     SCOPED_TRACE(c.name);
     ToyModel model = MakeToyModel(17, 24, 1500, c.dtype);
     for (size_t p = 1; c.frozen > 0 && p < model.params.size(); ++p) {
       model.params[p].trainable = p % static_cast<size_t>(c.frozen) != 0;
     }
-    const std::vector<ModelBlock> blocks = MakeBlocks(model);
+    const std::vector<ModelBlock> blocks =
+        MakeBlocks(model, c.grads == GradMode::kReuse);
     StepShape shape;
+    shape.grads_in_place = c.grads == GradMode::kReuse;
     shape.micro_batches = c.micro_batches;
     shape.recompute = c.recompute;
     shape.whole_grads = c.order == AccumulationOrder::kLast;
@@ -327,7 +366,7 @@ class SealForecastTest : public ZeroEngineTest {
       ASSERT_THAT(step, IsOk());
       EXPECT_EQ(step->accesses, outcome.trace);
       if (c.declares) {
-        ExpectSameNeed(*seal, declared, outcome.trace, shape.whole_grads);
+        ExpectSameNeed(*seal, declared, outcome.trace, shape);
       }
       const Result<StepForecast> forecast =
           ForecastStep(*seal, options, step->accesses);
@@ -498,12 +537,182 @@ TEST_F(SealForecastTest, IsWhatAnEngineTakesAndMoves) {
        .host = KiB(64),
        .group = 2,
        .span = OptimizerSpan::kWorld},
+      {.name = "gradients over parameters",
+       .world = 2,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(64),
+       .host = KiB(160),
+       .clip = 1,
+       .grads = GradMode::kReuse},
+      {.name = "gradients over parameters, undeclared, planned",
+       .world = 2,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(72),
+       .host = KiB(96),
+       .policy = PlanPolicy::kPlanned,
+       .declares = false,
+       .frozen = 4,
+       .grads = GradMode::kReuse},
+      {.name = "gradients over homes",
+       .world = 2,
+       .stage = 1,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = KiB(160),
+       .host = KiB(240),
+       .grads = GradMode::kReuse},
+      {.name = "gradients over homes, all on the device",
+       .world = 2,
+       .stage = 0,
+       .dtype = DType::kBF16,
+       .chunk = KiB(8),
+       .device = MiB(4),
+       .host = MiB(1),
+       .grads = GradMode::kReuse},
   };
   for (const Case& c : cases) Check(c);
   EXPECT_GT(seen_.on(Tier::kHost, Tier::kDevice).bytes, KiB(512));
   EXPECT_GT(seen_.on(Tier::kNvme, Tier::kHost).bytes, KiB(512));
   EXPECT_GT(seen_.on(Tier::kHost, Tier::kNvme).bytes, KiB(512));
   EXPECT_GT(seen_.on(Tier::kDevice, Tier::kHost).bytes, KiB(512));
+}
+
+// The engine's own copies are none (sharding.md, defect B2: list collectives
+// copy in and out), also around the collectives of what is used in place.
+TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
+  constexpr int kParams = 6;
+  for (const int world : {2, 3, 4}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const GradMode mode : {GradMode::kFp32, GradMode::kReuse}) {
+        SCOPED_TRACE(testing::Message() << "world " << world << " stage "
+                                        << stage << " " << GradModeName(mode));
+        const OneByOne made(kParams, DType::kBF16);
+        StepShape shape;
+        shape.grads_in_place = mode == GradMode::kReuse;
+        SealOptions declared;
+        declared.held = HeldMomentsOf(made.model.params, made.blocks, shape);
+        ZeroOptions options = Roomy(stage);
+        options.chunk_size = Bytes(3072);
+        options.grad_mode = mode;
+        options.prefetch_depth = 0;
+        // All homes in host memory, and one slot for parameters.
+        options.home_limits.emplace();
+        for (StateLimits& limits : *options.home_limits)
+          limits.device = Bytes(0);
+        options.device_budget =
+            mode == GradMode::kReuse ? Bytes(3072) : Bytes(3 * 3072);
+        const std::vector<Outcome> outcomes =
+            Train(made.model, made.blocks, shape, declared, options, world);
+        for (int rank = 0; rank < world; ++rank) {
+          const Outcome& outcome = outcomes[static_cast<size_t>(rank)];
+          ASSERT_THAT(outcome.status, IsOk());
+          const Result<SealForecast> seal =
+              ForecastSeal({.params = made.model.params,
+                            .options = options,
+                            .world = world,
+                            .rank = rank,
+                            .communicator_buffers = Bytes(0),
+                            .declared = declared});
+          ASSERT_THAT(seal, IsOk());
+          const Result<StepForecast> forecast =
+              ForecastStep(*seal, options, outcome.trace);
+          ASSERT_THAT(forecast, IsOk());
+          const Elements model = seal->layout.allocated(0);
+          ASSERT_EQ(model, Elements(kParams * 1536));
+          const Bytes sent[3] = {outcome.steady[0].wire_sent,
+                                 outcome.steady[1].wire_sent,
+                                 outcome.steady[2].wire_sent};
+          const Bytes chunks = OfAStep(sent) - forecast->traffic.agreement;
+          const int64_t share = model.count() / world * (world - 1);
+          const int64_t grad_bytes = mode == GradMode::kFp32 ? 4 : 2;
+          // Gathered once, to refresh or forward, and once more backward in
+          // stage 3; reduced once.
+          EXPECT_EQ(chunks.count(),
+                    share * (2 * (stage == 3 ? 2 : 1) + grad_bytes));
+          if (mode == GradMode::kReuse) {
+            EXPECT_EQ(chunks.count() / 2, (stage == 3 ? 3 : 2) * share);
+          }
+          EXPECT_EQ(outcome.closed.engine_copies, Bytes(0));
+        }
+      }
+    }
+  }
+}
+
+// Guards against B7: a stage that shards more and peaks higher.
+TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
+  constexpr int kParams = 12;
+  const Bytes chunk(3072);
+  for (const int world : {2, 3}) {
+    Bytes before_device = GiB(1);
+    Bytes before_host = GiB(1);
+    for (int stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE(testing::Message()
+                   << "world " << world << " stage " << stage);
+      const OneByOne made(kParams, DType::kBF16);
+      EngineRequest request;
+      request.params = made.model.params;
+      request.options = Roomy(stage);
+      request.options.chunk_size = chunk;
+      request.options.prefetch_depth = 0;
+      request.world = world;
+      request.declared.held =
+          HeldMomentsOf(made.model.params, made.blocks, StepShape());
+      const int64_t model = kParams * 1536;
+      const bool params_whole = stage < 3;
+      const int64_t others = stage < 1 ? 1 : world;
+      const int64_t states =
+          model * 2 / (params_whole ? 1 : world) + model * (2 + 12) / others;
+
+      // All on the device: what is used in place needs a slot for its gradient,
+      // what is gathered one more for itself.
+      request.options.host_budget = Bytes(0);
+      for (request.options.device_budget = Bytes(0);
+           !ForecastSeal(request).ok();
+           request.options.device_budget += Bytes(512)) {
+        ASSERT_LT(request.options.device_budget, MiB(4));
+      }
+      const Bytes device = PeakOf(request, made, Tier::kDevice);
+      const Bytes formula = Bytes(states) + chunk * (params_whole ? 1 : 2);
+      EXPECT_LE(device, formula + chunk);
+      EXPECT_GE(device + chunk, formula);
+      EXPECT_LE(device, before_device);
+      before_device = device;
+
+      // All in host memory, beside the staging slots that updates take.
+      request.options.home_limits.emplace();
+      for (StateLimits& limits : *request.options.home_limits) {
+        limits.device = Bytes(0);
+      }
+      request.options.host_budget = MiB(8);
+      for (request.options.device_budget = Bytes(0);
+           !ForecastSeal(request).ok();
+           request.options.device_budget += Bytes(512)) {
+        ASSERT_LT(request.options.device_budget, MiB(4));
+      }
+      EXPECT_EQ(PeakOf(request, made, Tier::kDevice), chunk * 2);
+      const Bytes host = PeakOf(request, made, Tier::kHost);
+      const Result<SealForecast> seal = ForecastSeal(request);
+      const Bytes staging =
+          seal->memory
+              .host_classes[static_cast<size_t>(seal->memory.staging_class)]
+              .slot_bytes *
+          seal->memory.staging_slots;
+      // Slots of host memory are whole pages.
+      Bytes homes;
+      for (const auto& of_chunk : seal->memory.states) {
+        for (const StatePlace& place : of_chunk) {
+          homes += RoundUp(place.bytes, KiB(4));
+        }
+      }
+      EXPECT_EQ(host, homes + staging);
+      EXPECT_GE(homes, Bytes(states));
+      EXPECT_LE(host, before_host);
+      before_host = host;
+    }
+  }
 }
 
 TEST_F(SealForecastTest, EveryByteOfAPoolIsOfAClass) {

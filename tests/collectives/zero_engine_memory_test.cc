@@ -12,6 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/exact_sum.h"
+#include "offload/simulated_device.h"
+#include "placement/trace_file.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {
@@ -19,6 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
+// Nor page-locked, nor by the engine around collectives (defects B2 and B3).
 TEST_F(ZeroEngineTest, NothingIsAllocatedOrCopiedInSteadyState) {
   const ToyModel model = MakeToyModel(6, 30, 2000, DType::kF32);
   ToyRun run;
@@ -37,6 +40,46 @@ TEST_F(ZeroEngineTest, NothingIsAllocatedOrCopiedInSteadyState) {
   const ToyResult got = TrainToy(model, run, 2, Tight(3, KiB(64), KiB(200)));
   ASSERT_THAT(got.status, IsOk());
   EXPECT_GT(after_two, 0);
+}
+
+int64_t OpenDescriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+// Memory, descriptors and files go with the engine (sharding.md, defect B16).
+TEST_F(OneRankEngineTest, EnginesThatComeAndGoLeaveNothingBehind) {
+  SimulatedDeviceOptions simulated;
+  simulated.capacity = MiB(4);
+  simulated.executor = &pool_;
+  SimulatedDevice device(simulated);
+  int64_t descriptors = 0;
+  for (int round = 0; round < 12; ++round) {
+    if (round == 2) descriptors = OpenDescriptors();
+    InProcessOptions in_process;
+    in_process.executor = &pool_;
+    world_ = MakeInProcessWorld(in_process);
+    ids_.clear();
+    ZeroOptions options = Tight(3, KiB(48), KiB(100));
+    options.device = &device;
+    Open(options, 12);
+    if (round % 3 != 0) {
+      ASSERT_THAT(engine_->Seal({}), IsOk());
+      EXPECT_LT(device.facts().free, MiB(4));
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      Backward({11, 3});
+    }
+    if (round % 3 == 2) {
+      ASSERT_THAT(engine_->Step(0.1), IsOk());
+      ASSERT_THAT(engine_->Close(), IsOk());
+    }
+    engine_.reset();
+    EXPECT_EQ(device.facts().free, MiB(4)) << "round " << round;
+    EXPECT_TRUE(std::filesystem::is_empty(nvme_.path())) << "round " << round;
+    if (round >= 2) {
+      EXPECT_EQ(OpenDescriptors(), descriptors) << "round " << round;
+    }
+  }
 }
 
 TEST_F(ZeroEngineTest, PrefetchTurnsGathersOnDemandIntoGathersAhead) {
@@ -251,6 +294,48 @@ TEST_F(ZeroEngineTest, RecordedEventsAddUpToTheCounters) {
         continue;
       }
       EXPECT_EQ(wire + AgreementBytes(model, run, false), got.stats.wire_sent);
+    }
+  }
+}
+
+// Where in the step what happens belongs, also what is fetched for its first
+// accesses before it begins, and what ends it.
+TEST_F(ZeroEngineTest, EverythingOfAStepIsRecordedWithItsMoment) {
+  const ToyModel model = MakeToyModel(16, 16, 2500, DType::kBF16);
+  for (int stage : {1, 3}) {
+    for (bool early : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << "stage " << stage << " early " << early);
+      EventList recorded;
+      ToyRun run;
+      run.updates_early = early;
+      ZeroOptions options = Tight(stage, KiB(96), KiB(120));
+      options.recorder = &recorded;
+      int64_t last = 0;
+      run.after_step = [&](ZeroEngine& engine, int) {
+        last = std::ssize(engine.RecordedTrace().step.accesses) - 1;
+      };
+      const ToyResult got = TrainToy(model, run, 2, options);
+      ASSERT_THAT(got.status, IsOk());
+      int64_t before_the_end = 0;
+      int64_t at_the_end = 0;
+      int64_t refreshed = 0;
+      for (const RunEvent& event : recorded.OfRank(0)) {
+        const bool of_step = event.kind == RunEventKind::kGather ||
+                             event.kind == RunEventKind::kReduceScatter ||
+                             event.kind == RunEventKind::kUpdate;
+        if (!of_step || event.step > run.steps) continue;
+        EXPECT_GE(event.moment, 0)
+            << RunEventKindName(event.kind) << " of chunk " << event.chunk;
+        EXPECT_LE(event.moment, last);
+        refreshed += event.cause == RunCause::kRefresh;
+        if (event.kind != RunEventKind::kUpdate) continue;
+        ++(event.moment < last ? before_the_end : at_the_end);
+      }
+      EXPECT_EQ(before_the_end + at_the_end, run.steps * got.stats.chunks);
+      EXPECT_EQ(before_the_end > 0, early) << "shown where it is made";
+      EXPECT_EQ(refreshed, stage == 1 ? run.steps * got.stats.chunks : 0);
+      EXPECT_EQ(got.stats.early_updates > 0, early);
     }
   }
 }

@@ -94,7 +94,8 @@ TEST_F(DerivedTraceTest, OfTheExampleGptIsWhatItsTrainerRecords) {
                                         << " x" << micro_batches);
         const std::unique_ptr<ZeroEngine> engine = Engine(chunk, device);
         ASSERT_THAT(gpt::RegisterAndSeal(kGpt, dtype, 1, *engine), IsOk());
-        gpt::EngineParams params(kGpt, dtype, dtype, engine.get(), &lane_);
+        gpt::EngineParams params(kGpt, dtype, GradMode::kSeparate, engine.get(),
+                                 &lane_);
         gpt::Gpt<float> model(kGpt, 2);
         EXPECT_TRUE(Recorded(*engine).step.accesses.empty());
         for (int step = 0; step < 2; ++step) {

@@ -95,6 +95,20 @@ TEST_F(AccessRecorderTest, WholeGradientsStayOpenToTheLastMicroBatch) {
   EXPECT_EQ(Text(recorder.Finish()), "o0 o1 c0 c1");
 }
 
+TEST_F(AccessRecorderTest, AGradientInPlaceIsAUseOfTheChunk) {
+  AccessRecorder recorder(&layout_, /*whole_grads=*/false, /*in_place=*/true);
+  recorder.BeginMicroBatch();
+  recorder.Release(recorder.Hold(std::vector<ParamId>{kB}));
+  recorder.OpenGrad(kB);
+  recorder.GradReady(kB);
+  recorder.Release(recorder.Hold(std::vector<ParamId>{kA}));
+  recorder.OpenGrad(kA);
+  recorder.GradReady(kA);
+  recorder.OpenGrad(kC);  // the other one of its chunk has none
+  recorder.GradReady(kC);
+  EXPECT_EQ(Text(recorder.Finish()), "u0 e0 u0 o0 u0 e0 e0 c0 u1 o1 e1 c1");
+}
+
 TEST_F(AccessRecorderTest, TheMostOnLeaseAndTheTimeBelongToTheirMoment) {
   recorder_.SetLeased(Bytes(2048));
   recorder_.Compute(3);

@@ -185,6 +185,21 @@ TEST(ExactPolicyTest, AcrossStepsTheCheapestIsBetweenBoundAndPlan) {
   EXPECT_GT(proved, tried * 95 / 100);
 }
 
+TEST(ExactPolicyTest, RandomPlansKeepNoCopyThatAGradientIsWrittenOver) {
+  std::mt19937_64 random(TestSeed(10));
+  for (int round = 0; round < 500; ++round) {
+    RandomCase c = MakeRandomCase(random, 1 + static_cast<int>(random() % 10),
+                                  static_cast<int>(random() % 80), 0, true);
+    PutGradsInPlace(random, &c, static_cast<int64_t>(random() % 4));
+    if (random() % 2 == 0) AddRandomLeases(random, &c);
+    const Result<ExactPlan> exact = PlanExact(c.trace, c.problem);
+    ASSERT_THAT(exact, IsOk()) << "round " << round;
+    ASSERT_THAT(ValidatePlan(c.trace, c.problem, exact->plan), IsOk())
+        << "round " << round;
+    ASSERT_LE(exact->certificate.lower_bound, exact->certificate.cost);
+  }
+}
+
 TEST(ExactPolicyTest, LargeTracesAreNeverDearerThanByAnyOtherRule) {
   std::mt19937_64 random(TestSeed(8));
   int proved = 0;

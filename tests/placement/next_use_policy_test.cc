@@ -165,6 +165,26 @@ TEST(NextUsePolicyTest, RandomPlansLeaveWhatOthersTake) {
   }
 }
 
+TEST(NextUsePolicyTest, RandomPlansKeepNoCopyThatAGradientIsWrittenOver) {
+  std::mt19937_64 random(TestSeed(20261122));
+  int64_t in_place = 0;
+  for (int round = 0; round < 2000; ++round) {
+    RandomCase c = MakeRandomCase(random, 1 + static_cast<int>(random() % 12),
+                                  static_cast<int>(random() % 120), 0, true);
+    PutGradsInPlace(random, &c, static_cast<int64_t>(random() % 4));
+    if (random() % 2 == 0) AddRandomLeases(random, &c);
+    const Result<Plan> plan = PlanNextUse(c.trace, c.problem);
+    ASSERT_THAT(plan, IsOk()) << "round " << round;
+    ASSERT_THAT(ValidatePlan(c.trace, c.problem, *plan), IsOk())
+        << "round " << round;
+    for (const Access& access : c.trace) {
+      in_place += access.kind == AccessKind::kGradOpen &&
+                  c.problem.grad_class[access.chunk.index()] == kNoSlotClass;
+    }
+  }
+  EXPECT_GT(in_place, 2000);
+}
+
 TEST(NextUsePolicyTest, MakesRoomBeforeOthersTakeIt) {
   const Trace trace = Sweep(2);  // 0 1 1 0, each used and ended
   PlanProblem problem = OneClass(2, 2, 2);

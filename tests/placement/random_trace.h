@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "placement/next_use_policy.h"
@@ -73,6 +74,48 @@ inline RandomCase MakeRandomCase(std::mt19937_64& random, int chunks,
   }
   made.problem.prefetch_depth = pick(5);
   return made;
+}
+
+// Of one chunk in two, gradients are written over its parameters: each is a use
+// of the chunk, of which there is no other when it is closed. What has
+// gradients is no copy for the next step.
+inline void PutGradsInPlace(std::mt19937_64& random, RandomCase* made,
+                            int64_t extra) {
+  PlanProblem& problem = made->problem;
+  const size_t chunks = problem.param_class.size();
+  std::vector<bool> in_place(chunks);
+  for (size_t c = 0; c < chunks; ++c) {
+    in_place[c] = random() % 2 == 0;
+    if (in_place[c]) problem.survives_step[c] = false;
+  }
+  std::vector<int> pins(chunks, 0);
+  for (const Access& access : made->trace) {
+    const size_t chunk = access.chunk.index();
+    pins[chunk] += access.kind == AccessKind::kUse;
+    pins[chunk] -= access.kind == AccessKind::kUseEnd;
+    if (access.kind == AccessKind::kGradClose && pins[chunk] > 0) {
+      in_place[chunk] = false;
+    }
+  }
+  Trace trace;
+  for (const Access& access : made->trace) {
+    if (in_place[access.chunk.index()]) {
+      if (access.kind == AccessKind::kGradOpen) {
+        trace.push_back({AccessKind::kUse, access.chunk});
+      } else if (access.kind == AccessKind::kGradClose) {
+        trace.push_back({AccessKind::kUseEnd, access.chunk});
+      }
+    }
+    trace.push_back(access);
+  }
+  made->trace = std::move(trace);
+  for (size_t c = 0; c < chunks; ++c) {
+    if (in_place[c]) problem.grad_class[c] = kNoSlotClass;
+  }
+  const std::vector<int64_t> peaks = PinnedPeaks(made->trace, problem);
+  for (size_t k = 0; k < peaks.size(); ++k) {
+    problem.slots[k] = std::max<int64_t>(peaks[k], 1) + extra;
+  }
 }
 
 // Something else takes slots for some time, twice a class, though never more

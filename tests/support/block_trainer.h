@@ -67,8 +67,9 @@ class BlockTrainer {
   Status Backward(size_t b) {
     for (size_t u = 0; u < blocks_[b].backward.size(); ++u) {
       const ParamUse& use = blocks_[b].backward[u];
-      CASTOR_ASSIGN_OR_RETURN(const ParamLease lease,
+      CASTOR_ASSIGN_OR_RETURN(ParamLease lease,
                               engine_->Acquire(use.hold, lane_));
+      if (shape_.grads_in_place) lease.Release();
       for (const ParamId param : use.grads) {
         CASTOR_RETURN_IF_ERROR(engine_->Grad(param, lane_).status());
       }

@@ -51,6 +51,7 @@ class ToyRank {
         communicator_(communicator),
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
         fp32_grads_(options.grad_mode == GradMode::kFp32),
+        grads_in_place_(options.grad_mode == GradMode::kReuse),
         lanes_(options, run.worker_lanes, LargestOf(model)) {}
   // Work on a gradient that was never handed back ends before its memory does.
   ~ToyRank() { DrainLanes().IgnoreError(); }
@@ -283,6 +284,20 @@ class ToyRank {
       CASTOR_ASSIGN_OR_RETURN(lease,
                               engine_->Acquire(std::span(&ids_[p], 1), lane));
     }
+    // The weights are gone with the first call of Grad: they are looked at
+    // before.
+    const auto seen = std::make_shared<std::vector<std::byte>>();
+    const void* weights = run_.blind ? nullptr : lease.data(0);
+    const Bytes weight_bytes = BytesOfParam(model_, p);
+    if (grads_in_place_ && !run_.blind) {
+      lanes_.Run(on, weights, weight_bytes, nullptr, Bytes(0),
+                 [seen, weight_bytes](const void* read, void*) {
+                   const auto* const from = static_cast<const std::byte*>(read);
+                   seen->assign(from, from + weight_bytes.count());
+                 });
+      lease.Release();
+      weights = nullptr;
+    }
     CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(ids_[p], lane));
     const int rank = engine_->rank();
     const toy::GradPlace place = {
@@ -297,10 +312,10 @@ class ToyRank {
     const DType grad_dtype = toy::GradDType(dtype, fp32_grads_);
     const int64_t count = toy::SizeOf(model_.params[p]);
     lanes_.Run(
-        on, run_.blind ? nullptr : lease.data(0), BytesOfParam(model_, p), grad,
-        BytesOf(Elements(count), grad_dtype),
-        [place, dtype, grad_dtype, count](const void* weight, void* sum) {
-          toy::AddGradient(place, weight, dtype, count, sum, grad_dtype);
+        on, weights, weight_bytes, grad, BytesOf(Elements(count), grad_dtype),
+        [seen, place, dtype, grad_dtype, count](const void* weight, void* sum) {
+          toy::AddGradient(place, seen->empty() ? weight : seen->data(), dtype,
+                           count, sum, grad_dtype);
         });
     return OkStatus();
   }
@@ -318,6 +333,7 @@ class ToyRank {
   Communicator* const communicator_;
   Sightings seen_;
   const bool fp32_grads_;
+  const bool grads_in_place_;
   ToyLanes lanes_;  // outlive the engine
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;

@@ -42,6 +42,14 @@ static atomic_int failures = 0;
   X(castor_pinned_arena_destroy)     \
   X(castor_world_create)             \
   X(castor_world_destroy)            \
+  X(castor_world_record)             \
+  X(castor_world_end_record)         \
+  X(castor_lane_create)              \
+  X(castor_lane_destroy)             \
+  X(castor_lane_run)                 \
+  X(castor_lane_wait)                \
+  X(castor_lane_drain)               \
+  X(castor_engine_use_lane)          \
   X(castor_engine_create)            \
   X(castor_engine_destroy)           \
   X(castor_engine_close)             \
@@ -69,6 +77,9 @@ static atomic_int failures = 0;
   X(castor_engine_save)              \
   X(castor_engine_load)              \
   X(castor_engine_loaded_trainer)    \
+  X(castor_engine_park)              \
+  X(castor_engine_resume)            \
+  X(castor_engine_trace)             \
   X(castor_engine_get_stats)
 
 struct api {
@@ -241,6 +252,7 @@ struct rank {
   const char* folder;
   int number;
   uint64_t digest;
+  int own_lanes; /* computes on two lanes of its own */
 };
 
 /* Quarters, so that every sum is exact. */
@@ -259,6 +271,98 @@ static void expect_values(const struct rank* self, castor_engine* engine,
   for (int64_t i = 0; i < count; ++i) {
     EXPECT(values[i] == first + 0.25f * (float)i);
   }
+}
+
+/* A gradient of `value`, and what the weights were on the lane. */
+struct lane_work {
+  float* grad;
+  const float* weights;
+  int64_t count;
+  float value;
+  float first_weight;
+};
+
+static int32_t look_and_add(void* context) {
+  struct lane_work* work = context;
+  work->first_weight = work->weights[0];
+  for (int64_t i = 0; i < work->count; ++i) work->grad[i] += work->value;
+  return CASTOR_OK;
+}
+
+static int32_t fail_work(void* context) {
+  (void)context;
+  return CASTOR_DATA_LOSS;
+}
+
+/* The same step as train_step makes, a parameter on each of two lanes. */
+static void train_step_on_lanes(const struct rank* self, castor_engine* engine,
+                                const int32_t params[2],
+                                castor_lane* lanes[2]) {
+  const struct api* api = self->api;
+  const int64_t sizes[2] = {kWide, kNarrow};
+  struct lane_work works[2];
+  EXPECT(api->castor_engine_begin_micro_batch(engine, 1) == CASTOR_OK);
+  for (int p = 0; p < 2; ++p) {
+    EXPECT(api->castor_engine_use_lane(engine, lanes[p]) == CASTOR_OK);
+    const void* data = NULL;
+    castor_param_lease* lease = NULL;
+    void* grad = NULL;
+    EXPECT(api->castor_engine_acquire(engine, &params[p], 1, &data, &lease) ==
+           CASTOR_OK);
+    EXPECT(api->castor_engine_grad(engine, params[p], &grad) == CASTOR_OK);
+    works[p] =
+        (struct lane_work){grad, data, sizes[p], (float)(self->number + 1), 0};
+    EXPECT(api->castor_lane_run(lanes[p], look_and_add, &works[p]) ==
+           CASTOR_OK);
+    EXPECT(api->castor_engine_grad_ready(engine, params[p]) == CASTOR_OK);
+    EXPECT(api->castor_param_lease_release(lease) == CASTOR_OK);
+    EXPECT(api->castor_lane_destroy(lanes[p]) == CASTOR_FAILED_PRECONDITION);
+  }
+  EXPECT(api->castor_engine_use_lane(engine, NULL) == CASTOR_OK);
+  EXPECT(api->castor_lane_wait(lanes[1], lanes[0]) == CASTOR_OK);
+  EXPECT(api->castor_lane_drain(lanes[1]) == CASTOR_OK);
+  EXPECT(works[0].first_weight > 0);
+  EXPECT(works[1].first_weight < 0);
+  EXPECT(api->castor_engine_step(engine, 0.5, NULL) == CASTOR_OK);
+}
+
+/* Another engine may have the device between two steps. */
+static void park_and_resume(const struct rank* self, castor_engine* engine) {
+  const struct api* api = self->api;
+  uint64_t before = 0;
+  uint64_t parked = 0;
+  uint64_t after = 0;
+  EXPECT(api->castor_engine_weight_digest(engine, &before) == CASTOR_OK);
+  castor_park park;
+  memset(&park, 0, sizeof(park));
+  EXPECT(api->castor_engine_park(engine, CASTOR_HOST, &park) ==
+         CASTOR_INVALID_ARGUMENT);
+  park.struct_size = sizeof(park);
+  EXPECT(api->castor_engine_park(engine, 7, &park) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_engine_park(engine, CASTOR_DEVICE, &park) ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_engine_resume(engine) == CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_engine_park(engine, CASTOR_HOST, &park) == CASTOR_OK);
+  EXPECT(park.moved_bytes > 0);
+  EXPECT(park.remaining_bytes == 0);
+  EXPECT(park.held_bytes == 0);
+  EXPECT(strcmp(park.shortfall, "") == 0);
+  EXPECT(api->castor_engine_begin_micro_batch(engine, 1) ==
+         CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_engine_weight_digest(engine, &parked) == CASTOR_OK);
+  EXPECT(api->castor_engine_resume(engine) == CASTOR_OK);
+  EXPECT(api->castor_engine_weight_digest(engine, &after) == CASTOR_OK);
+  EXPECT(parked == before);
+  EXPECT(after == before);
+}
+
+static void read_trace(const struct api* api, castor_engine* engine) {
+  const char* text = NULL;
+  size_t size = 0;
+  EXPECT(api->castor_engine_trace(engine, &text, &size) == CASTOR_OK);
+  EXPECT(text != NULL && strlen(text) == size);
+  EXPECT(strstr(text, "\"castor.trace/1\"") != NULL);
+  EXPECT(strstr(text, "\"access\": \"grad_close\"") != NULL);
 }
 
 /* Every gradient of rank r is r + 1, so their mean is 1.5. */
@@ -321,6 +425,10 @@ static void* train_rank(void* context) {
                                      &params[1]) == CASTOR_OK);
   castor_held held = {params, 2, params, 2};
   castor_seal_options options = {sizeof(options), &held, 1, 4096};
+  const char* trace = NULL;
+  size_t trace_size = 0;
+  EXPECT(api->castor_engine_trace(engine, &trace, &trace_size) ==
+         CASTOR_FAILED_PRECONDITION);
   EXPECT(api->castor_engine_seal(engine, &options) == CASTOR_OK);
   int32_t found = -1;
   EXPECT(api->castor_engine_find(engine, "b", &found) == CASTOR_OK);
@@ -335,7 +443,19 @@ static void* train_rank(void* context) {
   memset(memory, 1, 4096);
   EXPECT(api->castor_memory_lease_release(borrowed) == CASTOR_OK);
 
-  for (int i = 0; i < kSteps; ++i) train_step(self, engine, params);
+  castor_lane* lanes[2] = {NULL, NULL};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT(api->castor_lane_create(self->world, &lanes[i]) == CASTOR_OK);
+  }
+  for (int i = 0; i < kSteps; ++i) {
+    if (i > 0) park_and_resume(self, engine);
+    if (self->own_lanes) {
+      train_step_on_lanes(self, engine, params, lanes);
+    } else {
+      train_step(self, engine, params);
+    }
+  }
+  read_trace(api, engine);
   expect_values(self, engine, params[0], kWide, 8 - 2 * 0.75f);
   expect_values(self, engine, params[1], kNarrow, -8 - 2 * 1.5f);
 
@@ -376,11 +496,20 @@ static void* train_rank(void* context) {
   EXPECT(api->castor_engine_close(engine) == CASTOR_OK);
   EXPECT(api->castor_engine_step(engine, 0.5, NULL) ==
          CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_world_end_record(self->world) ==
+         CASTOR_FAILED_PRECONDITION);
   EXPECT(api->castor_engine_destroy(engine) == CASTOR_OK);
+  /* A lane's failure is its own. */
+  EXPECT(api->castor_lane_run(lanes[0], fail_work, NULL) == CASTOR_OK);
+  EXPECT(api->castor_lane_drain(lanes[0]) == CASTOR_DATA_LOSS);
+  EXPECT(api->castor_lane_drain(lanes[1]) == CASTOR_OK);
+  EXPECT(api->castor_lane_destroy(lanes[0]) == CASTOR_OK);
+  EXPECT(api->castor_lane_destroy(lanes[1]) == CASTOR_OK);
+  EXPECT(api->castor_lane_destroy(NULL) == CASTOR_OK);
   return NULL;
 }
 
-static void use_engine(const struct api* api) {
+static uint64_t use_engine(const struct api* api, int own_lanes) {
   const char* scratch = getenv("TEST_TMPDIR");
   char folder[512];
   snprintf(folder, sizeof(folder), "%s/castor-XXXXXX",
@@ -389,14 +518,21 @@ static void use_engine(const struct api* api) {
   castor_world* world = NULL;
   EXPECT(api->castor_world_create(0, &world) == CASTOR_INVALID_ARGUMENT);
   EXPECT(api->castor_world_create(kRanks, &world) == CASTOR_OK);
-  if (world == NULL) return;
+  if (world == NULL) return 0;
   castor_engine* none = NULL;
   EXPECT(api->castor_engine_create(world, kRanks, NULL, &none) ==
          CASTOR_INVALID_ARGUMENT);
+  char record[600];
+  snprintf(record, sizeof(record), "%s/run.record", folder);
+  EXPECT(api->castor_world_end_record(world) == CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_world_record(world, "/no/such/folder/run") ==
+         CASTOR_INVALID_ARGUMENT);
+  EXPECT(api->castor_world_record(world, record) == CASTOR_OK);
+  EXPECT(api->castor_world_record(world, record) == CASTOR_FAILED_PRECONDITION);
   pthread_t threads[kRanks];
   struct rank ranks[kRanks];
   for (int r = 0; r < kRanks; ++r) {
-    ranks[r] = (struct rank){api, world, folder, r, 0};
+    ranks[r] = (struct rank){api, world, folder, r, 0, own_lanes};
     EXPECT(pthread_create(&threads[r], NULL, train_rank, &ranks[r]) == 0);
   }
   for (int r = 0; r < kRanks; ++r) {
@@ -406,8 +542,17 @@ static void use_engine(const struct api* api) {
   EXPECT(ranks[0].digest == ranks[1].digest);
   EXPECT(api->castor_engine_create(world, 0, NULL, &none) ==
          CASTOR_FAILED_PRECONDITION);
+  EXPECT(api->castor_world_end_record(world) == CASTOR_OK);
+  FILE* file = fopen(record, "rb");
+  EXPECT(file != NULL);
+  if (file != NULL) {
+    EXPECT(fseek(file, 0, SEEK_END) == 0);
+    EXPECT(ftell(file) > 64 * 20); /* events of 64 bytes */
+    fclose(file);
+  }
   EXPECT(api->castor_world_destroy(world) == CASTOR_OK);
   EXPECT(api->castor_engine_destroy(NULL) == CASTOR_OK);
+  return ranks[0].digest;
 }
 
 static void use_all(const struct api* api, const char* allocator) {
@@ -417,7 +562,8 @@ static void use_all(const struct api* api, const char* allocator) {
   EXPECT(strcmp(api->castor_code_name(999), "unknown") == 0);
   use_search(api);
   use_arena(api, allocator);
-  use_engine(api);
+  /* Where it is computed changes no bit. */
+  EXPECT(use_engine(api, 0) == use_engine(api, 1));
 }
 
 struct arguments {

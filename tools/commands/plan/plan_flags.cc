@@ -89,8 +89,10 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
               "of sgd, which keeps a moment for it (0)");
   AddRealFlag(app, "--clip", &flags->clip, 0, 1e30,
               "largest global norm of the gradient; 0: none (1)");
-  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
-                "gradients are of the parameters' type, or fp32 (separate)");
+  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode,
+                {"separate", "fp32", "reuse"},
+                "gradients are of the parameters' type, or fp32, or take the "
+                "place of parameters (separate)");
   AddChoiceFlag(app, "--accumulation-order", &flags->accumulation_order,
                 {"each", "last"},
                 "every micro-batch's gradients are reduced, or they are added "

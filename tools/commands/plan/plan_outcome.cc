@@ -190,10 +190,11 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
                              const PlanRequest& request) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
   for (const ParamSpec& spec : subject.model.params) {
-    const Status trains = CheckTrains(spec);
+    const Status trains = CheckTrains(spec, request.options.grad_mode);
     if (trains.ok()) continue;
     return InvalidArgument(
-        fmt::format("{}; give --dtype bf16, f16 or f32", trains.message()));
+        fmt::format("{}; give --dtype bf16, f16{}", trains.message(),
+                    request.step.grads_in_place ? "" : " or f32"));
   }
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,

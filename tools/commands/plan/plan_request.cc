@@ -54,6 +54,12 @@ Status CheckTogether(const PlanFlags& flags) {
     return InvalidArgument(
         "--borrow-activations needs --seq, from which activations follow");
   }
+  if (flags.grad_mode == "reuse" && flags.micro_batches > 1) {
+    return InvalidArgument(
+        fmt::format("--grad-mode reuse writes gradients over parameters, which "
+                    "{} micro-batches need again; take one, or another mode",
+                    flags.micro_batches));
+  }
   if (flags.batch && !flags.seq) {
     return InvalidArgument(
         "--batch says how large activations are, and so needs --seq");
@@ -100,6 +106,7 @@ void FillOptimizer(const PlanFlags& flags, ZeroOptions* options) {
   if (flags.moments == "bf16") options->optimizer.moment_dtype = DType::kBF16;
   options->clip_norm = flags.clip;
   if (flags.grad_mode == "fp32") options->grad_mode = GradMode::kFp32;
+  if (flags.grad_mode == "reuse") options->grad_mode = GradMode::kReuse;
   if (flags.accumulation_order == "last") {
     options->accumulation = AccumulationOrder::kLast;
   }
@@ -175,6 +182,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                            : BatchOrder::kBatchMajor;
   request.step.recompute = flags.recompute;
   request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
+  request.step.grads_in_place = options.grad_mode == GradMode::kReuse;
   request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
   if (!flags.compute.empty()) {

@@ -66,6 +66,8 @@ PlanFile FileOf(const PlanReport& report) {
   if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
   file.prefetch_depth = options.prefetch_depth;
   file.policy = options.policy;
+  file.grad_mode = options.grad_mode;
+  file.accumulation = options.accumulation;
   if (options.home_limits) file.limits = *options.home_limits;
   file.rules = options.home_rules;
   return file;

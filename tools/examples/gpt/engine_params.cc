@@ -14,7 +14,8 @@
 namespace castor::gpt {
 
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
-                       ZeroEngine& engine, std::string_view vectors) {
+                       ZeroEngine& engine, std::string_view vectors,
+                       GradMode mode) {
   const GptParams params(config);
   for (size_t i = 0; i < params.all().size(); ++i) {
     const ParamId expected(static_cast<int32_t>(i));
@@ -30,18 +31,18 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
     CASTOR_CHECK_EQ(id, expected);
   }
   SealOptions seal;
-  for (HeldMoment& moment : HeldMoments(config)) {
+  for (HeldMoment& moment : HeldMoments(config, mode == GradMode::kReuse)) {
     seal.held.push_back({std::move(moment.params), std::move(moment.grads)});
   }
   return engine.Seal(seal);
 }
 
-EngineParams::EngineParams(const GptConfig& config, DType dtype,
-                           DType grad_dtype, ZeroEngine* engine, Lane* lane,
-                           Device* device)
+EngineParams::EngineParams(const GptConfig& config, DType dtype, GradMode mode,
+                           ZeroEngine* engine, Lane* lane, Device* device)
     : params_(config),
       dtype_(dtype),
-      grad_dtype_(grad_dtype),
+      mode_(mode),
+      grad_dtype_(mode == GradMode::kFp32 ? DType::kF32 : dtype),
       engine_(engine),
       lane_(lane),
       device_(device) {}

@@ -23,6 +23,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/lane.h"
 #include "tools/examples/gpt/gpt_params.h"
@@ -34,15 +35,15 @@ namespace castor::gpt {
 // engine with what the model holds. `dtype` is kF32, kBF16 or kF16. Norms and
 // biases are in the optimizer's group `vectors`.
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
-                       ZeroEngine& engine, std::string_view vectors = {});
+                       ZeroEngine& engine, std::string_view vectors = {},
+                       GradMode mode = GradMode::kSeparate);
 
 class EngineParams final : public ParamSource<float> {
  public:
   // `engine` was made by RegisterAndSeal with the same arguments; it and the
-  // lane, of the computing thread or of `device`, must outlive this.
-  // `grad_dtype`: what the engine keeps gradients in. `device`: whose memory
-  // the host cannot address; null where it can.
-  EngineParams(const GptConfig& config, DType dtype, DType grad_dtype,
+  // lane, of the computing thread or of `device`, must outlive this. `device`:
+  // whose memory the host cannot address; null where it can.
+  EngineParams(const GptConfig& config, DType dtype, GradMode mode,
                ZeroEngine* engine, Lane* lane, Device* device = nullptr);
 
   Status Hold(std::span<const ParamId> params,
@@ -50,6 +51,7 @@ class EngineParams final : public ParamSource<float> {
   void Release() override { lease_.Release(); }
   Result<float*> OpenGrad(ParamId param) override;
   Status CloseGrad(ParamId param, GradUse use) override;
+  bool grads_in_place() const override { return mode_ == GradMode::kReuse; }
 
  private:
   struct OpenGradient {
@@ -76,6 +78,7 @@ class EngineParams final : public ParamSource<float> {
 
   GptParams params_;
   DType dtype_;
+  GradMode mode_;
   DType grad_dtype_;
   ZeroEngine* engine_;
   Lane* lane_;

@@ -19,6 +19,8 @@ namespace {
 // Serves every parameter from the same few zeros and writes down what is asked.
 class Observer final : public ParamSource<double> {
  public:
+  explicit Observer(bool in_place) : in_place_(in_place) {}
+
   Status Hold(std::span<const ParamId> params,
               std::span<const double*> values) override {
     now_.params.assign(params.begin(), params.end());
@@ -39,9 +41,12 @@ class Observer final : public ParamSource<double> {
     return OkStatus();
   }
 
+  bool grads_in_place() const override { return in_place_; }
+
   std::vector<HeldMoment> Take() { return std::move(moments_); }
 
  private:
+  const bool in_place_;
   // Of the model below, no parameter has more elements.
   std::array<double, 4> zeros_{};
   std::array<double, 4> gradient_{};
@@ -51,11 +56,11 @@ class Observer final : public ParamSource<double> {
 
 }  // namespace
 
-std::vector<HeldMoment> HeldMoments(const GptConfig& config) {
+std::vector<HeldMoment> HeldMoments(const GptConfig& config, bool in_place) {
   const GptConfig narrow = {
       .vocab = 1, .context = 1, .layers = config.layers, .heads = 1, .embd = 1};
   Gpt<double> model(narrow, 1);
-  Observer observer;
+  Observer observer(in_place);
   const std::array<int, 1> token = {0};
   CASTOR_CHECK(model.Forward(observer, token, token).ok());
   CASTOR_CHECK(model.Backward(observer).ok());

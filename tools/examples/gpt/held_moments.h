@@ -23,8 +23,9 @@ struct HeldMoment {
 };
 
 // In order; a moment is whatever newly holds a parameter or opens a gradient.
-// REQUIRES: a valid config.
-std::vector<HeldMoment> HeldMoments(const GptConfig& config);
+// `in_place`: gradients are written over parameters. REQUIRES: a valid config.
+std::vector<HeldMoment> HeldMoments(const GptConfig& config,
+                                    bool in_place = false);
 
 }  // namespace castor::gpt
 

@@ -4,6 +4,7 @@
 #include "tools/examples/gpt/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "chunk/base/check.h"
 #include "tools/examples/gpt/activation.h"
@@ -172,10 +173,16 @@ template <typename T>
 Status Gpt<T>::NormBackward(ParamSource<T>& params, ParamId weight,
                             ParamId bias, const T* dy, const T* x,
                             const T* mean, const T* deviation) {
-  CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {weight}));
+  CASTOR_ASSIGN_OR_RETURN(Held<T> w, Held<T>::Hold(params, {weight}));
+  const T* values = w[0];
+  if (params.grads_in_place()) {
+    const Held<T> over = std::move(w);
+    aside_.assign(values, values + embd_);
+    values = aside_.data();
+  }
   CASTOR_ASSIGN_OR_RETURN(T* const grad_weight, params.OpenGrad(weight));
   CASTOR_ASSIGN_OR_RETURN(T* const grad_bias, params.OpenGrad(bias));
-  LayerNormBackward(dy, x, mean, deviation, rows_, embd_, w[0],
+  LayerNormBackward(dy, x, mean, deviation, rows_, embd_, values,
                     gradient_.data(), grad_weight, grad_bias);
   CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
   return params.CloseGrad(weight, GradUse::kComplete);
@@ -186,6 +193,16 @@ Status Gpt<T>::LinearBackward(ParamSource<T>& params, const LinearShape& shape,
                               ParamId weight, ParamId bias, const T* dy,
                               const T* x, T* dx) {
   // The parameters' gradients first: dx may take the place of x.
+  const bool in_place = params.grads_in_place();
+  const auto input = [&](T* to) -> Status {
+    CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {weight}));
+    LinearBackwardInput(shape, dy, w[0], to);
+    return OkStatus();
+  };
+  if (in_place) {
+    aside_.resize(static_cast<size_t>(shape.rows * shape.in));
+    CASTOR_RETURN_IF_ERROR(input(aside_.data()));
+  }
   {
     CASTOR_ASSIGN_OR_RETURN(T* const grad_weight, params.OpenGrad(weight));
     CASTOR_ASSIGN_OR_RETURN(T* const grad_bias, params.OpenGrad(bias));
@@ -193,8 +210,8 @@ Status Gpt<T>::LinearBackward(ParamSource<T>& params, const LinearShape& shape,
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(weight, GradUse::kComplete));
   }
-  CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {weight}));
-  LinearBackwardInput(shape, dy, w[0], dx);
+  if (!in_place) return input(dx);
+  std::copy(aside_.begin(), aside_.end(), dx);
   return OkStatus();
 }
 

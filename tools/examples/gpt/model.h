@@ -77,6 +77,9 @@ class Gpt {
   std::vector<T> wide_;      // 4 embd per token: GELU's result, gradients
   std::vector<T> narrow_;    // embd per token
   std::vector<T> scratch_;   // of attention
+  // Where gradients take the place of parameters: a product's input gradient,
+  // or a norm's weight, until the parameters' gradients are made.
+  std::vector<T> aside_;
 };
 
 }  // namespace castor::gpt

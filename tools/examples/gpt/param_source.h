@@ -40,6 +40,10 @@ class ParamSource {
   // open.
   virtual Result<T*> OpenGrad(ParamId param) = 0;
   virtual Status CloseGrad(ParamId param, GradUse use) = 0;
+
+  // Gradients are written over their parameters: these are released before,
+  // and not held again until the step.
+  virtual bool grads_in_place() const { return false; }
 };
 
 // Parameters held until the end of its life. Move-only.

@@ -80,9 +80,10 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddTextFlag(app, "--loss-scale", &flags.loss_scale,
               "factor of the loss, for f16; dynamic: from 65536 on, less "
               "where gradients overflow (default: none)");
-  AddChoiceFlag(app, "--grad-mode", &flags.grad_mode, {"separate", "fp32"},
-                "gradients are of the parameters' type, or fp32 (default "
-                "separate)");
+  AddChoiceFlag(app, "--grad-mode", &flags.grad_mode,
+                {"separate", "fp32", "reuse"},
+                "gradients are of the parameters' type, or fp32, or take the "
+                "place of parameters (default separate)");
   AddChoiceFlag(app, "--accumulation-order", &flags.accumulation_order,
                 {"each", "last"},
                 "every micro-batch's gradients are reduced, or they are added "
@@ -195,6 +196,8 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
               {"--prefetch", flags.prefetch >= 0},
               {"--no-prefetch", flags.no_prefetch},
               {"--policy", !flags.policy.empty()},
+              {"--grad-mode", !flags.grad_mode.empty()},
+              {"--accumulation-order", !flags.accumulation_order.empty()},
               {"--limit", !flags.limit.empty()},
               {"--place", !flags.place.empty()}};
   for (const auto& flag : said) {
@@ -254,6 +257,8 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   options->layout = loaded.layout;
   options->prefetch_depth = zero.prefetch_depth;
   options->policy = zero.policy;
+  options->grad_mode = zero.grad_mode;
+  options->accumulation = zero.accumulation;
   options->home_limits = zero.home_limits;
   options->home_rules = zero.home_rules;
   options->plan = std::move(loaded);
@@ -369,6 +374,7 @@ Status TakeSemantics(const TrainFlags& flags, TrainOptions* options) {
   options->decay_matrices_only = flags.decay == "matrices";
   options->schedule = ParseLrShape(flags.schedule).value_or(LrShape::kConstant);
   if (flags.grad_mode == "fp32") options->grad_mode = GradMode::kFp32;
+  if (flags.grad_mode == "reuse") options->grad_mode = GradMode::kReuse;
   if (flags.accumulation_order == "last") {
     options->accumulation = AccumulationOrder::kLast;
   }

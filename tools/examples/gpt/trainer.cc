@@ -131,13 +131,11 @@ class RankTrainer {
 
   Result<RankOutcome> TrainWith(ZeroEngine& engine) try {
     CASTOR_RETURN_IF_ERROR(MakeBatches());
-    CASTOR_RETURN_IF_ERROR(
-        RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
-                        options_.decay_matrices_only ? kVectorsGroup : ""));
-    const DType grad_dtype =
-        options_.grad_mode == GradMode::kFp32 ? DType::kF32 : options_.dtype;
-    EngineParams params(options_.model, options_.dtype, grad_dtype, &engine,
-                        lane_.get(), device_);
+    CASTOR_RETURN_IF_ERROR(RegisterAndSeal(
+        options_.model, options_.dtype, options_.seed, engine,
+        options_.decay_matrices_only ? kVectorsGroup : "", options_.grad_mode));
+    EngineParams params(options_.model, options_.dtype, options_.grad_mode,
+                        &engine, lane_.get(), device_);
     Gpt<float> model(options_.model, options_.batch);
     RankOutcome outcome;
     if (!options_.resume.empty()) {

@@ -42,6 +42,13 @@ Status Validate(const TrainOptions& options) {
         fmt::format("lr is {} and clip is {}: neither may be negative",
                     options.lr, options.clip_norm));
   }
+  if (options.grad_mode == GradMode::kReuse && options.accumulate > 1) {
+    return InvalidArgument(
+        fmt::format("--grad-mode reuse writes gradients over parameters, which "
+                    "{} micro-batches need again: take --accumulate 1, or "
+                    "another mode",
+                    options.accumulate));
+  }
   CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));
   return CheckLrSchedule(ScheduleOf(options));
 }

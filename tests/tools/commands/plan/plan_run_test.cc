@@ -112,6 +112,30 @@ TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
               HasSubstr("gradients reduced once"));
 }
 
+TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
+  flags_.dtype = "bf16";
+  flags_.world = 2;
+  const PlanOutcome usual = Run().value().outcome;
+  flags_.grad_mode = "reuse";
+  const PlanOutcome reuse = Run().value().outcome;
+  const auto slots = [](const PlanOutcome& outcome) {
+    int64_t sum = 0;
+    for (int64_t each : outcome.seal->memory.needed_slots) sum += each;
+    return sum;
+  };
+  ASSERT_THAT(reuse.fits, IsOk());
+  EXPECT_LT(slots(reuse), slots(usual));
+  EXPECT_EQ(reuse.forecast->traffic.reduce_scatter.bytes,
+            usual.forecast->traffic.reduce_scatter.bytes);
+  flags_.micro_batches = 3;
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
+                              HasSubstr("3 micro-batches")));
+  flags_.micro_batches = 1;
+  flags_.dtype = "f32";
+  EXPECT_THAT(
+      Run(), StatusIs(ErrorCode::kInvalidArgument, HasSubstr("has no master")));
+}
+
 TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.machine = folder_.Write(
       "machine.json",

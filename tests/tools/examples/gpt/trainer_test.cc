@@ -96,6 +96,30 @@ TEST(TrainerTest, HalfPrecisionLearnsWithAnyGradients) {
   }
 }
 
+TEST(TrainerTest, GradientsInThePlaceOfParametersEndInTheSameWeights) {
+  TrainOptions options = Small(2);
+  options.dtype = DType::kBF16;
+  const auto separate = Train(options, Verse(), {});
+  ASSERT_THAT(separate, IsOk());
+  options.grad_mode = GradMode::kReuse;
+  for (int stage : {0, 2, 3}) {
+    for (Bytes device : {Bytes(0), MiB(1)}) {
+      options.stage = stage;
+      options.device_budget = device;
+      options.host_budget = MiB(8);
+      const auto reuse = Train(options, Verse(), {});
+      ASSERT_THAT(reuse, IsOk());
+      EXPECT_EQ(reuse->final_digest, separate->final_digest)
+          << "stage " << stage << " device " << device;
+      EXPECT_EQ(reuse->steps[2].loss, separate->steps[2].loss);
+    }
+  }
+  options.accumulate = 2;
+  EXPECT_THAT(
+      Train(options, Verse(), {}),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--accumulate 1")));
+}
+
 TEST(TrainerTest, MoreRanksThanCoresRun) {
   TrainOptions options = Small(8);
   options.steps = 1;

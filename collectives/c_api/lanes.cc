@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// A trainer's own lanes, and the record of a world's engines, through the C
+// ABI.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "chunk/base/status.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_handle.h"
+#include "offload/lane.h"
+#include "offload/record/record_writer.h"
+
+namespace castor::c_api {
+namespace {
+
+constexpr char kNoLane[] = "lane is null";
+
+Status CreateLane(castor_world* world, castor_lane** lane) {
+  if (world == nullptr || lane == nullptr) {
+    return InvalidArgument("world or lane is null; give both");
+  }
+  *lane = new castor_lane(world, fmt::format("trainer {}", ++world->lanes),
+                          world->pool.get());
+  return OkStatus();
+}
+
+Status DestroyLane(castor_lane* lane) {
+  if (lane == nullptr) return OkStatus();
+  const int64_t engines = lane->engines;
+  if (engines > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} engines were told to use the lane; destroy them first", engines));
+  }
+  castor_world* const world = lane->world;
+  delete lane;
+  --world->lanes;
+  return OkStatus();
+}
+
+// A failure of a code that there is none of is one all the same.
+Status StatusOf(int32_t code) {
+  if (code == CASTOR_OK) return OkStatus();
+  const bool known = code > CASTOR_OK && code <= CASTOR_FAILED_PRECONDITION;
+  return Status(known ? static_cast<ErrorCode>(code) : ErrorCode::kInternal,
+                fmt::format("work on a trainer's lane answered {}", code));
+}
+
+Status Run(castor_lane* lane, castor_work work, void* context) {
+  if (lane == nullptr || work == nullptr) {
+    return InvalidArgument("lane or work is null; give both");
+  }
+  lane->lane.Run([work, context] { return StatusOf(work(context)); });
+  return OkStatus();
+}
+
+Status Wait(castor_lane* lane, castor_lane* other) {
+  if (lane == nullptr || other == nullptr) {
+    return InvalidArgument("lane or other is null; give both");
+  }
+  lane->lane.Wait(other->lane.Record());
+  return OkStatus();
+}
+
+Status UseLane(castor_engine* engine, castor_lane* lane) {
+  if (engine == nullptr) return InvalidArgument("engine is null");
+  if (lane == nullptr) {
+    engine->lane = &engine->caller;
+    return OkStatus();
+  }
+  if (lane->world != engine->world) {
+    return InvalidArgument("the lane is of another world than the engine");
+  }
+  if (engine->lanes.insert(lane).second) ++lane->engines;
+  engine->lane = &lane->lane;
+  return OkStatus();
+}
+
+Status Record(castor_world* world, const char* path) {
+  if (world == nullptr || path == nullptr) {
+    return InvalidArgument("world or path is null; give both");
+  }
+  std::lock_guard lock(world->mutex);
+  if (world->recorder != nullptr) {
+    return FailedPrecondition(
+        "the world's engines are recorded already: end that record first");
+  }
+  CASTOR_ASSIGN_OR_RETURN(world->recorder, FileRecorder::Create(path));
+  return OkStatus();
+}
+
+Status EndRecord(castor_world* world) {
+  if (world == nullptr) return InvalidArgument("world is null");
+  std::lock_guard lock(world->mutex);
+  if (world->recorder == nullptr) {
+    return FailedPrecondition("the world's engines are not recorded");
+  }
+  const int64_t engines = world->engines;
+  if (engines > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} engines of the world record still; destroy them first", engines));
+  }
+  const Status closed = world->recorder->Close();
+  world->recorder.reset();
+  return closed;
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" {
+
+int32_t castor_lane_create(castor_world* world, castor_lane** lane) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::CreateLane(world, lane); });
+}
+
+int32_t castor_lane_destroy(castor_lane* lane) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::DestroyLane(lane); });
+}
+
+int32_t castor_lane_run(castor_lane* lane, castor_work work, void* context) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Run(lane, work, context); });
+}
+
+int32_t castor_lane_wait(castor_lane* lane, castor_lane* other) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Wait(lane, other); });
+}
+
+int32_t castor_lane_drain(castor_lane* lane) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return lane == nullptr ? castor::InvalidArgument(castor::c_api::kNoLane)
+                           : lane->lane.Drain();
+  });
+}
+
+int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::UseLane(engine, lane); });
+}
+
+int32_t castor_world_record(castor_world* world, const char* path) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Record(world, path); });
+}
+
+int32_t castor_world_end_record(castor_world* world) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::EndRecord(world); });
+}
+
+}  // extern "C"
