@@ -138,6 +138,27 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
   });
 }
 
+TEST(NcclCommunicatorTest, NcclsOwnSumsKnowOneGroupOfAllRanksOnly) {
+  FakeNcclWorld world(4);
+  NcclOptions native = Soon();
+  native.reduce = kNative;
+  ASSERT_THAT(world.Join(native), Each(IsOk()));
+  world.ForEachRank([](RankUnderTest& self) {
+    std::vector<float> chunk(static_cast<size_t>(64 * self.world()));
+    CollectiveTag tag = Tag(7, 9);
+    tag.scope = {Among::kWorld, 2};
+    self.comm.ReduceScatter(
+        self.lane, chunk.data(),
+        SliceOf(chunk, tag.scope.place(self.rank(), self.world()), 64),
+        Elements(64), DType::kF32, tag);
+    const Status status = self.lane.Drain();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("does not know groups"),
+                      HasSubstr("ask for exact reductions")));
+  });
+}
+
 TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
   FakeNcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
