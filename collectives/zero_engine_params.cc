@@ -17,19 +17,41 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
     return store_->Load(chunk, kind, {Bytes(0), kept}, slot.data,
                         slot.free_after, cause, &ahead_[chunk.index()]);
   }
-  // The shard lands in its own slice and the rest is gathered around it; a
-  // shard at home on the device is sent from there.
-  std::byte* own = slot.data + kept.count() * comm_->rank();
-  const std::byte* shard = own;
+  // A shard at home on the device is sent from there.
   if (store_->home(chunk, kind) == Tier::kDevice) {
-    shard = store_->device_data(chunk, kind);
-    comm_lane_->Wait(slot.free_after);
-    comm_lane_->Wait(store_->written(chunk, kind));
-  } else {
-    comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
-                                  slot.free_after, cause,
-                                  &ahead_[chunk.index()]));
+    Event gathered =
+        GatherFrom(store_->device_data(chunk, kind),
+                   store_->written(chunk, kind), chunk, slot, cause, moment);
+    store_->AddReader(chunk, kind, gathered);
+    return gathered;
   }
+  // It lands in its own slice and the rest is gathered around it.
+  std::byte* own = slot.data + kept.count() * comm_->rank();
+  comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
+                                slot.free_after, cause,
+                                &ahead_[chunk.index()]));
+  return GatherAround(own, chunk, slot, cause, moment);
+}
+
+Event ZeroEngine::Impl::FetchShard(ChunkId chunk, std::byte* to,
+                                   const Event& after, RunCause cause) {
+  const StateKind kind = StateKind::kParam;
+  return store_->Load(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)}, to,
+                      after, cause, &ahead_[chunk.index()]);
+}
+
+Event ZeroEngine::Impl::GatherFrom(const std::byte* shard, const Event& ready,
+                                   ChunkId chunk, const Slot& slot,
+                                   RunCause cause, int64_t moment) {
+  comm_lane_->Wait(slot.free_after);
+  comm_lane_->Wait(ready);
+  return GatherAround(shard, chunk, slot, cause, moment);
+}
+
+Event ZeroEngine::Impl::GatherAround(const std::byte* shard, ChunkId chunk,
+                                     const Slot& slot, RunCause cause,
+                                     int64_t moment) {
+  const Bytes kept = store_->bytes(chunk, StateKind::kParam);
   auto event =
       std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
   event->bytes = kept.count() * (comm_->world() - 1);
@@ -38,9 +60,7 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
   comm_->AllGather(*comm_lane_, shard, slot.data, range.end - range.begin,
                    layout_->dtype(chunk), {chunk, moment, "param"});
   RecordSpan(*comm_lane_, event, false);
-  Event gathered = comm_lane_->Record();
-  if (shard != own) store_->AddReader(chunk, kind, gathered);
-  return gathered;
+  return comm_lane_->Record();
 }
 
 // A collective is made by all ranks or by none.
