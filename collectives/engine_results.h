@@ -43,6 +43,9 @@ struct EngineStats {
   Bytes most_nvme_written;  // in any one step: what wears the drives
   Bytes wire_sent;          // to other ranks, by all that the communicator did
   int64_t gathers = 0;      // slots filled; loads, where the home is whole
+  // Homes that were read for gathers, or for copies of shards that several are
+  // sent from.
+  int64_t fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t reduce_scatters = 0;    // one rank makes none

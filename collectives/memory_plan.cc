@@ -274,6 +274,8 @@ class Builder {
     internal::FetchCosts costs =
         internal::FetchCostsOf(layout_, input_.sharding, homes, input_.machine);
     plan.problem.fetch_cost = std::move(costs.cost);
+    plan.problem.shard_cost = std::move(costs.shard_cost);
+    plan.problem.shards_per_slot = ShardsPerSlot(plan.problem);
     plan.problem.cost_unit = costs.unit;
     plan.unknown_links = std::move(costs.unknown);
     for (size_t c = 0; c < homes.size(); ++c) {
@@ -301,6 +303,27 @@ class Builder {
       plan.staging_slots = staging;
     }
     return plan;
+  }
+
+  // How many shards fit one gathered slot of each class, where copies of them
+  // may be kept. None are worth it where others bring nothing.
+  std::vector<int64_t> ShardsPerSlot(const PlanProblem& problem) const {
+    if (problem.shard_cost.empty()) return {};
+    std::vector<Bytes> largest(gathered_.size());
+    for (size_t c = 0; c < slot_class_.size(); ++c) {
+      const ChunkId chunk(static_cast<int32_t>(c));
+      const ShardRange kept =
+          input_.sharding.kept(StateKind::kParam, layout_, chunk);
+      Bytes& shard = largest[static_cast<size_t>(slot_class_[c])];
+      shard =
+          std::max(shard, BytesOf(kept.end - kept.begin, layout_.dtype(chunk)));
+    }
+    std::vector<int64_t> fit;
+    for (size_t k = 0; k < gathered_.size(); ++k) {
+      fit.push_back(largest[k] > Bytes(0) ? gathered_[k].slot_bytes / largest[k]
+                                          : 0);
+    }
+    return fit;
   }
 
   std::array<StatePlace, kStateKinds> Places(const ChunkHomes& homes,

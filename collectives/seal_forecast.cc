@@ -55,6 +55,11 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   }
 
   const size_t gathered = memory.problem.slots.size();
+  for (size_t k = 0; k < gathered; ++k) {
+    const int64_t slots = forecast.plan.plan.ShardSlots(k);
+    forecast.shard_slots += slots;
+    forecast.shards += slots * memory.problem.ShardsPerSlot(k);
+  }
   std::vector<Bytes> slot_bytes;
   for (size_t c = 0; c < gathered; ++c) {
     slot_bytes.push_back(memory.device_classes[c].slot_bytes);
@@ -66,12 +71,14 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   replay.Step(trace, nullptr, refreshed);
   replay.Begin(plan);
   replay.Step(trace, &plan, refreshed);
-  replay.TakeGathers();
+  replay.TakeCounts();
   replay.Step(trace, &plan, refreshed);
-  const std::vector<int64_t> gathers = replay.TakeGathers();
-  forecast.traffic = TrafficOf(
-      seal.layout, seal.sharding, memory,
-      {.gathers = gathers, .trace = &trace, .norm = CountsNorm(options)});
+  const CopyReplay::Counts counts = replay.TakeCounts();
+  forecast.traffic = TrafficOf(seal.layout, seal.sharding, memory,
+                               {.gathers = counts.gathers,
+                                .loads = counts.loads,
+                                .trace = &trace,
+                                .norm = CountsNorm(options)});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

@@ -62,6 +62,9 @@ struct StepForecast {
   double fetch_cost = 0;  // of the plan, in the unit of its certificate
   // Of a step when those before it were the same, the first two aside.
   StepTraffic traffic;
+  // Gathered slots that hold copies of shards, and of how many at most.
+  int64_t shard_slots = 0;
+  int64_t shards = 0;
   // Most bytes in use at one time, by TierIndex, from Seal on: of the device
   // less than Seal takes where gathered slots are never all in use.
   std::array<Bytes, 3> peak;

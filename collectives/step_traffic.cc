@@ -42,14 +42,19 @@ class ChunkTraffic {
         traffic_(traffic) {}
 
   void Gather() {
-    const StatePlace& param = Of(StateKind::kParam);
     ++traffic_.gathers;
-    if (sharding_.replicated(StateKind::kParam)) {
+    if (sharding_.replicated(StateKind::kParam)) return;
+    AllGather(Of(StateKind::kParam).bytes, sharding_.pieces(StateKind::kParam));
+  }
+
+  // From home; a shard at home on the device is sent from there.
+  void Load() {
+    ++traffic_.fetches;
+    const StatePlace& param = Of(StateKind::kParam);
+    if (sharding_.replicated(StateKind::kParam) ||
+        param.home != Tier::kDevice) {
       Load(param, param.bytes);
-      return;
     }
-    if (param.home != Tier::kDevice) Load(param, param.bytes);
-    AllGather(param.bytes, sharding_.pieces(StateKind::kParam));
   }
 
   void Reduce(bool first) {
@@ -184,12 +189,14 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
                       const MemoryPlan& memory, const StepActivity& step) {
   const size_t chunks = layout.chunks().size();
   CASTOR_CHECK_EQ(step.gathers.size(), chunks);
+  CASTOR_CHECK_EQ(step.loads.size(), chunks);
   const std::vector<int64_t> reductions = Reductions(*step.trace, chunks);
   StepTraffic traffic;
   for (size_t c = 0; c < chunks; ++c) {
     ChunkTraffic of_chunk(layout, sharding, memory,
                           ChunkId(static_cast<int32_t>(c)), traffic);
     for (int64_t g = 0; g < step.gathers[c]; ++g) of_chunk.Gather();
+    for (int64_t l = 0; l < step.loads[c]; ++l) of_chunk.Load();
     for (int64_t r = 0; r < reductions[c]; ++r) of_chunk.Reduce(r == 0);
     if (reductions[c] > 0) of_chunk.Update();
   }

@@ -44,6 +44,8 @@ struct StepTraffic {
   // What ranks agree on at Step, as ranks of one process exchange it.
   Bytes agreement;
   int64_t gathers = 0;  // slots filled; loads, where the home is whole
+  // Homes read for these, or for copies of shards: those of others are spared.
+  int64_t fetches = 0;
   // Elements that the optimizer updates, by where it runs.
   Elements updated_on_device;
   Elements updated_on_host;
@@ -59,8 +61,11 @@ struct StepTraffic {
 
 struct StepActivity {
   std::span<const int64_t> gathers;  // of the step, by ChunkId
-  const Trace* trace = nullptr;      // of it
-  bool norm = false;                 // the global norm is computed
+  // By ChunkId: how often its home is read for gathers, or for a copy of the
+  // shard that serves several.
+  std::span<const int64_t> loads;
+  const Trace* trace = nullptr;  // of it
+  bool norm = false;             // the global norm is computed
 };
 
 // REQUIRES: `memory` was made of the layout and the sharding; every chunk that

@@ -99,6 +99,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   // ChunkSource.
   Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                int64_t moment) override;
+  Event FetchShard(ChunkId chunk, std::byte* to, const Event& after,
+                   RunCause cause) override;
+  Event GatherFrom(const std::byte* shard, const Event& ready, ChunkId chunk,
+                   const Slot& slot, RunCause cause, int64_t moment) override;
   std::byte* DirectData(ChunkId chunk) override;
   Event DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, Event last_use) override;
@@ -178,6 +182,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   // for the norm. REQUIRES, to give them back: the lanes are drained.
   Status TakeOwnSlots();
   void GiveOwnSlotsBack();
+
+  // params
+  // Queues the all-gather of a chunk, whose shard is at `shard`, into a slot.
+  Event GatherAround(const std::byte* shard, ChunkId chunk, const Slot& slot,
+                     RunCause cause, int64_t moment);
 
   // grads
   // Whether a chunk whose gradients are handed back is reduced now.

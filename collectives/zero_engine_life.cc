@@ -219,6 +219,7 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.wire_sent = comm_->stats().bytes_sent;
   stats.engine_copies = engine_copies_;
   stats.gathers = manager.gathers;
+  stats.fetches = manager.fetches;
   stats.prefetched_gathers = manager.prefetched_gathers;
   stats.cancelled_gathers = manager.cancelled_gathers;
   stats.releases = manager.releases;

@@ -17,21 +17,45 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
     return store_->Load(chunk, kind, {Bytes(0), kept}, slot.data,
                         slot.free_after, cause, &ahead_[chunk.index()]);
   }
-  // The shard lands in its own slice and the rest is gathered around it; a
-  // shard at home on the device is sent from there.
+  // A shard at home on the device is sent from there.
+  if (store_->home(chunk, kind) == Tier::kDevice) {
+    Event gathered =
+        GatherFrom(store_->device_data(chunk, kind),
+                   store_->written(chunk, kind), chunk, slot, cause, moment);
+    store_->AddReader(chunk, kind, gathered);
+    return gathered;
+  }
+  // It lands in its own slice and the rest is gathered around it.
   const ShardRange range = sharding_.kept(kind, *layout_, chunk);
   std::byte* own =
       slot.data + BytesOf(range.begin, layout_->dtype(chunk)).count();
-  const std::byte* shard = own;
-  if (store_->home(chunk, kind) == Tier::kDevice) {
-    shard = store_->device_data(chunk, kind);
-    comm_lane_->Wait(slot.free_after);
-    comm_lane_->Wait(store_->written(chunk, kind));
-  } else {
-    comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
-                                  slot.free_after, cause,
-                                  &ahead_[chunk.index()]));
-  }
+  comm_lane_->Wait(store_->Load(chunk, kind, {Bytes(0), kept}, own,
+                                slot.free_after, cause,
+                                &ahead_[chunk.index()]));
+  return GatherAround(own, chunk, slot, cause, moment);
+}
+
+Event ZeroEngine::Impl::FetchShard(ChunkId chunk, std::byte* to,
+                                   const Event& after, RunCause cause) {
+  const StateKind kind = StateKind::kParam;
+  return store_->Load(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)}, to,
+                      after, cause, &ahead_[chunk.index()]);
+}
+
+Event ZeroEngine::Impl::GatherFrom(const std::byte* shard, const Event& ready,
+                                   ChunkId chunk, const Slot& slot,
+                                   RunCause cause, int64_t moment) {
+  comm_lane_->Wait(slot.free_after);
+  comm_lane_->Wait(ready);
+  return GatherAround(shard, chunk, slot, cause, moment);
+}
+
+Event ZeroEngine::Impl::GatherAround(const std::byte* shard, ChunkId chunk,
+                                     const Slot& slot, RunCause cause,
+                                     int64_t moment) {
+  const StateKind kind = StateKind::kParam;
+  const Bytes kept = store_->bytes(chunk, kind);
+  const ShardRange range = sharding_.kept(kind, *layout_, chunk);
   auto event =
       std::make_shared<RunEvent>(EventFor(RunEventKind::kGather, chunk, cause));
   event->moment = static_cast<int32_t>(moment);
@@ -41,9 +65,7 @@ Event ZeroEngine::Impl::Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                    layout_->dtype(chunk),
                    {chunk, moment, "param", sharding_.param_scope()});
   RecordSpan(*comm_lane_, event, false);
-  Event gathered = comm_lane_->Record();
-  if (shard != own) store_->AddReader(chunk, kind, gathered);
-  return gathered;
+  return comm_lane_->Record();
 }
 
 // A collective is made by all ranks or by none.

@@ -17,6 +17,8 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       copies_(options_.problem.param_class.size()),
       grad_open_(options_.problem.param_class.size(), false),
       initial_(options_.problem.param_class.size(), false),
+      initial_shards_(options_.problem.param_class.size(), false),
+      shards_(options_.device, &options_.problem),
       before_evaluation_(options_.problem.param_class.size(), false),
       stall_(std::make_shared<StallCounters>()) {}
 
@@ -149,7 +151,9 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
                                      SlotHold hold) {
   // More than one goes where others wait for slots of the class.
   while (options_.device->free_slots(slot_class) == 0) {
-    if (DropOne(slot_class, wanted_for)) continue;
+    if (DropOne(slot_class, wanted_for) || shards_.GiveOne(slot_class)) {
+      continue;
+    }
     const SlotClass& shape = options_.device->slot_class(slot_class);
     return Infeasible(fmt::format(
         "chunk {} needs a gathered slot of {} and all {} are held: {}; "
@@ -182,7 +186,14 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
       Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
-  copy.ready = options_.source->Gather(chunk, slot, cause, moment);
+  if (shards_.has(chunk)) {
+    copy.ready = options_.source->GatherFrom(
+        shards_.data(chunk), shards_.ready(chunk), chunk, slot, cause, moment);
+    shards_.AddReader(chunk, copy.ready);
+  } else {
+    copy.ready = options_.source->Gather(chunk, slot, cause, moment);
+    ++stats_.fetches;
+  }
   copy.slot = std::move(slot);
   copy.cause = cause;
   copy.used = false;
@@ -191,6 +202,14 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
   ++stats_.gathers;
   if (cause == RunCause::kPrefetch) ++stats_.prefetched_gathers;
   return OkStatus();
+}
+
+void MemoryManager::FetchShard(ChunkId chunk, RunCause cause) {
+  if (shards_.has(chunk) || !shards_.has_place(chunk)) return;
+  const ShardPlaces::Place place = shards_.Take(chunk);
+  shards_.SetReady(chunk, options_.source->FetchShard(chunk, place.data,
+                                                      place.free_after, cause));
+  ++stats_.fetches;
 }
 
 void MemoryManager::Drop(ChunkId chunk, RunCause cause) {

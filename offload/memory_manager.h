@@ -10,6 +10,11 @@
 // it on demand; decisions follow accesses, never the clock, so ranks that make
 // the same accesses make the same moves.
 //
+// Some of the slots may hold copies of this rank's shards instead, where the
+// plan says so: gathers then send from there what they would fetch. Whoever
+// needs a slot that the plan did not foresee gets one that holds gathered
+// copies first, then one of these.
+//
 // A copy goes through the states of chunk/chunk_state.h. Slots are reused by
 // events: dropping a copy waits for nothing, and its next user waits for the
 // work that still reads it. How a copy is filled is the business of a
@@ -29,6 +34,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_state.h"
 #include "offload/lane.h"
+#include "offload/shard_places.h"
 #include "offload/tier_pool.h"
 #include "placement/exact_policy.h"
 #include "placement/plan.h"
@@ -49,6 +55,19 @@ class ChunkSource {
   // -1 in an evaluation.
   virtual Event Gather(ChunkId chunk, const Slot& slot, RunCause cause,
                        int64_t moment) = 0;
+  // Copies this rank's shard of the chunk to `to` once `after` is done; the
+  // event says when it is there. Only asked where the problem lets shards be
+  // kept (PlanProblem::shard_cost), as the next one.
+  virtual Event FetchShard(ChunkId, std::byte* /*to*/, const Event& /*after*/,
+                           RunCause) {
+    return Event();
+  }
+  // As Gather, of a chunk whose shard is at `shard` once `ready` is done.
+  virtual Event GatherFrom(const std::byte* /*shard*/, const Event& /*ready*/,
+                           ChunkId chunk, const Slot& slot, RunCause cause,
+                           int64_t moment) {
+    return Gather(chunk, slot, cause, moment);
+  }
   // A chunk whose home is the whole of it on the device: where it is, and since
   // when its contents are valid.
   virtual std::byte* DirectData(ChunkId chunk) = 0;
@@ -81,6 +100,8 @@ struct MemoryManagerOptions {
 
 struct MemoryManagerStats {
   int64_t gathers = 0;
+  // Homes that were read for these, or for copies of shards.
+  int64_t fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t releases = 0;           // of these, too
@@ -172,7 +193,8 @@ class MemoryManager {
   void EndEvaluation();
   bool evaluating() const { return evaluating_ > 0; }
 
-  // Drops every copy that is not pinned.
+  // Drops every copy that is not pinned, and all of shards; their slots are
+  // taken again when a step begins.
   void DropAll(RunCause cause);
 
   // Waits until every copy is there and what used it is done. Reports the first
@@ -257,6 +279,10 @@ class MemoryManager {
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause, int64_t moment);
+  // A copy of the shard, if there is none and a place for it.
+  void FetchShard(ChunkId chunk, RunCause cause);
+  // Drops copies of shards but for those of the chunks in `kept`.
+  void DropShards(const std::vector<bool>& kept);
   void Drop(ChunkId chunk, RunCause cause);
   void GiveSlot(Copy& copy);
   // What was fetched ahead for a plan that no longer holds goes, but for the
@@ -282,8 +308,10 @@ class MemoryManager {
   std::vector<LeaseChange> last_leases_;  // of planned_trace_
   Plan plan_;
   std::optional<PlanCertificate> certificate_;
-  std::vector<bool> initial_;       // by ChunkId: in plan_.initial
-  std::vector<int64_t> first_use_;  // of each of plan_.initial, its moment
+  std::vector<bool> initial_;         // by ChunkId: in plan_.initial
+  std::vector<int64_t> first_use_;    // of each of plan_.initial, its moment
+  std::vector<bool> initial_shards_;  // the same of plan_.initial_shards
+  ShardPlaces shards_;
   bool planned_ = false;
   bool diverged_ = false;
   int evaluating_ = 0;

@@ -47,6 +47,7 @@ void MemoryManager::DropAll(RunCause cause) {
       Drop(ChunkId(static_cast<int32_t>(c)), cause);
     }
   }
+  shards_.Clear();
 }
 
 void MemoryManager::DropUnusedPrefetches(ChunkId wanted) {

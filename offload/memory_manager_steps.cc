@@ -69,11 +69,23 @@ void MemoryManager::MakeMoves(size_t slice) {
     Copy& copy = copies_[move.chunk.index()];
     // An evaluation inside the step may have moved things: what the plan wants
     // may be so already, or not be possible.
-    if (move.kind == MoveKind::kRelease) {
-      if (copy.state == CopyState::kResident) Drop(move.chunk, move.cause);
-    } else if (copy.state == CopyState::kAbsent) {
-      // Without a slot the access itself will ask, and say what is held.
-      Gather(move.chunk, move.cause, moment()).IgnoreError();
+    switch (move.kind) {
+      case MoveKind::kGather:
+        if (copy.state != CopyState::kAbsent) break;
+        // Without a slot the access itself will ask, and say what is held.
+        Gather(move.chunk, move.cause, moment()).IgnoreError();
+        break;
+      case MoveKind::kRelease:
+        if (copy.state == CopyState::kResident) Drop(move.chunk, move.cause);
+        break;
+      case MoveKind::kFetchShard:
+        if (copy.state == CopyState::kAbsent) {
+          FetchShard(move.chunk, move.cause);
+        }
+        break;
+      case MoveKind::kDropShard:
+        if (shards_.has(move.chunk)) shards_.Drop(move.chunk);
+        break;
     }
   }
 }
@@ -106,7 +118,15 @@ Status MemoryManager::EndStep() {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kStale);
     }
   }
+  DropShards(options_.problem.survives_step);
   return status;
+}
+
+void MemoryManager::DropShards(const std::vector<bool>& kept) {
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (!kept[c] && shards_.has(chunk)) shards_.Drop(chunk);
+  }
 }
 
 Status MemoryManager::AdoptTrace() {
@@ -126,6 +146,10 @@ Status MemoryManager::AdoptTrace() {
     first_use_.push_back(
         use == planned_trace_.end() ? -1 : use - planned_trace_.begin());
   }
+  initial_shards_.assign(copies_.size(), false);
+  for (ChunkId chunk : plan_.initial_shards) {
+    initial_shards_[chunk.index()] = true;
+  }
   planned_ = true;
   RecordPlan();
   return OkStatus();
@@ -144,10 +168,12 @@ void MemoryManager::RecordPlan() const {
     slots.slot_bytes =
         options_.device->slot_class(static_cast<int32_t>(k)).slot_bytes.count();
     slots.slots = options_.problem.slots[k];
+    slots.shard_slots = proof.shard_slots;
+    slots.shards = proof.shard_places;
     slots.cost = proof.cost;
     slots.lower_bound = proof.lower_bound;
     slots.optimal = proof.optimal;
-    slots.priced = true;
+    slots.priced = !proof.slot_price.empty() || planned_trace_.empty();
     double before = 0;
     for (size_t m = 0; m < proof.slot_price.size(); ++m) {
       if (proof.slot_price[m] == before) continue;
@@ -166,6 +192,14 @@ void MemoryManager::BeginStep(int32_t step) {
     if (copies_[c].state == CopyState::kResident && !initial_[c]) {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
     }
+  }
+  DropShards(initial_shards_);
+  for (size_t k = 0; k < options_.problem.slots.size(); ++k) {
+    shards_.Hold(static_cast<int32_t>(k), plan_.ShardSlots(k));
+  }
+  if (!plan_.shard_slots.empty()) RecordTierBytes();
+  for (ChunkId chunk : plan_.initial_shards) {
+    FetchShard(chunk, RunCause::kPrefetch);
   }
   for (size_t i = 0; i < plan_.initial.size(); ++i) {
     const ChunkId chunk = plan_.initial[i];

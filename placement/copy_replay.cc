@@ -18,8 +18,9 @@ CopyReplay::CopyReplay(const PlanProblem& problem,
       slot_bytes_(std::move(slot_bytes)),
       copies_(problem.param_class.size()),
       free_(problem.slots),
-      gathers_(problem.param_class.size(), 0) {
+      shard_slots_(problem.slots.size(), 0) {
   CASTOR_CHECK_EQ(slot_bytes_.size(), problem.slots.size());
+  TakeCounts();
 }
 
 void CopyReplay::Step(const Trace& trace, const Plan* plan,
@@ -35,6 +36,7 @@ void CopyReplay::Step(const Trace& trace, const Plan* plan,
       Drop(ChunkId(static_cast<int32_t>(c)));
     }
   }
+  DropShards(problem_.survives_step);
   for (const ChunkId chunk : refreshed) {
     const int32_t slot_class = problem_.passing_class(chunk);
     TakeSlot(slot_class, chunk);
@@ -49,13 +51,27 @@ void CopyReplay::Begin(const Plan& plan) {
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].there && !wanted[c]) Drop(ChunkId(static_cast<int32_t>(c)));
   }
+  wanted.assign(copies_.size(), false);
+  for (const ChunkId chunk : plan.initial_shards) wanted[chunk.index()] = true;
+  DropShards(wanted);
+  for (size_t k = 0; k < shard_slots_.size(); ++k) {
+    const auto slot_class = static_cast<int32_t>(k);
+    for (; shard_slots_[k] > plan.ShardSlots(k); --shard_slots_[k]) {
+      GiveSlot(slot_class);
+    }
+    for (; shard_slots_[k] < plan.ShardSlots(k); ++shard_slots_[k]) {
+      TakeSlot(slot_class, ChunkId());
+    }
+  }
+  for (const ChunkId chunk : plan.initial_shards) FetchShard(chunk);
   for (const ChunkId chunk : plan.initial) {
     if (!copies_[chunk.index()].there) Gather(chunk);
   }
 }
 
-std::vector<int64_t> CopyReplay::TakeGathers() {
-  return std::exchange(gathers_, std::vector<int64_t>(copies_.size(), 0));
+CopyReplay::Counts CopyReplay::TakeCounts() {
+  const std::vector<int64_t> none(copies_.size(), 0);
+  return std::exchange(counts_, {none, none});
 }
 
 void CopyReplay::Serve(const Access& access) {
@@ -93,19 +109,42 @@ void CopyReplay::MakeMoves(const Plan& plan, size_t slice) {
   for (int32_t m = plan.first_move[slice]; m < plan.first_move[slice + 1];
        ++m) {
     const Move& move = plan.moves[static_cast<size_t>(m)];
-    const bool there = copies_[move.chunk.index()].there;
-    if (move.kind == MoveKind::kRelease) {
-      if (there) Drop(move.chunk);
-    } else if (!there) {
-      Gather(move.chunk);
+    Copy& copy = copies_[move.chunk.index()];
+    switch (move.kind) {
+      case MoveKind::kGather:
+        if (!copy.there) Gather(move.chunk);
+        break;
+      case MoveKind::kRelease:
+        if (copy.there) Drop(move.chunk);
+        break;
+      case MoveKind::kFetchShard:
+        if (!copy.there) FetchShard(move.chunk);
+        break;
+      case MoveKind::kDropShard:
+        copy.shard = false;
+        break;
     }
   }
 }
 
 void CopyReplay::Gather(ChunkId chunk) {
   TakeSlot(problem_.param_class[chunk.index()], chunk);
-  copies_[chunk.index()].there = true;
-  ++gathers_[chunk.index()];
+  Copy& copy = copies_[chunk.index()];
+  copy.there = true;
+  ++counts_.gathers[chunk.index()];
+  counts_.loads[chunk.index()] += !copy.shard;
+}
+
+void CopyReplay::FetchShard(ChunkId chunk) {
+  Copy& copy = copies_[chunk.index()];
+  counts_.loads[chunk.index()] += !copy.shard;
+  copy.shard = true;
+}
+
+void CopyReplay::DropShards(const std::vector<bool>& kept) {
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    copies_[c].shard = copies_[c].shard && kept[c];
+  }
 }
 
 void CopyReplay::Drop(ChunkId chunk) {

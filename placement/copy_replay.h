@@ -38,8 +38,12 @@ class CopyReplay {
   // plan it was given, and to be called where the next step has another one.
   void Begin(const Plan& plan);
 
-  // By ChunkId: gathers since the last call, or the start.
-  std::vector<int64_t> TakeGathers();
+  struct Counts {
+    std::vector<int64_t> gathers;  // by ChunkId
+    std::vector<int64_t> loads;    // of what this rank keeps of it, from home
+  };
+  // Since the last call, or the start.
+  Counts TakeCounts();
   // Of these slots together, since the start.
   Bytes peak_bytes() const { return peak_; }
 
@@ -47,20 +51,24 @@ class CopyReplay {
   struct Copy {
     bool there = false;
     int pins = 0;
+    bool shard = false;  // there is a copy of its shard
   };
 
   void Serve(const Access& access);
   void MakeMoves(const Plan& plan, size_t slice);
   void Gather(ChunkId chunk);
+  void FetchShard(ChunkId chunk);
+  void DropShards(const std::vector<bool>& kept);
   void Drop(ChunkId chunk);
   void TakeSlot(int32_t slot_class, ChunkId wanted_for);
   void GiveSlot(int32_t slot_class);
 
   const PlanProblem& problem_;
   const std::vector<Bytes> slot_bytes_;
-  std::vector<Copy> copies_;         // by ChunkId
-  std::vector<int64_t> free_;        // by class
-  std::vector<int64_t> gathers_;     // by ChunkId
+  std::vector<Copy> copies_;          // by ChunkId
+  std::vector<int64_t> free_;         // by class
+  std::vector<int64_t> shard_slots_;  // by class: that hold shards
+  Counts counts_;
   std::vector<ChunkId> candidates_;  // scratch of TakeSlot
   ChunkId last_used_;
   bool forward_ = true;

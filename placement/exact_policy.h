@@ -14,6 +14,12 @@
 // What is fetched when follows as for the `auto` policy: on demand, and then
 // moved ahead into the time in which its slot lies idle.
 //
+// Where slots may hold copies of shards instead (PlanProblem::shard_cost), how
+// many do, and what is kept in either kind, is searched together
+// (placement/joint_flow.h), and none do where that saves nothing. Then too the
+// plan comes with a bound, of all plans with any number of such slots that
+// gather in the order of uses.
+//
 // The certificate speaks of what fetches cost, not of stalls or step time.
 // Decisions depend on positions in the trace, never on a clock, so all ranks
 // make the same ones. Pure functions, thread-safe.
@@ -33,8 +39,11 @@ struct ClassCertificate {
   double lower_bound = 0;  // no plan costs less
   // Proved best. Then the two above differ by no more than rounding hides.
   bool optimal = false;
+  // Of the class's slots, those that hold copies of shards, and of how many.
+  int64_t shard_slots = 0;
+  int64_t shard_places = 0;
   // By moment: what one more slot there saves at most, and what one less costs
-  // at least.
+  // at least. Empty where slots may hold shards and no one price tells.
   std::vector<double> slot_price;
 };
 
@@ -58,10 +67,11 @@ struct ExactPlan {
 
 // A plan for one steady step, never dearer than PlanNextUse's. Fails as that
 // does, and with InvalidArgument for a fetch cost that is not a positive
-// number. Costs are reckoned with as whole numbers of a unit, a power of two:
-// without error where all of them are multiples of one and not too far apart
-// (1, 2, 3 and 0.25); otherwise rounded to at least 20 bits for traces of up to
-// 10,000 uses, and the bound lowered by what rounding can hide.
+// number, or a shard's that is not a part of it. Costs are reckoned with as
+// whole numbers of a unit, a power of two: without error where all of them are
+// multiples of one and not too far apart (1, 2, 3 and 0.25); otherwise rounded
+// to at least 20 bits for traces of up to 10,000 uses, to 12 where slots may
+// hold shards, and the bound lowered by what rounding can hide.
 Result<ExactPlan> PlanExact(const Trace& trace, const PlanProblem& problem);
 
 }  // namespace castor

@@ -6,7 +6,9 @@
 
 // The ordered moves that serve a trace, and what a planner must know to make
 // them. A plan speaks of gathered slots only: which chunk's gathered copy is on
-// the device between which moments. Values.
+// the device between which moments, and which of the slots hold copies of this
+// rank's shards in place of whole chunks, from which a gather sends without a
+// fetch. Values.
 
 #include <algorithm>
 #include <cstddef>
@@ -55,6 +57,11 @@ struct PlanProblem {
   // By ChunkId. Cost of one fetch and gather, in any one unit; positive.
   std::vector<double> fetch_cost;
   FetchCostUnit cost_unit = FetchCostUnit::kLinks;
+  // By ChunkId. Of that, what bringing the shard costs, which a copy of it that
+  // is kept on the device spares; 0: none may be. Empty: no chunk's may.
+  std::vector<double> shard_cost;
+  // By class: how many of its chunks' shards one slot holds. Empty: none.
+  std::vector<int64_t> shards_per_slot;
   // By ChunkId. Whether a copy is still valid in the next step (frozen).
   std::vector<bool> survives_step;
   std::vector<int64_t> slots;  // by class
@@ -84,14 +91,27 @@ struct PlanProblem {
     return std::min(moment == 0 ? taken.back() : taken[moment - 1],
                     taken[moment]);
   }
+  double ShardCost(ChunkId chunk) const {
+    return shard_cost.empty() ? 0 : shard_cost[chunk.index()];
+  }
+  int64_t ShardsPerSlot(size_t slot_class) const {
+    return shards_per_slot.empty() ? 0 : shards_per_slot[slot_class];
+  }
 };
 
-enum class MoveKind : uint8_t { kGather, kRelease };
+enum class MoveKind : uint8_t {
+  kGather,
+  kRelease,
+  kFetchShard,  // a copy of the shard, into a place of its own
+  kDropShard,
+};
 
 struct Move {
   MoveKind kind = MoveKind::kGather;
   RunCause cause = RunCause::kDemand;
   ChunkId chunk;
+  // Of kGather: the shard's copy is there and is what is sent.
+  bool from_shard = false;
 
   friend bool operator==(const Move&, const Move&) = default;
 };
@@ -106,6 +126,15 @@ struct Plan {
   std::vector<ChunkId> initial;
   std::vector<Move> moves;
   std::vector<int32_t> first_move;  // 2 x accesses + 1
+  // By class: slots that hold shards' copies, all the step long. Empty: none.
+  std::vector<int64_t> shard_slots;
+  // Shards' copies that are there, or on their way, when the step begins: what
+  // is in `initial` too is gathered from them.
+  std::vector<ChunkId> initial_shards;
+
+  int64_t ShardSlots(size_t slot_class) const {
+    return shard_slots.empty() ? 0 : shard_slots[slot_class];
+  }
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -14,8 +14,9 @@
 namespace castor {
 
 // By class, in the unit of fetch_cost: what is gathered in one step when every
-// step before it was the same. A copy that the step begins with costs nothing
-// where it is still there, and still valid, when the step ends. REQUIRES: the
+// step before it was the same: of chunks, and of shards whose copies are kept.
+// A copy that the step begins with costs nothing where it is still there, and
+// still valid, when the step ends. REQUIRES: the
 // plan is valid for some trace.
 std::vector<double> StepFetchCosts(const PlanProblem& problem,
                                    const Plan& plan);

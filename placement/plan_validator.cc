@@ -14,9 +14,12 @@ namespace {
 
 class Replay {
  public:
-  explicit Replay(const PlanProblem& problem)
+  Replay(const PlanProblem& problem, const Plan& plan)
       : problem_(problem),
+        plan_(plan),
         resident_(problem.param_class.size(), false),
+        shard_there_(problem.param_class.size(), false),
+        shards_held_(problem.slots.size(), 0),
         pins_(problem.param_class.size(), 0),
         grad_open_(problem.param_class.size(), false),
         held_(problem.slots.size(), 0),
@@ -26,12 +29,12 @@ class Replay {
   // `moment`, and then as after it.
   void Before(size_t moment) {
     for (size_t c = 0; c < left_.size(); ++c) {
-      left_[c] = problem_.slots[c] - problem_.TakenDuring(c, moment);
+      left_[c] = SlotsFor(c) - problem_.TakenDuring(c, moment);
     }
   }
   void After(size_t moment) {
     for (size_t c = 0; c < left_.size(); ++c) {
-      left_[c] = problem_.slots[c] - problem_.TakenAfter(c, moment);
+      left_[c] = SlotsFor(c) - problem_.TakenAfter(c, moment);
     }
   }
 
@@ -43,8 +46,15 @@ class Replay {
     return OkStatus();
   }
 
-  Status Gather(ChunkId chunk) {
+  Status Gather(ChunkId chunk, bool from_shard) {
     CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    if (from_shard != shard_there_[chunk.index()]) {
+      return Internal(
+          fmt::format("chunk {} is gathered {} its shard's copy, "
+                      "which is {}there",
+                      chunk.value(), from_shard ? "from" : "beside",
+                      from_shard ? "not " : ""));
+    }
     const int32_t slot_class = problem_.param_class[chunk.index()];
     if (slot_class == kNoSlotClass) {
       return Internal(fmt::format("chunk {} needs no slot", chunk.value()));
@@ -55,6 +65,71 @@ class Replay {
     }
     CASTOR_RETURN_IF_ERROR(TakeSlot(slot_class));
     resident_[chunk.index()] = true;
+    return OkStatus();
+  }
+
+  Status GatherInitial(ChunkId chunk) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    return Gather(chunk, shard_there_[chunk.index()]);
+  }
+
+  Status FetchShard(ChunkId chunk) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    const int32_t slot_class = problem_.param_class[chunk.index()];
+    if (slot_class == kNoSlotClass || problem_.ShardCost(chunk) <= 0) {
+      return Internal(fmt::format("no copy of chunk {}'s shard may be kept",
+                                  chunk.value()));
+    }
+    if (shard_there_[chunk.index()]) {
+      return Internal(fmt::format("there is a copy of chunk {}'s shard already",
+                                  chunk.value()));
+    }
+    const size_t c = Index(slot_class);
+    const int64_t places = plan_.ShardSlots(c) * problem_.ShardsPerSlot(c);
+    if (++shards_held_[c] > places) {
+      return Internal(
+          fmt::format("class {} holds copies of {} shards in {} "
+                      "places",
+                      c, shards_held_[c], places));
+    }
+    shard_there_[chunk.index()] = true;
+    return OkStatus();
+  }
+
+  Status DropShard(ChunkId chunk) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(chunk));
+    if (!shard_there_[chunk.index()]) {
+      return Internal(
+          fmt::format("there is no copy of chunk {}'s shard", chunk.value()));
+    }
+    shard_there_[chunk.index()] = false;
+    --shards_held_[Index(problem_.param_class[chunk.index()])];
+    return OkStatus();
+  }
+
+  Status Make(const Move& move) {
+    switch (move.kind) {
+      case MoveKind::kGather:
+        return Gather(move.chunk, move.from_shard);
+      case MoveKind::kRelease:
+        return Release(move.chunk);
+      case MoveKind::kFetchShard:
+        return FetchShard(move.chunk);
+      case MoveKind::kDropShard:
+        return DropShard(move.chunk);
+    }
+    return Internal("unknown move");
+  }
+
+  // The update makes shards stale: of what it touches, no copy may be counted
+  // on in the next step.
+  Status CheckEnd() const {
+    for (size_t c = 0; c < shard_there_.size(); ++c) {
+      if (!shard_there_[c] || problem_.survives_step[c]) continue;
+      return Internal(fmt::format(
+          "a copy of chunk {}'s shard is kept past the update of the chunk",
+          c));
+    }
     return OkStatus();
   }
 
@@ -121,6 +196,11 @@ class Replay {
     return static_cast<size_t>(slot_class);
   }
 
+  // Those that hold no shards.
+  int64_t SlotsFor(size_t slot_class) const {
+    return problem_.slots[slot_class] - plan_.ShardSlots(slot_class);
+  }
+
   Status CheckChunk(ChunkId chunk) const {
     if (chunk.valid() && chunk.index() < resident_.size()) return OkStatus();
     return Internal(fmt::format("there is no chunk {}", chunk.value()));
@@ -145,7 +225,10 @@ class Replay {
   }
 
   const PlanProblem& problem_;
+  const Plan& plan_;
   std::vector<bool> resident_;
+  std::vector<bool> shard_there_;
+  std::vector<int64_t> shards_held_;  // by class
   std::vector<int> pins_;
   std::vector<bool> grad_open_;
   std::vector<int64_t> held_;  // by class, copies and gradients
@@ -162,6 +245,24 @@ Status CheckShape(const Trace& trace, const PlanProblem& problem,
                       "for {} accesses of {}",
                       problem.slots_taken.size(), problem.slots.size(),
                       taken.size(), trace.size()));
+    }
+  }
+  const size_t classes = problem.slots.size();
+  const size_t chunks = problem.param_class.size();
+  if ((!plan.shard_slots.empty() && plan.shard_slots.size() != classes) ||
+      (!problem.shards_per_slot.empty() &&
+       problem.shards_per_slot.size() != classes) ||
+      (!problem.shard_cost.empty() && problem.shard_cost.size() != chunks)) {
+    return Internal(fmt::format(
+        "plan: slots for shards are given for {} classes, shards in them for "
+        "{}, and their costs for {} chunks: there are {} classes and {} chunks",
+        plan.shard_slots.size(), problem.shards_per_slot.size(),
+        problem.shard_cost.size(), classes, chunks));
+  }
+  for (size_t c = 0; c < classes; ++c) {
+    if (plan.ShardSlots(c) < 0 || plan.ShardSlots(c) > problem.slots[c]) {
+      return Internal(fmt::format("plan: {} slots of {} of class {} for shards",
+                                  plan.ShardSlots(c), problem.slots[c], c));
     }
   }
   if (plan.first_move.size() != 2 * trace.size() + 1 ||
@@ -185,10 +286,15 @@ Status CheckShape(const Trace& trace, const PlanProblem& problem,
 Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
                     const Plan& plan) {
   CASTOR_RETURN_IF_ERROR(CheckShape(trace, problem, plan));
-  Replay replay(problem);
+  Replay replay(problem, plan);
   if (!trace.empty()) replay.Before(0);
+  for (ChunkId chunk : plan.initial_shards) {
+    if (Status s = replay.FetchShard(chunk); !s.ok()) {
+      return s.WithContext("plan, before the step");
+    }
+  }
   for (ChunkId chunk : plan.initial) {
-    if (Status s = replay.Gather(chunk); !s.ok()) {
+    if (Status s = replay.GatherInitial(chunk); !s.ok()) {
       return s.WithContext("plan, before the step");
     }
   }
@@ -196,9 +302,7 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
     for (int32_t m = plan.first_move[slice]; m < plan.first_move[slice + 1];
          ++m) {
       const Move& move = plan.moves[static_cast<size_t>(m)];
-      Status s = move.kind == MoveKind::kGather ? replay.Gather(move.chunk)
-                                                : replay.Release(move.chunk);
-      if (!s.ok()) {
+      if (Status s = replay.Make(move); !s.ok()) {
         return s.WithContext(
             fmt::format("plan, moment {}, move {}", slice / 2, m));
       }
@@ -217,6 +321,9 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
     if (Status s = replay.CheckHeld(); !s.ok()) {
       return s.WithContext(fmt::format("plan, after moment {}", i));
     }
+  }
+  if (Status s = replay.CheckEnd(); !s.ok()) {
+    return s.WithContext("plan, at the end of the step");
   }
   return OkStatus();
 }

@@ -191,6 +191,8 @@ struct RunSlotPrice {
 struct RunPlanClass {
   int64_t slot_bytes = 0;
   int64_t slots = 0;
+  int64_t shard_slots = 0;  // of these, those that hold copies of shards
+  int64_t shards = 0;       // that they hold at most
   double cost = 0;
   double lower_bound = 0;
   bool optimal = false;

@@ -56,6 +56,7 @@ struct SimulatedStep {
   std::array<std::array<Bytes, 3>, 3> moved;
   Bytes wire_sent;  // to other ranks
   int64_t gathers = 0;
+  int64_t fetches = 0;  // homes read for these, or for copies of shards
   int64_t prefetched_gathers = 0;
   int64_t releases = 0;
   int64_t reduce_scatters = 0;

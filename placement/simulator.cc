@@ -48,6 +48,7 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   }
   step.wire_sent = b.wire_sent - a.wire_sent;
   step.gathers = b.counts.gathers - a.counts.gathers;
+  step.fetches = b.counts.fetches - a.counts.fetches;
   step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
   step.releases = b.counts.releases - a.counts.releases;
   step.reduce_scatters = b.reduce_scatters - a.reduce_scatters;

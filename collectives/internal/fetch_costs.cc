@@ -25,8 +25,13 @@ class Fetches {
  public:
   explicit Fetches(const TierModel& machine) : machine_(machine) {}
 
-  double Seconds(const ChunkLayout& layout, const Sharding& sharding,
-                 ChunkId chunk, Tier home) {
+  // Of the whole, and of the shard's way from home, if others bring the rest.
+  struct Fetch {
+    double cost = 0;
+    double shard_cost = 0;
+  };
+  Fetch Seconds(const ChunkLayout& layout, const Sharding& sharding,
+                ChunkId chunk, Tier home) {
     const DType dtype = layout.dtype(chunk);
     const ShardRange range = sharding.kept(StateKind::kParam, layout, chunk);
     const Bytes kept = BytesOf(range.end - range.begin, dtype);
@@ -38,7 +43,9 @@ class Fetches {
     if (home != Tier::kDevice) {
       seconds += Link(machine_.host_to_device, "host_to_device", kept);
     }
+    Fetch fetch;
     if (!sharding.replicated(StateKind::kParam)) {
+      fetch.shard_cost = seconds;
       if (machine_.all_gather) {
         seconds += RingSeconds(*machine_.all_gather, 1,
                                BytesOf(layout.chunk(chunk).size, dtype),
@@ -47,7 +54,8 @@ class Fetches {
         Miss("all_gather");
       }
     }
-    return std::max(seconds, kLeastSeconds);
+    fetch.cost = std::max(seconds, kLeastSeconds);
+    return fetch;
   }
 
   const std::string& unknown() const { return unknown_; }
@@ -76,12 +84,14 @@ FetchCosts FetchCostsOf(const ChunkLayout& layout, const Sharding& sharding,
                         const std::optional<TierModel>& machine) {
   constexpr auto kParam = static_cast<size_t>(StateKind::kParam);
   FetchCosts costs;
+  const bool shards = !sharding.replicated(StateKind::kParam);
   if (machine) {
     Fetches fetches(*machine);
     for (size_t c = 0; c < homes.size(); ++c) {
-      costs.cost.push_back(fetches.Seconds(layout, sharding,
-                                           ChunkId(static_cast<int32_t>(c)),
-                                           homes[c][kParam]));
+      const Fetches::Fetch fetch = fetches.Seconds(
+          layout, sharding, ChunkId(static_cast<int32_t>(c)), homes[c][kParam]);
+      costs.cost.push_back(fetch.cost);
+      if (shards) costs.shard_cost.push_back(fetch.shard_cost);
     }
     if (fetches.unknown().empty()) {
       costs.unit = FetchCostUnit::kSeconds;
@@ -89,9 +99,12 @@ FetchCosts FetchCostsOf(const ChunkLayout& layout, const Sharding& sharding,
     }
     costs.unknown = fetches.unknown();
     costs.cost.clear();
+    costs.shard_cost.clear();
   }
   for (const ChunkHomes& of_chunk : homes) {
     costs.cost.push_back(FetchCost(of_chunk[kParam]));
+    if (!shards) continue;
+    costs.shard_cost.push_back(costs.cost.back() - FetchCost(Tier::kDevice));
   }
   return costs;
 }

@@ -24,6 +24,9 @@ namespace castor::internal {
 
 struct FetchCosts {
   std::vector<double> cost;  // by ChunkId; positive
+  // Of it, by ChunkId, what bringing this rank's shard to the device costs
+  // where others bring the rest; else 0. Empty where it is 0 for all.
+  std::vector<double> shard_cost;
   FetchCostUnit unit = FetchCostUnit::kLinks;
   // The links that fetches need and a machine does not know, as its file calls
   // them: "nvme_read, all_gather". Empty where it knows all, or there is none.

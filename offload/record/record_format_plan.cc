@@ -16,10 +16,13 @@ namespace {
 
 constexpr size_t kPlanBytes = 20;   // of a plan without its classes
 constexpr size_t kClassBytes = 40;  // of a class without its prices
+constexpr size_t kShardsBytes = 16;
 constexpr size_t kPriceBytes = 12;
 constexpr int64_t kMaxSlotBytes = int64_t{1} << 60;
 constexpr uint32_t kOptimal = 1;
 constexpr uint32_t kPriced = 2;
+// Some slots hold shards: how many of them, and of these, follow.
+constexpr uint32_t kShards = 4;
 
 void AppendReal(double value, std::string* out) {
   AppendInteger(std::bit_cast<uint64_t>(value), out);
@@ -42,7 +45,13 @@ bool TakeClass(ByteReader* reader, int32_t moments, RunPlanClass* read) {
   const auto prices = reader->Take<uint32_t>();
   read->optimal = (flags & kOptimal) != 0;
   read->priced = (flags & kPriced) != 0;
-  sane = sane && flags <= (kOptimal | kPriced) &&
+  if ((flags & kShards) != 0) {
+    read->shard_slots = reader->Take<int64_t>();
+    read->shards = reader->Take<int64_t>();
+    sane = sane && read->shard_slots > 0 && read->shard_slots <= read->slots &&
+           read->shards >= 0;
+  }
+  sane = sane && flags <= (kOptimal | kPriced | kShards) &&
          (read->priced || prices == 0) &&
          prices <= reader->left() / kPriceBytes;
   if (reader->failed() || !sane) return false;
@@ -66,8 +75,8 @@ void AppendPlanFrame(const RunPlanInfo& info, std::string* out) {
   AppendInteger(uint32_t{info.in_seconds}, out);
   AppendInteger(info.moments, out);
   AppendInteger(static_cast<uint32_t>(info.classes.size()), out);
-  size_t room =
-      kMaxFramePayload - kPlanBytes - info.classes.size() * kClassBytes;
+  size_t room = kMaxFramePayload - kPlanBytes -
+                info.classes.size() * (kClassBytes + kShardsBytes);
   for (const RunPlanClass& slots : info.classes) {
     const bool priced =
         slots.priced && slots.prices.size() <= room / kPriceBytes;
@@ -77,8 +86,15 @@ void AppendPlanFrame(const RunPlanInfo& info, std::string* out) {
     AppendInteger(slots.slots, out);
     AppendReal(slots.cost, out);
     AppendReal(slots.lower_bound, out);
-    AppendInteger((slots.optimal ? kOptimal : 0) | (priced ? kPriced : 0), out);
+    const bool shards = slots.shard_slots > 0;
+    AppendInteger((slots.optimal ? kOptimal : 0) | (priced ? kPriced : 0) |
+                      (shards ? kShards : 0),
+                  out);
     AppendInteger(static_cast<uint32_t>(prices), out);
+    if (shards) {
+      AppendInteger(slots.shard_slots, out);
+      AppendInteger(slots.shards, out);
+    }
     for (size_t i = 0; i < prices; ++i) {
       AppendInteger(slots.prices[i].moment, out);
       AppendReal(slots.prices[i].price, out);

@@ -23,7 +23,9 @@ GatheredCopies::GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
       trace_(trace),
       source_(source),
       copies_(engine->chunks.size()),
-      initial_(engine->chunks.size(), false) {
+      places_(engine->problem.slots.size()),
+      initial_(engine->chunks.size(), false),
+      initial_shards_(engine->chunks.size(), false) {
   for (const int64_t slots : engine->problem.slots) {
     SlotClass& made = classes_.emplace_back();
     for (int32_t i = 0; i < slots; ++i) made.free.push_back(i);
@@ -45,11 +47,20 @@ void GatheredCopies::MakeMoves(size_t slice) {
        ++m) {
     const Move& move = plan_->moves[static_cast<size_t>(m)];
     const Copy& copy = copies_[move.chunk.index()];
-    if (move.kind == MoveKind::kRelease) {
-      if (copy.there && copy.pins == 0) Drop(move.chunk);
-    } else if (!copy.there) {
-      // Without a slot the access itself will ask, and say what is held.
-      Gather(move.chunk, move.cause).IgnoreError();
+    switch (move.kind) {
+      case MoveKind::kGather:
+        // Without a slot the access itself will ask, and say what is held.
+        if (!copy.there) Gather(move.chunk, move.cause).IgnoreError();
+        break;
+      case MoveKind::kRelease:
+        if (copy.there && copy.pins == 0) Drop(move.chunk);
+        break;
+      case MoveKind::kFetchShard:
+        if (!copy.there) FetchShard(move.chunk, move.cause);
+        break;
+      case MoveKind::kDropShard:
+        DropShard(move.chunk);
+        break;
     }
   }
 }
@@ -173,7 +184,13 @@ bool GatheredCopies::DropOne(int32_t slot_class, ChunkId wanted_for) {
 Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
   CASTOR_ASSIGN_OR_RETURN(Slot slot, TakeSlot(param_class(chunk), chunk));
   Copy& copy = copies_[chunk.index()];
-  copy.ready = source_->Gather(chunk, slot.free_after, cause);
+  if (copy.place >= 0) {
+    copy.ready = source_->GatherFrom(copy.shard_ready, chunk, slot.free_after);
+    copy.shard_busy = copy.ready;
+  } else {
+    copy.ready = source_->Gather(chunk, slot.free_after, cause);
+    ++counts_.fetches;
+  }
   copy.there = true;
   copy.slot = std::move(slot);
   copy.cause = cause;
@@ -193,6 +210,42 @@ void GatheredCopies::Drop(ChunkId chunk) {
   ++counts_.releases;
 }
 
+Status GatheredCopies::HoldShards(size_t slot_class, int64_t slots) {
+  Places& places = places_[slot_class];
+  const auto per_slot =
+      static_cast<size_t>(engine_->problem.ShardsPerSlot(slot_class));
+  while (std::ssize(places.slots) < slots) {
+    CASTOR_ASSIGN_OR_RETURN(
+        Slot slot, TakeSlot(static_cast<int32_t>(slot_class), ChunkId()));
+    places.taken.resize(places.taken.size() + per_slot, false);
+    places.free_after.resize(places.taken.size(), slot.free_after);
+    places.slots.push_back(std::move(slot));
+  }
+  return OkStatus();
+}
+
+void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
+  Copy& copy = copies_[chunk.index()];
+  Places& places = places_[static_cast<size_t>(param_class(chunk))];
+  const auto free = std::find(places.taken.begin(), places.taken.end(), false);
+  if (copy.place >= 0 || free == places.taken.end()) return;
+  *free = true;
+  copy.place = static_cast<int32_t>(free - places.taken.begin());
+  copy.shard_ready = source_->FetchShard(
+      chunk, places.free_after[static_cast<size_t>(copy.place)], cause);
+  copy.shard_busy = copy.shard_ready;
+  ++counts_.fetches;
+}
+
+void GatheredCopies::DropShard(ChunkId chunk) {
+  Copy& copy = copies_[chunk.index()];
+  if (copy.place < 0) return;
+  const auto place = static_cast<size_t>(std::exchange(copy.place, -1));
+  Places& places = places_[static_cast<size_t>(param_class(chunk))];
+  places.taken[place] = false;
+  places.free_after[place] = std::exchange(copy.shard_busy, SimEvent());
+}
+
 Status GatheredCopies::EndStep() {
   moment_ = 0;
   if (!plan_) {
@@ -200,26 +253,37 @@ Status GatheredCopies::EndStep() {
         StepPlan made, PlanStep(engine_->policy, *trace_, engine_->problem));
     plan_ = std::move(made.plan);
     for (const ChunkId chunk : plan_->initial) initial_[chunk.index()] = true;
+    for (const ChunkId chunk : plan_->initial_shards) {
+      initial_shards_[chunk.index()] = true;
+    }
   }
   for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c].there && !engine_->problem.survives_step[c]) {
-      Drop(ChunkId(static_cast<int32_t>(c)));
-    }
+    if (engine_->problem.survives_step[c]) continue;
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (copies_[c].there) Drop(chunk);
+    DropShard(chunk);
   }
   return OkStatus();
 }
 
-void GatheredCopies::BeginStep() {
+Status GatheredCopies::BeginStep() {
   for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c].there && !initial_[c]) {
-      Drop(ChunkId(static_cast<int32_t>(c)));
-    }
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (copies_[c].there && !initial_[c]) Drop(chunk);
+    if (!initial_shards_[c]) DropShard(chunk);
+  }
+  for (size_t k = 0; k < places_.size(); ++k) {
+    CASTOR_RETURN_IF_ERROR(HoldShards(k, plan_->ShardSlots(k)));
+  }
+  for (const ChunkId chunk : plan_->initial_shards) {
+    FetchShard(chunk, RunCause::kPrefetch);
   }
   for (const ChunkId chunk : plan_->initial) {
     if (!copies_[chunk.index()].there) {
       Gather(chunk, RunCause::kPrefetch).IgnoreError();
     }
   }
+  return OkStatus();
 }
 
 void GatheredCopies::WaitOn(SimLane& lane, const SimEvent& ready,

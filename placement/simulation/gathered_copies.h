@@ -33,6 +33,12 @@ class CopySource {
   // Queues what fills a slot that is free after `after`; when it is there.
   virtual SimEvent Gather(ChunkId chunk, const SimEvent& after,
                           RunCause cause) = 0;
+  // Queues what brings a copy of its shard to a place that is free after
+  // `after`; and what fills a slot from such a copy, there since `ready`.
+  virtual SimEvent FetchShard(ChunkId chunk, const SimEvent& after,
+                              RunCause cause) = 0;
+  virtual SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
+                              const SimEvent& after) = 0;
   // A chunk whose home is the whole of it on the device.
   virtual SimEvent DirectReady(ChunkId chunk) = 0;
   virtual void DirectUsed(ChunkId chunk, SimEvent last_use) = 0;
@@ -49,6 +55,7 @@ class GatheredCopies {
   };
   struct Counts {
     int64_t gathers = 0;
+    int64_t fetches = 0;  // homes read for these, or for copies of shards
     int64_t prefetched = 0;
     int64_t releases = 0;
     std::array<SimulatedStall, kRunCauses> stalls;  // by RunCause
@@ -71,7 +78,7 @@ class GatheredCopies {
 
   // Plans the trace after the first step, and drops what is stale.
   Status EndStep();
-  void BeginStep();
+  Status BeginStep();
 
   // The most that was in slots at one time.
   Bytes peak() const { return peak_; }
@@ -86,6 +93,17 @@ class GatheredCopies {
     int pins = 0;
     bool used = false;
     std::vector<SimEvent> users;
+    // Of its shard: the place that a copy of it has, -1: none; since when that
+    // is there, and until when it is used.
+    int32_t place = -1;
+    SimEvent shard_ready;
+    SimEvent shard_busy;
+  };
+  // Slots that hold shards, as offload/shard_places.h has them.
+  struct Places {
+    std::vector<Slot> slots;
+    std::vector<bool> taken;           // by place
+    std::vector<SimEvent> free_after;  // by place
   };
   struct SlotClass {
     std::vector<int32_t> free;  // a heap: lowest index on top
@@ -107,6 +125,9 @@ class GatheredCopies {
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
+  Status HoldShards(size_t slot_class, int64_t slots);
+  void FetchShard(ChunkId chunk, RunCause cause);
+  void DropShard(ChunkId chunk);
   void WaitOn(SimLane& lane, const SimEvent& ready, RunCause cause);
 
   EventLoop* const loop_;
@@ -115,9 +136,11 @@ class GatheredCopies {
   CopySource* const source_;
   std::vector<Copy> copies_;  // by ChunkId
   std::vector<SlotClass> classes_;
-  size_t moment_ = 0;  // of the access that is next
+  std::vector<Places> places_;  // by class
+  size_t moment_ = 0;           // of the access that is next
   std::optional<Plan> plan_;
-  std::vector<bool> initial_;  // by ChunkId
+  std::vector<bool> initial_;         // by ChunkId
+  std::vector<bool> initial_shards_;  // by ChunkId
   ChunkId last_used_;
   bool forward_ = true;
   Bytes in_use_;

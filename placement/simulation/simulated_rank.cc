@@ -80,8 +80,7 @@ Status SimulatedRank::MakeStep(std::function<void()> ended) {
     CASTOR_RETURN_IF_ERROR(Update(ChunkId(static_cast<int32_t>(c))));
     grads_[c] = Gradient();
   }
-  copies_.BeginStep();
-  return OkStatus();
+  return copies_.BeginStep();
 }
 
 Status SimulatedRank::Serve(size_t moment) {
@@ -147,18 +146,30 @@ SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,
   if (engine_->param_ranks == 1) {
     return moves_.Load(chunk, kind, kept, after, cause);
   }
-  const bool on_device = moves_.home(chunk, kind) == Tier::kDevice;
-  if (on_device) {
-    comm_.Wait(after);
-    comm_.Wait(moves_.written(chunk, kind));
-  } else {
-    comm_.Wait(moves_.Load(chunk, kind, kept, after, cause));
+  if (moves_.home(chunk, kind) == Tier::kDevice) {
+    SimEvent gathered = GatherFrom(moves_.written(chunk, kind), chunk, after);
+    moves_.AddReader(chunk, kind, gathered);
+    return gathered;
   }
+  comm_.Wait(moves_.Load(chunk, kind, kept, after, cause));
   QueueCollective(Collective::kAllGather, Facts(chunk).gathered,
                   engine_->param_ranks);
-  SimEvent gathered = comm_.Record();
-  if (on_device) moves_.AddReader(chunk, kind, gathered);
-  return gathered;
+  return comm_.Record();
+}
+
+SimEvent SimulatedRank::FetchShard(ChunkId chunk, const SimEvent& after,
+                                   RunCause cause) {
+  const StateKind kind = StateKind::kParam;
+  return moves_.Load(chunk, kind, moves_.bytes(chunk, kind), after, cause);
+}
+
+SimEvent SimulatedRank::GatherFrom(const SimEvent& ready, ChunkId chunk,
+                                   const SimEvent& after) {
+  comm_.Wait(after);
+  comm_.Wait(ready);
+  QueueCollective(Collective::kAllGather, Facts(chunk).gathered,
+                  engine_->param_ranks);
+  return comm_.Record();
 }
 
 SimEvent SimulatedRank::DirectReady(ChunkId chunk) {

@@ -66,6 +66,10 @@ class SimulatedRank final : private CopySource {
   // CopySource.
   SimEvent Gather(ChunkId chunk, const SimEvent& after,
                   RunCause cause) override;
+  SimEvent FetchShard(ChunkId chunk, const SimEvent& after,
+                      RunCause cause) override;
+  SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
+                      const SimEvent& after) override;
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }

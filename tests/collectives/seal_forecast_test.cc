@@ -127,6 +127,7 @@ struct Case {
   AccumulationOrder order = AccumulationOrder::kEach;
   int group = 0;  // ranks that share shards; 0: all
   OptimizerSpan span = OptimizerSpan::kGroup;
+  bool keeps_shards = false;
 };
 
 // One parameter to a chunk, each used once forward and once backward, and
@@ -284,6 +285,8 @@ class SealForecastTest : public ZeroEngineTest {
     EXPECT_EQ(forecast.traffic.wire_sent(), OfAStep(sent));
     EXPECT_EQ(forecast.traffic.gathers,
               outcome.steady[1].gathers - outcome.steady[0].gathers);
+    EXPECT_EQ(forecast.traffic.fetches,
+              outcome.steady[1].fetches - outcome.steady[0].fetches);
     EXPECT_EQ(outcome.closed.divergences, 0);
   }
 
@@ -372,6 +375,10 @@ class SealForecastTest : public ZeroEngineTest {
           ForecastStep(*seal, options, step->accesses);
       ASSERT_THAT(forecast, IsOk());
       ExpectForetold(*seal, *forecast, outcome);
+      if (c.keeps_shards) {
+        EXPECT_GT(forecast->shard_slots, 0);
+        EXPECT_LT(forecast->traffic.fetches, forecast->traffic.gathers);
+      }
       for (size_t from = 0; from < 3; ++from) {
         for (size_t to = 0; to < 3; ++to) {
           seen_.moved[from][to].bytes +=
@@ -472,6 +479,25 @@ TEST_F(SealForecastTest, IsWhatAnEngineTakesAndMoves) {
        .policy = PlanPolicy::kPlanned,
        .micro_batches = 2,
        .asked = true},
+      {.name = "three ranks, shards kept, two micro-batches",
+       .world = 3,
+       .chunk = KiB(6),
+       .device = KiB(72),
+       .host = KiB(200),
+       .policy = PlanPolicy::kPlanned,
+       .micro_batches = 2,
+       .keeps_shards = true},
+      {.name = "four ranks, shards kept, frozen and on three tiers",
+       .world = 4,
+       .chunk = KiB(6),
+       .device = KiB(66),
+       .host = KiB(40),
+       .depth = 1,
+       .policy = PlanPolicy::kPlanned,
+       .micro_batches = 2,
+       .clip = 1,
+       .frozen = 3,
+       .keeps_shards = true},
       {.name = "gradients in fp32",
        .world = 2,
        .dtype = DType::kBF16,

@@ -3,12 +3,15 @@
 
 // Weights are bit-equal, whatever the stage, world, layout and placement.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "collectives/zero_engine.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/run_event.h"
+#include "placement/static_policy.h"
 #include "tests/support/shuffling_executor.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -98,6 +101,64 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
       }
     }
   }
+}
+
+TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {
+  constexpr uint64_t kOrders = TestRounds(6);
+  for (const bool nvme : {false, true}) {
+    ToyModel model = MakeToyModel(21, 24, 2000, DType::kF32);
+    for (size_t p = 0; nvme && p < model.params.size(); p += 3) {
+      model.params[p].trainable = false;
+    }
+    ToyRun run;
+    run.steps = 4;
+    run.micro_batches = 2;
+    const ToyResult want =
+        TrainToyReference(model, run, 4, 0.05, OptimizerOptions());
+    ZeroOptions options = Tight(3, KiB(72), KiB(400));
+    options.clip_norm = 0.05;
+    if (nvme) {
+      StaticLimits& limits = options.home_limits.emplace();
+      limits[static_cast<size_t>(StateKind::kParam)].host = 0.0;
+    }
+    const ToyResult on_demand = TrainToy(model, run, 4, options);
+    ExpectEqual(on_demand, want);
+    EXPECT_EQ(on_demand.stats.fetches, on_demand.stats.gathers);
+    options.policy = PlanPolicy::kPlanned;
+    for (uint64_t seed = 0; seed <= kOrders; ++seed) {
+      SCOPED_TRACE(testing::Message() << "NVMe " << nvme << " seed " << seed);
+      // In whatever order what is ready runs.
+      ShufflingExecutor executor(seed);
+      if (seed > 0) options.executor = &executor;
+      run.worker_lanes = static_cast<int>(seed % 3);
+      const ToyResult got = TrainToy(model, run, 4, options);
+      ExpectEqual(got, want);
+      ExpectWithinBudgets(got);
+      EXPECT_LT(got.stats.fetches, got.stats.gathers);
+      EXPECT_EQ(got.stats.divergences, 0);
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, NorDoTheyWhereStepsDiffer) {
+  const ToyModel model = MakeToyModel(22, 24, 2000, DType::kF32);
+  ToyRun run;
+  run.steps = 6;
+  run.micro_batches = 2;
+  run.skipped = 0.2;
+  const ToyResult want =
+      TrainToyReference(model, run, 3, 0.05, OptimizerOptions());
+  run.evaluates = [](const ToyMoment& at) { return at.param % 7 == 3; };
+  run.abandons = [](const ToyMoment& at) {
+    return at.attempt == 0 && at.step == 3 && at.param == 9;
+  };
+  ZeroOptions options = Tight(3, KiB(152), KiB(400));
+  options.clip_norm = 0.05;
+  options.policy = PlanPolicy::kPlanned;
+  const ToyResult got = TrainToy(model, run, 3, options);
+  ExpectEqual(got, want);
+  ExpectWithinBudgets(got);
+  EXPECT_LT(got.stats.fetches, got.stats.gathers);
 }
 
 TEST_F(ZeroEngineTest, FrozenMixedAndOversizeParametersTrainAlongside) {

@@ -75,6 +75,26 @@ class FakeChunkSource final : public ChunkSource {
     });
     return lane->Record();
   }
+  // The shard is stamped as the chunk; a gather takes over what it finds.
+  Event FetchShard(ChunkId chunk, std::byte* to, const Event& after,
+                   RunCause) override {
+    shards.push_back(chunk);
+    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
+    return Stamped(after, Event(),
+                   [stamp, to] { std::memcpy(to, &stamp, sizeof(stamp)); });
+  }
+  Event GatherFrom(const std::byte* shard, const Event& ready, ChunkId chunk,
+                   const Slot& slot, RunCause cause, int64_t moment) override {
+    calls.push_back({chunk, cause, moment});
+    slots.push_back(slot);
+    from_shards.push_back(chunk);
+    if (lane != nullptr) {
+      last_[chunk.index()] = std::make_shared<Copy>(Copy::kBegun);
+    }
+    return Stamped(slot.free_after, ready, [shard, to = slot.data] {
+      std::memcpy(to, shard, sizeof(ChunkStamp));
+    });
+  }
   std::byte* DirectData(ChunkId chunk) override {
     std::array<std::byte, sizeof(ChunkStamp)>& data =
         direct_data_[chunk.index()];
@@ -101,7 +121,9 @@ class FakeChunkSource final : public ChunkSource {
   std::vector<ChunkId> cancelled;
   std::vector<ChunkId> raised;
   std::vector<Call> calls;
-  std::vector<Slot> slots;  // of the calls
+  std::vector<Slot> slots;           // of the calls
+  std::vector<ChunkId> shards;       // fetched to places of their own
+  std::vector<ChunkId> from_shards;  // gathered from there
   std::vector<int32_t> versions;
   std::vector<std::vector<Event>> direct_used;
   Event direct_ready;
@@ -109,6 +131,21 @@ class FakeChunkSource final : public ChunkSource {
 
  private:
   enum class Copy { kWaiting, kBegun, kCancelled };
+
+  template <typename Work>
+  Event Stamped(const Event& after, const Event& ready, Work work) {
+    if (lane == nullptr) {
+      work();
+      return Event();
+    }
+    lane->Wait(after);
+    lane->Wait(ready);
+    lane->Run([work] {
+      work();
+      return OkStatus();
+    });
+    return lane->Record();
+  }
 
   std::vector<std::array<std::byte, sizeof(ChunkStamp)>> direct_data_;
   std::vector<std::shared_ptr<Copy>> last_;  // by chunk: its last Gather

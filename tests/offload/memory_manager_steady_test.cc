@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/ids.h"
@@ -39,10 +40,9 @@ std::atomic<int64_t> allocations = 0;
 namespace castor {
 namespace {
 
-// PatrickStar allocates for two fifths of a step (defect B3).
-TEST(MemoryManagerSteadyStateTest, PlannedStepsAllocateNothingAndRepeat) {
-  constexpr int kChunks = 24;
-  PlanProblem problem;
+constexpr int kChunks = 24;
+
+void Repeat(PlanProblem problem, PlanPolicy policy) {
   problem.param_class.assign(kChunks, 0);
   problem.grad_class.assign(kChunks, 0);
   problem.fetch_cost.assign(kChunks, 1);
@@ -50,9 +50,11 @@ TEST(MemoryManagerSteadyStateTest, PlannedStepsAllocateNothingAndRepeat) {
   problem.survives_step[3] = true;
   problem.slots = {8};
   problem.prefetch_depth = 3;
-  Machine machine(problem, nullptr);
+  Machine machine(problem, nullptr, policy);
   machine.source.calls.reserve(1 << 20);
   machine.source.slots.reserve(1 << 20);
+  machine.source.shards.reserve(1 << 20);
+  machine.source.from_shards.reserve(1 << 20);
   MemoryManager& manager = *machine.manager;
   ThreadLane lane("compute");
   const auto step = [&](int32_t number) {
@@ -84,6 +86,20 @@ TEST(MemoryManagerSteadyStateTest, PlannedStepsAllocateNothingAndRepeat) {
   EXPECT_EQ(machine.device->stats().takes - takes_before, takes * (kSteps + 1));
   EXPECT_EQ(manager.stats().divergences, 0);
   EXPECT_LE(machine.device->stats().peak, kMachineSlot * 8);
+  EXPECT_EQ(manager.stats().fetches < manager.stats().gathers,
+            !problem.shard_cost.empty());
+}
+
+// PatrickStar allocates for two fifths of a step (defect B3).
+TEST(MemoryManagerSteadyStateTest, PlannedStepsAllocateNothingAndRepeat) {
+  Repeat(PlanProblem(), PlanPolicy::kAuto);
+}
+
+TEST(MemoryManagerSteadyStateTest, NorDoStepsThatKeepShards) {
+  PlanProblem problem;
+  problem.shard_cost.assign(kChunks, 0.75);
+  problem.shards_per_slot = {2};
+  Repeat(std::move(problem), PlanPolicy::kPlanned);
 }
 
 }  // namespace

@@ -15,13 +15,19 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// By set of copies, the least cost of holding exactly these now.
+// By set of copies, the least cost of holding exactly these now: the low bits
+// are gathered copies, the high ones copies of shards.
 using Costs = std::vector<double>;
 
 class ClassSearch {
  public:
-  ClassSearch(const Trace& trace, const PlanProblem& problem, size_t slot_class)
-      : trace_(trace), problem_(problem), slot_class_(slot_class) {
+  ClassSearch(const Trace& trace, const PlanProblem& problem, size_t slot_class,
+              int64_t split)
+      : trace_(trace),
+        problem_(problem),
+        slot_class_(slot_class),
+        slots_(problem.slots[slot_class] - split),
+        places_(split * problem.ShardsPerSlot(slot_class)) {
     std::vector<bool> used(problem.param_class.size(), false);
     for (const Access& access : trace) used[access.chunk.index()] = true;
     bit_.assign(used.size(), -1);
@@ -34,6 +40,8 @@ class ClassSearch {
       if (problem.survives_step[c]) survivors_ |= size_t{1} << bit_[c];
       chunk_.push_back(c);
     }
+    whole_ = (size_t{1} << chunk_.size()) - 1;
+    if (places_ > 0) survivors_ |= survivors_ << chunk_.size();
   }
 
   double Cheapest() const {
@@ -48,19 +56,20 @@ class ClassSearch {
  private:
   double From(size_t begin) const {
     if (trace_.empty()) return 0;
-    if (std::popcount(begin) >
-        problem_.slots[slot_class_] - problem_.TakenDuring(slot_class_, 0)) {
+    if (std::popcount(begin & whole_) >
+            slots_ - problem_.TakenDuring(slot_class_, 0) ||
+        std::popcount(begin & ~whole_) > places_) {
       return kInfinity;
     }
-    Costs costs(size_t{1} << chunk_.size(), kInfinity);
+    const size_t kinds = places_ > 0 ? 2 : 1;
+    Costs costs(size_t{1} << (kinds * chunk_.size()), kInfinity);
     costs[begin] = 0;
     std::vector<int> pins(chunk_.size(), 0);
     int64_t grads = 0;
     for (size_t i = 0; i < trace_.size(); ++i) {
       Serve(trace_[i], &costs, &pins, &grads);
-      MakeRoom(problem_.slots[slot_class_] - grads -
-                   problem_.TakenAfter(slot_class_, i),
-               pins, &costs);
+      MakeRoom(slots_ - grads - problem_.TakenAfter(slot_class_, i), pins,
+               &costs);
     }
     double cheapest = kInfinity;
     for (size_t set = 0; set < costs.size(); ++set) {
@@ -79,11 +88,10 @@ class ClassSearch {
       case AccessKind::kUse:
         if (bit < 0) return;
         ++(*pins)[static_cast<size_t>(bit)];
-        for (size_t set = 0; set < costs->size(); ++set) {
+        for (size_t set = costs->size(); set-- > 0;) {
           const size_t with = set | size_t{1} << bit;
           if (with == set) continue;
-          (*costs)[with] = std::min((*costs)[with],
-                                    (*costs)[set] + problem_.fetch_cost[chunk]);
+          Gather(chunk, set, with, costs);
           (*costs)[set] = kInfinity;
         }
         return;
@@ -99,14 +107,32 @@ class ClassSearch {
     }
   }
 
+  // The shard comes from its copy, or from home, and then to a place where it
+  // may stay or to none.
+  void Gather(size_t chunk, size_t set, size_t with, Costs* costs) const {
+    const auto reach = [&](size_t to, double cost) {
+      (*costs)[to] = std::min((*costs)[to], (*costs)[set] + cost);
+    };
+    const double whole = problem_.fetch_cost[chunk];
+    const double shard = problem_.ShardCost(ChunkId(static_cast<int>(chunk)));
+    if (places_ == 0 || shard == 0) return reach(with, whole);
+    const size_t kept = size_t{1} << (bit_[chunk] + chunk_.size());
+    if ((set & kept) != 0) return reach(with, whole - shard);
+    reach(with, whole);
+    reach(with | kept, whole);
+  }
+
   // Drops what nobody uses, one copy at a time and in every way.
-  static void MakeRoom(int64_t limit, const std::vector<int>& pins,
-                       Costs* costs) {
+  void MakeRoom(int64_t limit, const std::vector<int>& pins,
+                Costs* costs) const {
     for (size_t set = costs->size(); set-- > 0;) {
-      if ((*costs)[set] == kInfinity || std::popcount(set) <= limit) continue;
+      if ((*costs)[set] == kInfinity) continue;
+      const bool many = std::popcount(set & whole_) > limit;
+      if (!many && std::popcount(set & ~whole_) <= places_) continue;
       for (size_t bit = 0; bit < pins.size(); ++bit) {
-        if ((set >> bit & 1) == 0 || pins[bit] > 0) continue;
-        double& without = (*costs)[set ^ size_t{1} << bit];
+        const size_t at = many ? bit : bit + pins.size();
+        if ((set >> at & 1) == 0 || (many && pins[bit] > 0)) continue;
+        double& without = (*costs)[set ^ size_t{1} << at];
         without = std::min(without, (*costs)[set]);
       }
       (*costs)[set] = kInfinity;
@@ -116,9 +142,12 @@ class ClassSearch {
   const Trace& trace_;
   const PlanProblem& problem_;
   const size_t slot_class_;
+  const int64_t slots_;        // for gathered copies
+  const int64_t places_;       // for shards'
   std::vector<int> bit_;       // by chunk; -1: not of this class, or not used
   std::vector<size_t> chunk_;  // by bit
   size_t survivors_ = 0;
+  size_t whole_ = 0;  // the bits of gathered copies
 };
 
 }  // namespace
@@ -126,7 +155,13 @@ class ClassSearch {
 double CheapestStep(const Trace& trace, const PlanProblem& problem) {
   double cost = 0;
   for (size_t k = 0; k < problem.slots.size(); ++k) {
-    cost += ClassSearch(trace, problem, k).Cheapest();
+    const int64_t splits = problem.ShardsPerSlot(k) > 0 ? problem.slots[k] : 0;
+    double cheapest = kInfinity;
+    for (int64_t split = 0; split <= splits; ++split) {
+      cheapest =
+          std::min(cheapest, ClassSearch(trace, problem, k, split).Cheapest());
+    }
+    cost += cheapest;
   }
   return cost;
 }

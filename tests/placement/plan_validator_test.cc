@@ -136,6 +136,120 @@ TEST_F(PlanValidatorTest, RejectsAGradientThatClosesUnopened) {
               StatusIs(ErrorCode::kInternal, HasSubstr("gradient")));
 }
 
+// One slot of two holds copies of two shards, one of them a frozen chunk's.
+class ShardCopiesTest : public PlanValidatorTest {
+ protected:
+  ShardCopiesTest() {
+    problem_.slots = {1};
+    problem_.shard_cost = {0.5, 0.5, 0};
+    problem_.shards_per_slot = {2};
+    problem_.survives_step = {false, true, false};
+    problem_.prefetch_depth = 0;
+    plan_ = *PlanNextUse(trace_, problem_);
+    problem_.slots = {2};
+    plan_.shard_slots = {1};
+    // Each of the first gathers keeps its shard for the second.
+    bool kept[3] = {};
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      for (int32_t m = plan_.first_move[2 * i]; m < plan_.first_move[2 * i + 1];
+           ++m) {
+        Move& move = plan_.moves[static_cast<size_t>(m)];
+        const size_t chunk = move.chunk.index();
+        if (move.kind != MoveKind::kGather || chunk == 2) continue;
+        move.from_shard = true;
+        if (std::exchange(kept[chunk], true)) continue;
+        fetched_at_[chunk] = i;
+        Insert(i, {MoveKind::kFetchShard, RunCause::kDemand,
+                   ChunkId(static_cast<int32_t>(chunk))});
+        ++m;
+      }
+    }
+    Insert(trace_.size() - 1, Drop(0));
+  }
+
+  static Move Drop(int chunk) {
+    return {MoveKind::kDropShard, RunCause::kRoom, ChunkId(chunk)};
+  }
+
+  size_t fetched_at_[3] = {};  // by chunk: the moment before which it is
+};
+
+TEST_F(ShardCopiesTest, AcceptsThePlan) {
+  EXPECT_THAT(Validate(), IsOk());
+  EXPECT_GT(std::count_if(plan_.moves.begin(), plan_.moves.end(),
+                          [](const Move& m) { return m.from_shard; }),
+            2);
+}
+
+TEST_F(ShardCopiesTest, RejectsAGatherFromACopyThatIsNotThere) {
+  Remove(MoveKind::kFetchShard);
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("which is not there")));
+}
+
+TEST_F(ShardCopiesTest, RejectsAGatherAfterItsCopyWasDropped) {
+  Insert(fetched_at_[0] + 1, Drop(0));
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("which is not there")));
+}
+
+TEST_F(ShardCopiesTest, RejectsAFetchPastACopyThatIsThere) {
+  for (Move& move : plan_.moves) move.from_shard = false;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("beside its shard's copy")));
+}
+
+TEST_F(ShardCopiesTest, RejectsMoreCopiesThanPlaces) {
+  problem_.shards_per_slot = {1};
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("2 shards in 1 places")));
+  plan_.shard_slots = {};
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("1 shards in 0 places")));
+}
+
+TEST_F(ShardCopiesTest, RejectsGatheredCopiesInSlotsThatHoldShards) {
+  plan_.shard_slots = {2};
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("1 slots of 0")));
+  plan_.shard_slots = {3};
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("3 slots of 2 of class 0")));
+  plan_.shard_slots = {1, 0};
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("for 2 classes")));
+}
+
+TEST_F(ShardCopiesTest, RejectsACopyKeptPastTheUpdate) {
+  Remove(MoveKind::kDropShard);
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("past the update")));
+  // A frozen chunk's may stay, and be there again.
+  problem_.survives_step[0] = true;
+  EXPECT_THAT(Validate(), IsOk());
+}
+
+TEST_F(ShardCopiesTest, RejectsACopyThatIsFetchedTwice) {
+  Insert(fetched_at_[0] + 1,
+         {MoveKind::kFetchShard, RunCause::kDemand, ChunkId(0)});
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal, HasSubstr("already")));
+}
+
+TEST_F(ShardCopiesTest, RejectsTheDropOfNoCopy) {
+  Insert(0, Drop(0));
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("no copy of chunk 0's shard")));
+}
+
+TEST_F(ShardCopiesTest, RejectsACopyThatSparesNothing) {
+  Insert(0, {MoveKind::kFetchShard, RunCause::kDemand, ChunkId(2)});
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("chunk 2's shard may be kept")));
+  plan_.initial_shards.push_back(ChunkId(2));
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("before the step")));
+}
+
 TEST(PlanValidatorRandomTest, RejectsRandomPlansWithOneGatherMissing) {
   std::mt19937_64 random(TestSeed(99));
   int checked = 0;

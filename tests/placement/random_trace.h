@@ -158,6 +158,20 @@ inline void AddRandomLeases(std::mt19937_64& random, RandomCase* made) {
   }
 }
 
+// Of the fetches, most of the cost is for shards, of which one to four fit a
+// slot.
+inline void AddRandomShards(std::mt19937_64& random, PlanProblem* problem) {
+  problem->shard_cost.clear();
+  problem->shards_per_slot.clear();
+  for (const double cost : problem->fetch_cost) {
+    const auto gather = static_cast<double>(random() % 3);
+    problem->shard_cost.push_back(std::max(0.0, cost - gather));
+  }
+  for (size_t k = 0; k < problem->slots.size(); ++k) {
+    problem->shards_per_slot.push_back(1 + static_cast<int64_t>(random() % 4));
+  }
+}
+
 }  // namespace castor
 
 #endif  // CASTOR_TESTS_PLACEMENT_RANDOM_TRACE_H_

@@ -151,6 +151,42 @@ BENCHMARK(BM_Cost)
     ->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1}})
     ->Unit(benchmark::kMillisecond);
 
+// The same scenes with several ranks, where of a fetch all but a gather at the
+// cost of 1 is for the shard: `shards` of them fit a slot that holds no chunk.
+// `whole` is the exact plan that keeps gathered copies alone.
+void BM_JointCost(benchmark::State& state) {
+  Scenario scene = Scene(state.range(0), state.range(2) != 0);
+  for (double& cost : scene.problem.fetch_cost) {
+    scene.problem.shard_cost.push_back(cost);
+    cost += 1;
+  }
+  scene.problem.shards_per_slot = {state.range(1)};
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(PlanExact(scene.trace, scene.problem));
+  }
+  const PlanCertificate proof =
+      PlanExact(scene.trace, scene.problem)->certificate;
+  const auto relative = [&](double cost) { return cost / proof.cost; };
+  PlanProblem alone = scene.problem;
+  alone.shards_per_slot = {0};
+  state.counters["whole"] =
+      relative(PlanExact(scene.trace, alone)->certificate.cost);
+  state.counters["lru"] = relative(
+      CacheRuleCost(scene.trace, scene.problem, CacheRule::kLeastRecentlyUsed));
+  state.counters["gemini"] =
+      relative(CacheRuleCost(scene.trace, scene.problem, CacheRule::kGemini));
+  state.counters["belady"] = relative(
+      CacheRuleCost(scene.trace, scene.problem, CacheRule::kFurthestUse));
+  state.counters["shard_slots"] =
+      static_cast<double>(proof.classes[0].shard_slots);
+  state.counters["gap_percent"] = 100 * proof.gap();
+  state.SetLabel(kScenes[state.range(0)]);
+}
+BENCHMARK(BM_JointCost)
+    ->ArgNames({"scene", "shards", "frozen"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5}, {2, 8}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
+
 // Four micro-batches over chunks of three tiers, in no order; slots for half of
 // them, or, where they vary, for half to a quarter.
 Scenario LargeSweep(benchmark::State& state) {

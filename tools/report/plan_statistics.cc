@@ -15,6 +15,8 @@ SlotWorth WorthOf(const RunPlanClass& planned, int32_t moments) {
   SlotWorth worth;
   worth.slot_bytes = planned.slot_bytes;
   worth.slots = planned.slots;
+  worth.shard_slots = planned.shard_slots;
+  worth.shards = planned.shards;
   worth.cost = planned.cost;
   worth.lower_bound = planned.lower_bound;
   worth.optimal = planned.optimal;

@@ -153,6 +153,8 @@ JsonValue PlanJson(const PlanStatistics& plan) {
     JsonValue json =
         JsonValue::Object({{"slot_bytes", each.slot_bytes},
                            {"slots", each.slots},
+                           {"shard_slots", each.shard_slots},
+                           {"shards", each.shards},
                            {"cost", each.cost},
                            {"lower_bound", each.lower_bound},
                            {"optimal", each.optimal},

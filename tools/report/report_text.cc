@@ -256,6 +256,10 @@ class Writer {
           each.optimal ? "proved the least"
                        : fmt::format("at least {} whatever the plan",
                                      Cost(each.lower_bound)));
+      if (each.shard_slots > 0) {
+        Add("; {} of them hold{} copies of up to {} shards", each.shard_slots,
+            each.shard_slots == 1 ? "s" : "", each.shards);
+      }
       if (each.one_more_saves && *each.one_more_saves == 0) {
         Add("; one more would save nothing");
       } else if (each.one_more_saves) {

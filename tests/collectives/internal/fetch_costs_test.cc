@@ -19,6 +19,7 @@ namespace {
 
 using testing::DoubleEq;
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 // Three chunks of 4 KiB, with parameters on device, host and NVMe.
 ChunkLayout ThreeChunks(int world) {
@@ -51,6 +52,7 @@ TEST(FetchCostsTest, LinksAreCountedWhereNothingWasMeasured) {
       FetchCostsOf(ThreeChunks(2), {3, 2, 0}, OneOnEachTier(), std::nullopt);
   EXPECT_EQ(costs.unit, FetchCostUnit::kLinks);
   EXPECT_THAT(costs.cost, ElementsAre(1, 2, 3));
+  EXPECT_THAT(costs.shard_cost, ElementsAre(0, 1, 2));
   EXPECT_EQ(costs.unknown, "");
 }
 
@@ -63,6 +65,8 @@ TEST(FetchCostsTest, MeasuredLinksAreAddedUpOnTheWay) {
   const double read = 100e-6 + 4096 / 5e8;  // in whole pages
   EXPECT_THAT(costs.cost, ElementsAre(DoubleEq(ring), DoubleEq(copy + ring),
                                       DoubleEq(read + copy + ring)));
+  EXPECT_THAT(costs.shard_cost,
+              ElementsAre(0, DoubleEq(copy), DoubleEq(read + copy)));
 }
 
 TEST(FetchCostsTest, WholeCopiesNeedNoRing) {
@@ -73,6 +77,7 @@ TEST(FetchCostsTest, WholeCopiesNeedNoRing) {
       FetchCostsOf(ThreeChunks(1), {3, 1, 0}, homes, machine);
   EXPECT_EQ(costs.unit, FetchCostUnit::kSeconds);
   EXPECT_DOUBLE_EQ(costs.cost[2], 10e-6 + 4096 / 1e9);
+  EXPECT_THAT(costs.shard_cost, IsEmpty()) << "there is nothing to spare";
 }
 
 TEST(FetchCostsTest, OneUnknownLinkMakesAllOfThemCounted) {

@@ -88,8 +88,9 @@ inline RunPlanInfo SomePlan(int32_t rank) {
   info.in_seconds = true;
   info.moments = 40;
   info.classes.resize(2);
-  info.classes[0] = {4096, 7, 0.25, 0.125, false, true, {{3, 0.5}, {17, 0}}};
-  info.classes[1] = {512, 1, 0, 0, true, false, {}};
+  info.classes[0] = {
+      4096, 7, 0, 0, 0.25, 0.125, false, true, {{3, 0.5}, {17, 0}}};
+  info.classes[1] = {512, 1, 0, 0, 0, 0, true, false, {}};
   return info;
 }
 

@@ -245,6 +245,24 @@ TEST(RecordFormatTest, APlanIsTheSpecifiedBytesAndComesBack) {
   EXPECT_EQ(read, SomePlan(0x21222324));
 }
 
+TEST(RecordFormatTest, SlotsThatHoldShardsComeBack) {
+  RunPlanInfo plan = SomePlan(0);
+  plan.classes[0].shard_slots = 7;
+  plan.classes[0].shards = 28;
+  std::string bytes;
+  AppendPlanFrame(plan, &bytes);
+  const std::string_view payload = Payload(bytes, FrameType::kPlan);
+  EXPECT_EQ(payload.size(), 20u + 2 * 40 + 16 + 2 * 12);
+  RunPlanInfo read;
+  ASSERT_TRUE(DecodePlan(payload, &read));
+  EXPECT_EQ(read, plan);
+  // Of seven slots eight hold none.
+  plan.classes[0].shard_slots = 8;
+  bytes.clear();
+  AppendPlanFrame(plan, &bytes);
+  EXPECT_FALSE(DecodePlan(Payload(bytes, FrameType::kPlan), &read));
+}
+
 TEST(RecordFormatTest, RefusesPlansThatNoRunHas) {
   std::string bytes;
   AppendPlanFrame(SomePlan(0), &bytes);

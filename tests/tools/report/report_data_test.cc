@@ -78,7 +78,7 @@ TEST(ReportDataTest, HoldsThePricesOfSlots) {
   plan.step = 1;
   plan.moments = 10;
   plan.classes.resize(1);
-  plan.classes[0] = {4096, 3, 9, 8.5, false, true, {{4, 0.5}, {6, 0}}};
+  plan.classes[0] = {4096, 3, 1, 4, 9, 8.5, false, true, {{4, 0.5}, {6, 0}}};
   run.record.plans = {plan};
   statistics = ComputeRunStatistics(run.record, {});
   const JsonValue json = ReportJson("r", statistics, OkStatus())["plan"];
@@ -86,6 +86,8 @@ TEST(ReportDataTest, HoldsThePricesOfSlots) {
   EXPECT_EQ(json["made_after_step"], 1);
   const JsonValue& slots = json["slots"][0];
   EXPECT_EQ(slots["slot_bytes"], 4096);
+  EXPECT_EQ(slots["shard_slots"], 1);
+  EXPECT_EQ(slots["shards"], 4);
   EXPECT_EQ(slots["cost"], 9.0);
   EXPECT_EQ(slots["lower_bound"], 8.5);
   EXPECT_EQ(slots["one_more_saves"], 1.5);

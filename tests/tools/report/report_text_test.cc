@@ -96,14 +96,21 @@ TEST(ReportTextTest, SaysWhatASlotIsWorthWhereThePlanIsPriced) {
   plan.in_seconds = true;
   plan.moments = 10;
   plan.classes.resize(2);
-  plan.classes[0] = {4096, 3, 9, 9, true, true, {{4, 0.5}, {6, 0.25}, {8, 0}}};
-  plan.classes[1] = {512, 1, 0.002, 0.001, false, false, {}};
+  plan.classes[0] = {
+      4096, 3, 0, 0, 9, 9, true, true, {{4, 0.5}, {6, 0.25}, {8, 0}}};
+  plan.classes[1] = {512, 1, 0, 0, 0.002, 0.001, false, false, {}};
   run.record.plans = {plan};
   EXPECT_THAT(Text(run), HasSubstr(R"(
 Plan after step 1: what is fetched in a step, by the time that measured links take
   3 slots of 4 KiB: 9.00 s, proved the least; one more saves at most 1.50 s, one less costs at least 1.50 s; dearest at moments 4 to 5 of 10
   1 slot of 512 B: 2.00 ms, at least 1.00 ms whatever the plan
 )"));
+  run.record.plans[0].classes[0].shard_slots = 2;
+  run.record.plans[0].classes[0].shards = 8;
+  EXPECT_THAT(Text(run),
+              HasSubstr("proved the least; 2 of them hold copies of up to 8 "
+                        "shards; one more saves"));
+  run.record.plans[0].classes[0].shard_slots = 0;
   run.record.plans[0].classes[0].prices.clear();
   EXPECT_THAT(Text(run), HasSubstr("9.00 s, proved the least; one more would "
                                    "save nothing\n"));

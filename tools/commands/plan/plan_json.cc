@@ -96,6 +96,7 @@ JsonValue TierJson(const PlanOutcome& outcome, Tier tier) {
 JsonValue TrafficJson(const StepTraffic& traffic) {
   JsonValue json;
   json["gathers"] = traffic.gathers;
+  json["fetches"] = traffic.fetches;
   json["links"] = JsonValue::Array();
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {
@@ -140,7 +141,9 @@ JsonValue CertificateJson(const PlanReport& report) {
       {{"fetch_cost", cost},
        {"lower_bound", bound},
        {"gap", cost > bound ? (cost - bound) / bound : 0.0},
-       {"optimal", report.bound->optimal}});
+       {"optimal", report.bound->optimal},
+       {"shard_slots", report.outcome.forecast->shard_slots},
+       {"shards", report.outcome.forecast->shards}});
 }
 
 // Homes by state and tier: how many chunks.

@@ -116,6 +116,16 @@ std::string FitLines(const PlanReport& report, Emphasis emphasis) {
                   cost <= bound ? std::string("proved best")
                                 : fmt::format("gap {}", Percent((cost - bound) /
                                                                 bound))));
+  if (const int64_t slots = outcome.forecast->shard_slots; slots > 0) {
+    const StepTraffic& traffic = outcome.forecast->traffic;
+    text += Paragraph(
+        "Shards",
+        fmt::format("{} hold{} copies of up to {} shards, which spare {} of "
+                    "the fetches",
+                    Plural(slots, "gathered slot"), slots == 1 ? "s" : "",
+                    outcome.forecast->shards,
+                    traffic.gathers - traffic.fetches));
+  }
   if (report.subject.machine) {
     const std::optional<double> least = outcome.times.least_seconds();
     const std::optional<double> most = outcome.times.most_seconds();
