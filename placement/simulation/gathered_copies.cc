@@ -17,13 +17,13 @@
 namespace castor::internal {
 
 GatheredCopies::GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
-                               const Trace* trace, CopySource* source)
+                               CopySource* source)
     : loop_(loop),
       engine_(engine),
-      trace_(trace),
       source_(source),
       copies_(engine->chunks.size()),
-      initial_(engine->chunks.size(), false) {
+      initial_(engine->chunks.size(), false),
+      before_evaluation_(engine->chunks.size(), false) {
   for (const int64_t slots : engine->problem.slots) {
     SlotClass& made = classes_.emplace_back();
     for (int32_t i = 0; i < slots; ++i) made.free.push_back(i);
@@ -31,13 +31,43 @@ GatheredCopies::GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
   }
 }
 
-void GatheredCopies::Begin() {
-  const size_t moment = moment_++;
-  if (plan_) MakeMoves(2 * moment);
+void GatheredCopies::Adopt(const Trace& trace, const Plan& plan) {
+  planned_trace_ = trace;
+  plan_ = plan;
+  initial_.assign(copies_.size(), false);
+  for (const ChunkId chunk : plan.initial) initial_[chunk.index()] = true;
+}
+
+void GatheredCopies::Begin(AccessKind kind, ChunkId chunk) {
+  if (evaluating_) return;
+  const size_t moment = trace_.size();
+  const Access access{kind, chunk};
+  trace_.push_back(access);
+  if (!plan_ || diverged_) return;
+  if (moment >= planned_trace_.size() || planned_trace_[moment] != access) {
+    diverged_ = true;
+    ++counts_.divergences;
+    DropUnusedPrefetches(chunk);
+    return;
+  }
+  MakeMoves(2 * moment);
 }
 
 void GatheredCopies::Served() {
-  if (plan_) MakeMoves(2 * (moment_ - 1) + 1);
+  if (evaluating_ || !plan_ || diverged_) return;
+  MakeMoves(2 * (trace_.size() - 1) + 1);
+}
+
+void GatheredCopies::DropUnusedPrefetches(ChunkId wanted) {
+  if (!source_->cancellable()) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const Copy& copy = copies_[c];
+    if (chunk != wanted && copy.there && copy.pins == 0 && !copy.used &&
+        copy.cause == RunCause::kPrefetch) {
+      Drop(chunk);
+    }
+  }
 }
 
 void GatheredCopies::MakeMoves(size_t slice) {
@@ -55,7 +85,7 @@ void GatheredCopies::MakeMoves(size_t slice) {
 }
 
 Status GatheredCopies::Acquire(ChunkId chunk, SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
   SimEvent ready;
@@ -80,7 +110,7 @@ Status GatheredCopies::Acquire(ChunkId chunk, SimLane& lane) {
 }
 
 void GatheredCopies::EndUse(ChunkId chunk, SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kUseEnd, chunk);
   SimEvent end = lane.Record();
   if (param_class(chunk) == kNoSlotClass) {
     source_->DirectUsed(chunk, std::move(end));
@@ -97,15 +127,16 @@ void GatheredCopies::EndUse(ChunkId chunk, SimLane& lane) {
 
 Result<GatheredCopies::Slot> GatheredCopies::OpenGrad(ChunkId chunk,
                                                       SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kGradOpen, chunk);
   CASTOR_ASSIGN_OR_RETURN(Slot slot, Borrow(chunk));
   Served();
   WaitOn(lane, slot.free_after, RunCause::kGradient);
   return slot;
 }
 
-void GatheredCopies::CloseGrad(const Slot& slot, SimEvent free_after) {
-  Begin();
+void GatheredCopies::CloseGrad(ChunkId chunk, const Slot& slot,
+                               SimEvent free_after) {
+  Begin(AccessKind::kGradClose, chunk);
   Return(slot, std::move(free_after));
   Served();
 }
@@ -129,10 +160,11 @@ Result<GatheredCopies::Slot> GatheredCopies::TakeSlot(int32_t slot_class,
   while (of.free.empty()) {
     if (DropOne(slot_class, wanted_for)) continue;
     return Infeasible(fmt::format(
-        "moment {}: chunk {} needs a gathered slot of {} and all {} are held; "
-        "raise the device budget by {}, or hold less at once",
-        moment_ - 1, wanted_for.value(), FormatBytes(size),
-        of.free_after.size(), FormatBytes(size)));
+        "moment {}{}: chunk {} needs a gathered slot of {} and all {} are "
+        "held; raise the device budget by {}, or hold less at once",
+        static_cast<int64_t>(trace_.size()) - 1,
+        evaluating_ ? ", in an evaluation after it" : "", wanted_for.value(),
+        FormatBytes(size), of.free_after.size(), FormatBytes(size)));
   }
   std::pop_heap(of.free.begin(), of.free.end(), std::greater<>());
   Slot slot{slot_class, of.free.back(), SimEvent()};
@@ -174,6 +206,11 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
 void GatheredCopies::Drop(ChunkId chunk) {
   Copy& copy = copies_[chunk.index()];
   copy.there = false;
+  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.ready.done() &&
+      source_->cancellable() && source_->Cancel(chunk)) {
+    ++counts_.cancelled;
+    copy.ready = std::move(copy.slot.free_after);
+  }
   copy.users.push_back(std::move(copy.ready));
   Return(copy.slot, AllOf(copy.users));
   copy.users.clear();
@@ -181,14 +218,49 @@ void GatheredCopies::Drop(ChunkId chunk) {
   ++counts_.releases;
 }
 
-Status GatheredCopies::EndStep() {
-  moment_ = 0;
-  if (!plan_) {
-    CASTOR_ASSIGN_OR_RETURN(
-        StepPlan made, PlanStep(engine_->policy, *trace_, engine_->problem));
-    plan_ = std::move(made.plan);
-    for (const ChunkId chunk : plan_->initial) initial_[chunk.index()] = true;
+void GatheredCopies::BeginEvaluation() {
+  evaluating_ = true;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    before_evaluation_[c] = copies_[c].there;
   }
+}
+
+void GatheredCopies::EndEvaluation() {
+  evaluating_ = false;
+  if (!plan_ || diverged_) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].there && copies_[c].pins == 0 && !before_evaluation_[c]) {
+      Drop(ChunkId(static_cast<int32_t>(c)));
+    }
+  }
+  const auto restore = [this](ChunkId chunk) {
+    if (!before_evaluation_[chunk.index()] || copies_[chunk.index()].there) {
+      return;
+    }
+    const auto slots = static_cast<size_t>(param_class(chunk));
+    if (!classes_[slots].free.empty()) {
+      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+    }
+  };
+  // What is used first comes back first.
+  for (size_t i = trace_.size(); i < planned_trace_.size(); ++i) {
+    restore(planned_trace_[i].chunk);
+  }
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    restore(ChunkId(static_cast<int32_t>(c)));
+  }
+}
+
+Status GatheredCopies::EndStep() {
+  if (!plan_ || diverged_ || trace_.size() != planned_trace_.size()) {
+    counts_.divergences += plan_ && !diverged_;  // the step was shorter
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepPlan made,
+        PlanStep(engine_->policy, trace_, engine_->problem));
+    Adopt(trace_, made.plan);
+  }
+  trace_.clear();
+  diverged_ = false;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].there && !engine_->problem.survives_step[c]) {
       Drop(ChunkId(static_cast<int32_t>(c)));
