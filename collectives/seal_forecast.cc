@@ -68,10 +68,11 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   replay.Step(trace, &plan, refreshed);
   replay.TakeGathers();
   replay.Step(trace, &plan, refreshed);
-  const std::vector<int64_t> gathers = replay.TakeGathers();
-  forecast.traffic = TrafficOf(
-      seal.layout, seal.sharding, memory,
-      {.gathers = gathers, .trace = &trace, .norm = CountsNorm(options)});
+  forecast.gathers = replay.TakeGathers();
+  forecast.traffic = TrafficOf(seal.layout, seal.sharding, memory,
+                               {.gathers = forecast.gathers,
+                                .trace = &trace,
+                                .norm = CountsNorm(options)});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),
