@@ -74,6 +74,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   replay.TakeCounts();
   replay.Step(trace, &plan, refreshed);
   const CopyReplay::Counts counts = replay.TakeCounts();
+  forecast.gathers = counts.gathers;
   forecast.traffic = TrafficOf(seal.layout, seal.sharding, memory,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,

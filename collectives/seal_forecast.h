@@ -12,6 +12,7 @@
 // thread-safe.
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -60,7 +61,9 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
 struct StepForecast {
   StepPlan plan;
   double fetch_cost = 0;  // of the plan, in the unit of its certificate
-  // Of a step when those before it were the same, the first two aside.
+  // Of a step when those before it were the same, the first two aside: gathers
+  // by ChunkId, and all that it moves.
+  std::vector<int64_t> gathers;
   StepTraffic traffic;
   // Gathered slots that hold copies of shards, and of how many at most.
   int64_t shard_slots = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/seal_plan.h"
+#include "collectives/sharding.h"
 #include "offload/tier_pool.h"
 #include "placement/run_event.h"
 
@@ -106,6 +109,19 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
     engine.chunks.push_back(chunk);
   }
   return engine;
+}
+
+SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
+                                  const ZeroOptions& options) {
+  MemoryPlanInput memory;
+  memory.layout = &seal.layout;
+  memory.sharding = seal.sharding;
+  memory.device_budget = seal.budgets.device;
+  memory.host_budget = seal.budgets.host;
+  memory.nvme_budget = seal.budgets.nvme;
+  if (CountsNorm(options)) memory.norm_bytes = kNormBytes;
+  return SimulatedEngineOf({&memory, &seal.memory, options.policy,
+                            std::ssize(seal.layout.places())});
 }
 
 }  // namespace castor

@@ -12,7 +12,8 @@
 
 #include "chunk/chunk_layout.h"
 #include "collectives/memory_plan.h"
-#include "collectives/sharding.h"
+#include "collectives/seal_forecast.h"
+#include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "placement/simulated_engine.h"
 
@@ -26,6 +27,9 @@ struct SimulatedEngineInput {
 };
 
 SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input);
+// That of an engine that is only foretold. REQUIRES: `seal` is of the options.
+SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
+                                  const ZeroOptions& options);
 
 }  // namespace castor
 

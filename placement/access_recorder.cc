@@ -26,6 +26,12 @@ void AccessRecorder::Add(AccessKind kind, ChunkId chunk) {
   leased_.push_back(leased_now_);
 }
 
+void AccessRecorder::AddUse(AccessKind kind, ChunkId chunk, bool evaluating) {
+  if (!evaluating) return Add(kind, chunk);
+  evaluation_->accesses.push_back({kind, chunk});
+  evaluation_->compute_ns.push_back(0);
+}
+
 void AccessRecorder::BeginMicroBatch(bool last) {
   if (Reduces()) CloseGrads();
   EndMicroBatch();
@@ -33,25 +39,26 @@ void AccessRecorder::BeginMicroBatch(bool last) {
 }
 
 int AccessRecorder::Hold(std::span<const ParamId> params) {
-  std::vector<ChunkId> chunks;
+  Held held{{}, evaluation_.has_value()};
   ++holds_made_;
   for (const ParamId param : params) {
     const ChunkId chunk = layout_->place(param).chunk;
     if (!chunk.valid() || last_hold_[chunk.index()] == holds_made_) continue;
     last_hold_[chunk.index()] = holds_made_;
-    Add(AccessKind::kUse, chunk);
-    chunks.push_back(chunk);
+    AddUse(AccessKind::kUse, chunk, held.evaluating);
+    held.chunks.push_back(chunk);
   }
-  holds_.push_back(std::move(chunks));
+  holds_.push_back(std::move(held));
   return static_cast<int>(holds_.size()) - 1;
 }
 
 void AccessRecorder::Release(int hold) {
-  std::optional<std::vector<ChunkId>>& chunks =
-      holds_[static_cast<size_t>(hold)];
-  CASTOR_CHECK(chunks.has_value());
-  for (const ChunkId chunk : *chunks) Add(AccessKind::kUseEnd, chunk);
-  chunks.reset();
+  std::optional<Held>& held = holds_[static_cast<size_t>(hold)];
+  CASTOR_CHECK(held.has_value());
+  for (const ChunkId chunk : held->chunks) {
+    AddUse(AccessKind::kUseEnd, chunk, held->evaluating);
+  }
+  held.reset();
   // Numbers are used again as far as nothing behind them is held.
   while (!holds_.empty() && !holds_.back()) holds_.pop_back();
 }
@@ -99,6 +106,22 @@ void AccessRecorder::EndMicroBatch() {
   std::fill(gradients_.begin(), gradients_.end(), Gradient::kIdle);
 }
 
+void AccessRecorder::BeginEvaluation() {
+  CASTOR_CHECK(!evaluation_.has_value());
+  evaluation_.emplace().moment = static_cast<int32_t>(trace_.accesses.size());
+}
+
+void AccessRecorder::EndEvaluation() {
+  CASTOR_CHECK(evaluation_.has_value());
+  for (const std::optional<Held>& held : holds_) {
+    CASTOR_CHECK(!held || !held->evaluating);
+  }
+  if (!evaluation_->accesses.empty()) {
+    trace_.evaluations.push_back(*std::move(evaluation_));
+  }
+  evaluation_.reset();
+}
+
 void AccessRecorder::SetLeased(Bytes bytes) {
   leased_now_ = bytes;
   Bytes& most = leased_.empty() ? leased_before_ : leased_.back();
@@ -108,6 +131,10 @@ void AccessRecorder::SetLeased(Bytes bytes) {
 void AccessRecorder::Compute(int64_t ns) {
   CASTOR_CHECK_GE(ns, 0);
   timed_ = true;
+  if (evaluation_ && !evaluation_->compute_ns.empty()) {
+    evaluation_->compute_ns.back() += ns;
+    return;
+  }
   (trace_.compute_ns.empty() ? compute_before_ : trace_.compute_ns.back()) +=
       ns;
 }
@@ -117,6 +144,7 @@ StepTrace AccessRecorder::Finish() {
   EndMicroBatch();
   last_micro_batch_ = false;
   CASTOR_CHECK(holds_.empty());
+  CASTOR_CHECK(!evaluation_.has_value());
   StepTrace done = std::exchange(trace_, StepTrace());
   if (!leased_.empty()) {
     leased_.back() = std::max(leased_.back(), leased_before_);
@@ -128,7 +156,10 @@ StepTrace AccessRecorder::Finish() {
     before = leased_[i];
     done.leases.push_back({static_cast<int32_t>(i), before});
   }
-  if (!timed_) done.compute_ns.clear();
+  if (!timed_) {
+    done.compute_ns.clear();
+    for (EvaluationPass& pass : done.evaluations) pass.compute_ns.clear();
+  }
   leased_.clear();
   leased_before_ = leased_now_;
   timed_ = false;

@@ -49,6 +49,12 @@ class AccessRecorder {
   void OpenGrad(ParamId param);
   void GradReady(ParamId param);
 
+  // As Evaluate and the end of its scope: what is held in between is a pass of
+  // its own. REQUIRES: no evaluation is open, or one is; what it holds is
+  // released in it.
+  void BeginEvaluation();
+  void EndEvaluation();
+
   // From here on the trainer has so many bytes of its own on the device.
   void SetLeased(Bytes bytes);
   // Computes for so long with what it holds now. REQUIRES: ns >= 0.
@@ -61,8 +67,16 @@ class AccessRecorder {
  private:
   enum class Gradient : uint8_t { kIdle, kOpen, kReady };
 
+  // What Hold returned, until it is released.
+  struct Held {
+    std::vector<ChunkId> chunks;
+    bool evaluating = false;  // it began in the evaluation that is open
+  };
+
   void Add(AccessKind kind, ChunkId chunk);
   void CloseGrad(ChunkId chunk);
+  // To the step, or to the pass that is open.
+  void AddUse(AccessKind kind, ChunkId chunk, bool evaluating);
   void CloseGrads();
   void EndMicroBatch();
 
@@ -78,9 +92,10 @@ class AccessRecorder {
   Bytes leased_now_;
   Bytes leased_before_;  // the most before the first access
   bool timed_ = false;
-  int64_t compute_before_ = 0;  // before the first access
+  int64_t compute_before_ = 0;                // before the first access
+  std::optional<EvaluationPass> evaluation_;  // that is open
   // By what Hold returned; empty once released.
-  std::vector<std::optional<std::vector<ChunkId>>> holds_;
+  std::vector<std::optional<Held>> holds_;
   std::vector<Gradient> gradients_;   // by ParamId, of this micro-batch
   std::vector<bool> open_;            // by ChunkId, its gradient
   std::vector<int64_t> params_left_;  // of it, in this micro-batch; or 0

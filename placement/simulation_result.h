@@ -58,7 +58,9 @@ struct SimulatedStep {
   int64_t gathers = 0;
   int64_t fetches = 0;  // homes read for these, or for copies of shards
   int64_t prefetched_gathers = 0;
+  int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t releases = 0;
+  int64_t divergences = 0;  // 1 where the step departed from the plan
   int64_t reduce_scatters = 0;
   std::array<int64_t, kSimResources> busy_ns{};  // by SimResource
   // The trainer's lane waited for parameters, by RunCause; with kGradient for a

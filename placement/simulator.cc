@@ -50,7 +50,9 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   step.gathers = b.counts.gathers - a.counts.gathers;
   step.fetches = b.counts.fetches - a.counts.fetches;
   step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
+  step.cancelled_gathers = b.counts.cancelled - a.counts.cancelled;
   step.releases = b.counts.releases - a.counts.releases;
+  step.divergences = b.counts.divergences - a.counts.divergences;
   step.reduce_scatters = b.reduce_scatters - a.reduce_scatters;
   for (size_t r = 0; r < step.busy_ns.size(); ++r) {
     step.busy_ns[r] = to.busy_ns[r] - from.busy_ns[r];
@@ -62,24 +64,24 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   return step;
 }
 
-}  // namespace
-
-Result<SimulationResult> Simulate(const StepTrace& trace,
-                                  const SimulatedEngine& engine,
-                                  const TierModel& machine,
-                                  const SimulationOptions& options) {
-  CASTOR_CHECK_GE(options.steps, 1);
-  CASTOR_RETURN_IF_ERROR(ValidateStep(trace, engine.chunks.size()));
-  if (trace.accesses.empty()) {
-    return InvalidArgument("the trace has no access: there is no step to make");
-  }
-  internal::SimulatedRank rank(&trace, &engine, &machine, options.trainer,
-                               options.device_memory);
+// What one rank does, as far as others are where `meetings` says.
+Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
+                                      const SimulatedEngine& engine,
+                                      const TierModel& machine,
+                                      const SimulationOptions& options,
+                                      internal::Meetings* meetings) {
+  meetings->own_ns.clear();
+  internal::SimulatedRank rank(&engine, &machine, options.trainer,
+                               options.device_memory, meetings);
   std::vector<Sums> sums(1);
   std::vector<LaneSums> lane(1);
-  lane.reserve(static_cast<size_t>(options.steps) + 1);
-  for (int step = 0; step < options.steps; ++step) {
-    CASTOR_RETURN_IF_ERROR(rank.MakeStep([&rank, &lane] {
+  lane.reserve(steps.size() + 1);
+  if (options.plan != nullptr) {
+    rank.Adopt(steps.front()->accesses, *options.plan);
+    sums.front() = Sums::Of(rank);
+  }
+  for (const StepTrace* const step : steps) {
+    CASTOR_RETURN_IF_ERROR(rank.MakeStep(*step, [&rank, &lane] {
       lane.push_back({rank.now_ns(), rank.busy_ns(), rank.counts().stalls});
     }));
     sums.push_back(Sums::Of(rank));
@@ -93,6 +95,74 @@ Result<SimulationResult> Simulate(const StepTrace& trace,
   result.peak[TierIndex(Tier::kDevice)] += rank.gathered_peak();
   result.end_ns = rank.now_ns();
   return result;
+}
+
+// When a rank that came last finds each meeting over.
+std::vector<int64_t> Later(const std::vector<int64_t>& a,
+                           const std::vector<int64_t>& b) {
+  std::vector<int64_t> later = a;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    later[i] = std::max(a[i], b[i]);
+  }
+  return later;
+}
+
+// Of the ranks that come first and last, until each of them finds the other
+// where it was taken to be. Causes come before what follows from them, so every
+// round settles one meeting at least.
+Result<SimulationResult> SimulateTwoRanks(
+    std::span<const StepTrace* const> steps, const SimulatedEngine& engine,
+    const TierModel& machine, const SimulationOptions& options) {
+  internal::Meetings first;
+  internal::Meetings last;
+  last.comes_last = true;
+  for (;;) {
+    CASTOR_RETURN_IF_ERROR(
+        SimulateRank(steps, engine, machine, options, &last).status());
+    first.other_ns = last.own_ns;
+    CASTOR_ASSIGN_OR_RETURN(
+        SimulationResult result,
+        SimulateRank(steps, engine, machine, options, &first));
+    if (Later(last.own_ns, first.own_ns) == Later(last.own_ns, last.other_ns)) {
+      return result;
+    }
+    last.other_ns = first.own_ns;
+  }
+}
+
+}  // namespace
+
+Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
+                                       const SimulatedEngine& engine,
+                                       const TierModel& machine,
+                                       const SimulationOptions& options) {
+  CASTOR_CHECK(!steps.empty());
+  const StepTrace* checked = nullptr;
+  for (const StepTrace* const step : steps) {
+    if (step == checked) continue;
+    checked = step;
+    CASTOR_RETURN_IF_ERROR(ValidateStep(*step, engine.chunks.size()));
+    if (step->accesses.empty()) {
+      return InvalidArgument(
+          "the trace has no access: there is no step to make");
+    }
+  }
+  // Where every collective takes time, who came last does not matter.
+  if (engine.world > 1 && !(machine.all_gather && machine.reduce_scatter)) {
+    return SimulateTwoRanks(steps, engine, machine, options);
+  }
+  internal::Meetings meetings;
+  return SimulateRank(steps, engine, machine, options, &meetings);
+}
+
+Result<SimulationResult> Simulate(const StepTrace& trace,
+                                  const SimulatedEngine& engine,
+                                  const TierModel& machine,
+                                  const SimulationOptions& options) {
+  CASTOR_CHECK_GE(options.steps, 1);
+  const std::vector<const StepTrace*> steps(static_cast<size_t>(options.steps),
+                                            &trace);
+  return SimulateSteps(steps, engine, machine, options);
 }
 
 TierModel ShareOfMachine(const TierModel& machine, int ranks) {

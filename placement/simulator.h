@@ -18,17 +18,21 @@
 // are busy, if that was measured; the drive, its pieces, priorities and mixed
 // rate; ring collectives; the optimizer and sums of gradients on the host; host
 // memory, which all of these share; kernels of the engine on the device, where
-// its memory's speed is told. Not modelled: the host's own calls, which take no
-// time; ranks that are not alike; a link or drive that ranks share (give each
-// rank its part: ShareOfMachine); steps that differ, evaluations, fetches taken
-// back.
+// its memory's speed is told; evaluations inside a step and between steps;
+// steps that depart from the plan, with what was fetched ahead for it and is
+// taken back; ranks that are apart because one of them comes last to all
+// collectives. Not modelled: the host's own calls, which take no time; ranks
+// that are not alike else; a link or drive that ranks share (give each rank its
+// part: ShareOfMachine).
 //
 // Deterministic: no clock is read, and the same input gives the same result.
 // Pure functions, thread-safe.
 
 #include <optional>
+#include <span>
 
 #include "chunk/base/status.h"
+#include "placement/plan.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
 #include "placement/step_trace.h"
@@ -37,8 +41,12 @@
 namespace castor {
 
 struct SimulationOptions {
-  // The first one is served on demand, later ones by plan.
+  // The first one is served on demand, later ones by plan. REQUIRES: >= 1.
   int steps = 4;
+  // Where given, the first one is served by this plan already, as if another
+  // had come before it. REQUIRES: it is one of the first step's trace and the
+  // engine's problem; it outlives the call.
+  const Plan* plan = nullptr;
   SimTrainer trainer = SimTrainer::kStream;
   // The device's memory: bytes that the engine's kernels read and write there,
   // one after the other. Empty: they take no time.
@@ -48,11 +56,17 @@ struct SimulationOptions {
 // Without compute times in the trace, computing takes none. InvalidArgument
 // where the trace is none of the engine's chunks, or has no access; Infeasible,
 // naming moment and chunks, where it holds more at once than there are slots.
-// REQUIRES: options.steps >= 1.
 Result<SimulationResult> Simulate(const StepTrace& trace,
                                   const SimulatedEngine& engine,
                                   const TierModel& machine,
                                   const SimulationOptions& options = {});
+// Steps that differ, one after the other, in place of options.steps alike: one
+// that is not the one before it is served on demand from where it departs, and
+// planned anew once it is over. REQUIRES: there is one.
+Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
+                                       const SimulatedEngine& engine,
+                                       const TierModel& machine,
+                                       const SimulationOptions& options = {});
 
 // What one of `ranks` ranks that share a machine has of it when all do the same
 // at the same time: an even part of memory, the optimizer's cores and the

@@ -98,6 +98,56 @@ Status ValidateLeases(const StepTrace& trace) {
   return OkStatus();
 }
 
+Status ValidateTimes(const std::vector<int64_t>& compute_ns, size_t accesses) {
+  if (!compute_ns.empty() && compute_ns.size() != accesses) {
+    return InvalidArgument(fmt::format(
+        "compute times of {} moments, and {} accesses: one for each, or none",
+        compute_ns.size(), accesses));
+  }
+  int64_t left = kMaxStepNs;
+  for (size_t i = 0; i < compute_ns.size(); ++i) {
+    if (compute_ns[i] < 0 || compute_ns[i] > left) {
+      return InvalidArgument(fmt::format(
+          "moment {} computes for {} ns: times are not negative, and those of "
+          "a step come to {} at most",
+          i, compute_ns[i], kMaxStepNs));
+    }
+    left -= compute_ns[i];
+  }
+  return OkStatus();
+}
+
+Status ValidateEvaluation(const EvaluationPass& pass, size_t chunks) {
+  if (pass.accesses.empty()) return InvalidArgument("it uses nothing");
+  for (size_t i = 0; i < pass.accesses.size(); ++i) {
+    const AccessKind kind = pass.accesses[i].kind;
+    if (kind == AccessKind::kGradOpen || kind == AccessKind::kGradClose) {
+      return IllegalAccess(i, pass.accesses[i],
+                           "an evaluation has no gradients");
+    }
+  }
+  CASTOR_RETURN_IF_ERROR(ValidateAccesses(pass.accesses, chunks));
+  return ValidateTimes(pass.compute_ns, pass.accesses.size());
+}
+
+Status ValidateEvaluations(const StepTrace& trace, size_t chunks) {
+  int32_t last_moment = 0;
+  for (size_t i = 0; i < trace.evaluations.size(); ++i) {
+    const EvaluationPass& pass = trace.evaluations[i];
+    if (pass.moment < last_moment ||
+        static_cast<size_t>(pass.moment) > trace.accesses.size()) {
+      return InvalidArgument(fmt::format(
+          "evaluation {} is said to come before moment {}: there are {} "
+          "moments, and evaluations stand in their order",
+          i, pass.moment, trace.accesses.size()));
+    }
+    last_moment = pass.moment;
+    Status legal = ValidateEvaluation(pass, chunks);
+    if (!legal.ok()) return legal.WithContext(fmt::format("evaluation {}", i));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
@@ -117,23 +167,9 @@ std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
 Status ValidateStep(const StepTrace& trace, size_t chunks) {
   CASTOR_RETURN_IF_ERROR(ValidateAccesses(trace.accesses, chunks));
   CASTOR_RETURN_IF_ERROR(ValidateLeases(trace));
-  if (!trace.compute_ns.empty() &&
-      trace.compute_ns.size() != trace.accesses.size()) {
-    return InvalidArgument(fmt::format(
-        "compute times of {} moments, and {} accesses: one for each, or none",
-        trace.compute_ns.size(), trace.accesses.size()));
-  }
-  int64_t left = kMaxStepNs;
-  for (size_t i = 0; i < trace.compute_ns.size(); ++i) {
-    if (trace.compute_ns[i] < 0 || trace.compute_ns[i] > left) {
-      return InvalidArgument(fmt::format(
-          "moment {} computes for {} ns: times are not negative, and those of "
-          "a step come to {} at most",
-          i, trace.compute_ns[i], kMaxStepNs));
-    }
-    left -= trace.compute_ns[i];
-  }
-  return OkStatus();
+  CASTOR_RETURN_IF_ERROR(
+      ValidateTimes(trace.compute_ns, trace.accesses.size()));
+  return ValidateEvaluations(trace, chunks);
 }
 
 }  // namespace castor

@@ -35,12 +35,26 @@ struct LeaseChange {
   friend bool operator==(const LeaseChange&, const LeaseChange&) = default;
 };
 
+// Uses outside of the step, with their ends, between two accesses of it: they
+// take slots and time, and no plan knows of them.
+struct EvaluationPass {
+  int32_t moment =
+      0;  // of the access that follows; the number of accesses: none
+  Trace accesses;
+  std::vector<int64_t> compute_ns;  // as those of a step
+
+  friend bool operator==(const EvaluationPass&,
+                         const EvaluationPass&) = default;
+};
+
 struct StepTrace {
   Trace accesses;
   // By rising moments, each unlike the one before; 0 bytes before the first.
   std::vector<LeaseChange> leases;
   // Compute time of each moment, by moment; empty where nobody knows.
   std::vector<int64_t> compute_ns;
+  // By moments that do not fall.
+  std::vector<EvaluationPass> evaluations = {};
 
   friend bool operator==(const StepTrace&, const StepTrace&) = default;
 };
@@ -51,8 +65,9 @@ std::vector<Bytes> LeasedBytes(const StepTrace& trace);
 
 // Ok, or InvalidArgument naming the first moment at which this is no step of a
 // model of `chunks` chunks: an access to a chunk that does not exist, an end
-// without a begin, a gradient opened twice, a begin without an end; or what of
-// leases and times does not hold. Any numbers will do.
+// without a begin, a gradient opened twice, a begin without an end, a gradient
+// in an evaluation; or what of leases and times does not hold. Any numbers will
+// do.
 Status ValidateStep(const StepTrace& trace, size_t chunks);
 
 }  // namespace castor

@@ -23,8 +23,8 @@ constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
 using Keys = std::vector<std::string>;
 
 const Keys& RootKeys() {
-  static const Keys keys = {"schema", "rank",    "world",
-                            "chunks", "moments", "params"};
+  static const Keys keys = {"schema",  "rank",   "world",      "chunks",
+                            "moments", "params", "evaluations"};
   return keys;
 }
 constexpr size_t kRootsNeeded = 5;  // of these, the first
@@ -40,6 +40,13 @@ const Keys& MomentKeys() {
                             "compute_ns"};
   return keys;
 }
+
+const Keys& EvaluationKeys() {
+  static const Keys keys = {"evaluation", "before", "access", "chunk",
+                            "compute_ns"};
+  return keys;
+}
+constexpr size_t kEvaluationsNeeded = 4;  // of these, the first
 
 // Depth 1 is a number or a section, 2 an element of it, 3 a field of that; the
 // elements of "params" are names.
@@ -71,8 +78,9 @@ class TraceHandler final : public JsonHandler {
     }
     if (path.size() == 2) return TakeName(path, scalar);
     See(path[2].key, FieldsOf(path), fields_seen_);
-    return IsChunk(path) ? TakeChunkField(path, scalar)
-                         : TakeMomentField(path, scalar);
+    if (IsChunk(path)) return TakeChunkField(path, scalar);
+    return IsEvaluation(path) ? TakeEvaluationField(path, scalar)
+                              : TakeMomentField(path, scalar);
   }
 
   Status Close(const JsonPath& path) override {
@@ -82,13 +90,17 @@ class TraceHandler final : public JsonHandler {
     }
     if (path.size() != 2 || IsParam(path)) return OkStatus();
     if (IsChunk(path)) return CheckSeen(path, ChunkKeys(), fields_seen_);
-    return EndMoment(path);
+    return IsEvaluation(path) ? EndEvaluationAccess(path) : EndMoment(path);
   }
 
  private:
   static bool IsChunk(const JsonPath& path) { return path[0].key == "chunks"; }
   static bool IsParam(const JsonPath& path) { return path[0].key == "params"; }
+  static bool IsEvaluation(const JsonPath& path) {
+    return path[0].key == "evaluations";
+  }
   static const Keys& FieldsOf(const JsonPath& path) {
+    if (IsEvaluation(path)) return EvaluationKeys();
     return IsChunk(path) ? ChunkKeys() : MomentKeys();
   }
 
@@ -99,7 +111,8 @@ class TraceHandler final : public JsonHandler {
       case 2:
         return IsParam(path) ? "a string" : "an object";
       case 1:
-        return IsChunk(path) || IsParam(path) || path[0].key == "moments"
+        return IsChunk(path) || IsParam(path) || IsEvaluation(path) ||
+                       path[0].key == "moments"
                    ? "an array"
                    : "a string or a number";
       default:
@@ -133,6 +146,9 @@ class TraceHandler final : public JsonHandler {
     fields_seen_ = 0;
     if (IsChunk(path)) {
       file_.chunks.emplace_back();
+    } else if (IsEvaluation(path)) {
+      evaluated_ = EvaluationAccess();
+      compute_ns_.reset();
     } else {
       file_.step.accesses.emplace_back();
       leased_.reset();
@@ -160,6 +176,56 @@ class TraceHandler final : public JsonHandler {
     }
     times_ = compute_ns_.has_value();
     return OkStatus();
+  }
+
+  // An access of the pass before, or the first of the next one.
+  Status EndEvaluationAccess(const JsonPath& path) {
+    CASTOR_RETURN_IF_ERROR(
+        CheckSeen(path, std::span(EvaluationKeys()).first(kEvaluationsNeeded),
+                  fields_seen_));
+    std::vector<EvaluationPass>& passes = file_.step.evaluations;
+    const auto next = static_cast<int32_t>(passes.size());
+    const bool begins = evaluated_.evaluation == next;
+    if (!begins && evaluated_.evaluation != next - 1) {
+      return Malformed(fmt::format(
+          "{} is of evaluation {} behind {} others: they are numbered from 0, "
+          "in order",
+          JsonPathText(path), evaluated_.evaluation, next));
+    }
+    if (begins) passes.push_back({evaluated_.before, {}, {}});
+    EvaluationPass& pass = passes.back();
+    if (pass.moment != evaluated_.before) {
+      return Malformed(fmt::format(
+          "{} is before moment {}, and its evaluation before moment {}",
+          JsonPathText(path), evaluated_.before, pass.moment));
+    }
+    if (!begins && compute_ns_.has_value() == pass.compute_ns.empty()) {
+      return Malformed(fmt::format(
+          "{} {} compute_ns, unlike those before it: it stands in every access "
+          "of an evaluation or in none",
+          JsonPathText(path), compute_ns_ ? "has a" : "has no"));
+    }
+    pass.accesses.push_back(evaluated_.access);
+    if (compute_ns_) pass.compute_ns.push_back(*compute_ns_);
+    return OkStatus();
+  }
+
+  Status TakeEvaluationField(const JsonPath& path, const JsonScalar& scalar) {
+    const std::string& key = path[2].key;
+    if (key == "access") {
+      return TakeAccess(path, scalar, &evaluated_.access.kind);
+    }
+    if (key == "compute_ns") {
+      CASTOR_ASSIGN_OR_RETURN(compute_ns_,
+                              ReadJsonCount(path, scalar, 0, kMaxStepNs));
+      return OkStatus();
+    }
+    if (key == "chunk") {
+      return TakeChunkId(path, scalar, &evaluated_.access.chunk);
+    }
+    return TakeInt(
+        path, scalar, 0, kMostParts,
+        key == "before" ? &evaluated_.before : &evaluated_.evaluation);
   }
 
   Status TakeRoot(const JsonPath& path, const JsonScalar& scalar) {
@@ -200,12 +266,7 @@ class TraceHandler final : public JsonHandler {
     Access& access = file_.step.accesses.back();
     const std::string& key = path[2].key;
     if (key == "access") return TakeAccess(path, scalar, &access.kind);
-    if (key == "chunk") {
-      int32_t chunk = 0;
-      CASTOR_RETURN_IF_ERROR(TakeInt(path, scalar, 0, kMostParts, &chunk));
-      access.chunk = ChunkId(chunk);
-      return OkStatus();
-    }
+    if (key == "chunk") return TakeChunkId(path, scalar, &access.chunk);
     if (key == "moment") {
       // Its own place, so that a line lost is a line missed.
       const auto place = static_cast<int64_t>(path[1].index);
@@ -227,6 +288,14 @@ class TraceHandler final : public JsonHandler {
     return OkStatus();
   }
 
+  static Status TakeChunkId(const JsonPath& path, const JsonScalar& scalar,
+                            ChunkId* out) {
+    int32_t chunk = 0;
+    CASTOR_RETURN_IF_ERROR(TakeInt(path, scalar, 0, kMostParts, &chunk));
+    *out = ChunkId(chunk);
+    return OkStatus();
+  }
+
   static Status TakeAccess(const JsonPath& path, const JsonScalar& scalar,
                            AccessKind* out) {
     const auto& keys = internal::kAccessKeys;
@@ -241,10 +310,17 @@ class TraceHandler final : public JsonHandler {
     return OkStatus();
   }
 
+  struct EvaluationAccess {
+    int32_t evaluation = 0;
+    int32_t before = 0;
+    Access access;
+  };
+
   TraceFile file_;
   uint32_t root_seen_ = 0;    // by index into RootKeys()
   uint32_t fields_seen_ = 0;  // of the element being read
-  // Of the moment being read.
+  EvaluationAccess evaluated_;
+  // Of the moment, or the access of an evaluation, that is read.
   std::optional<int64_t> leased_;
   std::optional<int64_t> compute_ns_;
   bool times_ = false;  // the moment before it had a compute time

@@ -24,6 +24,12 @@
 //   {"moment": 0, "access": "use", "chunk": 0, "leased_bytes": 512,
 //    "compute_ns": 1200},                             (in one line)
 //   {"moment": 1, "access": "use_end", "chunk": 0, "compute_ns": 0}
+//   ],
+//   "evaluations": [
+//   {"evaluation": 0, "before": 1, "access": "use", "chunk": 0,
+//    "compute_ns": 800},                              (in one line)
+//   {"evaluation": 0, "before": 1, "access": "use_end", "chunk": 0,
+//    "compute_ns": 0}                                 (in one line)
 //   ]
 //   }
 //
@@ -34,8 +40,10 @@
 // a layout may be packed in; those that it did not use come last. `access` is
 // one of use,
 // use_end, grad_open, grad_close. `leased_bytes` stands where it changes, and
-// is 0 before that; `compute_ns` stands in every moment or in none. Pure
-// functions, thread-safe.
+// is 0 before that; `compute_ns` stands in every moment or in none.
+// `evaluations` may be left out: uses that are none of the step, of passes that
+// are numbered in order, each before the moment of that number. Pure functions,
+// thread-safe.
 
 #include <cstdint>
 #include <span>

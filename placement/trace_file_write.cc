@@ -52,6 +52,33 @@ Status CheckTraceParams(std::span<const std::string> params) {
   return OkStatus();
 }
 
+namespace {
+
+void WriteEvaluations(const std::vector<EvaluationPass>& evaluations,
+                      std::string* text) {
+  if (evaluations.empty()) return;
+  *text += "],\n\"evaluations\": [\n";
+  std::string_view between;
+  for (size_t e = 0; e < evaluations.size(); ++e) {
+    const EvaluationPass& pass = evaluations[e];
+    for (size_t i = 0; i < pass.accesses.size(); ++i) {
+      fmt::format_to(
+          std::back_inserter(*text),
+          R"({}{{"evaluation": {}, "before": {}, "access": "{}", "chunk": {})",
+          between, e, pass.moment, internal::AccessKey(pass.accesses[i].kind),
+          pass.accesses[i].chunk.value());
+      if (!pass.compute_ns.empty()) {
+        fmt::format_to(std::back_inserter(*text), R"(, "compute_ns": {})",
+                       pass.compute_ns[i]);
+      }
+      between = "},\n";
+    }
+  }
+  *text += "}\n";
+}
+
+}  // namespace
+
 std::string WriteTrace(const TraceFile& trace) {
   CASTOR_CHECK(ValidateStep(trace.step, trace.chunks.size()).ok());
   CASTOR_CHECK(CheckTraceParams(trace.params).ok());
@@ -93,6 +120,7 @@ std::string WriteTrace(const TraceFile& trace) {
     }
     end_line(i + 1 == step.accesses.size());
   }
+  WriteEvaluations(step.evaluations, &text);
   return text + "]\n}\n";
 }
 

@@ -21,6 +21,8 @@ struct DriveQueue::Transfer {
   Bytes offset;
   Bytes size;
   DrivePriority priority = DrivePriority::kDemand;
+  bool started = false;
+  bool cancelled = false;  // before it started
   int64_t parts_left = 0;
   SimSource over;
 };
@@ -39,6 +41,8 @@ SimEvent DriveQueue::Move(Traffic traffic, Bytes offset, Bytes size,
 }
 
 void DriveQueue::Start(const Ticket& transfer) {
+  if (transfer->cancelled) return transfer->over.Complete();
+  transfer->started = true;
   std::vector<Bytes> pieces;
   const Bytes end = transfer->offset + transfer->size;
   for (Bytes at = transfer->offset; at < end;) {
@@ -122,6 +126,16 @@ void DriveQueue::Raise(const Ticket& ticket) {
     to.push_back(std::move(from[i]));
     from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+bool DriveQueue::Cancel(const Ticket& ticket) {
+  if (ticket == nullptr || ticket->cancelled) return false;
+  if (!ticket->started) return ticket->cancelled = true;
+  std::deque<Piece>& waiting = waiting_[static_cast<size_t>(ticket->priority)];
+  const auto taken = static_cast<int64_t>(std::erase_if(
+      waiting, [&](const Piece& piece) { return piece.transfer == ticket; }));
+  for (int64_t i = 0; i < taken; ++i) EndPart(ticket);
+  return taken > 0;
 }
 
 }  // namespace castor::internal

@@ -41,6 +41,9 @@ class DriveQueue {
                 Ticket* ticket = nullptr);
   // Somebody waits for it now.
   void Raise(const Ticket& ticket);
+  // Takes back what of it has not gone out; its end comes with that of the
+  // rest. True: something was taken back.
+  bool Cancel(const Ticket& ticket);
 
  private:
   struct Piece {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "chunk/base/units_text.h"
@@ -17,15 +18,15 @@
 namespace castor::internal {
 
 GatheredCopies::GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
-                               const Trace* trace, CopySource* source)
+                               CopySource* source)
     : loop_(loop),
       engine_(engine),
-      trace_(trace),
       source_(source),
       copies_(engine->chunks.size()),
       places_(engine->problem.slots.size()),
       initial_(engine->chunks.size(), false),
-      initial_shards_(engine->chunks.size(), false) {
+      initial_shards_(engine->chunks.size(), false),
+      before_evaluation_(engine->chunks.size(), false) {
   for (const int64_t slots : engine->problem.slots) {
     SlotClass& made = classes_.emplace_back();
     for (int32_t i = 0; i < slots; ++i) made.free.push_back(i);
@@ -33,13 +34,47 @@ GatheredCopies::GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
   }
 }
 
-void GatheredCopies::Begin() {
-  const size_t moment = moment_++;
-  if (plan_) MakeMoves(2 * moment);
+void GatheredCopies::Adopt(const Trace& trace, const Plan& plan) {
+  planned_trace_ = trace;
+  plan_ = plan;
+  initial_.assign(copies_.size(), false);
+  for (const ChunkId chunk : plan.initial) initial_[chunk.index()] = true;
+  initial_shards_.assign(copies_.size(), false);
+  for (const ChunkId chunk : plan.initial_shards) {
+    initial_shards_[chunk.index()] = true;
+  }
+}
+
+void GatheredCopies::Begin(AccessKind kind, ChunkId chunk) {
+  if (evaluating_) return;
+  const size_t moment = trace_.size();
+  const Access access{kind, chunk};
+  trace_.push_back(access);
+  if (!plan_ || diverged_) return;
+  if (moment >= planned_trace_.size() || planned_trace_[moment] != access) {
+    diverged_ = true;
+    ++counts_.divergences;
+    DropUnusedPrefetches(chunk);
+    return;
+  }
+  MakeMoves(2 * moment);
 }
 
 void GatheredCopies::Served() {
-  if (plan_) MakeMoves(2 * (moment_ - 1) + 1);
+  if (evaluating_ || !plan_ || diverged_) return;
+  MakeMoves(2 * (trace_.size() - 1) + 1);
+}
+
+void GatheredCopies::DropUnusedPrefetches(ChunkId wanted) {
+  if (!source_->cancellable()) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const Copy& copy = copies_[c];
+    if (chunk != wanted && copy.there && copy.pins == 0 && !copy.used &&
+        copy.cause == RunCause::kPrefetch) {
+      Drop(chunk);
+    }
+  }
 }
 
 void GatheredCopies::MakeMoves(size_t slice) {
@@ -66,7 +101,7 @@ void GatheredCopies::MakeMoves(size_t slice) {
 }
 
 Status GatheredCopies::Acquire(ChunkId chunk, SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
   SimEvent ready;
@@ -91,7 +126,7 @@ Status GatheredCopies::Acquire(ChunkId chunk, SimLane& lane) {
 }
 
 void GatheredCopies::EndUse(ChunkId chunk, SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kUseEnd, chunk);
   SimEvent end = lane.Record();
   if (param_class(chunk) == kNoSlotClass) {
     source_->DirectUsed(chunk, std::move(end));
@@ -108,7 +143,7 @@ void GatheredCopies::EndUse(ChunkId chunk, SimLane& lane) {
 
 Result<GatheredCopies::Slot> GatheredCopies::OpenGrad(ChunkId chunk,
                                                       SimLane& lane) {
-  Begin();
+  Begin(AccessKind::kGradOpen, chunk);
   Slot slot;
   if (!InPlace(chunk)) {
     CASTOR_ASSIGN_OR_RETURN(slot, Borrow(chunk));
@@ -120,7 +155,7 @@ Result<GatheredCopies::Slot> GatheredCopies::OpenGrad(ChunkId chunk,
 
 void GatheredCopies::CloseGrad(ChunkId chunk, const Slot& slot,
                                SimEvent free_after) {
-  Begin();
+  Begin(AccessKind::kGradClose, chunk);
   Copy& copy = copies_[chunk.index()];
   if (!InPlace(chunk)) {
     Return(slot, std::move(free_after));
@@ -150,19 +185,28 @@ Result<GatheredCopies::Slot> GatheredCopies::TakeSlot(int32_t slot_class,
   SlotClass& of = classes_[static_cast<size_t>(slot_class)];
   const Bytes size = engine_->slot_bytes[static_cast<size_t>(slot_class)];
   while (of.free.empty()) {
-    if (DropOne(slot_class, wanted_for)) continue;
+    if (DropOne(slot_class, wanted_for) ||
+        GiveShardSlot(static_cast<size_t>(slot_class))) {
+      continue;
+    }
     return Infeasible(fmt::format(
-        "moment {}: chunk {} needs a gathered slot of {} and all {} are held; "
-        "raise the device budget by {}, or hold less at once",
-        moment_ - 1, wanted_for.value(), FormatBytes(size),
-        of.free_after.size(), FormatBytes(size)));
+        "moment {}{}: chunk {} needs a gathered slot of {} and all {} are "
+        "held; raise the device budget by {}, or hold less at once",
+        static_cast<int64_t>(trace_.size()) - 1,
+        evaluating_ ? ", in an evaluation after it" : "", wanted_for.value(),
+        FormatBytes(size), of.free_after.size(), FormatBytes(size)));
   }
+  return TakeFree(slot_class);
+}
+
+GatheredCopies::Slot GatheredCopies::TakeFree(int32_t slot_class) {
+  SlotClass& of = classes_[static_cast<size_t>(slot_class)];
   std::pop_heap(of.free.begin(), of.free.end(), std::greater<>());
   Slot slot{slot_class, of.free.back(), SimEvent()};
   of.free.pop_back();
   slot.free_after =
       std::exchange(of.free_after[static_cast<size_t>(slot.index)], SimEvent());
-  in_use_ += size;
+  in_use_ += engine_->slot_bytes[static_cast<size_t>(slot_class)];
   peak_ = std::max(peak_, in_use_);
   return slot;
 }
@@ -203,6 +247,11 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
 void GatheredCopies::Drop(ChunkId chunk) {
   Copy& copy = copies_[chunk.index()];
   copy.there = false;
+  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.ready.done() &&
+      source_->cancellable() && source_->Cancel(chunk)) {
+    ++counts_.cancelled;
+    copy.ready = std::move(copy.slot.free_after);
+  }
   copy.users.push_back(std::move(copy.ready));
   Return(copy.slot, AllOf(copy.users));
   copy.users.clear();
@@ -210,27 +259,45 @@ void GatheredCopies::Drop(ChunkId chunk) {
   ++counts_.releases;
 }
 
-Status GatheredCopies::HoldShards(size_t slot_class, int64_t slots) {
+void GatheredCopies::HoldShards(size_t slot_class, int64_t slots) {
   Places& places = places_[slot_class];
+  while (std::ssize(places.slots) > slots) GiveShardSlot(slot_class);
   const auto per_slot =
       static_cast<size_t>(engine_->problem.ShardsPerSlot(slot_class));
-  while (std::ssize(places.slots) < slots) {
-    CASTOR_ASSIGN_OR_RETURN(
-        Slot slot, TakeSlot(static_cast<int32_t>(slot_class), ChunkId()));
-    places.taken.resize(places.taken.size() + per_slot, false);
-    places.free_after.resize(places.taken.size(), slot.free_after);
+  while (std::ssize(places.slots) < slots &&
+         !classes_[slot_class].free.empty()) {
+    Slot slot = TakeFree(static_cast<int32_t>(slot_class));
+    places.holds.resize(places.holds.size() + per_slot);
+    places.free_after.resize(places.holds.size(), slot.free_after);
     places.slots.push_back(std::move(slot));
   }
-  return OkStatus();
+}
+
+bool GatheredCopies::GiveShardSlot(size_t slot_class) {
+  Places& places = places_[slot_class];
+  if (places.slots.empty()) return false;
+  const auto per_slot =
+      static_cast<size_t>(engine_->problem.ShardsPerSlot(slot_class));
+  const size_t first = places.holds.size() - per_slot;
+  for (size_t place = first; place < places.holds.size(); ++place) {
+    if (places.holds[place].valid()) DropShard(places.holds[place]);
+  }
+  Return(places.slots.back(),
+         AllOf(std::span(places.free_after).subspan(first)));
+  places.slots.pop_back();
+  places.holds.resize(first);
+  places.free_after.resize(first);
+  return true;
 }
 
 void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
   Copy& copy = copies_[chunk.index()];
   Places& places = places_[static_cast<size_t>(param_class(chunk))];
-  const auto free = std::find(places.taken.begin(), places.taken.end(), false);
-  if (copy.place >= 0 || free == places.taken.end()) return;
-  *free = true;
-  copy.place = static_cast<int32_t>(free - places.taken.begin());
+  const auto free =
+      std::find(places.holds.begin(), places.holds.end(), ChunkId());
+  if (copy.place >= 0 || free == places.holds.end()) return;
+  *free = chunk;
+  copy.place = static_cast<int32_t>(free - places.holds.begin());
   copy.shard_ready = source_->FetchShard(
       chunk, places.free_after[static_cast<size_t>(copy.place)], cause);
   copy.shard_busy = copy.shard_ready;
@@ -242,21 +309,53 @@ void GatheredCopies::DropShard(ChunkId chunk) {
   if (copy.place < 0) return;
   const auto place = static_cast<size_t>(std::exchange(copy.place, -1));
   Places& places = places_[static_cast<size_t>(param_class(chunk))];
-  places.taken[place] = false;
+  places.holds[place] = ChunkId();
   places.free_after[place] = std::exchange(copy.shard_busy, SimEvent());
 }
 
-Status GatheredCopies::EndStep() {
-  moment_ = 0;
-  if (!plan_) {
-    CASTOR_ASSIGN_OR_RETURN(
-        StepPlan made, PlanStep(engine_->policy, *trace_, engine_->problem));
-    plan_ = std::move(made.plan);
-    for (const ChunkId chunk : plan_->initial) initial_[chunk.index()] = true;
-    for (const ChunkId chunk : plan_->initial_shards) {
-      initial_shards_[chunk.index()] = true;
+void GatheredCopies::BeginEvaluation() {
+  evaluating_ = true;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    before_evaluation_[c] = copies_[c].there;
+  }
+}
+
+void GatheredCopies::EndEvaluation() {
+  evaluating_ = false;
+  if (!plan_ || diverged_) return;
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    if (copies_[c].there && copies_[c].pins == 0 && !before_evaluation_[c]) {
+      Drop(ChunkId(static_cast<int32_t>(c)));
     }
   }
+  const auto restore = [this](ChunkId chunk) {
+    if (!before_evaluation_[chunk.index()] || copies_[chunk.index()].there) {
+      return;
+    }
+    const auto slots = static_cast<size_t>(param_class(chunk));
+    if (!classes_[slots].free.empty()) {
+      Gather(chunk, RunCause::kPrefetch).IgnoreError();
+    }
+  };
+  // What is used first comes back first.
+  for (size_t i = trace_.size(); i < planned_trace_.size(); ++i) {
+    restore(planned_trace_[i].chunk);
+  }
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    restore(ChunkId(static_cast<int32_t>(c)));
+  }
+}
+
+Status GatheredCopies::EndStep() {
+  if (!plan_ || diverged_ || trace_.size() != planned_trace_.size()) {
+    counts_.divergences += plan_ && !diverged_;  // the step was shorter
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepPlan made,
+        PlanStep(engine_->policy, trace_, engine_->problem));
+    Adopt(trace_, made.plan);
+  }
+  trace_.clear();
+  diverged_ = false;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (engine_->problem.survives_step[c]) continue;
     const ChunkId chunk(static_cast<int32_t>(c));
@@ -266,14 +365,14 @@ Status GatheredCopies::EndStep() {
   return OkStatus();
 }
 
-Status GatheredCopies::BeginStep() {
+void GatheredCopies::BeginStep() {
   for (size_t c = 0; c < copies_.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
     if (copies_[c].there && !initial_[c]) Drop(chunk);
     if (!initial_shards_[c]) DropShard(chunk);
   }
   for (size_t k = 0; k < places_.size(); ++k) {
-    CASTOR_RETURN_IF_ERROR(HoldShards(k, plan_->ShardSlots(k)));
+    HoldShards(k, plan_->ShardSlots(k));
   }
   for (const ChunkId chunk : plan_->initial_shards) {
     FetchShard(chunk, RunCause::kPrefetch);
@@ -283,7 +382,6 @@ Status GatheredCopies::BeginStep() {
       Gather(chunk, RunCause::kPrefetch).IgnoreError();
     }
   }
-  return OkStatus();
 }
 
 void GatheredCopies::WaitOn(SimLane& lane, const SimEvent& ready,

@@ -5,8 +5,8 @@
 #define CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
 
 // The gathered slots of a simulated rank and what is in them: served by the
-// plan, on demand in the first step, as offload/memory_manager.h does it. Owner
-// thread only.
+// plan, and on demand in the first step, where a step departs from the plan and
+// in evaluations, as offload/memory_manager.h does it. Owner thread only.
 
 #include <array>
 #include <cstdint>
@@ -44,6 +44,10 @@ class CopySource {
   virtual void DirectUsed(ChunkId chunk, SimEvent last_use) = 0;
   // Somebody waits for what was fetched ahead.
   virtual void Raise(ChunkId chunk) = 0;
+  // Whether gathers are nobody's affair but this rank's; then the chunk's last
+  // one, which was fetched ahead, is taken back. False where it has begun.
+  virtual bool cancellable() const = 0;
+  virtual bool Cancel(ChunkId chunk) = 0;
 };
 
 class GatheredCopies {
@@ -57,14 +61,19 @@ class GatheredCopies {
     int64_t gathers = 0;
     int64_t fetches = 0;  // homes read for these, or for copies of shards
     int64_t prefetched = 0;
+    int64_t cancelled = 0;  // of these, taken back before they began
     int64_t releases = 0;
+    int64_t divergences = 0;
     std::array<SimulatedStall, kRunCauses> stalls;  // by RunCause
   };
 
-  // All outlive it, and it all that it queued. REQUIRES: the trace is one of
-  // the engine's chunks.
+  // All outlive it, and it all that it queued.
   GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
-                 const Trace* trace, CopySource* source);
+                 CopySource* source);
+
+  // As if a step of this trace had been planned so: the next one follows the
+  // plan. To be called before the first step, and followed by BeginStep.
+  void Adopt(const Trace& trace, const Plan& plan);
 
   // Accesses of the step, in order. Infeasible where all slots are held.
   Status Acquire(ChunkId chunk, SimLane& lane);
@@ -72,13 +81,18 @@ class GatheredCopies {
   Result<Slot> OpenGrad(ChunkId chunk, SimLane& lane);
   void CloseGrad(ChunkId chunk, const Slot& slot, SimEvent free_after);
 
+  // Uses between the two are neither of the step nor of its plan.
+  void BeginEvaluation();
+  void EndEvaluation();
+
   // For work between steps.
   Result<Slot> Borrow(ChunkId chunk);
   void Return(const Slot& slot, SimEvent free_after);
 
-  // Plans the trace after the first step, and drops what is stale.
+  // Plans anew where the step was not the one that was planned, and drops what
+  // is stale.
   Status EndStep();
-  Status BeginStep();
+  void BeginStep();
 
   // The most that was in slots at one time.
   Bytes peak() const { return peak_; }
@@ -102,7 +116,7 @@ class GatheredCopies {
   // Slots that hold shards, as offload/shard_places.h has them.
   struct Places {
     std::vector<Slot> slots;
-    std::vector<bool> taken;           // by place
+    std::vector<ChunkId> holds;        // by place; not valid: free
     std::vector<SimEvent> free_after;  // by place
   };
   struct SlotClass {
@@ -118,29 +132,38 @@ class GatheredCopies {
     return engine_->problem.grad_class[chunk.index()] == kNoSlotClass;
   }
   // The next access begins, or has been served.
-  void Begin();
+  void Begin(AccessKind kind, ChunkId chunk);
   void Served();
+  // What was fetched ahead for a plan that no longer holds goes, but for the
+  // chunk that is wanted now.
+  void DropUnusedPrefetches(ChunkId wanted);
   void MakeMoves(size_t slice);
   Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
+  // REQUIRES: one is free.
+  Slot TakeFree(int32_t slot_class);
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
-  Status HoldShards(size_t slot_class, int64_t slots);
+  void HoldShards(size_t slot_class, int64_t slots);
+  bool GiveShardSlot(size_t slot_class);
   void FetchShard(ChunkId chunk, RunCause cause);
   void DropShard(ChunkId chunk);
   void WaitOn(SimLane& lane, const SimEvent& ready, RunCause cause);
 
   EventLoop* const loop_;
   const SimulatedEngine* const engine_;
-  const Trace* const trace_;
   CopySource* const source_;
   std::vector<Copy> copies_;  // by ChunkId
   std::vector<SlotClass> classes_;
   std::vector<Places> places_;  // by class
-  size_t moment_ = 0;           // of the access that is next
+  Trace trace_;                 // of this step, so far
+  Trace planned_trace_;
   std::optional<Plan> plan_;
   std::vector<bool> initial_;         // by ChunkId
   std::vector<bool> initial_shards_;  // by ChunkId
+  bool diverged_ = false;
+  bool evaluating_ = false;
+  std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
   ChunkId last_used_;
   bool forward_ = true;
   Bytes in_use_;

@@ -35,7 +35,7 @@ ShardMoves::ShardMoves(EventLoop* loop, Wires* wires,
       engine_(engine),
       drive_(loop, wires),
       shards_(engine->chunks.size()),
-      ahead_tickets_(engine->chunks.size()),
+      ahead_loads_(engine->chunks.size()),
       staging_(static_cast<size_t>(engine->staging_slots)),
       to_device_(loop),
       from_device_(loop),
@@ -95,22 +95,29 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
                           const SimEvent& after, RunCause cause) {
   const bool ahead = cause == RunCause::kPrefetch;
   const bool drive = home(chunk, state) == Tier::kNvme;
-  DriveQueue::Ticket& ticket = ahead_tickets_[chunk.index()];
-  if (ahead) ticket = nullptr;
+  std::shared_ptr<AheadLoad> load;
+  if (ahead) load = ahead_loads_[chunk.index()] = std::make_shared<AheadLoad>();
   SimEvent there = At(chunk, state).written;
   if (drive) {
     there =
         MoveExtent(chunk, state, true, Both(there, TakeStaging()),
                    ahead ? DrivePriority::kPrefetch : DrivePriority::kDemand,
-                   ahead ? &ticket : nullptr);
+                   ahead ? &load->read : nullptr);
     AddReader(chunk, state, there);
   }
   SimEvent end;
   if (ahead) {
     Count(Tier::kHost, Tier::kDevice, size);
+    load->size = size;
+    load->extent = RoundUp(Facts(chunk, state).bytes, kDriveBlock);
     ahead_.Wait(after);
     ahead_.Wait(there);
-    ahead_.RunAsync([this, size](const SimSource& copied) {
+    ahead_.RunAsync([this, load](const SimSource& copied) {
+      if (load->phase == AheadLoad::Phase::kCancelled) {
+        return copied.Complete();
+      }
+      load->phase = AheadLoad::Phase::kBegun;
+      const Bytes size = load->size;
       QueueTraffic(ahead_copies_, wires_, Traffic::kToDevice, size);
       ahead_copies_.Record().OnDone([copied] { copied.Complete(); });
     });
@@ -126,6 +133,25 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
     AddReader(chunk, state, end);
   }
   return end;
+}
+
+void ShardMoves::Raise(ChunkId chunk) {
+  const std::shared_ptr<AheadLoad>& load = ahead_loads_[chunk.index()];
+  if (load != nullptr) drive_.Raise(load->read);
+}
+
+bool ShardMoves::Cancel(ChunkId chunk) {
+  const std::shared_ptr<AheadLoad>& load = ahead_loads_[chunk.index()];
+  if (load == nullptr || load->phase != AheadLoad::Phase::kWaiting) {
+    return false;
+  }
+  load->phase = AheadLoad::Phase::kCancelled;
+  moved_[TierIndex(Tier::kHost)][TierIndex(Tier::kDevice)] -= load->size;
+  // What has not gone to the drive need not.
+  if (drive_.Cancel(load->read)) {
+    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= load->extent;
+  }
+  return true;
 }
 
 SimEvent ShardMoves::Store(ChunkId chunk, StateKind state, Bytes size,

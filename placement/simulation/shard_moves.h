@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -75,18 +76,29 @@ class ShardMoves {
   SimEvent Store(ChunkId chunk, StateKind state, Bytes size,
                  const SimEvent& after);
   // Somebody waits for the chunk's last load of kPrefetch now.
-  void Raise(ChunkId chunk) { drive_.Raise(ahead_tickets_[chunk.index()]); }
+  void Raise(ChunkId chunk);
+  // Takes that load back. False where it has begun.
+  bool Cancel(ChunkId chunk);
   // Infeasible where there are fewer staging slots than they take.
   Result<std::vector<Window>> Open(std::span<const Request> requests);
   void Close(const Window& window, const SimEvent& after);
 
-  // Since the start.
+  // Since the start; loads that were taken back do not count.
   const Moved& moved() const { return moved_; }
 
  private:
   struct Shard {
     SimEvent written;
     std::vector<SimEvent> readers;
+  };
+  // A load of kPrefetch.
+  struct AheadLoad {
+    enum class Phase : uint8_t { kWaiting, kBegun, kCancelled };
+
+    Phase phase = Phase::kWaiting;
+    Bytes size;
+    DriveQueue::Ticket read;  // null: its home is host memory
+    Bytes extent;
   };
 
   const SimulatedState& Facts(ChunkId chunk, StateKind state) const {
@@ -112,8 +124,8 @@ class ShardMoves {
   Wires* const wires_;
   const SimulatedEngine* const engine_;
   DriveQueue drive_;
-  std::vector<std::array<Shard, kStateKinds>> shards_;  // by ChunkId
-  std::vector<DriveQueue::Ticket> ahead_tickets_;       // by ChunkId
+  std::vector<std::array<Shard, kStateKinds>> shards_;   // by ChunkId
+  std::vector<std::shared_ptr<AheadLoad>> ahead_loads_;  // by ChunkId
   std::deque<SimEvent> staging_;  // slots that are here, the longest first
   Moved moved_;
   SimLane to_device_;

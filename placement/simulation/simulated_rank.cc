@@ -35,23 +35,21 @@ std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks) {
   return in_last;
 }
 
-SimulatedRank::SimulatedRank(const StepTrace* trace,
-                             const SimulatedEngine* engine,
+SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
                              const TierModel* machine, SimTrainer trainer,
-                             const std::optional<LinkModel>& device_memory)
-    : trace_(trace),
-      engine_(engine),
+                             const std::optional<LinkModel>& device_memory,
+                             Meetings* meetings)
+    : engine_(engine),
       machine_(machine),
+      meetings_(meetings),
       wires_(&loop_, *machine, device_memory),
       moves_(&loop_, &wires_, engine),
-      copies_(&loop_, engine, &trace->accesses, this),
+      copies_(&loop_, engine, this),
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
       host_(&loop_),
       device_(&loop_),
-      last_micro_batch_(
-          InLastMicroBatch(trace->accesses, engine->chunks.size())),
       grads_(engine->chunks.size()) {}
 
 std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
@@ -66,10 +64,22 @@ std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
           wires_.busy_ns(Traffic::kDevice)};
 }
 
-Status SimulatedRank::MakeStep(std::function<void()> ended) {
-  for (size_t i = 0; i < trace_->accesses.size(); ++i) {
-    CASTOR_RETURN_IF_ERROR(Serve(i));
-    Compute(i);
+Status SimulatedRank::MakeStep(const StepTrace& step,
+                               std::function<void()> ended) {
+  const std::vector<bool> in_last =
+      InLastMicroBatch(step.accesses, engine_->chunks.size());
+  auto pass = step.evaluations.begin();
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    for (; pass != step.evaluations.end() &&
+           static_cast<size_t>(pass->moment) == i;
+         ++pass) {
+      CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
+    }
+    CASTOR_RETURN_IF_ERROR(Serve(step.accesses[i], in_last[i]));
+    if (!step.compute_ns.empty()) Compute(step.compute_ns[i]);
+  }
+  for (; pass != step.evaluations.end(); ++pass) {
+    CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
   trainer_.Run(std::move(ended));
   CASTOR_RETURN_IF_ERROR(copies_.EndStep());
@@ -83,9 +93,9 @@ Status SimulatedRank::MakeStep(std::function<void()> ended) {
   return copies_.BeginStep();
 }
 
-Status SimulatedRank::Serve(size_t moment) {
-  const auto [kind, chunk] = trace_->accesses[moment];
-  switch (kind) {
+Status SimulatedRank::Serve(const Access& access, bool last_micro_batch) {
+  const ChunkId chunk = access.chunk;
+  switch (access.kind) {
     case AccessKind::kUse:
       return copies_.Acquire(chunk, trainer_);
     case AccessKind::kUseEnd:
@@ -98,14 +108,23 @@ Status SimulatedRank::Serve(size_t moment) {
       return OkStatus();
     }
     case AccessKind::kGradClose:
-      return Reduce(chunk, last_micro_batch_[moment]);
+      return Reduce(chunk, last_micro_batch);
   }
   return OkStatus();
 }
 
-void SimulatedRank::Compute(size_t moment) {
-  if (trace_->compute_ns.empty() || trace_->compute_ns[moment] == 0) return;
-  const int64_t ns = trace_->compute_ns[moment];
+Status SimulatedRank::Evaluate(const EvaluationPass& pass) {
+  copies_.BeginEvaluation();
+  for (size_t i = 0; i < pass.accesses.size(); ++i) {
+    CASTOR_RETURN_IF_ERROR(Serve(pass.accesses[i], false));
+    if (!pass.compute_ns.empty()) Compute(pass.compute_ns[i]);
+  }
+  copies_.EndEvaluation();
+  return OkStatus();
+}
+
+void SimulatedRank::Compute(int64_t ns) {
+  if (ns == 0) return;
   trainer_.RunAsync([this, ns](const SimSource& source) {
     loop_.At(loop_.now_ns() + ns, [this, ns, source] {
       compute_ns_ += ns;
@@ -123,20 +142,29 @@ void SimulatedRank::QueueCollective(Collective which, Bytes bytes, int ranks) {
   QueueExchange(ns);
 }
 
-// Others come when this rank has done what it can: its calls come first.
 void SimulatedRank::QueueExchange(int64_t ns) {
-  comm_.RunAsync([this, ns](const SimSource& source) {
-    if (ns > 0) {
-      loop_.At(loop_.now_ns() + ns, [this, ns, source] {
-        collectives_ns_ += ns;
-        source.Complete();
-      });
-    } else if (engine_->world > 1) {
-      loop_.Post([source] { source.Complete(); });
-    } else {
+  comm_.RunAsync([this, ns](const SimSource& source) { Meet(ns, source); });
+}
+
+void SimulatedRank::Meet(int64_t ns, const SimSource& source) {
+  const size_t meeting = meetings_->own_ns.size();
+  int64_t end_ns = loop_.now_ns();
+  meetings_->own_ns.push_back(end_ns);
+  if (meeting < meetings_->other_ns.size()) {
+    end_ns = std::max(end_ns, meetings_->other_ns[meeting]);
+  }
+  end_ns += ns;
+  if (end_ns > loop_.now_ns()) {
+    loop_.At(end_ns, [this, ns, source] {
+      collectives_ns_ += ns;
       source.Complete();
-    }
-  });
+    });
+  } else if (engine_->world > 1 && !meetings_->comes_last) {
+    // Others come when this rank has done what it can: its calls come first.
+    loop_.Post([source] { source.Complete(); });
+  } else {
+    source.Complete();
+  }
 }
 
 SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,

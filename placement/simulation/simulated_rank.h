@@ -5,8 +5,9 @@
 #define CASTOR_PLACEMENT_SIMULATION_SIMULATED_RANK_H_
 
 // One rank that makes steps: what collectives/zero_engine.h queues for each
-// access, for gradients and for the optimizer. Other ranks do the same at the
-// same time, so a collective begins when this rank's does. Owner thread only.
+// access, for gradients and for the optimizer. Other ranks do the same at about
+// the same time: a collective begins when the last of them comes. Owner thread
+// only.
 
 #include <array>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "placement/plan.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation/event_loop.h"
 #include "placement/simulation/gathered_copies.h"
@@ -26,6 +28,7 @@
 #include "placement/simulation_result.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
+#include "placement/trace.h"
 
 namespace castor::internal {
 
@@ -34,16 +37,36 @@ namespace castor::internal {
 // that was open in it before.
 std::vector<bool> InLastMicroBatch(const Trace& trace, size_t chunks);
 
+// How ranks meet for collectives, in the order in which they make them. All
+// come at the same time but for one thing: where a collective takes none, who
+// comes last finds it over at once, and what it has queued elsewhere for that
+// time follows, while for others it goes before. So two of them, one that comes
+// first and one that comes last, may be apart by what waits for what on a link.
+struct Meetings {
+  bool comes_last = false;
+  // When the other of the two comes, if that is later.
+  std::vector<int64_t> other_ns;
+  std::vector<int64_t> own_ns;  // filled: when this one came
+};
+
 class SimulatedRank final : private CopySource {
  public:
-  // All outlive it. REQUIRES: the trace is one of the engine's chunks.
-  SimulatedRank(const StepTrace* trace, const SimulatedEngine* engine,
-                const TierModel* machine, SimTrainer trainer,
-                const std::optional<LinkModel>& device_memory);
+  // All outlive it.
+  SimulatedRank(const SimulatedEngine* engine, const TierModel* machine,
+                SimTrainer trainer,
+                const std::optional<LinkModel>& device_memory,
+                Meetings* meetings);
 
+  // As if a step of this trace had been planned so, and had ended. To be called
+  // before the first step.
+  void Adopt(const Trace& trace, const Plan& plan) {
+    copies_.Adopt(trace, plan);
+    copies_.BeginStep();
+  }
   // Makes the next step, until its end is queued; `ended` is called when the
-  // trainer's lane gets there. Infeasible as Simulate.
-  Status MakeStep(std::function<void()> ended);
+  // trainer's lane gets there. Infeasible as Simulate. REQUIRES: the trace is
+  // one of the engine's chunks.
+  Status MakeStep(const StepTrace& step, std::function<void()> ended);
   // Until all that was queued has run.
   void Finish() { loop_.RunAll(); }
 
@@ -73,6 +96,8 @@ class SimulatedRank final : private CopySource {
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
+  bool cancellable() const override { return engine_->whole_params; }
+  bool Cancel(ChunkId chunk) override { return moves_.Cancel(chunk); }
 
   bool CountsNorm() const { return engine_->norm > Bytes(0); }
   const SimulatedChunk& Facts(ChunkId chunk) const {
@@ -82,8 +107,10 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
-  Status Serve(size_t moment);
-  void Compute(size_t moment);
+  Status Serve(const Access& access, bool last_micro_batch);
+  Status Evaluate(const EvaluationPass& pass);
+  // The trainer's lane computes for so long.
+  void Compute(int64_t ns);
   Status Reduce(ChunkId chunk, bool last_micro_batch);
   Result<SimEvent> Deposit(ChunkId chunk, bool at_home, const SimEvent& reduced,
                            bool squares);
@@ -100,14 +127,15 @@ class SimulatedRank final : private CopySource {
   // Among so many ranks, of what is `bytes` of all of them together.
   void QueueCollective(Collective which, Bytes bytes, int ranks);
   void QueueExchange(int64_t ns);
+  void Meet(int64_t ns, const SimSource& source);
   // A kernel of the engine on the device.
   void QueueKernel(SimLane& lane, Bytes traffic) {
     QueueTraffic(lane, &wires_, Traffic::kDevice, traffic);
   }
 
-  const StepTrace* const trace_;
   const SimulatedEngine* const engine_;
   const TierModel* const machine_;
+  Meetings* const meetings_;
   EventLoop loop_;
   Wires wires_;
   ShardMoves moves_;
@@ -116,8 +144,7 @@ class SimulatedRank final : private CopySource {
   SimLane comm_;
   SimLane host_;
   SimLane device_;
-  std::vector<bool> last_micro_batch_;  // by moment
-  std::vector<Gradient> grads_;         // by ChunkId
+  std::vector<Gradient> grads_;  // by ChunkId
   Bytes wire_sent_;
   int64_t reduce_scatters_ = 0;
   int64_t compute_ns_ = 0;

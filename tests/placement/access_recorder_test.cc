@@ -136,5 +136,28 @@ TEST_F(AccessRecorderTest, TheMostOnLeaseAndTheTimeBelongToTheirMoment) {
   EXPECT_TRUE(next.compute_ns.empty());
 }
 
+TEST_F(AccessRecorderTest, AnEvaluationIsAPassOfItsOwn) {
+  recorder_.BeginEvaluation();
+  recorder_.EndEvaluation();  // used nothing
+  recorder_.BeginMicroBatch();
+  const int outer = Hold({kA});
+  recorder_.Compute(4);
+  recorder_.BeginEvaluation();
+  const int hold = Hold({kC, kB});
+  recorder_.Compute(7);
+  recorder_.Release(outer);  // of the step, as the engine has it
+  recorder_.Release(hold);
+  recorder_.EndEvaluation();
+  recorder_.OpenGrad(kD);
+  const StepTrace step = recorder_.Finish();
+  EXPECT_EQ(Text(step), "u0 e0 o1 c1");
+  EXPECT_EQ(step.compute_ns, (std::vector<int64_t>{4, 0, 0, 0}));
+  ASSERT_EQ(step.evaluations.size(), 1u);
+  EXPECT_EQ(step.evaluations[0].moment, 1);
+  EXPECT_EQ(TextOf(step.evaluations[0].accesses), "u1 u0 e1 e0");
+  EXPECT_EQ(step.evaluations[0].compute_ns, (std::vector<int64_t>{0, 7, 0, 0}));
+  EXPECT_TRUE(ValidateStep(step, 2).ok());
+}
+
 }  // namespace
 }  // namespace castor

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "placement/trace_file.h"
@@ -48,6 +49,21 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
       file.step.leases.push_back({static_cast<int32_t>(m), now});
       leased = now;
     }
+  }
+  int32_t before = 0;
+  const auto chunks = static_cast<int64_t>(file.chunks.size());
+  for (int64_t e = pick(2) * pick(4); e > 0; --e) {
+    EvaluationPass pass;
+    before += static_cast<int32_t>(
+        pick(static_cast<int64_t>(made.trace.size()) - before + 1));
+    pass.moment = before;
+    for (int64_t uses = 1 + pick(3); uses > 0; --uses) {
+      const ChunkId chunk(static_cast<int32_t>(pick(chunks)));
+      pass.accesses.push_back({AccessKind::kUse, chunk});
+      pass.accesses.push_back({AccessKind::kUseEnd, chunk});
+    }
+    if (timed) pass.compute_ns.assign(pass.accesses.size(), pick(1000));
+    file.step.evaluations.push_back(std::move(pass));
   }
   return file;
 }

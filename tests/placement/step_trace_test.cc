@@ -46,6 +46,18 @@ struct Mistake {
   void (*make)(StepTrace&);
 };
 
+// A pass of one use before `moment`.
+EvaluationPass Pass(int32_t moment) {
+  return {moment, {Do(AccessKind::kUse, 1), Do(AccessKind::kUseEnd, 1)}, {}};
+}
+
+TEST(StepTraceTest, EvaluationsStandBetweenMoments) {
+  StepTrace step = Nested();
+  step.evaluations = {Pass(0), Pass(3), Pass(3), Pass(6)};
+  step.evaluations[1].compute_ns = {1, 2};
+  EXPECT_THAT(ValidateStep(step, 2), IsOk());
+}
+
 TEST(StepTraceTest, RefusesWhatIsNoStepAndNamesTheMoment) {
   const std::vector<Mistake> mistakes = {
       {"moment 1 (use of chunk 2): there are 2 chunks",
@@ -86,6 +98,32 @@ TEST(StepTraceTest, RefusesWhatIsNoStepAndNamesTheMoment) {
        [](StepTrace& s) { s.compute_ns = {0, 0, 0, 0, -1, 0}; }},
       {"moment 1 computes for 1000000000000000 ns",
        [](StepTrace& s) { s.compute_ns = {1, kMaxStepNs, 0, 0, 0, 0}; }},
+      {"evaluation 0 is said to come before moment 7: there are 6 moments",
+       [](StepTrace& s) { s.evaluations = {Pass(7)}; }},
+      {"evaluation 1 is said to come before moment 2",
+       [](StepTrace& s) {
+         s.evaluations = {Pass(3), Pass(2)};
+       }},
+      {"evaluation 1: it uses nothing",
+       [](StepTrace& s) {
+         s.evaluations = {Pass(0), {}};
+       }},
+      {"evaluation 0: moment 0 (use of chunk 1): the step ends before it does",
+       [](StepTrace& s) {
+         s.evaluations = {Pass(0)};
+         s.evaluations[0].accesses.pop_back();
+       }},
+      {"evaluation 0: moment 0 (gradient open of chunk 1): an evaluation has",
+       [](StepTrace& s) {
+         s.evaluations = {Pass(0)};
+         s.evaluations[0].accesses = {Do(AccessKind::kGradOpen, 1),
+                                      Do(AccessKind::kGradClose, 1)};
+       }},
+      {"evaluation 0: compute times of 1 moments, and 2 accesses",
+       [](StepTrace& s) {
+         s.evaluations = {Pass(0)};
+         s.evaluations[0].compute_ns = {1};
+       }},
   };
   EXPECT_THAT(ValidateStep(Nested(), 2), IsOk());
   for (const Mistake& mistake : mistakes) {

@@ -111,6 +111,56 @@ TEST(TraceFileTest, NamesParametersInTheOrderOfTheirFirstUse) {
   }
 }
 
+constexpr char kEvaluations[] = R"(],
+"evaluations": [
+{"evaluation": 0, "before": 0, "access": "use", "chunk": 1, "compute_ns": 5},
+{"evaluation": 0, "before": 0, "access": "use_end", "chunk": 1, "compute_ns": 0},
+{"evaluation": 1, "before": 4, "access": "use", "chunk": 0},
+{"evaluation": 1, "before": 4, "access": "use_end", "chunk": 0}
+]
+}
+)";
+
+TEST(TraceFileTest, EvaluationsHaveALineForEachAccess) {
+  TraceFile file = Written();
+  file.step.evaluations = {
+      {0,
+       {{AccessKind::kUse, ChunkId(1)}, {AccessKind::kUseEnd, ChunkId(1)}},
+       {5, 0}},
+      {4,
+       {{AccessKind::kUse, ChunkId(0)}, {AccessKind::kUseEnd, ChunkId(0)}},
+       {}}};
+  const std::string text = With("]\n}\n", kEvaluations);
+  EXPECT_EQ(WriteTrace(file), text);
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+}
+
+TEST(TraceFileTest, RefusesEvaluationsThatAreNone) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {R"({"evaluation": 1, "before": 0, "access": "use", "chunk": 0})",
+       "is of evaluation 1 behind 0 others"},
+      {R"({"evaluation": 0, "before": 0, "access": "use", "chunk": 0},
+          {"evaluation": 0, "before": 1, "access": "use_end", "chunk": 0})",
+       "before moment 1, and its evaluation before moment 0"},
+      {R"({"evaluation": 0, "before": 0, "access": "use", "chunk": 0},
+          {"evaluation": 0, "before": 0, "access": "use_end", "chunk": 0,
+           "compute_ns": 3})",
+       "has a compute_ns, unlike those before it"},
+      {R"({"evaluation": 0, "access": "use", "chunk": 0})", "before"},
+      {R"({"evaluation": 0, "before": 0, "access": "use", "chunk": 0})",
+       "evaluation 0: moment 0 (use of chunk 0): the step ends"},
+      {R"({"evaluation": 0, "before": 0, "access": "use", "chunk": 0,
+           "leased_bytes": 1})",
+       "leased_bytes"},
+      {"7", R"("evaluations"[0] is 7)"}};
+  for (const auto& [accesses, message] : mistakes) {
+    const std::string section = "\"evaluations\": [" + accesses + "],";
+    EXPECT_THAT(ParseTrace(With("\"moments\"", section + "\"moments\"")),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+        << section;
+  }
+}
+
 TEST(TraceFileTest, NamesTheKeyAndTheByteOfAMistake) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {With("trace/1", "trace/2"), "this version reads \"castor.trace/1\""},

@@ -83,7 +83,7 @@ Result<Comparison> Compare(const ComparedRun& config, const TierModel& machine,
     TraceFile trace;
     trace.world = config.ranks;
     trace.chunks = TraceChunks(run.layout);
-    trace.step = run.trace;
+    trace.step = run.traces.back();
     CASTOR_RETURN_IF_ERROR(WriteTraceFile(flags.trace, trace));
   }
   CASTOR_ASSIGN_OR_RETURN(const SimulatedEngine engine,
@@ -92,7 +92,7 @@ Result<Comparison> Compare(const ComparedRun& config, const TierModel& machine,
   share.nvme_read = machine.nvme_read;  // each rank's twin has its own
   share.nvme_write = machine.nvme_write;
   CASTOR_ASSIGN_OR_RETURN(const SimulationResult simulated,
-                          Simulate(run.trace, engine, share,
+                          Simulate(run.traces.back(), engine, share,
                                    {.steps = training.steps,
                                     .trainer = training.trainer,
                                     .device_memory = training.device_memory}));

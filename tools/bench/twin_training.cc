@@ -77,20 +77,23 @@ class Rank {
     const int64_t begin_ns = world_.timer->NowNs();
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
+      short_ = step == training_.short_step;
+      if (training_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
       for (int m = 0; m < training_.micro_batches; ++m) {
-        CASTOR_RETURN_IF_ERROR(MicroBatch(m + 1 == training_.micro_batches));
+        CASTOR_RETURN_IF_ERROR(
+            MicroBatch(m == 0, m + 1 == training_.micro_batches));
       }
       lane_->Run([this, end = &ends_ns[static_cast<size_t>(step)]] {
         *end = world_.timer->NowNs();
         return OkStatus();
       });
       CASTOR_RETURN_IF_ERROR(engine_->Step(1e-3).status());
-      outcome->trace = recorder_->Finish();
+      outcome->traces.push_back(recorder_->Finish());
       outcome->after_step.push_back(engine_->stats());
     }
     const StepTrace recorded = engine_->RecordedTrace().step;
-    CASTOR_CHECK(recorded.accesses == outcome->trace.accesses);
-    CASTOR_CHECK(recorded.leases == outcome->trace.leases);
+    CASTOR_CHECK(recorded.accesses == outcome->traces.back().accesses);
+    CASTOR_CHECK(recorded.leases == outcome->traces.back().leases);
     CASTOR_RETURN_IF_ERROR(lane_->Drain());
     CASTOR_RETURN_IF_ERROR(engine_->Close());
     for (const int64_t end_ns : ends_ns) {
@@ -130,18 +133,40 @@ class Rank {
     recorder_->Compute(ns);
   }
 
-  Status MicroBatch(bool last) {
+  bool LeavesOut(size_t unit) const {
+    return short_ && unit == training_.left_out;
+  }
+
+  Status Evaluate() {
+    CASTOR_ASSIGN_OR_RETURN(const EvaluateScope scope, engine_->Evaluate());
+    recorder_->BeginEvaluation();
+    for (size_t u = 0; u < units_.size(); ++u) {
+      CASTOR_ASSIGN_OR_RETURN(ParamLease held,
+                              engine_->Acquire(units_[u], *lane_));
+      const int hold = recorder_->Hold(units_[u]);
+      Compute(u, false);
+      held.Release();
+      recorder_->Release(hold);
+    }
+    recorder_->EndEvaluation();
+    return OkStatus();
+  }
+
+  Status MicroBatch(bool first, bool last) {
     CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(last));
     recorder_->BeginMicroBatch(last);
     for (size_t u = 0; u < units_.size(); ++u) {
+      if (LeavesOut(u)) continue;
       CASTOR_RETURN_IF_ERROR(Use(u, false, last));
     }
+    if (first && training_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
     MemoryLease lease;
     if (training_.lease > Bytes(0)) {
       CASTOR_ASSIGN_OR_RETURN(lease, engine_->Borrow(training_.lease, *lane_));
       recorder_->SetLeased(training_.lease);
     }
     for (size_t u = units_.size(); u-- > 0;) {
+      if (LeavesOut(u)) continue;
       CASTOR_RETURN_IF_ERROR(Use(u, true, last));
     }
     if (training_.lease > Bytes(0)) {
@@ -189,6 +214,7 @@ class Rank {
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<Lane> lane_;
   std::optional<AccessRecorder> recorder_;
+  bool short_ = false;  // the step that is made leaves a unit out
   std::optional<VirtualParticipant> turn_;
 };
 

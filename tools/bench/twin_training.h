@@ -58,12 +58,18 @@ struct TwinTraining {
   int skipped_last = -1;
   // On lease in every backward sweep.
   Bytes lease;
+  // Before every step, and between the two sweeps of its first micro-batch, the
+  // trainer evaluates: it goes through all units once, without gradients.
+  bool evaluates = false;
+  // In this step, from 0, the trainer leaves one unit out; -1: in none.
+  int short_step = -1;
+  size_t left_out = 0;
 };
 
 // What rank 0 saw.
 struct TwinOutcome {
   Status status;
-  StepTrace trace;  // of a step, with compute times
+  std::vector<StepTrace> traces;  // by step, with compute times
   ChunkLayout layout{1, Elements(64), {}, {}, {}};
   EngineStats sealed;  // before the first step
   std::vector<EngineStats> after_step;

@@ -4,7 +4,9 @@
 #include "tools/commands/registry.h"
 
 #include "tools/commands/ckpt/ckpt_command.h"
+#include "tools/commands/diff/diff_command.h"
 #include "tools/commands/doctor/doctor_command.h"
+#include "tools/commands/explain/explain_command.h"
 #include "tools/commands/plan/plan_command.h"
 #include "tools/commands/probe/probe_command.h"
 #include "tools/commands/report_command.h"
@@ -21,6 +23,8 @@ std::vector<std::unique_ptr<Command>> AllCommands() {
   commands.push_back(MakeProbeCommand());
   commands.push_back(MakeSimulateCommand());
   commands.push_back(MakeReportCommand());
+  commands.push_back(MakeExplainCommand());
+  commands.push_back(MakeDiffCommand());
   commands.push_back(MakeCkptCommand());
   return commands;
 }

@@ -105,8 +105,7 @@ Result<PlanComparison> CompareWithRun(const PlanOutcome& outcome,
                 &comparison.links);
   }
   comparison.measured_ns = steady.step_ns.median;
-  comparison.least_seconds = outcome.times.least_seconds();
-  comparison.most_seconds = outcome.times.most_seconds();
+  comparison.planned_seconds = outcome.step_seconds();
   return comparison;
 }
 

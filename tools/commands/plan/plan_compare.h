@@ -38,8 +38,7 @@ struct PlanComparison {
   int64_t steps = 0;
   // Of the slowest rank, the median of the same steps.
   int64_t measured_ns = 0;
-  std::optional<double> least_seconds;  // planned
-  std::optional<double> most_seconds;
+  std::optional<double> planned_seconds;  // of a step, simulated
 };
 
 // InvalidArgument where the run was of other ranks, another stage or another

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 
 #include "chunk/base/did_you_mean.h"
@@ -12,8 +14,23 @@
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "collectives/seal_plan.h"
+#include "placement/trace.h"
 
 namespace castor {
+namespace {
+
+StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
+  std::vector<int64_t> gathers(outcome.layout.chunks().size(), 0);
+  gathers[chunk.index()] = outcome.forecast->gathers[chunk.index()];
+  Trace trace;
+  for (const Access& access : outcome.step.accesses) {
+    if (access.chunk == chunk) trace.push_back(access);
+  }
+  return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
+                   {.gathers = gathers, .trace = &trace});
+}
+
+}  // namespace
 
 Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
                                                  const PlanOutcome& outcome,
@@ -35,7 +52,7 @@ Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
     for (const ParamSpec& spec : params) known.push_back(spec.name);
     const std::optional<std::string> nearest = NearestName(pattern, known);
     return InvalidArgument(fmt::format(
-        "--explain {} matches no parameter{}", Quoted(pattern),
+        "{} matches no parameter{}", Quoted(pattern),
         nearest ? fmt::format("; the nearest name is {}", Quoted(*nearest))
                 : std::string("; * stands for any characters")));
   }
@@ -45,6 +62,7 @@ Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
     ExplainedChunk& one = explained.emplace_back();
     one.chunk = chunk;
     one.params = std::move(of_chunk);
+    one.traffic = TrafficOfChunk(outcome, chunk);
     for (size_t k = 0; k < kStateKinds; ++k) {
       if (memory.states[chunk.index()][k].bytes == Bytes(0)) continue;
       const auto state = static_cast<StateKind>(k);

@@ -4,7 +4,8 @@
 #ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_EXPLAIN_H_
 #define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_EXPLAIN_H_
 
-// Why the states of a parameter are where the plan has them: `--explain`. Pure
+// Why the states of a parameter are where the plan has them, and what a step
+// moves because of it: `castor explain`, and `--explain` of `castor plan`. Pure
 // function, thread-safe.
 
 #include <string>
@@ -13,6 +14,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
+#include "collectives/step_traffic.h"
 #include "placement/run_event.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_subject.h"
@@ -30,6 +32,7 @@ struct ExplainedChunk {
   ChunkId chunk;
   std::vector<std::string> params;   // those of its names that match
   std::vector<ExplainedHome> homes;  // of the states that it has
+  StepTraffic traffic;               // of this chunk, in a step
 };
 
 // The chunks of parameters whose names match `pattern` (chunk/base/glob.h), in

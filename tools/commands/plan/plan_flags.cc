@@ -182,7 +182,7 @@ class Words {
 
 }  // namespace
 
-void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
+void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
   DeclareModelFlags(app, flags);
   DeclareTrainingFlags(app, flags);
   DeclareBudgetFlags(app, flags);
@@ -193,6 +193,10 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
               "how long a rank computes in a step, for example 850ms", "TIME");
   AddIntFlag(app, "--ranks-per-host", &flags->ranks_per_host, 1, kMaxWorld,
              "ranks that share a host's drives and cores (1)");
+}
+
+void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
+  DeclarePlannedFlags(app, flags);
   AddTextFlag(app, "-o,--output", &flags->output,
               "write the plan that trainers load to this file", "FILE");
   AddTextFlag(app, "--compare", &flags->compare,

@@ -87,7 +87,9 @@ struct PlanFlags {
   bool plain = false;
 };
 
-// `flags` outlives `app`.
+// `flags` outlives `app`. The first declares what is planned, MODEL included,
+// the second all flags of castor plan.
+void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags);
 void DeclarePlanFlags(CLI::App& app, PlanFlags* flags);
 
 // "castor plan MODEL --world 8 ...": what a shell takes for `flags`, without

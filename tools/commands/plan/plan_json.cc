@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/tier.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
+#include "tools/commands/plan/plan_explain_forms.h"
+#include "tools/commands/simulate/step_json.h"
 
 namespace castor {
 namespace {
@@ -93,33 +96,9 @@ JsonValue TierJson(const PlanOutcome& outcome, Tier tier) {
   return json;
 }
 
-JsonValue TrafficJson(const StepTraffic& traffic) {
-  JsonValue json;
-  json["gathers"] = traffic.gathers;
-  json["fetches"] = traffic.fetches;
-  json["links"] = JsonValue::Array();
-  for (const Tier from : kAllTiers) {
-    for (const Tier to : kAllTiers) {
-      const LinkTraffic& link = traffic.on(from, to);
-      if (link.transfers == 0) continue;
-      json["links"].Append(
-          JsonValue::Object({{"from", TierName(from)},
-                             {"to", TierName(to)},
-                             {"moved_bytes", link.bytes.count()},
-                             {"transfers", link.transfers}}));
-    }
-  }
-  json["all_gather_bytes"] = traffic.all_gather.bytes.count();
-  json["all_gathers"] = traffic.all_gather.transfers;
-  json["reduce_scatter_bytes"] = traffic.reduce_scatter.bytes.count();
-  json["reduce_scatters"] = traffic.reduce_scatter.transfers;
-  json["agreement_bytes"] = traffic.agreement.count();
-  json["updated_on_device_elements"] = traffic.updated_on_device.count();
-  json["updated_on_host_elements"] = traffic.updated_on_host.count();
-  return json;
-}
-
-JsonValue TimesJson(const StepTimes& times) {
+// "simulated" is null where something that the step uses is "unknown".
+JsonValue TimesJson(const PlanOutcome& outcome) {
+  const StepTimes& times = outcome.times;
   JsonValue json;
   json["resources"] = JsonValue::Array();
   for (const ResourceTime& time : times.resources) {
@@ -130,6 +109,13 @@ JsonValue TimesJson(const StepTimes& times) {
   }
   json["least_seconds"] = OrNull(times.least_seconds());
   json["most_seconds"] = OrNull(times.most_seconds());
+  json["unknown"] = JsonValue::Array();
+  for (const std::string_view name : times.unknown()) {
+    json["unknown"].Append(name);
+  }
+  json["step_seconds"] = OrNull(outcome.step_seconds());
+  json["simulated"] =
+      outcome.simulated ? SimulatedStepJson(*outcome.simulated) : JsonValue();
   return json;
 }
 
@@ -177,7 +163,8 @@ JsonValue VariantsJson(const std::vector<PlanVariant>& variants) {
          {"moved_bytes", outcome.moved().count()},
          {"fetch_cost", outcome.forecast->fetch_cost},
          {"least_seconds", OrNull(outcome.times.least_seconds())},
-         {"most_seconds", OrNull(outcome.times.most_seconds())}}));
+         {"most_seconds", OrNull(outcome.times.most_seconds())},
+         {"step_seconds", OrNull(outcome.step_seconds())}}));
   }
   return json;
 }
@@ -194,32 +181,14 @@ JsonValue ComparedJson(const std::vector<ComparedBytes>& rows) {
 }
 
 JsonValue ComparisonJson(const PlanComparison& comparison) {
-  return JsonValue::Object({{"file", comparison.file},
-                            {"first_step", comparison.first_step},
-                            {"steps", comparison.steps},
-                            {"peaks", ComparedJson(comparison.peaks)},
-                            {"links", ComparedJson(comparison.links)},
-                            {"measured_ns", comparison.measured_ns},
-                            {"least_seconds", OrNull(comparison.least_seconds)},
-                            {"most_seconds", OrNull(comparison.most_seconds)}});
-}
-
-JsonValue ExplainedJson(const std::vector<ExplainedChunk>& explained) {
-  JsonValue json = JsonValue::Array();
-  for (const ExplainedChunk& one : explained) {
-    JsonValue params = JsonValue::Array();
-    for (const std::string& name : one.params) params.Append(name);
-    JsonValue homes = JsonValue::Array();
-    for (const ExplainedHome& home : one.homes) {
-      homes.Append(JsonValue::Object({{"state", StateKindName(home.state)},
-                                      {"tier", TierName(home.tier)},
-                                      {"why", home.why}}));
-    }
-    json.Append(JsonValue::Object({{"chunk", one.chunk.value()},
-                                   {"params", std::move(params)},
-                                   {"homes", std::move(homes)}}));
-  }
-  return json;
+  return JsonValue::Object(
+      {{"file", comparison.file},
+       {"first_step", comparison.first_step},
+       {"steps", comparison.steps},
+       {"peaks", ComparedJson(comparison.peaks)},
+       {"links", ComparedJson(comparison.links)},
+       {"measured_ns", comparison.measured_ns},
+       {"planned_seconds", OrNull(comparison.planned_seconds)}});
 }
 
 }  // namespace
@@ -240,9 +209,9 @@ JsonValue PlanJson(const PlanReport& report) {
       json["tiers"].Append(TierJson(outcome, tier));
     }
     json["homes"] = HomesJson(outcome.seal->memory);
-    json["step"] = TrafficJson(outcome.forecast->traffic);
+    json["step"] = StepTrafficJson(outcome.forecast->traffic);
     json["certificate"] = CertificateJson(report);
-    if (report.subject.machine) json["times"] = TimesJson(outcome.times);
+    if (report.subject.machine) json["times"] = TimesJson(outcome);
   }
   json["changes"] = VariantsJson(report.changes);
   json["alternatives"] = VariantsJson(report.alternatives);

@@ -6,14 +6,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
 #include "chunk/base/tier.h"
 #include "collectives/held_moments.h"
+#include "collectives/simulated_engine_of.h"
 #include "placement/placement_rules.h"
+#include "placement/simulator.h"
 #include "placement/trace_file.h"
 #include "tools/cli/size_text.h"
+#include "tools/commands/simulate/trace_layout.h"
 
 namespace castor {
 namespace {
@@ -114,7 +118,6 @@ class Times {
   void Compute(const StepTrace& step) {
     int64_t ns = 0;
     for (const int64_t moment : step.compute_ns) ns += moment;
-    if (request_.compute_ns) ns = *request_.compute_ns;
     if (ns > 0)
       Add("compute", Bytes(0)).seconds = static_cast<double>(ns) / 1e9;
   }
@@ -128,6 +131,40 @@ class Times {
   const TierModel& machine_;
   StepTimes times_;
 };
+
+// The first step finds nothing under way, the second one what the first left,
+// and the third what follows a step that did. One of very many moments leaves
+// nothing that lasts through the next, and takes long to simulate.
+constexpr int kSimulatedSteps = 3;
+constexpr int kSimulatedLongSteps = 2;
+constexpr size_t kLongStep = 8192;
+
+// The last of some steps that follow the plan.
+Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
+                                   const ZeroOptions& options,
+                                   const TierModel& machine) {
+  const int sharing = static_cast<int>(outcome.request.ranks_per_host);
+  const int steps = outcome.step.accesses.size() > kLongStep
+                        ? kSimulatedLongSteps
+                        : kSimulatedSteps;
+  CASTOR_ASSIGN_OR_RETURN(
+      const SimulationResult result,
+      Simulate(
+          outcome.step, SimulatedEngineOf(*outcome.seal, options),
+          ShareOfMachine(machine, sharing),
+          {.steps = kSimulatedSteps, .plan = &outcome.forecast->plan.plan}));
+  return result.steady();
+}
+
+// The same step with the compute time that was given, if one was.
+StepTrace WithGivenCompute(const PlanRequest& request,
+                           const ChunkLayout& layout, StepTrace step) {
+  if (!request.compute_ns) return step;
+  TraceFile trace;
+  trace.chunks = TraceChunks(layout);
+  trace.step = std::move(step);
+  return WithComputeTime(trace, *request.compute_ns);
+}
 
 EngineRequest EngineRequestOf(const PlanSubject& subject,
                               const PlanOutcome& outcome,
@@ -170,6 +207,19 @@ std::optional<double> StepTimes::most_seconds() const {
   return resources.empty() ? std::nullopt : std::optional(most);
 }
 
+std::vector<std::string_view> StepTimes::unknown() const {
+  std::vector<std::string_view> names;
+  for (const ResourceTime& time : resources) {
+    if (!time.seconds) names.push_back(time.name);
+  }
+  return names;
+}
+
+std::optional<double> PlanOutcome::step_seconds() const {
+  if (!simulated) return std::nullopt;
+  return static_cast<double>(simulated->ns()) / 1e9;
+}
+
 Bytes PlanOutcome::device_total() const {
   Bytes total = request.overhead;
   if (!request.borrows) total += activations;
@@ -202,7 +252,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
                request.options.device_budget));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ModelBlock> blocks,
                           BlocksOf(subject, request));
-  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {},
+  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
                       {},      {}, {}};
   // A trace's leases were borrowed.
   if (subject.trace) {
@@ -214,6 +264,8 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     CASTOR_ASSIGN_OR_RETURN(outcome.step,
                             DeriveStep(outcome.layout, blocks, request.step));
   }
+  outcome.step =
+      WithGivenCompute(request, outcome.layout, std::move(outcome.step));
   outcome.activations = MostLeased(outcome.step);
   outcome.declared.held =
       subject.trace ? HeldMomentsOf(outcome.layout, outcome.step.accesses)
@@ -247,6 +299,10 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   if (subject.machine) {
     outcome.times =
         Times(*outcome.forecast, request, *subject.machine).All(outcome.step);
+    if (outcome.times.unknown().empty()) {
+      CASTOR_ASSIGN_OR_RETURN(outcome.simulated,
+                              SimulateStep(outcome, options, *subject.machine));
+    }
   }
   return outcome;
 }

@@ -5,8 +5,8 @@
 #define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_OUTCOME_H_
 
 // One configuration, planned: what a rank would hold and move, whether that
-// fits, and how long a step's links, drives and optimizer would work. Pure
-// functions, thread-safe.
+// fits, how long a step's links, drives and optimizer would work, and how long
+// the step would take. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,7 @@
 #include "chunk/base/units.h"
 #include "collectives/budget_raises.h"
 #include "collectives/seal_forecast.h"
+#include "placement/simulation_result.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
 #include "tools/commands/plan/plan_request.h"
@@ -38,6 +39,8 @@ struct StepTimes {
   // where one that is used is unknown.
   std::optional<double> least_seconds() const;
   std::optional<double> most_seconds() const;
+  // The names of those whose time nobody knows.
+  std::vector<std::string_view> unknown() const;
 };
 
 struct PlanOutcome {
@@ -54,7 +57,12 @@ struct PlanOutcome {
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;
   StepTimes times;  // empty where no machine was given
+  // A step that follows others like it (placement/simulator.h). Where it fits
+  // and the machine's file knows all that it uses.
+  std::optional<SimulatedStep> simulated;
 
+  // Of a step, simulated; empty where that is.
+  std::optional<double> step_seconds() const;
   // Of the device, with activations and overhead.
   Bytes device_total() const;
   // Between tiers and to other ranks, in a step.

@@ -5,10 +5,13 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "placement/run_event.h"
+#include "placement/simulation_result.h"
 
 namespace castor {
 namespace {
@@ -53,6 +56,18 @@ std::string OutcomeLines(const PlanOutcome& outcome) {
     text += fmt::format(
         "time\t{}\t{}\n", time.name,
         time.seconds ? fmt::format("{:.9f}", *time.seconds) : std::string("-"));
+  }
+  if (outcome.simulated) {
+    const SimulatedStep& step = *outcome.simulated;
+    text += fmt::format("step_ns\t{}\t{}\n", step.ns(),
+                        SimResourceName(step.critical()));
+    for (int c = 0; c < kRunCauses; ++c) {
+      const SimulatedStall& stall = step.stalls[static_cast<size_t>(c)];
+      if (stall.count == 0) continue;
+      text += fmt::format("stall\t{}\t{}\t{}\n",
+                          RunCauseName(static_cast<RunCause>(c)), stall.ns,
+                          stall.count);
+    }
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/quote.h"
 #include "collectives/plan_file.h"
@@ -103,9 +104,10 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
                               CompareWithRun(report.outcome, flags.compare));
     }
     if (!flags.explain.empty()) {
-      CASTOR_ASSIGN_OR_RETURN(
-          report.explained,
-          ExplainHomes(report.subject, report.outcome, flags.explain));
+      Result<std::vector<ExplainedChunk>> explained =
+          ExplainHomes(report.subject, report.outcome, flags.explain);
+      if (!explained.ok()) return explained.status().WithContext("--explain");
+      report.explained = *std::move(explained);
     }
     CASTOR_ASSIGN_OR_RETURN(
         report.alternatives,

@@ -65,6 +65,13 @@ std::string DifferenceCell(const ComparedBytes& row) {
   return fmt::format("{:+.2f} %", *difference * 100);
 }
 
+std::string TimeDifferenceCell(const PlanComparison& comparison) {
+  if (!comparison.planned_seconds || comparison.measured_ns == 0) return "-";
+  const double measured = static_cast<double>(comparison.measured_ns) / 1e9;
+  return fmt::format("{:+.2f} %",
+                     (measured / *comparison.planned_seconds - 1) * 100);
+}
+
 }  // namespace
 
 std::string SecondsShown(double seconds) {
@@ -155,7 +162,7 @@ std::string VariantTableText(const PlanOutcome& outcome,
                                             {"host"},
                                             {"nvme"},
                                             {"moved a step"}};
-  if (timed) columns.push_back({"time"});
+  if (timed) columns.push_back({"a step"});
   TextTable table(std::move(columns));
   const auto add = [&](const std::string& what, const PlanOutcome& one,
                        TextTable::Mark mark) {
@@ -163,7 +170,7 @@ std::string VariantTableText(const PlanOutcome& outcome,
                                       Cell(one.seal->table.total(Tier::kHost)),
                                       Cell(one.seal->table.total(Tier::kNvme)),
                                       FormatSize(one.moved())};
-    if (timed) cells.push_back(TimeCell(one.times.least_seconds()));
+    if (timed) cells.push_back(TimeCell(one.step_seconds()));
     table.AddRow(std::move(cells), mark);
   };
   if (outcome.seal) add("as asked for", outcome, TextTable::Mark::kChosen);
@@ -186,13 +193,9 @@ std::string ComparisonText(const PlanComparison& comparison,
   };
   for (const ComparedBytes& row : comparison.peaks) add("peak, ", row);
   for (const ComparedBytes& row : comparison.links) add("", row);
-  const std::string planned =
-      comparison.least_seconds && comparison.most_seconds
-          ? fmt::format("{} to {}", SecondsShown(*comparison.least_seconds),
-                        SecondsShown(*comparison.most_seconds))
-          : std::string("unknown");
-  table.AddRow(
-      {"a step", planned, FormatDuration(comparison.measured_ns), "-"});
+  table.AddRow({"a step", TimeCell(comparison.planned_seconds),
+                FormatDuration(comparison.measured_ns),
+                TimeDifferenceCell(comparison)});
   return table.Render(emphasis);
 }
 

@@ -6,11 +6,15 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "placement/plan.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_explain_forms.h"
 #include "tools/commands/plan/plan_tables.h"
+#include "tools/commands/simulate/step_tables.h"
 
 namespace castor {
 namespace {
@@ -96,8 +100,38 @@ std::string LeftOutLine(const PlanReport& report) {
   if (report.outcome.request.overhead == Bytes(0)) {
     add("what a CUDA context and NCCL hold: give --cuda-context, --nccl");
   }
-  if (!report.subject.machine) add("times: give --machine");
+  if (!report.subject.machine) {
+    add("times: give --machine");
+  } else if (report.outcome.step.compute_ns.empty()) {
+    add("how long a rank computes: give --compute");
+  }
   return text.empty() ? text : Paragraph("Left out", text);
+}
+
+// A step's time and what it waits for, or else within which bounds it lies, as
+// far as that is known.
+std::string TimeLines(const PlanOutcome& outcome, Emphasis emphasis) {
+  const std::optional<double> least = outcome.times.least_seconds();
+  const std::optional<double> most = outcome.times.most_seconds();
+  if (!outcome.simulated) {
+    std::vector<std::string> unknown;
+    for (const std::string_view name : outcome.times.unknown()) {
+      unknown.emplace_back(name);
+    }
+    return Paragraph(
+        "Time", fmt::format("unknown: the machine file has no {}, which a step "
+                            "uses; what it has is in the table above",
+                            JoinedWithAnd(unknown)));
+  }
+  std::string text = Paragraph(
+      "Time",
+      fmt::format("a step takes {}; {} if all overlapped, {} if nothing did",
+                  StepSentence(*outcome.simulated),
+                  SecondsShown(least.value_or(0)),
+                  SecondsShown(most.value_or(0))));
+  const std::string stalls = StallTable(*outcome.simulated, emphasis);
+  if (!stalls.empty()) text += "\n" + stalls + "\n";
+  return text;
 }
 
 std::string FitLines(const PlanReport& report, Emphasis emphasis) {
@@ -126,19 +160,7 @@ std::string FitLines(const PlanReport& report, Emphasis emphasis) {
                     outcome.forecast->shards,
                     traffic.gathers - traffic.fetches));
   }
-  if (report.subject.machine) {
-    const std::optional<double> least = outcome.times.least_seconds();
-    const std::optional<double> most = outcome.times.most_seconds();
-    text += Paragraph(
-        "Time",
-        least && most
-            ? fmt::format(
-                  "a step takes {} if all of it overlaps, {} if nothing "
-                  "does",
-                  SecondsShown(*least), SecondsShown(*most))
-            : std::string("unknown: the machine file lacks what is marked so "
-                          "above"));
-  }
+  if (report.subject.machine) text += TimeLines(outcome, emphasis);
   return text;
 }
 
@@ -181,27 +203,6 @@ std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
   return text;
 }
 
-// A sentence for each state, under the chunk and those of its parameters that
-// were asked for.
-std::string ExplainedLines(const PlanReport& report) {
-  std::string text;
-  for (const ExplainedChunk& one : report.explained) {
-    constexpr size_t kNamed = 4;
-    std::string names;
-    for (size_t i = 0; i < one.params.size() && i < kNamed; ++i) {
-      names += (i == 0 ? "" : ", ") + Shown(one.params[i]);
-    }
-    if (one.params.size() > kNamed) {
-      names += fmt::format(" and {} more", one.params.size() - kNamed);
-    }
-    text += fmt::format("\nchunk {}, with {}\n", one.chunk.value(), names);
-    for (const ExplainedHome& home : one.homes) {
-      text += fmt::format("  {}\n", home.why);
-    }
-  }
-  return text;
-}
-
 std::string NextLine(const PlanReport& report) {
   if (!report.output.empty()) {
     return Paragraph("Written", fmt::format("{}: for a trainer to load",
@@ -220,7 +221,8 @@ std::string PlanText(const PlanReport& report, Emphasis emphasis) {
     return text + NoFitLines(report, emphasis) + LeftOutLine(report);
   }
   return text + FitLines(report, emphasis) + LeftOutLine(report) +
-         OtherLines(report, emphasis) + ExplainedLines(report) +
+         OtherLines(report, emphasis) +
+         ExplainedText(report.explained, report.subject.machine) +
          NextLine(report);
 }
 

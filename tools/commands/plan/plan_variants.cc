@@ -179,10 +179,12 @@ Status ShrinkMoments(const PlanOutcome& outcome, Finder& finder) {
   return finder.Try("moments in bf16", changed).status();
 }
 
-// What a choice is judged by.
-double BadnessOf(const PlanOutcome& outcome) {
-  const std::optional<double> seconds = outcome.times.least_seconds();
-  return seconds ? *seconds : static_cast<double>(outcome.moved().count());
+bool Better(const PlanOutcome& a, const PlanOutcome& b) {
+  const std::optional<double> seconds = a.step_seconds();
+  const std::optional<double> others = b.step_seconds();
+  if (seconds && others) return *seconds < *others;
+  if (seconds || others) return seconds.has_value();
+  return a.moved() < b.moved();
 }
 
 }  // namespace
@@ -244,8 +246,7 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
   std::vector<PlanVariant> found = finder.Take();
   // Insertion keeps those that are equal in the order above.
   for (size_t i = 1; i < found.size(); ++i) {
-    for (size_t j = i;
-         j > 0 && BadnessOf(found[j].outcome) < BadnessOf(found[j - 1].outcome);
+    for (size_t j = i; j > 0 && Better(found[j].outcome, found[j - 1].outcome);
          --j) {
       std::swap(found[j], found[j - 1]);
     }

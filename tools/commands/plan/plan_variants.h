@@ -32,8 +32,9 @@ Result<std::vector<PlanVariant>> ChangesThatFit(const PlanSubject& subject,
                                                 const PlanOutcome& outcome);
 
 // Other stages, chunk sizes, policies, no homes on the device, and activations
-// computed again: those that fit, the best first. That is the shortest step
-// where all resources work at the same time, else the fewest bytes moved.
+// computed again: those that fit, the best first. That is the shortest step,
+// simulated; where a step's time is not known, the fewest bytes moved, behind
+// those whose is.
 Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
                                               const PlanFlags& flags,
                                               const PlanOutcome& outcome);

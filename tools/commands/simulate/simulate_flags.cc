@@ -12,6 +12,7 @@
 #include "chunk/base/quote.h"
 #include "placement/step_trace.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/placement_flags.h"
 #include "tools/cli/rate_text.h"
 #include "tools/cli/size_text.h"
 
@@ -21,6 +22,7 @@ namespace {
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxPrefetchDepth = 1024;
 constexpr int64_t kMaxPoints = 1000;
+constexpr int64_t kMaxEvaluations = 1000;
 
 constexpr char kFooter[] =
     R"(TRACE is a castor.trace/1 file: a recorded step, chunk by chunk. It is replayed step after
@@ -32,6 +34,10 @@ SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. A sweep simulates --
 from the first to the last: device-budget=2GiB..24GiB, or host-budget=...; those at which the
 step does not fit are shown as such.
 
+Rules of --place go by the names of a layout's parameters with --layout, else by those of
+chunks: chunk.0, chunk.1 and so on. A step of --then is made when TRACE has been, once each,
+with TRACE twice after it: what departs from the plan is served on demand and planned anew.
+
 Exit code 3: the step does not fit, with what would make it fit.
 
 Examples:
@@ -40,6 +46,8 @@ Examples:
       --nvme-budget 200GiB --policy planned
   castor simulate step.json --machine machine.json --host-budget 64GiB \
       --sweep device-budget=2GiB..24GiB --svg sweep.svg
+  castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB \
+      --limit param@device=25% --evaluate 1 --then longer.json
 )";
 
 std::string Upper(std::string text) {
@@ -110,6 +118,15 @@ Status CheckTogether(const SimulateFlags& flags) {
     return InvalidArgument(
         "--svg draws a sweep: give --sweep device-budget=FROM..TO too");
   }
+  if (!flags.sweep.empty() && !flags.then.empty()) {
+    return InvalidArgument(
+        "--then makes other steps at one budget, and --sweep one step at many: "
+        "give one of them");
+  }
+  if (!flags.layout.empty() && !flags.dtype.empty()) {
+    return InvalidArgument(
+        "--layout says of which type parameters are: leave --dtype away");
+  }
   return OkStatus();
 }
 
@@ -151,6 +168,8 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
               "the same in pinned host memory");
   AddSizeFlag(app, "--nvme-budget", &flags->nvme_budget,
               "the same on NVMe (there is none)");
+  AddTextFlag(app, "--layout", &flags->layout,
+              "layout of the trace's chunks, from castor search -o", "FILE");
   AddChoiceFlag(app, "--dtype", &flags->dtype, {"bf16", "f32"},
                 "type of parameters and gradients (bf16)");
   AddChoiceFlag(app, "--optimizer", &flags->optimizer,
@@ -175,10 +194,19 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 "who decides which copies stay (auto)");
   AddIntFlag(app, "--prefetch-depth", &flags->prefetch_depth, 0,
              kMaxPrefetchDepth, "gathers under way ahead of use (3)");
+  AddTextListFlag(app, "--limit", &flags->limit, kLimitFlagHelp);
+  AddTextListFlag(app, "--place", &flags->place, kPlaceFlagHelp);
   AddSwitch(app, "--clip", &flags->clip,
             "the norm is computed, and waited for");
   AddTextFlag(app, "--compute", &flags->compute,
               "compute time of a step: 1.5s, 800ms (as recorded)", "TIME");
+  AddIntFlag(app, "--evaluate", &flags->evaluate, 0, kMaxEvaluations,
+             "forward passes before every step, in which nothing is trained, "
+             "beside those of TRACE (0)");
+  AddTextListFlag(
+      app, "--then", &flags->then,
+      "FILE of another step of the same chunks, made after those of "
+      "TRACE; repeatable");
   AddTextFlag(app, "--device-memory", &flags->device_memory,
               "speed of the device's own memory: 2TB/s (instant)", "SPEED");
   AddChoiceFlag(app, "--trainer", &flags->trainer, {"stream", "thread"},
@@ -204,7 +232,10 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
                             ReadSweep(flags.sweep, flags.points));
   }
   CASTOR_RETURN_IF_ERROR(TakeBudgets(flags, &request));
-  request.dtype = ParseDType(Upper(flags.dtype)).value();
+  if (!flags.dtype.empty()) {
+    request.dtype = ParseDType(Upper(flags.dtype)).value();
+  }
+  request.layout_file = flags.layout;
   request.optimizer =
       DefaultOptimizerOptions(ParseOptimizer(flags.optimizer).value());
   request.optimizer.moment_dtype = ParseDType(Upper(flags.moments)).value();
@@ -221,7 +252,13 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   request.policy =
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
   request.prefetch_depth = static_cast<int>(flags.prefetch_depth);
+  if (!flags.limit.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(request.limits, ParseLimitFlag(flags.limit));
+  }
+  CASTOR_ASSIGN_OR_RETURN(request.rules, ParsePlaceFlag(flags.place));
   request.clip = flags.clip;
+  request.evaluations = flags.evaluate;
+  request.then = flags.then;
   request.fp32_grads = flags.grad_mode == "fp32";
   if (!flags.compute.empty()) {
     const Result<int64_t> ns = ParseLatency(flags.compute);

@@ -18,8 +18,10 @@
 #include "chunk/base/units.h"
 #include "collectives/zero_options.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
+#include "placement/static_policy.h"
 #include "placement/tier_model.h"
 
 namespace CLI {
@@ -35,7 +37,8 @@ struct SimulateFlags {
   std::optional<Bytes> device_budget;
   std::optional<Bytes> host_budget;
   std::optional<Bytes> nvme_budget;
-  std::string dtype = "bf16";
+  std::string dtype;
+  std::string layout;
   std::string optimizer = "adamw";
   std::string moments = "f32";
   std::string grad_mode = "separate";
@@ -46,8 +49,12 @@ struct SimulateFlags {
   std::optional<int64_t> ranks_per_machine;
   std::string policy = "auto";
   int64_t prefetch_depth = 3;
+  std::vector<std::string> limit;
+  std::vector<std::string> place;
   bool clip = false;
   std::string compute;
+  int64_t evaluate = 0;
+  std::vector<std::string> then;
   std::string device_memory;
   std::string trainer = "stream";
   std::string sweep;
@@ -74,7 +81,8 @@ struct SimulateRequest {
   Bytes device_budget;  // of one rank, where they are not swept
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
-  DType dtype = DType::kBF16;        // of parameters
+  std::string layout_file;           // empty: a parameter for each chunk
+  DType dtype = DType::kBF16;        // of parameters, where no layout tells it
   bool fp32_grads = false;           // else gradients are of their type
   OptimizerOptions optimizer;
   int stage = 3;
@@ -84,8 +92,11 @@ struct SimulateRequest {
   std::optional<int> ranks_per_machine;  // empty: all of them
   PlanPolicy policy = PlanPolicy::kAuto;
   int prefetch_depth = 3;
+  std::optional<StaticLimits> limits;  // of homes; empty: as budgets allow
+  std::vector<PlacementRule> rules;
   bool clip = false;
   std::optional<int64_t> compute_ns;       // of a step; empty: as recorded
+  int64_t evaluations = 0;                 // before every step
   std::optional<LinkModel> device_memory;  // its speed; empty: it is instant
   SimTrainer trainer = SimTrainer::kStream;
   struct Sweep {
@@ -93,7 +104,8 @@ struct SimulateRequest {
     std::vector<Bytes> values;  // rising
   };
   std::optional<Sweep> sweep;
-  std::string svg;  // where the plot goes; empty: nowhere
+  std::vector<std::string> then;  // files of steps that depart from the trace
+  std::string svg;                // where the plot goes; empty: nowhere
   Form form = Form::kPage;
 };
 

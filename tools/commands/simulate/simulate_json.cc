@@ -10,52 +10,14 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "placement/plan.h"
-#include "placement/run_event.h"
 #include "placement/simulation_result.h"
+#include "tools/commands/simulate/step_json.h"
 
 namespace castor {
 namespace {
 
-JsonValue StepJson(const SimulatedStep& step) {
-  JsonValue json;
-  json["ns"] = step.ns();
-  json["idle_ns"] = step.idle_ns();
-  json["critical"] = SimResourceName(step.critical());
-  json["resources"] = JsonValue::Array();
-  for (int r = 0; r < kSimResources; ++r) {
-    const auto resource = static_cast<SimResource>(r);
-    json["resources"].Append(
-        JsonValue::Object({{"name", SimResourceName(resource)},
-                           {"busy_ns", step.busy(resource)}}));
-  }
-  json["moved"] = JsonValue::Array();
-  for (const Tier from : kAllTiers) {
-    for (const Tier to : kAllTiers) {
-      const Bytes bytes = step.moved[TierIndex(from)][TierIndex(to)];
-      if (bytes == Bytes(0)) continue;
-      json["moved"].Append(JsonValue::Object({{"from", TierName(from)},
-                                              {"to", TierName(to)},
-                                              {"bytes", bytes.count()}}));
-    }
-  }
-  json["wire_sent_bytes"] = step.wire_sent.count();
-  json["gathers"] = step.gathers;
-  json["prefetched_gathers"] = step.prefetched_gathers;
-  json["releases"] = step.releases;
-  json["reduce_scatters"] = step.reduce_scatters;
-  json["stalls"] = JsonValue::Array();
-  for (int c = 0; c < kRunCauses; ++c) {
-    const SimulatedStall& stall = step.stalls[static_cast<size_t>(c)];
-    if (stall.count == 0) continue;
-    json["stalls"].Append(
-        JsonValue::Object({{"cause", RunCauseName(static_cast<RunCause>(c))},
-                           {"count", stall.count},
-                           {"ns", stall.ns}}));
-  }
-  return json;
-}
-
-JsonValue PointJson(const SimulatedPoint& point) {
+JsonValue PointJson(const SimulateRequest& request,
+                    const SimulatedPoint& point) {
   JsonValue json;
   json["device_budget_bytes"] = point.device_budget.count();
   json["host_budget_bytes"] = point.host_budget.count();
@@ -64,8 +26,15 @@ JsonValue PointJson(const SimulatedPoint& point) {
     json["reason"] = point.why;
     return json;
   }
-  json["step"] = StepJson(point.result->steady());
-  json["first_step"] = StepJson(point.result->steps.front());
+  json["step"] = SimulatedStepJson(point.result->steady());
+  json["first_step"] = SimulatedStepJson(point.result->steps.front());
+  json["then"] = JsonValue::Array();
+  for (size_t i = 0; i < point.then.size(); ++i) {
+    json["then"].Append(JsonValue::Object(
+        {{"file",
+          i < request.then.size() ? request.then[i] : request.trace_file},
+         {"step", SimulatedStepJson(point.then[i])}}));
+  }
   json["tiers"] = JsonValue::Array();
   for (const Tier tier : kAllTiers) {
     const size_t t = TierIndex(tier);
@@ -88,7 +57,8 @@ JsonValue SimulateJson(const SimulateReport& report) {
                                      {"chunks", report.chunks},
                                      {"moments", report.moments},
                                      {"ranks", report.recorded_ranks},
-                                     {"compute_ns", report.compute_ns}});
+                                     {"compute_ns", report.compute_ns},
+                                     {"evaluations", report.evaluations}});
   json["machine"] =
       JsonValue::Object({{"file", request.machine_file},
                          {"ranks_that_share_it", report.ranks_per_machine}});
@@ -113,7 +83,7 @@ JsonValue SimulateJson(const SimulateReport& report) {
                       : JsonValue();
   json["points"] = JsonValue::Array();
   for (const SimulatedPoint& point : report.points) {
-    json["points"].Append(PointJson(point));
+    json["points"].Append(PointJson(request, point));
   }
   return json;
 }

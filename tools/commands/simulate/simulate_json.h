@@ -14,7 +14,8 @@ namespace castor {
 
 // {"schema", "trace", "machine", "engine", "not_known", "points": [{
 // "device_budget_bytes", "host_budget_bytes", "fits", "reason" or "step",
-// "first_step", "tiers"}], "sweep"}; sweep is null, or names the budget.
+// "first_step", "then": [{"file", "step"}], "tiers"}], "sweep"}; sweep is null,
+// or names the budget.
 JsonValue SimulateJson(const SimulateReport& report);
 
 }  // namespace castor

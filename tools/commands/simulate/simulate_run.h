@@ -28,6 +28,8 @@ struct SimulatedPoint {
   std::optional<SimulationResult> result;
   std::string why;
   SimulatedEngine engine;  // where it fits
+  // The steps of request.then, one each, and two of the trace behind them.
+  std::vector<SimulatedStep> then;
 };
 
 struct SimulateReport {
@@ -38,12 +40,14 @@ struct SimulateReport {
   int ranks = 1;
   int ranks_per_machine = 1;
   int64_t compute_ns = 0;              // of a step
+  int64_t evaluations = 0;             // of a step
   std::vector<std::string> unknown;    // of the machine, that steps would use
   std::vector<SimulatedPoint> points;  // of a sweep, or the one
 };
 
-// Malformed for a file that is none; Infeasible, with what would make it fit,
-// where no point does.
+// Malformed for a file that is none; InvalidArgument for limits, rules, layouts
+// and other steps that are not for the trace; Infeasible, with what would make
+// it fit, where no point does.
 Result<SimulateReport> RunSimulate(const SimulateRequest& request,
                                    const Console& console);
 

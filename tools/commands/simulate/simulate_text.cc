@@ -6,105 +6,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "chunk/base/tier.h"
 #include "placement/plan.h"
-#include "placement/run_event.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/simulate/step_tables.h"
 
 namespace castor {
 namespace {
 
 using Align = TextTable::Align;
-
-std::string Share(int64_t part, int64_t whole) {
-  return whole == 0
-             ? std::string("-")
-             : Percent(static_cast<double>(part) / static_cast<double>(whole));
-}
-
-Bytes MovedOver(const SimulatedStep& step, SimResource resource) {
-  const size_t device = TierIndex(Tier::kDevice);
-  const size_t host = TierIndex(Tier::kHost);
-  const size_t nvme = TierIndex(Tier::kNvme);
-  switch (resource) {
-    case SimResource::kToDevice:
-      return step.moved[host][device];
-    case SimResource::kFromDevice:
-      return step.moved[device][host];
-    case SimResource::kNvme:
-      return step.moved[nvme][host] + step.moved[host][nvme];
-    case SimResource::kCollectives:
-      return step.wire_sent;
-    case SimResource::kCompute:
-    case SimResource::kHost:
-    case SimResource::kDevice:
-      break;
-  }
-  return Bytes(0);
-}
-
-bool HasBytes(SimResource resource) {
-  return resource != SimResource::kCompute && resource != SimResource::kHost &&
-         resource != SimResource::kDevice;
-}
-
-int64_t StallNs(const SimulatedStep& step) {
-  int64_t ns = 0;
-  for (const SimulatedStall& stall : step.stalls) ns += stall.ns;
-  return ns;
-}
-
-std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis) {
-  TextTable table(
-      {{"resource", Align::kLeft}, {"busy"}, {"of the step"}, {"bytes"}});
-  for (int r = 0; r < kSimResources; ++r) {
-    const auto resource = static_cast<SimResource>(r);
-    const Bytes moved = MovedOver(step, resource);
-    const int64_t busy = step.busy(resource);
-    if (busy == 0 && moved == Bytes(0) && r > 0) continue;
-    table.AddRow({std::string(SimResourceName(resource)), FormatDuration(busy),
-                  Share(busy, step.ns()),
-                  HasBytes(resource) ? FormatSize(moved) : std::string()},
-                 resource == step.critical() ? TextTable::Mark::kChosen
-                                             : TextTable::Mark::kNone);
-  }
-  return table.Render(emphasis);
-}
-
-// For what the trainer's lane waits; empty where it never does.
-std::string StallTable(const SimulatedStep& step, Emphasis emphasis) {
-  TextTable table({{"the trainer waits for", Align::kLeft},
-                   {"time"},
-                   {"of the step"},
-                   {"count"}});
-  bool any = false;
-  const auto add = [&](std::string what, int64_t ns, std::string count) {
-    any = true;
-    table.AddRow({std::move(what), FormatDuration(ns), Share(ns, step.ns()),
-                  std::move(count)});
-  };
-  const std::pair<RunCause, std::string_view> causes[] = {
-      {RunCause::kDemand, "chunks fetched when asked for"},
-      {RunCause::kPrefetch, "chunks fetched ahead, too late"},
-      {RunCause::kOptimizer, "parameters still being updated"},
-      {RunCause::kGradient, "a slot for gradients"}};
-  for (const auto& [cause, what] : causes) {
-    const SimulatedStall& stall = step.stalls[static_cast<size_t>(cause)];
-    if (stall.ns > 0) add(std::string(what), stall.ns, Grouped(stall.count));
-  }
-  if (step.idle_ns() > 0) {
-    add("the end of the step before", step.idle_ns(), "1");
-  }
-  return any ? fmt::format("\n{}", table.Render(emphasis)) : std::string();
-}
 
 std::string TierTable(const SimulatedPoint& point, Emphasis emphasis) {
   TextTable table({{"tier", Align::kLeft},
@@ -118,7 +35,7 @@ std::string TierTable(const SimulatedPoint& point, Emphasis emphasis) {
     const Bytes budget = point.engine.budget[t];
     if (peak == Bytes(0) && budget == Bytes(0)) continue;
     table.AddRow({std::string(TierName(tier)), FormatSize(peak),
-                  FormatSize(budget), Share(peak.count(), budget.count()),
+                  FormatSize(budget), ShareText(peak.count(), budget.count()),
                   FormatSize(point.engine.home_bytes[t])});
   }
   return table.Render(emphasis);
@@ -143,20 +60,43 @@ std::string EngineText(const SimulateReport& report,
       point.engine.problem.prefetch_depth, Plural(slots, "slot"));
 }
 
+// Steps that depart from the trace, and the trace's own behind them.
+std::string ThenTable(const SimulateRequest& request,
+                      const SimulatedPoint& point, Emphasis emphasis) {
+  TextTable table({{"then", Align::kLeft},
+                   {"step"},
+                   {"gathers"},
+                   {"ahead"},
+                   {"taken back"},
+                   {"to device"},
+                   {"planned", Align::kLeft}});
+  for (size_t i = 0; i < point.then.size(); ++i) {
+    const SimulatedStep& step = point.then[i];
+    table.AddRow(
+        {Shown(i < request.then.size() ? request.then[i] : request.trace_file),
+         FormatDuration(step.ns()), Grouped(step.gathers),
+         Grouped(step.prefetched_gathers), Grouped(step.cancelled_gathers),
+         FormatSize(MovedOver(step, SimResource::kToDevice)),
+         step.divergences > 0 ? "departs: on demand from there" : "yes"});
+  }
+  return table.Render(emphasis);
+}
+
 std::string PointText(const SimulateReport& report, const SimulatedPoint& point,
                       Emphasis emphasis) {
   const SimulatedStep& step = point.result->steady();
-  const SimResource critical = step.critical();
   std::string text = Paragraph("Engine", EngineText(report, point));
-  text += Paragraph(
-      "Step",
-      fmt::format("{}: {} is busy for {} of it; {} gathers, {} ahead of use",
-                  FormatDuration(step.ns()), SimResourceName(critical),
-                  Share(step.busy(critical), step.ns()), Grouped(step.gathers),
-                  Grouped(step.prefetched_gathers)));
+  text +=
+      Paragraph("Step", fmt::format("{}; {} gathers, {} ahead of use",
+                                    StepSentence(step), Grouped(step.gathers),
+                                    Grouped(step.prefetched_gathers)));
   text += "\n" + ResourceTable(step, emphasis);
-  text += StallTable(step, emphasis);
+  const std::string stalls = StallTable(step, emphasis);
+  if (!stalls.empty()) text += "\n" + stalls;
   text += "\n" + TierTable(point, emphasis);
+  if (!point.then.empty()) {
+    text += "\n" + ThenTable(report.request, point, emphasis);
+  }
   return text;
 }
 
@@ -190,9 +130,9 @@ std::string SweepText(const SimulateReport& report, Emphasis emphasis) {
     const SimResource critical = step.critical();
     table.AddRow(
         {FormatSize(budget), FormatDuration(step.ns()),
-         Share(step.busy(SimResource::kCompute), step.ns()),
+         ShareText(step.busy(SimResource::kCompute), step.ns()),
          FormatDuration(StallNs(step)), std::string(SimResourceName(critical)),
-         Share(step.busy(critical), step.ns()),
+         ShareText(step.busy(critical), step.ns()),
          FormatSize(MovedOver(step, SimResource::kToDevice)),
          FormatSize(MovedOver(step, SimResource::kNvme)),
          Grouped(step.gathers)},
@@ -222,6 +162,11 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
       report.compute_ns > 0
           ? fmt::format("{} a step", FormatDuration(report.compute_ns))
           : std::string("nobody knows how long: --compute TIME"));
+  if (report.evaluations > 0) {
+    text +=
+        Paragraph("Evaluates", fmt::format("{} a step, of which no plan knows",
+                                           Plural(report.evaluations, "time")));
+  }
   if (!report.unknown.empty()) {
     text += Paragraph(
         "No speed",

@@ -69,6 +69,30 @@ std::vector<HeldTogether> HeldIn(const Trace& trace, size_t begin, size_t end) {
   return held;
 }
 
+// By moment.
+std::vector<double> ComputeWeights(const TraceFile& trace) {
+  const StepTrace& step = trace.step;
+  std::vector<double> weights;
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    const auto [kind, chunk] = step.accesses[i];
+    if (!step.compute_ns.empty()) {
+      weights.push_back(static_cast<double>(step.compute_ns[i]));
+    } else if (kind == AccessKind::kUse || kind == AccessKind::kGradOpen) {
+      weights.push_back(
+          static_cast<double>(trace.chunks[chunk.index()].gathered.count()));
+    } else {
+      weights.push_back(0);
+    }
+  }
+  return weights;
+}
+
+double Sum(const std::vector<double>& weights) {
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  return sum;
+}
+
 }  // namespace
 
 Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
@@ -103,6 +127,41 @@ Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
                      std::move(groups));
 }
 
+std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout) {
+  std::vector<ParamSpec> params;
+  for (size_t c = 0; c < layout.chunks().size(); ++c) {
+    const ChunkInfo& chunk = layout.chunks()[c];
+    const GroupInfo& group = layout.groups()[static_cast<size_t>(chunk.group)];
+    params.push_back({fmt::format("chunk.{}", c),
+                      {chunk.size.count()},
+                      group.dtype,
+                      group.trainable});
+  }
+  return params;
+}
+
+Status CheckSameChunks(std::span<const TraceChunk> trace,
+                       std::span<const TraceChunk> other) {
+  if (trace.size() != other.size()) {
+    return InvalidArgument(fmt::format("it has {} chunks, and the trace {}",
+                                       other.size(), trace.size()));
+  }
+  for (size_t c = 0; c < trace.size(); ++c) {
+    const auto text = [](const TraceChunk& chunk) {
+      return fmt::format("{} bytes, {}", chunk.gathered.count(),
+                         chunk.trainable ? "trainable" : "frozen");
+    };
+    if (trace[c].gathered == other[c].gathered &&
+        trace[c].trainable == other[c].trainable) {
+      continue;
+    }
+    return InvalidArgument(
+        fmt::format("chunk {} of it is {}, and of the trace {}", c,
+                    text(other[c]), text(trace[c])));
+  }
+  return OkStatus();
+}
+
 SealOptions DeclaredBy(const StepTrace& step) {
   SealOptions declared;
   for (const LeaseChange& change : step.leases) {
@@ -123,20 +182,8 @@ SealOptions DeclaredBy(const StepTrace& step) {
 
 StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns) {
   StepTrace step = trace.step;
-  std::vector<double> weights;
-  for (size_t i = 0; i < step.accesses.size(); ++i) {
-    const auto [kind, chunk] = step.accesses[i];
-    if (!step.compute_ns.empty()) {
-      weights.push_back(static_cast<double>(step.compute_ns[i]));
-    } else if (kind == AccessKind::kUse || kind == AccessKind::kGradOpen) {
-      weights.push_back(
-          static_cast<double>(trace.chunks[chunk.index()].gathered.count()));
-    } else {
-      weights.push_back(0);
-    }
-  }
-  double sum = 0;
-  for (const double weight : weights) sum += weight;
+  const std::vector<double> weights = ComputeWeights(trace);
+  const double sum = Sum(weights);
   if (sum <= 0) return step;
   // Rounded so that the whole comes out.
   step.compute_ns.clear();
@@ -150,6 +197,35 @@ StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns) {
     step.compute_ns.push_back(ns);
     given_ns += ns;
   }
+  return step;
+}
+
+double ComputeWeight(const TraceFile& trace) {
+  return Sum(ComputeWeights(trace));
+}
+
+StepTrace WithEvaluations(StepTrace step, int64_t passes) {
+  EvaluationPass pass;
+  std::vector<ChunkId> held;
+  for (size_t i = 0; i < step.accesses.size() &&
+                     step.accesses[i].kind != AccessKind::kGradOpen;
+       ++i) {
+    const Access& access = step.accesses[i];
+    pass.accesses.push_back(access);
+    if (!step.compute_ns.empty()) pass.compute_ns.push_back(step.compute_ns[i]);
+    if (access.kind == AccessKind::kUse) {
+      held.push_back(access.chunk);
+    } else {
+      held.erase(std::find(held.begin(), held.end(), access.chunk));
+    }
+  }
+  for (const ChunkId chunk : held) {
+    pass.accesses.push_back({AccessKind::kUseEnd, chunk});
+    if (!step.compute_ns.empty()) pass.compute_ns.push_back(0);
+  }
+  if (pass.accesses.empty()) return step;
+  step.evaluations.insert(step.evaluations.begin(), static_cast<size_t>(passes),
+                          pass);
   return step;
 }
 

@@ -5,15 +5,17 @@
 #define CASTOR_TOOLS_COMMANDS_SIMULATE_TRACE_LAYOUT_H_
 
 // What an engine is told at Seal, found again in the trace of a step: a trace
-// knows chunks and not parameters, so there is one parameter for each chunk.
-// Pure functions, thread-safe.
+// knows chunks and not parameters, so there is one parameter for each chunk;
+// and steps made of recorded ones. Pure functions, thread-safe.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
 #include "collectives/zero_options.h"
 #include "placement/step_trace.h"
 #include "placement/trace_file.h"
@@ -26,6 +28,14 @@ namespace castor {
 Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
                                   int world);
 
+// The parameters of that layout: chunk.0, chunk.1 and so on.
+std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout);
+
+// InvalidArgument, naming the first that differs, where `other` has not the
+// chunks of `trace`, whatever ranks share them.
+Status CheckSameChunks(std::span<const TraceChunk> trace,
+                       std::span<const TraceChunk> other);
+
 // What the trainer holds in a micro-batch, and has on lease: what it would
 // declare.
 SealOptions DeclaredBy(const StepTrace& step);
@@ -34,6 +44,14 @@ SealOptions DeclaredBy(const StepTrace& step);
 // has none each use of a chunk, and each gradient, for as long as its bytes.
 // Unchanged where nothing is used. REQUIRES: 0 <= total_ns <= kMaxStepNs.
 StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns);
+
+// By what that time is shared out: its own times, or bytes. So those of two
+// steps, if both have times or neither has, are as the times they take.
+double ComputeWeight(const TraceFile& trace);
+
+// The same step with `passes` evaluations before its first access: what its
+// first micro-batch uses before a gradient opens, for as long.
+StepTrace WithEvaluations(StepTrace step, int64_t passes);
 
 }  // namespace castor
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/simulated_engine_of.h"
+#include "placement/simulation_result.h"
+#include "placement/simulator.h"
 #include "placement/trace_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
@@ -26,6 +30,7 @@
 namespace castor {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -166,14 +171,46 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   }
   EXPECT_EQ(report.outcome.times.resources.size(), 4u);
   EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds(), sum);
-  EXPECT_THAT(PlanText(report, Emphasis::kNone), HasSubstr("if nothing does"));
+  // The step itself lies between the bounds, and after steps enough does not
+  // change any more.
+  ASSERT_TRUE(report.outcome.simulated);
+  const double least = *report.outcome.times.least_seconds();
+  EXPECT_GE(*report.outcome.step_seconds(), least * 0.999);
+  EXPECT_LE(*report.outcome.step_seconds(), sum * 1.001);
+  ZeroOptions options = report.outcome.request.options;
+  options.device_budget = report.outcome.castor_device;
+  const Result<SimulationResult> longer = Simulate(
+      report.outcome.step, SimulatedEngineOf(*report.outcome.seal, options),
+      *report.subject.machine, {.steps = 6});
+  ASSERT_THAT(longer, IsOk());
+  EXPECT_EQ(longer->steady().ns(), report.outcome.simulated->ns());
+  EXPECT_EQ(longer->steady().moved, report.outcome.simulated->moved);
+  EXPECT_EQ(longer->steady().gathers, traffic.gathers);
+  EXPECT_THAT(
+      PlanText(report, Emphasis::kNone),
+      AllOf(HasSubstr("Time        a step takes "), HasSubstr("if nothing did"),
+            HasSubstr("the trainer waits for")));
+  EXPECT_EQ(PlanJson(report)["times"]["simulated"]["ns"].integer(),
+            report.outcome.simulated->ns());
+  for (const PlanVariant& variant : report.alternatives) {
+    EXPECT_TRUE(variant.outcome.step_seconds()) << variant.what;
+  }
+  EXPECT_TRUE(std::is_sorted(
+      report.alternatives.begin(), report.alternatives.end(),
+      [](const PlanVariant& a, const PlanVariant& b) {
+        return *a.outcome.step_seconds() < *b.outcome.step_seconds();
+      }));
 
   flags_.nvme = MiB(4);
   flags_.host_budget = MiB(1);
   const PlanReport drives = Run().value();
   ASSERT_THAT(drives.outcome.fits, IsOk());
   EXPECT_EQ(drives.outcome.times.most_seconds(), std::nullopt);
-  EXPECT_THAT(PlanText(drives, Emphasis::kNone), HasSubstr("unknown"));
+  EXPECT_FALSE(drives.outcome.simulated);
+  EXPECT_THAT(drives.outcome.times.unknown(), testing::Contains("nvme_read"));
+  EXPECT_THAT(PlanText(drives, Emphasis::kNone),
+              HasSubstr("unknown: the machine file has no nvme_read"));
+  EXPECT_TRUE(PlanJson(drives)["times"]["simulated"].is_null());
 }
 
 TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {

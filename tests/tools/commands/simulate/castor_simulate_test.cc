@@ -188,6 +188,70 @@ TEST_F(CastorSimulateTest, GroupsOfRanksSendLess) {
   EXPECT_EQ(sent("2", "world"), sent("2", "group"));
 }
 
+TEST_F(CastorSimulateTest, HomesAreAsLimitsAndRulesSay) {
+  const auto homes = [this](std::vector<std::string> more) {
+    more.insert(more.end(), {"--device-budget", "64MiB", "--host-budget",
+                             "256MiB", "--nvme-budget", "1GiB", "--json"});
+    const ProcessOutcome got = Simulate(more);
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    const JsonValue tiers =
+        ParseJson(got.out).value()["points"][size_t{0}]["tiers"];
+    return std::vector<int64_t>{tiers[0]["home_bytes"].integer(),
+                                tiers[1]["home_bytes"].integer(),
+                                tiers[2]["home_bytes"].integer()};
+  };
+  // Parameters and gradients of 2 bytes, masters and moments of 12.
+  const int64_t state = MiB(kChunks).count();
+  EXPECT_THAT(homes({"--limit", "all@device=0%"}),
+              testing::ElementsAre(0, 8 * state, 0));
+  EXPECT_THAT(
+      homes({"--limit", "param@device=50%", "--limit", "exp_avg@host=0%"}),
+      testing::ElementsAre(state / 2, 8 * state - state / 2 - 2 * state,
+                           2 * state));
+  EXPECT_THAT(
+      homes({"--limit", "all@device=0%", "--place", "nvme:chunk.3,state=grad"}),
+      testing::ElementsAre(0, 8 * state - MiB(1).count(), MiB(1).count()));
+}
+
+TEST_F(CastorSimulateTest, EvaluationsAndOtherStepsAreServedOnDemand) {
+  TraceFile shorter = StepOfTwoSweeps();
+  shorter.step.accesses.erase(shorter.step.accesses.begin() + 4,
+                              shorter.step.accesses.begin() + 6);
+  shorter.step.compute_ns.erase(shorter.step.compute_ns.begin() + 4,
+                                shorter.step.compute_ns.begin() + 6);
+  const std::string then = dir_.File("then.json");
+  std::ofstream(then) << WriteTrace(shorter);
+  const std::vector<std::string> budgets = {"--device-budget", "6MiB",
+                                            "--host-budget", "256MiB"};
+  std::vector<std::string> args = budgets;
+  args.insert(args.end(), {"--then", then, "--evaluate", "2"});
+  const ProcessOutcome page = Simulate(args);
+  EXPECT_EQ(page.exit_code, 0) << page.err;
+  EXPECT_THAT(page.out, AllOf(HasSubstr("2 times a step"),
+                              HasSubstr("departs: on demand from there"),
+                              ContainsRegex("step.json +[0-9.]+ ms.* yes")));
+  args.push_back("--json");
+  const ProcessOutcome got = Simulate(args);
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const JsonValue json = ParseJson(got.out).value();
+  EXPECT_EQ(json["trace"]["evaluations"].integer(), 2);
+  const JsonValue& point = json["points"][0];
+  ASSERT_EQ(point["then"].size(), 3u);
+  EXPECT_EQ(point["then"][0]["file"].text(), then);
+  EXPECT_EQ(point["then"][0]["step"]["divergences"].integer(), 1);
+  EXPECT_EQ(point["then"][1]["step"]["divergences"].integer(), 1);
+  EXPECT_EQ(point["then"][2]["step"]["divergences"].integer(), 0);
+  // Two passes of a forward sweep, and what a step without them takes.
+  EXPECT_EQ(point["step"]["resources"][0]["busy_ns"].integer(),
+            kChunks * (1'500'000 + 2 * 500'000));
+  std::vector<std::string> plain = budgets;
+  plain.push_back("--json");
+  const JsonValue without = ParseJson(Simulate(plain).out).value();
+  EXPECT_EQ(without["points"][0]["then"].size(), 0u);
+  EXPECT_GT(point["step"]["gathers"].integer(),
+            without["points"][0]["step"]["gathers"].integer());
+}
+
 TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
   const struct {
     std::vector<std::string> more;
@@ -225,7 +289,29 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
        "more than the 1 ranks"},
       {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--compute", "9"},
        2,
-       "--compute"}};
+       "--compute"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--limit", "x"},
+       2,
+       "--limit"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--place",
+        "host:wte"},
+       2,
+       "wte"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--limit",
+        "all@device=0%", "--limit", "all@host=0%"},
+       3,
+       ""},
+      {{"--host-budget", "1GiB", "--sweep", "device-budget=1MiB..2MiB",
+        "--then", trace_},
+       2,
+       "give one of them"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--then",
+        dir_.File("no.json")},
+       2,
+       "no.json"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--layout", trace_},
+       4,
+       "step.json"}};
   for (const auto& each : kCases) {
     const ProcessOutcome got = Simulate(each.more);
     EXPECT_EQ(got.exit_code, each.exit_code) << got.err;

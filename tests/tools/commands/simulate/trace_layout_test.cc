@@ -93,5 +93,42 @@ TEST(TraceLayoutTest, GivesComputeTimeByBytesOrInProportion) {
             1000);
 }
 
+TEST(TraceLayoutTest, NamesTheFirstChunkThatDiffers) {
+  const std::vector<TraceChunk> chunks = ThreeChunks().chunks;
+  std::vector<TraceChunk> others = chunks;
+  // Other ranks have other shards of the same chunks.
+  others[0].shard = KiB(2);
+  EXPECT_THAT(CheckSameChunks(chunks, others), IsOk());
+  others[1].trainable = true;
+  EXPECT_THAT(CheckSameChunks(chunks, others),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("chunk 1 of it is 4096 bytes, trainable, and "
+                                 "of the trace 4096 bytes, frozen")));
+  others.pop_back();
+  EXPECT_THAT(CheckSameChunks(chunks, others),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("it has 2 chunks, and the trace 3")));
+}
+
+TEST(TraceLayoutTest, EvaluatesWhatTheFirstForwardSweepUses) {
+  StepTrace step;
+  step.accesses = {
+      {AccessKind::kUse, ChunkId(0)},       {AccessKind::kUseEnd, ChunkId(0)},
+      {AccessKind::kUse, ChunkId(2)},       {AccessKind::kGradOpen, ChunkId(2)},
+      {AccessKind::kGradClose, ChunkId(2)}, {AccessKind::kUseEnd, ChunkId(2)}};
+  step.compute_ns = {5, 0, 6, 12, 0, 0};
+  EXPECT_EQ(WithEvaluations(step, 0), step);
+  const StepTrace twice = WithEvaluations(step, 2);
+  EXPECT_EQ(twice.accesses, step.accesses);
+  ASSERT_EQ(twice.evaluations.size(), 2u);
+  for (const EvaluationPass& pass : twice.evaluations) {
+    EXPECT_EQ(pass.moment, 0);
+    ASSERT_EQ(pass.accesses.size(), 4u);
+    EXPECT_EQ(pass.accesses[3], (Access{AccessKind::kUseEnd, ChunkId(2)}));
+    EXPECT_THAT(pass.compute_ns, ElementsAre(5, 0, 6, 0));
+  }
+  EXPECT_THAT(ValidateStep(twice, 3), IsOk());
+}
+
 }  // namespace
 }  // namespace castor

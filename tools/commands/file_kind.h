@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_FILE_KIND_H_
+#define CASTOR_TOOLS_COMMANDS_FILE_KIND_H_
+
+// Which of the files that Castor writes is at a path, by how it begins. Reads;
+// thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace castor {
+
+enum class FileKind : uint8_t {
+  kRecord,      // of a run (offload/record/record_format.h)
+  kPlan,        // castor.plan/1
+  kPlanReport,  // what castor plan --json prints
+  kSimulation,  // what castor simulate --json prints
+  kLayout,      // castor.layout/1
+  kOther,       // anything else, or nothing that can be read
+};
+
+// "the record of a run", "a plan", ...: for messages.
+std::string_view FileKindName(FileKind kind);
+
+// That it is one in the end is for its reader to say.
+FileKind KindOfFile(const std::string& path);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_FILE_KIND_H_
