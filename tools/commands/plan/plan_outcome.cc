@@ -149,10 +149,9 @@ Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
                         : kSimulatedSteps;
   CASTOR_ASSIGN_OR_RETURN(
       const SimulationResult result,
-      Simulate(
-          outcome.step, SimulatedEngineOf(*outcome.seal, options),
-          ShareOfMachine(machine, sharing),
-          {.steps = kSimulatedSteps, .plan = &outcome.forecast->plan.plan}));
+      Simulate(outcome.step, SimulatedEngineOf(*outcome.seal, options),
+               ShareOfMachine(machine, sharing),
+               {.steps = steps, .plan = &outcome.forecast->plan.plan}));
   return result.steady();
 }
 

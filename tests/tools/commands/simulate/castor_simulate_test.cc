@@ -213,6 +213,40 @@ TEST_F(CastorSimulateTest, HomesAreAsLimitsAndRulesSay) {
       testing::ElementsAre(0, 8 * state - MiB(1).count(), MiB(1).count()));
 }
 
+TEST_F(CastorSimulateTest, ALayoutGivesChunksNames) {
+  const std::string model = dir_.File("model.tsv");
+  std::ofstream list(model);
+  for (int c = 0; c < kChunks; ++c) list << "w" << c << "\t262144\tF32\n";
+  list.close();
+  const std::string layout = dir_.File("layout.json");
+  const ProcessOutcome made =
+      RunProcess({"tools/castor", "search", model, "--order", "file", "--min",
+                  "1MiB", "--max", "1MiB", "--mode", "uniform", "-o", layout});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::vector<std::string> args = {
+      "--device-budget", "16MiB", "--host-budget", "256MiB",
+      "--nvme-budget",   "1GiB",  "--layout",      layout};
+  const auto with = [&args](std::vector<std::string> more) {
+    more.insert(more.begin(), args.begin(), args.end());
+    return more;
+  };
+  const ProcessOutcome got =
+      Simulate(with({"--limit", "all@device=0%", "--place",
+                     "nvme:w5,state=param", "--json"}));
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const JsonValue tiers =
+      ParseJson(got.out).value()["points"][size_t{0}]["tiers"];
+  EXPECT_EQ(tiers[2]["home_bytes"].integer(), MiB(1).count());
+  // Parameters are their own masters.
+  EXPECT_EQ(tiers[1]["home_bytes"].integer(), MiB(4 * kChunks - 1).count());
+  const ProcessOutcome ranks = Simulate(with({"--ranks", "2"}));
+  EXPECT_EQ(ranks.exit_code, 2);
+  EXPECT_THAT(ranks.err, HasSubstr("is a layout for 1 ranks, and not 2"));
+  const ProcessOutcome type = Simulate(with({"--dtype", "f32"}));
+  EXPECT_EQ(type.exit_code, 2);
+  EXPECT_THAT(type.err, HasSubstr("leave --dtype away"));
+}
+
 TEST_F(CastorSimulateTest, EvaluationsAndOtherStepsAreServedOnDemand) {
   TraceFile shorter = StepOfTwoSweeps();
   shorter.step.accesses.erase(shorter.step.accesses.begin() + 4,
