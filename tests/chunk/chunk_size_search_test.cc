@@ -195,6 +195,7 @@ TEST(ChunkSizeSearchTest, EqualsBruteForceAtEveryBorder) {
   }
 }
 
+// Elixir's search never ends where nothing is to be packed (defects D19, B17).
 TEST(ChunkSizeSearchTest, EqualsBruteForceOnSpecialLists) {
   const SearchOptions options = Between(256, 2048);
   ExpectEqualsBruteForce({}, DType::kU8, options);
@@ -206,6 +207,27 @@ TEST(ChunkSizeSearchTest, EqualsBruteForceOnSpecialLists) {
                          options);
   ExpectEqualsBruteForce(std::vector<Elements>(300, Elements(129)), DType::kU8,
                          options);
+}
+
+// Sizes are counted in elements: what a list's dtype is changes bytes, and
+// nothing else (PatrickStar and OSLO take one for the other, defect B1).
+TEST(ChunkSizeSearchTest, TheSameElementsOfAnotherTypePackAlike) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < 60; ++i) sizes.push_back(100 + i * i * 37 % 5000);
+  std::vector<Elements> chunks;
+  for (const DType dtype : {DType::kU8, DType::kBF16, DType::kF32}) {
+    std::vector<ParamSpec> params;
+    for (const int64_t size : sizes)
+      params.push_back({"p", {size}, dtype, true});
+    SearchOptions options;
+    options.min_chunk = BytesOf(Elements(4096), dtype);
+    options.max_chunk = BytesOf(Elements(32768), dtype);
+    const Result<SearchResult> found = SearchChunkSize(params, options);
+    ASSERT_THAT(found, IsOk());
+    chunks.push_back(found->groups[0].best.classes[0].chunk_size);
+    EXPECT_GE(chunks.back(), Elements(4096));
+    EXPECT_EQ(chunks.back(), chunks.front());
+  }
 }
 
 TEST(ChunkSizeSearchTest, AGroupBelowTheMinimumIsOneChunkOfItsSize) {

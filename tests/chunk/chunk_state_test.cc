@@ -37,6 +37,7 @@ auto NamesBoth(std::string_view state, std::string_view event) {
       AllOf(HasSubstr(std::string(state)), HasSubstr(std::string(event))));
 }
 
+// Gemini drops what is illegal without a word (defect D20).
 TEST(ChunkStateTest, EveryCopyStateKnowsItsEventsAndNoOther) {
   const std::map<std::pair<CopyState, CopyEvent>, CopyState> legal = {
       {{CopyState::kAbsent, CopyEvent::kFetch}, CopyState::kFilling},

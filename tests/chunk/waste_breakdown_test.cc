@@ -60,6 +60,7 @@ TEST(WasteBreakdownTest, NothingWastesNothing) {
   EXPECT_EQ(breakdown.groups[0].total(), Elements(0));
 }
 
+// All parameters, the largest too, which Gemini leaves out of it (defect D10).
 TEST(WasteBreakdownTest, EqualsASecondPackerOnRandomLists) {
   std::mt19937_64 random(TestSeed(17));
   for (int round = 0; round < 500; ++round) {

@@ -100,6 +100,7 @@ std::string Text(const MemoryPlan& plan) {
   return text.str();
 }
 
+// And no host memory is taken: Gemini pins copies that nobody uses (D11).
 TEST(MemoryPlanTest, EverythingStaysOnTheDeviceWhenItFits) {
   const ChunkLayout layout = PlainLayout(4, 1);
   // Four states of four chunks, and a slot for one gradient.

@@ -127,7 +127,7 @@ TEST_F(ZeroEngineTest, ParametersNobodyUsedStayAsTheyWere) {
   const ToyModel model = MakeToyModel(4, 10, 800, DType::kF32);
   ToyRun run;
   run.unused = {0, 4, 5, 9};
-  for (int stage : {0, 2, 3}) {
+  for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);
     ZeroOptions options = Roomy(stage);
     options.clip_norm = 0.05;
@@ -144,6 +144,8 @@ TEST_F(ZeroEngineTest, ParametersNobodyUsedStayAsTheyWere) {
   }
 }
 
+// Unused here and used there, used twice, frozen: PatrickStar has a counter for
+// each, which do not add up (defect B11).
 TEST_F(ZeroEngineTest, AGradientOfOneRankUpdatesTheParameterOnAll) {
   const ToyModel model = MakeToyModel(16, 10, 800, DType::kBF16);
   ToyRun run;
@@ -151,7 +153,7 @@ TEST_F(ZeroEngineTest, AGradientOfOneRankUpdatesTheParameterOnAll) {
   // One chunk, of which each rank uses as many parameters, but not the same.
   run.unused = {9};
   run.unused_by_rank = {{0, 3, 5, 7, 8}, {0, 4, 6, 7, 8}};
-  for (int stage : {0, 1, 2}) {
+  for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);
     ZeroOptions options = Roomy(stage);
     options.chunk_size = KiB(64);
@@ -163,6 +165,9 @@ TEST_F(ZeroEngineTest, AGradientOfOneRankUpdatesTheParameterOnAll) {
   }
 }
 
+// Whatever order lanes run in (PatrickStar and FSDP2 had copies that overtook,
+// defect B5).
+//
 // Nothing of a step then waits for the update of the step before but the homes
 // of its gradients. What has none in the last micro-batch is in the norm too,
 // also where nothing else in that micro-batch waits for it: one parameter.

@@ -43,6 +43,8 @@ int64_t OpenDescriptors() {
                        std::filesystem::directory_iterator());
 }
 
+// Caches that grow with the steps: Gemini's of evictable chunks, which keeps
+// what it was asked for alive besides (defects D9 and B14).
 TEST_F(ZeroEngineTest, TenThousandStepsLeaveNothingBehind) {
   const ToyModel model = MakeToyModel(41, 8, 1200, DType::kF32);
   ToyRun run;

@@ -62,6 +62,7 @@ TEST(LeaseArenaTest, LendsTheFirstGapThatIsLargeEnough) {
   EXPECT_EQ(arena.leases(), 4u);
 }
 
+// What is free in pieces is not counted as free (defect B9).
 TEST(LeaseArenaTest, SaysHowMuchIsOnLeaseAndTheLargestGap) {
   const Memory memory(kUnit * 8);
   LeaseArena arena(memory.data(), kUnit * 8);

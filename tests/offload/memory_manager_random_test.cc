@@ -203,6 +203,8 @@ class Trainer {
 };
 
 // Steps mostly repeat, sometimes change; work on lanes lags behind at random.
+// No more is gathered at any access than there are slots (OSLO's hooks gather
+// everything, defect B19).
 TEST(MemoryManagerRandomTest, ServesEveryAccessThatFitsWithTheRightBytes) {
   std::mt19937_64 random(TestSeed(31));
   int64_t refusals = 0;

@@ -39,6 +39,7 @@ std::atomic<int64_t> allocations = 0;
 namespace castor {
 namespace {
 
+// PatrickStar allocates for two fifths of a step (defect B3).
 TEST(MemoryManagerSteadyStateTest, PlannedStepsAllocateNothingAndRepeat) {
   constexpr int kChunks = 24;
   PlanProblem problem;

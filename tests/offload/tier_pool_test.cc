@@ -163,6 +163,7 @@ TEST(TierPoolTest, CountsUseAndPeak) {
   EXPECT_EQ(pool.stats().gives, 2);
 }
 
+// Nothing falls through to another allocator (defect B6).
 TEST(TierPoolTest, TheBudgetIsHardToTheByte) {
   const auto classes = Classes({{kPage * 3, 5}, {kPage, 2}});
   EXPECT_THAT(

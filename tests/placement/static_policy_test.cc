@@ -79,6 +79,8 @@ TEST(StaticPolicyTest, WithoutLimitsEverythingIsOnTheHost) {
   EXPECT_EQ(placed->bytes[kGrad][1], KiB(64) * 5);
 }
 
+// Gemini's fraction does nothing between 0 and almost 1 (defect D5), and that
+// of NVMe counts a chunk's bytes for every parameter of it (D12).
 TEST(StaticPolicyTest, FractionsAndBytesOfAStateAreWhatComes) {
   for (const auto& [limit, chunks] :
        std::vector<std::pair<StateLimit, int64_t>>{{0.0, 0},
@@ -278,7 +280,8 @@ TEST(StaticPolicyTest, MoreIsNeverSlowerAndEveryTierIsFullToAChunk) {
   }
 }
 
-// What each rank keeps of a layout, and hence where it puts it.
+// What each rank keeps of a layout, and hence where it puts it: by chunk, and
+// not in the order of a hash (Gemini's, defect D17).
 TEST(StaticPolicyTest, AllRanksChooseAlike) {
   std::vector<ParamSpec> params;
   for (int p = 0; p < 40; ++p) {

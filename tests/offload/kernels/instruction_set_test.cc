@@ -13,6 +13,7 @@
 namespace castor {
 namespace {
 
+// Gemini's widest form can never be chosen (defect D6).
 TEST(InstructionSetTest, IsWideWhereTheProcessorIs) {
   const InstructionSet set = KernelInstructionSet();
   EXPECT_FALSE(set.name.empty());

@@ -81,6 +81,7 @@ class TransferQueueTest : public testing::Test {
   std::vector<std::vector<Status>> ended_;
 };
 
+// Also one of more than 2 GiB, of which TensorNVMe loses the rest (D13).
 TEST_F(TransferQueueTest, CutsARequestIntoPiecesThatCoverIt) {
   for (const Bytes piece : {KiB(4), MiB(1), MiB(512)}) {
     for (const Bytes size : {Bytes(1), KiB(4), MiB(1) + Bytes(1), GiB(3)}) {
@@ -278,6 +279,7 @@ TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
   Drain(queue);
 }
 
+// TensorNVMe takes every transfer for whole (defect D13).
 TEST_F(TransferQueueTest, ResumesShortTransfersWhereTheyStopped) {
   const uint64_t seed = TestSeed(5);
   std::mt19937_64 random(seed);
