@@ -96,7 +96,7 @@ class SimulatedRank final : private CopySource {
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
-  bool cancellable() const override { return engine_->whole_params; }
+  bool cancellable() const override { return engine_->param_ranks == 1; }
   bool Cancel(ChunkId chunk) override { return moves_.Cancel(chunk); }
 
   bool CountsNorm() const { return engine_->norm > Bytes(0); }
