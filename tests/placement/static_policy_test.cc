@@ -79,13 +79,8 @@ TEST(StaticPolicyTest, WithoutLimitsEverythingIsOnTheHost) {
   EXPECT_EQ(placed->bytes[kGrad][1], KiB(64) * 5);
 }
 
-<<<<<<< HEAD
-// Gemini's fraction does nothing between 0 and almost 1 (defect D5), and that of
-// NVMe counts a chunk's bytes for every parameter of it (D12).
-=======
 // Gemini's fraction does nothing between 0 and almost 1 (defect D5), and that
 // of NVMe counts a chunk's bytes for every parameter of it (D12).
->>>>>>> engine
 TEST(StaticPolicyTest, FractionsAndBytesOfAStateAreWhatComes) {
   for (const auto& [limit, chunks] :
        std::vector<std::pair<StateLimit, int64_t>>{{0.0, 0},
