@@ -75,6 +75,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   replay.Step(trace, &plan, refreshed);
   const CopyReplay::Counts counts = replay.TakeCounts();
   forecast.gathers = counts.gathers;
+  forecast.loads = counts.loads;
   forecast.traffic = TrafficOf(seal.layout, seal.sharding, memory,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,

@@ -64,6 +64,7 @@ struct StepForecast {
   // Of a step when those before it were the same, the first two aside: gathers
   // by ChunkId, and all that it moves.
   std::vector<int64_t> gathers;
+  std::vector<int64_t> loads;  // of its home, for these and copies of its shard
   StepTraffic traffic;
   // Gathered slots that hold copies of shards, and of how many at most.
   int64_t shard_slots = 0;

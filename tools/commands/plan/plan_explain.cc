@@ -22,12 +22,14 @@ namespace {
 StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
   std::vector<int64_t> gathers(outcome.layout.chunks().size(), 0);
   gathers[chunk.index()] = outcome.forecast->gathers[chunk.index()];
+  std::vector<int64_t> loads(outcome.layout.chunks().size(), 0);
+  loads[chunk.index()] = outcome.forecast->loads[chunk.index()];
   Trace trace;
   for (const Access& access : outcome.step.accesses) {
     if (access.chunk == chunk) trace.push_back(access);
   }
   return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
-                   {.gathers = gathers, .trace = &trace});
+                   {.gathers = gathers, .loads = loads, .trace = &trace});
 }
 
 }  // namespace
