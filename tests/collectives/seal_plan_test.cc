@@ -67,7 +67,7 @@ TEST(SealPlanTest, RefusesOptionsThatHaveNoMeaning) {
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr(message)));
   }
   EXPECT_THAT(
-      CheckTrains({"w", {4}, DType::kF64, true}),
+      CheckTrains({"w", {4}, DType::kF64, true}, GradMode::kSeparate),
       StatusIs(ErrorCode::kInvalidArgument, HasSubstr("parameter w is F64")));
 }
 

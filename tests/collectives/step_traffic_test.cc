@@ -58,8 +58,11 @@ class StepTrafficTest : public testing::Test {
     memory_ = *memory;
   }
 
-  // A step in which chunk 0 alone has a gradient, reduced so often.
-  StepTraffic Step(std::vector<int64_t> gathers, int reductions) {
+  // A step in which chunk 0 alone has a gradient, reduced so often. Each gather
+  // reads the chunk's home unless said otherwise.
+  StepTraffic Step(std::vector<int64_t> gathers, int reductions,
+                   std::vector<int64_t> loads = {}) {
+    if (loads.empty()) loads = gathers;
     Trace trace;
     for (int r = 0; r < reductions; ++r) {
       trace.push_back({AccessKind::kGradOpen, ChunkId(0)});
@@ -67,7 +70,7 @@ class StepTrafficTest : public testing::Test {
     }
     trace_ = trace;
     return TrafficOf(layout_, sharding_, memory_,
-                     {.gathers = gathers, .trace = &trace_});
+                     {.gathers = gathers, .loads = loads, .trace = &trace_});
   }
 
   ChunkLayout layout_{1, Elements(64), {}, {}, {}};
@@ -91,6 +94,15 @@ TEST_F(StepTrafficTest, FromHostMemoryShardsGoUpAndGradientsComeDown) {
   // Two words and one for each parameter, of which either rank sums half.
   EXPECT_EQ(step.agreement, Bytes(8) * (2 + 2));
   EXPECT_EQ(step.wire_sent(), KiB(12) + Bytes(32));
+}
+
+TEST_F(StepTrafficTest, CopiesOfShardsSpareTheWayFromHomeNotTheWire) {
+  Make(3, 2, Tier::kHost);
+  const StepTraffic step = Step({3, 1}, 1, {1, 1});
+  EXPECT_EQ(step.on(Tier::kHost, Tier::kDevice), (LinkTraffic{KiB(4), 2}));
+  EXPECT_EQ(step.all_gather, (LinkTraffic{KiB(8), 4}));
+  EXPECT_EQ(step.gathers, 4);
+  EXPECT_EQ(step.fetches, 2);
 }
 
 TEST_F(StepTrafficTest, FromADriveStatesPassHostMemoryInWholeBlocks) {

@@ -46,14 +46,14 @@ TEST(CopyReplayTest, ServesAFirstStepOnDemand) {
   // On the way up the chunk farthest behind goes, on the way down the one
   // farthest ahead.
   replay.Step(Uses({0, 1, 2, 1, 0}), nullptr, {});
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(2, 1, 1));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(2, 1, 1));
   EXPECT_EQ(replay.peak_bytes(), Bytes(200));
   // The frozen chunk's copy gave way to chunk 0, and chunk 1's is stale.
   replay.Step(Uses({1, 2}), nullptr, {});
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(0, 1, 1));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 1, 1));
   // What was frozen and there is not fetched again.
   replay.Step(Uses({2}), nullptr, {});
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(0, 0, 0));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 0, 0));
 }
 
 TEST(CopyReplayTest, GradientsAndRefreshesTakeSlotsToo) {
@@ -67,7 +67,7 @@ TEST(CopyReplayTest, GradientsAndRefreshesTakeSlotsToo) {
                {Do(AccessKind::kGradOpen, 1), Do(AccessKind::kGradClose, 1)});
   replay.Step(trace, nullptr, std::vector<ChunkId>{ChunkId(0), ChunkId(1)});
   EXPECT_EQ(replay.peak_bytes(), Bytes(300));
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(2, 0, 0));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(2, 0, 0));
 }
 
 TEST(CopyReplayTest, FollowsAPlanAndItsBeginning) {
@@ -81,10 +81,10 @@ TEST(CopyReplayTest, FollowsAPlanAndItsBeginning) {
   plan.first_move = {0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2};
   CopyReplay replay(problem, {Bytes(100)});
   replay.Begin(plan);
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(1, 0, 0));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(1, 0, 0));
   // At its end it begins the next one.
   replay.Step(trace, &plan, {});
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(1, 1, 0));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(1, 1, 0));
   EXPECT_EQ(replay.peak_bytes(), Bytes(200));
 }
 
@@ -93,7 +93,7 @@ TEST(CopyReplayTest, ChunksAtHomeOnTheDeviceTakeNoSlot) {
   problem.param_class = {kNoSlotClass, kNoSlotClass, 0};
   CopyReplay replay(problem, {Bytes(100)});
   replay.Step(Uses({0, 1, 0, 1}), nullptr, {});
-  EXPECT_THAT(replay.TakeGathers(), ElementsAre(0, 0, 0));
+  EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 0, 0));
   EXPECT_EQ(replay.peak_bytes(), Bytes(0));
 }
 
