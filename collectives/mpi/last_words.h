@@ -10,8 +10,9 @@
 //
 // While one lives, SIGTERM has every world of this process (mpi_communicator.h)
 // that waits for somebody write one line to the standard error, or one world
-// where none does; then what the signal did before is done. A second SIGTERM does what it does by default. Thread-safe, but for the
-// making, which belongs to the main thread.
+// where none does; then what the signal did before is done. A second SIGTERM
+// does what it does by default. Thread-safe, but for the making, which belongs
+// to the main thread.
 
 namespace castor {
 

@@ -27,8 +27,8 @@ constexpr int TestRounds(int plain) {
 }
 
 // For tests that go through every combination of a few settings: they run each
-// TestStride()-th, which where a sanitizer watches is one in eleven, so that all
-// values of settings that have few are met.
+// TestStride()-th, which where a sanitizer watches is one in eleven, so that
+// all values of settings that have few are met.
 constexpr int TestStride() { return CASTOR_TEST_STRIDE; }
 
 #undef CASTOR_TEST_ONE_IN
