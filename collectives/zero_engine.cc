@@ -105,6 +105,9 @@ Status ZeroEngine::ReadParam(ParamId param, std::span<float> out) {
 Status ZeroEngine::WriteParam(ParamId param, std::span<const float> values) {
   return impl_->WriteParam(param, values);
 }
+Status ZeroEngine::WriteGrad(ParamId param, std::span<const float> values) {
+  return impl_->WriteGrad(param, values);
+}
 Status ZeroEngine::ReadGrad(ParamId param, std::span<float> out) {
   return impl_->ReadGrad(param, out);
 }

@@ -266,6 +266,13 @@ class ZeroEngine {
   // micro-batch with AccumulationOrder::kLast. REQUIRES: as ReadParam.
   Status ReadGrad(ParamId param, std::span<float> out);
 
+  // Gives the gradient these values, as ReadGrad has them, rounded to the type
+  // it is kept in; the norm and the update are of them. Blocks.
+  // FailedPrecondition where ReadGrad fails, where the parameter's chunk has no
+  // gradient in this step, and where UpdateEarly has had it updated;
+  // InvalidArgument where ranks give different values. REQUIRES: as ReadParam.
+  Status WriteGrad(ParamId param, std::span<const float> values);
+
   // The parameter of that name, the first where several have it.
   // InvalidArgument where none has.
   Result<ParamId> Find(std::string_view name) const;

@@ -75,6 +75,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status ReadParam(ParamId param, std::span<float> out);
   Status WriteParam(ParamId param, std::span<const float> values);
   Status ReadGrad(ParamId param, std::span<float> out);
+  Status WriteGrad(ParamId param, std::span<const float> values);
   Result<ParamId> Find(std::string_view name) const;
   Result<uint64_t> WeightDigest();
   Result<SaveResult> Save(const SaveOptions& options);
@@ -289,6 +290,16 @@ class ZeroEngine::Impl final : public ChunkSource {
   // state of its chunk and from all ranks. REQUIRES: it is in a chunk.
   Status ReadState(ParamId param, StateKind state, float factor,
                    std::span<float> out, std::string_view what);
+  // What ReadGrad and WriteGrad ask for; `call` says which.
+  Status RequireReduced(ParamId param, size_t elements,
+                        std::string_view call) const;
+  // Whether all ranks give these values.
+  Status AgreeOnValues(ParamId param, std::span<const float> values,
+                       std::string_view what);
+  // This rank's part of them, in place of what the state has. REQUIRES: the
+  // store has it.
+  Status Overwrite(ParamId param, StateKind kind,
+                   std::span<const float> values);
   bool Trainable(ChunkId chunk) const { return GroupOf(chunk).trainable; }
 
   ZeroOptions options_;

@@ -34,27 +34,33 @@ Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
                    1, out, "read parameter");
 }
 
-Status ZeroEngine::Impl::ReadGrad(ParamId param, std::span<float> out) {
+Status ZeroEngine::Impl::RequireReduced(ParamId param, size_t elements,
+                                        std::string_view call) const {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_CHECK(param.valid() && param.index() < params_.size());
-  CASTOR_CHECK_EQ(static_cast<int64_t>(out.size()),
+  CASTOR_CHECK_EQ(static_cast<int64_t>(elements),
                   params_[param.index()].size.count());
   if (micro_batches_ == 0) {
     return FailedPrecondition(fmt::format(
-        "there is no gradient of {} outside a step: read it before Step",
-        Name(param)));
+        "there is no gradient of {} outside a step: {} it before Step",
+        Name(param), call));
   }
   const ChunkId chunk = layout_->place(param).chunk;
-  if (!chunk.valid()) return OkStatus();
-  const ChunkGrad& grad = grads_[chunk.index()];
-  if (grad.state == GradState::kOpen) {
-    return FailedPrecondition(fmt::format(
-        "the gradient of {} is not reduced yet: hand back those of all {} "
-        "parameters of its chunk first{}",
-        Name(param), layout_->chunk(chunk).params.size(),
-        Reduces() ? "" : ", in the last micro-batch"));
+  if (!chunk.valid() || grads_[chunk.index()].state != GradState::kOpen) {
+    return OkStatus();
   }
-  if (!grad.valid) {
+  return FailedPrecondition(fmt::format(
+      "the gradient of {} is not reduced yet: hand back those of all {} "
+      "parameters of its chunk first{}",
+      Name(param), layout_->chunk(chunk).params.size(),
+      Reduces() ? "" : ", in the last micro-batch"));
+}
+
+Status ZeroEngine::Impl::ReadGrad(ParamId param, std::span<float> out) {
+  CASTOR_RETURN_IF_ERROR(RequireReduced(param, out.size(), "read"));
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (!chunk.valid()) return OkStatus();
+  if (!grads_[chunk.index()].valid) {
     std::fill(out.begin(), out.end(), 0.0f);
     return OkStatus();
   }

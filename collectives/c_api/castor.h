@@ -333,6 +333,9 @@ CASTOR_API int32_t castor_engine_write_param(castor_engine* engine,
                                              int64_t elements);
 CASTOR_API int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
                                            float* values, int64_t elements);
+CASTOR_API int32_t castor_engine_write_grad(castor_engine* engine,
+                                            int32_t param, const float* values,
+                                            int64_t elements);
 CASTOR_API int32_t castor_engine_weight_digest(castor_engine* engine,
                                                uint64_t* digest);
 

@@ -185,6 +185,16 @@ int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
   });
 }
 
+int32_t castor_engine_write_grad(castor_engine* engine, int32_t param,
+                                 const float* values, int64_t elements) {
+  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(
+        castor::c_api::CheckValues(engine, param, values, elements));
+    return engine->engine->WriteGrad(castor::ParamId(param),
+                                     {values, static_cast<size_t>(elements)});
+  });
+}
+
 int32_t castor_engine_weight_digest(castor_engine* engine, uint64_t* digest) {
   return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
     if (engine == nullptr || digest == nullptr) {

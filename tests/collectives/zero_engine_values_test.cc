@@ -143,6 +143,82 @@ TEST_F(TwoRankValuesTest, GradientsAreReadAsTheyAreAveraged) {
   });
 }
 
+// A step whose gradients are written over, and one that has them from the
+// start.
+TEST_F(TwoRankValuesTest, WrittenGradientsAreThoseOfNormAndUpdate) {
+  ZeroOptions options = Tight(3, KiB(64), KiB(32));
+  options.loss_scaling = {.kind = LossScalingKind::kStatic, .initial = 8};
+  options.clip_norm = 0.5;
+  constexpr int kParams = 8;
+  const auto gradient = [](int p) {
+    std::vector<float> values(1500);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = 0.001f * static_cast<float>(i % 37) - 0.01f * p;
+    }
+    return values;
+  };
+  double norms[2] = {};
+  uint64_t digests[2] = {};
+  for (const bool writes : {false, true}) {
+    OnTwoRanks(options, [&](ZeroEngine& engine, int rank) {
+      ThreadLane lane("compute");
+      std::vector<ParamId> ids;
+      for (int p = 0; p < kParams; ++p) {
+        ids.push_back(*engine.Register(
+            {"p" + std::to_string(p), {1500}, DType::kF32, true}, {}));
+      }
+      ASSERT_THAT(engine.Seal({}), IsOk());
+      EXPECT_THAT(engine.WriteGrad(ids[1], gradient(1)),
+                  StatusIs(ErrorCode::kFailedPrecondition,
+                           HasSubstr("write it before Step")));
+      for (int m = 0; m < 2; ++m) {
+        ASSERT_THAT(engine.BeginMicroBatch(m == 1), IsOk());
+        for (int p = kParams - 1; p > 0; --p) {
+          const ParamId id = ids[static_cast<size_t>(p)];
+          const Result<void*> grad = engine.Grad(id, lane);
+          ASSERT_THAT(grad, IsOk());
+          EXPECT_THAT(engine.WriteGrad(id, gradient(p)),
+                      StatusIs(ErrorCode::kFailedPrecondition,
+                               HasSubstr("not reduced yet")));
+          const std::vector<float> values = gradient(p);
+          for (size_t i = 0; i < values.size(); ++i) {
+            static_cast<float*>(*grad)[i] =
+                8 * (writes ? static_cast<float>(rank + p) : values[i]);
+          }
+          ASSERT_THAT(engine.GradReady(id, lane), IsOk());
+        }
+      }
+      if (writes) {
+        std::vector<float> read(1500);
+        for (int p = 1; p < kParams; ++p) {
+          const ParamId id = ids[static_cast<size_t>(p)];
+          ASSERT_THAT(engine.WriteGrad(id, gradient(p)), IsOk());
+          ASSERT_THAT(engine.ReadGrad(id, read), IsOk());
+          EXPECT_EQ(read, gradient(p));
+        }
+        EXPECT_THAT(engine.WriteGrad(ids[2], gradient(rank)),
+                    StatusIs(ErrorCode::kInvalidArgument,
+                             HasSubstr("different values")));
+        EXPECT_THAT(engine.WriteGrad(ids[0], gradient(0)),
+                    StatusIs(ErrorCode::kFailedPrecondition,
+                             HasSubstr("has a gradient")));
+      }
+      const Result<StepResult> step = engine.Step(0.1);
+      ASSERT_THAT(step, IsOk());
+      const Result<uint64_t> digest = engine.WeightDigest();
+      ASSERT_THAT(digest, IsOk());
+      if (rank == 0) {
+        norms[writes] = step->grad_norm;
+        digests[writes] = *digest;
+      }
+      EXPECT_THAT(engine.Close(), IsOk());
+    });
+  }
+  EXPECT_GT(norms[0], options.clip_norm);
+  EXPECT_EQ(norms[0], norms[1]);
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
 TEST_F(TwoRankValuesTest, RanksMustWriteTheSame) {
   OnTwoRanks(Roomy(3), [](ZeroEngine& engine, int rank) {
     const ParamId id = *engine.Register({"p", {100}, DType::kF32, true}, {});

@@ -87,6 +87,10 @@ void WordsSlot::Say(std::string_view text, WordsWeight weight) {
   slot.current.store(next, std::memory_order_release);
 }
 
+void WordsSlot::Hush() {
+  if (slot_ >= 0) slots[static_cast<size_t>(slot_)].current.store(-1);
+}
+
 void WriteWords(int fd) {
   const Line* last = nullptr;
   bool any_matters = false;

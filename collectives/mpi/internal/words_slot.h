@@ -30,6 +30,8 @@ class WordsSlot {
 
   // One line without its end; cut where it is too long.
   void Say(std::string_view line, WordsWeight weight);
+  // There is nothing to say any more.
+  void Hush();
 
  private:
   int slot_ = -1;

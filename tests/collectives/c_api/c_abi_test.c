@@ -71,6 +71,7 @@ static atomic_int failures = 0;
   X(castor_engine_abandon)           \
   X(castor_engine_find)              \
   X(castor_engine_read_param)        \
+  X(castor_engine_write_grad)        \
   X(castor_engine_write_param)       \
   X(castor_engine_read_grad)         \
   X(castor_engine_weight_digest)     \
@@ -472,6 +473,8 @@ static void* train_rank(void* context) {
              engine, params[1], zeros, kNarrow - 1) == CASTOR_INVALID_ARGUMENT);
   EXPECT(api->castor_engine_write_param(engine, params[1], zeros, kNarrow) ==
          CASTOR_OK);
+  EXPECT(api->castor_engine_write_grad(engine, params[1], zeros, kNarrow) ==
+         CASTOR_FAILED_PRECONDITION);
   uint64_t changed = 0;
   EXPECT(api->castor_engine_weight_digest(engine, &changed) == CASTOR_OK);
   int64_t step = 0;

@@ -56,6 +56,10 @@ TEST(WordsSlotTest, WorldsThatWaitForNobodyAreQuietWhereAnotherWaits) {
   EXPECT_EQ(Written(), "second waits\n");
   first.Say("first goes on", WordsWeight::kIdle);
   EXPECT_EQ(Written(), "second waits\n");
+  second.Hush();
+  EXPECT_EQ(Written(), "first goes on\n");
+  second.Say("second is back", WordsWeight::kIdle);
+  EXPECT_EQ(Written(), "second is back\n");
 }
 
 TEST(WordsSlotTest, WithNoSlotLeftItSaysNothing) {

@@ -5,6 +5,7 @@
 
 #include <ostream>
 
+#include "offload/cuda/cuda_runtime_calls.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
 #include "tools/cli/stop_signals.h"
@@ -20,11 +21,12 @@ constexpr char kFooter[] =
 both at once; reads, writes and half of each on the drives, with the queue kept full;
 host memory (STREAM's triad) and AdamW on all cores; all-gather and reduce-scatter among
 two ranks of this process. Every link is a latency and a bandwidth, fitted to the medians
-of three or four sizes. The device is simulated: no GPU is measured.
+of three or four sizes. The device is a GPU in a build with CUDA that finds one, else it
+is simulated, which the page says.
 
 What was not measured is absent from the file. On a drive a file of 1.5 times --size is
 made and removed. Ctrl-C ends with what was measured so far, and exit code 6; exit code 5
-is for a drive that is missing or full.
+is for a drive that is missing or full, or a GPU that was named and is not there.
 
 Examples:
   castor probe -o machine.json
@@ -48,6 +50,11 @@ class ProbeCommand final : public Command {
               "in a few seconds, less precisely");
     AddSizeFlag(app, "--size", &request_.size,
                 "of the buffers, larger than the caches (256MiB, quick 64MiB)");
+    AddIntFlag(app, "--gpu", &request_.gpu, 0, 1023,
+               "measure copies of this GPU, as CUDA counts (default: the first "
+               "there is)");
+    AddSwitch(app, "--no-gpu", &request_.no_gpu,
+              "measure a simulated device, whatever there is");
     AddTextFlag(app, "-o,--output", &request_.output,
                 "write the machine file here", "FILE");
     AddSwitch(app, "--json", &request_.json, "print one JSON document");
@@ -59,7 +66,8 @@ class ProbeCommand final : public Command {
     CASTOR_ASSIGN_OR_RETURN(
         const ProbeReport report,
         RunProbe(
-            request_, [&signals] { return signals.asked(); }, console));
+            request_, CudaRuntimeCalls(),
+            [&signals] { return signals.asked(); }, console));
     if (request_.json) {
       WriteJson(ProbeJson(report), console.out);
     } else {

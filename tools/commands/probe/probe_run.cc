@@ -17,13 +17,13 @@
 #include "offload/executor.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
-#include "offload/simulated_device.h"
 #include "offload/worker_pool.h"
 #include "placement/tier_model_file.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/probe/probe_device.h"
 #include "tools/measure/collective_timing.h"
 #include "tools/measure/copy_timing.h"
 #include "tools/measure/line_fit.h"
@@ -61,8 +61,13 @@ Bytes NvmeWindow(Bytes size) { return size / 8; }
 class Probe {
  public:
   Probe(const ProbeRequest& request, std::vector<NvmeOption> drives, Bytes size,
-        const std::function<bool()>& stop, Progress& progress)
-      : drives_(std::move(drives)), size_(size), progress_(progress) {
+        CudaCalls* cuda, const std::function<bool()>& stop, Progress& progress)
+      : drives_(std::move(drives)),
+        size_(size),
+        cuda_(cuda),
+        gpu_(request.gpu),
+        no_gpu_(request.no_gpu),
+        progress_(progress) {
     options_.seconds = request.quick ? kQuickSeconds : kSeconds;
     options_.stop = stop;
     report_.size = size;
@@ -170,11 +175,17 @@ class Probe {
   Status Copies() {
     progress_.Phase("copying to the device and back");
     ThreadPool pool(kThreads);
-    SimulatedDevice device({.capacity = size_, .executor = &pool});
-    report_.device = device.facts().name;
+    std::optional<int> gpu;
+    if (gpu_) gpu = static_cast<int>(*gpu_);
+    CASTOR_ASSIGN_OR_RETURN(
+        const ProbedDevice probed,
+        OpenProbedDevice(cuda_, gpu, no_gpu_, size_, &pool));
+    if (!probed.note.empty()) notes_.push_back(probed.note);
+    report_.device = probed.device->facts().name;
+    report_.device_is_simulated = probed.simulated;
     CASTOR_ASSIGN_OR_RETURN(
         const CopyTimes times,
-        TimeCopies(device, size_, MemorySizes(size_), options_));
+        TimeCopies(*probed.device, size_, MemorySizes(size_), options_));
     AddLink("host_to_device", "host to device", times.to_device,
             &TierModel::host_to_device);
     AddLink("device_to_host", "device to host", times.from_device,
@@ -272,6 +283,9 @@ class Probe {
 
   const std::vector<NvmeOption> drives_;
   const Bytes size_;
+  CudaCalls* const cuda_;
+  const std::optional<int64_t> gpu_;
+  const bool no_gpu_;
   Progress& progress_;
   RoundOptions options_;
   ProbeReport report_;
@@ -281,7 +295,7 @@ class Probe {
 
 }  // namespace
 
-Result<ProbeReport> RunProbe(const ProbeRequest& request,
+Result<ProbeReport> RunProbe(const ProbeRequest& request, CudaCalls* cuda,
                              const std::function<bool()>& stop,
                              const Console& console) {
   const Bytes asked = request.size.value_or(request.quick ? kQuickSize : kSize);
@@ -291,13 +305,16 @@ Result<ProbeReport> RunProbe(const ProbeRequest& request,
         fmt::format("--size {} is too small to measure with; 1MiB is the least",
                     FormatSizeExact(asked)));
   }
+  if (request.gpu && request.no_gpu) {
+    return InvalidArgument("--gpu and --no-gpu exclude each other");
+  }
   CASTOR_ASSIGN_OR_RETURN(std::vector<NvmeOption> drives,
                           ParseNvmeFlag(request.nvme));
   if (!request.output.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckFileTarget(request.output));
   }
   Progress progress(console);
-  Probe probe(request, std::move(drives), size, stop, progress);
+  Probe probe(request, std::move(drives), size, cuda, stop, progress);
   const Status status = probe.Run();
   progress.Finish();
   probe.NoteCaches();

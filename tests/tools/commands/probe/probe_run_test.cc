@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "offload/cuda/cuda_calls.h"
 #include "placement/tier_model_file.h"
+#include "tests/support/fake_cuda.h"
 #include "tests/support/file_text.h"
 #include "tests/support/private_mount.h"
 #include "tests/support/temp_dir.h"
@@ -27,7 +29,7 @@ class ProbeRunTest : public testing::Test {
     request_.output = dir_.File("machine.json");
   }
   Result<ProbeReport> Run() {
-    return RunProbe(request_, stop_, Console{.out = out_, .err = err_});
+    return RunProbe(request_, cuda_, stop_, Console{.out = out_, .err = err_});
   }
   bool DriveIsEmpty() const {
     return std::filesystem::is_empty(dir_.File("drive"));
@@ -35,6 +37,7 @@ class ProbeRunTest : public testing::Test {
 
   const TempDir dir_;
   ProbeRequest request_;
+  CudaCalls* cuda_ = nullptr;
   std::function<bool()> stop_ = {};
   std::ostringstream out_, err_;
 };
@@ -91,6 +94,41 @@ TEST_F(ProbeRunTest, WhatIsNotAskedForIsAbsentAndSaid) {
   ASSERT_FALSE(report->unmeasured.empty());
   EXPECT_EQ(report->unmeasured[0].what, "NVMe");
   EXPECT_FALSE(report->nvme.has_value());
+}
+
+TEST_F(ProbeRunTest, MeasuresAGpuWhereThereIsOne) {
+  FakeCuda cuda;
+  cuda_ = &cuda;
+  const ProbeReport report = Run().value();
+  EXPECT_FALSE(report.device_is_simulated);
+  EXPECT_GT(cuda.calls("MemcpyAsync"), 0);
+  EXPECT_TRUE(report.model.host_to_device.has_value() || report.failed);
+  EXPECT_EQ(cuda.live(), FakeCuda::Live());
+  // Unless it is not wanted.
+  const int64_t copied = cuda.calls("MemcpyAsync");
+  request_.no_gpu = true;
+  EXPECT_TRUE(Run().value().device_is_simulated);
+  EXPECT_EQ(cuda.calls("MemcpyAsync"), copied);
+}
+
+TEST_F(ProbeRunTest, SimulatesAGpuThatIsNotThereUnlessItWasNamed) {
+  FakeCuda cuda({.devices = 0});
+  cuda_ = &cuda;
+  const ProbeReport report = Run().value();
+  EXPECT_TRUE(report.device_is_simulated);
+  EXPECT_NE(err_.str().find("the device is simulated: "), std::string::npos)
+      << err_.str();
+  std::filesystem::remove(request_.output);
+  request_.gpu = 0;
+  EXPECT_EQ(Run().status().code(), ErrorCode::kUnavailable);
+  cuda_ = nullptr;
+  const Status without = Run().status();
+  EXPECT_EQ(without.code(), ErrorCode::kUnavailable);
+  EXPECT_NE(without.message().find("--config=cuda"), std::string::npos)
+      << without;
+  EXPECT_FALSE(std::filesystem::exists(request_.output));
+  request_.no_gpu = true;
+  EXPECT_EQ(Run().status().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(ProbeRunTest, ADriveThatCannotBeHadIsAFailureAtOnce) {
