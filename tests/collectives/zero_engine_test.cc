@@ -282,6 +282,9 @@ TEST_F(OneRankEngineTest, NothingIsWaitedForBetweenTheBordersOfAStep) {
     Open(options, 8);
     ASSERT_THAT(engine_->Seal({}), IsOk());
     WorkerLane lane("compute", &executor);
+    // A lane that is served when the pause begins goes on, and posts nothing:
+    // in some steps nothing may have to wait.
+    size_t waited = 0;
     for (int step = 0; step < 3; ++step) {
       executor.Pause();
       ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
@@ -300,9 +303,10 @@ TEST_F(OneRankEngineTest, NothingIsWaitedForBetweenTheBordersOfAStep) {
         });
         ASSERT_THAT(engine_->GradReady(ids_[p], lane), IsOk());
       }
-      EXPECT_GT(executor.GoOn(), 0u);
+      waited += executor.GoOn();
       ASSERT_THAT(engine_->Step(0.5), IsOk());
     }
+    EXPECT_GT(waited, 0u);
     std::vector<float> values(1024);
     ASSERT_THAT(engine_->ReadParam(ids_[3], values), IsOk());
     EXPECT_EQ(values[7], 3.0f * 1024 + 7 - 3 * 0.5f);
