@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "collectives/internal/call_communicator.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/internal/data_movement.h"
 #include "collectives/internal/in_process_world.h"
@@ -96,7 +97,7 @@ class QueuedCall {
   bool started_ = false;
 };
 
-class InProcessCommunicator final : public Communicator {
+class InProcessCommunicator final : public internal::CallCommunicator {
  public:
   InProcessCommunicator(std::shared_ptr<InProcessWorld> world,
                         std::shared_ptr<Watchdog> watchdog, int rank)
@@ -106,58 +107,6 @@ class InProcessCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int world() const override { return world_->size(); }
 
-  void AllGather(Lane& lane, const void* shard, void* chunk,
-                 Elements shard_elements, DType dtype,
-                 const CollectiveTag& tag) override {
-    Queue(lane,
-          {.kind = CollectiveKind::kAllGather,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {shard, chunk});
-  }
-
-  void ReduceScatter(Lane& lane, const void* chunk, void* shard,
-                     Elements shard_elements, DType dtype,
-                     const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 ||
-                 dtype == DType::kF16);
-    Queue(lane,
-          {.kind = CollectiveKind::kReduceScatter,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {chunk, shard});
-  }
-
-  void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
-                 ReduceOp op, const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kU64 || dtype == DType::kI64 ||
-                 dtype == DType::kF64 || dtype == DType::kF32);
-    Queue(lane,
-          {.kind = CollectiveKind::kAllReduce,
-           .tag = tag,
-           .count = elements.count(),
-           .dtype = dtype,
-           .op = op},
-          {data, data});
-  }
-
-  void Broadcast(Lane& lane, void* data, Bytes bytes, int root,
-                 const CollectiveTag& tag) override {
-    CASTOR_CHECK(root >= 0 && root < world());
-    Queue(lane,
-          {.kind = CollectiveKind::kBroadcast,
-           .tag = tag,
-           .count = bytes.count(),
-           .root = root},
-          {data, data});
-  }
-
-  void Barrier(Lane& lane, const CollectiveTag& tag) override {
-    Queue(lane, {.kind = CollectiveKind::kBarrier, .tag = tag}, {});
-  }
-
   void Abort(Status reason) override { world_->End(std::move(reason)); }
   Status Health() const override { return world_->ended(); }
   Bytes buffer_bytes() const override { return Bytes(0); }
@@ -165,9 +114,7 @@ class InProcessCommunicator final : public Communicator {
 
  private:
   void Queue(Lane& lane, const CollectiveCall& call,
-             const RankBuffers& buffers) {
-    CASTOR_CHECK_GE(call.count, 0);
-    CASTOR_CHECK(call.tag.scope.Divides(world()));
+             const RankBuffers& buffers) override {
     auto queued = std::make_shared<QueuedCall>(world_, next_position_++, rank_,
                                                call, buffers);
     lane.RunAsync([queued = std::move(queued)](EventSource done) {

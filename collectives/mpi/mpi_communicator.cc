@@ -10,6 +10,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "collectives/internal/call_communicator.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/internal/data_movement.h"
 #include "collectives/mpi/internal/mpi_world.h"
@@ -53,7 +54,7 @@ class QueuedCall {
   bool started_ = false;
 };
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public internal::CallCommunicator {
  public:
   explicit MpiCommunicator(std::shared_ptr<MpiWorld> world)
       : world_(std::move(world)) {}
@@ -62,58 +63,6 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return world_->rank(); }
   int world() const override { return world_->size(); }
 
-  void AllGather(Lane& lane, const void* shard, void* chunk,
-                 Elements shard_elements, DType dtype,
-                 const CollectiveTag& tag) override {
-    Queue(lane,
-          {.kind = CollectiveKind::kAllGather,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {shard, chunk});
-  }
-
-  void ReduceScatter(Lane& lane, const void* chunk, void* shard,
-                     Elements shard_elements, DType dtype,
-                     const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 ||
-                 dtype == DType::kF16);
-    Queue(lane,
-          {.kind = CollectiveKind::kReduceScatter,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {chunk, shard});
-  }
-
-  void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
-                 ReduceOp op, const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kU64 || dtype == DType::kI64 ||
-                 dtype == DType::kF64 || dtype == DType::kF32);
-    Queue(lane,
-          {.kind = CollectiveKind::kAllReduce,
-           .tag = tag,
-           .count = elements.count(),
-           .dtype = dtype,
-           .op = op},
-          {data, data});
-  }
-
-  void Broadcast(Lane& lane, void* data, Bytes bytes, int root,
-                 const CollectiveTag& tag) override {
-    CASTOR_CHECK(root >= 0 && root < world());
-    Queue(lane,
-          {.kind = CollectiveKind::kBroadcast,
-           .tag = tag,
-           .count = bytes.count(),
-           .root = root},
-          {data, data});
-  }
-
-  void Barrier(Lane& lane, const CollectiveTag& tag) override {
-    Queue(lane, {.kind = CollectiveKind::kBarrier, .tag = tag}, {});
-  }
-
   void Abort(Status reason) override { world_->End(std::move(reason)); }
   Status Health() const override { return world_->ended(); }
   Bytes buffer_bytes() const override { return world_->buffer_bytes(); }
@@ -121,9 +70,7 @@ class MpiCommunicator final : public Communicator {
 
  private:
   void Queue(Lane& lane, const CollectiveCall& call,
-             const RankBuffers& buffers) {
-    CASTOR_CHECK_GE(call.count, 0);
-    CASTOR_CHECK(call.tag.scope.Divides(world()));
+             const RankBuffers& buffers) override {
     auto queued = std::make_shared<QueuedCall>(world_, call, buffers);
     lane.RunAsync([queued = std::move(queued)](EventSource done) {
       queued->Start(std::move(done));

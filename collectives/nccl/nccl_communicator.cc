@@ -19,6 +19,7 @@
 #include "chunk/base/clock.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/units_text.h"
+#include "collectives/internal/call_communicator.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/nccl/control_link.h"
 #include "collectives/nccl/control_message.h"
@@ -184,7 +185,7 @@ Result<Joined> Join(const NcclOptions& options) {
   return joined;
 }
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public internal::CallCommunicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclWorld> world, int rank, int size,
                    Bytes buffers)
@@ -196,60 +197,6 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int world() const override { return size_; }
-
-  void AllGather(Lane& lane, const void* shard, void* chunk,
-                 Elements shard_elements, DType dtype,
-                 const CollectiveTag& tag) override {
-    Queue(lane,
-          {.kind = CollectiveKind::kAllGather,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {shard, chunk});
-  }
-
-  void ReduceScatter(Lane& lane, const void* chunk, void* shard,
-                     Elements shard_elements, DType dtype,
-                     const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 ||
-                 dtype == DType::kF16);
-    Queue(lane,
-          {.kind = CollectiveKind::kReduceScatter,
-           .tag = tag,
-           .count = shard_elements.count(),
-           .dtype = dtype},
-          {chunk, shard});
-  }
-
-  void AllReduce(Lane& lane, void* data, Elements elements, DType dtype,
-                 ReduceOp op, const CollectiveTag& tag) override {
-    CASTOR_CHECK(dtype == DType::kU64 || dtype == DType::kI64 ||
-                 dtype == DType::kF64 || dtype == DType::kF32);
-    CASTOR_CHECK_LE(BytesOf(elements, dtype), kMostHostData);
-    Queue(lane,
-          {.kind = CollectiveKind::kAllReduce,
-           .tag = tag,
-           .count = elements.count(),
-           .dtype = dtype,
-           .op = op},
-          {data, data});
-  }
-
-  void Broadcast(Lane& lane, void* data, Bytes bytes, int root,
-                 const CollectiveTag& tag) override {
-    CASTOR_CHECK(root >= 0 && root < size_);
-    CASTOR_CHECK_LE(bytes, kMostHostData);
-    Queue(lane,
-          {.kind = CollectiveKind::kBroadcast,
-           .tag = tag,
-           .count = bytes.count(),
-           .root = root},
-          {data, data});
-  }
-
-  void Barrier(Lane& lane, const CollectiveTag& tag) override {
-    Queue(lane, {.kind = CollectiveKind::kBarrier, .tag = tag}, {});
-  }
 
   void Abort(Status reason) override { world_->End(std::move(reason)); }
   Status Health() const override { return world_->ended(); }
@@ -263,9 +210,11 @@ class NcclCommunicator final : public Communicator {
 
  private:
   void Queue(Lane& lane, const CollectiveCall& call,
-             const RankBuffers& buffers) {
-    CASTOR_CHECK_GE(call.count, 0);
-    CASTOR_CHECK(call.tag.scope.Divides(world()));
+             const RankBuffers& buffers) override {
+    if (call.kind == CollectiveKind::kAllReduce ||
+        call.kind == CollectiveKind::kBroadcast) {
+      CASTOR_CHECK_LE(BytesOf(Elements(call.count), call.dtype), kMostHostData);
+    }
     auto operation = std::make_shared<NcclWorld::Operation>();
     operation->position = next_position_++;
     operation->work.call = call;
