@@ -20,6 +20,7 @@
 #include "placement/plan.h"
 #include "tests/offload/fake_chunk_source.h"
 #include "tests/offload/memory_manager_machine.h"
+#include "tests/support/test_rounds.h"
 
 // Every allocation of this binary is counted, to show where there is none.
 namespace {
@@ -79,7 +80,7 @@ void Repeat(PlanProblem problem, PlanPolicy policy) {
   const int64_t gathers = manager.stats().gathers - gathers_before;
   const int64_t takes = machine.device->stats().takes - takes_before;
   const int64_t allocated = allocations;
-  constexpr int kSteps = 5000;
+  constexpr int kSteps = TestRounds(5000);
   for (int32_t i = 0; i < kSteps; ++i) step(6 + i);
   EXPECT_EQ(allocations - allocated, 0);
   EXPECT_EQ(manager.stats().gathers - gathers_before, gathers * (kSteps + 1));

@@ -22,6 +22,7 @@
 #include "tests/placement/exhaustive_plan.h"
 #include "tests/placement/random_trace.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 #include "tools/bench/cache_rules.h"
 
@@ -205,12 +206,14 @@ TEST(JointPolicyTest, TheCheapestIsBetweenBoundAndPlan) {
 
 TEST(JointPolicyTest, SweepsComeWithinAHundredthOfTheBound) {
   std::vector<double> gaps;
+  int number = 0;
   std::cout << "chunks slots shards frozen | split    plan   bound gap % |"
                "   whole     lru  belady  gemini\n";
   for (const bool frozen : {false, true}) {
     for (const int64_t per_slot : {2, 4, 8}) {
       for (const int64_t slots : {4, 8, 20}) {
         for (const int mix : {0, 1, 2}) {
+          if (number++ % TestStride() != 0) continue;
           constexpr int kChunks = 40;
           const Trace trace = Sweeps(kChunks, 2);
           PlanProblem problem = OneClass(kChunks, slots, 1, per_slot, frozen);

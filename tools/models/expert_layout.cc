@@ -186,9 +186,26 @@ Result<FusedTensor> TakeApart(const ParamSpec& spec) {
   return fused;
 }
 
+// Before any is made: how many there will be.
+Status CheckSplit(const std::vector<ParamSpec>& params) {
+  size_t split = 0;
+  for (const ParamSpec& spec : params) {
+    if (!IsFusedName(spec.name)) continue;
+    CASTOR_ASSIGN_OR_RETURN(const FusedTensor fused, TakeApart(spec));
+    split += static_cast<size_t>(fused.experts) * fused.roles.size();
+    if (split > kMaxSplit) {
+      return Malformed(
+          fmt::format("splitting {} by expert makes more than {} tensors",
+                      Quoted(spec.name), kMaxSplit));
+    }
+  }
+  return Status();
+}
+
 // Expert by expert, where the layer's two tensors stand together as they are
 // registered; else each in its own place.
 Status Split(std::vector<ParamSpec>& params) {
+  CASTOR_RETURN_IF_ERROR(CheckSplit(params));
   std::vector<ParamSpec> split;
   for (size_t i = 0; i < params.size(); ++i) {
     if (!IsFusedName(params[i].name)) {
@@ -208,13 +225,7 @@ Status Split(std::vector<ParamSpec>& params) {
         ++i;
       }
     }
-    const int64_t experts = together[0].experts;
-    if (split.size() + 3 * static_cast<size_t>(experts) > kMaxSplit) {
-      return Malformed(
-          fmt::format("splitting {} by expert makes more than {} tensors",
-                      Quoted(spec.name), kMaxSplit));
-    }
-    for (int64_t expert = 0; expert < experts; ++expert) {
+    for (int64_t expert = 0; expert < together[0].experts; ++expert) {
       for (const FusedTensor& fused : together) {
         for (const std::string_view role : fused.roles) {
           split.push_back({fmt::format("{}.{}.{}", fused.layer, expert, role),

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/search_mode.h"
 #include "gtest/gtest.h"
@@ -128,6 +129,7 @@ TEST(ZooReportTest, PrintsTheFormAskedForAndNothingElse) {
     std::ostringstream err;
     SearchOptions options = Options();
     options.modes = {SearchMode::kUniform};
+    options.max_chunk = MiB(64);
     EXPECT_TRUE(RunZoo({.out = out, .err = err}, form, options).ok());
     EXPECT_EQ(err.str(), "");
     return out.str();
