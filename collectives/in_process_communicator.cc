@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -127,13 +125,6 @@ class InProcessCommunicator final : public internal::CallCommunicator {
   const int rank_;
   int64_t next_position_ = 0;  // of this rank's next call
 };
-
-const Clock* MachineClock() {
-  // Never destroyed, nor allocated: as RealSlabSystem.
-  alignas(SteadyClock) static std::byte storage[sizeof(SteadyClock)];
-  static const SteadyClock* const clock = new (storage) SteadyClock();
-  return clock;
-}
 
 }  // namespace
 

@@ -8,10 +8,10 @@
 // zero_engine_*.cc: life (health, end), seal (agreement, layout), homes (rules
 // and limits), memory (pools, slots), start (initial values), params (gathers,
 // leases), grads (gradients, reduction), reuse (gradients written over
-// parameters), deposit (the way of a reduced gradient
-// to its home), norm (sums of squares), step (agreement), update (the
-// optimizer's pass), read (values and digest), write (values), save and load
-// (checkpoints), park (an empty device between steps), record (events).
+// parameters), deposit (the way of a reduced gradient to its home), norm (sums
+// of squares), step (agreement), update (the optimizer's pass), read (values
+// and digest), write (values), save and load (checkpoints), park (an empty
+// device between steps), record (events).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory
@@ -34,7 +34,8 @@
 #include <vector>
 
 #include "chunk/param_state.h"
-#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/checkpoint/checkpoint_plan.h"
+#include "collectives/internal/rank_agreement.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/memory_plan.h"
 #include "collectives/optimizer_groups.h"
@@ -139,19 +140,24 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status RequireSealed() const;
   // No parameters held and no evaluation under way. `call`: what asks for it.
   Status RequireNothingOpen(std::string_view call) const;
+  // Nor a step begun.
+  Status RequireBetweenSteps(std::string_view call) const;
   std::string Name(ParamId param) const;
 
   // save, load
   class Saving;
   class Loading;
-  Status RequireBetweenSteps(std::string_view call) const;
   // Waits for a save that is under way; what became of it is kept.
   Status EndSave();
-  // What the engine goes on by besides its states.
-  EngineScalars Scalars() const;
-  // The first failure among ranks, on every rank; InvalidArgument where none
-  // failed and `same` is not the same on all.
-  Status AgreeOn(const Status& own, uint64_t same, std::string_view purpose);
+  // What a checkpoint is of; a parameter without elements has values alone.
+  std::vector<ParamWithStates> ParamsWithStates() const;
+  // As internal::AgreeOn and internal::SumOverRanks.
+  Status AgreeOn(const Status& own, uint64_t same, std::string_view purpose) {
+    return internal::AgreeOn(*comm_, *comm_lane_, own, same, purpose);
+  }
+  Status SumOverRanks(std::span<uint64_t> sums, std::string_view purpose) {
+    return internal::SumOverRanks(*comm_, *comm_lane_, sums, purpose);
+  }
 
   // park
   ParkPlan PlanPark(Tier to) const;

@@ -91,6 +91,13 @@ Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
   return OkStatus();
 }
 
+Status ZeroEngine::Impl::RequireBetweenSteps(std::string_view call) const {
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
+  if (micro_batches_ == 0) return OkStatus();
+  return FailedPrecondition(
+      fmt::format("a step is half done: call Step or Abandon before {}", call));
+}
+
 std::string ZeroEngine::Impl::Name(ParamId param) const {
   return params_[param.index()].spec.name;
 }

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// How an engine's states become a checkpoint. Rank 0 makes the files, of the
-// size they will have, and every rank writes the elements it counts where they
-// belong: files of whole tensors, and nothing passes between ranks but digests.
+// How an engine's states become a checkpoint. Rank 0 makes the files, and every
+// rank writes the elements it counts where they belong: files of whole tensors,
+// and nothing passes between ranks but digests.
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,22 +18,13 @@
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/checkpoint_writer.h"
 #include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/internal/engine_scalars.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/kernels/optimizer_options.h"
 
 namespace castor {
-namespace {
-
-// Of a failure that one rank tells the others.
-constexpr size_t kMostMessage = 2048;
-
-std::string At(const std::string& folder, const std::string& name) {
-  return (std::filesystem::path(folder) / name).string();
-}
-
-}  // namespace
 
 class ZeroEngine::Impl::Saving {
  public:
@@ -49,12 +37,9 @@ class ZeroEngine::Impl::Saving {
   // What ranks do together before the first element is written.
   Status Begin() {
     result_.step = engine_.step_;
-    result_.path = At(options_.directory, CheckpointName(result_.step));
-    scalars_ = engine_.Scalars();
+    scalars_ = internal::ScalarsOf(engine_.options_.optimizer, engine_.scaler_);
     for (const Param& param : engine_.params_) steps_.push_back(param.steps);
-    Status status = Plan();
-    if (status.ok() && first()) status = Prepare();
-    return engine_.AgreeOn(status, HashOfInputs(), "save");
+    return engine_.AgreeOn(Prepare(), HashOfInputs(), "save");
   }
 
   void Write() { status_ = WriteShards(); }
@@ -70,7 +55,7 @@ class ZeroEngine::Impl::Saving {
       return OkStatus();
     }).IgnoreError();
     lane_->Run([this] {
-      if (status_.ok()) status_ = SyncFiles();
+      if (status_.ok()) status_ = writer_->Sync();
       return OkStatus();
     });
   }
@@ -84,7 +69,7 @@ class ZeroEngine::Impl::Saving {
     // What the engine itself lost ends the world.
     CASTOR_RETURN_IF_ERROR(engine_.Health());
     CASTOR_RETURN_IF_ERROR(engine_.AgreeOn(status_, 0, "saved"));
-    CASTOR_RETURN_IF_ERROR(AddDigests());
+    CASTOR_RETURN_IF_ERROR(engine_.SumOverRanks(writer_->digests(), "digests"));
     const CheckpointManifest manifest = Manifest();
     result_.bytes = Bytes(static_cast<int64_t>(manifest.bytes()));
     Status status;
@@ -103,7 +88,7 @@ class ZeroEngine::Impl::Saving {
         {});
   }
 
-  Status Plan() {
+  Status Prepare() {
     if (options_.directory.empty() || options_.max_file <= Bytes(0) ||
         options_.keep < 0) {
       return InvalidArgument(fmt::format(
@@ -112,61 +97,13 @@ class ZeroEngine::Impl::Saving {
           QuotedPath(options_.directory), options_.max_file.count(),
           options_.keep));
     }
-    std::vector<ParamToSave> params;
-    for (size_t p = 0; p < engine_.params_.size(); ++p) {
-      ParamToSave param{engine_.params_[p].spec, {}};
-      const ChunkId chunk =
-          engine_.layout_->place(ParamId(static_cast<int32_t>(p))).chunk;
-      for (int k = 0; k < kStateKinds; ++k) {
-        const StateKind kind = static_cast<StateKind>(k);
-        if (!chunk.valid() && kind == StateKind::kParam) {
-          param.states.push_back({kind, param.spec.dtype});
-        }
-        if (!chunk.valid() || !IsSaved(kind) ||
-            !engine_.store_->has(chunk, kind)) {
-          continue;
-        }
-        param.states.push_back(
-            {kind, engine_.sharding_.dtype(kind, engine_.GroupOf(chunk))});
-      }
-      params.push_back(std::move(param));
-    }
-    CASTOR_ASSIGN_OR_RETURN(plan_, PlanCheckpoint(params, options_.max_file));
-    params_ = std::move(params);
-    files_.resize(plan_.files.size());
-    digests_.resize(params_.size() * kStateKinds);
-    return OkStatus();
-  }
-
-  // All files, with what stands before the data.
-  Status Prepare() {
     CASTOR_ASSIGN_OR_RETURN(
-        CheckpointDraft draft,
-        CheckpointDraft::Create(options_.directory, result_.step,
-                                kOptimizerFolder));
-    draft_.emplace(std::move(draft));
-    for (size_t f = 0; f < plan_.files.size(); ++f) {
-      const TensorFile& file = plan_.files[f];
-      CASTOR_ASSIGN_OR_RETURN(
-          DataFile made,
-          DataFile::Create(At(draft_->path(), file.name), file.bytes));
-      CASTOR_RETURN_IF_ERROR(
-          made.WriteAt(0, file.head.data(), file.head.size()));
-      files_[f].emplace(std::move(made));
-    }
-    return OkStatus();
-  }
-
-  Result<DataFile*> FileAt(size_t index) {
-    std::optional<DataFile>& file = files_[index];
-    if (!file.has_value()) {
-      CASTOR_ASSIGN_OR_RETURN(
-          DataFile opened,
-          DataFile::OpenToWrite(At(DraftPath(options_.directory, result_.step),
-                                   plan_.files[index].name)));
-      file.emplace(std::move(opened));
-    }
-    return &*file;
+        CheckpointWriter writer,
+        CheckpointWriter::Plan(options_.directory, result_.step,
+                               engine_.ParamsWithStates(), options_.max_file));
+    writer_.emplace(std::move(writer));
+    result_.path = writer_->path();
+    return first() ? writer_->CreateFiles() : OkStatus();
   }
 
   template <typename OnShard>
@@ -189,7 +126,7 @@ class ZeroEngine::Impl::Saving {
           CASTOR_RETURN_IF_ERROR(engine_.comm_->Health());
           return ReadAndWrite(chunk, kind, &shard);
         }));
-    return SyncFiles();
+    return writer_->Sync();
   }
 
   Status ReadAndWrite(ChunkId chunk, StateKind kind,
@@ -241,35 +178,11 @@ class ZeroEngine::Impl::Saving {
     for (const Segment& segment : engine_.Segments(chunk, counted)) {
       const std::byte* data =
           shard + BytesOf(Elements(segment.offset), dtype).count();
-      const size_t param = segment.param.index();
-      const TensorPlace& place = plan_.places[param][static_cast<size_t>(kind)];
-      CASTOR_ASSIGN_OR_RETURN(DataFile* const file, FileAt(place.file));
-      CASTOR_RETURN_IF_ERROR(file->WriteAt(
-          place.offset + static_cast<uint64_t>(
-                             BytesOf(Elements(segment.begin), dtype).count()),
-          data,
-          static_cast<uint64_t>(
-              BytesOf(Elements(segment.count), dtype).count())));
-      digests_[param * kStateKinds + static_cast<size_t>(kind)] +=
-          DigestOfElements(data, dtype, segment.begin, segment.count);
+      CASTOR_RETURN_IF_ERROR(writer_->Write(segment.param.index(), kind, dtype,
+                                            segment.begin, segment.count,
+                                            data));
     }
     return OkStatus();
-  }
-
-  Status SyncFiles() {
-    for (std::optional<DataFile>& file : files_) {
-      if (file.has_value()) CASTOR_RETURN_IF_ERROR(file->Sync());
-    }
-    return OkStatus();
-  }
-
-  Status AddDigests() {
-    if (engine_.comm_->world() == 1 || digests_.empty()) return OkStatus();
-    engine_.comm_->AllReduce(*engine_.comm_lane_, digests_.data(),
-                             Elements(static_cast<int64_t>(digests_.size())),
-                             DType::kU64, ReduceOp::kSum,
-                             {ChunkId(), -1, "digests"});
-    return engine_.comm_lane_->Record().Wait();
   }
 
   CheckpointManifest Manifest() const {
@@ -279,56 +192,14 @@ class ZeroEngine::Impl::Saving {
     manifest.stage = engine_.options_.stage;
     manifest.optimizer = OptimizerName(engine_.options_.optimizer.kind);
     manifest.engine = scalars_;
-    for (size_t p = 0; p < params_.size(); ++p) {
-      const ParamSpec& spec = params_[p].spec;
-      SavedParam saved{spec.name,      spec.dtype, spec.shape,
-                       spec.trainable, steps_[p],  {}};
-      for (const ParamToSave::State& state : params_[p].states) {
-        const size_t k = static_cast<size_t>(state.state);
-        saved.states.push_back({state.state, state.dtype,
-                                static_cast<int32_t>(plan_.places[p][k].file),
-                                digests_[p * kStateKinds + k]});
-      }
-      manifest.params.push_back(std::move(saved));
-    }
-    for (size_t f = 0; f < plan_.files.size(); ++f) {
-      manifest.files.push_back(
-          {plan_.files[f].name, plan_.files[f].bytes, DigestOf(f, manifest)});
-    }
-    const auto add_text = [&](const std::string& name,
-                              const std::string& bytes) {
-      manifest.files.push_back({name, bytes.size(), DigestOfFile(bytes, {})});
-    };
-    for (const auto& [name, text] : plan_.indexes) add_text(name, text);
-    if (!options_.trainer.empty()) add_text(kTrainerFileName, options_.trainer);
+    writer_->Describe(steps_, options_.trainer, &manifest);
     return manifest;
-  }
-
-  uint64_t DigestOf(size_t file, const CheckpointManifest& manifest) const {
-    std::vector<uint64_t> tensors;
-    for (const size_t param : plan_.files[file].tensors) {
-      for (const SavedState& state : manifest.params[param].states) {
-        if (static_cast<size_t>(state.file) == file) {
-          tensors.push_back(state.digest);
-        }
-      }
-    }
-    return DigestOfFile(plan_.files[file].head, tensors);
   }
 
   // On rank 0: what all ranks wrote is on the drive.
   Status Finish(const CheckpointManifest& manifest) {
-    for (const auto& [name, text] : plan_.indexes) {
-      CASTOR_RETURN_IF_ERROR(WriteNewFile(At(draft_->path(), name), text));
-    }
-    if (!options_.trainer.empty()) {
-      CASTOR_RETURN_IF_ERROR(
-          WriteNewFile(At(draft_->path(), kTrainerFileName), options_.trainer));
-    }
-    CASTOR_RETURN_IF_ERROR(WriteNewFile(At(draft_->path(), kManifestName),
-                                        WriteManifest(manifest)));
-    files_.clear();
-    CASTOR_ASSIGN_OR_RETURN(const std::string path, draft_->Commit());
+    CASTOR_ASSIGN_OR_RETURN(const std::string path,
+                            writer_->Commit(manifest, options_.trainer));
     if (options_.keep > 0) {
       const Status removed =
           RemoveOldCheckpoints(options_.directory, options_.keep, path);
@@ -344,14 +215,9 @@ class ZeroEngine::Impl::Saving {
   // As they were when the save began.
   EngineScalars scalars_;
   std::vector<int64_t> steps_;  // by ParamId
-  std::vector<ParamToSave> params_;
-  CheckpointPlan plan_;
-  std::optional<CheckpointDraft> draft_;  // of rank 0
-  // Of what is queued, until the lane is drained: first failure, files by index
-  // once used, digests by parameter and then StateKind.
+  // Of what is queued, until the lane is drained, with the first failure.
+  std::optional<CheckpointWriter> writer_;
   Status status_;
-  std::vector<std::optional<DataFile>> files_;
-  std::vector<uint64_t> digests_;
   // Goes first: it waits for what is queued.
   std::unique_ptr<WorkerLane> lane_;
 };
@@ -392,59 +258,25 @@ Result<SaveResult> ZeroEngine::Impl::FinishSave() {
   return *std::exchange(saved_, std::nullopt);
 }
 
-Status ZeroEngine::Impl::RequireBetweenSteps(std::string_view call) const {
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
-  if (micro_batches_ == 0) return OkStatus();
-  return FailedPrecondition(
-      fmt::format("a step is half done: call Step or Abandon before {}", call));
-}
-
-EngineScalars ZeroEngine::Impl::Scalars() const {
-  EngineScalars scalars = {{"optimizer_seed", options_.optimizer.seed}};
-  if (scaler_.looks_for_overflow()) {
-    const LossScaleState& state = scaler_.state();
-    scalars.emplace("loss_scale", state.scale);
-    scalars.emplace("loss_scale_clean_steps", state.clean_steps);
-    scalars.emplace("loss_scale_overflows_left", int64_t{state.overflows_left});
-    scalars.emplace("loss_scale_skipped_steps", state.skipped_steps);
+std::vector<ParamWithStates> ZeroEngine::Impl::ParamsWithStates() const {
+  std::vector<ParamWithStates> params;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    ParamWithStates param{params_[p].spec, {}};
+    const ChunkId chunk =
+        layout_->place(ParamId(static_cast<int32_t>(p))).chunk;
+    for (int k = 0; k < kStateKinds; ++k) {
+      const StateKind kind = static_cast<StateKind>(k);
+      if (!chunk.valid() && kind == StateKind::kParam) {
+        param.states.push_back({kind, param.spec.dtype});
+      }
+      if (!chunk.valid() || !IsSaved(kind) || !store_->has(chunk, kind)) {
+        continue;
+      }
+      param.states.push_back({kind, sharding_.dtype(kind, GroupOf(chunk))});
+    }
+    params.push_back(std::move(param));
   }
-  return scalars;
-}
-
-// In two rounds, so that the usual answer is one small all-reduce: which rank
-// failed first, if any, and what it has to say.
-Status ZeroEngine::Impl::AgreeOn(const Status& own, uint64_t same,
-                                 std::string_view purpose) {
-  const int world = comm_->world();
-  if (world == 1) return own;
-  const CollectiveTag tag{ChunkId(), -1, purpose};
-  const int64_t hash = static_cast<int64_t>(same >> 2);
-  std::array<int64_t, 3> least = {own.ok() ? world : comm_->rank(), hash,
-                                  -hash};
-  comm_->AllReduce(*comm_lane_, least.data(), Elements(least.size()),
-                   DType::kI64, ReduceOp::kMin, tag);
-  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
-  if (least[0] == world) {
-    if (least[1] == -least[2]) return OkStatus();
-    return InvalidArgument(fmt::format(
-        "the ranks do not {} the same: folder, step, options and files must be "
-        "the same on every rank",
-        purpose));
-  }
-  std::array<uint64_t, 2 + kMostMessage / sizeof(uint64_t)> words = {};
-  if (least[0] == comm_->rank()) {
-    const size_t length = std::min(own.message().size(), kMostMessage);
-    words[0] = static_cast<uint64_t>(own.code());
-    words[1] = length;
-    std::memcpy(words.data() + 2, own.message().data(), length);
-  }
-  comm_->AllReduce(*comm_lane_, words.data(), Elements(words.size()),
-                   DType::kU64, ReduceOp::kSum, tag);
-  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
-  const std::string message(reinterpret_cast<const char*>(words.data() + 2),
-                            words[1]);
-  return Status(static_cast<ErrorCode>(words[0]),
-                fmt::format("rank {}: {}", least[0], message));
+  return params;
 }
 
 }  // namespace castor

@@ -24,6 +24,9 @@ class SteadyClock final : public Clock {
   int64_t NowNs() const override;
 };
 
+// A SteadyClock that is there as long as the process is.
+const Clock* MachineClock();
+
 }  // namespace castor
 
 #endif  // CASTOR_CHUNK_BASE_CLOCK_H_

@@ -25,7 +25,7 @@ std::string NameOf(const std::string& stem) {
 
 }  // namespace
 
-Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamToSave> params,
+Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamWithStates> params,
                                       Bytes max_file) {
   CheckpointPlan plan;
   plan.places.resize(params.size());
@@ -34,7 +34,7 @@ Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamToSave> params,
     std::vector<ParamSpec> tensors;
     std::vector<size_t> owners;  // the parameter of each
     for (size_t p = 0; p < params.size(); ++p) {
-      for (const ParamToSave::State& state : params[p].states) {
+      for (const ParamWithStates::State& state : params[p].states) {
         if (state.state != kind) continue;
         tensors.push_back({TensorNameOf(params[p].spec.name, kind),
                            params[p].spec.shape, state.dtype,

@@ -32,7 +32,8 @@ inline constexpr char kOptimizerFolder[] = "optimizer";
 // Gradients mean nothing between steps.
 constexpr bool IsSaved(StateKind state) { return state != StateKind::kGrad; }
 
-struct ParamToSave {
+// A parameter of a model and what an engine keeps of it.
+struct ParamWithStates {
   ParamSpec spec;
   struct State {
     StateKind state = StateKind::kParam;
@@ -53,7 +54,7 @@ struct CheckpointPlan {
 
 // InvalidArgument, naming the parameter, where names are not UTF-8, empty or
 // given twice.
-Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamToSave> params,
+Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamWithStates> params,
                                       Bytes max_file);
 
 }  // namespace castor

@@ -80,11 +80,6 @@ class MpiCommunicator final : public internal::CallCommunicator {
   const std::shared_ptr<MpiWorld> world_;
 };
 
-const Clock* MachineClock() {
-  static const SteadyClock* const clock = new SteadyClock();  // has no state
-  return clock;
-}
-
 // A segment is whole cache lines, and so whole elements.
 Bytes SegmentOf(Bytes buffer, int world) {
   constexpr Bytes kLeast = KiB(4);

@@ -29,5 +29,11 @@ TEST(SteadyClockTest, CountsNanoseconds) {
   EXPECT_GE(clock.NowNs() - start, 5'000'000);
 }
 
+TEST(SteadyClockTest, TheMachinesIsOneAndTheSame) {
+  const int64_t before = SteadyClock().NowNs();
+  EXPECT_EQ(MachineClock(), MachineClock());
+  EXPECT_GE(MachineClock()->NowNs(), before);
+}
+
 }  // namespace
 }  // namespace castor

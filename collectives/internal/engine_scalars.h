@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_INTERNAL_ENGINE_SCALARS_H_
+#define CASTOR_COLLECTIVES_INTERNAL_ENGINE_SCALARS_H_
+
+// What a training goes on by besides its states, as a checkpoint's manifest
+// says it: the optimizer, its seed, the loss scale. Pure functions,
+// thread-safe.
+
+#include "chunk/base/status.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/loss_scaler.h"
+#include "offload/kernels/optimizer_options.h"
+
+namespace castor::internal {
+
+EngineScalars ScalarsOf(const OptimizerOptions& optimizer,
+                        const LossScaler& scaler);
+
+// InvalidArgument, with both, where the moments that `manifest` lists mean
+// something else to `optimizer`, or were rounded by another seed.
+Status CheckSameMoments(const CheckpointManifest& manifest,
+                        const OptimizerOptions& optimizer);
+
+// Gives `scaler` the state of a run that scaled its losses; that of one which
+// did not leaves it as it is. InvalidArgument as LossScaler::Restore.
+Status RestoreScaler(const EngineScalars& scalars, LossScaler* scaler);
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_INTERNAL_ENGINE_SCALARS_H_
