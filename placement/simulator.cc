@@ -82,7 +82,7 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   }
   for (const StepTrace* const step : steps) {
     CASTOR_RETURN_IF_ERROR(rank.MakeStep(*step, [&rank, &lane] {
-      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.counts().stalls});
+      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.stalls()});
     }));
     sums.push_back(Sums::Of(rank));
   }

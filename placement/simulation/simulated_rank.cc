@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
+
+#include "placement/step_planner.h"
 
 namespace castor::internal {
 namespace {
@@ -44,7 +47,7 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       meetings_(meetings),
       wires_(&loop_, *machine, device_memory),
       moves_(&loop_, &wires_, engine),
-      copies_(&loop_, engine, this),
+      copies_(&engine->problem, engine->slot_bytes, this),
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
@@ -82,7 +85,12 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
   trainer_.Run(std::move(ended));
-  CASTOR_RETURN_IF_ERROR(copies_.EndStep());
+  if (copies_.EndStep()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepPlan made,
+        PlanStep(engine_->policy, step.accesses, engine_->problem));
+    copies_.Adopt(step.accesses, made.plan);
+  }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
   for (size_t c = 0; c < grads_.size(); ++c) {
@@ -97,14 +105,19 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
 Status SimulatedRank::Serve(const Access& access, bool last_micro_batch) {
   const ChunkId chunk = access.chunk;
   switch (access.kind) {
-    case AccessKind::kUse:
-      return copies_.Acquire(chunk, trainer_);
+    case AccessKind::kUse: {
+      CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Ready ready,
+                              copies_.Acquire(chunk));
+      WaitOn(ready.event, ready.cause);
+      return OkStatus();
+    }
     case AccessKind::kUseEnd:
-      copies_.EndUse(chunk, trainer_);
+      copies_.EndUse(chunk, trainer_.Record());
       return OkStatus();
     case AccessKind::kGradOpen: {
-      CASTOR_ASSIGN_OR_RETURN(grads_[chunk.index()].slot,
-                              copies_.OpenGrad(chunk, trainer_));
+      SimSlot& slot = grads_[chunk.index()].slot;
+      CASTOR_ASSIGN_OR_RETURN(slot, copies_.OpenGrad(chunk));
+      WaitOn(slot.free_after, RunCause::kGradient);
       QueueKernel(trainer_, Facts(chunk).gathered_grad);  // zeroes it
       return OkStatus();
     }
@@ -122,6 +135,22 @@ Status SimulatedRank::Evaluate(const EvaluationPass& pass) {
   }
   copies_.EndEvaluation();
   return OkStatus();
+}
+
+void SimulatedRank::WaitOn(const SimEvent& ready, RunCause cause) {
+  if (ready.done()) return;
+  // -1: by the time the lane got here, there was nothing to wait for.
+  const auto begin = std::make_shared<int64_t>(-1);
+  trainer_.Run([this, begin, ready] {
+    if (!ready.done()) *begin = loop_.now_ns();
+  });
+  trainer_.Wait(ready);
+  trainer_.Run([this, begin, cause] {
+    if (*begin < 0) return;
+    SimulatedStall& stall = stalls_[static_cast<size_t>(cause)];
+    ++stall.count;
+    stall.ns += loop_.now_ns() - *begin;
+  });
 }
 
 void SimulatedRank::Compute(int64_t ns) {

@@ -168,8 +168,7 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Slot slot,
-                          copies_.Borrow(chunk));
+  CASTOR_ASSIGN_OR_RETURN(const SimSlot slot, copies_.Borrow(chunk));
   comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
   QueueCollective(Collective::kAllGather, whole, ranks);
