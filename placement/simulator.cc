@@ -11,6 +11,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "placement/grads_in_place.h"
 #include "placement/simulation/simulated_rank.h"
 
 namespace castor {
@@ -130,6 +131,12 @@ Result<SimulationResult> SimulateTwoRanks(
   }
 }
 
+bool WritesOver(const SimulatedEngine& engine) {
+  const std::vector<int32_t>& classes = engine.problem.grad_class;
+  return std::find(classes.begin(), classes.end(), kNoSlotClass) !=
+         classes.end();
+}
+
 }  // namespace
 
 Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
@@ -145,6 +152,12 @@ Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
     if (step->accesses.empty()) {
       return InvalidArgument(
           "the trace has no access: there is no step to make");
+    }
+    if (WritesOver(engine) && !GradsInPlace(step->accesses)) {
+      return InvalidArgument(
+          "gradients are written over parameters, and the trace has some that "
+          "are not: it is of another gradient mode (WithGradsInPlace makes it "
+          "one of this)");
     }
   }
   // Where every collective takes time, who came last does not matter.

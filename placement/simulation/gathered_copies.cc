@@ -65,7 +65,7 @@ void GatheredCopies::EndUse(ChunkId chunk, SimEvent end) {
 Result<SimSlot> GatheredCopies::OpenGrad(ChunkId chunk) {
   Begin(AccessKind::kGradOpen, chunk);
   SimSlot slot;
-  if (!InPlace(chunk)) {
+  if (!grad_in_place(chunk)) {
     CASTOR_ASSIGN_OR_RETURN(slot, Borrow(chunk));
   }
   Served();
@@ -75,16 +75,19 @@ Result<SimSlot> GatheredCopies::OpenGrad(ChunkId chunk) {
 void GatheredCopies::CloseGrad(ChunkId chunk, const SimSlot& slot,
                                SimEvent free_after) {
   Begin(AccessKind::kGradClose, chunk);
-  Copy& copy = copies_[chunk.index()];
-  if (!InPlace(chunk)) {
+  if (!grad_in_place(chunk)) {
     Return(slot, std::move(free_after));
-  } else if (param_class(chunk) == kNoSlotClass) {
-    source_->DirectUsed(chunk, std::move(free_after));
-  } else if (copy.there) {
-    copy.users.push_back(std::move(free_after));
+  } else if (copies_[chunk.index()].there) {
     Drop(chunk);
   }
   Served();
+}
+
+SimEvent GatheredCopies::UsesDone(ChunkId chunk) const {
+  const Copy& copy = copies_[chunk.index()];
+  std::vector<SimEvent> events = copy.users;
+  events.push_back(copy.ready);
+  return AllOf(events);
 }
 
 Result<SimSlot> GatheredCopies::Borrow(ChunkId chunk) {

@@ -83,8 +83,18 @@ class GatheredCopies {
   // has at that moment. Infeasible where all slots are held.
   Result<Ready> Acquire(ChunkId chunk);
   void EndUse(ChunkId chunk, SimEvent end);
+  // A gradient that is written over its parameters takes no slot, and is free
+  // when the use around it has ended: Acquire before, EndUse until then.
   Result<SimSlot> OpenGrad(ChunkId chunk);
   void CloseGrad(ChunkId chunk, const SimSlot& slot, SimEvent free_after);
+
+  // Whether its gradient is written over its parameters; then when its copy is
+  // there and the uses that ended are done. REQUIRES: it has a slot, and is
+  // used.
+  bool grad_in_place(ChunkId chunk) const {
+    return problem_->grad_class[chunk.index()] == kNoSlotClass;
+  }
+  SimEvent UsesDone(ChunkId chunk) const;
 
   // Uses between the two are neither of the step nor of its plan.
   void BeginEvaluation();
@@ -119,10 +129,6 @@ class GatheredCopies {
 
   int32_t param_class(ChunkId chunk) const {
     return problem_->param_class[chunk.index()];
-  }
-  // Whether its gradient is written over its parameters.
-  bool InPlace(ChunkId chunk) const {
-    return problem_->grad_class[chunk.index()] == kNoSlotClass;
   }
   bool planned() const { return plan_.has_value() && !diverged_; }
   // The next access begins, or has been served.

@@ -113,13 +113,19 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
-  Status Serve(const Access& access, bool last_micro_batch);
+  Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
+  // Whether the use that begins or ends there is of the chunk's gradient, which
+  // is written over it and opens or closes next.
+  bool UseOfGrad(const Trace& trace, size_t moment) const;
+  // When what is where the chunk's gradient goes is not used any more.
+  SimEvent PlaceUnused(ChunkId chunk);
   Status Evaluate(const EvaluationPass& pass);
   // The trainer's lane waits for a chunk, or for the place of a gradient.
   void WaitOn(const SimEvent& ready, RunCause cause);
   // The trainer's lane computes for so long.
   void Compute(int64_t ns);
-  Status Reduce(ChunkId chunk, bool last_micro_batch);
+  // When the place of the chunk's gradient, complete now, is free.
+  Result<SimEvent> Reduce(ChunkId chunk, bool last_micro_batch);
   Result<SimEvent> Deposit(ChunkId chunk, bool at_home, const SimEvent& reduced,
                            bool squares);
   SimEvent DepositOnDevice(ChunkId chunk, bool at_home, const SimEvent& reduced,

@@ -38,6 +38,9 @@ Rules of --place go by the names of a layout's parameters with --layout, else by
 chunks: chunk.0, chunk.1 and so on. A step of --then is made when TRACE has been, once each,
 with TRACE twice after it: what departs from the plan is served on demand and planned anew.
 
+With --grad-mode reuse a step recorded otherwise is made as a trainer makes it that lets go of
+a chunk before its gradient is written over it.
+
 Exit code 3: the step does not fit, with what would make it fit.
 
 Examples:
@@ -177,8 +180,10 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 "which states it has (adamw)");
   AddChoiceFlag(app, "--moments", &flags->moments, {"f32", "bf16"},
                 "type of the optimizer's moments (f32)");
-  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
-                "gradients are of the parameters' type, or fp32 (separate)");
+  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode,
+                {"separate", "fp32", "reuse"},
+                "gradients are of the parameters' type, fp32, or written over "
+                "parameters (separate)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
   AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxRanks,
              "ranks that share one set of shards (all)");
@@ -259,7 +264,8 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   request.clip = flags.clip;
   request.evaluations = flags.evaluate;
   request.then = flags.then;
-  request.fp32_grads = flags.grad_mode == "fp32";
+  if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;
+  if (flags.grad_mode == "reuse") request.grad_mode = GradMode::kReuse;
   if (!flags.compute.empty()) {
     const Result<int64_t> ns = ParseLatency(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");

@@ -83,7 +83,7 @@ struct SimulateRequest {
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
   std::string layout_file;           // empty: a parameter for each chunk
   DType dtype = DType::kBF16;        // of parameters, where no layout tells it
-  bool fp32_grads = false;           // else gradients are of their type
+  GradMode grad_mode = GradMode::kSeparate;
   OptimizerOptions optimizer;
   int stage = 3;
   int shard_group = 0;  // ranks that share one set of shards; 0: all

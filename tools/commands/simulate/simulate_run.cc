@@ -22,6 +22,7 @@
 #include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
 #include "collectives/zero_options.h"
+#include "placement/grads_in_place.h"
 #include "placement/simulator.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
@@ -57,7 +58,7 @@ ZeroOptions OptionsOf(const SimulateRequest& request) {
   options.optimizer = request.optimizer;
   // Whatever the norm is, it is computed.
   options.clip_norm = request.clip ? 1 : 0;
-  if (request.fp32_grads) options.grad_mode = GradMode::kFp32;
+  options.grad_mode = request.grad_mode;
   options.prefetch_depth = request.prefetch_depth;
   options.policy = request.policy;
   options.home_limits = request.limits;
@@ -66,13 +67,21 @@ ZeroOptions OptionsOf(const SimulateRequest& request) {
   return options;
 }
 
+// What a file has recorded, as the engine that is asked for makes it.
+Result<StepTrace> StepAsAsked(const SimulateRequest& request, StepTrace step) {
+  if (request.grad_mode == GradMode::kReuse) {
+    CASTOR_ASSIGN_OR_RETURN(step, WithGradsInPlace(step));
+  }
+  return WithEvaluations(std::move(step), request.evaluations);
+}
+
 Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
                       int ranks, Common* common) {
   if (request.layout_file.empty()) {
     CASTOR_ASSIGN_OR_RETURN(common->layout,
                             LayoutOfTrace(trace, request.dtype, ranks));
     common->params = ParamsOfTrace(common->layout);
-    common->declared = DeclaredBy(trace.step);
+    common->declared = DeclaredBy(common->step);
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(LayoutFile file, ReadLayoutFile(request.layout_file));
@@ -89,8 +98,8 @@ Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
   }
   common->params = std::move(file.params);
   common->layout = std::move(file.layout);
-  common->declared = DeclaredBy(trace.step);
-  common->declared.held = HeldMomentsOf(common->layout, trace.step.accesses);
+  common->declared = DeclaredBy(common->step);
+  common->declared.held = HeldMomentsOf(common->layout, common->step.accesses);
   return OkStatus();
 }
 
@@ -120,8 +129,9 @@ Status ReadThen(const SimulateRequest& request, const TraceFile& trace,
                                    static_cast<double>(*request.compute_ns) *
                                    std::min(part, 1e6))));
     }
-    common->then.push_back(
-        WithEvaluations(std::move(step), request.evaluations));
+    Result<StepTrace> asked = StepAsAsked(request, std::move(step));
+    if (!asked.ok()) return asked.status().WithContext(QuotedPath(name));
+    common->then.push_back(*std::move(asked));
   }
   return OkStatus();
 }
@@ -152,7 +162,13 @@ Result<Common> ReadCommon(const SimulateRequest& request,
   groups.shard_group = request.shard_group;
   groups.optimizer_span = request.optimizer_span;
   CASTOR_RETURN_IF_ERROR(CheckOptions(groups, report->ranks));
-  Common common{trace.step,
+  Result<StepTrace> step = StepAsAsked(
+      request, request.compute_ns ? WithComputeTime(trace, *request.compute_ns)
+                                  : trace.step);
+  if (!step.ok()) {
+    return step.status().WithContext(QuotedPath(request.trace_file));
+  }
+  Common common{*std::move(step),
                 {},
                 {},
                 ChunkLayout(1, Elements(64), {}, {}, {}),
@@ -161,11 +177,10 @@ Result<Common> ReadCommon(const SimulateRequest& request,
                 ShareOfMachine(machine, report->ranks_per_machine)};
   CASTOR_RETURN_IF_ERROR(
       ReadLayoutInto(request, trace, report->ranks, &common));
-  CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &common));
-  if (request.compute_ns) {
-    common.step = WithComputeTime(trace, *request.compute_ns);
+  for (const ParamSpec& spec : common.params) {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.grad_mode));
   }
-  common.step = WithEvaluations(std::move(common.step), request.evaluations);
+  CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &common));
   report->compute_ns = std::accumulate(
       common.step.compute_ns.begin(), common.step.compute_ns.end(), int64_t{0});
   report->evaluations = std::ssize(common.step.evaluations);

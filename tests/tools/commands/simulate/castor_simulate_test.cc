@@ -114,6 +114,20 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
                 "--grad-mode", "fp32", "--json"});
   ASSERT_EQ(fp32.exit_code, 0) << fp32.err;
   EXPECT_EQ(ParseJson(fp32.out).value()["engine"]["grad_mode"].text(), "fp32");
+  // Over parameters they take no slots: less device memory will do.
+  const std::vector<std::string> tight = {"--device-budget", "1MiB",
+                                          "--host-budget", "256MiB"};
+  EXPECT_EQ(Simulate(tight).exit_code, 3);
+  std::vector<std::string> over = tight;
+  over.insert(over.end(), {"--grad-mode", "reuse", "--json"});
+  const ProcessOutcome reuse = Simulate(over);
+  ASSERT_EQ(reuse.exit_code, 0) << reuse.err;
+  const JsonValue reused = ParseJson(reuse.out).value();
+  EXPECT_EQ(reused["engine"]["grad_mode"].text(), "reuse");
+  EXPECT_EQ(reused["points"][0]["step"]["resources"][0]["busy_ns"].integer(),
+            compute_ns);
+  over.insert(over.end(), {"--dtype", "f32"});
+  EXPECT_THAT(Simulate(over).err, HasSubstr("is F32 and has no master"));
   // The same bytes again.
   EXPECT_EQ(
       Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"})
