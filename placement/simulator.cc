@@ -50,6 +50,8 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   step.wire_sent = b.wire_sent - a.wire_sent;
   step.gathers = b.counts.gathers - a.counts.gathers;
   step.fetches = b.counts.fetches - a.counts.fetches;
+  step.prefetched_fetches =
+      b.counts.prefetched_fetches - a.counts.prefetched_fetches;
   step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
   step.cancelled_gathers = b.counts.cancelled - a.counts.cancelled;
   step.releases = b.counts.releases - a.counts.releases;

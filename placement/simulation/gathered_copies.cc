@@ -134,7 +134,7 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
     shards_.AddReader(chunk, copy.ready);
   } else {
     copy.ready = source_->Gather(chunk, slot.free_after, cause);
-    ++counts_.fetches;
+    CountFetch(cause);
   }
   copy.there = true;
   copy.slot = std::move(slot);
@@ -164,7 +164,7 @@ void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
   if (shards_.has(chunk) || !shards_.has_place(chunk)) return;
   const SimEvent free_after = shards_.Take(chunk);
   shards_.SetReady(chunk, source_->FetchShard(chunk, free_after, cause));
-  ++counts_.fetches;
+  CountFetch(cause);
 }
 
 }  // namespace castor::internal

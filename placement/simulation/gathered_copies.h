@@ -64,8 +64,9 @@ class GatheredCopies {
   struct Counts {
     int64_t gathers = 0;
     int64_t fetches = 0;  // homes read for these, or for copies of shards
-    int64_t prefetched = 0;
-    int64_t cancelled = 0;  // of these, taken back before they began
+    int64_t prefetched_fetches = 0;
+    int64_t prefetched = 0;  // gathers
+    int64_t cancelled = 0;   // of these, taken back before they began
     int64_t releases = 0;
     int64_t divergences = 0;
   };
@@ -143,6 +144,10 @@ class GatheredCopies {
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
   void FetchShard(ChunkId chunk, RunCause cause);
+  void CountFetch(RunCause cause) {
+    ++counts_.fetches;
+    counts_.prefetched_fetches += cause == RunCause::kPrefetch;
+  }
 
   const PlanProblem* const problem_;
   CopySource* const source_;

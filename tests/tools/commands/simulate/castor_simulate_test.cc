@@ -88,6 +88,8 @@ TEST_F(CastorSimulateTest, SaysWhatHoldsAStepUp) {
       AllOf(HasSubstr("8 chunks, 48 moments of a step, recorded on 1 rank"),
             HasSubstr("stage 3, 1 rank, policy planned"),
             ContainsRegex("Step +[0-9.]+ ms: "),
+            ContainsRegex("Gathers +[0-9]+: [0-9]+ ahead of use, [0-9]+ on "
+                          "demand; [0-9]+ homes read for them: "),
             ContainsRegex("host to device +[0-9.]+ ms +[0-9.]+ % +[0-9.]+ MiB"),
             ContainsRegex("device +[0-9.]+ MiB +6 MiB +[0-9.]+ %"),
             HasSubstr("No speed    optimizer: taken to be instant")));
@@ -109,6 +111,20 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
   EXPECT_EQ(point["step"]["resources"][0]["busy_ns"].integer(), compute_ns);
   EXPECT_LE(point["tiers"][0]["peak_bytes"].integer(), MiB(6).count());
   EXPECT_EQ(json["engine"]["grad_mode"].text(), "separate");
+  // The first step has no plan to fetch ahead by, and at its end the next one's
+  // begins; one rank reads a home for each gather.
+  const JsonValue& first = point["first_step"];
+  EXPECT_LE(first["prefetched_gathers"].integer(), 3);
+  EXPECT_GE(first["demand_gathers"].integer(), kChunks);
+  for (const char* of : {"step", "first_step"}) {
+    const JsonValue& step = point[of];
+    EXPECT_EQ(step["gathers"].integer(), step["prefetched_gathers"].integer() +
+                                             step["demand_gathers"].integer());
+    EXPECT_EQ(step["fetches"].integer(), step["prefetched_fetches"].integer() +
+                                             step["demand_fetches"].integer());
+    EXPECT_EQ(step["fetches"].integer(), step["gathers"].integer());
+  }
+  EXPECT_GT(point["step"]["prefetched_fetches"].integer(), 0);
   const ProcessOutcome fp32 =
       Simulate({"--device-budget", "8MiB", "--host-budget", "256MiB",
                 "--grad-mode", "fp32", "--json"});
