@@ -186,11 +186,11 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 "parameters (separate)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
   AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxRanks,
-             "ranks that share one set of shards (all)");
+             "ranks that share one set of shards (as recorded)");
   AddChoiceFlag(app, "--optimizer-span", &flags->optimizer_span,
                 {"group", "world"},
                 "optimizer states are cut among the ranks of a group, or among "
-                "all (group)");
+                "all (as recorded)");
   AddIntFlag(app, "--ranks", &flags->ranks, 1, kMaxRanks,
              "ranks (as recorded)");
   AddIntFlag(app, "--ranks-per-machine", &flags->ranks_per_machine, 1,
@@ -245,13 +245,16 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
       DefaultOptimizerOptions(ParseOptimizer(flags.optimizer).value());
   request.optimizer.moment_dtype = ParseDType(Upper(flags.moments)).value();
   request.stage = static_cast<int>(flags.stage);
-  request.shard_group = static_cast<int>(flags.shard_group.value_or(0));
-  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
-    request.optimizer_span = OptimizerSpan::kWorld;
+  if (!flags.optimizer_span.empty()) {
+    request.optimizer_span =
+        flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)
+            ? OptimizerSpan::kWorld
+            : OptimizerSpan::kGroup;
   }
   const auto small = [](const std::optional<int64_t>& number) {
     return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
   };
+  request.shard_group = small(flags.shard_group);
   request.ranks = small(flags.ranks);
   request.ranks_per_machine = small(flags.ranks_per_machine);
   request.policy =

@@ -47,10 +47,10 @@ std::string EngineText(const SimulateReport& report,
   for (const int64_t each : point.engine.problem.slots) slots += each;
   const SimulateRequest& request = report.request;
   std::string groups;
-  if (request.shard_group > 0) {
-    groups = fmt::format(" in groups of {}", request.shard_group);
+  if (report.shard_group > 0) {
+    groups = fmt::format(" in groups of {}", report.shard_group);
   }
-  if (request.optimizer_span == OptimizerSpan::kWorld) {
+  if (report.optimizer_span == OptimizerSpan::kWorld) {
     groups += ", optimizer states over all";
   }
   return fmt::format(
