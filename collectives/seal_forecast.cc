@@ -67,12 +67,13 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   const std::vector<ChunkId> refreshed =
       RefreshedThroughSlots(seal.layout, seal.sharding, memory, trace);
   const Plan& plan = forecast.plan.plan;
-  CopyReplay replay(memory.problem, std::move(slot_bytes));
-  replay.Step(trace, nullptr, refreshed);
-  replay.Begin(plan);
-  replay.Step(trace, &plan, refreshed);
+  // The first step has no plan.
+  CopyReplay replay(memory.problem, slot_bytes);
+  replay.Step(trace, refreshed);
+  replay.Adopt(trace, plan);
+  replay.Step(trace, refreshed);
   replay.TakeCounts();
-  replay.Step(trace, &plan, refreshed);
+  replay.Step(trace, refreshed);
   const CopyReplay::Counts counts = replay.TakeCounts();
   forecast.gathers = counts.gathers;
   forecast.loads = counts.loads;

@@ -113,6 +113,10 @@ TraceFile ZeroEngine::Impl::RecordedTrace() const {
   TraceFile trace;
   trace.rank = comm_->rank();
   trace.world = comm_->world();
+  if (sharding_.shard_group < trace.world) {
+    trace.shard_group = sharding_.shard_group;
+    trace.spans_world = trace.shard_group > 0 && sharding_.spans_world;
+  }
   trace.chunks = TraceChunks(*layout_);
   for (ParamId id : first_uses_) trace.params.push_back(Name(id));
   for (size_t p = 0; p < acquired_.size(); ++p) {

@@ -57,6 +57,7 @@ struct SimulatedStep {
   Bytes wire_sent;  // to other ranks
   int64_t gathers = 0;
   int64_t fetches = 0;  // homes read for these, or for copies of shards
+  int64_t prefetched_fetches = 0;
   int64_t prefetched_gathers = 0;
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t releases = 0;
@@ -68,6 +69,9 @@ struct SimulatedStep {
   std::array<SimulatedStall, kRunCauses> stalls;
 
   int64_t ns() const { return end_ns - begin_ns; }
+  // Those that were asked for when somebody was there to wait for them.
+  int64_t demand_gathers() const { return gathers - prefetched_gathers; }
+  int64_t demand_fetches() const { return fetches - prefetched_fetches; }
   int64_t busy(SimResource resource) const {
     return busy_ns[static_cast<size_t>(resource)];
   }

@@ -11,6 +11,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "placement/grads_in_place.h"
 #include "placement/simulation/simulated_rank.h"
 
 namespace castor {
@@ -49,6 +50,8 @@ SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
   step.wire_sent = b.wire_sent - a.wire_sent;
   step.gathers = b.counts.gathers - a.counts.gathers;
   step.fetches = b.counts.fetches - a.counts.fetches;
+  step.prefetched_fetches =
+      b.counts.prefetched_fetches - a.counts.prefetched_fetches;
   step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
   step.cancelled_gathers = b.counts.cancelled - a.counts.cancelled;
   step.releases = b.counts.releases - a.counts.releases;
@@ -82,7 +85,7 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   }
   for (const StepTrace* const step : steps) {
     CASTOR_RETURN_IF_ERROR(rank.MakeStep(*step, [&rank, &lane] {
-      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.counts().stalls});
+      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.stalls()});
     }));
     sums.push_back(Sums::Of(rank));
   }
@@ -130,6 +133,12 @@ Result<SimulationResult> SimulateTwoRanks(
   }
 }
 
+bool WritesOver(const SimulatedEngine& engine) {
+  const std::vector<int32_t>& classes = engine.problem.grad_class;
+  return std::find(classes.begin(), classes.end(), kNoSlotClass) !=
+         classes.end();
+}
+
 }  // namespace
 
 Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
@@ -145,6 +154,12 @@ Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
     if (step->accesses.empty()) {
       return InvalidArgument(
           "the trace has no access: there is no step to make");
+    }
+    if (WritesOver(engine) && !GradsInPlace(step->accesses)) {
+      return InvalidArgument(
+          "gradients are written over parameters, and the trace has some that "
+          "are not: it is of another gradient mode (WithGradsInPlace makes it "
+          "one of this)");
     }
   }
   // Where every collective takes time, who came last does not matter.

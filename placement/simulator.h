@@ -20,10 +20,12 @@
 // memory, which all of these share; kernels of the engine on the device, where
 // its memory's speed is told; evaluations inside a step and between steps;
 // steps that depart from the plan, with what was fetched ahead for it and is
-// taken back; ranks that are apart because one of them comes last to all
-// collectives. Not modelled: the host's own calls, which take no time; ranks
-// that are not alike else; a link or drive that ranks share (give each rank its
-// part: ShareOfMachine).
+// taken back; gradients that are written over parameters; ranks that are apart
+// because one of them comes last to all collectives. Not modelled: the host's
+// own calls, which take no time; ranks that are not alike else; places of
+// gradients over parameters that are cleared one by one, or at last where
+// nobody opened them (here a chunk's all at once, where it opens); a link or
+// drive that ranks share (give each rank its part: ShareOfMachine).
 //
 // Deterministic: no clock is read, and the same input gives the same result.
 // Pure functions, thread-safe.
@@ -54,7 +56,9 @@ struct SimulationOptions {
 };
 
 // Without compute times in the trace, computing takes none. InvalidArgument
-// where the trace is none of the engine's chunks, or has no access; Infeasible,
+// where the trace is none of the engine's chunks, has no access, or has not
+// the gradients of an engine that writes them over parameters
+// (grads_in_place.h); Infeasible,
 // naming moment and chunks, where it holds more at once than there are slots.
 Result<SimulationResult> Simulate(const StepTrace& trace,
                                   const SimulatedEngine& engine,

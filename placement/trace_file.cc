@@ -23,10 +23,13 @@ constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
 using Keys = std::vector<std::string>;
 
 const Keys& RootKeys() {
-  static const Keys keys = {"schema",  "rank",   "world",      "chunks",
-                            "moments", "params", "evaluations"};
+  static const Keys keys = {"schema",      "rank",        "world",
+                            "chunks",      "moments",     "params",
+                            "evaluations", "shard_group", "optimizer_span"};
   return keys;
 }
+constexpr std::string_view kSpanGroup = "group";
+constexpr std::string_view kSpanWorld = "world";
 constexpr size_t kRootsNeeded = 5;  // of these, the first
 
 const Keys& ChunkKeys() {
@@ -231,9 +234,22 @@ class TraceHandler final : public JsonHandler {
   Status TakeRoot(const JsonPath& path, const JsonScalar& scalar) {
     const std::string& key = path[0].key;
     if (key == "schema") return CheckSchema(scalar, kTraceSchema);
+    if (key == "optimizer_span") return TakeSpan(path, scalar);
+    if (key == "shard_group") {
+      return TakeInt(path, scalar, 1, kMostRanks, &file_.shard_group);
+    }
     const bool rank = key == "rank";
     return TakeInt(path, scalar, rank ? 0 : 1, kMostRanks,
                    rank ? &file_.rank : &file_.world);
+  }
+
+  Status TakeSpan(const JsonPath& path, const JsonScalar& scalar) {
+    file_.spans_world = scalar.text == kSpanWorld;
+    if (scalar.kind == JsonKind::kString &&
+        (file_.spans_world || scalar.text == kSpanGroup)) {
+      return OkStatus();
+    }
+    return WrongJsonType(path, JsonScalarText(scalar), "one of group, world");
   }
 
   Status TakeName(const JsonPath& path, const JsonScalar& scalar) {
@@ -340,6 +356,11 @@ Result<TraceFile> ParseTrace(std::string_view text) {
     return Malformed(
         fmt::format("its rank is {} of {}: ranks are numbered from 0",
                     file.rank, file.world));
+  }
+  if (file.shard_group > 0 && file.world % file.shard_group != 0) {
+    return Malformed(
+        fmt::format("its {} ranks cannot be cut into shard groups of {}",
+                    file.world, file.shard_group));
   }
   CASTOR_RETURN_IF_ERROR(CheckTraceParams(file.params));
   if (Status step = ValidateStep(file.step, file.chunks.size()); !step.ok()) {

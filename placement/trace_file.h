@@ -11,7 +11,9 @@
 //   {
 //   "schema": "castor.trace/1",
 //   "rank": 0,
-//   "world": 2,
+//   "world": 4,
+//   "shard_group": 2,
+//   "optimizer_span": "world",
 //   "chunks": [
 //   {"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048,
 //    "trainable": true}                               (in one line)
@@ -33,17 +35,18 @@
 //   ]
 //   }
 //
-// Chunks are numbered from 0 in the order in which they stand. A class is of
-// chunks whose gathered copies take slots of one size; classes are numbered so
-// that none is above the number of its chunk. `params` may be left out: the
-// names of all parameters in the order in which the step first used them, which
-// a layout may be packed in; those that it did not use come last. `access` is
-// one of use,
-// use_end, grad_open, grad_close. `leased_bytes` stands where it changes, and
-// is 0 before that; `compute_ns` stands in every moment or in none.
-// `evaluations` may be left out: uses that are none of the step, of passes that
-// are numbered in order, each before the moment of that number. Pure functions,
-// thread-safe.
+// `shard_group` may be left out: the ranks that share one set of shards, where
+// these are not all; and `optimizer_span`: among which ranks optimizer states
+// are cut then, `group` (where it is left out) or `world`. Chunks are numbered
+// from 0 in the order in which they stand. A class is of chunks whose gathered
+// copies take slots of one size; classes are numbered so that none is above the
+// number of its chunk. `params` may be left out: the names of all parameters in
+// the order in which the step first used them, which a layout may be packed in;
+// those that it did not use come last. `access` is one of use, use_end,
+// grad_open, grad_close. `leased_bytes` stands where it changes, and is 0
+// before that; `compute_ns` stands in every moment or in none. `evaluations`
+// may be left out: uses that are none of the step, of passes that are numbered
+// in order, each before the moment of that number. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -77,6 +80,8 @@ struct TraceChunk {
 struct TraceFile {
   int32_t rank = 0;
   int32_t world = 1;
+  int32_t shard_group = 0;         // ranks that share one set of shards; 0: all
+  bool spans_world = false;        // optimizer states are cut among all ranks
   std::vector<TraceChunk> chunks;  // by ChunkId
   // In the order of first use, each once; empty where nobody knows.
   std::vector<std::string> params;
@@ -94,9 +99,9 @@ std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout);
 Status CheckTraceParams(std::span<const std::string> params);
 
 // The same trace gives the same text, which ParseTrace reads back as it was.
-// REQUIRES: a rank of the world, classes numbered as above, bytes up to
-// kMaxTraceChunk, parameters that CheckTraceParams accepts, a step that
-// ValidateStep accepts for the chunks.
+// REQUIRES: a rank of the world, which shard groups divide, classes numbered as
+// above, bytes up to kMaxTraceChunk, parameters that CheckTraceParams accepts,
+// a step that ValidateStep accepts for the chunks.
 std::string WriteTrace(const TraceFile& trace);
 
 // Malformed for every text that is no trace, naming the key and the byte, or

@@ -82,9 +82,15 @@ void WriteEvaluations(const std::vector<EvaluationPass>& evaluations,
 std::string WriteTrace(const TraceFile& trace) {
   CASTOR_CHECK(ValidateStep(trace.step, trace.chunks.size()).ok());
   CASTOR_CHECK(CheckTraceParams(trace.params).ok());
-  std::string text = fmt::format(
-      "{{\n\"schema\": \"{}\",\n\"rank\": {},\n\"world\": {},\n\"chunks\": [\n",
-      kTraceSchema, trace.rank, trace.world);
+  CASTOR_CHECK(trace.shard_group == 0 || trace.world % trace.shard_group == 0);
+  std::string text =
+      fmt::format("{{\n\"schema\": \"{}\",\n\"rank\": {},\n\"world\": {},\n",
+                  kTraceSchema, trace.rank, trace.world);
+  if (trace.shard_group > 0) {
+    text += fmt::format("\"shard_group\": {},\n", trace.shard_group);
+  }
+  if (trace.spans_world) text += "\"optimizer_span\": \"world\",\n";
+  text += "\"chunks\": [\n";
   const auto out = std::back_inserter(text);
   const auto end_line = [&](bool last) { text += last ? "}\n" : "},\n"; };
   for (size_t i = 0; i < trace.chunks.size(); ++i) {

@@ -4,13 +4,18 @@
 #ifndef CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
 #define CASTOR_PLACEMENT_SIMULATION_GATHERED_COPIES_H_
 
-// The gathered slots of a simulated rank and what is in them: served by the
-// plan, and on demand in the first step, where a step departs from the plan and
-// in evaluations, as offload/memory_manager.h does it. Owner thread only.
+// The gathered slots of a rank and what is in them, without memory: the moves
+// of offload/memory_manager.h, access by access, as the plan has them, and on
+// demand in the first step, where a step departs from the plan and in
+// evaluations. Every move is told to a CopySource, which says when it is over;
+// what is decided never depends on that. So a simulated rank, whose moves take
+// time, and a replay that only counts them (placement/copy_replay.h) do the
+// same. Owner thread only.
 
-#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -18,10 +23,9 @@
 #include "chunk/base/units.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/simulated_engine.h"
 #include "placement/simulation/event_loop.h"
-#include "placement/simulation/sim_lane.h"
-#include "placement/simulation_result.h"
+#include "placement/simulation/shard_places.h"
+#include "placement/simulation/slot_pool.h"
 #include "placement/trace.h"
 
 namespace castor::internal {
@@ -52,85 +56,82 @@ class CopySource {
 
 class GatheredCopies {
  public:
-  struct Slot {
-    int32_t slot_class = -1;
-    int32_t index = -1;
-    SimEvent free_after;  // its previous user's last event
+  // What a lane waits for, and why it may have to.
+  struct Ready {
+    SimEvent event;
+    RunCause cause = RunCause::kNone;
   };
   struct Counts {
     int64_t gathers = 0;
     int64_t fetches = 0;  // homes read for these, or for copies of shards
-    int64_t prefetched = 0;
-    int64_t cancelled = 0;  // of these, taken back before they began
+    int64_t prefetched_fetches = 0;
+    int64_t prefetched = 0;  // gathers
+    int64_t cancelled = 0;   // of these, taken back before they began
     int64_t releases = 0;
     int64_t divergences = 0;
-    std::array<SimulatedStall, kRunCauses> stalls;  // by RunCause
   };
 
-  // All outlive it, and it all that it queued.
-  GatheredCopies(EventLoop* loop, const SimulatedEngine* engine,
+  // `slot_bytes` by class of the problem, which outlives it, as the source
+  // does.
+  GatheredCopies(const PlanProblem* problem, std::span<const Bytes> slot_bytes,
                  CopySource* source);
 
   // As if a step of this trace had been planned so: the next one follows the
-  // plan. To be called before the first step, and followed by BeginStep.
+  // plan. To be followed by BeginStep.
   void Adopt(const Trace& trace, const Plan& plan);
 
-  // Accesses of the step, in order. Infeasible where all slots are held.
-  Status Acquire(ChunkId chunk, SimLane& lane);
-  void EndUse(ChunkId chunk, SimLane& lane);
-  Result<Slot> OpenGrad(ChunkId chunk, SimLane& lane);
-  void CloseGrad(ChunkId chunk, const Slot& slot, SimEvent free_after);
+  // Accesses of the step, in order: what was asked for, and what else the plan
+  // has at that moment. Infeasible where all slots are held.
+  Result<Ready> Acquire(ChunkId chunk);
+  void EndUse(ChunkId chunk, SimEvent end);
+  // A gradient that is written over its parameters takes no slot, and is free
+  // when the use around it has ended: Acquire before, EndUse until then.
+  Result<SimSlot> OpenGrad(ChunkId chunk);
+  void CloseGrad(ChunkId chunk, const SimSlot& slot, SimEvent free_after);
+
+  // Whether its gradient is written over its parameters; then when its copy is
+  // there and the uses that ended are done. REQUIRES: it has a slot, and is
+  // used.
+  bool grad_in_place(ChunkId chunk) const {
+    return problem_->grad_class[chunk.index()] == kNoSlotClass;
+  }
+  SimEvent UsesDone(ChunkId chunk) const;
 
   // Uses between the two are neither of the step nor of its plan.
   void BeginEvaluation();
   void EndEvaluation();
 
   // For work between steps.
-  Result<Slot> Borrow(ChunkId chunk);
-  void Return(const Slot& slot, SimEvent free_after);
+  Result<SimSlot> Borrow(ChunkId chunk);
+  void Return(const SimSlot& slot, SimEvent free_after) {
+    pool_.Give(slot, std::move(free_after));
+  }
 
-  // Plans anew where the step was not the one that was planned, and drops what
-  // is stale.
-  Status EndStep();
+  // Drops what is stale. True where the step was not the one that was planned,
+  // or none was: then it is to be planned, and adopted.
+  bool EndStep();
+  // Brings what the plan wants to be there.
   void BeginStep();
 
   // The most that was in slots at one time.
-  Bytes peak() const { return peak_; }
+  Bytes peak() const { return pool_.peak(); }
   const Counts& counts() const { return counts_; }
 
  private:
   struct Copy {
     bool there = false;
-    Slot slot;
+    SimSlot slot;
     SimEvent ready;
     RunCause cause = RunCause::kNone;
     int pins = 0;
     bool used = false;
     std::vector<SimEvent> users;
-    // Of its shard: the place that a copy of it has, -1: none; since when that
-    // is there, and until when it is used.
-    int32_t place = -1;
-    SimEvent shard_ready;
-    SimEvent shard_busy;
-  };
-  // Slots that hold shards, as offload/shard_places.h has them.
-  struct Places {
-    std::vector<Slot> slots;
-    std::vector<ChunkId> holds;        // by place; not valid: free
-    std::vector<SimEvent> free_after;  // by place
-  };
-  struct SlotClass {
-    std::vector<int32_t> free;  // a heap: lowest index on top
-    std::vector<SimEvent> free_after;
   };
 
   int32_t param_class(ChunkId chunk) const {
-    return engine_->problem.param_class[chunk.index()];
+    return problem_->param_class[chunk.index()];
   }
-  // Whether its gradient is written over its parameters.
-  bool InPlace(ChunkId chunk) const {
-    return engine_->problem.grad_class[chunk.index()] == kNoSlotClass;
-  }
+  bool planned() const { return plan_.has_value() && !diverged_; }
   // The next access begins, or has been served.
   void Begin(AccessKind kind, ChunkId chunk);
   void Served();
@@ -138,25 +139,22 @@ class GatheredCopies {
   // chunk that is wanted now.
   void DropUnusedPrefetches(ChunkId wanted);
   void MakeMoves(size_t slice);
-  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
-  // REQUIRES: one is free.
-  Slot TakeFree(int32_t slot_class);
+  Result<SimSlot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
-  void HoldShards(size_t slot_class, int64_t slots);
-  bool GiveShardSlot(size_t slot_class);
   void FetchShard(ChunkId chunk, RunCause cause);
-  void DropShard(ChunkId chunk);
-  void WaitOn(SimLane& lane, const SimEvent& ready, RunCause cause);
+  void CountFetch(RunCause cause) {
+    ++counts_.fetches;
+    counts_.prefetched_fetches += cause == RunCause::kPrefetch;
+  }
 
-  EventLoop* const loop_;
-  const SimulatedEngine* const engine_;
+  const PlanProblem* const problem_;
   CopySource* const source_;
+  SlotPool pool_;
+  ShardPlaces shards_;
   std::vector<Copy> copies_;  // by ChunkId
-  std::vector<SlotClass> classes_;
-  std::vector<Places> places_;  // by class
-  Trace trace_;                 // of this step, so far
+  size_t accesses_ = 0;       // of this step, so far
   Trace planned_trace_;
   std::optional<Plan> plan_;
   std::vector<bool> initial_;         // by ChunkId
@@ -164,10 +162,9 @@ class GatheredCopies {
   bool diverged_ = false;
   bool evaluating_ = false;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
+  std::vector<ChunkId> candidates_;      // scratch of DropOne
   ChunkId last_used_;
   bool forward_ = true;
-  Bytes in_use_;
-  Bytes peak_;
   Counts counts_;
 };
 

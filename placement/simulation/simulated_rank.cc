@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
+
+#include "placement/step_planner.h"
 
 namespace castor::internal {
 namespace {
@@ -44,7 +47,7 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       meetings_(meetings),
       wires_(&loop_, *machine, device_memory),
       moves_(&loop_, &wires_, engine),
-      copies_(&loop_, engine, this),
+      copies_(&engine->problem, engine->slot_bytes, this),
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
@@ -75,14 +78,19 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
          ++pass) {
       CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
     }
-    CASTOR_RETURN_IF_ERROR(Serve(step.accesses[i], in_last[i]));
+    CASTOR_RETURN_IF_ERROR(Serve(step.accesses, i, in_last[i]));
     if (!step.compute_ns.empty()) Compute(step.compute_ns[i]);
   }
   for (; pass != step.evaluations.end(); ++pass) {
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
   trainer_.Run(std::move(ended));
-  CASTOR_RETURN_IF_ERROR(copies_.EndStep());
+  if (copies_.EndStep()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepPlan made,
+        PlanStep(engine_->policy, step.accesses, engine_->problem));
+    copies_.Adopt(step.accesses, made.plan);
+  }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
   for (size_t c = 0; c < grads_.size(); ++c) {
@@ -94,34 +102,79 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   return OkStatus();
 }
 
-Status SimulatedRank::Serve(const Access& access, bool last_micro_batch) {
-  const ChunkId chunk = access.chunk;
-  switch (access.kind) {
-    case AccessKind::kUse:
-      return copies_.Acquire(chunk, trainer_);
-    case AccessKind::kUseEnd:
-      copies_.EndUse(chunk, trainer_);
+Status SimulatedRank::Serve(const Trace& trace, size_t moment,
+                            bool last_micro_batch) {
+  const ChunkId chunk = trace[moment].chunk;
+  const bool of_grad = UseOfGrad(trace, moment);
+  SimSlot& slot = grads_[chunk.index()].slot;
+  switch (trace[moment].kind) {
+    case AccessKind::kUse: {
+      CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Ready ready,
+                              copies_.Acquire(chunk));
+      if (!of_grad) WaitOn(ready.event, ready.cause);
       return OkStatus();
+    }
+    case AccessKind::kUseEnd: {
+      SimEvent end;
+      if (of_grad) {
+        CASTOR_ASSIGN_OR_RETURN(end, Reduce(chunk, last_micro_batch));
+      } else {
+        end = trainer_.Record();
+      }
+      copies_.EndUse(chunk, std::move(end));
+      return OkStatus();
+    }
     case AccessKind::kGradOpen: {
-      CASTOR_ASSIGN_OR_RETURN(grads_[chunk.index()].slot,
-                              copies_.OpenGrad(chunk, trainer_));
+      CASTOR_ASSIGN_OR_RETURN(slot, copies_.OpenGrad(chunk));
+      WaitOn(PlaceUnused(chunk), RunCause::kGradient);
       QueueKernel(trainer_, Facts(chunk).gathered_grad);  // zeroes it
       return OkStatus();
     }
-    case AccessKind::kGradClose:
-      return Reduce(chunk, last_micro_batch);
+    case AccessKind::kGradClose: {
+      SimEvent free_after;
+      if (!copies_.grad_in_place(chunk)) {
+        CASTOR_ASSIGN_OR_RETURN(free_after, Reduce(chunk, last_micro_batch));
+      }
+      copies_.CloseGrad(chunk, slot, std::move(free_after));
+      return OkStatus();
+    }
   }
   return OkStatus();
+}
+
+bool SimulatedRank::UseOfGrad(const Trace& trace, size_t moment) const {
+  const auto [kind, chunk] = trace[moment];
+  if (moment + 1 == trace.size() || !copies_.grad_in_place(chunk)) return false;
+  const Access& next = trace[moment + 1];
+  return next.chunk == chunk &&
+         ((kind == AccessKind::kUse && next.kind == AccessKind::kGradOpen) ||
+          (kind == AccessKind::kUseEnd && next.kind == AccessKind::kGradClose));
 }
 
 Status SimulatedRank::Evaluate(const EvaluationPass& pass) {
   copies_.BeginEvaluation();
   for (size_t i = 0; i < pass.accesses.size(); ++i) {
-    CASTOR_RETURN_IF_ERROR(Serve(pass.accesses[i], false));
+    CASTOR_RETURN_IF_ERROR(Serve(pass.accesses, i, false));
     if (!pass.compute_ns.empty()) Compute(pass.compute_ns[i]);
   }
   copies_.EndEvaluation();
   return OkStatus();
+}
+
+void SimulatedRank::WaitOn(const SimEvent& ready, RunCause cause) {
+  if (ready.done()) return;
+  // -1: by the time the lane got here, there was nothing to wait for.
+  const auto begin = std::make_shared<int64_t>(-1);
+  trainer_.Run([this, begin, ready] {
+    if (!ready.done()) *begin = loop_.now_ns();
+  });
+  trainer_.Wait(ready);
+  trainer_.Run([this, begin, cause] {
+    if (*begin < 0) return;
+    SimulatedStall& stall = stalls_[static_cast<size_t>(cause)];
+    ++stall.count;
+    stall.ns += loop_.now_ns() - *begin;
+  });
 }
 
 void SimulatedRank::Compute(int64_t ns) {
@@ -207,33 +260,6 @@ SimEvent SimulatedRank::DirectReady(ChunkId chunk) {
 
 void SimulatedRank::DirectUsed(ChunkId chunk, SimEvent last_use) {
   moves_.AddReader(chunk, StateKind::kParam, std::move(last_use));
-}
-
-Status SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
-  Gradient& grad = grads_[chunk.index()];
-  SimEvent reduced = trainer_.Record();
-  const bool squares = CountsNorm() && last_micro_batch;
-  const bool at_home = engine_->world > 1 && !grad.valid &&
-                       moves_.home(chunk, StateKind::kGrad) == Tier::kDevice;
-  if (engine_->world > 1) {
-    if (at_home) comm_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
-    comm_.Wait(reduced);
-    const Bytes whole = Facts(chunk).gathered_grad;
-    QueueCollective(Collective::kReduceScatter, whole, engine_->world);
-    if (engine_->joined_ranks > 1) {
-      QueueCollective(Collective::kAllGather,
-                      moves_.bytes(chunk, StateKind::kGrad),
-                      engine_->joined_ranks);
-    }
-    reduced = comm_.Record();
-    ++reduce_scatters_;
-  }
-  CASTOR_ASSIGN_OR_RETURN(SimEvent free_after,
-                          Deposit(chunk, at_home, reduced, squares));
-  grad.valid = true;
-  grad.counted |= squares;
-  copies_.CloseGrad(chunk, grad.slot, std::move(free_after));
-  return OkStatus();
 }
 
 // The one thing a step waits for.

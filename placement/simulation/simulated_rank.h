@@ -19,11 +19,13 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "placement/plan.h"
+#include "placement/run_event.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation/event_loop.h"
 #include "placement/simulation/gathered_copies.h"
 #include "placement/simulation/shard_moves.h"
 #include "placement/simulation/sim_lane.h"
+#include "placement/simulation/slot_pool.h"
 #include "placement/simulation/wires.h"
 #include "placement/simulation_result.h"
 #include "placement/step_trace.h"
@@ -72,6 +74,10 @@ class SimulatedRank final : private CopySource {
 
   int64_t now_ns() const { return loop_.now_ns(); }
   const GatheredCopies::Counts& counts() const { return copies_.counts(); }
+  // By RunCause, of the trainer's lane.
+  const std::array<SimulatedStall, kRunCauses>& stalls() const {
+    return stalls_;
+  }
   const ShardMoves::Moved& moved() const { return moves_.moved(); }
   Bytes wire_sent() const { return wire_sent_; }
   int64_t reduce_scatters() const { return reduce_scatters_; }
@@ -80,9 +86,9 @@ class SimulatedRank final : private CopySource {
 
  private:
   struct Gradient {
-    GatheredCopies::Slot slot;  // while open
-    bool valid = false;         // its home holds a sum
-    bool counted = false;       // its squares are in the norm
+    SimSlot slot;          // while open
+    bool valid = false;    // its home holds a sum
+    bool counted = false;  // its squares are in the norm
   };
   enum class Collective : uint8_t { kAllGather, kReduceScatter };
 
@@ -107,11 +113,19 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
-  Status Serve(const Access& access, bool last_micro_batch);
+  Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
+  // Whether the use that begins or ends there is of the chunk's gradient, which
+  // is written over it and opens or closes next.
+  bool UseOfGrad(const Trace& trace, size_t moment) const;
+  // When what is where the chunk's gradient goes is not used any more.
+  SimEvent PlaceUnused(ChunkId chunk);
   Status Evaluate(const EvaluationPass& pass);
+  // The trainer's lane waits for a chunk, or for the place of a gradient.
+  void WaitOn(const SimEvent& ready, RunCause cause);
   // The trainer's lane computes for so long.
   void Compute(int64_t ns);
-  Status Reduce(ChunkId chunk, bool last_micro_batch);
+  // When the place of the chunk's gradient, complete now, is free.
+  Result<SimEvent> Reduce(ChunkId chunk, bool last_micro_batch);
   Result<SimEvent> Deposit(ChunkId chunk, bool at_home, const SimEvent& reduced,
                            bool squares);
   SimEvent DepositOnDevice(ChunkId chunk, bool at_home, const SimEvent& reduced,
@@ -145,6 +159,7 @@ class SimulatedRank final : private CopySource {
   SimLane host_;
   SimLane device_;
   std::vector<Gradient> grads_;  // by ChunkId
+  std::array<SimulatedStall, kRunCauses> stalls_;
   Bytes wire_sent_;
   int64_t reduce_scatters_ = 0;
   int64_t compute_ns_ = 0;

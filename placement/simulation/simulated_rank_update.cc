@@ -11,6 +11,41 @@
 
 namespace castor::internal {
 
+SimEvent SimulatedRank::PlaceUnused(ChunkId chunk) {
+  if (!copies_.grad_in_place(chunk)) {
+    return grads_[chunk.index()].slot.free_after;
+  }
+  return engine_->problem.param_class[chunk.index()] == kNoSlotClass
+             ? moves_.WriteReady(chunk, StateKind::kParam)
+             : copies_.UsesDone(chunk);
+}
+
+Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
+  Gradient& grad = grads_[chunk.index()];
+  SimEvent reduced = trainer_.Record();
+  const bool squares = CountsNorm() && last_micro_batch;
+  const bool at_home = engine_->world > 1 && !grad.valid &&
+                       moves_.home(chunk, StateKind::kGrad) == Tier::kDevice;
+  if (engine_->world > 1) {
+    if (at_home) comm_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
+    comm_.Wait(reduced);
+    const Bytes whole = Facts(chunk).gathered_grad;
+    QueueCollective(Collective::kReduceScatter, whole, engine_->world);
+    if (engine_->joined_ranks > 1) {
+      QueueCollective(Collective::kAllGather,
+                      moves_.bytes(chunk, StateKind::kGrad),
+                      engine_->joined_ranks);
+    }
+    reduced = comm_.Record();
+    ++reduce_scatters_;
+  }
+  CASTOR_ASSIGN_OR_RETURN(SimEvent free_after,
+                          Deposit(chunk, at_home, reduced, squares));
+  grad.valid = true;
+  grad.counted |= squares;
+  return free_after;
+}
+
 Result<SimEvent> SimulatedRank::Deposit(ChunkId chunk, bool at_home,
                                         const SimEvent& reduced, bool squares) {
   if (moves_.home(chunk, StateKind::kGrad) != Tier::kDevice) {
@@ -168,8 +203,7 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Slot slot,
-                          copies_.Borrow(chunk));
+  CASTOR_ASSIGN_OR_RETURN(const SimSlot slot, copies_.Borrow(chunk));
   comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
   QueueCollective(Collective::kAllGather, whole, ranks);

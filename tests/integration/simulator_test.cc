@@ -51,6 +51,7 @@ struct Case {
   bool evaluates = false;
   bool departs = false;  // one step is shorter than the others
   bool asked = false;    // homes are by limits and rules
+  bool reuses = false;   // gradients are written over parameters
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& of) {
@@ -78,6 +79,13 @@ std::vector<Case> AllCases() {
     more.evaluates = n % 3 != 1;
     more.departs = n % 3 != 0;
     more.asked = n >= 42;
+    cases.push_back(more);
+  }
+  for (int n = 60; n < 72; ++n) {
+    Case more{n % 4, 1 + (n + 1) % 3, rooms[n / 4 % 3], n};
+    more.reuses = true;
+    more.evaluates = n % 3 == 1;
+    more.departs = n % 4 == 3;
     cases.push_back(more);
   }
   return cases;
@@ -147,6 +155,13 @@ class SimulatorTest : public testing::TestWithParam<Case> {
         options.home_rules.push_back({.glob = "p11", .tier = Tier::kNvme});
         options.host_budget = MiB(4);
       }
+    }
+    if (of.reuses) {
+      options.grad_mode = GradMode::kReuse;
+      options.accumulation = AccumulationOrder::kEach;
+      training.micro_batches = 1;
+      if (of.room == Room::kNvme) options.host_budget -= KiB(16);
+      for (ParamSpec& param : training.params) param.dtype = DType::kBF16;
     }
     if (n % 4 == 1) {
       training.lease = KiB(3);

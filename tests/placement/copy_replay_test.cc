@@ -19,6 +19,8 @@ using testing::ElementsAre;
 
 Access Do(AccessKind kind, int chunk) { return {kind, ChunkId(chunk)}; }
 
+constexpr Bytes kSlotBytes[] = {Bytes(100)};
+
 // Three chunks in slots of 100 bytes; the last of them is frozen.
 PlanProblem Problem(int64_t slots) {
   PlanProblem problem;
@@ -42,30 +44,30 @@ Trace Uses(const std::vector<int>& chunks) {
 
 TEST(CopyReplayTest, ServesAFirstStepOnDemand) {
   const PlanProblem problem = Problem(2);
-  CopyReplay replay(problem, {Bytes(100)});
+  CopyReplay replay(problem, kSlotBytes);
   // On the way up the chunk farthest behind goes, on the way down the one
   // farthest ahead.
-  replay.Step(Uses({0, 1, 2, 1, 0}), nullptr, {});
+  replay.Step(Uses({0, 1, 2, 1, 0}), {});
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(2, 1, 1));
   EXPECT_EQ(replay.peak_bytes(), Bytes(200));
   // The frozen chunk's copy gave way to chunk 0, and chunk 1's is stale.
-  replay.Step(Uses({1, 2}), nullptr, {});
+  replay.Step(Uses({1, 2}), {});
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 1, 1));
   // What was frozen and there is not fetched again.
-  replay.Step(Uses({2}), nullptr, {});
+  replay.Step(Uses({2}), {});
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 0, 0));
 }
 
 TEST(CopyReplayTest, GradientsAndRefreshesTakeSlotsToo) {
   const PlanProblem problem = Problem(3);
-  CopyReplay replay(problem, {Bytes(100)});
+  CopyReplay replay(problem, kSlotBytes);
   Trace trace = {Do(AccessKind::kUse, 0), Do(AccessKind::kGradOpen, 0),
                  Do(AccessKind::kGradClose, 0), Do(AccessKind::kUseEnd, 0)};
-  replay.Step(trace, nullptr, {});
+  replay.Step(trace, {});
   EXPECT_EQ(replay.peak_bytes(), Bytes(200));
   trace.insert(trace.begin() + 2,
                {Do(AccessKind::kGradOpen, 1), Do(AccessKind::kGradClose, 1)});
-  replay.Step(trace, nullptr, std::vector<ChunkId>{ChunkId(0), ChunkId(1)});
+  replay.Step(trace, std::vector<ChunkId>{ChunkId(0), ChunkId(1)});
   EXPECT_EQ(replay.peak_bytes(), Bytes(300));
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(2, 0, 0));
 }
@@ -79,11 +81,11 @@ TEST(CopyReplayTest, FollowsAPlanAndItsBeginning) {
                 {MoveKind::kRelease, RunCause::kRoom, ChunkId(1)}};
   // The gather after moment 0, the release after moment 3.
   plan.first_move = {0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2};
-  CopyReplay replay(problem, {Bytes(100)});
-  replay.Begin(plan);
+  CopyReplay replay(problem, kSlotBytes);
+  replay.Adopt(trace, plan);
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(1, 0, 0));
   // At its end it begins the next one.
-  replay.Step(trace, &plan, {});
+  replay.Step(trace, {});
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(1, 1, 0));
   EXPECT_EQ(replay.peak_bytes(), Bytes(200));
 }
@@ -91,8 +93,8 @@ TEST(CopyReplayTest, FollowsAPlanAndItsBeginning) {
 TEST(CopyReplayTest, ChunksAtHomeOnTheDeviceTakeNoSlot) {
   PlanProblem problem = Problem(1);
   problem.param_class = {kNoSlotClass, kNoSlotClass, 0};
-  CopyReplay replay(problem, {Bytes(100)});
-  replay.Step(Uses({0, 1, 0, 1}), nullptr, {});
+  CopyReplay replay(problem, kSlotBytes);
+  replay.Step(Uses({0, 1, 0, 1}), {});
   EXPECT_THAT(replay.TakeCounts().gathers, ElementsAre(0, 0, 0));
   EXPECT_EQ(replay.peak_bytes(), Bytes(0));
 }

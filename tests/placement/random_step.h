@@ -28,6 +28,11 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
   TraceFile file;
   file.world = static_cast<int32_t>(1 + pick(64));
   file.rank = static_cast<int32_t>(pick(file.world));
+  file.shard_group = static_cast<int32_t>(pick(file.world + 1));
+  if (file.shard_group > 0 && file.world % file.shard_group != 0) {
+    file.shard_group = 0;
+  }
+  file.spans_world = pick(2) == 0;
   for (size_t c = 0; c < made.problem.param_class.size(); ++c) {
     TraceChunk chunk;
     chunk.slot_class = static_cast<int32_t>(pick(static_cast<int64_t>(c) + 1));

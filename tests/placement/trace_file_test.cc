@@ -111,6 +111,31 @@ TEST(TraceFileTest, NamesParametersInTheOrderOfTheirFirstUse) {
   }
 }
 
+TEST(TraceFileTest, NamesGroupsOfRanks) {
+  TraceFile file = Written();
+  file.world = 4;
+  file.shard_group = 2;
+  const std::string groups = "\"world\": 4,\n\"shard_group\": 2,\n";
+  EXPECT_THAT(WriteTrace(file), HasSubstr(groups + "\"chunks\""));
+  EXPECT_THAT(ParseTrace(WriteTrace(file)), IsOkAndHolds(file));
+  file.spans_world = true;
+  const std::string text =
+      With("\"world\": 2,\n", groups + "\"optimizer_span\": \"world\",\n");
+  EXPECT_EQ(WriteTrace(file), text);
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {R"("shard_group": 3,)", "its 2 ranks cannot be cut into shard groups"},
+      {R"("shard_group": 0,)", R"("shard_group" is 0)"},
+      {R"("optimizer_span": "machine",)", "one of group, world"},
+      {R"("optimizer_span": 1,)", R"("optimizer_span" is 1)"}};
+  for (const auto& [section, message] : mistakes) {
+    EXPECT_THAT(ParseTrace(With("\"chunks\"", section + "\"chunks\"")),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+        << section;
+  }
+}
+
 constexpr char kEvaluations[] = R"(],
 "evaluations": [
 {"evaluation": 0, "before": 0, "access": "use", "chunk": 1, "compute_ns": 5},

@@ -72,8 +72,9 @@ class Rank {
     CASTOR_RETURN_IF_ERROR(Open());
     outcome->layout = engine_->layout();
     outcome->sealed = engine_->stats();
-    recorder_.emplace(&engine_->layout(), training_.options.accumulation ==
-                                              AccumulationOrder::kLast);
+    recorder_.emplace(
+        &engine_->layout(),
+        training_.options.accumulation == AccumulationOrder::kLast, InPlace());
     const int64_t begin_ns = world_.timer->NowNs();
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
@@ -176,6 +177,11 @@ class Rank {
     return OkStatus();
   }
 
+  // Gradients are written over parameters.
+  bool InPlace() const {
+    return training_.options.grad_mode == GradMode::kReuse;
+  }
+
   bool HasGradient(ParamId id, bool last) const {
     const bool skipped = last && training_.micro_batches > 1 &&
                          training_.skipped_last == id.value();
@@ -190,6 +196,11 @@ class Rank {
     for (const ParamId id : ids) {
       if (backward && HasGradient(id, last)) grads.push_back(id);
     }
+    if (InPlace() && backward) {
+      Compute(unit, backward);
+      held.Release();
+      recorder_->Release(hold);
+    }
     for (const ParamId id : grads) {
       CASTOR_RETURN_IF_ERROR(engine_->Grad(id, *lane_).status());
       recorder_->OpenGrad(id);
@@ -200,6 +211,7 @@ class Rank {
       CASTOR_RETURN_IF_ERROR(engine_->GradReady(id, *lane_));
       recorder_->GradReady(id);
     }
+    if (InPlace() && backward) return OkStatus();
     held.Release();
     recorder_->Release(hold);
     return OkStatus();

@@ -50,7 +50,8 @@ struct TwinTraining {
   // Parameters that are held together, in the order of the forward sweep, each
   // in one unit; empty: every one by itself.
   std::vector<std::vector<ParamId>> units = {};
-  // How long the trainer computes with a unit held, not negative.
+  // How long the trainer computes with a unit held, not negative; and as long
+  // again with its gradients, where they are written over it.
   std::function<int64_t(size_t unit, bool backward)> compute_ns;
   // The gradient of one parameter is never handed back, and another has none in
   // the last of several micro-batches; -1: none.

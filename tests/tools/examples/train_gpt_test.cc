@@ -25,6 +25,7 @@
 #include "offload/simulated_link.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
+#include "placement/tier_model_file.h"
 #include "placement/trace_file.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
@@ -272,6 +273,37 @@ TEST_F(TrainGptTest, WritesTheTraceOfTheLastStep) {
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("trace of the last step: "));
   EXPECT_THAT(ReadTraceFile(file), IsOkAndHolds(*trace));
+}
+
+// What a hierarchical run records says itself how its ranks shared shards.
+TEST_F(TrainGptTest, ATraceOfGroupsIsSimulatedWithoutFlags) {
+  const std::string file = dir_.File("step.json");
+  const ProgramResult run =
+      RunSmall({"--trace", file, "--ranks", "4", "--shard-group", "2",
+                "--optimizer-span", "world", "--steps", "2"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Result<TraceFile> trace = ReadTraceFile(file);
+  ASSERT_THAT(trace, IsOk());
+  EXPECT_EQ(trace->shard_group, 2);
+  EXPECT_TRUE(trace->spans_world);
+  const std::string machine = dir_.File("machine.json");
+  std::ofstream(machine) << FormatTierModel({});
+  const auto simulated = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"simulate", file, "--machine", machine, "--dtype", "f32",
+                 "--device-budget", "1MiB", "--host-budget", "4MiB"});
+    const ProgramResult got =
+        RunProgramToEnd(DataPath("tools/castor"), more, dir_.File("output"));
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return got.out;
+  };
+  const std::string said = simulated({});
+  EXPECT_THAT(said, HasSubstr("4 ranks in groups of 2, optimizer states over "
+                              "all"));
+  EXPECT_EQ(simulated({"--shard-group", "2", "--optimizer-span", "world"}),
+            said);
+  EXPECT_THAT(simulated({"--shard-group", "4", "--optimizer-span", "group"}),
+              HasSubstr("4 ranks in groups of 4, policy auto"));
 }
 
 TEST_F(TrainGptTest, HomesAreWhereOneAsksAndChangeNoWeight) {

@@ -13,6 +13,7 @@
 #include "chunk/base/tier.h"
 #include "collectives/held_moments.h"
 #include "collectives/simulated_engine_of.h"
+#include "placement/grads_in_place.h"
 #include "placement/placement_rules.h"
 #include "placement/simulator.h"
 #include "placement/trace_file.h"
@@ -265,6 +266,9 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   }
   outcome.step =
       WithGivenCompute(request, outcome.layout, std::move(outcome.step));
+  if (subject.trace && request.step.grads_in_place) {
+    CASTOR_ASSIGN_OR_RETURN(outcome.step, WithGradsInPlace(outcome.step));
+  }
   outcome.activations = MostLeased(outcome.step);
   outcome.declared.held =
       subject.trace ? HeldMomentsOf(outcome.layout, outcome.step.accesses)

@@ -38,6 +38,9 @@ Rules of --place go by the names of a layout's parameters with --layout, else by
 chunks: chunk.0, chunk.1 and so on. A step of --then is made when TRACE has been, once each,
 with TRACE twice after it: what departs from the plan is served on demand and planned anew.
 
+With --grad-mode reuse a step recorded otherwise is made as a trainer makes it that lets go of
+a chunk before its gradient is written over it.
+
 Exit code 3: the step does not fit, with what would make it fit.
 
 Examples:
@@ -177,15 +180,17 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 "which states it has (adamw)");
   AddChoiceFlag(app, "--moments", &flags->moments, {"f32", "bf16"},
                 "type of the optimizer's moments (f32)");
-  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode, {"separate", "fp32"},
-                "gradients are of the parameters' type, or fp32 (separate)");
+  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode,
+                {"separate", "fp32", "reuse"},
+                "gradients are of the parameters' type, fp32, or written over "
+                "parameters (separate)");
   AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
   AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxRanks,
-             "ranks that share one set of shards (all)");
+             "ranks that share one set of shards (as recorded)");
   AddChoiceFlag(app, "--optimizer-span", &flags->optimizer_span,
                 {"group", "world"},
                 "optimizer states are cut among the ranks of a group, or among "
-                "all (group)");
+                "all (as recorded)");
   AddIntFlag(app, "--ranks", &flags->ranks, 1, kMaxRanks,
              "ranks (as recorded)");
   AddIntFlag(app, "--ranks-per-machine", &flags->ranks_per_machine, 1,
@@ -240,13 +245,16 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
       DefaultOptimizerOptions(ParseOptimizer(flags.optimizer).value());
   request.optimizer.moment_dtype = ParseDType(Upper(flags.moments)).value();
   request.stage = static_cast<int>(flags.stage);
-  request.shard_group = static_cast<int>(flags.shard_group.value_or(0));
-  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
-    request.optimizer_span = OptimizerSpan::kWorld;
+  if (!flags.optimizer_span.empty()) {
+    request.optimizer_span =
+        flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)
+            ? OptimizerSpan::kWorld
+            : OptimizerSpan::kGroup;
   }
   const auto small = [](const std::optional<int64_t>& number) {
     return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
   };
+  request.shard_group = small(flags.shard_group);
   request.ranks = small(flags.ranks);
   request.ranks_per_machine = small(flags.ranks_per_machine);
   request.policy =
@@ -259,7 +267,8 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   request.clip = flags.clip;
   request.evaluations = flags.evaluate;
   request.then = flags.then;
-  request.fp32_grads = flags.grad_mode == "fp32";
+  if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;
+  if (flags.grad_mode == "reuse") request.grad_mode = GradMode::kReuse;
   if (!flags.compute.empty()) {
     const Result<int64_t> ns = ParseLatency(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");

@@ -44,7 +44,7 @@ struct SimulateFlags {
   std::string grad_mode = "separate";
   int64_t stage = 3;
   std::optional<int64_t> shard_group;
-  std::string optimizer_span = "group";
+  std::string optimizer_span;
   std::optional<int64_t> ranks;
   std::optional<int64_t> ranks_per_machine;
   std::string policy = "auto";
@@ -83,13 +83,13 @@ struct SimulateRequest {
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
   std::string layout_file;           // empty: a parameter for each chunk
   DType dtype = DType::kBF16;        // of parameters, where no layout tells it
-  bool fp32_grads = false;           // else gradients are of their type
+  GradMode grad_mode = GradMode::kSeparate;
   OptimizerOptions optimizer;
   int stage = 3;
-  int shard_group = 0;  // ranks that share one set of shards; 0: all
-  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
-  std::optional<int> ranks;              // empty: as recorded
-  std::optional<int> ranks_per_machine;  // empty: all of them
+  std::optional<int> shard_group;               // empty: as recorded
+  std::optional<OptimizerSpan> optimizer_span;  // the same
+  std::optional<int> ranks;                     // empty: as recorded
+  std::optional<int> ranks_per_machine;         // empty: all of them
   PlanPolicy policy = PlanPolicy::kAuto;
   int prefetch_depth = 3;
   std::optional<StaticLimits> limits;  // of homes; empty: as budgets allow

@@ -9,6 +9,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
 #include "tools/commands/simulate/step_json.h"
@@ -66,14 +67,14 @@ JsonValue SimulateJson(const SimulateReport& report) {
       {{"stage", request.stage},
        {"ranks", report.ranks},
        {"shard_group",
-        request.shard_group > 0 ? request.shard_group : report.ranks},
-       {"optimizer_span", OptimizerSpanName(request.optimizer_span)},
+        report.shard_group > 0 ? report.shard_group : report.ranks},
+       {"optimizer_span", OptimizerSpanName(report.optimizer_span)},
        {"policy", PlanPolicyName(request.policy)},
        {"dtype", DTypeName(request.dtype)},
        {"optimizer", OptimizerName(request.optimizer.kind)},
        {"prefetch_depth", request.prefetch_depth},
        {"clip", request.clip},
-       {"grad_mode", request.fp32_grads ? "fp32" : "separate"}});
+       {"grad_mode", GradModeName(request.grad_mode)}});
   json["not_known"] = JsonValue::Array();
   for (const std::string& link : report.unknown) {
     json["not_known"].Append(link);

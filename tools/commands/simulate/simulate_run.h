@@ -13,6 +13,7 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/zero_options.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/console.h"
@@ -38,6 +39,8 @@ struct SimulateReport {
   int64_t moments = 0;
   int recorded_ranks = 1;
   int ranks = 1;
+  int shard_group = 0;  // ranks that share one set of shards; 0: all
+  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
   int ranks_per_machine = 1;
   int64_t compute_ns = 0;              // of a step
   int64_t evaluations = 0;             // of a step

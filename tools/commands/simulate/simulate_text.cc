@@ -47,10 +47,10 @@ std::string EngineText(const SimulateReport& report,
   for (const int64_t each : point.engine.problem.slots) slots += each;
   const SimulateRequest& request = report.request;
   std::string groups;
-  if (request.shard_group > 0) {
-    groups = fmt::format(" in groups of {}", request.shard_group);
+  if (report.shard_group > 0) {
+    groups = fmt::format(" in groups of {}", report.shard_group);
   }
-  if (request.optimizer_span == OptimizerSpan::kWorld) {
+  if (report.optimizer_span == OptimizerSpan::kWorld) {
     groups += ", optimizer states over all";
   }
   return fmt::format(
@@ -58,6 +58,18 @@ std::string EngineText(const SimulateReport& report,
       request.stage, Plural(report.ranks, "rank"), groups,
       PlanPolicyName(report.request.policy),
       point.engine.problem.prefetch_depth, Plural(slots, "slot"));
+}
+
+// How many chunks are made whole, and homes read for them, of either kind.
+std::string GathersText(const SimulatedStep& step) {
+  const auto kinds = [](int64_t ahead, int64_t on_demand) {
+    return fmt::format("{} ahead of use, {} on demand", Grouped(ahead),
+                       Grouped(on_demand));
+  };
+  return fmt::format("{}: {}; {} read for them: {}", Grouped(step.gathers),
+                     kinds(step.prefetched_gathers, step.demand_gathers()),
+                     Plural(step.fetches, "home"),
+                     kinds(step.prefetched_fetches, step.demand_fetches()));
 }
 
 // Steps that depart from the trace, and the trace's own behind them.
@@ -86,10 +98,8 @@ std::string PointText(const SimulateReport& report, const SimulatedPoint& point,
                       Emphasis emphasis) {
   const SimulatedStep& step = point.result->steady();
   std::string text = Paragraph("Engine", EngineText(report, point));
-  text +=
-      Paragraph("Step", fmt::format("{}; {} gathers, {} ahead of use",
-                                    StepSentence(step), Grouped(step.gathers),
-                                    Grouped(step.prefetched_gathers)));
+  text += Paragraph("Step", StepSentence(step));
+  text += Paragraph("Gathers", GathersText(step));
   text += "\n" + ResourceTable(step, emphasis);
   const std::string stalls = StallTable(step, emphasis);
   if (!stalls.empty()) text += "\n" + stalls;

@@ -36,6 +36,10 @@ JsonValue SimulatedStepJson(const SimulatedStep& step) {
   json["wire_sent_bytes"] = step.wire_sent.count();
   json["gathers"] = step.gathers;
   json["prefetched_gathers"] = step.prefetched_gathers;
+  json["demand_gathers"] = step.demand_gathers();
+  json["fetches"] = step.fetches;
+  json["prefetched_fetches"] = step.prefetched_fetches;
+  json["demand_fetches"] = step.demand_fetches();
   json["cancelled_gathers"] = step.cancelled_gathers;
   json["releases"] = step.releases;
   json["divergences"] = step.divergences;

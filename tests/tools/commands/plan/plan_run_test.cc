@@ -17,6 +17,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/simulated_engine_of.h"
+#include "placement/grads_in_place.h"
 #include "placement/simulation_result.h"
 #include "placement/simulator.h"
 #include "placement/trace_file.h"
@@ -254,6 +255,27 @@ TEST_F(PlanRunTest, PlansARecordedStepToo) {
   flags_.chunk = KiB(64);
   EXPECT_THAT(Run().status(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--chunk")));
+}
+
+// Of gradients in places of their own, as it were over parameters.
+TEST_F(PlanRunTest, PlansARecordedStepInAnotherGradientMode) {
+  flags_.dtype = "bf16";
+  const PlanReport derived = Run().value();
+  TraceFile trace;
+  trace.chunks = TraceChunks(derived.outcome.layout);
+  trace.step = derived.outcome.step;
+  flags_.grad_mode = "reuse";
+  const PlanReport wanted = Run().value();
+  flags_.trace = folder_.Write("step.json", WriteTrace(trace));
+  const PlanReport recorded = Run().value();
+  ASSERT_THAT(wanted.outcome.fits, IsOk());
+  ASSERT_THAT(recorded.outcome.fits, IsOk());
+  EXPECT_FALSE(GradsInPlace(trace.step.accesses));
+  EXPECT_TRUE(GradsInPlace(recorded.outcome.step.accesses));
+  EXPECT_EQ(recorded.outcome.seal->memory.needed_slots,
+            wanted.outcome.seal->memory.needed_slots);
+  EXPECT_EQ(recorded.outcome.forecast->traffic.reduce_scatter.bytes,
+            wanted.outcome.forecast->traffic.reduce_scatter.bytes);
 }
 
 TEST_F(PlanRunTest, FormsSayTheSame) {

@@ -88,6 +88,8 @@ TEST_F(CastorSimulateTest, SaysWhatHoldsAStepUp) {
       AllOf(HasSubstr("8 chunks, 48 moments of a step, recorded on 1 rank"),
             HasSubstr("stage 3, 1 rank, policy planned"),
             ContainsRegex("Step +[0-9.]+ ms: "),
+            ContainsRegex("Gathers +[0-9]+: [0-9]+ ahead of use, [0-9]+ on "
+                          "demand; [0-9]+ homes read for them: "),
             ContainsRegex("host to device +[0-9.]+ ms +[0-9.]+ % +[0-9.]+ MiB"),
             ContainsRegex("device +[0-9.]+ MiB +6 MiB +[0-9.]+ %"),
             HasSubstr("No speed    optimizer: taken to be instant")));
@@ -109,11 +111,39 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
   EXPECT_EQ(point["step"]["resources"][0]["busy_ns"].integer(), compute_ns);
   EXPECT_LE(point["tiers"][0]["peak_bytes"].integer(), MiB(6).count());
   EXPECT_EQ(json["engine"]["grad_mode"].text(), "separate");
+  // The first step has no plan to fetch ahead by, and at its end the next one's
+  // begins; one rank reads a home for each gather.
+  const JsonValue& first = point["first_step"];
+  EXPECT_LE(first["prefetched_gathers"].integer(), 3);
+  EXPECT_GE(first["demand_gathers"].integer(), kChunks);
+  for (const char* of : {"step", "first_step"}) {
+    const JsonValue& step = point[of];
+    EXPECT_EQ(step["gathers"].integer(), step["prefetched_gathers"].integer() +
+                                             step["demand_gathers"].integer());
+    EXPECT_EQ(step["fetches"].integer(), step["prefetched_fetches"].integer() +
+                                             step["demand_fetches"].integer());
+    EXPECT_EQ(step["fetches"].integer(), step["gathers"].integer());
+  }
+  EXPECT_GT(point["step"]["prefetched_fetches"].integer(), 0);
   const ProcessOutcome fp32 =
       Simulate({"--device-budget", "8MiB", "--host-budget", "256MiB",
                 "--grad-mode", "fp32", "--json"});
   ASSERT_EQ(fp32.exit_code, 0) << fp32.err;
   EXPECT_EQ(ParseJson(fp32.out).value()["engine"]["grad_mode"].text(), "fp32");
+  // Over parameters they take no slots: less device memory will do.
+  const std::vector<std::string> tight = {"--device-budget", "1MiB",
+                                          "--host-budget", "256MiB"};
+  EXPECT_EQ(Simulate(tight).exit_code, 3);
+  std::vector<std::string> over = tight;
+  over.insert(over.end(), {"--grad-mode", "reuse", "--json"});
+  const ProcessOutcome reuse = Simulate(over);
+  ASSERT_EQ(reuse.exit_code, 0) << reuse.err;
+  const JsonValue reused = ParseJson(reuse.out).value();
+  EXPECT_EQ(reused["engine"]["grad_mode"].text(), "reuse");
+  EXPECT_EQ(reused["points"][0]["step"]["resources"][0]["busy_ns"].integer(),
+            compute_ns);
+  over.insert(over.end(), {"--dtype", "f32"});
+  EXPECT_THAT(Simulate(over).err, HasSubstr("is F32 and has no master"));
   // The same bytes again.
   EXPECT_EQ(
       Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"})
