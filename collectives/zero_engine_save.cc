@@ -198,11 +198,11 @@ class ZeroEngine::Impl::Saving {
 
   // On rank 0: what all ranks wrote is on the drive.
   Status Finish(const CheckpointManifest& manifest) {
-    CASTOR_ASSIGN_OR_RETURN(const std::string path,
-                            writer_->Commit(manifest, options_.trainer));
+    CASTOR_RETURN_IF_ERROR(
+        writer_->Commit(manifest, options_.trainer).status());
     if (options_.keep > 0) {
       const Status removed =
-          RemoveOldCheckpoints(options_.directory, options_.keep, path);
+          RemoveOldCheckpoints(options_.directory, options_.keep, result_.step);
       // The checkpoint is there all the same.
       if (!removed.ok()) engine_.options_.log->Warning(removed.ToString());
     }

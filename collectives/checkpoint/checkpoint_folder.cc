@@ -152,6 +152,10 @@ std::string DraftPath(const std::string& directory, int64_t step) {
   return At(directory, fmt::format("{}{}", kDraftPrefix, CheckpointName(step)));
 }
 
+Status CheckMaySave(const std::string& directory) {
+  return CheckpointDraft::Create(directory, /*step=*/0, "empty").status();
+}
+
 Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
                                                 int64_t step,
                                                 const std::string& subfolder) {
@@ -222,13 +226,14 @@ Result<std::string> CheckpointDraft::Commit() {
 }
 
 Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
-                            const std::string& newest) {
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                            int64_t newest) {
+  CASTOR_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> found,
                           ListCheckpoints(directory));
+  std::erase_if(
+      found, [&](const FoundCheckpoint& each) { return each.step > newest; });
   int64_t left = static_cast<int64_t>(found.size());
   for (const FoundCheckpoint& each : found) {
     if (left <= keep) break;
-    if (fs::path(each.path) == fs::path(newest)) continue;
     // The manifest goes first: half of a checkpoint is none.
     std::error_code error;
     fs::remove(At(each.path, kManifestName), error);

@@ -51,6 +51,11 @@ Result<std::string> FindCheckpoint(const std::string& directory,
 // Where a checkpoint of `step` is written before it is whole.
 std::string DraftPath(const std::string& directory, int64_t step);
 
+// Whether a run may save to `directory`, before it has anything to save: makes
+// it where its parent exists, takes its lock for a moment and writes a folder
+// there. Fails as CheckpointDraft::Create does.
+Status CheckMaySave(const std::string& directory);
+
 // A checkpoint being written, by one process at a time. Unless it is committed,
 // all of it goes with this. Owner thread only.
 class CheckpointDraft {
@@ -83,10 +88,12 @@ class CheckpointDraft {
   int lock_ = -1;
 };
 
-// Removes all but the `keep` latest checkpoints of `directory`, and `newest`
-// never. IoError where one could not be removed.
+// Of the checkpoints of `directory` up to step `newest`, removes all but the
+// `keep` latest. Later ones are not of the training that just saved `newest`:
+// they stay, and do not count. IoError where one could not be removed.
+// REQUIRES: keep > 0.
 Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
-                            const std::string& newest);
+                            int64_t newest);
 
 }  // namespace castor
 

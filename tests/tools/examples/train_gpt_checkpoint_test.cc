@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <random>
 #include <string>
@@ -28,6 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class TrainGptCheckpointTest : public testing::Test {
  protected:
@@ -53,6 +55,16 @@ class TrainGptCheckpointTest : public testing::Test {
                                    "--steps", steps, "--chunk", "128KiB"});
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return DigestIn(run.out);
+  }
+
+  // Of the checkpoints there.
+  static std::vector<std::string> NamesIn(const std::string& save) {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(save)) {
+      if (entry.is_directory()) names.push_back(entry.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
   TempDir dir_;
@@ -145,6 +157,122 @@ TEST_F(TrainGptCheckpointTest, ResumesInAnyStageAndOnAnyRanks) {
       EXPECT_THAT(other.err, HasSubstr("other sequences"));
     }
   }
+}
+
+// A folder is of one run: what is later than a run's beginning would be taken
+// for its latest, and what is another's be removed as its own.
+TEST_F(TrainGptCheckpointTest, TouchesNoCheckpointsOfAnotherRun) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(
+      Run({"--steps", "6", "--save", save, "--save-every", "2"}).exit_code, 0);
+  const std::vector<std::string> all = NamesIn(save);
+  const std::string second = save + "/step-00000002";
+  const std::string last = save + "/step-00000006";
+  const std::string other = dir_.File("other");
+  ASSERT_EQ(Run({"--steps", "1", "--save", other}).exit_code, 0);
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--steps", "1", "--keep", "1"},
+       "after step 0: step-00000002, step-00000004, step-00000006; resume"},
+      {{"--steps", "8", "--init", last}, "after step 0: step-00000002"},
+      {{"--steps", "5", "--keep", "2", "--resume", second},
+       "after step 2: step-00000004, step-00000006; resume"},
+      {{"--steps", "5", "--resume", other}, "after step 1: step-00000002"}};
+  for (const auto& [flags, why] : wrong) {
+    std::vector<std::string> args = flags;
+    args.insert(args.end(), {"--save", save, "--save-every", "1"});
+    const ProgramResult run = Run(args);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+    EXPECT_EQ(run.out, "");
+    EXPECT_EQ(NamesIn(save), all);
+  }
+  const ProgramResult keeps =
+      Run({"--steps", "8", "--resume", last, "--save", other, "--keep", "1"});
+  EXPECT_EQ(keeps.exit_code, 2);
+  EXPECT_THAT(keeps.err, HasSubstr("after step 6: step-00000001; resume"));
+  // Without what it left, a branch goes on, and keeps its own.
+  fs::remove_all(save + "/step-00000004");
+  fs::remove_all(last);
+  const ProgramResult branch =
+      Run({"--steps", "5", "--keep", "2", "--resume", second + "/", "--save",
+           save, "--save-every", "1"});
+  ASSERT_EQ(branch.exit_code, 0) << branch.err;
+  EXPECT_EQ(NamesIn(save),
+            (std::vector<std::string>{"step-00000004", "step-00000005"}));
+}
+
+TEST_F(TrainGptCheckpointTest, FindsOutBeforeItTrainsThatItCannotSave) {
+  const std::pair<std::string, int> wrong[] = {
+      {dir_.File("no/parent"), 5},
+      {dir_.File("text"), 2},
+      {"/proc/self", 5}};  // nobody may write there
+  for (const std::string ranks : {"1", "3"}) {
+    for (const auto& [save, code] : wrong) {
+      const ProgramResult run =
+          Run({"--steps", "2", "--ranks", ranks, "--save", save});
+      EXPECT_EQ(run.exit_code, code) << run.err;
+      EXPECT_THAT(run.err, HasSubstr("--save: "));
+      EXPECT_THAT(run.err, HasSubstr(save));
+      EXPECT_THAT(run.err, Not(HasSubstr("step 1")));
+      EXPECT_EQ(run.out, "");
+    }
+  }
+}
+
+// Here no file may grow as large as a checkpoint's.
+TEST_F(TrainGptCheckpointTest, SumsUpThoughItCouldNotSave) {
+  const std::string save = dir_.File("run");
+  for (const std::string how : {"", "--save-async"}) {
+    std::vector<std::string> args = {
+        "-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh", Program()};
+    std::vector<std::string> flags =
+        Args({"--steps", "2", "--ranks", "2", "--save", save});
+    if (!how.empty()) flags.push_back(how);
+    args.insert(args.end(), flags.begin(), flags.end());
+    const ProgramResult run =
+        RunProgramToEnd("/bin/sh", args, dir_.File("output"));
+    EXPECT_EQ(run.exit_code, 5) << run.err;
+    EXPECT_NE(DigestIn(run.out), "no digest");
+    EXPECT_THAT(run.out, Not(HasSubstr("checkpoint: ")));
+    EXPECT_THAT(run.err, HasSubstr("the last step was not saved"));
+    EXPECT_EQ(NamesIn(save), std::vector<std::string>());
+  }
+}
+
+// Whatever is damaged, every number of ranks is told what to go on from.
+TEST_F(TrainGptCheckpointTest, NamesTheNewestCheckpointBeforeADamagedOne) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(
+      Run({"--steps", "4", "--save", save, "--save-every", "1"}).exit_code, 0);
+  const std::string last = save + "/step-00000004";
+  // One that is cut short is no help either.
+  fs::resize_file(save + "/step-00000003/model.safetensors", 1000);
+  const auto expect = [&](int code) {
+    for (const std::string ranks : {"1", "3"}) {
+      for (const std::string& from : {save, last}) {
+        const ProgramResult run =
+            Run({"--steps", "5", "--ranks", ranks, "--resume", from});
+        EXPECT_EQ(run.exit_code, code) << run.err;
+        EXPECT_THAT(run.err, HasSubstr("the newest older one is \"" + save +
+                                       "/step-00000002\"\n"));
+      }
+    }
+  };
+  const std::string weights = last + "/model.safetensors";
+  const uint64_t size = fs::file_size(weights);
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<int64_t>(size) - 100);
+  const int byte = file.get();
+  file.seekp(static_cast<int64_t>(size) - 100);
+  file.put(static_cast<char>(byte ^ 4));
+  file.close();
+  expect(5);
+  fs::resize_file(weights, size - 1);
+  expect(4);
+  fs::remove(weights);
+  expect(4);
+  EXPECT_EQ(
+      Run({"--steps", "5", "--resume", save + "/step-00000002"}).exit_code, 0);
 }
 
 TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {

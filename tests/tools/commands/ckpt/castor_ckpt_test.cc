@@ -103,6 +103,13 @@ class CastorCkptTest : public testing::Test {
     return ParseJson(Ckpt(args).out).value();
   }
 
+  // Changes a bit of the byte at `offset`.
+  static void FlipByte(const std::string& file, uint64_t offset) {
+    std::string bytes = FileText(file);
+    bytes[offset] ^= 4;
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+
   static TempDir* dir_;
 };
 
@@ -138,11 +145,10 @@ TEST_F(CastorCkptTest, VerifiesEveryByteAndNamesTheTensor) {
   fs::copy(Step(1), copy + "/step-00000001", fs::copy_options::recursive);
   fs::copy(Step(2), copy + "/step-00000002", fs::copy_options::recursive);
   const std::string file = copy + "/step-00000002/optimizer/master.safetensors";
-  std::string bytes = FileText(file);
+  const uint64_t size = fs::file_size(file);
   const PlainFile plain(file);
   const SafetensorsEntry& victim = plain.header.entries[3];
-  bytes[bytes.size() - plain.data.size() + victim.begin + 1] ^= 4;
-  std::ofstream(file, std::ios::binary) << bytes;
+  FlipByte(file, size - plain.data.size() + victim.begin + 1);
   const ProcessOutcome page = Ckpt({"verify", copy});
   EXPECT_EQ(page.exit_code, 3);
   EXPECT_THAT(page.out, AllOf(HasSubstr("step-00000001: sound"),
@@ -152,14 +158,23 @@ TEST_F(CastorCkptTest, VerifiesEveryByteAndNamesTheTensor) {
   ASSERT_EQ(document["checkpoints"][0]["damage"].size(), 1u);
   EXPECT_EQ(document["checkpoints"][0]["damage"][0]["tensor"].text(),
             victim.name);
-  // What is cut short is malformed; what is damaged is not converted.
+  // What is damaged is not converted.
   EXPECT_EQ(Ckpt({"convert", copy, "--dtype", "f32", "-o",
                   dir_->File("damaged-model")})
                 .exit_code,
             5);
   EXPECT_FALSE(fs::exists(dir_->File("damaged-model")));
-  fs::resize_file(file, bytes.size() - 1);
-  EXPECT_EQ(Ckpt({"verify", copy, "--step", "2"}).exit_code, 4);
+  fs::resize_file(file, size - 1);
+  EXPECT_EQ(Ckpt({"verify", copy, "--step", "2"}).exit_code, 3);
+  const ProcessOutcome cut = Ckpt({"convert", copy, "-o", dir_->File("cut")});
+  EXPECT_EQ(cut.exit_code, 4);
+  EXPECT_THAT(cut.err, HasSubstr("the newest older one is"));
+  fs::remove(file);
+  const ProcessOutcome missing = Ckpt({"verify", copy});
+  EXPECT_EQ(missing.exit_code, 3);
+  EXPECT_THAT(missing.out, AllOf(HasSubstr("step-00000001: sound"),
+                                 HasSubstr("master.safetensors")));
+  EXPECT_THAT(missing.err, HasSubstr("1 of 2 checkpoints are damaged"));
   fs::remove(copy + "/step-00000001/castor.json");
   EXPECT_EQ(Ckpt({"verify", copy, "--step", "1"}).exit_code, 2);
 }
@@ -220,6 +235,64 @@ TEST_F(CastorCkptTest, SaysByHowMuchTwoDiffer) {
   }
   EXPECT_EQ(moments, updates);
   EXPECT_EQ(4 * moments, document["compared_tensors"].integer());
+}
+
+// What the manifest says itself is covered as the data is.
+TEST_F(CastorCkptTest, FindsAChangedManifest) {
+  const std::string copy = dir_->File("changed-manifest");
+  fs::copy(Step(2), copy + "/step-00000002", fs::copy_options::recursive);
+  const std::string file = copy + "/step-00000002/castor.json";
+  const std::string good = FileText(file);
+  const auto write = [&](std::string text, const std::string& from,
+                         const std::string& to) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    std::ofstream(file) << text.replace(at, from.size(), to);
+  };
+  write(good, "\"adamw\"", "\"adqmw\"");
+  const ProcessOutcome changed = Ckpt({"verify", copy});
+  EXPECT_EQ(changed.exit_code, 3);
+  EXPECT_THAT(changed.out, HasSubstr("not the text that was saved"));
+  EXPECT_EQ(Ckpt({"ls", copy}).exit_code, 4);
+  write(good, "", "");
+  EXPECT_EQ(Ckpt({"verify", copy}).exit_code, 0);
+  // Under another step's name.
+  fs::rename(copy + "/step-00000002", copy + "/step-00000003");
+  const ProcessOutcome renamed = Ckpt({"verify", copy + "/step-00000003/"});
+  EXPECT_EQ(renamed.exit_code, 3);
+  EXPECT_THAT(renamed.out, HasSubstr("is of step 2"));
+  fs::rename(copy + "/step-00000003", copy + "/step-00000002");
+  // An older version's is read, and said not to be covered.
+  std::string old = good.substr(0, good.rfind(",\n\"digest\"")) + "\n}\n";
+  write(old, "checkpoint/2", "checkpoint/1");
+  const ProcessOutcome older = Ckpt({"verify", copy});
+  EXPECT_EQ(older.exit_code, 0) << older.err;
+  EXPECT_THAT(older.out, AllOf(HasSubstr("sound"), HasSubstr("older version")));
+  const JsonValue document = Json({"verify", copy});
+  EXPECT_FALSE(document["checkpoints"][0]["manifest_covered"].boolean());
+  EXPECT_EQ(Ckpt({"diff", copy, Step(2)}).exit_code, 0);
+}
+
+// The manifest's digests say what was saved, not what is there.
+TEST_F(CastorCkptTest, ComparesWhatIsThere) {
+  const std::string copy = dir_->File("changed");
+  fs::copy(Step(2), copy, fs::copy_options::recursive);
+  ASSERT_EQ(Ckpt({"diff", copy, Step(2)}).exit_code, 0);
+  const std::string file = copy + "/model.safetensors";
+  const PlainFile plain(file);
+  const SafetensorsEntry& victim = plain.header.entries[2];
+  FlipByte(file, fs::file_size(file) - plain.data.size() + victim.begin);
+  for (const std::vector<std::string>& sides :
+       {std::vector<std::string>{copy, Step(2)},
+        std::vector<std::string>{Step(2), copy},
+        std::vector<std::string>{copy, copy},
+        std::vector<std::string>{Step(1), copy}}) {
+    const ProcessOutcome page = Ckpt({"diff", sides[0], sides[1]});
+    EXPECT_EQ(page.exit_code, 5);
+    EXPECT_THAT(page.out, IsEmpty());
+    EXPECT_THAT(page.err, AllOf(HasSubstr(copy), HasSubstr("model.safetensors"),
+                                HasSubstr("\"" + victim.name + "\"")));
+  }
 }
 
 TEST_F(CastorCkptTest, RefusesWhatHasNoMeaning) {
