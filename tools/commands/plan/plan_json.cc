@@ -180,9 +180,28 @@ JsonValue ComparedJson(const std::vector<ComparedBytes>& rows) {
   return json;
 }
 
+// "policy" is null where the run's is the plan's, or unknown.
+JsonValue OtherSettingsJson(const PlanComparison& comparison) {
+  JsonValue json;
+  json["budgets"] = JsonValue::Array();
+  for (const ComparedBytes& budget : comparison.budgets) {
+    json["budgets"].Append(JsonValue::Object({{"tier", budget.what},
+                                              {"planned_bytes", budget.planned},
+                                              {"run_bytes", budget.measured}}));
+  }
+  json["policy"] = JsonValue();
+  if (comparison.policy) {
+    json["policy"] = JsonValue::Object(
+        {{"planned", PlanPolicyName(comparison.policy->planned)},
+         {"run", PlanPolicyName(comparison.policy->run)}});
+  }
+  return json;
+}
+
 JsonValue ComparisonJson(const PlanComparison& comparison) {
   return JsonValue::Object(
       {{"file", comparison.file},
+       {"other_settings", OtherSettingsJson(comparison)},
        {"first_step", comparison.first_step},
        {"steps", comparison.steps},
        {"peaks", ComparedJson(comparison.peaks)},

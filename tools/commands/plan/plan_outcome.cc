@@ -235,6 +235,20 @@ Bytes PlanOutcome::moved() const {
   return sum + forecast->traffic.wire_sent();
 }
 
+Bytes PlanOutcome::engine_budget(Tier tier) const {
+  const ZeroOptions& options = request.options;
+  switch (tier) {
+    case Tier::kDevice:
+      return request.device_limited ? castor_device
+                                    : seal->table.total(Tier::kDevice);
+    case Tier::kHost:
+      return options.host_budget;
+    case Tier::kNvme:
+      break;
+  }
+  return options.nvme.empty() ? Bytes(0) : options.nvme[0].size.value();
+}
+
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
                              const PlanRequest& request) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));

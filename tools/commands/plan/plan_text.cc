@@ -193,7 +193,7 @@ std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
   }
   if (report.comparison) {
     const PlanComparison& run = *report.comparison;
-    text += "\n" + ComparisonText(run, emphasis);
+    text += "\n" + OtherSettingsText(run) + ComparisonText(run, emphasis);
     text += Paragraph("Compared",
                       fmt::format("{}: bytes of all ranks in a step, median of "
                                   "{} from step {} on",

@@ -13,12 +13,15 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "tests/support/file_text.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {
 namespace {
 
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -157,6 +160,39 @@ TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
     }
   }
   EXPECT_GT(comparison["measured_ns"].integer(), 0);
+  EXPECT_EQ(comparison["other_settings"]["budgets"].size(), 0u);
+  EXPECT_TRUE(comparison["other_settings"]["policy"].is_null());
+
+  // The same chunks under another budget and policy.
+  args[10] = "auto";
+  args[12] = "1MiB";
+  const std::string other = planned({"--trace", trace, "--compare", record});
+  EXPECT_THAT(other, ContainsRegex("Not alike +the run had 640 KiB for device "
+                                   "where 1 MiB is planned and policy planned "
+                                   "in\n +place of auto"));
+  EXPECT_LT(other.find("Not alike"), other.find("next to the run"));
+
+  // Another model of as many bytes, and another chunk size.
+  const auto refused = [&](const std::string& model, const std::string& chunk) {
+    args[0] = model;
+    args[6] = chunk;
+    std::vector<std::string> all = args;
+    all.insert(all.end(), {"--compare", record});
+    const ProcessOutcome outcome = Plan(all);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    return outcome.err;
+  };
+  std::string list = FileText(model_);
+  const size_t name = list.find("wpe");
+  ASSERT_NE(name, list.npos);
+  list.replace(name, 3, "pos");
+  EXPECT_THAT(refused(folder_.Write("other.tsv", list), "64KiB"),
+              AllOf(HasSubstr("the run was of another model: chunk 1 of it "
+                              "holds"),
+                    HasSubstr("wpe"), HasSubstr("pos")));
+  EXPECT_THAT(
+      refused(model_, "32KiB"),
+      HasSubstr("another model, type or chunk size: chunk 0 of it has"));
 }
 
 TEST_F(TrainedPlanTest, WhatThePlanSaysIsNotSaidTwice) {
