@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "collectives/held_moments.h"
 #include "collectives/simulated_engine_of.h"
@@ -39,16 +40,22 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
     return InvalidArgument(fmt::format(
         "the trace is of {} ranks: give --world {}", trace.world, trace.world));
   }
-  const std::vector<TraceChunk> chunks = TraceChunks(layout);
+  std::vector<TraceChunk> chunks = TraceChunks(layout);
+  const bool typed = !trace.chunks.empty() && trace.chunks[0].dtype;
+  for (TraceChunk& chunk : chunks) {
+    if (!typed) chunk.dtype.reset();
+  }
   if (chunks == trace.chunks) return OkStatus();
+  const auto first = [](const std::vector<TraceChunk>& of) -> std::string {
+    if (of.empty()) return "nothing";
+    return fmt::format(
+        "{}{}", FormatSizeExact(of[0].gathered),
+        of[0].dtype ? fmt::format(" of {}", DTypeName(*of[0].dtype)) : "");
+  };
   return InvalidArgument(fmt::format(
       "the trace is of {} chunks, the first of {}, and this layout has {}, the "
       "first of {}: give the --chunk or --layout of the run that was recorded",
-      trace.chunks.size(),
-      trace.chunks.empty() ? "nothing"
-                           : FormatSizeExact(trace.chunks[0].gathered),
-      chunks.size(),
-      chunks.empty() ? "nothing" : FormatSizeExact(chunks[0].gathered)));
+      trace.chunks.size(), first(trace.chunks), chunks.size(), first(chunks)));
 }
 
 Bytes MostLeased(const StepTrace& step) {

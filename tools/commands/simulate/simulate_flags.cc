@@ -170,8 +170,8 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
               "the same on NVMe (there is none)");
   AddTextFlag(app, "--layout", &flags->layout,
               "layout of the trace's chunks, from castor search -o", "FILE");
-  AddChoiceFlag(app, "--dtype", &flags->dtype, {"bf16", "f32"},
-                "type of parameters and gradients (bf16)");
+  AddChoiceFlag(app, "--dtype", &flags->dtype, {"f32", "bf16", "f16"},
+                "type of parameters, where TRACE does not say (bf16)");
   AddChoiceFlag(app, "--optimizer", &flags->optimizer,
                 {"adamw", "adam", "sgd", "lion"},
                 "which states it has (adamw)");

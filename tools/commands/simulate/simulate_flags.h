@@ -82,7 +82,7 @@ struct SimulateRequest {
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
   std::string layout_file;           // empty: a parameter for each chunk
-  DType dtype = DType::kBF16;        // of parameters, where no layout tells it
+  std::optional<DType> dtype;        // of parameters; empty: as recorded
   bool fp32_grads = false;           // else gradients are of their type
   OptimizerOptions optimizer;
   int stage = 3;

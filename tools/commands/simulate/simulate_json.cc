@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 
-#include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
@@ -69,7 +68,8 @@ JsonValue SimulateJson(const SimulateReport& report) {
         request.shard_group > 0 ? request.shard_group : report.ranks},
        {"optimizer_span", OptimizerSpanName(request.optimizer_span)},
        {"policy", PlanPolicyName(request.policy)},
-       {"dtype", DTypeName(request.dtype)},
+       {"dtype", report.dtypes},
+       {"dtype_assumed", report.dtype_assumed},
        {"optimizer", OptimizerName(request.optimizer.kind)},
        {"prefetch_depth", request.prefetch_depth},
        {"clip", request.clip},

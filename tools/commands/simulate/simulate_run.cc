@@ -12,6 +12,7 @@
 #include <numeric>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
 #include "chunk/chunk_layout.h"
@@ -27,6 +28,7 @@
 #include "placement/tier_model.h"
 #include "placement/trace_file.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/trace_layout.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
@@ -64,6 +66,17 @@ ZeroOptions OptionsOf(const SimulateRequest& request) {
   options.home_rules = request.rules;
   if (request.nvme_budget) options.nvme = {{{}, request.nvme_budget}};
   return options;
+}
+
+std::string TypesOf(const ChunkLayout& layout) {
+  std::vector<std::string> names;
+  for (const GroupInfo& group : layout.groups()) {
+    std::string name(DTypeName(group.dtype));
+    if (std::count(names.begin(), names.end(), name) == 0) {
+      names.push_back(std::move(name));
+    }
+  }
+  return JoinedWithAnd(names);
 }
 
 Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
@@ -139,6 +152,8 @@ Result<Common> ReadCommon(const SimulateRequest& request,
   }
   report->chunks = static_cast<int64_t>(trace.chunks.size());
   report->moments = static_cast<int64_t>(trace.step.accesses.size());
+  report->dtype_assumed =
+      request.layout_file.empty() && !request.dtype && !trace.chunks[0].dtype;
   report->recorded_ranks = trace.world;
   report->ranks = request.ranks.value_or(trace.world);
   report->ranks_per_machine = request.ranks_per_machine.value_or(report->ranks);
@@ -258,6 +273,7 @@ Result<SimulateReport> RunSimulate(const SimulateRequest& request,
   SimulateReport report;
   report.request = request;
   CASTOR_ASSIGN_OR_RETURN(const Common common, ReadCommon(request, &report));
+  report.dtypes = TypesOf(common.layout);
   progress.Phase("simulating");
   const auto simulate = [&](Bytes device, Bytes host) -> Status {
     CASTOR_ASSIGN_OR_RETURN(

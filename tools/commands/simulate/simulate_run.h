@@ -36,6 +36,8 @@ struct SimulateReport {
   SimulateRequest request;
   int64_t chunks = 0;
   int64_t moments = 0;
+  std::string dtypes;          // of parameters: "F32", "BF16 and F32"
+  bool dtype_assumed = false;  // nothing says of which type they are
   int recorded_ranks = 1;
   int ranks = 1;
   int ranks_per_machine = 1;

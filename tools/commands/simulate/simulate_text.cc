@@ -54,8 +54,9 @@ std::string EngineText(const SimulateReport& report,
     groups += ", optimizer states over all";
   }
   return fmt::format(
-      "stage {}, {}{}, policy {}, {} fetched ahead; {} for gathered chunks",
-      request.stage, Plural(report.ranks, "rank"), groups,
+      "stage {}, {}{}, {} parameters, policy {}, {} fetched ahead; {} for "
+      "gathered chunks",
+      request.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
       PlanPolicyName(report.request.policy),
       point.engine.problem.prefetch_depth, Plural(slots, "slot"));
 }
@@ -162,6 +163,12 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
       report.compute_ns > 0
           ? fmt::format("{} a step", FormatDuration(report.compute_ns))
           : std::string("nobody knows how long: --compute TIME"));
+  if (report.dtype_assumed) {
+    text += Paragraph(
+        "Assumed",
+        fmt::format("parameters are {}: the trace does not say; --dtype TYPE",
+                    report.dtypes));
+  }
   if (report.evaluations > 0) {
     text +=
         Paragraph("Evaluates", fmt::format("{} a step, of which no plan knows",

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
@@ -86,7 +87,7 @@ TEST_F(CastorSimulateTest, SaysWhatHoldsAStepUp) {
   EXPECT_THAT(
       got.out,
       AllOf(HasSubstr("8 chunks, 48 moments of a step, recorded on 1 rank"),
-            HasSubstr("stage 3, 1 rank, policy planned"),
+            HasSubstr("stage 3, 1 rank, BF16 parameters, policy planned"),
             ContainsRegex("Step +[0-9.]+ ms: "),
             ContainsRegex("host to device +[0-9.]+ ms +[0-9.]+ % +[0-9.]+ MiB"),
             ContainsRegex("device +[0-9.]+ MiB +6 MiB +[0-9.]+ %"),
@@ -119,6 +120,36 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
       Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--json"})
           .out,
       got.out);
+}
+
+TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {
+  const std::vector<std::string> budgets = {"--device-budget", "8MiB",
+                                            "--host-budget", "256MiB"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = budgets;
+    args.insert(args.end(), more.begin(), more.end());
+    return Simulate(args);
+  };
+  // A trace of before does not say.
+  EXPECT_THAT(with({}).out,
+              AllOf(HasSubstr("Assumed     parameters are BF16: the trace does "
+                              "not say; --dtype TYPE"),
+                    HasSubstr("BF16 parameters, policy")));
+  const ProcessOutcome given = with({"--dtype", "f32", "--json"});
+  EXPECT_THAT(with({"--dtype", "f32"}).out,
+              AllOf(Not(HasSubstr("Assumed")), HasSubstr("F32 parameters")));
+
+  TraceFile typed = StepOfTwoSweeps();
+  for (TraceChunk& chunk : typed.chunks) chunk.dtype = DType::kF32;
+  std::ofstream(trace_) << WriteTrace(typed);
+  EXPECT_THAT(with({}).out,
+              AllOf(Not(HasSubstr("Assumed")), HasSubstr("F32 parameters")));
+  EXPECT_EQ(with({"--json"}).out, given.out);
+  const ProcessOutcome other = with({"--dtype", "bf16"});
+  EXPECT_EQ(other.exit_code, 2) << other.out;
+  EXPECT_THAT(other.err,
+              HasSubstr("--dtype says BF16, and the trace that chunk 0 is F32: "
+                        "leave --dtype away"));
 }
 
 TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
