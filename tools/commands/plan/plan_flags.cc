@@ -74,8 +74,9 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
   AddSizeFlag(app, "--min", &flags->min, "least chunk size searched (32MiB)");
   AddSizeFlag(
       app, "--max", &flags->max,
-      "largest chunk size searched (512MiB, and an eighth of the device "
-      "budget)");
+      "largest chunk size searched (512MiB, or an eighth of the device budget "
+      "if that is less, but no less than --min's 32MiB or, of a small model, a "
+      "64th of it)");
   AddIntFlag(app, "--align", &flags->align, 64, kMaxAlign,
              "parameters start at multiples of N elements (64)");
   AddTextFlag(app, "--layout", &flags->layout,

@@ -37,6 +37,7 @@ JsonValue ModelJson(const PlanSubject& subject) {
 
 JsonValue ConfigurationJson(const PlanOutcome& outcome) {
   const ZeroOptions& options = outcome.request.options;
+  const OversizeChunks oversize = OversizeOf(outcome.layout);
   JsonValue json = JsonValue::Object(
       {{"world", outcome.request.world},
        {"stage", options.stage},
@@ -52,6 +53,8 @@ JsonValue ConfigurationJson(const PlanOutcome& outcome) {
         outcome.request.step.whole_grads ? "last" : "each"},
        {"chunks", outcome.layout.chunks().size()},
        {"chunk_bytes", LargestChunk(outcome.layout).count()},
+       {"oversize_chunks", oversize.count},
+       {"largest_oversize_bytes", oversize.largest.count()},
        {"accesses", outcome.step.accesses.size()}});
   json["activations"] =
       JsonValue::Object({{"counted", outcome.request.activations.has_value() ||

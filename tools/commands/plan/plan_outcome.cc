@@ -16,6 +16,7 @@
 #include "collectives/simulated_engine_of.h"
 #include "placement/placement_rules.h"
 #include "placement/simulator.h"
+#include "placement/trace.h"
 #include "placement/trace_file.h"
 #include "tools/cli/size_text.h"
 #include "tools/commands/simulate/trace_layout.h"
@@ -183,14 +184,40 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   return engine;
 }
 
+// The largest chunk of those that the step uses.
+Bytes LargestUsed(const PlanOutcome& outcome) {
+  Bytes largest;
+  for (const Access& access : outcome.step.accesses) {
+    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
+    const GroupInfo& group =
+        outcome.layout.groups()[static_cast<size_t>(chunk.group)];
+    largest = std::max(largest, BytesOf(chunk.size, group.dtype));
+  }
+  return largest;
+}
+
+// What is used is on the device, whole, whatever homes there are.
 Status CheckRoom(const PlanOutcome& outcome) {
-  if (outcome.castor_device >= Bytes(0)) return OkStatus();
+  const Bytes budget = outcome.request.options.device_budget;
+  if (outcome.castor_device < Bytes(0)) {
+    return Infeasible(fmt::format(
+        "the device budget of {} is less than {} of activations and {} of "
+        "overhead",
+        FormatBytes(budget),
+        FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
+        FormatBytes(outcome.request.overhead)));
+  }
+  const Bytes largest = LargestUsed(outcome);
+  if (outcome.castor_device >= largest) return OkStatus();
   return Infeasible(fmt::format(
-      "the device budget of {} is less than {} of activations and {} of "
-      "overhead",
-      FormatBytes(outcome.request.options.device_budget),
-      FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
-      FormatBytes(outcome.request.overhead)));
+      "the device budget of {}{} does not hold one chunk: the largest has {}, "
+      "and what a step uses lies on the device, whole, while it is used",
+      FormatBytes(budget),
+      outcome.castor_device == budget
+          ? std::string()
+          : fmt::format(" leaves Castor {}, which",
+                        FormatBytes(outcome.castor_device)),
+      FormatBytes(largest)));
 }
 
 }  // namespace

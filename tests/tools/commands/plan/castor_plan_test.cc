@@ -27,6 +27,7 @@ using testing::Not;
 
 constexpr char kCastor[] = "tools/castor";
 constexpr char kTrain[] = "tools/examples/train_gpt";
+constexpr char kGpt2Xl[] = "tools/models/configs/gpt2-xl/config.json";
 constexpr char kLlama[] = "tools/models/configs/llama-3-8b/config.json";
 
 ProcessOutcome Plan(std::vector<std::string> args) {
@@ -79,6 +80,36 @@ TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
     EXPECT_EQ(changed.exit_code, 0) << change["command"].text() << changed.err;
     EXPECT_THAT(changed.out, HasSubstr("fits\tyes\n"));
   }
+}
+
+TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
+  for (const char* const budget : {"0", "100MiB"}) {
+    const ProcessOutcome page = Plan({kGpt2Xl, "--device-budget", budget});
+    EXPECT_EQ(page.exit_code, 3);
+    EXPECT_THAT(page.out,
+                AllOf(HasSubstr("does not hold one chunk: the largest has"),
+                      HasSubstr(" oversize, up to 306.74 MiB,"),
+                      HasSubstr("--min 32MiB --max 32MiB")));
+  }
+  const ProcessOutcome refused =
+      Plan({kGpt2Xl, "--device-budget", "0", "--json"});
+  const JsonValue document = ParseJson(refused.out).value();
+  EXPECT_EQ(document["configuration"]["largest_oversize_bytes"].integer(),
+            321'645'056);
+  bool host = false;
+  bool nvme = false;
+  for (const JsonValue& change : document["changes"]) {
+    const std::string command = change["command"].text();
+    host |= command.find("--host-budget") != command.npos &&
+            command.find("--nvme") == command.npos;
+    nvme |= command.find("--nvme") != command.npos;
+    std::vector<std::string> words = Words(command);
+    words[0] = kCastor;
+    words.push_back("--plain");
+    EXPECT_EQ(RunProcess(words).exit_code, 0) << command;
+  }
+  EXPECT_TRUE(host);
+  EXPECT_TRUE(nvme);
 }
 
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
