@@ -47,7 +47,7 @@ void DeclareModelFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,
                 "what to read: see below; - is a list on stdin");
   AddTextFlag(app, "--dtype", &flags->dtype,
-              "type of every parameter, f32 or bf16 (the model's own)");
+              "type of every parameter, f32, bf16 or f16 (the model's own)");
   AddChoiceFlag(app, "--order", &flags->order, {"family", "file", "natural"},
                 "order of packing (family where known, else natural)");
   AddChoiceFlag(app, "--expert-layout", &flags->expert_layout,

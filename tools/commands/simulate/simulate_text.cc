@@ -160,7 +160,7 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
                         Shown(request.machine_file), report.ranks_per_machine));
   text += Paragraph(
       "Computes",
-      report.compute_ns > 0
+      report.compute_ns > 0 || request.compute_ns
           ? fmt::format("{} a step", FormatDuration(report.compute_ns))
           : std::string("nobody knows how long: --compute TIME"));
   if (report.dtype_assumed) {

@@ -119,6 +119,10 @@ TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
       Plan({kLlama, "--dtype", "f64", "--device-budget", "24GiB"});
   EXPECT_EQ(twice.exit_code, 2);
   EXPECT_THAT(twice.err, HasSubstr("--dtype bf16"));
+  EXPECT_THAT(Plan({"--help"}).out, HasSubstr("f32, bf16 or f16"));
+  for (const char* const dtype : {"f32", "bf16", "f16"}) {
+    EXPECT_EQ(Plan({kLlama, "--dtype", dtype, "--plain"}).exit_code, 0);
+  }
   EXPECT_EQ(Plan({"/nonexistent/model"}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--machine", kLlama}).exit_code, 4);
 }

@@ -152,6 +152,23 @@ TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {
                         "leave --dtype away"));
 }
 
+TEST_F(CastorSimulateTest, NoTimeIsATimeToo) {
+  TraceFile untimed = StepOfTwoSweeps();
+  untimed.step.compute_ns.clear();
+  std::ofstream(trace_) << WriteTrace(untimed);
+  const auto page = [this](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--device-budget", "6MiB", "--host-budget", "256MiB"});
+    return Simulate(more);
+  };
+  EXPECT_THAT(page({}).out,
+              HasSubstr("Computes    nobody knows how long: --compute TIME"));
+  EXPECT_THAT(page({"--compute", "0s"}).out,
+              HasSubstr("Computes    0 ns a step"));
+  EXPECT_THAT(page({"--compute", "-1s"}).err,
+              HasSubstr("--compute: \"-1s\" is not a time"));
+}
+
 TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
   const std::string svg = dir_.File("sweep.svg");
   const ProcessOutcome got =
