@@ -60,7 +60,7 @@ JsonValue SimulateJson(const SimulateReport& report) {
                                      {"evaluations", report.evaluations}});
   json["machine"] =
       JsonValue::Object({{"file", request.machine_file},
-                         {"ranks_that_share_it", report.ranks_per_machine}});
+                         {"ranks_that_share_it", request.ranks_per_host}});
   json["engine"] = JsonValue::Object(
       {{"stage", request.stage},
        {"ranks", report.ranks},

@@ -92,7 +92,7 @@ Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
   const std::string named = QuotedPath(request.layout_file);
   if (file.layout.world() != ranks) {
     return InvalidArgument(fmt::format(
-        "{} is a layout for {} ranks, and not {}: give --ranks {}, "
+        "{} is a layout for {} ranks, and not {}: give --world {}, "
         "or the layout of castor search --world {}",
         named, file.layout.world(), ranks, file.layout.world(), ranks));
   }
@@ -156,11 +156,10 @@ Result<Common> ReadCommon(const SimulateRequest& request,
       request.layout_file.empty() && !request.dtype && !trace.chunks[0].dtype;
   report->recorded_ranks = trace.world;
   report->ranks = request.ranks.value_or(trace.world);
-  report->ranks_per_machine = request.ranks_per_machine.value_or(report->ranks);
-  if (report->ranks_per_machine > report->ranks) {
-    return InvalidArgument(fmt::format(
-        "--ranks-per-machine {} is more than the {} ranks there are",
-        report->ranks_per_machine, report->ranks));
+  if (request.ranks_per_host > report->ranks) {
+    return InvalidArgument(
+        fmt::format("--ranks-per-host {} is more than the {} ranks there are",
+                    request.ranks_per_host, report->ranks));
   }
   ZeroOptions groups;
   groups.stage = request.stage;
@@ -173,7 +172,7 @@ Result<Common> ReadCommon(const SimulateRequest& request,
                 ChunkLayout(1, Elements(64), {}, {}, {}),
                 OptionsOf(request),
                 {},
-                ShareOfMachine(machine, report->ranks_per_machine)};
+                ShareOfMachine(machine, request.ranks_per_host)};
   CASTOR_RETURN_IF_ERROR(
       ReadLayoutInto(request, trace, report->ranks, &common));
   CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &common));

@@ -40,7 +40,6 @@ struct SimulateReport {
   bool dtype_assumed = false;  // nothing says of which type they are
   int recorded_ranks = 1;
   int ranks = 1;
-  int ranks_per_machine = 1;
   int64_t compute_ns = 0;              // of a step
   int64_t evaluations = 0;             // of a step
   std::vector<std::string> unknown;    // of the machine, that steps would use

@@ -154,10 +154,10 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
                                      Plural(report.recorded_ranks, "rank")));
   text += Paragraph(
       "Machine",
-      report.ranks_per_machine == 1
+      request.ranks_per_host == 1
           ? Shown(request.machine_file)
           : fmt::format("{}; {} ranks share memory, cores and drives",
-                        Shown(request.machine_file), report.ranks_per_machine));
+                        Shown(request.machine_file), request.ranks_per_host));
   text += Paragraph(
       "Computes",
       report.compute_ns > 0 || request.compute_ns
