@@ -16,6 +16,7 @@
 namespace castor {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -152,6 +153,9 @@ TEST(CastorUsageTest, PrintsVersionAndHelp) {
   const ProcessOutcome none = Castor({});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err,
+              EndsWith("\ncastor: a command is missing; castor help says which "
+                       "there are\n"));
 }
 
 }  // namespace

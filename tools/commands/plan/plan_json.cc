@@ -12,10 +12,16 @@
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "offload/tier_pool.h"
+#include "placement/exact_policy.h"
 #include "placement/plan.h"
+#include "placement/plan_record.h"
 #include "placement/run_event.h"
 #include "tools/commands/plan/plan_explain_forms.h"
 #include "tools/commands/simulate/step_json.h"
+#include "tools/report/plan_statistics.h"
+#include "tools/report/report_data.h"
 
 namespace castor {
 namespace {
@@ -122,6 +128,20 @@ JsonValue TimesJson(const PlanOutcome& outcome) {
   return json;
 }
 
+// Null where the policy prices nothing.
+JsonValue SlotsJson(const PlanOutcome& outcome) {
+  const std::optional<PlanCertificate>& proved =
+      outcome.forecast->plan.certificate;
+  if (!proved) return JsonValue();
+  std::vector<Bytes> slot_bytes;
+  for (const SlotClass& slots : outcome.seal->memory.device_classes) {
+    slot_bytes.push_back(slots.slot_bytes);
+  }
+  return SlotWorthJson(
+      StatisticsOfPlan(RunPlanOf(*proved, outcome.seal->memory.problem,
+                                 slot_bytes, outcome.step.accesses.size())));
+}
+
 JsonValue CertificateJson(const PlanReport& report) {
   if (!report.bound) return JsonValue();
   const double cost = report.outcome.forecast->fetch_cost;
@@ -131,8 +151,13 @@ JsonValue CertificateJson(const PlanReport& report) {
        {"lower_bound", bound},
        {"gap", cost > bound ? (cost - bound) / bound : 0.0},
        {"optimal", report.bound->optimal},
+       {"unit",
+        report.outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds
+            ? "seconds"
+            : "links"},
        {"shard_slots", report.outcome.forecast->shard_slots},
-       {"shards", report.outcome.forecast->shards}});
+       {"shards", report.outcome.forecast->shards},
+       {"slots", SlotsJson(report.outcome)}});
 }
 
 // Homes by state and tier: how many chunks.
