@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "collectives/run_chunks.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/trace_file.h"
@@ -29,21 +27,10 @@ void ZeroEngine::Impl::DescribeRank() const {
       info.budget_bytes[TierIndex(Tier::kNvme)] = limit->count();
     }
   }
-  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    RunChunkInfo described;
-    described.bytes = ChunkBytes(chunk).count();
-    const std::vector<ParamId>& params = layout_->chunk(chunk).params;
-    constexpr size_t kNamesShown = 3;
-    for (size_t i = 0; i < std::min(params.size(), kNamesShown); ++i) {
-      if (i > 0) described.params += ",";
-      described.params += Name(params[i]);
-    }
-    if (params.size() > kNamesShown) {
-      described.params += fmt::format(",+{}", params.size() - kNamesShown);
-    }
-    info.chunks.push_back(std::move(described));
-  }
+  std::vector<std::string_view> names;
+  names.reserve(params_.size());
+  for (const auto& param : params_) names.push_back(param.spec.name);
+  info.chunks = RunChunksOf(*layout_, names);
   options_.recorder->AddRank(info);
   for (Tier tier : kAllTiers) {
     RunEvent event =

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/check.h"
 #include "offload/memory_manager.h"
+#include "placement/plan_record.h"
 #include "placement/step_planner.h"
 
 namespace castor {
@@ -157,30 +159,15 @@ Status MemoryManager::AdoptTrace() {
 
 void MemoryManager::RecordPlan() const {
   if (options_.recorder == nullptr || !certificate_) return;
-  RunPlanInfo info;
+  std::vector<Bytes> slot_bytes;
+  for (size_t k = 0; k < certificate_->classes.size(); ++k) {
+    slot_bytes.push_back(
+        options_.device->slot_class(static_cast<int32_t>(k)).slot_bytes);
+  }
+  RunPlanInfo info = RunPlanOf(*certificate_, options_.problem, slot_bytes,
+                               planned_trace_.size());
   info.rank = options_.rank;
   info.step = step_;
-  info.in_seconds = options_.problem.cost_unit == FetchCostUnit::kSeconds;
-  info.moments = static_cast<int32_t>(planned_trace_.size());
-  for (size_t k = 0; k < certificate_->classes.size(); ++k) {
-    const ClassCertificate& proof = certificate_->classes[k];
-    RunPlanClass& slots = info.classes.emplace_back();
-    slots.slot_bytes =
-        options_.device->slot_class(static_cast<int32_t>(k)).slot_bytes.count();
-    slots.slots = options_.problem.slots[k];
-    slots.shard_slots = proof.shard_slots;
-    slots.shards = proof.shard_places;
-    slots.cost = proof.cost;
-    slots.lower_bound = proof.lower_bound;
-    slots.optimal = proof.optimal;
-    slots.priced = !proof.slot_price.empty() || planned_trace_.empty();
-    double before = 0;
-    for (size_t m = 0; m < proof.slot_price.size(); ++m) {
-      if (proof.slot_price[m] == before) continue;
-      before = proof.slot_price[m];
-      slots.prices.push_back({static_cast<int32_t>(m), before});
-    }
-  }
   options_.recorder->AddPlan(info);
 }
 

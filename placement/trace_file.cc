@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/json_fields.h"
 #include "chunk/base/strict_json.h"
 #include "placement/trace_access_names.h"
@@ -34,9 +35,10 @@ constexpr size_t kRootsNeeded = 5;  // of these, the first
 
 const Keys& ChunkKeys() {
   static const Keys keys = {"class", "gathered_bytes", "shard_bytes",
-                            "trainable"};
+                            "trainable", "dtype"};
   return keys;
 }
+constexpr size_t kChunkFieldsNeeded = 4;  // of these, the first
 
 const Keys& MomentKeys() {
   static const Keys keys = {"moment", "access", "chunk", "leased_bytes",
@@ -92,7 +94,10 @@ class TraceHandler final : public JsonHandler {
                        root_seen_);
     }
     if (path.size() != 2 || IsParam(path)) return OkStatus();
-    if (IsChunk(path)) return CheckSeen(path, ChunkKeys(), fields_seen_);
+    if (IsChunk(path)) {
+      return CheckSeen(path, std::span(ChunkKeys()).first(kChunkFieldsNeeded),
+                       fields_seen_);
+    }
     return IsEvaluation(path) ? EndEvaluationAccess(path) : EndMoment(path);
   }
 
@@ -271,6 +276,13 @@ class TraceHandler final : public JsonHandler {
       CASTOR_ASSIGN_OR_RETURN(chunk.trainable, ReadJsonBool(path, scalar));
       return OkStatus();
     }
+    if (key == "dtype") {
+      if (scalar.kind == JsonKind::kString)
+        chunk.dtype = ParseDType(scalar.text);
+      return chunk.dtype ? OkStatus()
+                         : WrongJsonType(path, JsonScalarText(scalar),
+                                         "a type such as BF16");
+    }
     CASTOR_ASSIGN_OR_RETURN(
         const int64_t bytes,
         ReadJsonCount(path, scalar, 0, kMaxTraceChunk.count()));
@@ -362,6 +374,7 @@ Result<TraceFile> ParseTrace(std::string_view text) {
         fmt::format("its {} ranks cannot be cut into shard groups of {}",
                     file.world, file.shard_group));
   }
+  CASTOR_RETURN_IF_ERROR(CheckTraceTypes(file.chunks));
   CASTOR_RETURN_IF_ERROR(CheckTraceParams(file.params));
   if (Status step = ValidateStep(file.step, file.chunks.size()); !step.ok()) {
     return Malformed(std::string(step.message()));

@@ -16,7 +16,7 @@
 //   "optimizer_span": "world",
 //   "chunks": [
 //   {"class": 0, "gathered_bytes": 4096, "shard_bytes": 2048,
-//    "trainable": true}                               (in one line)
+//    "trainable": true, "dtype": "BF16"}              (in one line)
 //   ],
 //   "params": [
 //   "wte.weight",
@@ -40,20 +40,24 @@
 // are cut then, `group` (where it is left out) or `world`. Chunks are numbered
 // from 0 in the order in which they stand. A class is of chunks whose gathered
 // copies take slots of one size; classes are numbered so that none is above the
-// number of its chunk. `params` may be left out: the names of all parameters in
-// the order in which the step first used them, which a layout may be packed in;
-// those that it did not use come last. `access` is one of use, use_end,
-// grad_open, grad_close. `leased_bytes` stands where it changes, and is 0
-// before that; `compute_ns` stands in every moment or in none. `evaluations`
-// may be left out: uses that are none of the step, of passes that are numbered
-// in order, each before the moment of that number. Pure functions, thread-safe.
+// number of its chunk. `dtype` is the type of a chunk's parameters, as
+// safetensors names it; it stands in every chunk or, in files of before, in
+// none. `params` may be left out: the names of all parameters in the order in
+// which the step first used them, which a layout may be packed in; those that
+// it did not use come last. `access` is one of use, use_end, grad_open,
+// grad_close. `leased_bytes` stands where it changes, and is 0 before that;
+// `compute_ns` stands in every moment or in none. `evaluations` may be left
+// out: uses that are none of the step, of passes that are numbered in order,
+// each before the moment of that number. Pure functions, thread-safe.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
@@ -70,9 +74,10 @@ inline constexpr uint64_t kMaxTraceBytes = uint64_t{256} << 20;
 
 struct TraceChunk {
   int32_t slot_class = 0;
-  Bytes gathered;         // of the whole chunk, parameter dtype
-  Bytes shard;            // of this rank's slice of it
-  bool trainable = true;  // its copies do not outlive the step
+  Bytes gathered;                   // of the whole chunk, parameter dtype
+  Bytes shard;                      // of this rank's slice of it
+  bool trainable = true;            // its copies do not outlive the step
+  std::optional<DType> dtype = {};  // empty: nobody said
 
   friend bool operator==(const TraceChunk&, const TraceChunk&) = default;
 };
@@ -94,14 +99,18 @@ struct TraceFile {
 // of each, as the engine numbers them.
 std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout);
 
+// Malformed, naming the first that is at fault, where some have a type and
+// others have none, or the bytes of one are no whole number of elements.
+Status CheckTraceTypes(std::span<const TraceChunk> chunks);
+
 // Malformed, naming the first that is at fault, where these are no parameters
 // of a trace: names are UTF-8, not empty, and each stands once.
 Status CheckTraceParams(std::span<const std::string> params);
 
 // The same trace gives the same text, which ParseTrace reads back as it was.
 // REQUIRES: a rank of the world, which shard groups divide, classes numbered as
-// above, bytes up to kMaxTraceChunk, parameters that CheckTraceParams accepts,
-// a step that ValidateStep accepts for the chunks.
+// above, bytes up to kMaxTraceChunk, chunks and parameters that the checks
+// above accept, a step that ValidateStep accepts for the chunks.
 std::string WriteTrace(const TraceFile& trace);
 
 // Malformed for every text that is no trace, naming the key and the byte, or

@@ -30,6 +30,7 @@ std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout) {
     chunk.gathered = BytesOf(info.size, group.dtype);
     chunk.shard = BytesOf(info.size / layout.world(), group.dtype);
     chunk.trainable = group.trainable;
+    chunk.dtype = group.dtype;
     chunk.slot_class = classes
                            .try_emplace(RoundUp(chunk.gathered, kSlotAlign),
                                         static_cast<int32_t>(classes.size()))
@@ -37,6 +38,24 @@ std::vector<TraceChunk> TraceChunks(const ChunkLayout& layout) {
     chunks.push_back(chunk);
   }
   return chunks;
+}
+
+Status CheckTraceTypes(std::span<const TraceChunk> chunks) {
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    const std::optional<DType>& dtype = chunks[c].dtype;
+    if (dtype.has_value() != chunks[0].dtype.has_value()) {
+      return Malformed(fmt::format(
+          "chunk {} has {} dtype, unlike the chunks before it: it stands in "
+          "every chunk or in none",
+          c, dtype ? "a" : "no"));
+    }
+    if (dtype && chunks[c].gathered.count() * 8 % DTypeBits(*dtype) != 0) {
+      return Malformed(fmt::format(
+          "chunk {} has {} bytes, which is no whole number of {} elements", c,
+          chunks[c].gathered.count(), DTypeName(*dtype)));
+    }
+  }
+  return OkStatus();
 }
 
 Status CheckTraceParams(std::span<const std::string> params) {
@@ -81,6 +100,7 @@ void WriteEvaluations(const std::vector<EvaluationPass>& evaluations,
 
 std::string WriteTrace(const TraceFile& trace) {
   CASTOR_CHECK(ValidateStep(trace.step, trace.chunks.size()).ok());
+  CASTOR_CHECK(CheckTraceTypes(trace.chunks).ok());
   CASTOR_CHECK(CheckTraceParams(trace.params).ok());
   CASTOR_CHECK(trace.shard_group == 0 || trace.world % trace.shard_group == 0);
   std::string text =
@@ -100,6 +120,9 @@ std::string WriteTrace(const TraceFile& trace) {
                    R"("trainable": {})",
                    chunk.slot_class, chunk.gathered.count(),
                    chunk.shard.count(), chunk.trainable);
+    if (chunk.dtype) {
+      fmt::format_to(out, R"(, "dtype": "{}")", DTypeName(*chunk.dtype));
+    }
     end_line(i + 1 == trace.chunks.size());
   }
   if (!trace.params.empty()) {

@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "chunk/base/quote.h"
 #include "offload/record/record_format.h"
 
 namespace castor {
@@ -217,6 +218,9 @@ Result<RunRecord> ReadRecord(const std::string& path) {
                                return ReadUpTo(fd, path, size, out);
                              }).Parse();
   ::close(fd);
+  if (record.status().code() == ErrorCode::kMalformed) {
+    return record.status().WithContext(QuotedPath(path));
+  }
   return record;
 }
 

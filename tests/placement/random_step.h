@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "placement/trace_file.h"
 #include "tests/placement/random_trace.h"
 
@@ -33,10 +34,16 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
     file.shard_group = 0;
   }
   file.spans_world = pick(2) == 0;
+  constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+  const bool typed = pick(3) > 0;
   for (size_t c = 0; c < made.problem.param_class.size(); ++c) {
     TraceChunk chunk;
     chunk.slot_class = static_cast<int32_t>(pick(static_cast<int64_t>(c) + 1));
     chunk.gathered = Bytes(pick(int64_t{1} << 40));
+    if (typed) {
+      chunk.dtype = kTypes[pick(3)];
+      chunk.gathered = RoundDown(chunk.gathered, Bytes(4));
+    }
     chunk.shard = Bytes(pick(1000));
     chunk.trainable = pick(2) == 0;
     file.chunks.push_back(chunk);

@@ -136,6 +136,38 @@ TEST(TraceFileTest, NamesGroupsOfRanks) {
   }
 }
 
+TEST(TraceFileTest, ChunksSayOfWhichTypeTheirParametersAre) {
+  TraceFile file = Written();
+  file.chunks[0].dtype = DType::kBF16;
+  file.chunks[1].dtype = DType::kF32;
+  const std::string text = WriteTrace(file);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\"trainable\": true, \"dtype\": \"BF16\"},"),
+                    HasSubstr("false, \"dtype\": \"F32\"}\n")));
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {With("true}", R"(true, "dtype": "BF61"})"),
+       R"("chunks"[0]."dtype" is "BF61")"},
+      {With("true}", R"(true, "dtype": 16})"), "a type such as BF16"},
+      {With("true}", R"(true, "dtype": ["F32"]})"), "is an array"},
+      {With("true}", R"(true, "dtype": "F32"})"),
+       "chunk 1 has no dtype, unlike the chunks before it"},
+      {With("false}", R"(false, "dtype": "F32"})"), "chunk 1 has a dtype"}};
+  for (const auto& [wrong, message] : mistakes) {
+    EXPECT_THAT(ParseTrace(wrong),
+                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+        << wrong;
+  }
+  std::string odd = text;
+  odd.replace(odd.find("\"gathered_bytes\": 512"), 21,
+              "\"gathered_bytes\": 510");
+  EXPECT_THAT(ParseTrace(odd),
+              StatusIs(ErrorCode::kMalformed,
+                       HasSubstr("chunk 1 has 510 bytes, which is no whole "
+                                 "number of F32 elements")));
+}
+
 constexpr char kEvaluations[] = R"(],
 "evaluations": [
 {"evaluation": 0, "before": 0, "access": "use", "chunk": 1, "compute_ns": 5},
@@ -253,11 +285,12 @@ TEST(TraceFileTest, NumbersClassesOfChunksByTheSizesOfTheirSlots) {
   PackOptions pack;
   pack.world = 2;
   const Elements sizes[] = {Elements(512), Elements(256)};
-  EXPECT_THAT(TraceChunks(*PackChunks(params, sizes, pack)),
-              ElementsAre(TraceChunk{0, KiB(1), Bytes(512), true},
-                          TraceChunk{1, KiB(4), KiB(2), true},
-                          TraceChunk{0, KiB(1), Bytes(512), true},
-                          TraceChunk{0, KiB(1), Bytes(512), false}));
+  EXPECT_THAT(
+      TraceChunks(*PackChunks(params, sizes, pack)),
+      ElementsAre(TraceChunk{0, KiB(1), Bytes(512), true, DType::kBF16},
+                  TraceChunk{1, KiB(4), KiB(2), true, DType::kBF16},
+                  TraceChunk{0, KiB(1), Bytes(512), true, DType::kBF16},
+                  TraceChunk{0, KiB(1), Bytes(512), false, DType::kF32}));
 }
 
 }  // namespace

@@ -90,7 +90,10 @@ Ended Dispatch(const Program& program, const std::vector<std::string>& args,
                const Console& console) {
   if (args.empty()) {
     console.err << Overview(program) << '\n';
-    return {program.name, InvalidArgument("a command is missing")};
+    return {program.name,
+            InvalidArgument(fmt::format(
+                "a command is missing; {} help says which there are",
+                program.name))};
   }
   const std::string& first = args.front();
   const std::vector<std::string> rest(args.begin() + 1, args.end());

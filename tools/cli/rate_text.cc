@@ -26,7 +26,7 @@ Status BadBandwidth(std::string_view text, std::string_view why) {
 
 Status BadLatency(std::string_view text, std::string_view why) {
   return InvalidArgument(fmt::format(
-      "{} is not a latency: {}; write a time with a unit: 800ns, 10us, 1.5ms",
+      "{} is not a time: {}; write a number with a unit: 800ns, 10us, 1.5ms",
       Quoted(text), why));
 }
 

@@ -38,6 +38,8 @@ std::string_view FileKindName(FileKind kind) {
       return "what castor simulate --json printed";
     case FileKind::kLayout:
       return "a layout";
+    case FileKind::kTrace:
+      return "the trace of a step";
     case FileKind::kOther:
       return "none of Castor's files";
   }
@@ -56,7 +58,8 @@ FileKind KindOfFile(const std::string& path) {
       {"\"castor.plan/1\"", FileKind::kPlan},
       {"\"castor.plan-report/1\"", FileKind::kPlanReport},
       {"\"castor.simulation/1\"", FileKind::kSimulation},
-      {"\"castor.layout/1\"", FileKind::kLayout}};
+      {"\"castor.layout/1\"", FileKind::kLayout},
+      {"\"castor.trace/1\"", FileKind::kTrace}};
   for (const auto& [schema, kind] : kSchemas) {
     if (text.find(schema) != text.npos) return kind;
   }

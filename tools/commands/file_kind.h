@@ -19,6 +19,7 @@ enum class FileKind : uint8_t {
   kPlanReport,  // what castor plan --json prints
   kSimulation,  // what castor simulate --json prints
   kLayout,      // castor.layout/1
+  kTrace,       // castor.trace/1
   kOther,       // anything else, or nothing that can be read
 };
 

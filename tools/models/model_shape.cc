@@ -3,6 +3,8 @@
 
 #include "tools/models/model_shape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
@@ -21,27 +23,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The config.json that MODEL is, has beside it or holds; empty where there is
-// none.
-Result<std::string> ConfigOf(const std::string& path) {
-  if (path == "-") return std::string();
+struct FoundConfig {
+  std::string path;     // empty: there is none
+  bool beside = false;  // nobody named it: it lies beside what was named
+};
+
+// The config.json that MODEL is, has beside it or holds.
+Result<FoundConfig> ConfigOf(const std::string& path) {
+  if (path == "-") return FoundConfig();
   std::error_code error;
   std::string folder = path;
   if (!fs::exists(path, error)) {
     const std::optional<HubName> name = ParseHubName(path);
-    if (!name) return std::string();
+    if (!name) return FoundConfig();
     CASTOR_ASSIGN_OR_RETURN(folder, FindInHubCache(*name, HubCacheFolder()));
   }
   if (fs::is_directory(folder, error)) {
     CASTOR_ASSIGN_OR_RETURN(const ModelFolder found, LookIntoFolder(folder));
-    return found.config;
+    return FoundConfig{found.config};
   }
   const fs::path file(path);
   if (file.extension() == ".json" &&
       !file.filename().string().ends_with(".index.json")) {
-    return path;
+    return FoundConfig{path};
   }
-  return ConfigBeside(path);
+  return FoundConfig{ConfigBeside(path), true};
 }
 
 // The first of the keys that says more than 0; they may be null.
@@ -103,9 +109,9 @@ void ReadParams(const ModelList& model, TransformerShape* shape) {
 Result<TransformerShape> ReadModelShape(const std::string& path,
                                         const ModelList& model) {
   TransformerShape shape;
-  CASTOR_ASSIGN_OR_RETURN(const std::string config, ConfigOf(path));
-  if (!config.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(config));
+  CASTOR_ASSIGN_OR_RETURN(const FoundConfig config, ConfigOf(path));
+  if (!config.path.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(config.path));
     CASTOR_ASSIGN_OR_RETURN(const std::string json,
                             file.ReadAll(kMaxConfigBytes));
     // A list of parameters is JSON too, and says nothing here.
@@ -118,7 +124,12 @@ Result<TransformerShape> ReadModelShape(const std::string& path,
         return ReadConfig(values, &shape);
       };
       if (Status status = read(); !status.ok()) {
-        return status.WithContext(QuotedPath(config));
+        return status.WithContext(
+            config.beside
+                ? fmt::format("{}, read for the widths of layers because it "
+                              "lies beside {}; mend it, or move one of them",
+                              QuotedPath(config.path), QuotedPath(path))
+                : QuotedPath(config.path));
       }
     }
   }

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "placement/run_event.h"
-
 namespace castor {
 namespace {
 
@@ -44,9 +42,7 @@ SlotWorth WorthOf(const RunPlanClass& planned, int32_t moments) {
 
 }  // namespace
 
-std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record) {
-  if (record.plans.empty()) return std::nullopt;
-  const RunPlanInfo& plan = record.plans.front();
+PlanStatistics StatisticsOfPlan(const RunPlanInfo& plan) {
   PlanStatistics statistics;
   statistics.step = plan.step;
   statistics.in_seconds = plan.in_seconds;
@@ -55,6 +51,11 @@ std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record) {
     statistics.slots.push_back(WorthOf(planned, plan.moments));
   }
   return statistics;
+}
+
+std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record) {
+  if (record.plans.empty()) return std::nullopt;
+  return StatisticsOfPlan(record.plans.front());
 }
 
 }  // namespace castor

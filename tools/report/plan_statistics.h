@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 
 namespace castor {
 
@@ -42,6 +43,8 @@ struct PlanStatistics {
   int32_t moments = 0;      // of the step it is for
   std::vector<SlotWorth> slots;
 };
+
+PlanStatistics StatisticsOfPlan(const RunPlanInfo& plan);
 
 // Of the lowest rank's last plan; all ranks' are alike. Empty where the record
 // has none: the policy proves nothing.

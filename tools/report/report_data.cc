@@ -145,6 +145,15 @@ JsonValue StallJson(const StallStatistics& stall, const RunStatistics& run) {
 }
 
 JsonValue PlanJson(const PlanStatistics& plan) {
+  return JsonValue::Object({{"made_after_step", plan.step},
+                            {"unit", plan.in_seconds ? "seconds" : "links"},
+                            {"moments", plan.moments},
+                            {"slots", SlotWorthJson(plan)}});
+}
+
+}  // namespace
+
+JsonValue SlotWorthJson(const PlanStatistics& plan) {
   const auto real = [](const std::optional<double>& value) {
     return value ? JsonValue(*value) : JsonValue();
   };
@@ -167,13 +176,8 @@ JsonValue PlanJson(const PlanStatistics& plan) {
     }
     slots.Append(std::move(json));
   }
-  return JsonValue::Object({{"made_after_step", plan.step},
-                            {"unit", plan.in_seconds ? "seconds" : "links"},
-                            {"moments", plan.moments},
-                            {"slots", std::move(slots)}});
+  return slots;
 }
-
-}  // namespace
 
 JsonValue ReportJson(std::string_view name, const RunStatistics& run,
                      const Status& completeness) {

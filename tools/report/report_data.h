@@ -12,6 +12,7 @@
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
+#include "tools/report/plan_statistics.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -20,6 +21,10 @@ namespace castor {
 // the record's.
 JsonValue ReportJson(std::string_view name, const RunStatistics& statistics,
                      const Status& completeness);
+
+// An array, by class of slots: what a plan's fetches through them cost, and
+// what one slot more or less is worth.
+JsonValue SlotWorthJson(const PlanStatistics& plan);
 
 // Each line starts with what it is about:
 //

@@ -71,7 +71,7 @@ TEST_P(LatencyRefusedTest, SaysWhatToWrite) {
   EXPECT_THAT(
       ParseLatency(GetParam().text),
       StatusIs(ErrorCode::kInvalidArgument,
-               AllOf(HasSubstr("\"" + GetParam().text + "\" is not a latency"),
+               AllOf(HasSubstr("\"" + GetParam().text + "\" is not a time"),
                      HasSubstr(GetParam().why), HasSubstr("10us"))));
 }
 

@@ -159,6 +159,8 @@ TEST_F(CastorDiffTest, EndsWithTheExitCodeOfWhatIsWrong) {
   const std::string plan = Plan("a.json", "40KiB");
   const std::string broken = dir_.File("broken.json");
   std::ofstream(broken) << R"({"schema": "castor.plan/1", "world": )";
+  const std::string trace = dir_.File("trace.json");
+  std::ofstream(trace) << R"({"schema": "castor.trace/1", "rank": 0})";
   const struct {
     std::vector<std::string> args;
     int exit_code;
@@ -170,6 +172,7 @@ TEST_F(CastorDiffTest, EndsWithTheExitCodeOfWhatIsWrong) {
       {{run, plan}, 2, "is the record of a run and"},
       {{run, model_}, 4, "is neither the record of a run nor a plan"},
       {{plan, broken}, 4, "broken.json"},
+      {{trace, trace}, 2, "is the trace of a step, and two of one kind"},
       {{plan, plan, "--steps", "1"}, 2, "--steps is for records of runs"},
       {{run, run, "--steps", "8-9"}, 2, "its last one is 4"},
       {{run, run, "--json", "--plain"}, 2, "exclude each other"}};

@@ -98,7 +98,8 @@ TEST_F(CastorReportTest, GarbageIsRefusedWithExit4) {
   const ProcessOutcome outcome = Report({file_});
   EXPECT_EQ(outcome.exit_code, 4);
   EXPECT_THAT(outcome.out, IsEmpty());
-  EXPECT_THAT(outcome.err, HasSubstr("not a record"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("\"" + file_ + "\": this is not a record"));
 }
 
 TEST_F(CastorReportTest, MistakesAreExit2) {

@@ -16,6 +16,7 @@
 namespace castor {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -62,6 +63,12 @@ INSTANTIATE_TEST_SUITE_P(
                 2,
                 "\"G\" could mean 24GiB or 24GB"},
         Mistake{{"search", kGpt2Xl, "--max", "-1"}, 2, "never negative"},
+        Mistake{{"search", kGpt2Xl, "--min", "0"},
+                2,
+                "--min 0B: a chunk of 0 bytes holds nothing"},
+        Mistake{{"plan", kGpt2Xl, "--min", "0"},
+                2,
+                "a chunk of 0 bytes holds nothing"},
         Mistake{{"search", kGpt2Xl, "--max", "16MiB"},
                 2,
                 "--min 32MiB (the default) is above --max 16MiB; give both"},
@@ -146,6 +153,9 @@ TEST(CastorUsageTest, PrintsVersionAndHelp) {
   const ProcessOutcome none = Castor({});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err,
+              EndsWith("\ncastor: a command is missing; castor help says which "
+                       "there are\n"));
 }
 
 }  // namespace

@@ -49,5 +49,21 @@ TEST(ModelShapeTest, IsWhatParametersTellWhereThereIsNoConfig) {
   EXPECT_EQ(ShapeOf(list).width, 0);
 }
 
+TEST(ModelShapeTest, SaysWhyAConfigThatNobodyNamedWasRead) {
+  TempFolder folder;
+  const std::string list = folder.Write("m.tsv", "w\t50,8\tF32\n");
+  const std::string config = folder.Write("config.json", "{\"n_head\":");
+  const ModelList model = ReadModel(list, {}).value();
+  EXPECT_THAT(
+      ReadModelShape(list, model).status(),
+      StatusIs(ErrorCode::kMalformed,
+               testing::AllOf(
+                   testing::StartsWith("\"" + config + "\", read for"),
+                   testing::HasSubstr("because it lies beside \"" + list))));
+  EXPECT_THAT(ReadModelShape(config, model).status(),
+              StatusIs(ErrorCode::kMalformed,
+                       testing::StartsWith("\"" + config + "\": ")));
+}
+
 }  // namespace
 }  // namespace castor

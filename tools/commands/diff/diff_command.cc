@@ -33,7 +33,8 @@ constexpr uint64_t kMaxDocumentBytes = uint64_t{64} << 20;
 
 constexpr char kFooter[] =
     R"(A and B are of one kind: records of runs (train_gpt --record), plans (castor plan -o), what
-castor plan --json or castor simulate --json printed, or layouts (castor search -o). Of runs
+castor plan --json or castor simulate --json printed, or layouts (castor search -o); traces of
+steps are not compared, see castor simulate --then. Of runs
 the step times, peaks of tiers, bytes of links, stalls by cause, and chunks that live elsewhere
 are put next to each other, without steps 1 and 2, in which the plan is made; of documents every
 value that differs; of layouts chunks, waste, and parameters that lie elsewhere.
@@ -127,6 +128,14 @@ class DiffCommand final : public Command {
   Result<FileKind> CommonKind() const {
     for (const std::string* path : {&a_, &b_}) {
       CASTOR_RETURN_IF_ERROR(InputFile::OpenRegular(*path).status());
+      if (KindOfFile(*path) == FileKind::kTrace) {
+        return InvalidArgument(fmt::format(
+            "{} is the trace of a step, and two of one kind are compared that "
+            "are records of runs, plans, layouts, or what castor plan --json "
+            "or castor simulate --json printed; castor simulate {} --then "
+            "OTHER says how a step departs from it",
+            QuotedPath(*path), QuotedPath(*path)));
+      }
       if (KindOfFile(*path) == FileKind::kOther) {
         return Malformed(fmt::format(
             "{} is neither the record of a run nor a plan, a layout, or what "

@@ -6,11 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string_view>
 
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
+#include "chunk/param_spec.h"
+#include "collectives/run_chunks.h"
 #include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 #include "tools/report/link_statistics.h"
 #include "tools/report/step_windows.h"
 
@@ -28,11 +34,74 @@ Status CheckSame(std::string_view what, int64_t planned, int64_t run) {
                   what, run, planned));
 }
 
-Status CheckRun(const PlanOutcome& outcome, const RunStatistics& run) {
-  CASTOR_RETURN_IF_ERROR(CheckSame("ranks", outcome.request.world, run.world));
+// Sizes first: they tell another chunk size, and names another model. A record
+// keeps the beginning of what is long.
+Status CheckChunk(size_t index, const RunChunkInfo& planned,
+                  const RunChunkInfo& run) {
+  if (planned.bytes != run.bytes) {
+    return InvalidArgument(fmt::format(
+        "the run was of another model, type or chunk size: chunk {} of it has "
+        "{} ({}), and of the plan {} ({})",
+        index, FormatBytes(Bytes(run.bytes)), Quoted(run.params),
+        FormatBytes(Bytes(planned.bytes)), Quoted(planned.params)));
+  }
+  if (planned.params.starts_with(run.params)) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "the run was of another model: chunk {} of it holds {}, and of the plan "
+      "{}; give the model that was trained",
+      index, Quoted(run.params), Quoted(planned.params)));
+}
+
+Status CheckModel(const PlanSubject& subject, const PlanOutcome& outcome,
+                  const RunRankInfo& run) {
+  std::vector<std::string_view> names;
+  for (const ParamSpec& spec : subject.model.params) {
+    names.push_back(spec.name);
+  }
+  const std::vector<RunChunkInfo> planned = RunChunksOf(outcome.layout, names);
+  for (size_t c = 0; c < std::min(planned.size(), run.chunks.size()); ++c) {
+    CASTOR_RETURN_IF_ERROR(CheckChunk(c, planned[c], run.chunks[c]));
+  }
+  return CheckSame("chunks", std::ssize(planned), std::ssize(run.chunks));
+}
+
+Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
+                const RunStatistics& statistics, const RunRecord& record) {
+  if (record.ranks.empty()) return InvalidArgument("it describes no rank");
   CASTOR_RETURN_IF_ERROR(
-      CheckSame("stage", outcome.request.options.stage, run.stage));
-  return CheckSame("chunks", std::ssize(outcome.layout.chunks()), run.chunks);
+      CheckSame("ranks", outcome.request.world, statistics.world));
+  CASTOR_RETURN_IF_ERROR(
+      CheckSame("stage", outcome.request.options.stage, statistics.stage));
+  for (const RunRankInfo& rank : record.ranks) {
+    CASTOR_RETURN_IF_ERROR(CheckModel(subject, outcome, rank));
+  }
+  return OkStatus();
+}
+
+// What a rank of the run was given otherwise, of the first that was.
+std::vector<ComparedBytes> OtherBudgets(const PlanOutcome& outcome,
+                                        const RunRecord& record) {
+  std::vector<ComparedBytes> other;
+  for (const Tier tier : kAllTiers) {
+    const int64_t planned = outcome.engine_budget(tier).count();
+    for (const RunRankInfo& rank : record.ranks) {
+      const int64_t given = rank.budget_bytes[TierIndex(tier)];
+      if (given == planned) continue;
+      other.push_back({std::string(TierName(tier)), planned, given});
+      break;
+    }
+  }
+  return other;
+}
+
+// A plan with a proof is recorded after the first step that was whole, and the
+// other policy proves nothing.
+std::optional<OtherPolicy> PolicyOfRun(const PlanOutcome& outcome,
+                                       const RunStatistics& run) {
+  if (!run.plan && run.complete_steps < 2) return std::nullopt;
+  const OtherPolicy both{outcome.request.options.policy,
+                         run.plan ? PlanPolicy::kPlanned : PlanPolicy::kAuto};
+  return both.planned == both.run ? std::nullopt : std::optional(both);
 }
 
 // By the name that a report gives a link.
@@ -74,15 +143,18 @@ std::optional<double> ComparedBytes::difference() const {
   return static_cast<double>(measured) / static_cast<double>(planned) - 1;
 }
 
-Result<PlanComparison> CompareWithRun(const PlanOutcome& outcome,
+Result<PlanComparison> CompareWithRun(const PlanSubject& subject,
+                                      const PlanOutcome& outcome,
                                       const std::string& file) {
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(file));
   const RunStatistics whole = ComputeRunStatistics(record, {});
-  if (Status same = CheckRun(outcome, whole); !same.ok()) {
+  if (Status same = CheckRun(subject, outcome, whole, record); !same.ok()) {
     return same.WithContext(QuotedPath(file));
   }
   PlanComparison comparison;
   comparison.file = file;
+  comparison.budgets = OtherBudgets(outcome, record);
+  comparison.policy = PolicyOfRun(outcome, whole);
   for (const Tier tier : kAllTiers) {
     const auto t = TierIndex(tier);
     ComparedBytes row{std::string(TierName(tier)),

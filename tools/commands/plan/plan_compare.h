@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "placement/plan.h"
 #include "tools/commands/plan/plan_outcome.h"
+#include "tools/commands/plan/plan_subject.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -27,8 +29,18 @@ struct ComparedBytes {
   std::optional<double> difference() const;
 };
 
+// A policy that the run followed in place of the plan's.
+struct OtherPolicy {
+  PlanPolicy planned = PlanPolicy::kAuto;
+  PlanPolicy run = PlanPolicy::kAuto;
+};
+
 struct PlanComparison {
   std::string file;
+  // What the run was told otherwise: budgets by tier, `measured` being the
+  // run's and 0 where it had none; and its policy, as far as steps tell it.
+  std::vector<ComparedBytes> budgets;
+  std::optional<OtherPolicy> policy;
   // Of the rank that used most.
   std::vector<ComparedBytes> peaks;
   // Of all ranks, in the median of the steps from `first_step` on: those before
@@ -41,10 +53,11 @@ struct PlanComparison {
   std::optional<double> planned_seconds;  // of a step, simulated
 };
 
-// InvalidArgument where the run was of other ranks, another stage or another
-// number of chunks; Malformed where the file is no record. REQUIRES: the
-// outcome fits.
-Result<PlanComparison> CompareWithRun(const PlanOutcome& outcome,
+// InvalidArgument, naming the first difference, where the run was of other
+// ranks, another stage, another model or other chunks; Malformed where the file
+// is no record. REQUIRES: the outcome fits.
+Result<PlanComparison> CompareWithRun(const PlanSubject& subject,
+                                      const PlanOutcome& outcome,
                                       const std::string& file);
 
 }  // namespace castor

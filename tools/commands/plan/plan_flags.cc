@@ -47,7 +47,7 @@ void DeclareModelFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,
                 "what to read: see below; - is a list on stdin");
   AddTextFlag(app, "--dtype", &flags->dtype,
-              "type of every parameter, f32 or bf16 (the model's own)");
+              "type of every parameter, f32, bf16 or f16 (the model's own)");
   AddChoiceFlag(app, "--order", &flags->order, {"family", "file", "natural"},
                 "order of packing (family where known, else natural)");
   AddChoiceFlag(app, "--expert-layout", &flags->expert_layout,
@@ -74,8 +74,9 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
   AddSizeFlag(app, "--min", &flags->min, "least chunk size searched (32MiB)");
   AddSizeFlag(
       app, "--max", &flags->max,
-      "largest chunk size searched (512MiB, and an eighth of the device "
-      "budget)");
+      "largest chunk size searched (512MiB, or an eighth of the device budget "
+      "if that is less, but no less than --min's 32MiB or, of a small model, a "
+      "64th of it)");
   AddIntFlag(app, "--align", &flags->align, 64, kMaxAlign,
              "parameters start at multiples of N elements (64)");
   AddTextFlag(app, "--layout", &flags->layout,

@@ -12,10 +12,16 @@
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "offload/tier_pool.h"
+#include "placement/exact_policy.h"
 #include "placement/plan.h"
+#include "placement/plan_record.h"
 #include "placement/run_event.h"
 #include "tools/commands/plan/plan_explain_forms.h"
 #include "tools/commands/simulate/step_json.h"
+#include "tools/report/plan_statistics.h"
+#include "tools/report/report_data.h"
 
 namespace castor {
 namespace {
@@ -37,6 +43,7 @@ JsonValue ModelJson(const PlanSubject& subject) {
 
 JsonValue ConfigurationJson(const PlanOutcome& outcome) {
   const ZeroOptions& options = outcome.request.options;
+  const OversizeChunks oversize = OversizeOf(outcome.layout);
   JsonValue json = JsonValue::Object(
       {{"world", outcome.request.world},
        {"stage", options.stage},
@@ -52,6 +59,8 @@ JsonValue ConfigurationJson(const PlanOutcome& outcome) {
         outcome.request.step.whole_grads ? "last" : "each"},
        {"chunks", outcome.layout.chunks().size()},
        {"chunk_bytes", LargestChunk(outcome.layout).count()},
+       {"oversize_chunks", oversize.count},
+       {"largest_oversize_bytes", oversize.largest.count()},
        {"accesses", outcome.step.accesses.size()}});
   json["activations"] =
       JsonValue::Object({{"counted", outcome.request.activations.has_value() ||
@@ -119,6 +128,20 @@ JsonValue TimesJson(const PlanOutcome& outcome) {
   return json;
 }
 
+// Null where the policy prices nothing.
+JsonValue SlotsJson(const PlanOutcome& outcome) {
+  const std::optional<PlanCertificate>& proved =
+      outcome.forecast->plan.certificate;
+  if (!proved) return JsonValue();
+  std::vector<Bytes> slot_bytes;
+  for (const SlotClass& slots : outcome.seal->memory.device_classes) {
+    slot_bytes.push_back(slots.slot_bytes);
+  }
+  return SlotWorthJson(
+      StatisticsOfPlan(RunPlanOf(*proved, outcome.seal->memory.problem,
+                                 slot_bytes, outcome.step.accesses.size())));
+}
+
 JsonValue CertificateJson(const PlanReport& report) {
   if (!report.bound) return JsonValue();
   const double cost = report.outcome.forecast->fetch_cost;
@@ -128,8 +151,13 @@ JsonValue CertificateJson(const PlanReport& report) {
        {"lower_bound", bound},
        {"gap", cost > bound ? (cost - bound) / bound : 0.0},
        {"optimal", report.bound->optimal},
+       {"unit",
+        report.outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds
+            ? "seconds"
+            : "links"},
        {"shard_slots", report.outcome.forecast->shard_slots},
-       {"shards", report.outcome.forecast->shards}});
+       {"shards", report.outcome.forecast->shards},
+       {"slots", SlotsJson(report.outcome)}});
 }
 
 // Homes by state and tier: how many chunks.
@@ -180,9 +208,28 @@ JsonValue ComparedJson(const std::vector<ComparedBytes>& rows) {
   return json;
 }
 
+// "policy" is null where the run's is the plan's, or unknown.
+JsonValue OtherSettingsJson(const PlanComparison& comparison) {
+  JsonValue json;
+  json["budgets"] = JsonValue::Array();
+  for (const ComparedBytes& budget : comparison.budgets) {
+    json["budgets"].Append(JsonValue::Object({{"tier", budget.what},
+                                              {"planned_bytes", budget.planned},
+                                              {"run_bytes", budget.measured}}));
+  }
+  json["policy"] = JsonValue();
+  if (comparison.policy) {
+    json["policy"] = JsonValue::Object(
+        {{"planned", PlanPolicyName(comparison.policy->planned)},
+         {"run", PlanPolicyName(comparison.policy->run)}});
+  }
+  return json;
+}
+
 JsonValue ComparisonJson(const PlanComparison& comparison) {
   return JsonValue::Object(
       {{"file", comparison.file},
+       {"other_settings", OtherSettingsJson(comparison)},
        {"first_step", comparison.first_step},
        {"steps", comparison.steps},
        {"peaks", ComparedJson(comparison.peaks)},

@@ -10,12 +10,14 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "collectives/held_moments.h"
 #include "collectives/simulated_engine_of.h"
 #include "placement/grads_in_place.h"
 #include "placement/placement_rules.h"
 #include "placement/simulator.h"
+#include "placement/trace.h"
 #include "placement/trace_file.h"
 #include "tools/cli/size_text.h"
 #include "tools/commands/simulate/trace_layout.h"
@@ -40,16 +42,22 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
     return InvalidArgument(fmt::format(
         "the trace is of {} ranks: give --world {}", trace.world, trace.world));
   }
-  const std::vector<TraceChunk> chunks = TraceChunks(layout);
+  std::vector<TraceChunk> chunks = TraceChunks(layout);
+  const bool typed = !trace.chunks.empty() && trace.chunks[0].dtype;
+  for (TraceChunk& chunk : chunks) {
+    if (!typed) chunk.dtype.reset();
+  }
   if (chunks == trace.chunks) return OkStatus();
+  const auto first = [](const std::vector<TraceChunk>& of) -> std::string {
+    if (of.empty()) return "nothing";
+    return fmt::format(
+        "{}{}", FormatSizeExact(of[0].gathered),
+        of[0].dtype ? fmt::format(" of {}", DTypeName(*of[0].dtype)) : "");
+  };
   return InvalidArgument(fmt::format(
       "the trace is of {} chunks, the first of {}, and this layout has {}, the "
       "first of {}: give the --chunk or --layout of the run that was recorded",
-      trace.chunks.size(),
-      trace.chunks.empty() ? "nothing"
-                           : FormatSizeExact(trace.chunks[0].gathered),
-      chunks.size(),
-      chunks.empty() ? "nothing" : FormatSizeExact(chunks[0].gathered)));
+      trace.chunks.size(), first(trace.chunks), chunks.size(), first(chunks)));
 }
 
 Bytes MostLeased(const StepTrace& step) {
@@ -177,14 +185,40 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   return engine;
 }
 
+// The largest chunk of those that the step uses.
+Bytes LargestUsed(const PlanOutcome& outcome) {
+  Bytes largest;
+  for (const Access& access : outcome.step.accesses) {
+    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
+    const GroupInfo& group =
+        outcome.layout.groups()[static_cast<size_t>(chunk.group)];
+    largest = std::max(largest, BytesOf(chunk.size, group.dtype));
+  }
+  return largest;
+}
+
+// What is used is on the device, whole, whatever homes there are.
 Status CheckRoom(const PlanOutcome& outcome) {
-  if (outcome.castor_device >= Bytes(0)) return OkStatus();
+  const Bytes budget = outcome.request.options.device_budget;
+  if (outcome.castor_device < Bytes(0)) {
+    return Infeasible(fmt::format(
+        "the device budget of {} is less than {} of activations and {} of "
+        "overhead",
+        FormatBytes(budget),
+        FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
+        FormatBytes(outcome.request.overhead)));
+  }
+  const Bytes largest = LargestUsed(outcome);
+  if (outcome.castor_device >= largest) return OkStatus();
   return Infeasible(fmt::format(
-      "the device budget of {} is less than {} of activations and {} of "
-      "overhead",
-      FormatBytes(outcome.request.options.device_budget),
-      FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
-      FormatBytes(outcome.request.overhead)));
+      "the device budget of {}{} does not hold one chunk: the largest has {}, "
+      "and what a step uses lies on the device, whole, while it is used",
+      FormatBytes(budget),
+      outcome.castor_device == budget
+          ? std::string()
+          : fmt::format(" leaves Castor {}, which",
+                        FormatBytes(outcome.castor_device)),
+      FormatBytes(largest)));
 }
 
 }  // namespace
@@ -234,6 +268,20 @@ Bytes PlanOutcome::moved() const {
     for (const LinkTraffic& to : from) sum += to.bytes;
   }
   return sum + forecast->traffic.wire_sent();
+}
+
+Bytes PlanOutcome::engine_budget(Tier tier) const {
+  const ZeroOptions& options = request.options;
+  switch (tier) {
+    case Tier::kDevice:
+      return request.device_limited ? castor_device
+                                    : seal->table.total(Tier::kDevice);
+    case Tier::kHost:
+      return options.host_budget;
+    case Tier::kNvme:
+      break;
+  }
+  return options.nvme.empty() ? Bytes(0) : options.nvme[0].size.value();
 }
 
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,

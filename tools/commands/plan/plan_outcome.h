@@ -67,6 +67,10 @@ struct PlanOutcome {
   Bytes device_total() const;
   // Between tiers and to other ranks, in a step.
   Bytes moved() const;
+  // What a trainer that follows the plan gives its engine; 0 bytes of NVMe
+  // where there is none. Where the device has no limit, what is planned is
+  // enough. REQUIRES: it fits.
+  Bytes engine_budget(Tier tier) const;
 };
 
 // InvalidArgument where the flags make no sense for the model; everything that

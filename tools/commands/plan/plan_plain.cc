@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/simulation_result.h"
 
@@ -93,6 +95,15 @@ std::string PlanPlain(const PlanReport& report) {
   text += VariantLines("alternative", report.alternatives);
   text += VariantLines("more", report.more);
   if (!report.comparison) return text;
+  for (const ComparedBytes& row : report.comparison->budgets) {
+    text += fmt::format("other_budget\t{}\t{}\t{}\n", row.what, row.planned,
+                        row.measured);
+  }
+  if (const std::optional<OtherPolicy>& other = report.comparison->policy) {
+    text +=
+        fmt::format("other_policy\t{}\t{}\n", PlanPolicyName(other->planned),
+                    PlanPolicyName(other->run));
+  }
   for (const ComparedBytes& row : report.comparison->peaks) {
     text +=
         fmt::format("peak\t{}\t{}\t{}\n", row.what, row.planned, row.measured);

@@ -4,8 +4,9 @@
 #include "tools/commands/plan/plan_report.h"
 
 #include <algorithm>
+#include <cstddef>
 
-#include "chunk/param_spec.h"
+#include "chunk/base/dtype.h"
 
 namespace castor {
 
@@ -41,23 +42,24 @@ std::string_view ByteClassTitle(ByteClass kind) {
   return "unknown";
 }
 
-PlanTotals TotalsOf(const PlanSubject& subject) {
-  PlanTotals totals;
-  for (const ParamSpec& spec : subject.model.params) {
-    // The reader has refused shapes that overflow.
-    const Elements count = CountElements(spec.shape, spec.dtype).value();
-    totals.elements += count.count();
-    totals.bytes += BytesOf(count, spec.dtype);
-  }
-  return totals;
-}
-
 Bytes LargestChunk(const ChunkLayout& layout) {
   Bytes largest;
   for (const GroupInfo& group : layout.groups()) {
     largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
   }
   return largest;
+}
+
+OversizeChunks OversizeOf(const ChunkLayout& layout) {
+  OversizeChunks oversize;
+  for (const ChunkInfo& chunk : layout.chunks()) {
+    if (!chunk.oversize) continue;
+    const GroupInfo& group = layout.groups()[static_cast<size_t>(chunk.group)];
+    ++oversize.count;
+    oversize.largest =
+        std::max(oversize.largest, BytesOf(chunk.size, group.dtype));
+  }
+  return oversize;
 }
 
 }  // namespace castor

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
 #include "collectives/byte_classes.h"
 #include "tools/commands/plan/plan_compare.h"
 #include "tools/commands/plan/plan_explain.h"
@@ -48,15 +49,15 @@ struct PlanReport {
 // "parameters", "gradients", ...: for people.
 std::string_view ByteClassTitle(ByteClass kind);
 
-// Bytes of the model, and how many parameters it has.
-struct PlanTotals {
-  int64_t elements = 0;
-  Bytes bytes;
-};
-PlanTotals TotalsOf(const PlanSubject& subject);
-
 // The largest chunk that is not oversize.
 Bytes LargestChunk(const ChunkLayout& layout);
+
+// Those with a parameter that is larger than chunks are.
+struct OversizeChunks {
+  int64_t count = 0;
+  Bytes largest;
+};
+OversizeChunks OversizeOf(const ChunkLayout& layout);
 
 }  // namespace castor
 

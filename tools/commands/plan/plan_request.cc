@@ -22,6 +22,9 @@ namespace {
 constexpr Bytes kLeastChunk = MiB(32);
 constexpr Bytes kMostChunk = MiB(512);
 constexpr int64_t kBudgetsPerChunk = 8;
+// A model so small that it would have few chunks of the least size is cut into
+// smaller ones where its budget asks for that.
+constexpr int64_t kChunksPerModel = 64;
 
 Status CheckTogether(const PlanFlags& flags) {
   if (flags.json && flags.plain) {
@@ -68,13 +71,18 @@ Status CheckTogether(const PlanFlags& flags) {
 }
 
 // A size is searched between bounds that say themselves what they are, so that
-// another budget alone changes no layout.
-Status FillChunks(const PlanFlags& flags, ZeroOptions* options) {
+// another budget alone changes no layout. No budget is so small that its chunks
+// are below what the model calls for: what holds nothing tells no size.
+Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
+                  ZeroOptions* options) {
   options->chunk_size = flags.chunk;
   options->max_chunk = kMostChunk;
   if (flags.device_budget) {
+    const Bytes model = TotalsOf(subject).bytes;
+    const Bytes least =
+        std::min(kLeastChunk, RoundUp(model / kChunksPerModel, KiB(4)));
     const Bytes part = *flags.device_budget / kBudgetsPerChunk;
-    options->max_chunk = std::max(std::min(kMostChunk, part), KiB(1));
+    options->max_chunk = std::max({std::min(kMostChunk, part), least, KiB(4)});
   }
   options->min_chunk = std::min(kLeastChunk, options->max_chunk);
   if (flags.max) {
@@ -87,11 +95,12 @@ Status FillChunks(const PlanFlags& flags, ZeroOptions* options) {
       options->max_chunk = std::max(options->max_chunk, *flags.min);
     }
   }
-  if (options->min_chunk <= options->max_chunk &&
-      options->min_chunk > Bytes(0)) {
-    return OkStatus();
+  if (options->min_chunk == Bytes(0)) {
+    return InvalidArgument(
+        "a chunk of 0 bytes holds nothing: give --min and --max more");
   }
-  return InvalidArgument(fmt::format("--min {} is above --max {}, or nothing",
+  if (options->min_chunk <= options->max_chunk) return OkStatus();
+  return InvalidArgument(fmt::format("--min {} is above --max {}",
                                      FormatSizeExact(options->min_chunk),
                                      FormatSizeExact(options->max_chunk)));
 }
@@ -160,7 +169,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   }
   options.align = Elements(flags.align);
   options.layout = subject.layout;
-  CASTOR_RETURN_IF_ERROR(FillChunks(flags, &options));
+  CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
   FillOptimizer(flags, &options);
   request.device_limited = flags.device_budget.has_value();
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);

@@ -59,10 +59,7 @@ PlanFile FileOf(const PlanReport& report) {
   file.machine = FromPlan(report.flags.machine, report.flags.output);
   file.min_chunk = options.min_chunk;
   file.max_chunk = options.max_chunk;
-  // What is planned is enough where there was no limit.
-  file.device_budget = outcome.request.device_limited
-                           ? outcome.castor_device
-                           : outcome.seal->table.total(Tier::kDevice);
+  file.device_budget = outcome.engine_budget(Tier::kDevice);
   file.host_budget = options.host_budget;
   if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
   file.prefetch_depth = options.prefetch_depth;
@@ -100,8 +97,9 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {
-      CASTOR_ASSIGN_OR_RETURN(report.comparison,
-                              CompareWithRun(report.outcome, flags.compare));
+      CASTOR_ASSIGN_OR_RETURN(
+          report.comparison,
+          CompareWithRun(report.subject, report.outcome, flags.compare));
     }
     if (!flags.explain.empty()) {
       Result<std::vector<ExplainedChunk>> explained =

@@ -8,7 +8,9 @@
 #include <map>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
+#include "chunk/param_spec.h"
 #include "chunk/tensor_fields.h"
 #include "placement/model_blocks.h"
 #include "tools/models/layout_reader.h"
@@ -61,6 +63,17 @@ std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
 }
 
 }  // namespace
+
+PlanTotals TotalsOf(const PlanSubject& subject) {
+  PlanTotals totals;
+  for (const ParamSpec& spec : subject.model.params) {
+    // The reader has refused shapes that overflow.
+    const Elements count = CountElements(spec.shape, spec.dtype).value();
+    totals.elements += count.count();
+    totals.bytes += BytesOf(count, spec.dtype);
+  }
+  return totals;
+}
 
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   PlanSubject subject;

@@ -8,12 +8,14 @@
 // that its flags name. Whatever is planned of it, nothing is read twice. Value;
 // reading it is for the owner thread.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "chunk/layout_file.h"
 #include "placement/activation_model.h"
 #include "placement/step_model.h"
@@ -34,6 +36,13 @@ struct PlanSubject {
   std::optional<TraceFile> trace;            // --trace
   std::shared_ptr<const LayoutFile> layout;  // --layout
 };
+
+// How many parameters the model has, and their bytes.
+struct PlanTotals {
+  int64_t elements = 0;
+  Bytes bytes;
+};
+PlanTotals TotalsOf(const PlanSubject& subject);
 
 // InvalidArgument, Malformed: as the readers of those files say.
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "placement/plan.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
@@ -178,6 +179,25 @@ std::string VariantTableText(const PlanOutcome& outcome,
     add(variant.what, variant.outcome, TextTable::Mark::kNone);
   }
   return table.Render(emphasis);
+}
+
+std::string OtherSettingsText(const PlanComparison& comparison) {
+  std::vector<std::string> settings;
+  for (const ComparedBytes& budget : comparison.budgets) {
+    settings.push_back(fmt::format(
+        "{} for {} where {} is planned", FormatSize(Bytes(budget.measured)),
+        budget.what, FormatSize(Bytes(budget.planned))));
+  }
+  if (comparison.policy) {
+    settings.push_back(fmt::format("policy {} in place of {}",
+                                   PlanPolicyName(comparison.policy->run),
+                                   PlanPolicyName(comparison.policy->planned)));
+  }
+  if (settings.empty()) return "";
+  return Paragraph(
+      "Not alike",
+      fmt::format("the run had {}: numbers differ for that reason too",
+                  JoinedWithAnd(settings)));
 }
 
 std::string ComparisonText(const PlanComparison& comparison,

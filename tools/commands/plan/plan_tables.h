@@ -32,6 +32,9 @@ std::string VariantTableText(const PlanOutcome& outcome,
                              std::span<const PlanVariant> variants,
                              Emphasis emphasis);
 
+// What the run was told otherwise than the plan; empty where nothing was.
+std::string OtherSettingsText(const PlanComparison& comparison);
+
 std::string ComparisonText(const PlanComparison& comparison, Emphasis emphasis);
 
 }  // namespace castor

@@ -33,12 +33,17 @@ std::string ModelLine(const PlanSubject& subject) {
 
 std::string ChunkLine(const PlanReport& report) {
   const ChunkLayout& layout = report.outcome.layout;
+  const OversizeChunks oversize = OversizeOf(layout);
   return Paragraph(
       "Chunks",
       fmt::format(
-          "{} of up to {}, {} wasted; {} order{}",
-          Grouped(std::ssize(layout.chunks())),
+          "{} of up to {}{}, {} wasted; {} order{}",
+          Grouped(std::ssize(layout.chunks()) - oversize.count),
           FormatSize(LargestChunk(layout)),
+          oversize.count == 0 ? std::string()
+                              : fmt::format(" and {} oversize, up to {}",
+                                            Grouped(oversize.count),
+                                            FormatSize(oversize.largest)),
           FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
           ParamOrderName(report.subject.model.order),
           report.flags.layout.empty()
@@ -193,7 +198,7 @@ std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
   }
   if (report.comparison) {
     const PlanComparison& run = *report.comparison;
-    text += "\n" + ComparisonText(run, emphasis);
+    text += "\n" + OtherSettingsText(run) + ComparisonText(run, emphasis);
     text += Paragraph("Compared",
                       fmt::format("{}: bytes of all ranks in a step, median of "
                                   "{} from step {} on",

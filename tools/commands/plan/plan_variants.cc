@@ -9,7 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/budget_raises.h"
 #include "tools/cli/size_text.h"
+#include "tools/commands/plan/plan_request.h"
 
 namespace castor {
 namespace {
@@ -56,6 +58,11 @@ class Finder {
   std::vector<PlanVariant> found_;
 };
 
+// A budget of one tier, for people to read and write.
+Bytes RaisedBudget(const std::optional<Bytes>& now, Bytes by) {
+  return RoundUp(now.value_or(Bytes(0)) + by, kBudgetStep);
+}
+
 // By whole steps, for people to read and write. `first`: what else is changed,
 // in `flags` and `outcome` already.
 Status RaiseBudgets(const PlanSubject& subject, const PlanFlags& flags,
@@ -69,7 +76,7 @@ Status RaiseBudgets(const PlanSubject& subject, const PlanFlags& flags,
     if (!by) return OkStatus();
     const Bytes now = (bound.*flag).value_or(Bytes(0));
     PlanFlags raised = bound;
-    raised.*flag = RoundUp(now + *by, kBudgetStep);
+    raised.*flag = RaisedBudget(now, *by);
     const Bytes more = *(raised.*flag) - now;
     return finder
         .Try(now == Bytes(0) ? fmt::format("{}give {} of {}", first,
@@ -86,6 +93,66 @@ Status RaiseBudgets(const PlanSubject& subject, const PlanFlags& flags,
   CASTOR_RETURN_IF_ERROR(raise("host budget", "host memory", raises.host,
                                &PlanFlags::host_budget));
   return raise("NVMe size", "NVMe", raises.nvme, &PlanFlags::nvme);
+}
+
+// By how much `flags` fall short, none of their budgets where they do not.
+Result<BudgetRaises> RaisesOfFlags(const PlanSubject& subject,
+                                   const PlanFlags& flags) {
+  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
+                          CheckPlanFlags(flags, subject));
+  CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome,
+                          MakePlan(subject, request));
+  return outcome.fits.ok() ? BudgetRaises() : RaisesFor(subject, outcome);
+}
+
+// Where the device holds not even what a step holds at once, no other tier
+// helps alone: as little of the device as works, with what that leaves to host
+// memory, and to host memory and NVMe.
+Status SpreadOverTiers(const PlanSubject& subject, const PlanFlags& flags,
+                       const PlanOutcome& outcome, Finder& finder) {
+  const BudgetRaises alone = RaisesFor(subject, outcome);
+  if (!outcome.request.device_limited || alone.host || alone.nvme) {
+    return OkStatus();
+  }
+  const PlanFlags bound = WithChunkBounds(flags, outcome);
+  PlanFlags all = bound;
+  all.host_budget = kNoDeviceLimit;
+  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises device,
+                          RaisesOfFlags(subject, all));
+  if (!device.device) return OkStatus();
+  PlanFlags host = bound;
+  host.device_budget = RaisedBudget(flags.device_budget, *device.device);
+  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises rest,
+                          RaisesOfFlags(subject, host));
+  PlanFlags nvme = host;
+  if (rest.host) {
+    host.host_budget = RaisedBudget(flags.host_budget, *rest.host);
+    CASTOR_RETURN_IF_ERROR(
+        finder
+            .Try(fmt::format("{} of device and {} of host memory",
+                             FormatSize(*host.device_budget),
+                             FormatSize(*host.host_budget)),
+                 host)
+            .status());
+  }
+  nvme.nvme = kNoDeviceLimit;
+  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises staging,
+                          RaisesOfFlags(subject, nvme));
+  if (staging.host) {
+    nvme.host_budget = RaisedBudget(flags.host_budget, *staging.host);
+  }
+  nvme.nvme = flags.nvme;
+  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises drives,
+                          RaisesOfFlags(subject, nvme));
+  if (!drives.nvme) return OkStatus();
+  nvme.nvme = RaisedBudget(flags.nvme, *drives.nvme);
+  return finder
+      .Try(fmt::format("{} of device, {} of host memory, {} of NVMe",
+                       FormatSize(*nvme.device_budget),
+                       FormatSize(nvme.host_budget.value_or(Bytes(0))),
+                       FormatSize(*nvme.nvme)),
+           nvme)
+      .status();
 }
 
 Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
@@ -194,6 +261,7 @@ Result<std::vector<PlanVariant>> ChangesThatFit(const PlanSubject& subject,
                                                 const PlanOutcome& outcome) {
   Finder finder(subject, flags);
   CASTOR_RETURN_IF_ERROR(RaiseBudgets(subject, flags, outcome, "", finder));
+  CASTOR_RETURN_IF_ERROR(SpreadOverTiers(subject, flags, outcome, finder));
   CASTOR_RETURN_IF_ERROR(ShareMore(outcome, finder));
   CASTOR_RETURN_IF_ERROR(ShrinkChunks(outcome, finder));
   CASTOR_RETURN_IF_ERROR(ShrinkActivations(finder));

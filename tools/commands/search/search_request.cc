@@ -159,6 +159,11 @@ std::vector<CompatibilityRule> RulesOf(const std::string& rule) {
 Status FillSearch(const SearchFlags& flags, SearchOptions* search) {
   if (flags.min) search->min_chunk = *flags.min;
   if (flags.max) search->max_chunk = *flags.max;
+  if (search->min_chunk == Bytes(0)) {
+    return InvalidArgument(
+        "--min 0B: a chunk of 0 bytes holds nothing; give 1KiB or more, or "
+        "leave it away for 32MiB");
+  }
   if (search->min_chunk > search->max_chunk) {
     return InvalidArgument(fmt::format(
         "--min {}{} is above --max {}{}; give both",

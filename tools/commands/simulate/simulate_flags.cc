@@ -46,7 +46,7 @@ Exit code 3: the step does not fit, with what would make it fit.
 Examples:
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 16GiB \
-      --nvme-budget 200GiB --policy planned
+      --nvme 200GiB --policy planned
   castor simulate step.json --machine machine.json --host-budget 64GiB \
       --sweep device-budget=2GiB..24GiB --svg sweep.svg
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB \
@@ -134,7 +134,7 @@ Status CheckTogether(const SimulateFlags& flags) {
 }
 
 Status TakeBudgets(const SimulateFlags& flags, SimulateRequest* request) {
-  request->nvme_budget = flags.nvme_budget;
+  request->nvme_budget = flags.nvme;
   const auto take = [&](const std::optional<Bytes>& given, SweptBudget budget,
                         Bytes* to) -> Status {
     const bool swept = request->sweep && request->sweep->budget == budget;
@@ -169,12 +169,11 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
               "bytes that a rank may hold on its device");
   AddSizeFlag(app, "--host-budget", &flags->host_budget,
               "the same in pinned host memory");
-  AddSizeFlag(app, "--nvme-budget", &flags->nvme_budget,
-              "the same on NVMe (there is none)");
+  AddSizeFlag(app, "--nvme", &flags->nvme, "the same on NVMe (there is none)");
   AddTextFlag(app, "--layout", &flags->layout,
               "layout of the trace's chunks, from castor search -o", "FILE");
-  AddChoiceFlag(app, "--dtype", &flags->dtype, {"bf16", "f32"},
-                "type of parameters and gradients (bf16)");
+  AddChoiceFlag(app, "--dtype", &flags->dtype, {"f32", "bf16", "f16"},
+                "type of parameters, where TRACE does not say (bf16)");
   AddChoiceFlag(app, "--optimizer", &flags->optimizer,
                 {"adamw", "adam", "sgd", "lion"},
                 "which states it has (adamw)");
@@ -191,18 +190,19 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
                 {"group", "world"},
                 "optimizer states are cut among the ranks of a group, or among "
                 "all (as recorded)");
-  AddIntFlag(app, "--ranks", &flags->ranks, 1, kMaxRanks,
+  AddIntFlag(app, "--world", &flags->world, 1, kMaxRanks,
              "ranks (as recorded)");
-  AddIntFlag(app, "--ranks-per-machine", &flags->ranks_per_machine, 1,
-             kMaxRanks, "ranks that share memory, cores and drives (all)");
+  AddIntFlag(app, "--ranks-per-host", &flags->ranks_per_host, 1, kMaxRanks,
+             "ranks that share a host's memory, cores and drives (1)");
   AddChoiceFlag(app, "--policy", &flags->policy, {"auto", "planned"},
                 "who decides which copies stay (auto)");
-  AddIntFlag(app, "--prefetch-depth", &flags->prefetch_depth, 0,
-             kMaxPrefetchDepth, "gathers under way ahead of use (3)");
+  AddIntFlag(app, "--prefetch", &flags->prefetch, 0, kMaxPrefetchDepth,
+             "gathers under way ahead of use (3)");
   AddTextListFlag(app, "--limit", &flags->limit, kLimitFlagHelp);
   AddTextListFlag(app, "--place", &flags->place, kPlaceFlagHelp);
-  AddSwitch(app, "--clip", &flags->clip,
-            "the norm is computed, and waited for");
+  AddRealFlag(app, "--clip", &flags->clip, 0, 1e30,
+              "largest global norm of the gradient, which updates then wait "
+              "for; 0: none (1)");
   AddTextFlag(app, "--compute", &flags->compute,
               "compute time of a step: 1.5s, 800ms (as recorded)", "TIME");
   AddIntFlag(app, "--evaluate", &flags->evaluate, 0, kMaxEvaluations,
@@ -255,16 +255,16 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
     return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
   };
   request.shard_group = small(flags.shard_group);
-  request.ranks = small(flags.ranks);
-  request.ranks_per_machine = small(flags.ranks_per_machine);
+  request.ranks = small(flags.world);
+  request.ranks_per_host = static_cast<int>(flags.ranks_per_host);
   request.policy =
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
-  request.prefetch_depth = static_cast<int>(flags.prefetch_depth);
+  request.prefetch_depth = static_cast<int>(flags.prefetch);
   if (!flags.limit.empty()) {
     CASTOR_ASSIGN_OR_RETURN(request.limits, ParseLimitFlag(flags.limit));
   }
   CASTOR_ASSIGN_OR_RETURN(request.rules, ParsePlaceFlag(flags.place));
-  request.clip = flags.clip;
+  request.clip = flags.clip > 0;
   request.evaluations = flags.evaluate;
   request.then = flags.then;
   if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;

@@ -36,7 +36,7 @@ struct SimulateFlags {
   std::string machine;
   std::optional<Bytes> device_budget;
   std::optional<Bytes> host_budget;
-  std::optional<Bytes> nvme_budget;
+  std::optional<Bytes> nvme;
   std::string dtype;
   std::string layout;
   std::string optimizer = "adamw";
@@ -45,13 +45,13 @@ struct SimulateFlags {
   int64_t stage = 3;
   std::optional<int64_t> shard_group;
   std::string optimizer_span;
-  std::optional<int64_t> ranks;
-  std::optional<int64_t> ranks_per_machine;
+  std::optional<int64_t> world;
+  int64_t ranks_per_host = 1;
   std::string policy = "auto";
-  int64_t prefetch_depth = 3;
+  int64_t prefetch = 3;
   std::vector<std::string> limit;
   std::vector<std::string> place;
-  bool clip = false;
+  double clip = 1;
   std::string compute;
   int64_t evaluate = 0;
   std::vector<std::string> then;
@@ -82,21 +82,21 @@ struct SimulateRequest {
   Bytes host_budget;
   std::optional<Bytes> nvme_budget;  // empty: there is no NVMe
   std::string layout_file;           // empty: a parameter for each chunk
-  DType dtype = DType::kBF16;        // of parameters, where no layout tells it
+  std::optional<DType> dtype;        // of parameters; empty: as recorded
   GradMode grad_mode = GradMode::kSeparate;
   OptimizerOptions optimizer;
   int stage = 3;
   std::optional<int> shard_group;               // empty: as recorded
   std::optional<OptimizerSpan> optimizer_span;  // the same
   std::optional<int> ranks;                     // empty: as recorded
-  std::optional<int> ranks_per_machine;         // empty: all of them
+  int ranks_per_host = 1;
   PlanPolicy policy = PlanPolicy::kAuto;
   int prefetch_depth = 3;
   std::optional<StaticLimits> limits;  // of homes; empty: as budgets allow
   std::vector<PlacementRule> rules;
-  bool clip = false;
-  std::optional<int64_t> compute_ns;       // of a step; empty: as recorded
-  int64_t evaluations = 0;                 // before every step
+  bool clip = true;                   // the norm is computed, and waited for
+  std::optional<int64_t> compute_ns;  // of a step; empty: as recorded
+  int64_t evaluations = 0;            // before every step
   std::optional<LinkModel> device_memory;  // its speed; empty: it is instant
   SimTrainer trainer = SimTrainer::kStream;
   struct Sweep {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
 #include "collectives/held_moments.h"
@@ -19,6 +20,7 @@
 #include "placement/grads_in_place.h"
 #include "placement/simulator.h"
 #include "placement/trace_file.h"
+#include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/trace_layout.h"
 #include "tools/models/layout_reader.h"
 #include "tools/models/machine_reader.h"
@@ -45,6 +47,17 @@ ZeroOptions OptionsOf(const SimulateRequest& request,
   return options;
 }
 
+std::string TypesOf(const ChunkLayout& layout) {
+  std::vector<std::string> names;
+  for (const GroupInfo& group : layout.groups()) {
+    std::string name(DTypeName(group.dtype));
+    if (std::count(names.begin(), names.end(), name) == 0) {
+      names.push_back(std::move(name));
+    }
+  }
+  return JoinedWithAnd(names);
+}
+
 // What a file has recorded, as the engine that is asked for makes it.
 Result<StepTrace> StepAsAsked(const SimulateRequest& request, StepTrace step) {
   step = WithEvaluations(std::move(step), request.evaluations);
@@ -65,7 +78,7 @@ Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
   const std::string named = QuotedPath(request.layout_file);
   if (file.layout.world() != ranks) {
     return InvalidArgument(fmt::format(
-        "{} is a layout for {} ranks, and not {}: give --ranks {}, "
+        "{} is a layout for {} ranks, and not {}: give --world {}, "
         "or the layout of castor search --world {}",
         named, file.layout.world(), ranks, file.layout.world(), ranks));
   }
@@ -147,13 +160,14 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
   }
   report->chunks = static_cast<int64_t>(trace.chunks.size());
   report->moments = static_cast<int64_t>(trace.step.accesses.size());
+  report->dtype_assumed =
+      request.layout_file.empty() && !request.dtype && !trace.chunks[0].dtype;
   report->recorded_ranks = trace.world;
   report->ranks = request.ranks.value_or(trace.world);
-  report->ranks_per_machine = request.ranks_per_machine.value_or(report->ranks);
-  if (report->ranks_per_machine > report->ranks) {
-    return InvalidArgument(fmt::format(
-        "--ranks-per-machine {} is more than the {} ranks there are",
-        report->ranks_per_machine, report->ranks));
+  if (request.ranks_per_host > report->ranks) {
+    return InvalidArgument(
+        fmt::format("--ranks-per-host {} is more than the {} ranks there are",
+                    request.ranks_per_host, report->ranks));
   }
   CASTOR_RETURN_IF_ERROR(TakeGroups(request, trace, report));
   Result<StepTrace> step = StepAsAsked(
@@ -168,12 +182,13 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
                       ChunkLayout(1, Elements(64), {}, {}, {}),
                       OptionsOf(request, *report),
                       {},
-                      ShareOfMachine(machine, report->ranks_per_machine)};
+                      ShareOfMachine(machine, request.ranks_per_host)};
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(request, trace, report->ranks, &input));
   for (const ParamSpec& spec : input.params) {
     CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.grad_mode));
   }
   CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &input));
+  report->dtypes = TypesOf(input.layout);
   report->compute_ns = std::accumulate(input.step.compute_ns.begin(),
                                        input.step.compute_ns.end(), int64_t{0});
   report->evaluations = std::ssize(input.step.evaluations);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 
-#include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
@@ -62,7 +61,7 @@ JsonValue SimulateJson(const SimulateReport& report) {
                                      {"evaluations", report.evaluations}});
   json["machine"] =
       JsonValue::Object({{"file", request.machine_file},
-                         {"ranks_that_share_it", report.ranks_per_machine}});
+                         {"ranks_that_share_it", request.ranks_per_host}});
   json["engine"] = JsonValue::Object(
       {{"stage", request.stage},
        {"ranks", report.ranks},
@@ -70,7 +69,8 @@ JsonValue SimulateJson(const SimulateReport& report) {
         report.shard_group > 0 ? report.shard_group : report.ranks},
        {"optimizer_span", OptimizerSpanName(report.optimizer_span)},
        {"policy", PlanPolicyName(request.policy)},
-       {"dtype", DTypeName(request.dtype)},
+       {"dtype", report.dtypes},
+       {"dtype_assumed", report.dtype_assumed},
        {"optimizer", OptimizerName(request.optimizer.kind)},
        {"prefetch_depth", request.prefetch_depth},
        {"clip", request.clip},

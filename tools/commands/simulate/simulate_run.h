@@ -37,11 +37,12 @@ struct SimulateReport {
   SimulateRequest request;
   int64_t chunks = 0;
   int64_t moments = 0;
+  std::string dtypes;          // of parameters: "F32", "BF16 and F32"
+  bool dtype_assumed = false;  // nothing says of which type they are
   int recorded_ranks = 1;
   int ranks = 1;
   int shard_group = 0;  // ranks that share one set of shards; 0: all
   OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
-  int ranks_per_machine = 1;
   int64_t compute_ns = 0;              // of a step
   int64_t evaluations = 0;             // of a step
   std::vector<std::string> unknown;    // of the machine, that steps would use

@@ -54,8 +54,9 @@ std::string EngineText(const SimulateReport& report,
     groups += ", optimizer states over all";
   }
   return fmt::format(
-      "stage {}, {}{}, policy {}, {} fetched ahead; {} for gathered chunks",
-      request.stage, Plural(report.ranks, "rank"), groups,
+      "stage {}, {}{}, {} parameters, policy {}, {} fetched ahead; {} for "
+      "gathered chunks",
+      request.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
       PlanPolicyName(report.request.policy),
       point.engine.problem.prefetch_depth, Plural(slots, "slot"));
 }
@@ -163,15 +164,21 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
                                      Plural(report.recorded_ranks, "rank")));
   text += Paragraph(
       "Machine",
-      report.ranks_per_machine == 1
+      request.ranks_per_host == 1
           ? Shown(request.machine_file)
           : fmt::format("{}; {} ranks share memory, cores and drives",
-                        Shown(request.machine_file), report.ranks_per_machine));
+                        Shown(request.machine_file), request.ranks_per_host));
   text += Paragraph(
       "Computes",
-      report.compute_ns > 0
+      report.compute_ns > 0 || request.compute_ns
           ? fmt::format("{} a step", FormatDuration(report.compute_ns))
           : std::string("nobody knows how long: --compute TIME"));
+  if (report.dtype_assumed) {
+    text += Paragraph(
+        "Assumed",
+        fmt::format("parameters are {}: the trace does not say; --dtype TYPE",
+                    report.dtypes));
+  }
   if (report.evaluations > 0) {
     text +=
         Paragraph("Evaluates", fmt::format("{} a step, of which no plan knows",

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -95,15 +96,22 @@ double Sum(const std::vector<double>& weights) {
 
 }  // namespace
 
-Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
-                                  int world) {
+Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace,
+                                  std::optional<DType> given, int world) {
   std::vector<ParamPlace> places;
   std::vector<ChunkInfo> chunks;
   std::vector<GroupInfo> groups;
-  std::map<std::pair<Bytes, bool>, int32_t> group_of;
-  const int64_t bits = DTypeBits(dtype);
+  std::map<std::tuple<Bytes, bool, DType>, int32_t> group_of;
   for (size_t c = 0; c < trace.chunks.size(); ++c) {
     const TraceChunk& from = trace.chunks[c];
+    if (given && from.dtype && given != from.dtype) {
+      return InvalidArgument(fmt::format(
+          "--dtype says {}, and the trace that chunk {} is {}: leave --dtype "
+          "away",
+          DTypeName(*given), c, DTypeName(*from.dtype)));
+    }
+    const DType dtype = given ? *given : from.dtype.value_or(kAssumedDType);
+    const int64_t bits = DTypeBits(dtype);
     if (from.gathered <= Bytes(0) || from.gathered.count() * 8 % bits != 0) {
       return InvalidArgument(fmt::format(
           "chunk {} has {} bytes, which is no number of {} elements: say of "
@@ -113,8 +121,9 @@ Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
     const Elements size = RoundUp(Elements(from.gathered.count() * 8 / bits),
                                   ChunkQuantum(world));
     const ChunkId id(static_cast<int32_t>(c));
-    const auto [group, is_new] = group_of.try_emplace(
-        {from.gathered, from.trainable}, static_cast<int32_t>(groups.size()));
+    const auto [group, is_new] =
+        group_of.try_emplace({from.gathered, from.trainable, dtype},
+                             static_cast<int32_t>(groups.size()));
     if (is_new) {
       groups.push_back({dtype, from.trainable, size, {}});
     }
@@ -148,11 +157,15 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
   }
   for (size_t c = 0; c < trace.size(); ++c) {
     const auto text = [](const TraceChunk& chunk) {
-      return fmt::format("{} bytes, {}", chunk.gathered.count(),
-                         chunk.trainable ? "trainable" : "frozen");
+      return fmt::format(
+          "{} bytes{}, {}", chunk.gathered.count(),
+          chunk.dtype ? fmt::format(" of {}", DTypeName(*chunk.dtype)) : "",
+          chunk.trainable ? "trainable" : "frozen");
     };
+    const bool types_differ =
+        trace[c].dtype && other[c].dtype && trace[c].dtype != other[c].dtype;
     if (trace[c].gathered == other[c].gathered &&
-        trace[c].trainable == other[c].trainable) {
+        trace[c].trainable == other[c].trainable && !types_differ) {
       continue;
     }
     return InvalidArgument(

@@ -9,6 +9,7 @@
 // and steps made of recorded ones. Pure functions, thread-safe.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,17 +23,22 @@
 
 namespace castor {
 
+// Of a trace that does not say of which type its parameters are.
+inline constexpr DType kAssumedDType = DType::kBF16;
+
 // Chunks of as many bytes as the trace's, rounded up where `world` ranks cannot
-// share them evenly. InvalidArgument where one's bytes are no elements of
-// `dtype`, or none.
-Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace, DType dtype,
-                                  int world);
+// share them evenly. Parameters are of the type `given`, else as the trace
+// says, else as assumed. InvalidArgument where the trace contradicts what is
+// given, or a chunk's bytes are no elements of its type, or none.
+Result<ChunkLayout> LayoutOfTrace(const TraceFile& trace,
+                                  std::optional<DType> given, int world);
 
 // The parameters of that layout: chunk.0, chunk.1 and so on.
 std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout);
 
 // InvalidArgument, naming the first that differs, where `other` has not the
-// chunks of `trace`, whatever ranks share them.
+// chunks of `trace`, whatever ranks share them. Types count where both have
+// them.
 Status CheckSameChunks(std::span<const TraceChunk> trace,
                        std::span<const TraceChunk> other);
 

@@ -13,17 +13,21 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "tests/support/file_text.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {
 namespace {
 
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
 constexpr char kCastor[] = "tools/castor";
 constexpr char kTrain[] = "tools/examples/train_gpt";
+constexpr char kGpt2Xl[] = "tools/models/configs/gpt2-xl/config.json";
 constexpr char kLlama[] = "tools/models/configs/llama-3-8b/config.json";
 
 ProcessOutcome Plan(std::vector<std::string> args) {
@@ -78,6 +82,36 @@ TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
   }
 }
 
+TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
+  for (const char* const budget : {"0", "100MiB"}) {
+    const ProcessOutcome page = Plan({kGpt2Xl, "--device-budget", budget});
+    EXPECT_EQ(page.exit_code, 3);
+    EXPECT_THAT(page.out,
+                AllOf(HasSubstr("does not hold one chunk: the largest has"),
+                      HasSubstr(" oversize, up to 306.74 MiB,"),
+                      HasSubstr("--min 32MiB --max 32MiB")));
+  }
+  const ProcessOutcome refused =
+      Plan({kGpt2Xl, "--device-budget", "0", "--json"});
+  const JsonValue document = ParseJson(refused.out).value();
+  EXPECT_EQ(document["configuration"]["largest_oversize_bytes"].integer(),
+            321'645'056);
+  bool host = false;
+  bool nvme = false;
+  for (const JsonValue& change : document["changes"]) {
+    const std::string command = change["command"].text();
+    host |= command.find("--host-budget") != command.npos &&
+            command.find("--nvme") == command.npos;
+    nvme |= command.find("--nvme") != command.npos;
+    std::vector<std::string> words = Words(command);
+    words[0] = kCastor;
+    words.push_back("--plain");
+    EXPECT_EQ(RunProcess(words).exit_code, 0) << command;
+  }
+  EXPECT_TRUE(host);
+  EXPECT_TRUE(nvme);
+}
+
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
   EXPECT_EQ(Plan({}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--stage", "4"}).exit_code, 2);
@@ -85,6 +119,10 @@ TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {
       Plan({kLlama, "--dtype", "f64", "--device-budget", "24GiB"});
   EXPECT_EQ(twice.exit_code, 2);
   EXPECT_THAT(twice.err, HasSubstr("--dtype bf16"));
+  EXPECT_THAT(Plan({"--help"}).out, HasSubstr("f32, bf16 or f16"));
+  for (const char* const dtype : {"f32", "bf16", "f16"}) {
+    EXPECT_EQ(Plan({kLlama, "--dtype", dtype, "--plain"}).exit_code, 0);
+  }
   EXPECT_EQ(Plan({"/nonexistent/model"}).exit_code, 2);
   EXPECT_EQ(Plan({kLlama, "--machine", kLlama}).exit_code, 4);
 }
@@ -157,6 +195,39 @@ TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
     }
   }
   EXPECT_GT(comparison["measured_ns"].integer(), 0);
+  EXPECT_EQ(comparison["other_settings"]["budgets"].size(), 0u);
+  EXPECT_TRUE(comparison["other_settings"]["policy"].is_null());
+
+  // The same chunks under another budget and policy.
+  args[10] = "auto";
+  args[12] = "1MiB";
+  const std::string other = planned({"--trace", trace, "--compare", record});
+  EXPECT_THAT(other, ContainsRegex("Not alike +the run had 640 KiB for device "
+                                   "where 1 MiB is planned and policy planned "
+                                   "in\n +place of auto"));
+  EXPECT_LT(other.find("Not alike"), other.find("next to the run"));
+
+  // Another model of as many bytes, and another chunk size.
+  const auto refused = [&](const std::string& model, const std::string& chunk) {
+    args[0] = model;
+    args[6] = chunk;
+    std::vector<std::string> all = args;
+    all.insert(all.end(), {"--compare", record});
+    const ProcessOutcome outcome = Plan(all);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    return outcome.err;
+  };
+  std::string list = FileText(model_);
+  const size_t name = list.find("wpe");
+  ASSERT_NE(name, list.npos);
+  list.replace(name, 3, "pos");
+  EXPECT_THAT(refused(folder_.Write("other.tsv", list), "64KiB"),
+              AllOf(HasSubstr("the run was of another model: chunk 1 of it "
+                              "holds"),
+                    HasSubstr("wpe"), HasSubstr("pos")));
+  EXPECT_THAT(
+      refused(model_, "32KiB"),
+      HasSubstr("another model, type or chunk size: chunk 0 of it has"));
 }
 
 TEST_F(TrainedPlanTest, WhatThePlanSaysIsNotSaidTwice) {

@@ -304,6 +304,31 @@ TEST_F(PlanRunTest, FormsSayTheSame) {
               HasSubstr("one more GiB on the device"));
 }
 
+TEST_F(PlanRunTest, ProvedPlansSayWhatASlotIsWorth) {
+  flags_.device_budget = KiB(700);
+  const JsonValue none = PlanJson(Run().value());
+  EXPECT_EQ(none["certificate"]["unit"].text(), "links");
+  EXPECT_TRUE(none["certificate"]["slots"].is_null());
+
+  flags_.policy = "planned";
+  const PlanReport report = Run().value();
+  ASSERT_THAT(report.outcome.fits, IsOk());
+  const PlanProblem& problem = report.outcome.seal->memory.problem;
+  const JsonValue slots = PlanJson(report)["certificate"]["slots"];
+  ASSERT_EQ(slots.size(), problem.slots.size());
+  double cost = 0;
+  bool worth = false;
+  for (size_t k = 0; k < slots.size(); ++k) {
+    EXPECT_EQ(slots[k]["slots"].integer(), problem.slots[k]);
+    EXPECT_EQ(slots[k]["slot_bytes"].integer(),
+              report.outcome.seal->memory.device_classes[k].slot_bytes.count());
+    cost += slots[k]["cost"].real();
+    worth |= slots[k]["one_more_saves"].real() > 0;
+  }
+  EXPECT_DOUBLE_EQ(cost, report.outcome.forecast->fetch_cost);
+  EXPECT_TRUE(worth);
+}
+
 TEST_F(PlanRunTest, RefusesFlagsThatContradictEachOther) {
   const PlanFlags good = flags_;
   flags_.layout = "layout.json";

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
@@ -80,13 +81,13 @@ class CastorSimulateTest : public testing::Test {
 
 TEST_F(CastorSimulateTest, SaysWhatHoldsAStepUp) {
   const ProcessOutcome got =
-      Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB", "--clip",
+      Simulate({"--device-budget", "6MiB", "--host-budget", "256MiB",
                 "--policy", "planned"});
   EXPECT_EQ(got.exit_code, 0) << got.err;
   EXPECT_THAT(
       got.out,
       AllOf(HasSubstr("8 chunks, 48 moments of a step, recorded on 1 rank"),
-            HasSubstr("stage 3, 1 rank, policy planned"),
+            HasSubstr("stage 3, 1 rank, BF16 parameters, policy planned"),
             ContainsRegex("Step +[0-9.]+ ms: "),
             ContainsRegex("Gathers +[0-9]+: [0-9]+ ahead of use, [0-9]+ on "
                           "demand; [0-9]+ homes read for them: "),
@@ -151,11 +152,86 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
       got.out);
 }
 
+TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {
+  const std::vector<std::string> budgets = {"--device-budget", "8MiB",
+                                            "--host-budget", "256MiB"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = budgets;
+    args.insert(args.end(), more.begin(), more.end());
+    return Simulate(args);
+  };
+  // A trace of before does not say.
+  EXPECT_THAT(with({}).out,
+              AllOf(HasSubstr("Assumed     parameters are BF16: the trace does "
+                              "not say; --dtype TYPE"),
+                    HasSubstr("BF16 parameters, policy")));
+  const ProcessOutcome given = with({"--dtype", "f32", "--json"});
+  EXPECT_THAT(with({"--dtype", "f32"}).out,
+              AllOf(Not(HasSubstr("Assumed")), HasSubstr("F32 parameters")));
+
+  TraceFile typed = StepOfTwoSweeps();
+  for (TraceChunk& chunk : typed.chunks) chunk.dtype = DType::kF32;
+  std::ofstream(trace_) << WriteTrace(typed);
+  EXPECT_THAT(with({}).out,
+              AllOf(Not(HasSubstr("Assumed")), HasSubstr("F32 parameters")));
+  EXPECT_EQ(with({"--json"}).out, given.out);
+  const ProcessOutcome other = with({"--dtype", "bf16"});
+  EXPECT_EQ(other.exit_code, 2) << other.out;
+  EXPECT_THAT(other.err,
+              HasSubstr("--dtype says BF16, and the trace that chunk 0 is F32: "
+                        "leave --dtype away"));
+}
+
+// One job has one name: what castor plan is told, a step of it is told alike.
+TEST_F(CastorSimulateTest, FlagsAndDefaultsAreThoseOfPlan) {
+  const std::vector<std::string> budgets = {
+      "--device-budget", "12MiB", "--host-budget", "40MiB", "--nvme", "1GiB",
+      "--world",         "2",     "--json"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = budgets;
+    args.insert(args.end(), more.begin(), more.end());
+    return Simulate(args);
+  };
+  const ProcessOutcome usual = with({});
+  ASSERT_EQ(usual.exit_code, 0) << usual.err;
+  EXPECT_EQ(
+      with({"--clip", "1", "--prefetch", "3", "--ranks-per-host", "1"}).out,
+      usual.out);
+  const JsonValue json = ParseJson(usual.out).value();
+  EXPECT_TRUE(json["engine"]["clip"].boolean());
+  EXPECT_EQ(json["machine"]["ranks_that_share_it"].integer(), 1);
+  const JsonValue none = ParseJson(with({"--clip", "0"}).out).value();
+  EXPECT_FALSE(none["engine"]["clip"].boolean());
+  EXPECT_LE(none["points"][0]["step"]["ns"].integer(),
+            json["points"][0]["step"]["ns"].integer());
+  EXPECT_GT(ParseJson(with({"--ranks-per-host", "2"}).out)
+                .value()["points"][0]["step"]["ns"]
+                .integer(),
+            json["points"][0]["step"]["ns"].integer());
+}
+
+TEST_F(CastorSimulateTest, NoTimeIsATimeToo) {
+  TraceFile untimed = StepOfTwoSweeps();
+  untimed.step.compute_ns.clear();
+  std::ofstream(trace_) << WriteTrace(untimed);
+  const auto page = [this](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--device-budget", "6MiB", "--host-budget", "256MiB"});
+    return Simulate(more);
+  };
+  EXPECT_THAT(page({}).out,
+              HasSubstr("Computes    nobody knows how long: --compute TIME"));
+  EXPECT_THAT(page({"--compute", "0s"}).out,
+              HasSubstr("Computes    0 ns a step"));
+  EXPECT_THAT(page({"--compute", "-1s"}).err,
+              HasSubstr("--compute: \"-1s\" is not a time"));
+}
+
 TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
   const std::string svg = dir_.File("sweep.svg");
-  const ProcessOutcome got =
-      Simulate({"--host-budget", "256MiB", "--sweep",
-                "device-budget=1MiB..96MiB", "--points", "8", "--svg", svg});
+  const ProcessOutcome got = Simulate({"--host-budget", "256MiB", "--sweep",
+                                       "device-budget=1MiB..96MiB", "--points",
+                                       "8", "--clip", "0", "--svg", svg});
   ASSERT_EQ(got.exit_code, 0) << got.err;
   EXPECT_THAT(
       got.out,
@@ -169,9 +245,9 @@ TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
                           HasSubstr("time of a step")));
   EXPECT_THAT(plot, Not(HasSubstr("http://www.w3.org/1999/xlink")));
   // More never takes longer where nothing else changes, but for a nanosecond.
-  const ProcessOutcome lines =
-      Simulate({"--host-budget", "256MiB", "--sweep",
-                "device-budget=1MiB..96MiB", "--points", "8", "--plain"});
+  const ProcessOutcome lines = Simulate(
+      {"--host-budget", "256MiB", "--sweep", "device-budget=1MiB..96MiB",
+       "--points", "8", "--clip", "0", "--plain"});
   ASSERT_EQ(lines.exit_code, 0);
   std::istringstream in(lines.out);
   std::string line;
@@ -186,11 +262,10 @@ TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
 TEST_F(CastorSimulateTest, OtherRanksStagesTypesAndTimes) {
   for (const std::string stage : {"0", "1", "2", "3"}) {
     for (const std::string ranks : {"1", "3"}) {
-      const ProcessOutcome got =
-          Simulate({"--device-budget", "12MiB", "--host-budget", "40MiB",
-                    "--nvme-budget", "1GiB", "--stage", stage, "--ranks", ranks,
-                    "--dtype", "f32", "--compute", "30ms", "--trainer",
-                    "thread", "--json"});
+      const ProcessOutcome got = Simulate(
+          {"--device-budget", "12MiB", "--host-budget", "40MiB", "--nvme",
+           "1GiB", "--stage", stage, "--world", ranks, "--dtype", "f32",
+           "--compute", "30ms", "--trainer", "thread", "--json"});
       ASSERT_EQ(got.exit_code, 0) << got.err;
       const JsonValue step =
           ParseJson(got.out).value()["points"][size_t{0}]["step"];
@@ -206,7 +281,7 @@ TEST_F(CastorSimulateTest, OtherRanksStagesTypesAndTimes) {
 TEST_F(CastorSimulateTest, GroupsOfRanksSendLess) {
   const auto sent = [&](const std::string& group, const std::string& span) {
     const ProcessOutcome got = Simulate(
-        {"--device-budget", "8MiB", "--host-budget", "256MiB", "--ranks", "4",
+        {"--device-budget", "8MiB", "--host-budget", "256MiB", "--world", "4",
          "--shard-group", group, "--optimizer-span", span, "--json"});
     EXPECT_EQ(got.exit_code, 0) << got.err;
     const JsonValue json = ParseJson(got.out).value();
@@ -221,7 +296,7 @@ TEST_F(CastorSimulateTest, GroupsOfRanksSendLess) {
 TEST_F(CastorSimulateTest, HomesAreAsLimitsAndRulesSay) {
   const auto homes = [this](std::vector<std::string> more) {
     more.insert(more.end(), {"--device-budget", "64MiB", "--host-budget",
-                             "256MiB", "--nvme-budget", "1GiB", "--json"});
+                             "256MiB", "--nvme", "1GiB", "--json"});
     const ProcessOutcome got = Simulate(more);
     EXPECT_EQ(got.exit_code, 0) << got.err;
     const JsonValue tiers =
@@ -255,7 +330,7 @@ TEST_F(CastorSimulateTest, ALayoutGivesChunksNames) {
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const std::vector<std::string> args = {
       "--device-budget", "16MiB", "--host-budget", "256MiB",
-      "--nvme-budget",   "1GiB",  "--layout",      layout};
+      "--nvme",          "1GiB",  "--layout",      layout};
   const auto with = [&args](std::vector<std::string> more) {
     more.insert(more.begin(), args.begin(), args.end());
     return more;
@@ -269,7 +344,7 @@ TEST_F(CastorSimulateTest, ALayoutGivesChunksNames) {
   EXPECT_EQ(tiers[2]["home_bytes"].integer(), MiB(1).count());
   // Parameters are their own masters.
   EXPECT_EQ(tiers[1]["home_bytes"].integer(), MiB(4 * kChunks - 1).count());
-  const ProcessOutcome ranks = Simulate(with({"--ranks", "2"}));
+  const ProcessOutcome ranks = Simulate(with({"--world", "2"}));
   EXPECT_EQ(ranks.exit_code, 2);
   EXPECT_THAT(ranks.err, HasSubstr("is a layout for 1 ranks, and not 2"));
   const ProcessOutcome type = Simulate(with({"--dtype", "f32"}));
@@ -329,7 +404,7 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
        3,
        "no budget of the sweep fits"},
       {{"--host-budget", "1GiB"}, 2, "--device-budget SIZE is missing"},
-      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--ranks", "4",
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--world", "4",
         "--shard-group", "3"},
        2,
        "4 ranks cannot be cut into shard groups of 3"},
@@ -347,8 +422,8 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
       {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--svg", "a.svg"},
        2,
        "--svg draws a sweep"},
-      {{"--device-budget", "1GiB", "--host-budget", "1GiB",
-        "--ranks-per-machine", "2"},
+      {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--ranks-per-host",
+        "2"},
        2,
        "more than the 1 ranks"},
       {{"--device-budget", "1GiB", "--host-budget", "1GiB", "--compute", "9"},

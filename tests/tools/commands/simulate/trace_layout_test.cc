@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -19,7 +20,9 @@
 namespace castor {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
+using testing::Eq;
 using testing::HasSubstr;
 
 TraceFile ThreeChunks() {
@@ -35,7 +38,9 @@ TEST(TraceLayoutTest, HasAParameterForEachChunk) {
       LayoutOfTrace(ThreeChunks(), DType::kBF16, 1);
   ASSERT_THAT(layout, IsOk());
   ASSERT_EQ(layout->chunks().size(), 3u);
-  EXPECT_EQ(TraceChunks(*layout), ThreeChunks().chunks);
+  TraceFile typed = ThreeChunks();
+  for (TraceChunk& chunk : typed.chunks) chunk.dtype = DType::kBF16;
+  EXPECT_EQ(TraceChunks(*layout), typed.chunks);
   EXPECT_EQ(layout->place(ParamId(2)).chunk, ChunkId(2));
   EXPECT_EQ(layout->place(ParamId(2)).size, Elements(3072));
   // What five ranks cannot share is rounded up to 128 elements for each.
@@ -43,6 +48,30 @@ TEST(TraceLayoutTest, HasAParameterForEachChunk) {
       LayoutOfTrace(ThreeChunks(), DType::kBF16, 5);
   ASSERT_THAT(five, IsOk());
   EXPECT_EQ(five->chunk(ChunkId(0)).size, Elements(2560));
+}
+
+TEST(TraceLayoutTest, TypesAreTheTracesOrThoseGivenOrAssumed) {
+  const auto types = [](const Result<ChunkLayout>& layout) {
+    std::vector<DType> all;
+    for (const ChunkInfo& chunk : layout->chunks()) {
+      all.push_back(layout->groups()[static_cast<size_t>(chunk.group)].dtype);
+    }
+    return all;
+  };
+  TraceFile trace = ThreeChunks();
+  EXPECT_THAT(types(LayoutOfTrace(trace, DType::kF16, 1)),
+              Each(Eq(DType::kF16)));
+  EXPECT_THAT(types(LayoutOfTrace(trace, std::nullopt, 1)),
+              Each(Eq(kAssumedDType)));
+  for (TraceChunk& chunk : trace.chunks) chunk.dtype = DType::kF32;
+  trace.chunks[2].dtype = DType::kBF16;
+  const Result<ChunkLayout> mixed = LayoutOfTrace(trace, std::nullopt, 1);
+  EXPECT_THAT(types(mixed),
+              ElementsAre(DType::kF32, DType::kF32, DType::kBF16));
+  EXPECT_EQ(TraceChunks(*mixed), trace.chunks);
+  EXPECT_THAT(LayoutOfTrace(trace, DType::kF32, 1),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("the trace that chunk 2 is BF16")));
 }
 
 TEST(TraceLayoutTest, RefusesBytesThatAreNoElements) {
@@ -104,6 +133,14 @@ TEST(TraceLayoutTest, NamesTheFirstChunkThatDiffers) {
               StatusIs(ErrorCode::kInvalidArgument,
                        HasSubstr("chunk 1 of it is 4096 bytes, trainable, and "
                                  "of the trace 4096 bytes, frozen")));
+  others = chunks;
+  others[2].dtype = DType::kF32;
+  EXPECT_THAT(CheckSameChunks(chunks, others), IsOk());
+  std::vector<TraceChunk> typed = chunks;
+  typed[2].dtype = DType::kBF16;
+  EXPECT_THAT(CheckSameChunks(typed, others),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("chunk 2 of it is 6144 bytes of F32")));
   others.pop_back();
   EXPECT_THAT(CheckSameChunks(chunks, others),
               StatusIs(ErrorCode::kInvalidArgument,
