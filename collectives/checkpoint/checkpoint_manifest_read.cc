@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
 #include "chunk/base/did_you_mean.h"
@@ -16,12 +15,12 @@
 #include "chunk/base/strict_json.h"
 #include "chunk/tensor_fields.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
+#include "collectives/checkpoint/checkpoint_manifest_check.h"
 #include "collectives/checkpoint/tensor_digest.h"
 
 namespace castor {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 62;
 constexpr int64_t kMostSteps = (int64_t{1} << 31) - 2;
 constexpr int64_t kMostRanks = int64_t{1} << 20;
 constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
@@ -264,8 +263,9 @@ class ManifestHandler final : public JsonHandler {
       CASTOR_ASSIGN_OR_RETURN(file.digest, DigestOf(path, scalar));
       return OkStatus();
     }
-    CASTOR_ASSIGN_OR_RETURN(const int64_t bytes,
-                            ReadJsonCount(path, scalar, 0, kMost));
+    CASTOR_ASSIGN_OR_RETURN(
+        const int64_t bytes,
+        ReadJsonCount(path, scalar, 0, internal::kMostBytes));
     file.bytes = static_cast<uint64_t>(bytes);
     return OkStatus();
   }
@@ -318,48 +318,6 @@ Status CheckManifestEnd(std::string_view text) {
       "those before; copy the checkpoint again, or use an older one");
 }
 
-// `left`: bytes of each file that no tensor has yet.
-Status CheckParam(const CheckpointManifest& manifest, const SavedParam& param,
-                  std::vector<uint64_t>* left) {
-  const auto bad = [&](const std::string& why) {
-    return Malformed(fmt::format("parameter {} {}", Quoted(param.name), why));
-  };
-  uint32_t seen = 0;
-  for (const SavedState& state : param.states) {
-    const uint32_t bit = uint32_t{1} << static_cast<int>(state.state);
-    if ((seen & bit) != 0) {
-      return bad(
-          fmt::format("has two states called {}", StateKindName(state.state)));
-    }
-    seen |= bit;
-    if (static_cast<size_t>(state.file) >= manifest.files.size()) {
-      return bad(fmt::format("is in file {} of {}", state.file,
-                             manifest.files.size()));
-    }
-    if (DTypeBits(state.dtype) % 8 != 0) {
-      return bad(fmt::format("has elements of {}, which are no whole bytes",
-                             DTypeName(state.dtype)));
-    }
-    const Result<Bytes> bytes = TensorBytes(param.shape, state.dtype);
-    if (!bytes.ok()) return bad(std::string(bytes.status().message()));
-    uint64_t& room = (*left)[static_cast<size_t>(state.file)];
-    const uint64_t size = static_cast<uint64_t>(bytes->count());
-    if (size > room) {
-      return bad(fmt::format(
-          "has more bytes than its file {} can hold",
-          Quoted(manifest.files[static_cast<size_t>(state.file)].name)));
-    }
-    room -= size;
-  }
-  const SavedState* weights = param.Find(StateKind::kParam);
-  if (weights == nullptr) return bad("has no weights");
-  if (weights->dtype != param.dtype) {
-    return bad(fmt::format("is of {} and its weights of {}",
-                           DTypeName(param.dtype), DTypeName(weights->dtype)));
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<CheckpointManifest> ParseManifest(std::string_view text) {
@@ -370,28 +328,7 @@ Result<CheckpointManifest> ParseManifest(std::string_view text) {
   ManifestHandler handler;
   CASTOR_RETURN_IF_ERROR(ReadStrictJson(text, handler));
   CheckpointManifest manifest = handler.Take();
-  std::unordered_set<std::string_view> names;
-  std::vector<uint64_t> left;
-  uint64_t total = 0;
-  for (const SavedFile& file : manifest.files) {
-    left.push_back(file.bytes);
-    total += file.bytes;  // each is at most a quarter of what this holds
-    if (total > static_cast<uint64_t>(kMost)) {
-      return Malformed("the files have more bytes than can be counted");
-    }
-    if (!names.insert(file.name).second) {
-      return Malformed(
-          fmt::format("the file {} is listed twice", Quoted(file.name)));
-    }
-  }
-  names.clear();
-  for (const SavedParam& param : manifest.params) {
-    if (!names.insert(param.name).second) {
-      return Malformed(
-          fmt::format("the parameter {} is listed twice", Quoted(param.name)));
-    }
-    CASTOR_RETURN_IF_ERROR(CheckParam(manifest, param, &left));
-  }
+  CASTOR_RETURN_IF_ERROR(internal::CheckManifest(manifest));
   if (manifest.has_digest) CASTOR_RETURN_IF_ERROR(CheckManifestEnd(text));
   return manifest;
 }

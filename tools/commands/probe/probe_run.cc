@@ -24,9 +24,9 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/probe/probe_device.h"
+#include "tools/commands/probe/probe_numbers.h"
 #include "tools/measure/collective_timing.h"
 #include "tools/measure/copy_timing.h"
-#include "tools/measure/line_fit.h"
 #include "tools/measure/memory_timing.h"
 #include "tools/measure/nvme_timing.h"
 #include "tools/measure/samples.h"
@@ -43,9 +43,6 @@ constexpr double kQuickSeconds = 0.25;
 constexpr int kRanks = 2;
 // One for each direction of copies, and for each rank.
 constexpr int kThreads = 2;
-
-// A residual or a spread beyond this is more noise than line.
-constexpr double kUnsteady = 0.25;
 
 // Parts of the buffers' size, a multiple of 1 MiB, so that the least is one of
 // 4 KiB.
@@ -82,37 +79,6 @@ class Probe {
     CASTOR_RETURN_IF_ERROR(Copies());
     CASTOR_RETURN_IF_ERROR(Memory());
     return Collectives();
-  }
-
-  // Says where buffers fit the caches, so that memory looks faster than it is.
-  // STREAM asks for arrays four times as large as the last cache.
-  void NoteCaches() {
-    if (!report_.topology || report_.topology->caches.empty()) return;
-    const internal::CacheLevel& last = report_.topology->caches.back();
-    const Bytes caches = last.size * last.count;
-    if (size_ >= caches * 4) return;
-    notes_.push_back(fmt::format(
-        "buffers of {} are less than four times the {} of {}, so copies and "
-        "host memory may look faster than they are; --size {} is enough",
-        FormatSize(size_), FormatSize(caches), last.name,
-        FormatSizeExact(RoundUp(caches * 4, MiB(1)))));
-  }
-
-  // Says what was so unsteady that its number means little.
-  void NoteNoise() {
-    std::vector<std::string> unsteady;
-    for (const MeasuredLink& link : report_.links) {
-      if (link.residual > kUnsteady) unsteady.push_back(link.words);
-    }
-    for (const MeasuredRate& rate : report_.rates) {
-      if (rate.spread > kUnsteady) unsteady.push_back(rate.words);
-    }
-    if (unsteady.empty()) return;
-    notes_.push_back(fmt::format(
-        "{} {} off by more than {}: measure again when nothing else keeps "
-        "this machine busy, with a larger --size if that does not help",
-        JoinedWithAnd(unsteady), unsteady.size() == 1 ? "is" : "are",
-        Percent(kUnsteady)));
   }
 
   ProbeReport& report() { return report_; }
@@ -165,9 +131,11 @@ class Probe {
       nvme.folders.push_back(drive.directory.string());
     }
     report_.nvme = std::move(nvme);
-    AddLink("nvme_read", "NVMe read", times.read, &TierModel::nvme_read);
-    AddLink("nvme_write", "NVMe write", times.write, &TierModel::nvme_write);
-    AddLink("nvme_mixed", "NVMe half and half", times.mixed,
+    AddLink(report_, "nvme_read", "NVMe read", times.read,
+            &TierModel::nvme_read);
+    AddLink(report_, "nvme_write", "NVMe write", times.write,
+            &TierModel::nvme_write);
+    AddLink(report_, "nvme_mixed", "NVMe half and half", times.mixed,
             &TierModel::nvme_mixed);
     return OkStatus();
   }
@@ -186,13 +154,13 @@ class Probe {
     CASTOR_ASSIGN_OR_RETURN(
         const CopyTimes times,
         TimeCopies(*probed.device, size_, MemorySizes(size_), options_));
-    AddLink("host_to_device", "host to device", times.to_device,
+    AddLink(report_, "host_to_device", "host to device", times.to_device,
             &TierModel::host_to_device);
-    AddLink("device_to_host", "device to host", times.from_device,
+    AddLink(report_, "device_to_host", "device to host", times.from_device,
             &TierModel::device_to_host);
-    AddLink("host_to_device_duplex", "host to device (both at once)",
+    AddLink(report_, "host_to_device_duplex", "host to device (both at once)",
             times.to_device_duplex, &TierModel::host_to_device_duplex);
-    AddLink("device_to_host_duplex", "device to host (both at once)",
+    AddLink(report_, "device_to_host_duplex", "device to host (both at once)",
             times.from_device_duplex, &TierModel::device_to_host_duplex);
     return OkStatus();
   }
@@ -204,8 +172,10 @@ class Probe {
                             TimeMemory(pool, size_, options_));
     const std::string threads =
         fmt::format(" ({})", Plural(pool.threads(), "thread"));
-    AddRate("memory", "host memory" + threads, times.triad, &TierModel::memory);
-    AddRate("optimizer", "AdamW" + threads, times.adam, &TierModel::optimizer);
+    AddRate(report_, "memory", "host memory" + threads, times.triad,
+            &TierModel::memory);
+    AddRate(report_, "optimizer", "AdamW" + threads, times.adam,
+            &TierModel::optimizer);
     return OkStatus();
   }
 
@@ -217,68 +187,11 @@ class Probe {
     CASTOR_ASSIGN_OR_RETURN(
         const CollectiveTimes times,
         TimeCollectives(ranks, pool, size_ / 4, MemorySizes(size_), options_));
-    AddRing("all_gather", "all-gather", times.all_gather,
+    AddRing(report_, kRanks, "all_gather", "all-gather", times.all_gather,
             &TierModel::all_gather);
-    AddRing("reduce_scatter", "reduce-scatter", times.reduce_scatter,
-            &TierModel::reduce_scatter);
+    AddRing(report_, kRanks, "reduce_scatter", "reduce-scatter",
+            times.reduce_scatter, &TierModel::reduce_scatter);
     return OkStatus();
-  }
-
-  void Add(const std::string& name, const std::string& words,
-           const std::vector<TimedSize>& points, double residual,
-           int64_t bytes_per_second, int64_t latency_ns) {
-    report_.links.push_back({.name = name,
-                             .words = words,
-                             .bytes_per_second = bytes_per_second,
-                             .latency_ns = latency_ns,
-                             .residual = residual,
-                             .points = points});
-  }
-
-  void AddLink(const std::string& name, const std::string& words,
-               const std::vector<TimedSize>& points,
-               std::optional<LinkModel> TierModel::*entry) {
-    const Result<LineFit> fit = Fit(words, points);
-    if (!fit.ok()) return;
-    const LinkModel link = LinkOf(*fit);
-    report_.model.*entry = link;
-    Add(name, words, points, fit->residual, link.bytes_per_second,
-        link.latency_ns);
-  }
-
-  void AddRing(const std::string& name, const std::string& words,
-               const std::vector<TimedSize>& points,
-               std::optional<RingModel> TierModel::*entry) {
-    const Result<LineFit> fit = Fit(words, points);
-    if (!fit.ok()) return;
-    const RingModel ring = RingOf(*fit, kRanks);
-    report_.model.*entry = ring;
-    Add(name, words, points, fit->residual, ring.bytes_per_second,
-        ring.step_latency_ns);
-  }
-
-  void AddRate(const std::string& name, const std::string& words,
-               const TimedRate& rate,
-               std::optional<RateModel> TierModel::*entry) {
-    const RateModel model = RateOf(rate.bytes_per_second);
-    report_.model.*entry = model;
-    report_.rates.push_back({.name = name,
-                             .words = words,
-                             .bytes_per_second = model.bytes_per_second,
-                             .spread = rate.spread,
-                             .samples = rate.samples});
-  }
-
-  // A link that has no line is said to be missing.
-  Result<LineFit> Fit(const std::string& words,
-                      const std::vector<TimedSize>& points) {
-    Result<LineFit> fit = FitLine(points);
-    if (!fit.ok()) {
-      report_.unmeasured.push_back(
-          {words, std::string(fit.status().message())});
-      report_.failed = true;
-    }
-    return fit;
   }
 
   const std::vector<NvmeOption> drives_;
@@ -317,10 +230,9 @@ Result<ProbeReport> RunProbe(const ProbeRequest& request, CudaCalls* cuda,
   Probe probe(request, std::move(drives), size, cuda, stop, progress);
   const Status status = probe.Run();
   progress.Finish();
-  probe.NoteCaches();
-  probe.NoteNoise();
-  for (const std::string& note : probe.notes()) console.Note(note);
   ProbeReport report = std::move(probe.report());
+  for (const std::string& note : probe.notes()) console.Note(note);
+  for (const std::string& note : NotesOn(report)) console.Note(note);
   report.stopped = status.code() == ErrorCode::kStoppedEarly;
   if (!status.ok() && !report.stopped) return status;
   // A file that says nothing would only hide that nothing was measured.

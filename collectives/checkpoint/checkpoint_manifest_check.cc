@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/checkpoint/checkpoint_manifest_check.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
+#include "chunk/base/units.h"
+#include "chunk/tensor_fields.h"
+
+namespace castor::internal {
+namespace {
+
+// `left`: bytes of each file that no tensor has yet.
+Status CheckParam(const CheckpointManifest& manifest, const SavedParam& param,
+                  std::vector<uint64_t>* left) {
+  const auto bad = [&](const std::string& why) {
+    return Malformed(fmt::format("parameter {} {}", Quoted(param.name), why));
+  };
+  uint32_t seen = 0;
+  for (const SavedState& state : param.states) {
+    const uint32_t bit = uint32_t{1} << static_cast<int>(state.state);
+    if ((seen & bit) != 0) {
+      return bad(
+          fmt::format("has two states called {}", StateKindName(state.state)));
+    }
+    seen |= bit;
+    if (static_cast<size_t>(state.file) >= manifest.files.size()) {
+      return bad(fmt::format("is in file {} of {}", state.file,
+                             manifest.files.size()));
+    }
+    if (DTypeBits(state.dtype) % 8 != 0) {
+      return bad(fmt::format("has elements of {}, which are no whole bytes",
+                             DTypeName(state.dtype)));
+    }
+    const Result<Bytes> bytes = TensorBytes(param.shape, state.dtype);
+    if (!bytes.ok()) return bad(std::string(bytes.status().message()));
+    uint64_t& room = (*left)[static_cast<size_t>(state.file)];
+    const uint64_t size = static_cast<uint64_t>(bytes->count());
+    if (size > room) {
+      return bad(fmt::format(
+          "has more bytes than its file {} can hold",
+          Quoted(manifest.files[static_cast<size_t>(state.file)].name)));
+    }
+    room -= size;
+  }
+  const SavedState* weights = param.Find(StateKind::kParam);
+  if (weights == nullptr) return bad("has no weights");
+  if (weights->dtype != param.dtype) {
+    return bad(fmt::format("is of {} and its weights of {}",
+                           DTypeName(param.dtype), DTypeName(weights->dtype)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckManifest(const CheckpointManifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  std::vector<uint64_t> left;
+  uint64_t total = 0;
+  for (const SavedFile& file : manifest.files) {
+    left.push_back(file.bytes);
+    total += file.bytes;  // each is at most a quarter of what this holds
+    if (total > static_cast<uint64_t>(kMostBytes)) {
+      return Malformed("the files have more bytes than can be counted");
+    }
+    if (!names.insert(file.name).second) {
+      return Malformed(
+          fmt::format("the file {} is listed twice", Quoted(file.name)));
+    }
+  }
+  names.clear();
+  for (const SavedParam& param : manifest.params) {
+    if (!names.insert(param.name).second) {
+      return Malformed(
+          fmt::format("the parameter {} is listed twice", Quoted(param.name)));
+    }
+    CASTOR_RETURN_IF_ERROR(CheckParam(manifest, param, &left));
+  }
+  return OkStatus();
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Command lines that the example trainer refuses.
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/run_program.h"
+#include "tests/tools/examples/train_gpt_fixture.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// A command line that is refused.
+struct Refused {
+  std::string name;
+  std::vector<std::string> args;  // after those of a small run
+  int exit_code;
+  std::string says;
+};
+
+class TrainGptRefusalTest : public TrainGptTest,
+                            public testing::WithParamInterface<Refused> {};
+
+TEST_P(TrainGptRefusalTest, SaysWhyAndLeavesNothingBehind) {
+  std::ofstream(dir_.File("empty"));
+  std::ofstream(dir_.File("short")) << "short";
+  std::vector<std::string> args = GetParam().args;
+  for (std::string& arg : args) {
+    const size_t at = arg.find("DIR");
+    if (at != std::string::npos) arg.replace(at, 3, dir_.path().string());
+  }
+  const ProgramResult run = RunSmall(args);
+  EXPECT_EQ(run.exit_code, GetParam().exit_code) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(GetParam().says));
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, Not(HasSubstr("step 1/")));
+  ExpectNothingLeft();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BadInput, TrainGptRefusalTest,
+    testing::Values(
+        Refused{"UnknownFlag",
+                {"--device-buget", "1GiB"},
+                2,
+                "did you mean --device-budget?"},
+        Refused{"UnknownDtype", {"--dtype", "fp32"}, 2, "f32"},
+        Refused{"StageFour", {"--stage", "4"}, 2, "from 0 to 3"},
+        Refused{"GroupsOfThree",
+                {"--ranks", "4", "--shard-group", "3"},
+                2,
+                "4 ranks cannot be cut into shard groups of 3"},
+        Refused{"NegativeSize", {"--host-budget", "-1"}, 2, "--host-budget"},
+        Refused{"AmbiguousSize", {"--host-budget", "1G"}, 2, "1G"},
+        Refused{"NoRanks", {"--ranks", "0"}, 2, "from 1 to"},
+        Refused{"OddHeads", {"--heads", "5"}, 2, "not a multiple of heads 5"},
+        Refused{"BadNvmeSize", {"--nvme", "DIR/nvme:lots"}, 2, "lots"},
+        Refused{"OneDriveTwice",
+                {"--nvme", "DIR/nvme", "--nvme", "DIR/nvme/:4GiB"},
+                2,
+                "given before"},
+        Refused{"ReferenceOfTwoRanks",
+                {"--reference", "--ranks", "2"},
+                2,
+                "one rank"},
+        Refused{"ReferenceRecorded",
+                {"--reference", "--record", "DIR/r"},
+                2,
+                "--record"},
+        Refused{"PrefetchBothWays",
+                {"--prefetch", "2", "--no-prefetch"},
+                2,
+                "contradict"},
+        Refused{"DigestAfterTheEnd", {"--digest-at", "4"}, 2, "no step 4"},
+        Refused{"MoreThanTheMachineHas",
+                {"--batch", "65536", "--embd", "65536"},
+                5,
+                "are available"},
+        Refused{"NoSuchText", {"--text", "DIR/nowhere"}, 2, "no such file"},
+        Refused{"EmptyText", {"--text", "DIR/empty"}, 4, "holds no text"},
+        Refused{"ShortText", {"--text", "DIR/short"}, 4, "a sequence takes 17"},
+        Refused{
+            "UnreadableText", {"--text", "/proc/self/mem"}, 5, "cannot read"},
+        Refused{"DeviceBelowOneChunk",
+                {"--device-budget", "64KiB"},
+                3,
+                "device budget"},
+        Refused{"TooLittleAltogether",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB"},
+                3,
+                "budget"},
+        Refused{"NvmeTooSmall",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "DIR/nvme:4KiB"},
+                3,
+                "nvme"},
+        Refused{"NoNvmeFolder",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "DIR/nowhere"},
+                5,
+                "nowhere"},
+        Refused{"ReadOnlyNvme",
+                {"--device-budget", "512KiB", "--host-budget", "640KiB",
+                 "--nvme", "/proc"},
+                5,
+                "/proc"},
+        Refused{"LayoutNowhere", {"--layout", "DIR/no"}, 2, "no such file"},
+        Refused{"LayoutOfNothing", {"--layout", "DIR/empty"}, 4, "not JSON"},
+        Refused{"LayoutAndChunk",
+                {"--layout", "DIR/empty", "--chunk", "1MiB"},
+                2,
+                "exclude each other"},
+        Refused{"MachineNowhere", {"--machine", "DIR/no"}, 2, "no such file"},
+        Refused{"MachineOfNothing", {"--machine", "DIR/empty"}, 4, "/empty"},
+        Refused{"TraceNowhere", {"--trace", "DIR/nowhere/t"}, 2, "--trace"},
+        Refused{"TraceOfAReference",
+                {"--reference", "--trace", "DIR/t"},
+                2,
+                "leave --trace away"},
+        Refused{"LimitsThatLeaveSomething",
+                {"--host-budget", "8MiB", "--limit", "grad@host=1KiB"},
+                3,
+                "the limits of grad leave"},
+        Refused{"LimitsAboveABudget",
+                {"--host-budget", "640KiB", "--limit", "grad@host=100%"},
+                3,
+                "raise the host budget by"},
+        Refused{"LimitAndRuleConflict",
+                {"--host-budget", "8MiB", "--limit", "param@device=1KiB",
+                 "--place", "device:wte.weight,state=param"},
+                3,
+                "rules put"},
+        Refused{"ARuleForNothing",
+                {"--place", "host:wte.wieght"},
+                2,
+                "is \"wte.weight\" meant?"},
+        Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
+    [](const auto& info) { return info.param.name; });
+
+// Ranks that are GPUs need a GPU, and the program says what it lacks.
+TEST_F(TrainGptTest, NcclIsForMachinesThatHaveIt) {
+  const ProgramResult lacking = RunSmall({"--backend", "nccl"});
+  EXPECT_EQ(lacking.exit_code, 5) << lacking.err;
+  EXPECT_THAT(lacking.err, HasSubstr("CUDA"));
+  EXPECT_THAT(lacking.out, IsEmpty());
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--backend", "nccl", "--ranks", "2"}, "a rank in each process"},
+      {{"--reduce", "native"}, "--backend nccl"},
+      {{"--backend", "ncll"}, "did you mean nccl"},
+      {{"--rank", "1"}, "the number of ranks"},
+      {{"--rank", "2", "--ranks", "2"}, "rank 2 of 2"}};
+  for (const auto& [flags, why] : wrong) {
+    const ProgramResult run = RunSmall(flags);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  }
+}
+
+}  // namespace
+}  // namespace castor
