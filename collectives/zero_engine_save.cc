@@ -328,10 +328,10 @@ class ZeroEngine::Impl::Saving {
     CASTOR_RETURN_IF_ERROR(WriteNewFile(At(draft_->path(), kManifestName),
                                         WriteManifest(manifest)));
     files_.clear();
-    CASTOR_ASSIGN_OR_RETURN(const std::string path, draft_->Commit());
+    CASTOR_RETURN_IF_ERROR(draft_->Commit().status());
     if (options_.keep > 0) {
       const Status removed =
-          RemoveOldCheckpoints(options_.directory, options_.keep, path);
+          RemoveOldCheckpoints(options_.directory, options_.keep, result_.step);
       // The checkpoint is there all the same.
       if (!removed.ok()) engine_.options_.log->Warning(removed.ToString());
     }

@@ -222,13 +222,14 @@ Result<std::string> CheckpointDraft::Commit() {
 }
 
 Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
-                            const std::string& newest) {
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                            int64_t newest) {
+  CASTOR_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> found,
                           ListCheckpoints(directory));
+  std::erase_if(
+      found, [&](const FoundCheckpoint& each) { return each.step > newest; });
   int64_t left = static_cast<int64_t>(found.size());
   for (const FoundCheckpoint& each : found) {
     if (left <= keep) break;
-    if (fs::path(each.path) == fs::path(newest)) continue;
     // The manifest goes first: half of a checkpoint is none.
     std::error_code error;
     fs::remove(At(each.path, kManifestName), error);

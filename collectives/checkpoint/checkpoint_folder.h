@@ -83,10 +83,12 @@ class CheckpointDraft {
   int lock_ = -1;
 };
 
-// Removes all but the `keep` latest checkpoints of `directory`, and `newest`
-// never. IoError where one could not be removed.
+// Of the checkpoints of `directory` up to step `newest`, removes all but the
+// `keep` latest. Later ones are not of the training that just saved `newest`:
+// they stay, and do not count. IoError where one could not be removed.
+// REQUIRES: keep > 0.
 Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
-                            const std::string& newest);
+                            int64_t newest);
 
 }  // namespace castor
 

@@ -25,7 +25,8 @@ struct SaveOptions {
   std::string trainer = {};
   // Most bytes of tensors in one file, unless a tensor has more.
   Bytes max_file = kDefaultMaxFile;
-  // How many checkpoints stay in the folder, this one included; 0: all.
+  // How many checkpoints stay in the folder, this one included; 0: all. Those
+  // of later steps are another training's: they stay, and do not count.
   int64_t keep = 0;
   // False: Save returns once the files are made, and the states are written
   // while the next step computes, with no more memory than staging slots.

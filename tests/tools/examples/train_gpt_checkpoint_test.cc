@@ -55,6 +55,16 @@ class TrainGptCheckpointTest : public testing::Test {
     return DigestIn(run.out);
   }
 
+  // Of the checkpoints there.
+  static std::vector<std::string> NamesIn(const std::string& save) {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(save)) {
+      if (entry.is_directory()) names.push_back(entry.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
   TempDir dir_;
 };
 
@@ -145,6 +155,51 @@ TEST_F(TrainGptCheckpointTest, ResumesInAnyStageAndOnAnyRanks) {
       EXPECT_THAT(other.err, HasSubstr("other sequences"));
     }
   }
+}
+
+// A folder is of one run: what is later than a run's beginning would be taken
+// for its latest, and what is another's be removed as its own.
+TEST_F(TrainGptCheckpointTest, TouchesNoCheckpointsOfAnotherRun) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(
+      Run({"--steps", "6", "--save", save, "--save-every", "2"}).exit_code, 0);
+  const std::vector<std::string> all = NamesIn(save);
+  const std::string second = save + "/step-00000002";
+  const std::string last = save + "/step-00000006";
+  const std::string other = dir_.File("other");
+  ASSERT_EQ(Run({"--steps", "1", "--save", other}).exit_code, 0);
+  const std::string six = dir_.File("elsewhere");
+  fs::copy(last, six, fs::copy_options::recursive);
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--steps", "1", "--keep", "1"},
+       "after step 0: step-00000002, step-00000004, step-00000006; resume"},
+      {{"--steps", "8", "--init", last}, "after step 0: step-00000002"},
+      {{"--steps", "5", "--keep", "2", "--resume", second},
+       "after step 2: step-00000004, step-00000006; resume"},
+      {{"--steps", "5", "--resume", other}, "after step 1: step-00000002"},
+      {{"--steps", "6", "--resume", six}, "after step 6: step-00000006; res"}};
+  for (const auto& [flags, why] : wrong) {
+    std::vector<std::string> args = flags;
+    args.insert(args.end(), {"--save", save, "--save-every", "1"});
+    const ProgramResult run = Run(args);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(why));
+    EXPECT_EQ(run.out, "");
+    EXPECT_EQ(NamesIn(save), all);
+  }
+  const ProgramResult keeps =
+      Run({"--steps", "8", "--resume", last, "--save", other, "--keep", "1"});
+  EXPECT_EQ(keeps.exit_code, 2);
+  EXPECT_THAT(keeps.err, HasSubstr("after step 6: step-00000001; resume"));
+  // Without what it left, a branch goes on, and keeps its own.
+  fs::remove_all(save + "/step-00000004");
+  fs::remove_all(last);
+  const ProgramResult branch =
+      Run({"--steps", "5", "--keep", "2", "--resume", second + "/", "--save",
+           save, "--save-every", "1"});
+  ASSERT_EQ(branch.exit_code, 0) << branch.err;
+  EXPECT_EQ(NamesIn(save),
+            (std::vector<std::string>{"step-00000004", "step-00000005"}));
 }
 
 TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {

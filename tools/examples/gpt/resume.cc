@@ -4,8 +4,11 @@
 #include "tools/examples/gpt/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -22,6 +25,9 @@ namespace castor::gpt {
 namespace {
 
 constexpr std::string_view kSchema = "castor.train_gpt/1";
+
+// Of checkpoints, in a sentence.
+constexpr size_t kMostNames = 8;
 
 // Whether the run may begin anew: it saves where it looks, and nothing is
 // there.
@@ -159,6 +165,36 @@ Status TakeInitialWeights(TrainOptions* options) {
   }
   options->init = std::move(found);
   return OkStatus();
+}
+
+Status CheckSaveFolder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(options.save, error)) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                          ListCheckpoints(options.save));
+  const bool goes_on_there =
+      !options.resume.empty() &&
+      fs::equivalent(fs::canonical(options.resume, error).parent_path(),
+                     options.save, error);
+  // Where no step is left, the one that it goes on from is saved again.
+  const int64_t first =
+      goes_on_there ? options.first_step : options.first_step - 1;
+  std::vector<std::string> names;
+  for (const FoundCheckpoint& each : found) {
+    if (each.step >= first || (options.keep > 0 && !goes_on_there)) {
+      names.push_back(CheckpointName(each.step));
+    }
+  }
+  if (names.empty()) return OkStatus();
+  const size_t more = names.size() - std::min(names.size(), kMostNames);
+  names.resize(names.size() - more);
+  return InvalidArgument(fmt::format(
+      "--save {} holds checkpoints that are not of this run, which goes on "
+      "after step {}: {}{}; resume from the latest of them, give --save "
+      "another folder, or remove them",
+      QuotedPath(options.save), options.first_step - 1, fmt::join(names, ", "),
+      more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
 }  // namespace castor::gpt

@@ -48,6 +48,12 @@ Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
 // where the run goes on from a checkpoint. InvalidArgument where it names none.
 Status TakeInitialWeights(TrainOptions* options);
 
+// InvalidArgument, with their names, where the folder that the run saves to
+// holds checkpoints that are not its own: later ones than it goes on from,
+// which would be taken for its latest; or, where it goes on from elsewhere, any
+// that it would replace or that `keep` would remove.
+Status CheckSaveFolder(const TrainOptions& options);
+
 }  // namespace castor::gpt
 
 #endif  // CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_

@@ -356,6 +356,7 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   if (!options.init.empty()) {
     CASTOR_RETURN_IF_ERROR(TakeInitialWeights(&options));
   }
+  if (!options.save.empty()) CASTOR_RETURN_IF_ERROR(CheckSaveFolder(options));
   return options;
 }
 
