@@ -18,11 +18,13 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/json_value.h"
+#include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
+#include "collectives/checkpoint/tensor_digest.h"
 #include "placement/run_event.h"
 #include "tools/cli/json_out.h"
 #include "tools/cli/text_forms.h"
@@ -34,6 +36,7 @@ namespace {
 
 constexpr size_t kMostRows = 20;
 constexpr int64_t kPiece = int64_t{1} << 20;
+static_assert(kPiece % kDigestElements == 0);
 
 struct Difference {
   std::string tensor;
@@ -52,6 +55,40 @@ std::string TypeText(const SavedParam& param, DType dtype) {
   return fmt::format("{} [{}]", DTypeName(dtype), fmt::join(param.shape, ", "));
 }
 
+// A tensor as it is read: what is damaged is compared with nothing.
+class Side {
+ public:
+  Side(const CheckpointReader& reader, size_t param, const SavedState& state)
+      : reader_(reader), param_(param), state_(state) {}
+
+  Status Read(int64_t begin, int64_t count, std::vector<std::byte>* to) {
+    to->resize(static_cast<size_t>(count * (DTypeBits(state_.dtype) / 8)));
+    CASTOR_RETURN_IF_ERROR(
+        reader_.Read(param_, state_, begin, count, to->data()));
+    digest_ += DigestOfElements(to->data(), state_.dtype, begin, count);
+    return OkStatus();
+  }
+
+  // REQUIRES: all of it was read.
+  Status Check() const {
+    if (digest_ == state_.digest) return OkStatus();
+    const CheckpointManifest& manifest = reader_.manifest();
+    return DataLoss(fmt::format(
+        "{}: tensor {} in {} does not hold what was saved; copy the checkpoint "
+        "again, or compare another",
+        QuotedPath(reader_.folder()),
+        Quoted(TensorNameOf(manifest.params[param_].name, state_.state)),
+        Quoted(manifest.files[static_cast<size_t>(state_.file)].name)));
+  }
+
+ private:
+  const CheckpointReader& reader_;
+  const size_t param_;
+  const SavedState& state_;
+  uint64_t digest_ = 0;
+};
+
+// Of two tensors of one shape and type.
 Result<TensorDistance> Measure(const CheckpointReader& a, size_t in_a,
                                const SavedState& of_a,
                                const CheckpointReader& b, size_t in_b,
@@ -59,18 +96,19 @@ Result<TensorDistance> Measure(const CheckpointReader& a, size_t in_a,
   CASTOR_ASSIGN_OR_RETURN(
       const Elements elements,
       CountElements(a.manifest().params[in_a].shape, of_a.dtype));
+  Side first(a, in_a, of_a);
+  Side second(b, in_b, of_b);
   TensorDistance distance;
-  const size_t size = static_cast<size_t>(DTypeBits(of_a.dtype) / 8);
   std::vector<std::byte> left;
   std::vector<std::byte> right;
   for (int64_t begin = 0; begin < elements.count(); begin += kPiece) {
     const int64_t count = std::min(kPiece, elements.count() - begin);
-    left.resize(static_cast<size_t>(count) * size);
-    right.resize(left.size());
-    CASTOR_RETURN_IF_ERROR(a.Read(in_a, of_a, begin, count, left.data()));
-    CASTOR_RETURN_IF_ERROR(b.Read(in_b, of_b, begin, count, right.data()));
+    CASTOR_RETURN_IF_ERROR(first.Read(begin, count, &left));
+    CASTOR_RETURN_IF_ERROR(second.Read(begin, count, &right));
     AddDistance(left.data(), right.data(), of_a.dtype, count, &distance);
   }
+  CASTOR_RETURN_IF_ERROR(first.Check());
+  CASTOR_RETURN_IF_ERROR(second.Check());
   return distance;
 }
 
@@ -127,10 +165,11 @@ class Comparing {
                               TypeText(b, of_b->dtype)));
         continue;
       }
-      if (of_a->digest == of_b->digest) continue;
       CASTOR_ASSIGN_OR_RETURN(const TensorDistance distance,
                               Measure(a_, in_a, *of_a, b_, in_b, *of_b));
-      result_.differences.push_back({name, "", distance});
+      if (distance.differing > 0) {
+        result_.differences.push_back({name, "", distance});
+      }
     }
     return OkStatus();
   }

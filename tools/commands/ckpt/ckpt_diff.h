@@ -13,8 +13,9 @@
 
 namespace castor {
 
-// Reads the tensors whose digests differ, and no others. Infeasible where
-// anything differs.
+// Reads what both have, every byte of it. Infeasible where anything differs;
+// DataLoss, naming tensor and file, where one of them does not hold what was
+// saved.
 Status RunCkptDiff(const CkptRequest& request, const Console& console);
 
 }  // namespace castor

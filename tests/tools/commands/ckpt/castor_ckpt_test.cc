@@ -103,6 +103,13 @@ class CastorCkptTest : public testing::Test {
     return ParseJson(Ckpt(args).out).value();
   }
 
+  // Changes a bit of the byte at `offset`.
+  static void FlipByte(const std::string& file, uint64_t offset) {
+    std::string bytes = FileText(file);
+    bytes[offset] ^= 4;
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+
   static TempDir* dir_;
 };
 
@@ -138,11 +145,10 @@ TEST_F(CastorCkptTest, VerifiesEveryByteAndNamesTheTensor) {
   fs::copy(Step(1), copy + "/step-00000001", fs::copy_options::recursive);
   fs::copy(Step(2), copy + "/step-00000002", fs::copy_options::recursive);
   const std::string file = copy + "/step-00000002/optimizer/master.safetensors";
-  std::string bytes = FileText(file);
+  const uint64_t size = fs::file_size(file);
   const PlainFile plain(file);
   const SafetensorsEntry& victim = plain.header.entries[3];
-  bytes[bytes.size() - plain.data.size() + victim.begin + 1] ^= 4;
-  std::ofstream(file, std::ios::binary) << bytes;
+  FlipByte(file, size - plain.data.size() + victim.begin + 1);
   const ProcessOutcome page = Ckpt({"verify", copy});
   EXPECT_EQ(page.exit_code, 3);
   EXPECT_THAT(page.out, AllOf(HasSubstr("step-00000001: sound"),
@@ -158,7 +164,7 @@ TEST_F(CastorCkptTest, VerifiesEveryByteAndNamesTheTensor) {
                 .exit_code,
             5);
   EXPECT_FALSE(fs::exists(dir_->File("damaged-model")));
-  fs::resize_file(file, bytes.size() - 1);
+  fs::resize_file(file, size - 1);
   EXPECT_EQ(Ckpt({"verify", copy, "--step", "2"}).exit_code, 4);
   fs::remove(copy + "/step-00000001/castor.json");
   EXPECT_EQ(Ckpt({"verify", copy, "--step", "1"}).exit_code, 2);
@@ -220,6 +226,28 @@ TEST_F(CastorCkptTest, SaysByHowMuchTwoDiffer) {
   }
   EXPECT_EQ(moments, updates);
   EXPECT_EQ(4 * moments, document["compared_tensors"].integer());
+}
+
+// The manifest's digests say what was saved, not what is there.
+TEST_F(CastorCkptTest, ComparesWhatIsThere) {
+  const std::string copy = dir_->File("changed");
+  fs::copy(Step(2), copy, fs::copy_options::recursive);
+  ASSERT_EQ(Ckpt({"diff", copy, Step(2)}).exit_code, 0);
+  const std::string file = copy + "/model.safetensors";
+  const PlainFile plain(file);
+  const SafetensorsEntry& victim = plain.header.entries[2];
+  FlipByte(file, fs::file_size(file) - plain.data.size() + victim.begin);
+  for (const std::vector<std::string>& sides :
+       {std::vector<std::string>{copy, Step(2)},
+        std::vector<std::string>{Step(2), copy},
+        std::vector<std::string>{copy, copy},
+        std::vector<std::string>{Step(1), copy}}) {
+    const ProcessOutcome page = Ckpt({"diff", sides[0], sides[1]});
+    EXPECT_EQ(page.exit_code, 5);
+    EXPECT_THAT(page.out, IsEmpty());
+    EXPECT_THAT(page.err, AllOf(HasSubstr(copy), HasSubstr("model.safetensors"),
+                                HasSubstr("\"" + victim.name + "\"")));
+  }
 }
 
 TEST_F(CastorCkptTest, RefusesWhatHasNoMeaning) {
