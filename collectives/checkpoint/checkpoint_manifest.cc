@@ -70,13 +70,19 @@ std::string TensorNameOf(std::string_view param, StateKind state) {
 std::string WriteManifest(const CheckpointManifest& manifest) {
   JsonValue engine = JsonValue::Object();
   for (const auto& [name, value] : manifest.engine) engine[name] = value;
-  return fmt::format(
+  const std::string text = fmt::format(
       "{{\n\"schema\": \"{}\",\n\"step\": {},\n\"world\": {},\n\"stage\": {},\n"
-      "\"optimizer\": {},\n\"engine\": {},\n{},\n{}\n}}\n",
+      "\"optimizer\": {},\n\"engine\": {},\n{},\n{}",
       kCheckpointSchema, manifest.step, manifest.world, manifest.stage,
       JsonText(manifest.optimizer), engine.Dump(),
       Section("files", manifest.files, FileLine),
       Section("parameters", manifest.params, ParamLine));
+  return text + ManifestEnd(text);
+}
+
+std::string ManifestEnd(std::string_view text) {
+  return fmt::format(",\n\"digest\": \"{}\"\n}}\n",
+                     DigestText(DigestOfFile(text, {})));
 }
 
 }  // namespace castor

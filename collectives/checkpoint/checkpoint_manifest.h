@@ -8,7 +8,7 @@
 // that a folder with one is whole. A file and a parameter have a line each:
 //
 //   {
-//   "schema": "castor.checkpoint/1",
+//   "schema": "castor.checkpoint/2",
 //   "step": 20,
 //   "world": 4,
 //   "stage": 3,
@@ -21,8 +21,12 @@
 //   {"name": "w", "dtype": "BF16", "shape": [4, 100], "trainable": true,
 //    "steps": 20, "states": [{"state": "param", "dtype": "BF16", "file": 0,
 //    "digest": "fedcba9876543210"}]}                        (in one line)
-//   ]
+//   ],
+//   "digest": "0f1e2d3c4b5a6978"
 //   }
+//
+// The last line covers every byte before it. Manifests of castor.checkpoint/1
+// are without, and read all the same.
 //
 // Parameters stand in initialization order; digests are those of
 // tensor_digest.h; what is neither weights nor optimizer states, such as the
@@ -43,7 +47,7 @@
 
 namespace castor {
 
-inline constexpr char kCheckpointSchema[] = "castor.checkpoint/1";
+inline constexpr char kCheckpointSchema[] = "castor.checkpoint/2";
 inline constexpr char kManifestName[] = "castor.json";
 // The trainer's own bytes.
 inline constexpr char kTrainerFileName[] = "trainer.bin";
@@ -88,6 +92,8 @@ struct CheckpointManifest {
   EngineScalars engine;
   std::vector<SavedFile> files;
   std::vector<SavedParam> params;
+  // False: read from an older version's text, which nothing proves unchanged.
+  bool has_digest = true;
 
   uint64_t bytes() const;  // of all files
 };
@@ -99,10 +105,14 @@ std::string TensorNameOf(std::string_view param, StateKind state);
 // The same manifest gives the same text. REQUIRES: names are UTF-8.
 std::string WriteManifest(const CheckpointManifest& manifest);
 
+// How a manifest's text ends after `text`: with the digest of that.
+std::string ManifestEnd(std::string_view text);
+
 // Malformed, naming the place, for every text that is no manifest: another or a
 // newer schema, keys that are unknown, missing or given twice, numbers out of
 // their limits, files that are not below the folder, parameters named twice or
-// without weights. Memory stays in proportion to the text.
+// without weights, and a text in which any byte is not as it was written.
+// Memory stays in proportion to the text.
 Result<CheckpointManifest> ParseManifest(std::string_view text);
 
 }  // namespace castor

@@ -26,6 +26,7 @@ constexpr int64_t kMostSteps = (int64_t{1} << 31) - 2;
 constexpr int64_t kMostRanks = int64_t{1} << 20;
 constexpr int64_t kMostParts = (int64_t{1} << 31) - 2;
 constexpr std::string_view kSchemaFamily = "castor.checkpoint/";
+constexpr std::string_view kSchemaWithoutDigest = "castor.checkpoint/1";
 
 using Keys = std::vector<std::string>;
 
@@ -35,7 +36,7 @@ enum Place : size_t { kRoot, kFile, kParam, kState, kPlaces };
 const Keys& KeysOf(size_t place) {
   static const std::array<Keys, kPlaces> keys = {
       Keys{"schema", "step", "world", "stage", "optimizer", "engine", "files",
-           "parameters"},
+           "parameters", "digest"},
       Keys{"name", "bytes", "digest"},
       Keys{"name", "dtype", "shape", "trainable", "steps", "states"},
       Keys{"state", "dtype", "file", "digest"}};
@@ -139,7 +140,13 @@ class ManifestHandler final : public JsonHandler {
     if (!place.has_value()) return OkStatus();
     const Keys& keys = KeysOf(*place);
     for (size_t i = 0; i < keys.size(); ++i) {
-      if ((seen_[*place] >> i & 1) == 0) return MissingKey(path, keys[i]);
+      const bool seen = (seen_[*place] >> i & 1) != 0;
+      if (*place == kRoot && keys[i] == "digest" && !manifest_.has_digest) {
+        if (!seen) continue;
+        return Malformed(fmt::format("{} has no \"digest\", and this text has",
+                                     kSchemaWithoutDigest));
+      }
+      if (!seen) return MissingKey(path, keys[i]);
     }
     return OkStatus();
   }
@@ -200,7 +207,13 @@ class ManifestHandler final : public JsonHandler {
 
   Status TakeRoot(const JsonPath& path, const JsonScalar& scalar) {
     const std::string& key = path[0].key;
-    if (key == "schema") return CheckCheckpointSchema(scalar);
+    if (key == "schema") {
+      manifest_.has_digest = scalar.kind != JsonKind::kString ||
+                             scalar.text != kSchemaWithoutDigest;
+      return manifest_.has_digest ? CheckCheckpointSchema(scalar) : OkStatus();
+    }
+    // Compared where all of the text is at hand.
+    if (key == "digest") return DigestOf(path, scalar).status();
     if (key == "optimizer") {
       CASTOR_ASSIGN_OR_RETURN(manifest_.optimizer, TextOf(path, scalar));
       return OkStatus();
@@ -294,6 +307,17 @@ class ManifestHandler final : public JsonHandler {
   std::array<uint32_t, kPlaces> seen_ = {};  // keys of what is being read
 };
 
+Status CheckManifestEnd(std::string_view text) {
+  const size_t size = ManifestEnd("").size();  // whatever it is of
+  if (text.size() > size &&
+      text.ends_with(ManifestEnd(text.substr(0, text.size() - size)))) {
+    return OkStatus();
+  }
+  return Malformed(
+      "it is not the text that was saved: its last line is not the digest of "
+      "those before; copy the checkpoint again, or use an older one");
+}
+
 // `left`: bytes of each file that no tensor has yet.
 Status CheckParam(const CheckpointManifest& manifest, const SavedParam& param,
                   std::vector<uint64_t>* left) {
@@ -368,6 +392,7 @@ Result<CheckpointManifest> ParseManifest(std::string_view text) {
     }
     CASTOR_RETURN_IF_ERROR(CheckParam(manifest, param, &left));
   }
+  if (manifest.has_digest) CASTOR_RETURN_IF_ERROR(CheckManifestEnd(text));
   return manifest;
 }
 

@@ -49,6 +49,16 @@ Result<CheckpointManifest> ReadManifest(const std::string& folder) {
                           ReadWholeFile(path, kMaxManifestBytes));
   Result<CheckpointManifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return manifest.status().WithContext(QuotedPath(path));
+  const std::filesystem::path named(At(folder, ""));  // it ends with a slash
+  const std::optional<int64_t> step =
+      StepOfCheckpointName(named.parent_path().filename().string());
+  if (step.has_value() && *step != manifest->step) {
+    return Malformed(fmt::format(
+        "{} is of step {}, and its folder bears the name of step {}: give the "
+        "folder the name {}",
+        QuotedPath(path), manifest->step, *step,
+        CheckpointName(manifest->step)));
+  }
   return manifest;
 }
 

@@ -22,7 +22,8 @@
 
 namespace castor {
 
-// The manifest alone. Malformed where there is none or it is none.
+// The manifest alone. Malformed where there is none or it is none, or where the
+// folder bears the name of another step.
 Result<CheckpointManifest> ReadManifest(const std::string& folder);
 
 class CheckpointReader {

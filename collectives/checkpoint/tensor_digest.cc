@@ -49,17 +49,18 @@ uint64_t DigestOfFile(std::string_view head,
 }
 
 std::string DigestText(uint64_t digest) {
-  return fmt::format("{:016x}", digest);
+  return fmt::format("{:0{}x}", digest, kDigits);
 }
 
 Result<uint64_t> ParseDigest(std::string_view text) {
   uint64_t digest = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), digest, 16);
-  if (text.size() != kDigits || error != std::errc() ||
-      end != text.data() + text.size()) {
-    return Malformed(fmt::format("{} is no digest of {} hexadecimal digits",
-                                 Quoted(text), kDigits));
+  if (error != std::errc() || end != text.data() + text.size() ||
+      DigestText(digest) != text) {
+    return Malformed(
+        fmt::format("{} is no digest of {} hexadecimal digits, all lower case",
+                    Quoted(text), kDigits));
   }
   return digest;
 }

@@ -32,7 +32,7 @@ uint64_t DigestOfElements(const void* data, DType dtype, int64_t begin,
 // in the order of their data.
 uint64_t DigestOfFile(std::string_view head, std::span<const uint64_t> tensors);
 
-// 16 hexadecimal digits, as manifests have them, and back.
+// 16 hexadecimal digits in lower case, as manifests have them, and back.
 std::string DigestText(uint64_t digest);
 Result<uint64_t> ParseDigest(std::string_view text);
 

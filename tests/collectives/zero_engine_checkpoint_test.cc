@@ -375,7 +375,7 @@ TEST_F(OneRankCheckpointTest, NamesWhatIsDamagedAndChangesNothing) {
   const std::string manifest = Saved() + "/" + kManifestName;
   std::string text = FileText(manifest);
   const std::string good = text;
-  text.replace(text.find("checkpoint/1"), 12, "checkpoint/2");
+  text.replace(text.find("checkpoint/2"), 12, "checkpoint/3");
   write(manifest, text);
   expect(ErrorCode::kMalformed, "another version of Castor");
   write(manifest, good.substr(0, good.size() / 2));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,11 +57,72 @@ TEST(CheckpointManifestTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(again->params[0].Find(StateKind::kMaster), nullptr);
 }
 
+// Whichever byte it is and whatever becomes of it, spaces among them.
+TEST(CheckpointManifestTest, RefusesEveryByteThatChanged) {
+  const std::string good = WriteManifest(Made());
+  ASSERT_THAT(ParseManifest(good), IsOk());
+  const std::string_view kSpaces = " \n\r\t";
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string others;
+    for (int bit = 0; bit < 8; ++bit) {
+      others += static_cast<char>(good[at] ^ 1 << bit);
+    }
+    if (kSpaces.find(good[at]) != kSpaces.npos) others += kSpaces;
+    for (const char other : others) {
+      if (other == good[at]) continue;
+      std::string text = good;
+      text[at] = other;
+      EXPECT_EQ(ParseManifest(text).status().code(), ErrorCode::kMalformed)
+          << "byte " << at << " as " << static_cast<int>(other);
+    }
+  }
+}
+
+TEST(CheckpointManifestTest, SaysThatTheTextIsNotWhatWasSaved) {
+  const std::string good = WriteManifest(Made());
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"\"step\": 20", "\"step\": 21"},
+        {"\"world\": 4", "\"world\": 8"},
+        {"\"stage\": 3", "\"stage\": 1"},
+        {"\"adamw\"", "\"adqmw\""},
+        {"\"loss_scale\":0.1", "\"loss_scale\":0.2"},
+        {"true", "false"},
+        {"\"steps\": 20", "\"steps\": 2"},
+        {"\"step\": 20", "\"step\":  20"},
+        {",\n\"digest\": \"", ", \"digest\": \""},
+        {"\"\n}\n", "\"}\n"}}) {
+    std::string text = good;
+    ASSERT_NE(text.rfind(from), text.npos) << from;
+    text.replace(text.rfind(from), from.size(), to);
+    EXPECT_THAT(ParseManifest(text),
+                StatusIs(ErrorCode::kMalformed,
+                         HasSubstr("not the text that was saved")))
+        << from << " as " << to;
+  }
+}
+
+// As they were written before manifests had a digest of themselves.
+TEST(CheckpointManifestTest, ReadsOlderOnes) {
+  std::string old = WriteManifest(Made());
+  old.replace(old.find("checkpoint/2"), 12, "checkpoint/1");
+  EXPECT_THAT(ParseManifest(old),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("has no \"digest\"")));
+  old.resize(old.rfind(",\n\"digest\""));
+  old += "\n}\n";
+  const Result<CheckpointManifest> read = ParseManifest(old);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_FALSE(read->has_digest);
+  EXPECT_EQ(WriteManifest(*read), WriteManifest(Made()));
+  old.replace(old.find("checkpoint/1"), 12, "checkpoint/2");
+  EXPECT_THAT(ParseManifest(old),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("has no \"digest\"")));
+}
+
 TEST(CheckpointManifestTest, RefusesWhatIsNone) {
   const std::string good = WriteManifest(Made());
   const std::pair<std::string, std::pair<std::string, std::string>> cases[] = {
-      {"castor.checkpoint/1", {"castor.checkpoint/9", "newer one than this"}},
-      {"castor.checkpoint/1", {"castor.layout/1", "its schema is"}},
+      {"castor.checkpoint/2", {"castor.checkpoint/9", "newer one than this"}},
+      {"castor.checkpoint/2", {"castor.layout/1", "its schema is"}},
       {"\"stage\": 3", {"\"stage\": 4", "stage"}},
       {"\"step\": 20", {"\"stop\": 20", "did you mean"}},
       {"\"world\": 4,\n", {"", "has no \"world\""}},
@@ -69,6 +131,7 @@ TEST(CheckpointManifestTest, RefusesWhatIsNone) {
       {"optimizer/exp_avg", {"/optimizer", "absolute path"}},
       {"optimizer/exp_avg.safe", {"model.safe", "listed twice"}},
       {"0123456789abcdef", {"0123456789abcdeg", "no digest"}},
+      {"0123456789abcdef", {"0123456789abcdeF", "all lower case"}},
       {"\"exp_avg\"", {"\"exp_avgs\"", "did you mean"}},
       {"\"exp_avg\"", {"\"param\"", "two states called param"}},
       {"\"state\": \"param\", \"dtype\": \"BF16\"",

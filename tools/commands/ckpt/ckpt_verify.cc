@@ -12,6 +12,7 @@
 #include "chunk/base/json_value.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
+#include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/checkpoint_verify.h"
 #include "tools/cli/json_out.h"
@@ -26,6 +27,7 @@ struct Verdict {
   Status status;  // why it could not be read
   std::vector<CheckpointDamage> damage;
   Bytes bytes;
+  bool manifest_digest = true;  // false: of a version without
   bool sound() const { return status.ok() && damage.empty(); }
 };
 
@@ -35,6 +37,7 @@ Verdict Examine(const std::string& path) {
   verdict.status = reader.status();
   if (!reader.ok()) return verdict;
   verdict.bytes = Bytes(static_cast<int64_t>(reader->manifest().bytes()));
+  verdict.manifest_digest = reader->manifest().has_digest;
   Result<std::vector<CheckpointDamage>> damage = FindDamage(*reader);
   verdict.status = damage.status();
   if (damage.ok()) verdict.damage = *std::move(damage);
@@ -55,7 +58,13 @@ std::string VerdictText(const FoundCheckpoint& found, const Verdict& verdict) {
     return fmt::format("{}{}\n", head, verdict.status.message());
   }
   if (verdict.damage.empty()) {
-    return fmt::format("{}sound, {}\n", head, FormatSize(verdict.bytes));
+    return fmt::format(
+        "{}sound, {}{}\n", head, FormatSize(verdict.bytes),
+        verdict.manifest_digest
+            ? ""
+            : fmt::format("; but {} is of an older version of Castor, without "
+                          "a digest that covers what it says itself",
+                          kManifestName));
   }
   std::string text;
   for (const CheckpointDamage& damage : verdict.damage) {
@@ -76,6 +85,7 @@ JsonValue VerdictJson(const FoundCheckpoint& found, const Verdict& verdict) {
       {{"step", found.step},
        {"path", found.path},
        {"sound", verdict.sound()},
+       {"manifest_covered", verdict.status.ok() && verdict.manifest_digest},
        {"problem", verdict.status.ok() ? JsonValue(nullptr)
                                        : JsonValue(verdict.status.message())},
        {"size_bytes", verdict.bytes.count()},

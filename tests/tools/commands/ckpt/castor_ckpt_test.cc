@@ -228,6 +228,43 @@ TEST_F(CastorCkptTest, SaysByHowMuchTwoDiffer) {
   EXPECT_EQ(4 * moments, document["compared_tensors"].integer());
 }
 
+// What the manifest says itself is covered as the data is.
+TEST_F(CastorCkptTest, FindsAChangedManifest) {
+  const std::string copy = dir_->File("changed-manifest");
+  fs::create_directory(copy);
+  fs::copy(Step(2), copy + "/step-00000002", fs::copy_options::recursive);
+  const std::string file = copy + "/step-00000002/castor.json";
+  const std::string good = FileText(file);
+  const auto write = [&](std::string text, const std::string& from,
+                         const std::string& to) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    std::ofstream(file) << text.replace(at, from.size(), to);
+  };
+  write(good, "\"adamw\"", "\"adqmw\"");
+  const ProcessOutcome changed = Ckpt({"verify", copy});
+  EXPECT_NE(changed.exit_code, 0);
+  EXPECT_THAT(changed.out, HasSubstr("not the text that was saved"));
+  EXPECT_EQ(Ckpt({"ls", copy}).exit_code, 4);
+  write(good, "", "");
+  EXPECT_EQ(Ckpt({"verify", copy}).exit_code, 0);
+  // Under another step's name.
+  fs::rename(copy + "/step-00000002", copy + "/step-00000003");
+  const ProcessOutcome renamed = Ckpt({"verify", copy + "/step-00000003/"});
+  EXPECT_NE(renamed.exit_code, 0);
+  EXPECT_THAT(renamed.out, HasSubstr("is of step 2"));
+  fs::rename(copy + "/step-00000003", copy + "/step-00000002");
+  // An older version's is read, and said not to be covered.
+  std::string old = good.substr(0, good.rfind(",\n\"digest\"")) + "\n}\n";
+  write(old, "checkpoint/2", "checkpoint/1");
+  const ProcessOutcome older = Ckpt({"verify", copy});
+  EXPECT_EQ(older.exit_code, 0) << older.err;
+  EXPECT_THAT(older.out, AllOf(HasSubstr("sound"), HasSubstr("older version")));
+  const JsonValue document = Json({"verify", copy});
+  EXPECT_FALSE(document["checkpoints"][0]["manifest_covered"].boolean());
+  EXPECT_EQ(Ckpt({"diff", copy, Step(2)}).exit_code, 0);
+}
+
 // The manifest's digests say what was saved, not what is there.
 TEST_F(CastorCkptTest, ComparesWhatIsThere) {
   const std::string copy = dir_->File("changed");
