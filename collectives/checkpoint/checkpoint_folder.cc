@@ -152,6 +152,10 @@ std::string DraftPath(const std::string& directory, int64_t step) {
   return At(directory, fmt::format("{}{}", kDraftPrefix, CheckpointName(step)));
 }
 
+Status CheckMaySave(const std::string& directory) {
+  return CheckpointDraft::Create(directory, /*step=*/0, "empty").status();
+}
+
 Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
                                                 int64_t step,
                                                 const std::string& subfolder) {

@@ -51,6 +51,11 @@ Result<std::string> FindCheckpoint(const std::string& directory,
 // Where a checkpoint of `step` is written before it is whole.
 std::string DraftPath(const std::string& directory, int64_t step);
 
+// Whether a run may save to `directory`, before it has anything to save: makes
+// it where its parent exists, takes its lock for a moment and writes a folder
+// there. Fails as CheckpointDraft::Create does.
+Status CheckMaySave(const std::string& directory);
+
 // A checkpoint being written, by one process at a time. Unless it is committed,
 // all of it goes with this. Owner thread only.
 class CheckpointDraft {

@@ -214,6 +214,10 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   CASTOR_RETURN_IF_ERROR(recorded);
   CASTOR_RETURN_IF_ERROR(traced);
+  if (!outcome->save_failure.ok()) {
+    return outcome->save_failure.WithContext(
+        "what is printed is valid, but the last step was not saved");
+  }
   if (outcome->stopped_early) {
     return Status(ErrorCode::kStoppedEarly,
                   fmt::format("stopped after step {} of {}; what is printed "

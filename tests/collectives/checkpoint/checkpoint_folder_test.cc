@@ -114,6 +114,25 @@ TEST_F(CheckpointFolderTest, RefusesAFileInTheWay) {
   std::ofstream(run_) << "a file";
   EXPECT_THAT(CheckpointDraft::Create(run_, 1, "optimizer"),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("no folder")));
+  EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kInvalidArgument));
+}
+
+TEST_F(CheckpointFolderTest, LeavesNothingWhereItMaySave) {
+  EXPECT_THAT(CheckMaySave(run_ + "/no/parent"),
+              StatusIs(ErrorCode::kIoError, HasSubstr("No such file")));
+  EXPECT_FALSE(fs::exists(run_));
+  EXPECT_THAT(CheckMaySave("/proc/self"),  // nobody may write there
+              StatusIs(ErrorCode::kIoError, HasSubstr(".castor-lock")));
+  ASSERT_THAT(CheckMaySave(run_), IsOk());
+  EXPECT_EQ(Entries(), 1u);  // the lock
+  ASSERT_THAT(Save(0, "none"), IsOk());
+  ASSERT_THAT(CheckMaySave(run_), IsOk());
+  EXPECT_EQ(FileText(run_ + "/step-00000000/" + kManifestName), "none");
+  const Result<CheckpointDraft> draft =
+      CheckpointDraft::Create(run_, 3, "optimizer");
+  ASSERT_THAT(draft, IsOk());
+  EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kUnavailable));
+  EXPECT_TRUE(fs::exists(draft->path()));
 }
 
 }  // namespace

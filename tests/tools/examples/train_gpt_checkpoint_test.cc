@@ -28,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class TrainGptCheckpointTest : public testing::Test {
  protected:
@@ -200,6 +201,44 @@ TEST_F(TrainGptCheckpointTest, TouchesNoCheckpointsOfAnotherRun) {
   ASSERT_EQ(branch.exit_code, 0) << branch.err;
   EXPECT_EQ(NamesIn(save),
             (std::vector<std::string>{"step-00000004", "step-00000005"}));
+}
+
+TEST_F(TrainGptCheckpointTest, FindsOutBeforeItTrainsThatItCannotSave) {
+  const std::pair<std::string, int> wrong[] = {
+      {dir_.File("no/parent"), 5},
+      {dir_.File("text"), 2},
+      {"/proc/self", 5}};  // nobody may write there
+  for (const std::string ranks : {"1", "3"}) {
+    for (const auto& [save, code] : wrong) {
+      const ProgramResult run =
+          Run({"--steps", "2", "--ranks", ranks, "--save", save});
+      EXPECT_EQ(run.exit_code, code) << run.err;
+      EXPECT_THAT(run.err, HasSubstr("--save: "));
+      EXPECT_THAT(run.err, HasSubstr(save));
+      EXPECT_THAT(run.err, Not(HasSubstr("step 1")));
+      EXPECT_EQ(run.out, "");
+    }
+  }
+}
+
+// Here no file may grow as large as a checkpoint's.
+TEST_F(TrainGptCheckpointTest, SumsUpThoughItCouldNotSave) {
+  const std::string save = dir_.File("run");
+  for (const std::string how : {"", "--save-async"}) {
+    std::vector<std::string> args = {
+        "-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh", Program()};
+    std::vector<std::string> flags =
+        Args({"--steps", "2", "--ranks", "2", "--save", save});
+    if (!how.empty()) flags.push_back(how);
+    args.insert(args.end(), flags.begin(), flags.end());
+    const ProgramResult run =
+        RunProgramToEnd("/bin/sh", args, dir_.File("output"));
+    EXPECT_EQ(run.exit_code, 5) << run.err;
+    EXPECT_NE(DigestIn(run.out), "no digest");
+    EXPECT_THAT(run.out, Not(HasSubstr("checkpoint: ")));
+    EXPECT_THAT(run.err, HasSubstr("the last step was not saved"));
+    EXPECT_EQ(NamesIn(save), std::vector<std::string>());
+  }
 }
 
 TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {

@@ -19,6 +19,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
@@ -89,6 +90,7 @@ struct RankOutcome {
   std::map<int64_t, uint64_t> digests;
   uint64_t final_digest = 0;
   std::string checkpoint;
+  Status save_failure;
   TraceFile trace;  // of rank 0, as is the next
   std::vector<std::string> placed_by_rules;
 };
@@ -163,12 +165,10 @@ class RankTrainer {
         CASTOR_ASSIGN_OR_RETURN(outcome.digests[step], engine.WeightDigest());
       }
     }
-    if (!options_.save.empty() && saved < step - 1) {
-      if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
-      CASTOR_ASSIGN_OR_RETURN(outcome.checkpoint, Save(engine));
-      unfinished = options_.save_async;
-    }
-    if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+    const bool save = !options_.save.empty() && saved < step - 1;
+    outcome.save_failure = SaveLast(engine, unfinished, save, &outcome);
+    // What the engine itself lost is told by the next call.
+    if (!outcome.save_failure.ok()) outcome.checkpoint.clear();
     CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
     outcome.stats = engine.stats();
     outcome.arena = arena_->stats();
@@ -195,6 +195,16 @@ class RankTrainer {
                      .keep = options_.keep,
                      .wait = !options_.save_async}));
     return saved.path;
+  }
+
+  // What is left to save after the last step: what is `unfinished`, and with
+  // `save` that step.
+  Status SaveLast(ZeroEngine& engine, bool unfinished, bool save,
+                  RankOutcome* outcome) const {
+    if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+    if (!save) return OkStatus();
+    CASTOR_ASSIGN_OR_RETURN(outcome->checkpoint, Save(engine));
+    return options_.save_async ? engine.FinishSave().status() : OkStatus();
   }
 
   // Batches lie where a device could fetch them from.
@@ -308,6 +318,10 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
                            const TrainHooks& hooks, RankGroup* group) {
   CASTOR_RETURN_IF_ERROR(Validate(options));
   CASTOR_RETURN_IF_ERROR(CheckMemoryOf(options, group));
+  // Rather than when hours of training are to be saved.
+  if (!options.save.empty() && (group == nullptr || group->rank() == 0)) {
+    CASTOR_RETURN_IF_ERROR(CheckMaySave(options.save).WithContext("--save"));
+  }
   UseOneThreadPerCaller();
   const SteadyClock clock;
   TrainHooks own_hooks = hooks;
@@ -371,6 +385,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   outcome.digests = outcomes.front()->digests;
   outcome.final_digest = outcomes.front()->final_digest;
   outcome.checkpoint = outcomes.front()->checkpoint;
+  outcome.save_failure = outcomes.front()->save_failure;
   outcome.stopped_early = board.stopped_early();
   outcome.steps = board.TakeReports();
   for (const StepReport& step : outcome.steps) outcome.seconds += step.seconds;

@@ -153,6 +153,7 @@ struct TrainOutcome {
   TraceFile trace;               // of rank 0's last step; others' are like it
   std::string trace_file;        // where that was written; empty: nowhere
   std::string checkpoint;        // the last one saved; empty: none
+  Status save_failure;           // of what was to be saved at the end
   // Which rule placed which state of which chunk, a sentence each.
   std::vector<std::string> placed_by_rules;
   bool stopped_early = false;
