@@ -307,7 +307,7 @@ class ZeroEngine::Impl::Loading {
       for (const SavedState& state : param.states) {
         const size_t at = PlaceOf({p, &state});
         if (!asked[at] || digests[at] == state.digest) continue;
-        return DataLoss(fmt::format(
+        const Status damaged = DataLoss(fmt::format(
             "{}: tensor {} in {} does not hold the bytes that were saved "
             "(digest {}, saved {}); copy the checkpoint again, or load an "
             "older one",
@@ -315,6 +315,7 @@ class ZeroEngine::Impl::Loading {
             Quoted(TensorNameOf(param.name, state.state)),
             Quoted(manifest.files[static_cast<size_t>(state.file)].name),
             DigestText(digests[at]), DigestText(state.digest)));
+        return NameOlderCheckpoint(damaged, reader_->folder());
       }
     }
     return OkStatus();

@@ -62,6 +62,31 @@ Result<CheckpointManifest> ReadManifest(const std::string& folder) {
   return manifest;
 }
 
+Status NameOlderCheckpoint(const Status& failure, const std::string& folder) {
+  if (failure.code() != ErrorCode::kMalformed &&
+      failure.code() != ErrorCode::kDataLoss) {
+    return failure;
+  }
+  const std::filesystem::path path =
+      std::filesystem::path(At(folder, "")).parent_path();
+  const std::optional<int64_t> step =
+      StepOfCheckpointName(path.filename().string());
+  if (!step.has_value()) return failure;
+  const Result<std::vector<FoundCheckpoint>> beside =
+      ListCheckpoints(At(path.parent_path(), "."));
+  if (!beside.ok()) return failure;
+  for (auto older = beside->rbegin(); older != beside->rend(); ++older) {
+    if (older->step >= *step) continue;
+    const std::string other =
+        (path.parent_path() / CheckpointName(older->step));
+    if (!CheckpointReader::Open(other).ok()) continue;
+    return Status(failure.code(),
+                  fmt::format("{}; the newest older one is {}",
+                              failure.message(), QuotedPath(other)));
+  }
+  return failure;
+}
+
 Result<CheckpointReader> CheckpointReader::Open(const std::string& folder) {
   CheckpointReader reader;
   reader.folder_ = folder;
@@ -97,7 +122,11 @@ Result<CheckpointReader> CheckpointReader::OpenWeights(
 Result<CheckpointReader> CheckpointReader::Find(const std::string& path,
                                                 std::optional<int64_t> step) {
   const Result<std::string> found = FindCheckpoint(path, step);
-  if (found.ok()) return Open(*found);
+  if (found.ok()) {
+    Result<CheckpointReader> reader = Open(*found);
+    if (reader.ok()) return reader;
+    return NameOlderCheckpoint(reader.status(), *found);
+  }
   const std::string weights = FindWeightFiles(path);
   if (weights.empty()) return found.status();
   if (!step.has_value()) return OpenWeights(weights);

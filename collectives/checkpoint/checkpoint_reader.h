@@ -26,6 +26,11 @@ namespace castor {
 // folder bears the name of another step.
 Result<CheckpointManifest> ReadManifest(const std::string& folder);
 
+// `failure`, of the checkpoint `folder`, with what to use instead where it is
+// damaged: the newest of the earlier steps beside it whose manifest and files
+// agree, if there is one. Reads no data.
+Status NameOlderCheckpoint(const Status& failure, const std::string& folder);
+
 class CheckpointReader {
  public:
   // `folder` has a manifest. Malformed, naming file and tensor, where a file is

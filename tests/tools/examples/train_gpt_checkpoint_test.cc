@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <random>
 #include <string>
@@ -239,6 +240,41 @@ TEST_F(TrainGptCheckpointTest, SumsUpThoughItCouldNotSave) {
     EXPECT_THAT(run.err, HasSubstr("the last step was not saved"));
     EXPECT_EQ(NamesIn(save), std::vector<std::string>());
   }
+}
+
+// Whatever is damaged, every number of ranks is told what to go on from.
+TEST_F(TrainGptCheckpointTest, NamesTheNewestCheckpointBeforeADamagedOne) {
+  const std::string save = dir_.File("run");
+  ASSERT_EQ(
+      Run({"--steps", "4", "--save", save, "--save-every", "1"}).exit_code, 0);
+  const std::string last = save + "/step-00000004";
+  // One that is cut short is no help either.
+  fs::resize_file(save + "/step-00000003/model.safetensors", 1000);
+  const auto expect = [&](int code) {
+    for (const auto& [ranks, from] :
+         {std::pair<std::string, std::string>{"1", save}, {"3", last}}) {
+      const ProgramResult run =
+          Run({"--steps", "5", "--ranks", ranks, "--resume", from});
+      EXPECT_EQ(run.exit_code, code) << run.err;
+      EXPECT_THAT(run.err, HasSubstr("the newest older one is \"" + save +
+                                     "/step-00000002\"\n"));
+    }
+  };
+  const std::string weights = last + "/model.safetensors";
+  const uint64_t size = fs::file_size(weights);
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<int64_t>(size) - 100);
+  const int byte = file.get();
+  file.seekp(static_cast<int64_t>(size) - 100);
+  file.put(static_cast<char>(byte ^ 4));
+  file.close();
+  expect(5);
+  fs::resize_file(weights, size - 1);
+  expect(4);
+  fs::remove(weights);
+  expect(4);
+  EXPECT_EQ(
+      Run({"--steps", "5", "--resume", save + "/step-00000002"}).exit_code, 0);
 }
 
 TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {

@@ -24,7 +24,8 @@ Result<std::vector<FoundCheckpoint>> CheckpointsOf(const CkptRequest& request);
 Status RunCkptList(const CkptRequest& request, const Console& console);
 
 // Reads every byte and prints what is not as it was saved. Infeasible where
-// something is not; Malformed where files are missing or cut short.
+// something is not, is missing or is cut short; IoError where the system
+// refuses to read.
 Status RunCkptVerify(const CkptRequest& request, const Console& console);
 
 }  // namespace castor

@@ -102,7 +102,11 @@ Status RunCkptVerify(const CkptRequest& request, const Console& console) {
   int64_t unsound = 0;
   for (const FoundCheckpoint& each : found) {
     const Verdict verdict = Examine(each.path);
-    if (!verdict.status.ok()) unread = verdict.status;
+    // What is missing or cut short is damaged like the rest.
+    if (!verdict.status.ok() &&
+        verdict.status.code() != ErrorCode::kMalformed) {
+      unread = verdict.status;
+    }
     unsound += !verdict.sound();
     if (request.json) {
       checkpoints.Append(VerdictJson(each, verdict));

@@ -122,10 +122,12 @@ Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {
   }
   const std::string asked = options->resume;
   CASTOR_ASSIGN_OR_RETURN(options->resume, FindCheckpoint(asked, std::nullopt));
-  CASTOR_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                          CheckpointReader::Open(options->resume));
-  CASTOR_ASSIGN_OR_RETURN(const std::string text, reader.ReadTrainer());
-  const Result<DataPosition> position = ParsePosition(text);
+  CASTOR_ASSIGN_OR_RETURN(
+      const CheckpointReader reader,
+      CheckpointReader::Find(options->resume, std::nullopt));
+  const Result<std::string> text = reader.ReadTrainer();
+  if (!text.ok()) return NameOlderCheckpoint(text.status(), options->resume);
+  const Result<DataPosition> position = ParsePosition(*text);
   const std::string where = QuotedPath(options->resume);
   if (!position.ok()) return position.status().WithContext(where);
   if (seed.has_value() && static_cast<uint64_t>(*seed) != position->seed) {

@@ -158,14 +158,23 @@ TEST_F(CastorCkptTest, VerifiesEveryByteAndNamesTheTensor) {
   ASSERT_EQ(document["checkpoints"][0]["damage"].size(), 1u);
   EXPECT_EQ(document["checkpoints"][0]["damage"][0]["tensor"].text(),
             victim.name);
-  // What is cut short is malformed; what is damaged is not converted.
+  // What is damaged is not converted.
   EXPECT_EQ(Ckpt({"convert", copy, "--dtype", "f32", "-o",
                   dir_->File("damaged-model")})
                 .exit_code,
             5);
   EXPECT_FALSE(fs::exists(dir_->File("damaged-model")));
   fs::resize_file(file, size - 1);
-  EXPECT_EQ(Ckpt({"verify", copy, "--step", "2"}).exit_code, 4);
+  EXPECT_EQ(Ckpt({"verify", copy, "--step", "2"}).exit_code, 3);
+  const ProcessOutcome cut = Ckpt({"convert", copy, "-o", dir_->File("cut")});
+  EXPECT_EQ(cut.exit_code, 4);
+  EXPECT_THAT(cut.err, HasSubstr("the newest older one is"));
+  fs::remove(file);
+  const ProcessOutcome missing = Ckpt({"verify", copy});
+  EXPECT_EQ(missing.exit_code, 3);
+  EXPECT_THAT(missing.out, AllOf(HasSubstr("step-00000001: sound"),
+                                 HasSubstr("master.safetensors")));
+  EXPECT_THAT(missing.err, HasSubstr("1 of 2 checkpoints are damaged"));
   fs::remove(copy + "/step-00000001/castor.json");
   EXPECT_EQ(Ckpt({"verify", copy, "--step", "1"}).exit_code, 2);
 }
@@ -243,7 +252,7 @@ TEST_F(CastorCkptTest, FindsAChangedManifest) {
   };
   write(good, "\"adamw\"", "\"adqmw\"");
   const ProcessOutcome changed = Ckpt({"verify", copy});
-  EXPECT_NE(changed.exit_code, 0);
+  EXPECT_EQ(changed.exit_code, 3);
   EXPECT_THAT(changed.out, HasSubstr("not the text that was saved"));
   EXPECT_EQ(Ckpt({"ls", copy}).exit_code, 4);
   write(good, "", "");
@@ -251,7 +260,7 @@ TEST_F(CastorCkptTest, FindsAChangedManifest) {
   // Under another step's name.
   fs::rename(copy + "/step-00000002", copy + "/step-00000003");
   const ProcessOutcome renamed = Ckpt({"verify", copy + "/step-00000003/"});
-  EXPECT_NE(renamed.exit_code, 0);
+  EXPECT_EQ(renamed.exit_code, 3);
   EXPECT_THAT(renamed.out, HasSubstr("is of step 2"));
   fs::rename(copy + "/step-00000003", copy + "/step-00000002");
   // An older version's is read, and said not to be covered.
