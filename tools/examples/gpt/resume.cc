@@ -179,10 +179,12 @@ Status CheckSaveFolder(const TrainOptions& options) {
       !options.resume.empty() &&
       fs::equivalent(fs::canonical(options.resume, error).parent_path(),
                      options.save, error);
+  // Where no step is left, the one that it goes on from is saved again.
+  const int64_t first =
+      goes_on_there ? options.first_step : options.first_step - 1;
   std::vector<std::string> names;
   for (const FoundCheckpoint& each : found) {
-    if (each.step >= options.first_step ||
-        (options.keep > 0 && !goes_on_there)) {
+    if (each.step >= first || (options.keep > 0 && !goes_on_there)) {
       names.push_back(CheckpointName(each.step));
     }
   }

@@ -49,9 +49,9 @@ Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
 Status TakeInitialWeights(TrainOptions* options);
 
 // InvalidArgument, with their names, where the folder that the run saves to
-// holds checkpoints that it neither goes on from nor makes: later ones than it
-// begins after, which would be taken for its latest; or any of another run that
-// `keep` would remove.
+// holds checkpoints that are not its own: later ones than it goes on from,
+// which would be taken for its latest; or, where it goes on from elsewhere, any
+// that it would replace or that `keep` would remove.
 Status CheckSaveFolder(const TrainOptions& options);
 
 }  // namespace castor::gpt

@@ -240,6 +240,7 @@ TEST_F(CastorCkptTest, SaysByHowMuchTwoDiffer) {
 // What the manifest says itself is covered as the data is.
 TEST_F(CastorCkptTest, FindsAChangedManifest) {
   const std::string copy = dir_->File("changed-manifest");
+  fs::create_directory(copy);
   fs::copy(Step(2), copy + "/step-00000002", fs::copy_options::recursive);
   const std::string file = copy + "/step-00000002/castor.json";
   const std::string good = FileText(file);
