@@ -121,10 +121,18 @@ class Replay {
     return Internal("unknown move");
   }
 
-  // The update makes shards stale: of what it touches, no copy may be counted
-  // on in the next step.
+  // Whoever counts on a copy in the next step must not count on what this one
+  // left open. And the update makes shards stale: of what it touches, no copy
+  // may be counted on.
   Status CheckEnd() const {
     for (size_t c = 0; c < shard_there_.size(); ++c) {
+      if (pins_[c] > 0) {
+        return Internal(fmt::format("chunk {} is still in use", c));
+      }
+      if (grad_open_[c]) {
+        return Internal(
+            fmt::format("the gradient of chunk {} is still open", c));
+      }
       if (!shard_there_[c] || problem_.survives_step[c]) continue;
       return Internal(fmt::format(
           "a copy of chunk {}'s shard is kept past the update of the chunk",

@@ -136,6 +136,57 @@ TEST_F(PlanValidatorTest, RejectsAGradientThatClosesUnopened) {
               StatusIs(ErrorCode::kInternal, HasSubstr("gradient")));
 }
 
+TEST_F(PlanValidatorTest, RejectsACopyOfAChunkThatNeedsNoSlot) {
+  problem_.param_class[2] = kNoSlotClass;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("chunk 2 needs no slot")));
+}
+
+TEST_F(PlanValidatorTest, RejectsMovesThatEndBeforeTheyBegin) {
+  plan_.first_move[1] = plan_.first_move.back() + 1;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("moves of moment 0 end before "
+                                             "they begin")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAnUnknownMove) {
+  plan_.moves[0].kind = static_cast<MoveKind>(9);
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal, HasSubstr("unknown move")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAGradientInThePlaceOfNothing) {
+  problem_.grad_class[0] = kNoSlotClass;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("takes the place of parameters "
+                                             "that are not in use")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAUseThatEndsUnbegun) {
+  trace_[0].kind = AccessKind::kUseEnd;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("chunk 0 is not in use")));
+}
+
+TEST_F(PlanValidatorTest, RejectsAGradientThatOpensTwice) {
+  trace_.back().kind = AccessKind::kGradOpen;
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("chunk 0 is open already")));
+}
+
+TEST_F(PlanValidatorTest, RejectsWhatTheStepLeavesOpen) {
+  problem_.param_class = {kNoSlotClass, kNoSlotClass, kNoSlotClass};
+  plan_ = Plan();
+  plan_.first_move = {0, 0, 0};
+  trace_ = {{AccessKind::kUse, ChunkId(1)}};
+  EXPECT_THAT(Validate(),
+              StatusIs(ErrorCode::kInternal,
+                       HasSubstr("end of the step: chunk 1 is still in use")));
+  trace_ = {{AccessKind::kGradOpen, ChunkId(2)}};
+  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
+                                   HasSubstr("of chunk 2 is still open")));
+}
+
 // One slot of two holds copies of two shards, one of them a frozen chunk's.
 class ShardCopiesTest : public PlanValidatorTest {
  protected:
