@@ -43,6 +43,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   comm_lane_ = lane("collectives");
   host_lane_ = lane("host");
   Status status = CheckDevice();
+  if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
   if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
   if (status.ok()) status = BindHomes();
