@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -176,7 +175,6 @@ void GatheredCopies::Return(const Slot& slot, SimEvent free_after) {
   SlotClass& of = classes_[static_cast<size_t>(slot.slot_class)];
   of.free_after[static_cast<size_t>(slot.index)] = std::move(free_after);
   of.free.push_back(slot.index);
-  std::push_heap(of.free.begin(), of.free.end(), std::greater<>());
   in_use_ -= engine_->slot_bytes[static_cast<size_t>(slot.slot_class)];
 }
 
@@ -201,9 +199,8 @@ Result<GatheredCopies::Slot> GatheredCopies::TakeSlot(int32_t slot_class,
 
 GatheredCopies::Slot GatheredCopies::TakeFree(int32_t slot_class) {
   SlotClass& of = classes_[static_cast<size_t>(slot_class)];
-  std::pop_heap(of.free.begin(), of.free.end(), std::greater<>());
-  Slot slot{slot_class, of.free.back(), SimEvent()};
-  of.free.pop_back();
+  Slot slot{slot_class, of.free.front(), SimEvent()};
+  of.free.pop_front();
   slot.free_after =
       std::exchange(of.free_after[static_cast<size_t>(slot.index)], SimEvent());
   in_use_ += engine_->slot_bytes[static_cast<size_t>(slot_class)];

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -120,7 +121,7 @@ class GatheredCopies {
     std::vector<SimEvent> free_after;  // by place
   };
   struct SlotClass {
-    std::vector<int32_t> free;  // a heap: lowest index on top
+    std::deque<int32_t> free;  // the one that has been for longest first
     std::vector<SimEvent> free_after;
   };
 
