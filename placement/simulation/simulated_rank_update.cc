@@ -164,7 +164,7 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
   const int ranks = engine_->refreshed_ranks;
   if (moves_.home(chunk, kind) == Tier::kDevice) {
     comm_.Wait(moves_.WriteReady(chunk, kind));
-    QueueCollective(Collective::kAllGather, whole, ranks);
+    QueueCollective(comm_, Collective::kAllGather, whole, ranks);
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
@@ -172,7 +172,7 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
                           copies_.Borrow(chunk));
   comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
-  QueueCollective(Collective::kAllGather, whole, ranks);
+  QueueCollective(comm_, Collective::kAllGather, whole, ranks);
   const SimEvent gathered = comm_.Record();
   copies_.Return(slot, moves_.Store(chunk, kind, whole, gathered));
   return OkStatus();
