@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Gathers beside reductions: FSDP had both in one queue (defect B10), so that a
-// prefetch waited for a gradient that was called to be reduced before it.
+// What goes on at the same time: gathers beside reductions, which FSDP had in
+// one queue (defect B10), so that a prefetch waited for a gradient that was
+// called to be reduced before it; and updates beside the backward sweep.
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -26,6 +30,7 @@
 #include "offload/event.h"
 #include "offload/lane.h"
 #include "offload/virtual_executor.h"
+#include "placement/run_event.h"
 #include "tests/support/altered_communicator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -126,6 +131,63 @@ TEST_F(ZeroEngineOverlapTest, AGatherOvertakesAReductionThatWasCalledBefore) {
     // The step waits for it.
     EXPECT_EQ(slow[r].stepped_ns, kReduction);
     EXPECT_EQ(slow[r].digest, fast[r].digest);
+  }
+}
+
+// What was updated, as soon as it is known.
+class UpdateLog final : public RunRecorder {
+ public:
+  void AddRank(const RunRankInfo&) override {}
+  void Record(const RunEvent& event) override {
+    if (event.kind != RunEventKind::kUpdate) return;
+    const std::lock_guard lock(mutex_);
+    updated_.push_back(event.chunk);
+    changed_.notify_all();
+  }
+  // Whether so many updates are over within ten seconds.
+  bool WaitFor(size_t updates) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10),
+                             [&] { return updated_.size() >= updates; });
+  }
+  std::vector<int32_t> updated() const {
+    const std::lock_guard lock(mutex_);
+    return updated_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int32_t> updated_;  // chunks; guarded by mutex_
+};
+
+// Where nothing needs all gradients first, a chunk is updated while others have
+// no gradient yet, on the device and on the host.
+TEST_F(OneRankEngineTest, AnEarlyUpdateIsOverBeforeTheNextGradientIsThere) {
+  for (const ZeroOptions& room : {Roomy(3), Tight(3, KiB(48), KiB(100))}) {
+    SCOPED_TRACE(testing::Message() << "device " << room.device_budget);
+    UpdateLog log;
+    ZeroOptions options = room;
+    options.recorder = &log;
+    world_ = MakeInProcessWorld({.executor = &pool_});
+    ids_.clear();
+    Open(options, 6);
+    SealOptions declared;
+    declared.held = {{{ids_[0]}, {ids_[4], ids_[5]}}};
+    ASSERT_THAT(engine_->Seal(declared), IsOk());
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    ASSERT_THAT(engine_->UpdateEarly(0.1), IsOk());
+    for (int32_t chunk = 2; chunk >= 0; --chunk) {
+      Backward({2 * chunk + 1, 2 * chunk});
+      const auto updates = static_cast<size_t>(3 - chunk);
+      ASSERT_TRUE(log.WaitFor(updates)) << "chunk " << chunk;
+      EXPECT_EQ(log.updated().size(), updates);
+      EXPECT_EQ(log.updated().back(), chunk);
+    }
+    ASSERT_THAT(engine_->Step(0.1), IsOk());
+    EXPECT_THAT(log.updated(), testing::ElementsAre(2, 1, 0));
+    ASSERT_THAT(engine_->Close(), IsOk());
+    engine_.reset();
   }
 }
 
