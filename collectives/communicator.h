@@ -106,6 +106,11 @@ class Communicator {
   // (DeviceFacts::host_addressable), as where ranks copy from each other's
   // memory. A backend that hands them to the device says no.
   virtual bool needs_host_addressable_memory() const { return true; }
+  // Whether ReduceScatter among `scope` is one of its operations: ok, or why
+  // not and what to ask for instead. REQUIRES: the scope divides the world.
+  virtual Status CheckReduces(const RankScope& /*scope*/) const {
+    return OkStatus();
+  }
   // Chunks and shards lie in [data, data + size) from now on, until it is taken
   // back, which it is before it goes. Advice: a backend may register it once,
   // so that no transfer has to, and where it cannot it copies. Blocks.

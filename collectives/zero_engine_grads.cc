@@ -167,28 +167,28 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
     reduced_at += BytesOf(kept.begin, dtype).count();
     if (first && home_on_device) {
       reduced_at = store_->device_data(chunk, StateKind::kGrad);
-      comm_lane_->Wait(store_->WriteReady(chunk, StateKind::kGrad));
+      reduce_lane_->Wait(store_->WriteReady(chunk, StateKind::kGrad));
     }
     std::byte* const target =
         reduced_at + BytesOf(slice.begin - kept.begin, dtype).count();
     const int joined = sharding_.joined_ranks();
-    comm_lane_->Wait(ready);
+    reduce_lane_->Wait(ready);
     auto event = std::make_shared<RunEvent>(
         EventFor(RunEventKind::kReduceScatter, chunk, RunCause::kGradient));
     event->state = StateKind::kGrad;
     event->bytes =
         BytesOf(shard, dtype).count() * (comm_->world() - 1 + joined - 1);
-    RecordSpan(*comm_lane_, event, true);
+    RecordSpan(*reduce_lane_, event, true);
     CollectiveTag tag{chunk, manager_->moment(), "grad",
                       sharding_.reduce_scope()};
-    comm_->ReduceScatter(*comm_lane_, grad.slot.data, target, shard, dtype,
+    comm_->ReduceScatter(*reduce_lane_, grad.slot.data, target, shard, dtype,
                          tag);
     if (joined > 1) {
       tag.scope = sharding_.join_scope();
-      comm_->AllGather(*comm_lane_, target, reduced_at, shard, dtype, tag);
+      comm_->AllGather(*reduce_lane_, target, reduced_at, shard, dtype, tag);
     }
-    RecordSpan(*comm_lane_, event, false);
-    reduced = comm_lane_->Record();
+    RecordSpan(*reduce_lane_, event, false);
+    reduced = reduce_lane_->Record();
     ++reduce_scatters_;
   }
   Event free_after = Deposit(chunk, reduced_at, reduced);

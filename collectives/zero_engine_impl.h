@@ -350,7 +350,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   std::vector<uint64_t> agreed_words_;
+  // Reductions, which wait for gradients to be computed, have a lane of their
+  // own: a gather that was called after one need not wait for it. Both are
+  // called in one order on all ranks.
   std::unique_ptr<WorkerLane> comm_lane_;
+  std::unique_ptr<WorkerLane> reduce_lane_;
   std::unique_ptr<WorkerLane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
   std::shared_ptr<Saving> saving_;  // under way; null: none

@@ -175,6 +175,7 @@ Status ZeroEngine::Impl::Close() {
 Status ZeroEngine::Impl::ShutDown() {
   saving_.reset();
   comm_lane_->Drain().IgnoreError();
+  reduce_lane_->Drain().IgnoreError();
   host_lane_->Drain().IgnoreError();
   device_lane_->Drain().IgnoreError();
   manager_->DropAll(RunCause::kNone);

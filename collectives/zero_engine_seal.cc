@@ -41,8 +41,10 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
         FailureCallback());
   };
   comm_lane_ = lane("collectives");
+  reduce_lane_ = lane("reductions");
   host_lane_ = lane("host");
   Status status = CheckDevice();
+  if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
   if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
   if (status.ok()) status = BindHomes();

@@ -150,6 +150,8 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   for (size_t p = 0; p < params_.size(); ++p) {
     agreed_words_[used + p] = params_[p].used ? 1 : 0;
   }
+  // A step that was agreed on has no reduction that may fail still.
+  comm_lane_->Wait(reduce_lane_->Record());
   comm_lane_->Wait(FetchDeviceSquares());
   comm_lane_->Wait(host_lane_->Record());
   comm_lane_->Run([this, words] {

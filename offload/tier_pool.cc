@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -17,8 +16,8 @@ namespace castor {
 Event TierPool::AllFree(int32_t slot_class) const {
   const ClassState& state = State(slot_class);
   std::vector<Event> events;
-  for (int32_t index : state.free) {
-    events.push_back(state.free_after[static_cast<size_t>(index)]);
+  for (size_t i = 0; i < state.taken.size(); ++i) {
+    if (!state.taken[i]) events.push_back(state.free_after[i]);
   }
   return AllOf(events);
 }
@@ -34,7 +33,7 @@ Status TierPool::Full(int32_t slot_class) const {
 }
 
 Result<Slot> TierPool::Take(int32_t slot_class, SlotHold hold) {
-  if (State(slot_class).free.empty()) [[unlikely]] {
+  if (State(slot_class).free_slots == 0) [[unlikely]] {
     return Full(slot_class);
   }
   return Grant(slot_class, hold);
@@ -42,7 +41,7 @@ Result<Slot> TierPool::Take(int32_t slot_class, SlotHold hold) {
 
 Status TierPool::TakeNext(int32_t slot_class, SlotHold hold, Granted granted) {
   ClassState& state = State(slot_class);
-  if (!state.free.empty()) {
+  if (state.free_slots > 0) {
     granted(Grant(slot_class, hold));
     return OkStatus();
   }
@@ -60,9 +59,9 @@ Status TierPool::TakeNext(int32_t slot_class, SlotHold hold, Granted granted) {
 
 Slot TierPool::Grant(int32_t slot_class, SlotHold hold) {
   ClassState& state = State(slot_class);
-  std::pop_heap(state.free.begin(), state.free.end(), std::greater<>());
-  const int32_t index = state.free.back();
-  state.free.pop_back();
+  const int32_t index = state.free[state.first_free];
+  state.first_free = (state.first_free + 1) % state.free.size();
+  --state.free_slots;
   const auto i = static_cast<size_t>(index);
   CASTOR_CHECK(!state.taken[i]);
   state.taken[i] = true;
@@ -112,9 +111,8 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   state.passing -= !state.settled[i];
   state.settled[i] = false;
   state.free_after[i] = std::move(free_after);
-  // Within the capacity that Create reserved.
-  state.free.push_back(slot.index);
-  std::push_heap(state.free.begin(), state.free.end(), std::greater<>());
+  state.free[(state.first_free + state.free_slots++) % state.free.size()] =
+      slot.index;
 
   stats_.in_use -= slot.size;
   ++stats_.gives;
@@ -129,7 +127,7 @@ void TierPool::Give(const Slot& slot, Event free_after) {
 }
 
 int64_t TierPool::free_slots(int32_t slot_class) const {
-  return static_cast<int64_t>(State(slot_class).free.size());
+  return static_cast<int64_t>(State(slot_class).free_slots);
 }
 
 int64_t TierPool::waiting(int32_t slot_class) const {
@@ -163,7 +161,7 @@ TierPool::ClassState& TierPool::State(int32_t slot_class) {
 void TierPool::CheckBudget() const {
   Bytes taken;
   for (const ClassState& state : classes_) {
-    const auto free = static_cast<int64_t>(state.free.size());
+    const auto free = static_cast<int64_t>(state.free_slots);
     CASTOR_CHECK_LE(free, state.shape.slots);
     CASTOR_CHECK(state.passing >= 0 &&
                  state.passing <= state.shape.slots - free);

@@ -13,7 +13,8 @@
 // The budget is hard: the classes together fit it or the pool is not made, and
 // every Take and Give checks that bytes in use stay within it. Nothing falls
 // through to another allocator, and after Create nothing allocates. The same
-// calls give the same slots: the lowest free index first.
+// calls give the same slots: the one that has been free for longest, at first
+// the lowest index, so that who takes one seldom waits for its last user.
 //
 // Reuse is ordered by events, as a stream-ordered allocator does: Give names
 // the event after which the bytes are free, and the next Take hands it on, so
@@ -123,8 +124,12 @@ class TierPool {
  private:
   struct ClassState {
     SlotClass shape;
-    Bytes offset;               // of its first slot
-    std::vector<int32_t> free;  // a heap: lowest index on top
+    Bytes offset;  // of its first slot
+    // A ring with room for all slots: `free_slots` from `first_free` on, the
+    // one that has been free for longest first.
+    std::vector<int32_t> free;
+    size_t first_free = 0;
+    size_t free_slots = 0;
     std::vector<bool> taken;
     std::vector<bool> settled;      // of those taken
     std::vector<Event> free_after;  // per slot

@@ -113,7 +113,7 @@ void TierPool::AddClasses(std::span<const SlotClass> classes, Bytes offset,
     if (base != nullptr) base += (shape.slot_bytes * shape.slots).count();
     const auto slots = static_cast<size_t>(shape.slots);
     state.free.resize(slots);
-    // Ascending is a heap with the lowest on top already.
+    state.free_slots = slots;
     for (size_t i = 0; i < slots; ++i) state.free[i] = static_cast<int32_t>(i);
     state.taken.assign(slots, false);
     state.settled.assign(slots, false);

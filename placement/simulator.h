@@ -16,16 +16,17 @@
 // Modelled: the trainer's compute, as the trace tells it; copies to and from
 // the device, each direction with latency and bandwidth and slower where both
 // are busy, if that was measured; the drive, its pieces, priorities and mixed
-// rate; ring collectives; the optimizer and sums of gradients on the host; host
-// memory, which all of these share; kernels of the engine on the device, where
-// its memory's speed is told; evaluations inside a step and between steps;
-// steps that depart from the plan, with what was fetched ahead for it and is
-// taken back; gradients that are written over parameters; ranks that are apart
-// because one of them comes last to all collectives. Not modelled: the host's
-// own calls, which take no time; ranks that are not alike else; places of
-// gradients over parameters that are cleared one by one, or at last where
-// nobody opened them (here a chunk's all at once, where it opens); a link or
-// drive that ranks share (give each rank its part: ShareOfMachine).
+// rate; ring collectives, one after the other; the optimizer and sums of
+// gradients on the host; host memory, which all of these share; kernels of the
+// engine on the device, where its memory's speed is told; evaluations inside a
+// step and between steps; steps that depart from the plan, with what was
+// fetched ahead for it and is taken back; gradients that are written over
+// parameters; ranks that are apart because one of them comes last to all
+// collectives. Not modelled: the host's own calls, which take no time; ranks
+// that are not alike else; places of gradients over parameters that are cleared
+// one by one, or at last where nobody opened them (here a chunk's all at once,
+// where it opens); a link or drive that ranks share (give each rank its part:
+// ShareOfMachine).
 //
 // Deterministic: no clock is read, and the same input gives the same result.
 // Pure functions, thread-safe.

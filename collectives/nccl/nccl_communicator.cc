@@ -187,11 +187,12 @@ Result<Joined> Join(const NcclOptions& options) {
 
 class NcclCommunicator final : public internal::CallCommunicator {
  public:
-  NcclCommunicator(std::shared_ptr<NcclWorld> world, int rank, int size,
+  NcclCommunicator(std::shared_ptr<NcclWorld> world, const NcclOptions& options,
                    Bytes buffers)
       : world_(std::move(world)),
-        rank_(rank),
-        size_(size),
+        rank_(options.rank),
+        size_(options.world),
+        exact_(options.reduce == NcclOptions::Reduce::kExact),
         buffer_bytes_(buffers) {}
   ~NcclCommunicator() override { world_->Stop(next_position_); }
 
@@ -201,6 +202,14 @@ class NcclCommunicator final : public internal::CallCommunicator {
   void Abort(Status reason) override { world_->End(std::move(reason)); }
   Status Health() const override { return world_->ended(); }
   bool needs_host_addressable_memory() const override { return false; }
+  Status CheckReduces(const RankScope& scope) const override {
+    if (exact_ || scope.plain(size_)) return OkStatus();
+    return InvalidArgument(fmt::format(
+        "NCCL's own sums (native) know one group of all {} ranks, and shard "
+        "groups of {} are asked for: take exact reductions, or leave shard "
+        "groups away",
+        size_, scope.group));
+  }
   void RegisterMemory(void* data, Bytes size) override {
     world_->Register(data, size);
   }
@@ -229,6 +238,7 @@ class NcclCommunicator final : public internal::CallCommunicator {
   const std::shared_ptr<NcclWorld> world_;
   const int rank_;
   const int size_;
+  const bool exact_;  // sums in rank order
   const Bytes buffer_bytes_;
   int64_t next_position_ = 0;  // of this rank's next call
 };
@@ -284,8 +294,8 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(
       std::shared_ptr<NcclWorld> started,
       NcclWorld::Make(std::move(world), std::move(plane), std::move(made)));
   CASTOR_RETURN_IF_ERROR(started->Start());
-  return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(
-      std::move(started), options.rank, options.world, buffers));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<NcclCommunicator>(std::move(started), options, buffers));
 }
 
 }  // namespace castor

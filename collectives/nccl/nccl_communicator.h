@@ -39,7 +39,8 @@
 // other backend. Reduce::kNative is NCCL's ncclReduceScatter, which needs no
 // memory and sends less where the network reduces, and keeps to rank order for
 // two ranks only. It knows one group of all ranks only (rank_scope.h); sums of
-// slices for smaller groups take kExact.
+// slices for smaller groups take kExact, and an engine that asks for them with
+// kNative is refused at Seal.
 //
 // A world ends (Abort, a mismatch, a rank that died, NCCL's errors, a timeout)
 // once for all ranks: NCCL's communicators are aborted, and operations on the

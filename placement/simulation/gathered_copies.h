@@ -13,6 +13,7 @@
 // same. Owner thread only.
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <utility>

@@ -51,6 +51,7 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
+      reduce_(&loop_),
       host_(&loop_),
       device_(&loop_),
       grads_(engine->chunks.size()) {}
@@ -187,27 +188,34 @@ void SimulatedRank::Compute(int64_t ns) {
   });
 }
 
-void SimulatedRank::QueueCollective(Collective which, Bytes bytes, int ranks) {
+void SimulatedRank::QueueCollective(SimLane& lane, Collective which,
+                                    Bytes bytes, int ranks) {
   wire_sent_ += bytes / ranks * (ranks - 1);
   const int64_t ns =
       RingNs(which == Collective::kAllGather ? machine_->all_gather
                                              : machine_->reduce_scatter,
              bytes, ranks);
-  QueueExchange(ns);
+  QueueExchange(lane, ns);
 }
 
-void SimulatedRank::QueueExchange(int64_t ns) {
-  comm_.RunAsync([this, ns](const SimSource& source) { Meet(ns, source); });
-}
-
-void SimulatedRank::Meet(int64_t ns, const SimSource& source) {
+void SimulatedRank::QueueExchange(SimLane& lane, int64_t ns) {
   const size_t meeting = meetings_->own_ns.size();
+  meetings_->own_ns.push_back(0);
+  lane.RunAsync([this, meeting, ns](const SimSource& source) {
+    Meet(meeting, ns, source);
+  });
+}
+
+void SimulatedRank::Meet(size_t meeting, int64_t ns, const SimSource& source) {
   int64_t end_ns = loop_.now_ns();
-  meetings_->own_ns.push_back(end_ns);
+  meetings_->own_ns[meeting] = end_ns;
   if (meeting < meetings_->other_ns.size()) {
     end_ns = std::max(end_ns, meetings_->other_ns[meeting]);
   }
-  end_ns += ns;
+  if (ns > 0) {
+    end_ns = std::max(end_ns, ranks_free_ns_) + ns;
+    ranks_free_ns_ = end_ns;
+  }
   if (end_ns > loop_.now_ns()) {
     loop_.At(end_ns, [this, ns, source] {
       collectives_ns_ += ns;
@@ -234,7 +242,7 @@ SimEvent SimulatedRank::Gather(ChunkId chunk, const SimEvent& after,
     return gathered;
   }
   comm_.Wait(moves_.Load(chunk, kind, kept, after, cause));
-  QueueCollective(Collective::kAllGather, Facts(chunk).gathered,
+  QueueCollective(comm_, Collective::kAllGather, Facts(chunk).gathered,
                   engine_->param_ranks);
   return comm_.Record();
 }
@@ -249,7 +257,7 @@ SimEvent SimulatedRank::GatherFrom(const SimEvent& ready, ChunkId chunk,
                                    const SimEvent& after) {
   comm_.Wait(after);
   comm_.Wait(ready);
-  QueueCollective(Collective::kAllGather, Facts(chunk).gathered,
+  QueueCollective(comm_, Collective::kAllGather, Facts(chunk).gathered,
                   engine_->param_ranks);
   return comm_.Record();
 }
@@ -264,6 +272,7 @@ void SimulatedRank::DirectUsed(ChunkId chunk, SimEvent last_use) {
 
 // The one thing a step waits for.
 void SimulatedRank::Agree() {
+  comm_.Wait(reduce_.Record());
   if (CountsNorm()) {
     QueueTraffic(device_, &wires_, Traffic::kFromDevice, engine_->norm);
   }
@@ -281,8 +290,8 @@ void SimulatedRank::Agree() {
     wire_sent_ += Bytes(8) * (words - slice + slice * (world - 1));
   }
   const Bytes bytes = Bytes(8) * words;
-  QueueExchange(RingNs(machine_->reduce_scatter, bytes, world) +
-                RingNs(machine_->all_gather, bytes, world));
+  QueueExchange(comm_, RingNs(machine_->reduce_scatter, bytes, world) +
+                           RingNs(machine_->all_gather, bytes, world));
   loop_.RunUntil(comm_.Record());
 }
 

@@ -139,9 +139,9 @@ class SimulatedRank final : private CopySource {
   Status UpdateOnHost(ChunkId chunk);
   Status Refresh(ChunkId chunk);
   // Among so many ranks, of what is `bytes` of all of them together.
-  void QueueCollective(Collective which, Bytes bytes, int ranks);
-  void QueueExchange(int64_t ns);
-  void Meet(int64_t ns, const SimSource& source);
+  void QueueCollective(SimLane& lane, Collective which, Bytes bytes, int ranks);
+  void QueueExchange(SimLane& lane, int64_t ns);
+  void Meet(size_t meeting, int64_t ns, const SimSource& source);
   // A kernel of the engine on the device.
   void QueueKernel(SimLane& lane, Bytes traffic) {
     QueueTraffic(lane, &wires_, Traffic::kDevice, traffic);
@@ -156,6 +156,7 @@ class SimulatedRank final : private CopySource {
   GatheredCopies copies_;
   SimLane trainer_;
   SimLane comm_;
+  SimLane reduce_;
   SimLane host_;
   SimLane device_;
   std::vector<Gradient> grads_;  // by ChunkId
@@ -164,6 +165,8 @@ class SimulatedRank final : private CopySource {
   int64_t reduce_scatters_ = 0;
   int64_t compute_ns_ = 0;
   int64_t collectives_ns_ = 0;
+  // What ranks exchange goes one after the other: it shares the way to them.
+  int64_t ranks_free_ns_ = 0;
 };
 
 }  // namespace castor::internal

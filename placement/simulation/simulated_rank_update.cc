@@ -27,16 +27,16 @@ Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
   const bool at_home = engine_->world > 1 && !grad.valid &&
                        moves_.home(chunk, StateKind::kGrad) == Tier::kDevice;
   if (engine_->world > 1) {
-    if (at_home) comm_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
-    comm_.Wait(reduced);
+    if (at_home) reduce_.Wait(moves_.WriteReady(chunk, StateKind::kGrad));
+    reduce_.Wait(reduced);
     const Bytes whole = Facts(chunk).gathered_grad;
-    QueueCollective(Collective::kReduceScatter, whole, engine_->world);
+    QueueCollective(reduce_, Collective::kReduceScatter, whole, engine_->world);
     if (engine_->joined_ranks > 1) {
-      QueueCollective(Collective::kAllGather,
+      QueueCollective(reduce_, Collective::kAllGather,
                       moves_.bytes(chunk, StateKind::kGrad),
                       engine_->joined_ranks);
     }
-    reduced = comm_.Record();
+    reduced = reduce_.Record();
     ++reduce_scatters_;
   }
   CASTOR_ASSIGN_OR_RETURN(SimEvent free_after,
@@ -199,14 +199,14 @@ Status SimulatedRank::Refresh(ChunkId chunk) {
   const int ranks = engine_->refreshed_ranks;
   if (moves_.home(chunk, kind) == Tier::kDevice) {
     comm_.Wait(moves_.WriteReady(chunk, kind));
-    QueueCollective(Collective::kAllGather, whole, ranks);
+    QueueCollective(comm_, Collective::kAllGather, whole, ranks);
     moves_.SetWritten(chunk, kind, comm_.Record());
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(const SimSlot slot, copies_.Borrow(chunk));
   comm_.Wait(moves_.Load(chunk, kind, whole / ranks, slot.free_after,
                          RunCause::kRefresh));
-  QueueCollective(Collective::kAllGather, whole, ranks);
+  QueueCollective(comm_, Collective::kAllGather, whole, ranks);
   const SimEvent gathered = comm_.Record();
   copies_.Return(slot, moves_.Store(chunk, kind, whole, gathered));
   return OkStatus();

@@ -4,7 +4,6 @@
 #include "placement/simulation/slot_pool.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -25,9 +24,8 @@ SlotPool::SlotPool(std::span<const int64_t> slots,
 SimSlot SlotPool::Take(int32_t slot_class) {
   SlotClass& of = classes_[static_cast<size_t>(slot_class)];
   CASTOR_CHECK(!of.free.empty());
-  std::pop_heap(of.free.begin(), of.free.end(), std::greater<>());
-  SimSlot slot{slot_class, of.free.back(), SimEvent()};
-  of.free.pop_back();
+  SimSlot slot{slot_class, of.free.front(), SimEvent()};
+  of.free.pop_front();
   slot.free_after =
       std::exchange(of.free_after[static_cast<size_t>(slot.index)], SimEvent());
   in_use_ += of.bytes;
@@ -39,7 +37,6 @@ void SlotPool::Give(const SimSlot& slot, SimEvent free_after) {
   SlotClass& of = classes_[static_cast<size_t>(slot.slot_class)];
   of.free_after[static_cast<size_t>(slot.index)] = std::move(free_after);
   of.free.push_back(slot.index);
-  std::push_heap(of.free.begin(), of.free.end(), std::greater<>());
   in_use_ -= of.bytes;
 }
 

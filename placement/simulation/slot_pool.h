@@ -5,11 +5,12 @@
 #define CASTOR_PLACEMENT_SIMULATION_SLOT_POOL_H_
 
 // Slots for gathered chunks, by class, that hold nothing: handed out as
-// offload/tier_pool.h does it, the lowest free one first, each with the event
-// after which its bytes may be written. Owner thread only.
+// offload/tier_pool.h does it, the one that has been free for longest first,
+// each with the event after which its bytes may be written. Owner thread only.
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -48,7 +49,7 @@ class SlotPool {
  private:
   struct SlotClass {
     Bytes bytes;
-    std::vector<int32_t> free;         // a heap: lowest index on top
+    std::deque<int32_t> free;  // the one that has been for longest first
     std::vector<SimEvent> free_after;  // by index
   };
 

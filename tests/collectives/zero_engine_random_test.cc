@@ -61,7 +61,8 @@ std::ostream& operator<<(std::ostream& out, const Draw& draw) {
       << ", micro-batches " << draw.run.micro_batches << ", skipped "
       << draw.run.skipped << ", left open " << draw.run.left_open << ", tied "
       << draw.run.tied.size() << ", lanes " << draw.run.worker_lanes
-      << ", declares " << draw.run.declares << ", evaluates " << draw.evaluates
+      << ", declares " << draw.run.declares << ", updates early "
+      << draw.run.updates_early << ", evaluates " << draw.evaluates
       << ", abandons " << draw.abandons << ", shuffled " << draw.shuffled
       << ", gradients " << static_cast<int>(o.grad_mode) << " added "
       << static_cast<int>(o.accumulation) << ", scaled "
@@ -229,6 +230,40 @@ void DrawSemantics(Draw& draw) {
   }
 }
 
+// Gradients written over their parameters, with all that the mode goes together
+// with: one micro-batch of parameters that have masters, are used once and not
+// evaluated afterwards. Drawn apart, too.
+void DrawReuse(Draw& draw) {
+  Dice dice(draw.seed ^ uint64_t{0x3e05e} << 40);
+  if (!dice.OneIn(3)) return;
+  draw.options.grad_mode = GradMode::kReuse;
+  draw.options.accumulation = AccumulationOrder::kEach;
+  draw.run.micro_batches = 1;
+  draw.run.tied.clear();
+  const DType dtype = dice.OneIn(3) ? DType::kF16 : DType::kBF16;
+  for (ParamSpec& spec : draw.model.params) {
+    if (spec.trainable && spec.dtype == DType::kF32) spec.dtype = dtype;
+  }
+  if (draw.evaluates) {
+    draw.run.evaluates = [evaluates = draw.run.evaluates](const ToyMoment& at) {
+      return at.point == ToyPoint::kForward && evaluates(at);
+    };
+  }
+}
+
+// Chunks that are updated before the step ends, where neither a norm nor a
+// scale nor an abandoned step needs all gradients first, and where nobody looks
+// at a parameter again after its gradient was handed back.
+void DrawEarlyUpdates(Draw& draw) {
+  Dice dice(draw.seed ^ uint64_t{0xea51} << 40);
+  const ZeroOptions& options = draw.options;
+  if (options.clip_norm > 0 || draw.abandons || draw.evaluates ||
+      options.loss_scaling.kind != LossScalingKind::kNone) {
+    return;
+  }
+  draw.run.updates_early = !dice.OneIn(4);
+}
+
 // Raises a budget by what a refusal asks for: of the host, if that would do,
 // else of the device. False when there is no refusal, or it asks for neither.
 bool RaiseAsAsked(const Status& status, ZeroOptions& options) {
@@ -303,6 +338,11 @@ class ZeroEngineRandomTest : public testing::Test {
         Bytes(0);
     prefetching_ += got.stats.prefetched_gathers > 0;
     diverging_ += got.stats.divergences > 0;
+    updating_early_ += got.stats.early_updates > 0;
+    if (draw.options.grad_mode == GradMode::kReuse) {
+      over_homes_ += got.stats.gathered_slots == 0;
+      over_copies_ += got.stats.gathered_slots > 0;
+    }
   }
 
   Log log_{[](LogLevel, std::string_view) {}};
@@ -312,6 +352,11 @@ class ZeroEngineRandomTest : public testing::Test {
   int64_t from_nvme_ = 0;
   int64_t prefetching_ = 0;
   int64_t diverging_ = 0;
+  int64_t updating_early_ = 0;
+  // Gradients were written over parameters: all of them where these are at
+  // home, or some where they were gathered.
+  int64_t over_homes_ = 0;
+  int64_t over_copies_ = 0;
 };
 
 TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
@@ -320,6 +365,8 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   for (int i = 0; i < kTrainings; ++i) {
     Draw draw = DrawTraining(seed + static_cast<uint64_t>(i));
     DrawSemantics(draw);
+    DrawReuse(draw);
+    DrawEarlyUpdates(draw);
     ExpectSameBits(draw);
     if (HasFatalFailure()) {
       FAIL() << draw;
@@ -330,6 +377,9 @@ TEST_F(ZeroEngineRandomTest, AnyConfigurationEqualsPlainArraysBitByBit) {
   EXPECT_GT(from_nvme_, kTrainings / 12);
   EXPECT_GT(prefetching_, kTrainings / 12);
   EXPECT_GT(diverging_, kTrainings / 12);
+  EXPECT_GT(updating_early_, kTrainings / 48);
+  EXPECT_GT(over_homes_, kTrainings / 48);
+  EXPECT_GT(over_copies_, kTrainings / 12);
 }
 
 }  // namespace

@@ -76,13 +76,16 @@ TEST_F(ShardPlacesTest, WhatLiesInSlotsGivenBackGoes) {
   EXPECT_TRUE(places_->has(ChunkId(1)));
   EXPECT_FALSE(places_->has(ChunkId(2)));
   EXPECT_EQ(device_->free_slots(0), 2);
-  // Whoever takes the slot waits for what still reads a part of it.
-  Slot again = *device_->Take(0);
+  // Whoever takes the slot, after the one that was never held, waits for what
+  // still reads a part of it.
+  const Slot other = *device_->Take(0);
+  const Slot again = *device_->Take(0);
   EXPECT_EQ(again.data, memory_.data() + 1024);
   EXPECT_FALSE(again.free_after.done());
   sent.Complete();
   EXPECT_TRUE(again.free_after.done());
   device_->Give(again, Event());
+  device_->Give(other, Event());
   places_->Clear();
   EXPECT_FALSE(places_->has(ChunkId(0)));
   EXPECT_FALSE(places_->GiveOne(0));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -105,7 +106,7 @@ TEST(TierPoolTest, SlotsOnNvmeHaveAnOffsetAndNoData) {
   EXPECT_EQ(pool.Take(0)->offset, kPage);
 }
 
-TEST(TierPoolTest, HandsOutTheLowestFreeIndex) {
+TEST(TierPoolTest, HandsOutWhatHasBeenFreeForLongest) {
   TierPool pool = MakePool({{kPage, 4}});
   std::vector<Slot> slots;
   for (int i = 0; i < 4; ++i) {
@@ -116,9 +117,11 @@ TEST(TierPoolTest, HandsOutTheLowestFreeIndex) {
   pool.Give(slots[0], Event());
   pool.Give(slots[3], Event());
   EXPECT_EQ(pool.free_slots(0), 3);
-  EXPECT_EQ(pool.Take(0)->index, 0);
   EXPECT_EQ(pool.Take(0)->index, 2);
+  pool.Give(slots[1], Event());
+  EXPECT_EQ(pool.Take(0)->index, 0);
   EXPECT_EQ(pool.Take(0)->index, 3);
+  EXPECT_EQ(pool.Take(0)->index, 1);
 }
 
 TEST(TierPoolTest, HandsOnTheEventOfThePreviousUser) {
@@ -290,21 +293,25 @@ class PoolAndModel {
  public:
   explicit PoolAndModel(const std::vector<SlotClass>& classes)
       : classes_(classes),
+        free_(classes.size()),
         memory_(Total(classes)),
         pool_(*TierPool::Create(Tier::kHost, Total(classes), classes,
-                                memory_.data())) {}
+                                memory_.data())) {
+    for (size_t c = 0; c < classes.size(); ++c) {
+      for (int32_t i = 0; i < classes[c].slots; ++i) free_[c].push_back(i);
+    }
+  }
 
   void Perform(const TakeOne& take) {
     const Result<Slot> slot = pool_.Take(take.slot_class);
-    // The naive rule: the first index nobody holds.
-    int32_t expected = 0;
-    while (held_.contains({take.slot_class, expected})) ++expected;
-    if (expected == classes_[static_cast<size_t>(take.slot_class)].slots) {
+    std::deque<int32_t>& free = free_[static_cast<size_t>(take.slot_class)];
+    if (free.empty()) {
       ASSERT_THAT(slot, StatusIs(ErrorCode::kTierFull));
       return;
     }
     ASSERT_THAT(slot, IsOk());
-    ASSERT_EQ(slot->index, expected);
+    ASSERT_EQ(slot->index, free.front());
+    free.pop_front();
     ASSERT_EQ(slot->size,
               classes_[static_cast<size_t>(take.slot_class)].slot_bytes);
     std::memset(slot->data, Pattern(*slot),
@@ -357,10 +364,12 @@ class PoolAndModel {
       ASSERT_EQ(static_cast<int>(slot.data[i]), Pattern(slot));
     }
     pool_.Give(slot, Event());
+    free_[static_cast<size_t>(slot.slot_class)].push_back(slot.index);
     held_.erase(held);
   }
 
   std::vector<SlotClass> classes_;
+  std::vector<std::deque<int32_t>> free_;  // by class, longest free first
   Memory memory_;
   TierPool pool_;
   Held held_;

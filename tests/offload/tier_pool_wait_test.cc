@@ -153,8 +153,8 @@ TEST(TierPoolExtendTest, AnEmptyPoolMayBeMoved) {
   pool.Give(*pool.Take(0), Event());
   pool.Rebase(two.data());
   const Slot a = *pool.Take(0);
-  EXPECT_EQ(a.data, two.data());
-  EXPECT_EQ(pool.Take(0)->data, two.data() + 4096);
+  EXPECT_EQ(a.data, two.data() + 4096);
+  EXPECT_EQ(pool.Take(0)->data, two.data());
 }
 
 TEST(TierPoolExtendTest, KnowsWhenAllThatIsNotTakenIsFree) {

@@ -100,6 +100,63 @@ TEST(SimulatorTest, AStreamHidesItBehindTheStepBefore) {
   EXPECT_EQ(one->peak[0], kChunk);
 }
 
+// Two ranks, each with its shards at home on the device. A gather takes one
+// millisecond, a reduction ten.
+SimulatedEngine TwoRanks() {
+  SimulatedEngine engine = TwoChunks(4);
+  engine.world = engine.param_ranks = 2;
+  for (SimulatedChunk& chunk : engine.chunks) {
+    for (const StateKind kind : {StateKind::kParam, StateKind::kGrad}) {
+      chunk.states[static_cast<size_t>(kind)] = {kChunk / 2, kChunk / 2,
+                                                 Tier::kDevice, Bytes(0)};
+    }
+  }
+  engine.settled = {2 * kChunk, Bytes(0), Bytes(0)};
+  return engine;
+}
+
+TierModel BetweenRanks() {
+  TierModel machine;
+  machine.all_gather = RingModel{500'000'000, 0};
+  machine.reduce_scatter = RingModel{50'000'000, 0};
+  return machine;
+}
+
+// The first chunk's gradient is computed and reduced; then the second chunk is
+// used.
+StepTrace ReduceAndUse() {
+  const ChunkId first(0);
+  const ChunkId second(1);
+  StepTrace trace;
+  trace.accesses = {
+      {AccessKind::kUse, first},    {AccessKind::kGradOpen, first},
+      {AccessKind::kUseEnd, first}, {AccessKind::kGradClose, first},
+      {AccessKind::kUse, second},   {AccessKind::kUseEnd, second}};
+  trace.compute_ns = {5 * kMs, 5 * kMs, 0, 0, 5 * kMs, 0};
+  return trace;
+}
+
+// On a stream all is called at once: the gather is over long before the
+// gradient is computed that the reduction before it waits for.
+TEST(SimulatorTest, AGatherDoesNotWaitForAReductionThatWaits) {
+  const Result<SimulationResult> result =
+      Simulate(ReduceAndUse(), TwoRanks(), BetweenRanks());
+  ASSERT_THAT(result, IsOk());
+  EXPECT_EQ(result->steps[0].ns(), (1 + 5 + 5 + 5) * kMs);
+  EXPECT_EQ(result->steps[0].reduce_scatters, 1);
+}
+
+// A thread calls for the chunk when the reduction is under way, which has the
+// way to the other ranks to itself.
+TEST(SimulatorTest, WhatRanksExchangeSharesTheWayBetweenThem) {
+  const Result<SimulationResult> result =
+      Simulate(ReduceAndUse(), TwoRanks(), BetweenRanks(),
+               {.steps = 1, .trainer = SimTrainer::kThread});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_EQ(result->steps[0].ns(), (1 + 5 + 5 + 10 + 1 + 5) * kMs);
+  EXPECT_EQ(result->steps[0].idle_ns(), 0);
+}
+
 TEST(SimulatorTest, TheSameInputGivesTheSameResult) {
   const Result<SimulationResult> a = Simulate(UseBoth(), TwoChunks(2), Link());
   const Result<SimulationResult> b = Simulate(UseBoth(), TwoChunks(2), Link());

@@ -30,8 +30,11 @@ class AlteredCommunicator final : public Communicator {
   using Change = std::function<void(std::byte* data, DType dtype, int64_t count,
                                     const CollectiveTag& tag)>;
   struct Options {
-    Change before;  // what this rank gives to a reduction; may be empty
-    Change after;   // what it gets of one; may be empty
+    // Called with the lane of every reduction, before it is queued there; may
+    // be empty.
+    std::function<void(Lane& lane)> first = {};
+    Change before = {};  // what this rank gives to a reduction; may be empty
+    Change after = {};   // what it gets of one; may be empty
     // Adds from the last rank to the first, and not the other way round.
     bool backwards = false;
   };
@@ -51,6 +54,7 @@ class AlteredCommunicator final : public Communicator {
                      Elements shard_elements, DType dtype,
                      const CollectiveTag& tag) override {
     const int64_t count = shard_elements.count();
+    if (options_.first) options_.first(lane);
     if (options_.before) {
       auto* const data =
           const_cast<std::byte*>(static_cast<const std::byte*>(chunk));

@@ -98,6 +98,40 @@ TEST_P(CommunicatorContract, OperationsOnTwoLanesKeepApart) {
   });
 }
 
+// A gather that was called after a reduction, and is on another lane, is over
+// before that has begun, on every rank.
+TEST_P(CommunicatorContract, AGatherOvertakesAReductionWhoseLaneWaits) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    constexpr int64_t kShard = 3'000;
+    std::vector<float> summed =
+        MakeFloats(self.rank(), kShard * self.world(), 1);
+    float* const sum = SliceOf(summed, self.rank(), kShard);
+    std::vector<uint32_t> gathered(static_cast<size_t>(kShard * self.world()));
+    const auto mine = MakeShard<uint32_t>(self.rank(), kShard, 2);
+    uint32_t* const own = SliceOf(gathered, self.rank(), kShard);
+    std::copy(mine.begin(), mine.end(), own);
+    const EventSource gradients;
+    self.lane.Wait(gradients.event());
+    self.comm.ReduceScatter(self.lane, summed.data(), sum, Elements(kShard),
+                            DType::kF32, Tag(1, 1, "first"));
+    const Event reduced = self.lane.Record();
+    self.comm.AllGather(self.lane2, own, gathered.data(), Elements(kShard),
+                        DType::kF32, Tag(2, 2, "second"));
+    EXPECT_THAT(self.lane2.Drain(), IsOk());
+    EXPECT_TRUE(
+        SameBits(gathered, MakeGathered<uint32_t>(self.world(), kShard, 2)));
+    EXPECT_FALSE(reduced.done());
+    gradients.Complete();
+    EXPECT_THAT(self.lane.Drain(), IsOk());
+    std::vector<float> expected;
+    for (int64_t i = 0; i < kShard; ++i) {
+      expected.push_back(
+          SumInRankOrder(self.world(), self.rank() * kShard + i, 1));
+    }
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sum));
+  });
+}
+
 // The same random sequence of operations on every rank, on both lanes.
 TEST_P(CommunicatorContract, RandomProgramsGiveWhatTheyShould) {
   const uint64_t seed = TestSeed(7);

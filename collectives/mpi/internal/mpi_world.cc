@@ -143,6 +143,8 @@ void MpiWorld::Run() {
     if (Finished()) break;
     Rest(progressed);
   }
+  // What it said last is of a time that is over.
+  if (told_gone_) words_.Hush();
   bool all_left = told_gone_ && wire_.status().ok();
   for (const Peer& peer : peers_) {
     all_left =

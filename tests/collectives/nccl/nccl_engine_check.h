@@ -26,6 +26,20 @@
 
 namespace castor {
 
+// Options that serve the models of these tests.
+inline ZeroOptions CheckedOptions(int stage, const Communicator& comm,
+                                  Executor& executor, Log& log) {
+  ZeroOptions options;
+  options.stage = stage;
+  options.executor = &executor;
+  options.log = &log;
+  options.chunk_size = KiB(8);
+  options.device_budget = MiB(4) + comm.buffer_bytes();
+  options.host_budget = MiB(8);
+  options.clip_norm = 0.05;
+  return options;
+}
+
 // Called by every rank of the world, each with its own.
 inline void ExpectTheBitsOfInProcessRanks(Communicator& comm, Device& device,
                                           Executor& executor, int stage,
@@ -36,14 +50,7 @@ inline void ExpectTheBitsOfInProcessRanks(Communicator& comm, Device& device,
   run.micro_batches = 2;
   run.worker_lanes = 2;
   Log log([](LogLevel, std::string_view) {});
-  ZeroOptions options;
-  options.stage = stage;
-  options.executor = &executor;
-  options.log = &log;
-  options.chunk_size = KiB(8);
-  options.device_budget = MiB(4) + comm.buffer_bytes();
-  options.host_budget = MiB(8);
-  options.clip_norm = 0.05;
+  ZeroOptions options = CheckedOptions(stage, comm, executor, log);
   const ToyResult expected = TrainToy(model, run, comm.world(), options);
   ASSERT_THAT(expected.status, IsOk());
 

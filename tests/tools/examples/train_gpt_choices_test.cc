@@ -211,6 +211,11 @@ TEST_F(TrainGptTest, AConfigSaysWhatFlagsDo) {
   const ProgramResult twice = RunSmall({"--config", dir_.File("config.json")});
   EXPECT_EQ(twice.exit_code, 2);
   EXPECT_THAT(twice.err, HasSubstr("--chunk and \"chunk.bytes\""));
+  std::ofstream(dir_.File("typo.json")) << "{\n  \"stagee\": 1\n}";
+  const ProgramResult typo = RunSmall({"--config", dir_.File("typo.json")});
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("did you mean stage?"));
+  EXPECT_THAT(typo.err, HasSubstr("(line 2, column 3)"));
 }
 
 }  // namespace

@@ -53,6 +53,19 @@ Status CheckCheckpointFlags(const TrainFlags& flags) {
   return OkStatus();
 }
 
+// Who leaves the sums to NCCL has one group of all ranks.
+Status CheckReduceFlag(const TrainFlags& flags, const TrainOptions& options) {
+  if (flags.reduce != "native" || options.shard_group <= 1 ||
+      options.shard_group == options.ranks) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "--reduce native and shard groups of {} contradict each other: NCCL's "
+      "own sums know one group of all {} ranks; take --reduce exact, or leave "
+      "--shard-group away",
+      options.shard_group, options.ranks));
+}
+
 std::optional<double> NumberIn(std::string_view text) {
   double number = 0;
   const char* const end = text.data() + text.size();
@@ -183,6 +196,7 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
     CASTOR_RETURN_IF_ERROR(TakeConfig(flags, &options));
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
+  CASTOR_RETURN_IF_ERROR(CheckReduceFlag(flags, options));
   CASTOR_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   if (!options.resume.empty()) {
     CASTOR_RETURN_IF_ERROR(TakeCheckpoint(flags.seed, &options));

@@ -192,6 +192,32 @@ TEST(TrainFlagsTest, WhatIsOfNcclIsRefusedWithoutIt) {
   }
 }
 
+// Wherever groups are asked for.
+TEST(TrainFlagsTest, SumsOfNcclsOwnAreOfOneGroup) {
+  const TempDir dir;
+  const std::string config = dir.File("config.json");
+  std::ofstream(config) << R"({"shard_group": 2})";
+  const std::vector<std::string> native = {"--backend", "nccl",    "--reduce",
+                                           "native",    "--ranks", "4"};
+  const auto with = [&](const std::string& flag, const std::string& value) {
+    std::vector<std::string> args = native;
+    args.insert(args.end(), {flag, value});
+    return Parsed(args);
+  };
+  const auto refused = StatusIs(
+      ErrorCode::kInvalidArgument,
+      testing::AllOf(HasSubstr("shard groups of 2"), HasSubstr("all 4 ranks"),
+                     HasSubstr("--reduce exact")));
+  EXPECT_THAT(with("--shard-group", "2"), refused);
+  EXPECT_THAT(with("--config", config), refused);
+  EXPECT_THAT(with("--shard-group", "4"), IsOk());
+  EXPECT_THAT(with("--shard-group", "1"), IsOk());
+  EXPECT_THAT(Parsed(native), IsOk());
+  EXPECT_THAT(Parsed({"--backend", "nccl", "--reduce", "exact", "--ranks", "4",
+                      "--shard-group", "2"}),
+              IsOk());
+}
+
 TEST(TrainFlagsTest, RefusesWhatContradictsItselfOrIsUnknown) {
   EXPECT_THAT(Parsed({"--prefetch", "2", "--no-prefetch"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("contradict")));
