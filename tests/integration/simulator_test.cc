@@ -114,8 +114,8 @@ class SimulatorTest : public testing::TestWithParam<Case> {
     options.host_budget = MiB(4);
     if (of.room == Room::kNvme) {
       const bool shards = of.stage == 3 && of.world > 1;
-      options.host_budget =
-          shards ? KiB(64) : *options.chunk_size * 10 + KiB(12);
+      options.host_budget = shards ? KiB(of.reuses ? 48 : 64)
+                                   : *options.chunk_size * 10 + KiB(12);
     }
     if (of.room != Room::kNvme) options.nvme.clear();
     if (n % 6 == 1) {
@@ -160,7 +160,6 @@ class SimulatorTest : public testing::TestWithParam<Case> {
       options.grad_mode = GradMode::kReuse;
       options.accumulation = AccumulationOrder::kEach;
       training.micro_batches = 1;
-      if (of.room == Room::kNvme) options.host_budget -= KiB(16);
       for (ParamSpec& param : training.params) param.dtype = DType::kBF16;
     }
     if (n % 4 == 1) {
