@@ -54,7 +54,8 @@ Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
           "meaning: give 0 or more",
           group.name, group.lr_scale));
     }
-    const Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    if (valid.ok() && group.lr) valid = CheckLearningRate(*group.lr);
     if (!valid.ok()) {
       return valid.WithContext(fmt::format("optimizer group {}", group.name));
     }
@@ -72,8 +73,8 @@ OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
                                  std::span<const OptimizerGroup> groups) {
   groups_.push_back({"", optimizer, 1, std::nullopt});
   for (const OptimizerGroup& group : groups) {
-    groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
-                       std::nullopt});
+    groups_.push_back(
+        {group.name, OptionsFor(optimizer, group), group.lr_scale, group.lr});
   }
 }
 

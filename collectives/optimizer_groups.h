@@ -28,6 +28,8 @@ struct OptimizerGroup {
   std::string name;
   // Times the rate that Step is given, unless the group has a rate of its own.
   double lr_scale = 1;
+  // A rate of its own from the start, as SetLearningRate gives it one.
+  std::optional<double> lr = {};
   std::optional<double> beta1 = {};
   std::optional<double> beta2 = {};
   std::optional<double> eps = {};

@@ -41,6 +41,7 @@
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
+#include "tools/examples/gpt/train_config.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
@@ -292,6 +293,7 @@ Status Main(const std::vector<std::string>& args, const Console& console,
     console.out << line.Help();
     return FlushOutput(console);
   }
+  CASTOR_RETURN_IF_ERROR(TakeConfigFile(&flags));
   CASTOR_ASSIGN_OR_RETURN(*group, MeetOthers(args, &flags));
   return Run(flags, console, group->get());
 }
