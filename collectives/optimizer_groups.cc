@@ -71,10 +71,10 @@ Status CheckLearningRate(double lr) {
 
 OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
                                  std::span<const OptimizerGroup> groups) {
-  groups_.push_back({"", optimizer, 1, std::nullopt});
+  groups_.push_back({"", optimizer, 1, std::nullopt, std::nullopt});
   for (const OptimizerGroup& group : groups) {
-    groups_.push_back(
-        {group.name, OptionsFor(optimizer, group), group.lr_scale, group.lr});
+    groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
+                       group.lr, std::nullopt});
   }
 }
 
@@ -93,8 +93,16 @@ Result<size_t> OptimizerGroups::Find(std::string_view name) const {
 Status OptimizerGroups::SetLearningRate(std::string_view name, double lr) {
   CASTOR_ASSIGN_OR_RETURN(const size_t group, Find(name));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
-  groups_[group].own_lr = lr;
+  groups_[group].given_lr = lr;
   return OkStatus();
+}
+
+std::map<std::string, double> OptimizerGroups::GivenRates() const {
+  std::map<std::string, double> rates;
+  for (const Group& group : groups_) {
+    if (group.given_lr) rates.emplace(group.name, *group.given_lr);
+  }
+  return rates;
 }
 
 OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {

@@ -115,6 +115,7 @@ class ZeroEngine::Impl::Loading {
     const CheckpointManifest& manifest = reader_->manifest();
     CASTOR_RETURN_IF_ERROR(CheckOptimizer(manifest));
     CASTOR_RETURN_IF_ERROR(FindLossScale(manifest));
+    CASTOR_RETURN_IF_ERROR(FindLearningRates(manifest));
     std::unordered_map<std::string_view, size_t> saved;
     for (size_t p = 0; p < manifest.params.size(); ++p) {
       saved.emplace(manifest.params[p].name, p);
@@ -195,6 +196,25 @@ class ZeroEngine::Impl::Loading {
     CASTOR_RETURN_IF_ERROR(scaler.Restore(state).WithContext(
         "its loss scale (optimizer_states = false begins anew)"));
     scaler_.emplace(scaler);
+    return OkStatus();
+  }
+
+  // Groups that were given none keep the engine's, and so do those that only
+  // the checkpoint has.
+  Status FindLearningRates(const CheckpointManifest& manifest) {
+    if (!options_.optimizer_states) return OkStatus();
+    groups_.emplace(engine_.groups_);
+    for (const auto& [name, lr] : manifest.engine) {
+      std::string_view group = name;
+      if (!group.starts_with(kLearningRateScalar)) continue;
+      group.remove_prefix(std::string_view(kLearningRateScalar).size());
+      if (group.starts_with('.')) group.remove_prefix(1);
+      if (!groups_->Find(group).ok()) continue;
+      CASTOR_RETURN_IF_ERROR(
+          groups_->SetLearningRate(group, lr.is_number() ? lr.real() : -1)
+              .WithContext(fmt::format(
+                  "its {} (optimizer_states = false begins anew)", name)));
+    }
     return OkStatus();
   }
 
@@ -419,6 +439,7 @@ class ZeroEngine::Impl::Loading {
           options_.optimizer_states ? manifest.params[found_[p]].steps : 0;
     }
     if (scaler_.has_value()) engine_.scaler_ = *scaler_;
+    if (groups_.has_value()) engine_.groups_ = *groups_;
     engine_.step_ = manifest.step;
     engine_.store_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
     engine_.manager_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
@@ -427,8 +448,10 @@ class ZeroEngine::Impl::Loading {
   Impl& engine_;
   const LoadOptions& options_;
   std::optional<CheckpointReader> reader_;
-  std::optional<LossScaler> scaler_;  // as the checkpoint's run had it
-  std::vector<size_t> found_;         // by ParamId: index in the manifest
+  // As the checkpoint's run had them.
+  std::optional<LossScaler> scaler_;
+  std::optional<OptimizerGroups> groups_;
+  std::vector<size_t> found_;  // by ParamId: index in the manifest
   std::vector<std::array<Source, kStateKinds>> sources_;  // by ParamId, state
 };
 

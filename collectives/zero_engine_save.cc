@@ -408,6 +408,11 @@ EngineScalars ZeroEngine::Impl::Scalars() const {
     scalars.emplace("loss_scale_overflows_left", int64_t{state.overflows_left});
     scalars.emplace("loss_scale_skipped_steps", state.skipped_steps);
   }
+  for (const auto& [group, lr] : groups_.GivenRates()) {
+    std::string name = kLearningRateScalar;
+    if (!group.empty()) name.append(".").append(group);
+    scalars.emplace(std::move(name), lr);
+  }
   return scalars;
 }
 
