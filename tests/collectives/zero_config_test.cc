@@ -349,6 +349,8 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"optimizer": {"beta3": 1}})", "(line 1, column 16)"},
       {R"({"stage": 4})", "\"stage\" is 4 where a whole number from 0 to 3"},
       {R"({"stage": true})", "\"stage\" is true where"},
+      {R"({"stage": 2.0})", "\"stage\" is 2.0 where a whole number"},
+      {R"({"stage": 2e0})", "\"stage\" is 2e0 where a whole number"},
       {R"({"stage": {}})", "\"stage\" is an object where a value belongs"},
       {R"({"optimizer": 3})", "\"optimizer\" is 3 where an object belongs"},
       {R"({"nvme": {}})", "\"nvme\" is an object where an array belongs"},

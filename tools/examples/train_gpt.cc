@@ -232,8 +232,11 @@ Result<Launch> LaunchOf(const TrainFlags& flags) {
     return std::getenv(name);
   };
   CASTOR_ASSIGN_OR_RETURN(const Launch launch, FindLaunch(environment, {}));
-  // --ranks alone asks for threads.
-  if (launch.world == 1 && !flags.rank) return launch;
+  // --ranks alone asks for threads, and so it does in a shell that srun
+  // started, which hands its step's variables on to all that is typed there.
+  const bool by_itself = launch.by == Launcher::kNone ||
+                         (launch.by == Launcher::kSlurm && launch.world == 1);
+  if (by_itself && !flags.rank) return launch;
   LaunchRequest request;
   if (flags.rank) request.rank = static_cast<int>(*flags.rank);
   if (flags.ranks) request.world = static_cast<int>(*flags.ranks);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -567,18 +568,52 @@ TEST_F(TrainGptTest, NcclIsForMachinesThatHaveIt) {
   }
 }
 
+// Whoever starts a process as the only one of its world, and gives it other
+// numbers, contradicts himself; a shell of Slurm's only hands variables on.
+TEST_F(TrainGptTest, TheOnlyProcessOfALauncherHasOneRank) {
+  const auto run_with =
+      [&](const std::vector<std::pair<const char*, const char*>>& variables,
+          const std::vector<std::string>& flags) {
+        for (const auto& [name, value] : variables) setenv(name, value, 1);
+        const ProgramResult run = RunSmall(flags);
+        for (const auto& [name, value] : variables) unsetenv(name);
+        return run;
+      };
+  const std::vector<std::string> three = {"--ranks", "3", "--steps", "1"};
+  const ProgramResult torch =
+      run_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, three);
+  EXPECT_EQ(torch.exit_code, 2) << torch.err;
+  EXPECT_THAT(torch.err, AllOf(HasSubstr("number of ranks was given as 3"),
+                               HasSubstr("torchrun"), HasSubstr("says 1")));
+  const ProgramResult mpi = run_with(
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, three);
+  EXPECT_EQ(mpi.exit_code, 2) << mpi.err;
+  EXPECT_THAT(mpi.err, HasSubstr("Open MPI"));
+  EXPECT_EQ(run_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+                     {"--ranks", "1", "--steps", "1"})
+                .exit_code,
+            0);
+  EXPECT_EQ(
+      run_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, three)
+          .exit_code,
+      0);
+}
+
 // The weights of a config are those of the flags that mean the same.
 TEST_F(TrainGptTest, AConfigSaysWhatFlagsDo) {
   std::ofstream(dir_.File("config.json"))
       << R"({"schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
              "grad_mode": "fp32", "chunk": {"bytes": 131072},
-             "groups": [{"name": "vectors", "weight_decay": 0}]})";
+             "groups": [{"name": "vectors", "weight_decay": 0}],
+             "learning_rate": {"schedule": "cosine", "warmup_steps": 1},
+             "launch": {"ranks": 2}})";
   const std::string digest = "weight digest: ";
   const ProgramResult by_flags =
       RunSmall({"--ranks", "2", "--dtype", "bf16", "--stage", "2", "--clip",
-                "0.5", "--grad-mode", "fp32", "--decay", "matrices"});
-  std::vector<std::string> args = Args({"--ranks", "2", "--dtype", "bf16",
-                                        "--config", dir_.File("config.json")});
+                "0.5", "--grad-mode", "fp32", "--decay", "matrices",
+                "--schedule", "cosine", "--warmup", "1"});
+  std::vector<std::string> args =
+      Args({"--dtype", "bf16", "--config", dir_.File("config.json")});
   const auto chunk = std::find(args.begin(), args.end(), "--chunk");
   args.erase(chunk, chunk + 2);
   const ProgramResult by_config = Run(args);
