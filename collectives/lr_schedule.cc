@@ -13,10 +13,22 @@
 
 namespace castor {
 
+std::string_view LrShapeName(LrShape shape) {
+  switch (shape) {
+    case LrShape::kConstant:
+      return "constant";
+    case LrShape::kLinear:
+      return "linear";
+    case LrShape::kCosine:
+      return "cosine";
+  }
+  return "unknown";
+}
+
 std::optional<LrShape> ParseLrShape(std::string_view name) {
-  if (name == "constant") return LrShape::kConstant;
-  if (name == "linear") return LrShape::kLinear;
-  if (name == "cosine") return LrShape::kCosine;
+  for (const LrShape shape : kLrShapes) {
+    if (name == LrShapeName(shape)) return shape;
+  }
   return std::nullopt;
 }
 

@@ -20,8 +20,12 @@
 namespace castor {
 
 enum class LrShape : uint8_t { kConstant, kLinear, kCosine };
+inline constexpr LrShape kLrShapes[] = {LrShape::kConstant, LrShape::kLinear,
+                                        LrShape::kCosine};
 
-// "constant", "linear", "cosine"; empty for anything else.
+// "constant", "linear", "cosine".
+std::string_view LrShapeName(LrShape shape);
+// Empty for anything else.
 std::optional<LrShape> ParseLrShape(std::string_view name);
 
 struct LrSchedule {

@@ -54,7 +54,8 @@ Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
           "meaning: give 0 or more",
           group.name, group.lr_scale));
     }
-    const Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    if (valid.ok() && group.lr) valid = CheckLearningRate(*group.lr);
     if (!valid.ok()) {
       return valid.WithContext(fmt::format("optimizer group {}", group.name));
     }
@@ -70,10 +71,10 @@ Status CheckLearningRate(double lr) {
 
 OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
                                  std::span<const OptimizerGroup> groups) {
-  groups_.push_back({"", optimizer, 1, std::nullopt});
+  groups_.push_back({"", optimizer, 1, std::nullopt, std::nullopt});
   for (const OptimizerGroup& group : groups) {
     groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
-                       std::nullopt});
+                       group.lr, std::nullopt});
   }
 }
 
@@ -92,8 +93,16 @@ Result<size_t> OptimizerGroups::Find(std::string_view name) const {
 Status OptimizerGroups::SetLearningRate(std::string_view name, double lr) {
   CASTOR_ASSIGN_OR_RETURN(const size_t group, Find(name));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
-  groups_[group].own_lr = lr;
+  groups_[group].given_lr = lr;
   return OkStatus();
+}
+
+std::map<std::string, double> OptimizerGroups::GivenRates() const {
+  std::map<std::string, double> rates;
+  for (const Group& group : groups_) {
+    if (group.given_lr) rates.emplace(group.name, *group.given_lr);
+  }
+  return rates;
 }
 
 OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,8 @@ struct OptimizerGroup {
   std::string name;
   // Times the rate that Step is given, unless the group has a rate of its own.
   double lr_scale = 1;
+  // A rate of its own from the start, as SetLearningRate gives it one.
+  std::optional<double> lr = {};
   std::optional<double> beta1 = {};
   std::optional<double> beta2 = {};
   std::optional<double> eps = {};
@@ -56,6 +59,10 @@ class OptimizerGroups {
   // is in no group. InvalidArgument as Find and as CheckLearningRate.
   Status SetLearningRate(std::string_view name, double lr);
 
+  // What SetLearningRate said last, by the group's name: for checkpoints, since
+  // nothing else tells them. Others have their rate from the options and Step.
+  std::map<std::string, double> GivenRates() const;
+
   // What a parameter of the group is updated with in a step of rate `lr`.
   OptimizerOptions OptionsOf(size_t group, double lr) const;
 
@@ -69,10 +76,12 @@ class OptimizerGroups {
     std::string name;
     OptimizerOptions options;
     double lr_scale = 1;
-    std::optional<double> own_lr;
+    std::optional<double> own_lr;    // by the options
+    std::optional<double> given_lr;  // by SetLearningRate
   };
 
   double RateOf(const Group& group, double lr) const {
+    if (group.given_lr) return *group.given_lr;
     return group.own_lr.value_or(lr * group.lr_scale);
   }
 

@@ -226,9 +226,9 @@ class ZeroEngine {
   Status UpdateEarly(double lr);
 
   // From the next Step on, the group's learning rate, whatever that is given;
-  // the empty name is of what is in no group. InvalidArgument where there is no
-  // such group, or the rate has no meaning; FailedPrecondition between
-  // UpdateEarly and Step.
+  // the empty name is of what is in no group. Checkpoints keep it.
+  // InvalidArgument where there is no such group, or the rate has no meaning;
+  // FailedPrecondition between UpdateEarly and Step.
   Status SetLearningRate(std::string_view group, double lr);
 
   // What the trainer multiplies the loss of this step's micro-batches by before

@@ -26,7 +26,10 @@ namespace castor {
 class ZeroEngine::Impl::Loading {
  public:
   Loading(Impl* engine, const LoadOptions& options)
-      : engine_(*engine), options_(options), scaler_(engine->scaler_) {}
+      : engine_(*engine),
+        options_(options),
+        scaler_(engine->scaler_),
+        groups_(engine->groups_) {}
 
   Result<LoadResult> Run() {
     LoadResult result;
@@ -77,6 +80,7 @@ class ZeroEngine::Impl::Loading {
           internal::CheckSameMoments(manifest, engine_.options_.optimizer));
       CASTOR_RETURN_IF_ERROR(
           internal::RestoreScaler(manifest.engine, &scaler_));
+      CASTOR_RETURN_IF_ERROR(internal::RestoreRates(manifest.engine, &groups_));
     }
     CASTOR_ASSIGN_OR_RETURN(
         sources_,
@@ -230,6 +234,7 @@ class ZeroEngine::Impl::Loading {
                                      : 0;
     }
     engine_.scaler_ = scaler_;
+    engine_.groups_ = groups_;
     engine_.step_ = manifest.step;
     engine_.store_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
     engine_.manager_->BeginStep(static_cast<int32_t>(engine_.step_ + 1));
@@ -238,7 +243,9 @@ class ZeroEngine::Impl::Loading {
   Impl& engine_;
   const LoadOptions& options_;
   std::optional<CheckpointReader> reader_;
-  LossScaler scaler_;  // as the checkpoint's run had it
+  // As the checkpoint's run had them.
+  LossScaler scaler_;
+  OptimizerGroups groups_;
   LoadSources sources_;
 };
 

@@ -37,7 +37,8 @@ class ZeroEngine::Impl::Saving {
   // What ranks do together before the first element is written.
   Status Begin() {
     result_.step = engine_.step_;
-    scalars_ = internal::ScalarsOf(engine_.options_.optimizer, engine_.scaler_);
+    scalars_ = internal::ScalarsOf(engine_.options_.optimizer, engine_.scaler_,
+                                   engine_.groups_);
     for (const Param& param : engine_.params_) steps_.push_back(param.steps);
     return engine_.AgreeOn(Prepare(), HashOfInputs(), "save");
   }

@@ -20,6 +20,9 @@ namespace {
 // Far more than any format here uses, far less than a stack or a path bears.
 constexpr size_t kMaxDepth = 64;
 
+// Of a message.
+constexpr size_t kLongestNumber = 60;
+
 // Counts the bytes that the lexer has taken, which is how far an event lies
 // from the start of the text.
 class CountingIterator {
@@ -84,8 +87,8 @@ class SaxAdapter final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override {
     return Pass({.kind = JsonKind::kUnsigned, .number = value});
   }
-  bool number_float(number_float_t value, const string_t&) override {
-    return Pass({.kind = JsonKind::kReal, .real = value});
+  bool number_float(number_float_t value, const string_t& literal) override {
+    return Pass({.kind = JsonKind::kReal, .real = value, .text = literal});
   }
   bool string(string_t& value) override {
     return Pass({.kind = JsonKind::kString, .text = value});
@@ -217,8 +220,11 @@ std::string JsonScalarText(const JsonScalar& scalar) {
     case JsonKind::kUnsigned:
       return fmt::format("{}", scalar.number);
     case JsonKind::kNegative:
-    case JsonKind::kReal:
       return fmt::format("{}", scalar.real);
+    case JsonKind::kReal:
+      if (scalar.text.empty()) return fmt::format("{}", scalar.real);
+      if (scalar.text.size() <= kLongestNumber) return std::string(scalar.text);
+      return fmt::format("{}...", scalar.text.substr(0, kLongestNumber));
     case JsonKind::kString:
       return Quoted(scalar.text);
   }

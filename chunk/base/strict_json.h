@@ -34,13 +34,14 @@ enum class JsonKind { kNull, kBool, kUnsigned, kNegative, kReal, kString };
 struct JsonScalar {
   JsonKind kind = JsonKind::kNull;
   bool boolean = false;
-  uint64_t number = 0;         // of kUnsigned
-  int64_t negative = 0;        // of kNegative
-  double real = 0;             // of kNegative and kReal, for messages
-  std::string_view text = {};  // of kString; valid during the call only
+  uint64_t number = 0;   // of kUnsigned
+  int64_t negative = 0;  // of kNegative
+  double real = 0;       // of kNegative and kReal, for messages
+  // Of kString; of kReal as it is written. Valid during the call only.
+  std::string_view text = {};
 };
 
-// "null", "true", "3", "\"text\"": for messages.
+// "null", "true", "3", "3.0", "\"text\"": for messages.
 std::string JsonScalarText(const JsonScalar& scalar);
 
 enum class JsonContainer { kObject, kArray };

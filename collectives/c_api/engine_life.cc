@@ -92,7 +92,7 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
   }
   ZeroOptions options;
   if (config != nullptr) {
-    Result<ZeroOptions> parsed = ParseZeroConfig(config);
+    Result<ZeroOptions> parsed = ReadZeroConfig(config);
     if (!parsed.ok()) return parsed.status().WithContext("config");
     options = *std::move(parsed);
   }

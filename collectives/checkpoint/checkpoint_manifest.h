@@ -83,6 +83,9 @@ struct SavedParam {
 
 // Booleans, numbers and texts by name.
 using EngineScalars = std::map<std::string, JsonValue>;
+// Among them the learning rate that a group was given: this, of what is in no
+// group, or with a dot and the group's name behind it.
+inline constexpr char kLearningRateScalar[] = "learning_rate";
 
 struct CheckpointManifest {
   int64_t step = 0;

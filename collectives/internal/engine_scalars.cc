@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/json_value.h"
@@ -35,7 +37,8 @@ int64_t WholeOf(double number) {
 }  // namespace
 
 EngineScalars ScalarsOf(const OptimizerOptions& optimizer,
-                        const LossScaler& scaler) {
+                        const LossScaler& scaler,
+                        const OptimizerGroups& groups) {
   EngineScalars scalars = {{kSeed, optimizer.seed}};
   if (scaler.looks_for_overflow()) {
     const LossScaleState& state = scaler.state();
@@ -43,6 +46,11 @@ EngineScalars ScalarsOf(const OptimizerOptions& optimizer,
     scalars.emplace(kCleanSteps, state.clean_steps);
     scalars.emplace(kOverflowsLeft, int64_t{state.overflows_left});
     scalars.emplace(kSkippedSteps, state.skipped_steps);
+  }
+  for (const auto& [group, lr] : groups.GivenRates()) {
+    std::string name = kLearningRateScalar;
+    if (!group.empty()) name.append(".").append(group);
+    scalars.emplace(std::move(name), lr);
   }
   return scalars;
 }
@@ -85,6 +93,21 @@ Status RestoreScaler(const EngineScalars& scalars, LossScaler* scaler) {
   state.skipped_steps = WholeOf(number(kSkippedSteps));
   return scaler->Restore(state).WithContext(
       "its loss scale (optimizer_states = false begins anew)");
+}
+
+Status RestoreRates(const EngineScalars& scalars, OptimizerGroups* groups) {
+  for (const auto& [name, lr] : scalars) {
+    std::string_view group = name;
+    if (!group.starts_with(kLearningRateScalar)) continue;
+    group.remove_prefix(std::string_view(kLearningRateScalar).size());
+    if (group.starts_with('.')) group.remove_prefix(1);
+    if (!groups->Find(group).ok()) continue;
+    CASTOR_RETURN_IF_ERROR(
+        groups->SetLearningRate(group, lr.is_number() ? lr.real() : -1)
+            .WithContext(fmt::format(
+                "its {} (optimizer_states = false begins anew)", name)));
+  }
+  return OkStatus();
 }
 
 }  // namespace castor::internal

@@ -4,6 +4,7 @@
 #include "collectives/optimizer_groups.h"
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -56,6 +57,19 @@ TEST(OptimizerGroupsTest, ARateOfItsOwnStays) {
               StatusIs(ErrorCode::kInvalidArgument));
 }
 
+TEST(OptimizerGroupsTest, ARateOfTheOptionsGivesWayToOneThatIsGiven) {
+  OptimizerGroups groups(
+      OptimizerOptions(),
+      std::vector<OptimizerGroup>{{.name = "a", .lr_scale = 2, .lr = 0.5}});
+  EXPECT_EQ(groups.OptionsOf(1, 0.25).lr, 0.5);
+  EXPECT_THAT(groups.GivenRates(), testing::IsEmpty());
+  ASSERT_THAT(groups.SetLearningRate("a", 0.125), IsOk());
+  ASSERT_THAT(groups.SetLearningRate("", 1), IsOk());
+  EXPECT_EQ(groups.OptionsOf(1, 0.25).lr, 0.125);
+  EXPECT_THAT(groups.GivenRates(),
+              testing::ElementsAre(std::pair("", 1.0), std::pair("a", 0.125)));
+}
+
 TEST(OptimizerGroupsTest, RefusesWhatHasNoMeaning) {
   const auto check = [](std::vector<OptimizerGroup> groups) {
     return CheckOptimizerGroups(OptimizerOptions(), groups);
@@ -68,6 +82,7 @@ TEST(OptimizerGroupsTest, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(check({{.name = "a"}, {.name = "a"}}), refused("two"));
   EXPECT_THAT(check({{.name = "a", .lr_scale = -1}}), refused("a scales"));
   EXPECT_THAT(check({{.name = "a", .beta1 = 1}}), refused("group a: "));
+  EXPECT_THAT(check({{.name = "a", .lr = -1}}), refused("group a: "));
 }
 
 }  // namespace

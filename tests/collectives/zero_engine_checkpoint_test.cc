@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
@@ -437,6 +438,41 @@ TEST_F(OneRankCheckpointTest, KeepsTheLossScale) {
   scaled.loss_scaling.initial = 512;
   scaled.loss_scaling.most = 1024;
   ExpectRefused(Specs(), scaled, "its loss scale");
+}
+
+// Nothing but the checkpoint tells what SetLearningRate said; a rate that
+// options name is theirs.
+TEST_F(OneRankCheckpointTest, KeepsTheLearningRatesThatGroupsWereGiven) {
+  ZeroOptions options = Roomy(3);
+  options.groups = {{.name = "norms", .lr = 0.25}, {.name = "rest"}};
+  Reopen(options, Specs());
+  ASSERT_THAT(engine_->SetLearningRate("", 0.5), IsOk());
+  ASSERT_THAT(engine_->SetLearningRate("rest", 0.125), IsOk());
+  Train();
+  ASSERT_THAT(engine_->Save({.directory = Dir()}), IsOk());
+  const auto manifest = ParseManifest(FileText(Saved() + "/" + kManifestName));
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_EQ(manifest->engine.at("learning_rate"), JsonValue(0.5));
+  EXPECT_EQ(manifest->engine.at("learning_rate.rest"), JsonValue(0.125));
+  EXPECT_FALSE(manifest->engine.contains("learning_rate.norms"));
+  Train();
+  const uint64_t undisturbed = *engine_->WeightDigest();
+
+  Reopen(options, Specs());
+  ASSERT_THAT(engine_->Load({.directory = Dir()}), IsOk());
+  Train();
+  EXPECT_EQ(*engine_->WeightDigest(), undisturbed);
+  // A rate that is given after it holds.
+  Reopen(options, Specs());
+  ASSERT_THAT(engine_->Load({.directory = Dir()}), IsOk());
+  ASSERT_THAT(engine_->SetLearningRate("", 0.0625), IsOk());
+  Train();
+  EXPECT_NE(*engine_->WeightDigest(), undisturbed);
+  // Groups that the engine does not have matter to nobody.
+  Reopen(Roomy(3), Specs());
+  ASSERT_THAT(engine_->Load({.directory = Dir()}), IsOk());
+  Train();
+  EXPECT_EQ(*engine_->WeightDigest(), undisturbed);
 }
 
 // A frozen parameter has weights and nothing else; one without elements is

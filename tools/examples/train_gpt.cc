@@ -41,6 +41,7 @@
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
+#include "tools/examples/gpt/train_config.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
@@ -235,8 +236,11 @@ Result<Launch> LaunchOf(const TrainFlags& flags) {
     return std::getenv(name);
   };
   CASTOR_ASSIGN_OR_RETURN(const Launch launch, FindLaunch(environment, {}));
-  // --ranks alone asks for threads.
-  if (launch.world == 1 && !flags.rank) return launch;
+  // --ranks alone asks for threads, and so it does in a shell that srun
+  // started, which hands its step's variables on to all that is typed there.
+  const bool by_itself = launch.by == Launcher::kNone ||
+                         (launch.by == Launcher::kSlurm && launch.world == 1);
+  if (by_itself && !flags.rank) return launch;
   LaunchRequest request;
   if (flags.rank) request.rank = static_cast<int>(*flags.rank);
   if (flags.ranks) request.world = static_cast<int>(*flags.ranks);
@@ -296,6 +300,7 @@ Status Main(const std::vector<std::string>& args, const Console& console,
     console.out << line.Help();
     return FlushOutput(console);
   }
+  CASTOR_RETURN_IF_ERROR(TakeConfigFile(&flags));
   CASTOR_ASSIGN_OR_RETURN(*group, MeetOthers(args, &flags));
   return Run(flags, console, group->get());
 }

@@ -3,10 +3,12 @@
 
 #include "collectives/mpi/internal/mpi_world.h"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "chunk/base/check.h"
 
@@ -21,8 +23,16 @@ constexpr int kBusyPolls = 400;
 constexpr int kIdlePolls = 100;
 constexpr std::chrono::microseconds kBusyRest(20);
 constexpr std::chrono::microseconds kIdleRest(1000);
+// After how long without progress last words are made all the same: where cores
+// are busy, to give way may take as long as an operation.
+constexpr int64_t kWordsNs = 1'000'000;
 
 }  // namespace
+
+std::string ToldToEnd(int rank, int size) {
+  return fmt::format("castor: rank {} of {} was told to end (SIGTERM)", rank,
+                     size);
+}
 
 MpiWorld::Meeting::Meeting(Arrival arrived, const ExchangeSizes& sizes,
                            MpiWire* wire)
@@ -39,7 +49,8 @@ MpiWorld::MpiWorld(MPI_Comm comm, const MpiWorldOptions& options)
       size_(wire_.world()),
       peers_(static_cast<size_t>(size_)),
       scratch_(static_cast<size_t>(
-          ScratchBytes(size_, options.sizes.segment).count())) {
+          ScratchBytes(size_, options.sizes.segment).count())),
+      words_(ToldToEnd(rank_, size_)) {
   SayWords();
   thread_ = std::thread([this] { Run(); });
 }
@@ -192,6 +203,8 @@ void MpiWorld::Admit(Arrival arrival) {
   const auto [place, added] = meetings_.try_emplace(
       position, std::move(arrival), options_.sizes, &wire_);
   CASTOR_CHECK(added);
+  latest_ = std::max(latest_, position);
+  KeepWordsTrue();
   Meeting& meeting = place->second;
   meeting.since_ns = options_.clock->NowNs();
   news_ = true;
@@ -293,6 +306,7 @@ void MpiWorld::Resolve(int64_t position, const std::optional<EventSource>& done,
                        const Status& status) {
   CASTOR_CHECK_GE(position, 0);
   news_ = true;
+  KeepWordsTrue();
   // Before the owner can know: it may leave at once.
   {
     std::lock_guard lock(mutex_);
@@ -308,7 +322,9 @@ void MpiWorld::Rest(bool progressed) {
   }
   const bool busy = !meetings_.empty();
   if (idle_polls_ < (busy ? kBusyPolls : kIdlePolls)) {
-    ++idle_polls_;
+    const int64_t now = options_.clock->NowNs();
+    if (idle_polls_++ == 0) idle_since_ns_ = now;
+    if (news_ && now - idle_since_ns_ >= kWordsNs) SayWords();
     std::this_thread::yield();
     return;
   }

@@ -64,6 +64,9 @@ inline constexpr int64_t kAnswerNs = 500'000'000;
 
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+// How the last words of a rank begin.
+std::string ToldToEnd(int rank, int size);
+
 struct MpiWorldOptions {
   int64_t timeout_ns = 0;  // 0: none
   ExchangeSizes sizes;
@@ -163,6 +166,9 @@ class MpiWorld {
   // Ranks that have not answered the end of the world are not waited for now.
   bool OutOfPatience() const;
   void SayWords();
+  // After an operation has begun or ended: what was said holds no longer than
+  // it is true.
+  void KeepWordsTrue();
   // The ranks that `meeting` waits for, as words.
   std::string WaitingWords(const Meeting& meeting) const;
   void Rest(bool progressed);
@@ -191,7 +197,13 @@ class MpiWorld {
   int64_t next_stall_check_ns_ = 0;
   std::optional<int64_t> asked_ns_;  // of the stall that lasts
   int idle_polls_ = 0;
-  bool news_ = true;  // for the last words
+  int64_t idle_since_ns_ = 0;
+  int64_t latest_ = -1;  // position that this rank has come to
+  bool news_ = true;     // for the last words
+  // Of which they are: the operation that waits, or else the latest at the
+  // time.
+  std::optional<int64_t> said_waiting_;
+  int64_t said_latest_ = -1;
   WordsSlot words_;
 
   mutable std::mutex mutex_;

@@ -114,14 +114,16 @@ void MpiWorld::SayWords() {
   news_ = false;
   // Its owner has left it, and what others are still to say matters to nobody.
   if (told_gone_) return words_.Hush();
-  std::string text = fmt::format(
-      "castor: rank {} of {} was told to end (SIGTERM)", rank_, size_);
+  std::string text = ToldToEnd(rank_, size_);
   WordsWeight weight = WordsWeight::kMatters;
   const Meeting* const waiting =
       StalledMeeting(options_.clock->NowNs(), /*stalled_ns=*/0);
+  said_waiting_.reset();
+  said_latest_ = latest_;
   if (const Status now = ended(); !now.ok()) {
     text += fmt::format(" after its world had ended: {}", now.message());
   } else if (waiting != nullptr) {
+    said_waiting_ = waiting->own.position;
     text += fmt::format(
         " while it waited for {} at operation {} of the world, "
         "{}",
@@ -136,6 +138,14 @@ void MpiWorld::SayWords() {
                   : " before its first operation";
   }
   words_.Say(text, weight);
+}
+
+void MpiWorld::KeepWordsTrue() {
+  const bool under_way = !meetings_.empty();
+  words_.At(under_way ? meetings_.begin()->first : latest_, under_way);
+  const bool hold = said_waiting_ ? meetings_.contains(*said_waiting_)
+                                  : said_latest_ == latest_;
+  if (!hold) words_.Outdate();
 }
 
 std::string MpiWorld::WaitingWords(const Meeting& meeting) const {

@@ -4,9 +4,11 @@
 #include "collectives/internal/engine_scalars.h"
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/optimizer_options.h"
@@ -27,12 +29,15 @@ TEST(EngineScalarsTest, AScalerGoesOnWhereAnotherWas) {
   scaler.Update(true);
   scaler.Update(false);
   LossScaler again = Dynamic();
-  ASSERT_THAT(RestoreScaler(ScalarsOf({}, scaler), &again), IsOk());
+  ASSERT_THAT(
+      RestoreScaler(ScalarsOf({}, scaler, OptimizerGroups({}, {})), &again),
+      IsOk());
   EXPECT_EQ(again.state(), scaler.state());
 }
 
 TEST(EngineScalarsTest, ARunThatScaledNothingSaysNothingOfIt) {
-  const EngineScalars scalars = ScalarsOf({.seed = 7}, LossScaler({}));
+  const EngineScalars scalars =
+      ScalarsOf({.seed = 7}, LossScaler({}), OptimizerGroups({}, {}));
   EXPECT_EQ(scalars, (EngineScalars{{"optimizer_seed", 7}}));
   LossScaler scaler = Dynamic();
   const LossScaleState before = scaler.state();
@@ -42,13 +47,27 @@ TEST(EngineScalarsTest, ARunThatScaledNothingSaysNothingOfIt) {
 
 TEST(EngineScalarsTest, RefusesALossScaleThatNoRunHas) {
   LossScaler scaler = Dynamic();
-  EngineScalars scalars = ScalarsOf({}, scaler);
+  EngineScalars scalars = ScalarsOf({}, scaler, OptimizerGroups({}, {}));
   scalars["loss_scale_clean_steps"] = "many";
   EXPECT_THAT(RestoreScaler(scalars, &scaler),
               StatusIs(ErrorCode::kInvalidArgument,
                        AllOf(HasSubstr("its loss scale"),
                              HasSubstr("-1 clean steps"))));
   EXPECT_EQ(scaler.state(), Dynamic().state());
+}
+
+TEST(EngineScalarsTest, RatesThatWereSaidGoOn) {
+  const OptimizerGroup vectors[] = {{.name = "vectors"}};
+  OptimizerGroups groups({}, vectors);
+  ASSERT_THAT(groups.SetLearningRate("vectors", 0.25), IsOk());
+  EngineScalars scalars = ScalarsOf({}, LossScaler({}), groups);
+  OptimizerGroups again({}, vectors);
+  ASSERT_THAT(RestoreRates(scalars, &again), IsOk());
+  EXPECT_EQ(again.GivenRates(), groups.GivenRates());
+  scalars["learning_rate.vectors"] = JsonValue(-1.0);
+  EXPECT_THAT(RestoreRates(scalars, &again),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("its learning_rate.vectors")));
 }
 
 TEST(EngineScalarsTest, MomentsOfAdamAndAdamWMeanTheSame) {
@@ -65,7 +84,8 @@ TEST(EngineScalarsTest, SeedsMatterWhereMomentsAreRoundedByChance) {
   CheckpointManifest manifest;
   OptimizerOptions optimizer;
   manifest.optimizer = OptimizerName(optimizer.kind);
-  manifest.engine = ScalarsOf({.seed = 7}, LossScaler({}));
+  manifest.engine =
+      ScalarsOf({.seed = 7}, LossScaler({}), OptimizerGroups({}, {}));
   optimizer.seed = 8;
   EXPECT_THAT(CheckSameMoments(manifest, optimizer), IsOk());
   optimizer.moment_dtype = DType::kBF16;

@@ -225,5 +225,44 @@ TEST(MpiWorldWordsTest, NameTheRankThatThoseWaitForThatAreWaitedFor) {
        });
 }
 
+// Operations that follow each other closely leave the thread no rest to make
+// words in, and those of an early one blame a rank that has come since.
+TEST(MpiWorldWordsTest, OfAnOperationThatIsOverBlameNobody) {
+  if (session->world() < 2) GTEST_SKIP() << "it takes a second rank";
+  MPI_Comm comm = MPI_COMM_NULL;
+  ASSERT_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &comm), MPI_SUCCESS);
+  const SteadyClock clock;
+  MpiWorld world(comm, {.timeout_ns = 0,
+                        .sizes = {.most_at_once = MiB(1), .segment = kPiece},
+                        .clock = &clock});
+  const auto meet = [&] {
+    const EventSource done;
+    world.Arrive(
+        world.Call(),
+        {.kind = CollectiveKind::kBarrier, .tag = {ChunkId(), -1, "together"}},
+        {}, done);
+    return done.event();
+  };
+  if (session->rank() == kByHand) {
+    MeetOthers();
+    EXPECT_THAT(meet().Wait(), IsOk());
+  } else {
+    const Event first = meet();
+    EXPECT_THAT(WordsWith("rank 1 at operation 0"),
+                HasSubstr(Self() + " while it waited for rank"));
+    MeetOthers();
+    EXPECT_THAT(first.Wait(), IsOk());
+  }
+  for (int i = 1; i <= 200; ++i) {
+    EXPECT_THAT(meet().Wait(), IsOk());
+    EXPECT_THAT(Words(), HasSubstr(Self() +
+                                   " while it waited for no rank, after "
+                                   "operation " +
+                                   std::to_string(i) + " of the world"));
+  }
+  world.Leave();
+  EXPECT_TRUE(world.WaitForAllToLeave(-1));
+}
+
 }  // namespace
 }  // namespace castor

@@ -20,6 +20,7 @@ namespace {
 using internal::WordsSlot;
 using internal::WordsWeight;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 std::string Written() {
   testing::internal::CaptureStderr();
@@ -51,6 +52,8 @@ TEST(WordsSlotTest, WorldsThatWaitForNobodyAreQuietWhereAnotherWaits) {
   second.Say("second computes", WordsWeight::kIdle);
   EXPECT_EQ(Written(), "second computes\n");
   first.Say("first computes again", WordsWeight::kIdle);
+  EXPECT_EQ(Written(), "second computes\n");
+  first.At(1, /*under_way=*/false);
   EXPECT_EQ(Written(), "first computes again\n");
   second.Say("second waits", WordsWeight::kMatters);
   EXPECT_EQ(Written(), "second waits\n");
@@ -59,7 +62,46 @@ TEST(WordsSlotTest, WorldsThatWaitForNobodyAreQuietWhereAnotherWaits) {
   second.Hush();
   EXPECT_EQ(Written(), "first goes on\n");
   second.Say("second is back", WordsWeight::kIdle);
+  second.At(1, /*under_way=*/false);
   EXPECT_EQ(Written(), "second is back\n");
+}
+
+// A run of short operations has no time for words; those of an early one would
+// blame a rank that came long ago.
+TEST(WordsSlotTest, WhatIsOverGivesWayToTheNumberOfTheOperation) {
+  WordsSlot slot("rank 0 of 2 was told to end");
+  slot.Say("rank 0 of 2 waited for rank 1", WordsWeight::kMatters);
+  slot.At(3, /*under_way=*/true);
+  EXPECT_EQ(Written(), "rank 0 of 2 waited for rank 1\n");
+  slot.At(4500, /*under_way=*/false);
+  slot.Outdate();
+  EXPECT_EQ(Written(),
+            "rank 0 of 2 was told to end while it waited for no rank, after "
+            "operation 4500 of the world\n");
+  slot.At(4501, /*under_way=*/true);
+  EXPECT_EQ(Written(),
+            "rank 0 of 2 was told to end at operation 4501 of the world, "
+            "before it knew whom it waited for\n");
+  slot.Say("rank 0 of 2 waited for rank 1 again", WordsWeight::kMatters);
+  EXPECT_EQ(Written(), "rank 0 of 2 waited for rank 1 again\n");
+}
+
+// Of worlds that wait for nobody, the one that went on last speaks.
+TEST(WordsSlotTest, WhatIsOverMattersWhereItsWorldIsAmidAnOperation) {
+  WordsSlot first("first");
+  WordsSlot second("second");
+  first.Say("first waits", WordsWeight::kMatters);
+  second.Say("second computes", WordsWeight::kIdle);
+  first.At(7, /*under_way=*/false);
+  first.Outdate();
+  EXPECT_THAT(Written(), StartsWith("first while it waited for no rank"));
+  second.At(1, /*under_way=*/false);
+  EXPECT_EQ(Written(), "second computes\n");
+  first.At(8, /*under_way=*/true);
+  EXPECT_THAT(Written(), StartsWith("first at operation 8"));
+  first.Hush();
+  first.Outdate();
+  EXPECT_EQ(Written(), "second computes\n");
 }
 
 TEST(WordsSlotTest, WithNoSlotLeftItSaysNothing) {

@@ -193,13 +193,16 @@ TEST_F(TrainGptTest, AConfigSaysWhatFlagsDo) {
   std::ofstream(dir_.File("config.json"))
       << R"({"schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
              "grad_mode": "fp32", "chunk": {"bytes": 131072},
-             "groups": [{"name": "vectors", "weight_decay": 0}]})";
+             "groups": [{"name": "vectors", "weight_decay": 0}],
+             "learning_rate": {"schedule": "cosine", "warmup_steps": 1},
+             "launch": {"ranks": 2}})";
   const std::string digest = "weight digest: ";
   const ProgramResult by_flags =
       RunSmall({"--ranks", "2", "--dtype", "bf16", "--stage", "2", "--clip",
-                "0.5", "--grad-mode", "fp32", "--decay", "matrices"});
-  std::vector<std::string> args = Args({"--ranks", "2", "--dtype", "bf16",
-                                        "--config", dir_.File("config.json")});
+                "0.5", "--grad-mode", "fp32", "--decay", "matrices",
+                "--schedule", "cosine", "--warmup", "1"});
+  std::vector<std::string> args =
+      Args({"--dtype", "bf16", "--config", dir_.File("config.json")});
   const auto chunk = std::find(args.begin(), args.end(), "--chunk");
   args.erase(chunk, chunk + 2);
   const ProgramResult by_config = Run(args);

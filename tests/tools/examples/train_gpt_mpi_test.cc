@@ -199,6 +199,11 @@ TEST_F(TrainGptMpiTest, RefusesContradictionsAndFailsAlike) {
   EXPECT_EQ(three.exit_code, 2) << three.err;
   EXPECT_THAT(three.err, AllOf(HasSubstr("number of ranks was given as 3"),
                                HasSubstr("Open MPI"), HasSubstr("says 2")));
+  // One process is no reason to train others as threads.
+  const ProgramResult one = RunProcesses(1, {"--ranks", "3"});
+  EXPECT_EQ(one.exit_code, 2) << one.err;
+  EXPECT_THAT(one.err, AllOf(HasSubstr("number of ranks was given as 3"),
+                             HasSubstr("Open MPI"), HasSubstr("says 1")));
   // Each says what all found, and how it ends is what one process would end
   // with.
   const ProgramResult small =

@@ -3,6 +3,7 @@
 
 // Command lines that the example trainer refuses.
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 namespace castor {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -164,6 +166,37 @@ TEST_F(TrainGptTest, NcclIsForMachinesThatHaveIt) {
     EXPECT_EQ(run.exit_code, 2) << run.err;
     EXPECT_THAT(run.err, HasSubstr(why));
   }
+}
+
+// Whoever starts a process as the only one of its world, and gives it other
+// numbers, contradicts himself; a shell of Slurm's only hands variables on.
+TEST_F(TrainGptTest, TheOnlyProcessOfALauncherHasOneRank) {
+  const auto run_with =
+      [&](const std::vector<std::pair<const char*, const char*>>& variables,
+          const std::vector<std::string>& flags) {
+        for (const auto& [name, value] : variables) setenv(name, value, 1);
+        const ProgramResult run = RunSmall(flags);
+        for (const auto& [name, value] : variables) unsetenv(name);
+        return run;
+      };
+  const std::vector<std::string> three = {"--ranks", "3", "--steps", "1"};
+  const ProgramResult torch =
+      run_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, three);
+  EXPECT_EQ(torch.exit_code, 2) << torch.err;
+  EXPECT_THAT(torch.err, AllOf(HasSubstr("number of ranks was given as 3"),
+                               HasSubstr("torchrun"), HasSubstr("says 1")));
+  const ProgramResult mpi = run_with(
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, three);
+  EXPECT_EQ(mpi.exit_code, 2) << mpi.err;
+  EXPECT_THAT(mpi.err, HasSubstr("Open MPI"));
+  EXPECT_EQ(run_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+                     {"--ranks", "1", "--steps", "1"})
+                .exit_code,
+            0);
+  EXPECT_EQ(
+      run_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, three)
+          .exit_code,
+      0);
 }
 
 }  // namespace

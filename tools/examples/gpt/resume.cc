@@ -20,6 +20,8 @@
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/weight_files.h"
+#include "collectives/lr_schedule.h"
+#include "offload/kernels/optimizer_options.h"
 
 namespace castor::gpt {
 namespace {
@@ -54,34 +56,126 @@ std::optional<int64_t> CountIn(const JsonValue& document, const char* key) {
   return count;
 }
 
-// How the data of the steps to come differs from what it would have been.
-std::string NoteOf(const DataPosition& saved, const DataPosition& now) {
-  if (saved == now) return "";
+std::string DataNote(const DataPosition& saved, const DataPosition& now) {
   const auto text = [](const DataPosition& at) {
     return fmt::format("--ranks {} --accumulate {} --batch {} --seq {}",
                        at.ranks, at.accumulate, at.batch, at.seq);
   };
+  if (text(saved) == text(now)) return "";
   return fmt::format(
       "it was trained with {} and goes on with {}: the steps to come take "
       "other sequences than they would have",
       text(saved), text(now));
 }
 
+// The numbers of a rule, by what users call them.
+constexpr std::pair<const char*, double UpdateRule::*> kReals[] = {
+    {"--lr", &UpdateRule::lr},
+    {"learning_rate.floor", &UpdateRule::lr_floor},
+    {"--clip", &UpdateRule::clip_norm},
+    {"--weight-decay", &UpdateRule::weight_decay},
+    {"optimizer.beta1", &UpdateRule::beta1},
+    {"optimizer.beta2", &UpdateRule::beta2}};
+
+// Only what differs.
+std::string RuleNote(const UpdateRule& saved, const UpdateRule& now) {
+  std::string before;
+  std::string after;
+  const auto compare = [&](std::string_view name, const auto& was,
+                           const auto& is) {
+    if (was == is) return;
+    before += fmt::format(" {} {}", name, was);
+    after += fmt::format(" {} {}", name, is);
+  };
+  compare("--schedule", saved.schedule, now.schedule);
+  compare("--warmup", saved.warmup, now.warmup);
+  // A rate that does not fall has no last step.
+  const std::string_view constant = LrShapeName(LrShape::kConstant);
+  if (saved.schedule != constant || now.schedule != constant) {
+    compare("--steps", saved.steps, now.steps);
+  }
+  for (const auto& [name, member] : kReals) {
+    compare(name, saved.*member, now.*member);
+  }
+  if (before.empty()) return "";
+  return fmt::format(
+      "it was trained with{} and goes on with{}: the updates to come are "
+      "others than they would have been",
+      before, after);
+}
+
+UpdateRule RuleOf(const TrainOptions& options) {
+  const LrSchedule schedule = ScheduleOf(options);
+  const OptimizerOptions optimizer =
+      options.config ? options.config->optimizer : OptimizerOf(options);
+  return {.schedule = std::string(LrShapeName(schedule.shape)),
+          .lr = schedule.peak,
+          .lr_floor = schedule.floor,
+          .warmup = schedule.warmup,
+          .steps = schedule.steps,
+          .clip_norm = options.clip_norm,
+          .weight_decay = optimizer.weight_decay,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2};
+}
+
+JsonValue RuleJson(const UpdateRule& rule) {
+  return JsonValue::Object({{"schedule", rule.schedule},
+                            {"lr", rule.lr},
+                            {"lr_floor", rule.lr_floor},
+                            {"warmup", rule.warmup},
+                            {"steps", rule.steps},
+                            {"clip_norm", rule.clip_norm},
+                            {"weight_decay", rule.weight_decay},
+                            {"beta1", rule.beta1},
+                            {"beta2", rule.beta2}});
+}
+
+// Nothing where it is none.
+std::optional<UpdateRule> RuleIn(const JsonValue& json) {
+  if (!json.is_object() || !json.contains("schedule")) return {};
+  UpdateRule rule;
+  for (const LrShape shape : kLrShapes) {
+    if (json["schedule"] == JsonValue(LrShapeName(shape))) {
+      rule.schedule = LrShapeName(shape);
+    }
+  }
+  if (rule.schedule.empty()) return {};
+  const std::pair<const char*, double*> reals[] = {
+      {"lr", &rule.lr},
+      {"lr_floor", &rule.lr_floor},
+      {"clip_norm", &rule.clip_norm},
+      {"weight_decay", &rule.weight_decay},
+      {"beta1", &rule.beta1},
+      {"beta2", &rule.beta2}};
+  for (const auto& [key, value] : reals) {
+    if (!json.contains(key) || !json[key].is_number()) return {};
+    *value = json[key].real();
+  }
+  const std::optional<int64_t> warmup = CountIn(json, "warmup");
+  const std::optional<int64_t> steps = CountIn(json, "steps");
+  if (!warmup || !steps) return {};
+  rule.warmup = *warmup;
+  rule.steps = *steps;
+  return rule;
+}
+
 }  // namespace
 
 DataPosition PositionOf(const TrainOptions& options) {
-  return {options.seed, options.ranks, options.accumulate, options.batch,
-          options.model.context};
+  return {options.seed,  options.ranks,         options.accumulate,
+          options.batch, options.model.context, RuleOf(options)};
 }
 
 std::string WritePosition(const DataPosition& position) {
-  return JsonValue::Object({{"schema", kSchema},
-                            {"seed", position.seed},
-                            {"ranks", position.ranks},
-                            {"accumulate", position.accumulate},
-                            {"batch", position.batch},
-                            {"seq", position.seq}})
-      .Dump();
+  JsonValue json = JsonValue::Object({{"schema", kSchema},
+                                      {"seed", position.seed},
+                                      {"ranks", position.ranks},
+                                      {"accumulate", position.accumulate},
+                                      {"batch", position.batch},
+                                      {"seq", position.seq}});
+  if (position.rule) json["rule"] = RuleJson(*position.rule);
+  return json.Dump();
 }
 
 Result<DataPosition> ParsePosition(std::string_view text) {
@@ -112,7 +206,18 @@ Result<DataPosition> ParsePosition(std::string_view text) {
   const std::optional<int64_t> seed = CountIn(document, "seed");
   if (!seed) return bad("seed is no whole number");
   position.seed = static_cast<uint64_t>(*seed);
+  if (document.contains("rule")) {
+    position.rule = RuleIn(document["rule"]);
+    if (!position.rule) return bad("rule has other members than it should");
+  }
   return position;
+}
+
+std::string NoteOf(const DataPosition& saved, const DataPosition& now) {
+  const std::string data = DataNote(saved, now);
+  const std::string updates =
+      saved.rule && now.rule ? RuleNote(*saved.rule, *now.rule) : "";
+  return data + (data.empty() || updates.empty() ? "" : "; ") + updates;
 }
 
 Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {

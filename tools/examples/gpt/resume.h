@@ -6,8 +6,9 @@
 
 // What a run leaves in a checkpoint besides the engine's states, and how
 // another goes on from there. Sequences are drawn by counter, so the seed, the
-// step and what a step takes are the place in the data and the random state.
-// Thread-safe.
+// step and what a step takes are the place in the data and the random state;
+// the learning rate is a function of the step, so its schedule is told by a few
+// numbers. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -19,12 +20,28 @@
 
 namespace castor::gpt {
 
+// What weights are updated by.
+struct UpdateRule {
+  std::string schedule;  // LrShapeName
+  double lr = 0;
+  double lr_floor = 0;
+  int64_t warmup = 0;
+  int64_t steps = 0;  // of the whole run
+  double clip_norm = 0;
+  double weight_decay = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+
+  friend bool operator==(const UpdateRule&, const UpdateRule&) = default;
+};
+
 struct DataPosition {
   uint64_t seed = 0;
   int64_t ranks = 0;
   int64_t accumulate = 0;
   int64_t batch = 0;
   int64_t seq = 0;
+  std::optional<UpdateRule> rule = {};  // older checkpoints have none
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -35,12 +52,15 @@ DataPosition PositionOf(const TrainOptions& options);
 std::string WritePosition(const DataPosition& position);
 Result<DataPosition> ParsePosition(std::string_view text);
 
+// How the steps to come differ from what they would have been, in a sentence
+// for each of data and updates; empty where they do not.
+std::string NoteOf(const DataPosition& saved, const DataPosition& now);
+
 // Finds the checkpoint that `options->resume` names and sets what the run goes
-// on from: that checkpoint's own folder, its step, its seed, and a note where
-// the data of the steps to come is not what it would have been. A folder that
-// the run saves to as well may hold none yet: then it begins at the first step.
-// InvalidArgument where there is none, where `seed`, which the user gave, is
-// another, or where no step is left.
+// on from: that checkpoint's own folder, its step, its seed, and NoteOf. A
+// folder that the run saves to as well may hold none yet: then it begins at the
+// first step. InvalidArgument where there is none, where `seed`, which the user
+// gave, is another, or where no step is left.
 Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
 
 // Finds the files of the weights that `options->init` names: of a checkpoint,

@@ -89,9 +89,9 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
               "file of castor plan -o with budgets, stage, chunks and policy, "
               "instead of their flags");
   AddTextFlag(app, "--config", &flags.config,
-              "file of the engine's options (castor.config/1, "
-              "collectives/zero_config.h); what it leaves out flags say, and "
-              "nothing is said twice");
+              "file of the engine's options, learning rates, ranks and "
+              "checkpoints (castor.config/1, collectives/zero_config.h); what "
+              "it leaves out flags say, and nothing is said twice");
   AddSizeFlag(app, "--device-budget", &train.device_budget,
               "device bytes per rank (default: room for everything)");
   AddSizeFlag(app, "--host-budget", &train.host_budget,

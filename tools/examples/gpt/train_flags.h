@@ -56,6 +56,7 @@ struct TrainFlags {
   std::string policy;
   std::string plan;
   std::string config;
+  std::string config_text;  // of that file, once it was read
   std::vector<std::string> limit;
   std::vector<std::string> place;
   bool no_prefetch = false;
@@ -73,7 +74,8 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags);
 Status CheckRankFlags(const TrainFlags& flags);
 
 // InvalidArgument where flags contradict each other or have no meaning; errors
-// of the files that they name. Reads these files.
+// of the files that they name. Reads these files, but for the config, which
+// TakeConfigFile (train_config.h) has read.
 Result<TrainOptions> OptionsOf(const TrainFlags& flags);
 
 }  // namespace castor::gpt

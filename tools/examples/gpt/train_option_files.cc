@@ -18,14 +18,10 @@
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "tools/examples/gpt/gpt_params.h"
-#include "tools/models/input_file.h"
 #include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
 namespace {
-
-// Far more than there is to say.
-constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
 
 // What a plan says is not said by flags too.
 Status CheckNotSaidTwice(const TrainFlags& flags) {
@@ -54,39 +50,6 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
                     flag.name, flag.name));
   }
   return OkStatus();
-}
-
-// The first of `said` that `flag` says too; empty where there is none.
-std::string SaidTwice(const std::string& flag,
-                      const std::vector<std::string>& said) {
-  // Flags, and the keys of a config that mean the same, or what they begin
-  // with.
-  static constexpr std::pair<std::string_view, std::string_view> kSame[] = {
-      {"--stage", "stage"},
-      {"--shard-group", "shard_group"},
-      {"--optimizer-span", "optimizer_span"},
-      {"--clip", "clip_norm"},
-      {"--prefetch", "prefetch_depth"},
-      {"--no-prefetch", "prefetch_depth"},
-      {"--policy", "policy"},
-      {"--grad-mode", "grad_mode"},
-      {"--accumulation-order", "accumulation_order"},
-      {"--device-budget", "device_budget_bytes"},
-      {"--host-budget", "host_budget_bytes"},
-      {"--nvme", "nvme[]."},
-      {"--chunk", "chunk.bytes"},
-      {"--layout", "chunk."},
-      {"--weight-decay", "optimizer.weight_decay"},
-      {"--weight-decay", "optimizer.kind"},
-      {"--decay", "groups[]."},
-      {"--loss-scale", "loss_scale."}};
-  for (const auto& [name, key] : kSame) {
-    if (name != flag) continue;
-    for (const std::string& each : said) {
-      if (each.starts_with(key)) return each;
-    }
-  }
-  return "";
 }
 
 Status CheckGroupsOfConfig(const std::vector<OptimizerGroup>& groups) {
@@ -136,10 +99,8 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
 }
 
 Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags.config));
-  CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                          file.ReadAll(kMaxConfigBytes));
-  ZeroOptions base;
+  ZeroConfig config;
+  ZeroOptions& base = config.engine;
   base.stage = options->stage;
   base.shard_group = options->shard_group;
   base.optimizer_span = options->optimizer_span;
@@ -155,17 +116,17 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   base.nvme = options->nvme;
   base.prefetch_depth = options->prefetch_depth;
   base.policy = options->policy;
+  base.layout = options->layout;
+  base.home_limits = options->home_limits;
+  base.home_rules = options->home_rules;
+  base.machine = options->machine;
   std::vector<std::string> said;
-  Result<ZeroOptions> zero = ParseZeroConfig(text, std::move(base), &said);
   const std::string where = QuotedPath(flags.config);
-  if (!zero.ok()) return zero.status().WithContext(where);
-  for (const std::string& flag : flags.given) {
-    const std::string key = SaidTwice(flag, said);
-    if (key.empty()) continue;
-    return InvalidArgument(
-        fmt::format("{} and {} in {} each say the same: leave one away", flag,
-                    Quoted(key), where));
-  }
+  Result<ZeroConfig> taken =
+      ParseTrainerConfig(flags.config_text, std::move(config), &said);
+  if (!taken.ok()) return taken.status().WithContext(where);
+  CASTOR_RETURN_IF_ERROR(ReadFilesOf(&*taken).WithContext(where));
+  ZeroOptions* const zero = &taken->engine;
   CASTOR_RETURN_IF_ERROR(CheckGroupsOfConfig(zero->groups).WithContext(where));
   options->stage = zero->stage;
   options->shard_group = zero->shard_group;
@@ -181,7 +142,11 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   options->nvme = zero->nvme;
   options->prefetch_depth = zero->prefetch_depth;
   options->policy = zero->policy;
-  options->config = *std::move(zero);
+  options->layout = zero->layout;
+  options->home_limits = zero->home_limits;
+  options->home_rules = zero->home_rules;
+  options->machine = zero->machine;
+  options->config = std::move(*zero);
   return OkStatus();
 }
 

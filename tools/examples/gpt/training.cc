@@ -69,6 +69,7 @@ std::vector<OptimizerGroup> GroupsOf(const TrainOptions& options) {
 LrSchedule ScheduleOf(const TrainOptions& options) {
   return {.shape = options.schedule,
           .peak = options.lr,
+          .floor = options.lr_floor,
           .warmup = options.warmup,
           .steps = options.steps};
 }

@@ -50,6 +50,7 @@ struct TrainOptions {
   int64_t steps = 30;
   uint64_t seed = 1;
   double lr = 3e-4;
+  double lr_floor = 0;  // at the last step, unless constant
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;

@@ -21,6 +21,7 @@
 #include "placement/static_policy.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tools/examples/gpt/train_config.h"
 
 namespace castor::gpt {
 namespace {
@@ -34,6 +35,7 @@ Result<TrainOptions> Parsed(const std::vector<std::string>& args) {
   CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome,
                           ParseFlags(line.app(), args));
   EXPECT_EQ(outcome, ParseOutcome::kRun);
+  CASTOR_RETURN_IF_ERROR(TakeConfigFile(&flags));
   return OptionsOf(flags);
 }
 

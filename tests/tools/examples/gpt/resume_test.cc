@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/examples/gpt/resume.h"
+
+#include <string>
+
+#include "chunk/base/status.h"
+#include "collectives/lr_schedule.h"
+#include "collectives/zero_options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tools/examples/gpt/training.h"
+
+namespace castor::gpt {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TrainOptions Options() {
+  TrainOptions options;
+  options.model.context = 32;
+  options.schedule = LrShape::kCosine;
+  options.warmup = 5;
+  options.lr = 0.1;  // no sum of powers of two
+  return options;
+}
+
+TEST(ResumeTest, WhatARunLeavesIsReadBackAsItWas) {
+  const DataPosition position = PositionOf(Options());
+  ASSERT_TRUE(position.rule.has_value());
+  const Result<DataPosition> read = ParsePosition(WritePosition(position));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(*read, position);
+  EXPECT_EQ(NoteOf(*read, position), "");
+  EXPECT_THAT(ParsePosition("{}"), StatusIs(ErrorCode::kMalformed));
+  std::string text = WritePosition(position);
+  text.replace(text.find("\"warmup\":5"), 10, "\"warmup\":x");
+  EXPECT_THAT(ParsePosition(text), StatusIs(ErrorCode::kMalformed));
+  // What runs left that did not write it.
+  DataPosition old = position;
+  old.rule.reset();
+  const Result<DataPosition> old_read = ParsePosition(WritePosition(old));
+  ASSERT_THAT(old_read, IsOk());
+  EXPECT_FALSE(old_read->rule.has_value());
+  EXPECT_EQ(NoteOf(*old_read, position), "");
+}
+
+TEST(ResumeTest, ANoteNamesWhatDiffersAndNothingElse) {
+  const TrainOptions before = Options();
+  TrainOptions now = before;
+  now.lr = 0.2;
+  now.steps = 60;
+  std::string note = NoteOf(PositionOf(before), PositionOf(now));
+  EXPECT_THAT(note, HasSubstr("trained with --steps 30 --lr 0.1 and goes on "
+                              "with --steps 60 --lr 0.2: the updates"));
+  EXPECT_THAT(note, Not(HasSubstr("sequences")));
+
+  now = before;
+  now.schedule = LrShape::kLinear;
+  now.lr_floor = 0.5;
+  now.warmup = 6;
+  now.clip_norm = 0;
+  now.weight_decay = 0.25;
+  now.beta1 = 0.5;
+  now.beta2 = 0.75;
+  note = NoteOf(PositionOf(before), PositionOf(now));
+  EXPECT_THAT(note, HasSubstr("with --schedule cosine --warmup 5 "
+                              "learning_rate.floor 0 --clip 1 --weight-decay "
+                              "0.1 optimizer.beta1 0.9 optimizer.beta2 0.95"));
+  EXPECT_THAT(note, HasSubstr("with --schedule linear --warmup 6 "
+                              "learning_rate.floor 0.5 --clip 0 "
+                              "--weight-decay 0.25 optimizer.beta1 0.5 "
+                              "optimizer.beta2 0.75"));
+
+  // A config's optimizer is what updates.
+  now = before;
+  now.config.emplace();
+  now.config->optimizer = OptimizerOf(now);
+  now.config->optimizer.beta2 = 0.5;
+  now.batch = 7;
+  note = NoteOf(PositionOf(before), PositionOf(now));
+  EXPECT_THAT(note, HasSubstr("other sequences than they would have; it was "
+                              "trained with optimizer.beta2 0.95"));
+}
+
+// More steps of a rate that does not fall are what they would have been.
+TEST(ResumeTest, StepsMatterWhereTheRateFalls) {
+  TrainOptions before = Options();
+  before.schedule = LrShape::kConstant;
+  TrainOptions now = before;
+  now.steps = 60;
+  EXPECT_EQ(NoteOf(PositionOf(before), PositionOf(now)), "");
+}
+
+}  // namespace
+}  // namespace castor::gpt
