@@ -77,8 +77,7 @@ Status NameOlderCheckpoint(const Status& failure, const std::string& folder) {
   if (!beside.ok()) return failure;
   for (auto older = beside->rbegin(); older != beside->rend(); ++older) {
     if (older->step >= *step) continue;
-    const std::string other =
-        (path.parent_path() / CheckpointName(older->step));
+    const std::string other = path.parent_path() / CheckpointName(older->step);
     if (!CheckpointReader::Open(other).ok()) continue;
     return Status(failure.code(),
                   fmt::format("{}; the newest older one is {}",

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <ostream>
 #include <set>
 #include <string>
@@ -142,9 +143,15 @@ Result<std::vector<FoundCheckpoint>> CheckpointsOf(const CkptRequest& request) {
     return std::vector<FoundCheckpoint>{{*request.step, latest}};
   }
   if (latest != request.directory) return ListCheckpoints(request.directory);
-  CASTOR_ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                          ReadManifest(latest));
-  return std::vector<FoundCheckpoint>{{manifest.step, latest}};
+  // Of one that cannot be read, by its folder's name.
+  const Result<CheckpointManifest> manifest = ReadManifest(latest);
+  const std::filesystem::path folder(latest + "/");
+  const int64_t step =
+      manifest.ok()
+          ? manifest->step
+          : StepOfCheckpointName(folder.parent_path().filename().string())
+                .value_or(0);
+  return std::vector<FoundCheckpoint>{{step, latest}};
 }
 
 Status RunCkptList(const CkptRequest& request, const Console& console) {
