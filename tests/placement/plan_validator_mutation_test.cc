@@ -181,7 +181,32 @@ constexpr Mutator kMutators[] = {{"drop a move", DropMove},
                                  {"change offsets", ChangeOffsets},
                                  {"change shard slots", ChangeShardSlots}};
 
+// Chunks one after the other, in a few slots, of which one holds the shards of
+// most: what is worth it.
+RandomCase OneAtATime(Random& random) {
+  RandomCase made;
+  constexpr size_t kChunks = 6;
+  for (int use = 0; use < 24; ++use) {
+    const ChunkId chunk(static_cast<int32_t>(Pick(random, kChunks)));
+    made.trace.push_back({AccessKind::kUse, chunk});
+    made.trace.push_back({AccessKind::kUseEnd, chunk});
+  }
+  PlanProblem& problem = made.problem;
+  problem.param_class.assign(kChunks, 0);
+  problem.grad_class.assign(kChunks, 0);
+  problem.fetch_cost.assign(kChunks, 4);
+  problem.shard_cost.assign(kChunks, 3);
+  for (size_t c = 0; c < kChunks; ++c) {
+    problem.survives_step.push_back(Pick(random, 4) == 0);
+  }
+  problem.slots = {3};
+  problem.shards_per_slot = {4};
+  problem.prefetch_depth = static_cast<int>(Pick(random, 3));
+  return made;
+}
+
 RandomCase AnyCase(Random& random) {
+  if (Pick(random, 3) == 0) return OneAtATime(random);
   RandomCase c = MakeRandomCase(random, 6, 60,
                                 static_cast<int64_t>(Pick(random, 4)), true);
   if (Pick(random, 2) == 0) AddRandomShards(random, &c.problem);

@@ -198,7 +198,9 @@ std::string OtherLines(const PlanReport& report, Emphasis emphasis) {
   }
   if (report.comparison) {
     const PlanComparison& run = *report.comparison;
-    text += "\n" + OtherSettingsText(run) + ComparisonText(run, emphasis);
+    const std::string other = OtherSettingsText(run);
+    if (!other.empty()) text += "\n" + other;
+    text += "\n" + ComparisonText(run, emphasis);
     text += Paragraph("Compared",
                       fmt::format("{}: bytes of all ranks in a step, median of "
                                   "{} from step {} on",

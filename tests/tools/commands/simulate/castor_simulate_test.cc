@@ -185,7 +185,7 @@ TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {
 // One job has one name: what castor plan is told, a step of it is told alike.
 TEST_F(CastorSimulateTest, FlagsAndDefaultsAreThoseOfPlan) {
   const std::vector<std::string> budgets = {
-      "--device-budget", "12MiB", "--host-budget", "40MiB", "--nvme", "1GiB",
+      "--device-budget", "12MiB", "--host-budget", "20MiB", "--nvme", "1GiB",
       "--world",         "2",     "--json"};
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> args = budgets;
