@@ -6,7 +6,9 @@
 // outside, by communicators and devices that err.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -24,6 +26,7 @@
 #include "offload/kernels/convert.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/simulated_device.h"
+#include "placement/static_policy.h"
 #include "tests/support/altered_communicator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/toy_model.h"
@@ -78,6 +81,11 @@ class IdleOptimizerDevice final : public Device {
  private:
   Device* const device_;
 };
+
+// The optimizer on the host, which the linker puts between it and who calls it
+// (--wrap in the BUILD file), does nothing while this is set.
+std::atomic<bool> host_optimizer_idle = false;
+std::atomic<int64_t> idle_host_passes = 0;
 
 class ZeroEngineWorldsTest : public ZeroEngineTest {
  protected:
@@ -266,5 +274,43 @@ TEST_F(ZeroEngineWorldsTest, AnOptimizerThatDoesNothingIsNoticed) {
   }
 }
 
+TEST_F(ZeroEngineWorldsTest, AnOptimizerOnTheHostThatDoesNothingIsNoticed) {
+  const ToyModel model = MakeToyModel(76, 8, 1500, DType::kF32);
+  const ToyRun run;
+  for (int stage : {0, 1, 3}) {
+    SCOPED_TRACE(testing::Message() << "stage " << stage);
+    ZeroOptions options = Roomy(stage);
+    // Parameters and all else of them.
+    options.home_limits.emplace();
+    for (StateLimits& limits : *options.home_limits) limits.device = Bytes(0);
+    const ToyResult want = TrainToyReference(model, run, 2, options);
+    ExpectEqual(TrainToy(model, run, 2, options), want);
+    idle_host_passes = 0;
+    host_optimizer_idle = true;
+    ToyResult got = TrainToy(model, run, 2, options);
+    host_optimizer_idle = false;
+    EXPECT_GT(idle_host_passes, 0);
+    ExpectNoticed(std::move(got), want);
+  }
+}
+
 }  // namespace
+
+extern "C" {
+// Their names are the linker's, for castor::OptimizerStep.
+void __real__ZN6castor13OptimizerStepERKNS_16OptimizerBuffersElRKNS_16OptimizerScalarsEf(  // NOLINT
+    const OptimizerBuffers& buffers, int64_t count,
+    const OptimizerScalars& scalars, float grad_factor);
+void __wrap__ZN6castor13OptimizerStepERKNS_16OptimizerBuffersElRKNS_16OptimizerScalarsEf(  // NOLINT
+    const OptimizerBuffers& buffers, int64_t count,
+    const OptimizerScalars& scalars, float grad_factor) {
+  if (host_optimizer_idle) {
+    ++idle_host_passes;
+    return;
+  }
+  __real__ZN6castor13OptimizerStepERKNS_16OptimizerBuffersElRKNS_16OptimizerScalarsEf(
+      buffers, count, scalars, grad_factor);
+}
+}  // extern "C"
+
 }  // namespace castor

@@ -25,6 +25,7 @@
 #include "placement/home_policy.h"
 #include "placement/placement_rules.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -280,8 +281,10 @@ TEST(StaticPolicyTest, MoreIsNeverSlowerAndEveryTierIsFullToAChunk) {
   }
 }
 
-// What each rank keeps of a layout, and hence where it puts it: by chunk, and
-// not in the order of a hash (Gemini's, defect D17).
+// By what is the same on every rank: not by how much room there is beside what
+// was asked for, nor by what anybody measured, nor in the order of a hash
+// (Gemini's, defect D17). The policy for homes, which asks all of that, answers
+// each of these ranks differently.
 TEST(StaticPolicyTest, AllRanksChooseAlike) {
   std::vector<ParamSpec> params;
   for (int p = 0; p < 40; ++p) {
@@ -294,8 +297,12 @@ TEST(StaticPolicyTest, AllRanksChooseAlike) {
   pack.world = 4;
   const std::vector<Elements> size = {Elements(2048)};
   const ChunkLayout layout = PackChunks(params, size, pack).value();
-  std::vector<ChunkHomes> homes;
+  StaticLimits limits = OfParams({.device = 0.3, .host = 0.4});
+  limits[kExpAvg] = {.device = {}, .host = KiB(20), .nvme = {}};
+  StaticPlacement of_first;
+  std::vector<std::vector<ChunkHomes>> measured;
   for (int rank = 0; rank < pack.world; ++rank) {
+    SCOPED_TRACE(testing::Message() << "rank " << rank);
     const Sharding sharding = {.stage = 3, .world = 4, .rank = rank};
     std::vector<ChunkStates> chunks;
     for (size_t c = 0; c < layout.chunks().size(); ++c) {
@@ -303,12 +310,28 @@ TEST(StaticPolicyTest, AllRanksChooseAlike) {
                                             ChunkId(static_cast<int32_t>(c)));
       chunks.push_back(Chunk(BytesOf(kept.end - kept.begin, DType::kF32)));
     }
-    StaticLimits limits = OfParams({.device = 0.3, .host = 0.4});
-    limits[kExpAvg] = {.device = {}, .host = KiB(20), .nvme = {}};
-    const auto placed = PlaceStatically(Roomy(chunks), limits, {});
+    HomeProblem problem = Roomy(chunks);
+    if (rank > 0) {
+      // What rank 0 takes and not a byte more, more on one tier, on another.
+      const std::array<Bytes, 3> taken = HomeBytes(chunks, of_first.homes);
+      problem.device = taken[0] + KiB(64) * (rank == 2 ? 1 : 0);
+      problem.host = taken[1] + KiB(64) * (rank == 3 ? 1 : 0);
+      problem.nvme = taken[2] + (rank == 1 ? Bytes(0) : KiB(256));
+      // The drive of one writes slowly, another's reads slowly.
+      problem.nvme_read = LinkModel{rank == 2 ? 1'000'000 : 900'000'000, 10};
+      problem.nvme_write = LinkModel{rank == 3 ? 1'000'000 : 900'000'000, 10};
+    }
+    const auto placed = PlaceStatically(problem, limits, {});
     ASSERT_THAT(placed, IsOk());
-    if (rank == 0) homes = placed->homes;
-    EXPECT_EQ(placed->homes, homes);
+    if (rank == 0) of_first = *placed;
+    EXPECT_EQ(placed->homes, of_first.homes);
+    EXPECT_EQ(placed->bytes, of_first.bytes);
+    const auto assigned = AssignHomes(problem);
+    ASSERT_THAT(assigned, IsOk());
+    for (const std::vector<ChunkHomes>& other : measured) {
+      EXPECT_NE(*assigned, other);
+    }
+    measured.push_back(*assigned);
   }
 }
 

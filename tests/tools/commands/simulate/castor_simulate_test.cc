@@ -257,6 +257,28 @@ TEST_F(CastorSimulateTest, SweepsABudgetAndDrawsIt) {
   EXPECT_THAT(all[0], StartsWith("#device_budget_bytes\thost_budget_bytes\t"));
   EXPECT_THAT(all[1], StartsWith("1048576\t268435456\tno\t"));
   EXPECT_THAT(all[8], StartsWith("100663296\t268435456\tyes\t12000000\t"));
+  int64_t before_bytes = 0;
+  int64_t before_ns = INT64_MAX;
+  int fitting = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    std::istringstream fields(all[i]);
+    int64_t device = 0, host = 0, step_ns = 0;
+    std::string fits;
+    ASSERT_TRUE(fields >> device >> host >> fits) << all[i];
+    EXPECT_GT(device, before_bytes);
+    before_bytes = device;
+    if (fits == "no") {
+      EXPECT_EQ(fitting, 0) << "less fits: " << all[i];
+      continue;
+    }
+    ASSERT_TRUE(fields >> step_ns) << all[i];
+    EXPECT_GT(step_ns, 0);
+    if (fitting++ > 0) {
+      EXPECT_LE(step_ns, before_ns + 1) << all[i];
+    }
+    before_ns = step_ns;
+  }
+  EXPECT_GE(fitting, 5);
 }
 
 TEST_F(CastorSimulateTest, OtherRanksStagesTypesAndTimes) {
