@@ -91,6 +91,7 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
   for (const int world : {2, 3}) {
     Bytes before_device = GiB(1);
     Bytes before_host = GiB(1);
+    Bytes before_nvme = GiB(1);
     for (int stage = 0; stage <= 3; ++stage) {
       SCOPED_TRACE(testing::Message()
                    << "world " << world << " stage " << stage);
@@ -154,6 +155,39 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
       EXPECT_GE(homes, Bytes(states));
       EXPECT_LE(host, before_host);
       before_host = host;
+
+      // All on the drive, beside the same two slots, and what bytes on their
+      // way pass through.
+      for (StateLimits& limits : *request.options.home_limits) {
+        limits.host = Bytes(0);
+      }
+      request.options.nvme = {{nvme_.path(), {}}};
+      for (request.options.device_budget = Bytes(0);
+           !ForecastSeal(request).ok();
+           request.options.device_budget += Bytes(512)) {
+        ASSERT_LT(request.options.device_budget, MiB(4));
+      }
+      for (request.options.host_budget = Bytes(0); !ForecastSeal(request).ok();
+           request.options.host_budget += KiB(4)) {
+        ASSERT_LT(request.options.host_budget, MiB(8));
+      }
+      EXPECT_EQ(PeakOf(request, made, Tier::kDevice), chunk * 2);
+      const Bytes nvme = PeakOf(request, made, Tier::kNvme);
+      Bytes drive_homes;
+      const Result<SealForecast> on_drive = ForecastSeal(request);
+      for (const auto& of_chunk : on_drive->memory.states) {
+        for (const StatePlace& place : of_chunk) {
+          drive_homes += RoundUp(place.bytes, KiB(4));
+        }
+      }
+      EXPECT_EQ(nvme, drive_homes);
+      EXPECT_EQ(drive_homes, homes);
+      EXPECT_LE(nvme, before_nvme);
+      before_nvme = nvme;
+      // Of a chunk's states one at a time, each a slot of a page or two.
+      const Bytes passing = PeakOf(request, made, Tier::kHost);
+      EXPECT_EQ(passing, request.options.host_budget);
+      EXPECT_LE(passing, RoundUp(chunk * 2, KiB(4)) * kStateKinds);
     }
   }
 }
