@@ -205,8 +205,9 @@ CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
 CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
 /* `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
- * Its sections for trainers are unknown here. A rank has one engine in a world's life. CASTOR_INVALID_ARGUMENT names the
- * line, the column and the nearest key there is. */
+ * Its sections for trainers are unknown here. A rank has one engine in a
+ * world's life. CASTOR_INVALID_ARGUMENT names the line, the column and the
+ * nearest key there is. */
 CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
                                         const char* config,
                                         castor_engine** engine);
