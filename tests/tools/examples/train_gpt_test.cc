@@ -175,7 +175,7 @@ TEST_F(TrainGptTest, ATraceOfGroupsIsSimulatedWithoutFlags) {
   EXPECT_EQ(simulated({"--shard-group", "2", "--optimizer-span", "world"}),
             said);
   EXPECT_THAT(simulated({"--shard-group", "4", "--optimizer-span", "group"}),
-              HasSubstr("4 ranks in groups of 4, policy auto"));
+              HasSubstr("4 ranks in groups of 4, F32 parameters, policy"));
 }
 
 TEST_F(TrainGptTest, ASignalEndsItAfterTheStepUnderWay) {
