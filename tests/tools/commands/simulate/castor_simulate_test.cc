@@ -132,8 +132,8 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
   ASSERT_EQ(fp32.exit_code, 0) << fp32.err;
   EXPECT_EQ(ParseJson(fp32.out).value()["engine"]["grad_mode"].text(), "fp32");
   // Over parameters they take no slots: less device memory will do.
-  const std::vector<std::string> tight = {"--device-budget", "1MiB",
-                                          "--host-budget", "256MiB"};
+  const std::vector<std::string> tight = {
+      "--device-budget", "1MiB", "--host-budget", "256MiB", "--clip", "0"};
   EXPECT_EQ(Simulate(tight).exit_code, 3);
   std::vector<std::string> over = tight;
   over.insert(over.end(), {"--grad-mode", "reuse", "--json"});
