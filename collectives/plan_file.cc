@@ -17,18 +17,6 @@
 namespace castor {
 namespace {
 
-const std::optional<StateLimit>& LimitOn(const StateLimits& limits, Tier tier) {
-  switch (tier) {
-    case Tier::kDevice:
-      return limits.device;
-    case Tier::kHost:
-      return limits.host;
-    case Tier::kNvme:
-      break;
-  }
-  return limits.nvme;
-}
-
 JsonValue ChunkJson(const PlanFile& plan) {
   if (!plan.layout.empty()) {
     return JsonValue::Object({{"layout", plan.layout}});
@@ -44,7 +32,7 @@ JsonValue LimitsJson(const StaticLimits& limits) {
   JsonValue json = JsonValue::Array();
   for (size_t k = 0; k < limits.size(); ++k) {
     for (const Tier tier : kAllTiers) {
-      const std::optional<StateLimit>& limit = LimitOn(limits[k], tier);
+      const std::optional<StateLimit>& limit = limits[k].on(tier);
       if (!limit) continue;
       JsonValue one = JsonValue::Object(
           {{"state", StateKindName(static_cast<StateKind>(k))},

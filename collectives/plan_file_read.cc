@@ -285,11 +285,8 @@ class PlanHandler final : public JsonHandler {
       return Malformed(fmt::format("{} needs either bytes or a fraction",
                                    JsonPathText(path)));
     }
-    StateLimits& limits = plan_.limits[static_cast<size_t>(*limit_.state)];
     std::optional<StateLimit>& place =
-        *limit_.tier == Tier::kDevice ? limits.device
-        : *limit_.tier == Tier::kHost ? limits.host
-                                      : limits.nvme;
+        plan_.limits[static_cast<size_t>(*limit_.state)].on(*limit_.tier);
     if (place) {
       return Malformed(
           fmt::format("{} is given a limit twice: {} on {}", JsonPathText(path),

@@ -28,18 +28,6 @@ struct OneLimit {
   std::optional<double> fraction;
 };
 
-std::optional<StateLimit>& LimitOn(StateLimits& limits, Tier tier) {
-  switch (tier) {
-    case Tier::kDevice:
-      return limits.device;
-    case Tier::kHost:
-      return limits.host;
-    case Tier::kNvme:
-      break;
-  }
-  return limits.nvme;
-}
-
 Status TakeLimit(const JsonPath& path, const OneLimit& one,
                  StaticLimits& limits) {
   if (!one.state) return MissingKey(path, "state");
@@ -51,7 +39,7 @@ Status TakeLimit(const JsonPath& path, const OneLimit& one,
                     one.bytes ? "and" : "nor"));
   }
   std::optional<StateLimit>& place =
-      LimitOn(limits[static_cast<size_t>(*one.state)], *one.tier);
+      limits[static_cast<size_t>(*one.state)].on(*one.tier);
   if (place) {
     return Malformed(fmt::format("{} gives {} on {} a limit, which has one",
                                  JsonPathText(path), StateKindName(*one.state),

@@ -36,6 +36,7 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "placement/home_policy.h"
 #include "placement/placement_rules.h"
@@ -53,6 +54,13 @@ struct StateLimits {
   std::optional<StateLimit> device = {};
   std::optional<StateLimit> host = {};
   std::optional<StateLimit> nvme = {};
+
+  std::optional<StateLimit>& on(Tier tier) {
+    return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : nvme;
+  }
+  const std::optional<StateLimit>& on(Tier tier) const {
+    return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : nvme;
+  }
 };
 
 using StaticLimits = std::array<StateLimits, kStateKinds>;  // by StateKind

@@ -70,18 +70,6 @@ Result<StateLimit> ParseAmount(std::string_view text) {
                     (100 * static_cast<double>(kParts)));
 }
 
-std::optional<StateLimit>& LimitOn(StateLimits& limits, Tier tier) {
-  switch (tier) {
-    case Tier::kDevice:
-      return limits.device;
-    case Tier::kHost:
-      return limits.host;
-    case Tier::kNvme:
-      break;
-  }
-  return limits.nvme;
-}
-
 Status AddLimit(std::string_view value, StaticLimits& limits) {
   const size_t at = value.find('@');
   const size_t is = value.find('=', at == value.npos ? 0 : at);
@@ -101,7 +89,7 @@ Status AddLimit(std::string_view value, StaticLimits& limits) {
   }
   for (size_t k = 0; k < limits.size(); ++k) {
     if (state && static_cast<size_t>(*state) != k) continue;
-    std::optional<StateLimit>& of_state = LimitOn(limits[k], tier);
+    std::optional<StateLimit>& of_state = limits[k].on(tier);
     if (of_state) {
       return InvalidArgument(fmt::format(
           "{} on {} was given a limit before",
