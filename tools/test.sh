@@ -6,7 +6,7 @@
 # runs below. Exit: 0 if none failed, 1 if one did, 5 if this machine lacks something.
 #
 #   gcc     all tests, with CUDA kernels where the toolkit is installed
-#   asan    all tests but those tagged `long`: clang-19, AddressSanitizer, UndefinedBehaviorSanitizer, layering check
+#   asan    all tests but those tagged `long`: clang-19, AddressSanitizer, UndefinedBehaviorSanitizer
 #   tsan    tests tagged `concurrent`: clang-19, ThreadSanitizer
 
 set -euo pipefail
@@ -42,6 +42,11 @@ if git rev-parse --git-dir >/dev/null 2>&1; then
     echo "== format: clang-format-14 -i changes the files above"
     failed=$((failed + 1))
   fi
+fi
+
+if ! tools/check_includes.py; then
+  echo "== includes: the lines above need a dependency in their BUILD file, or another header"
+  failed=$((failed + 1))
 fi
 
 run gcc --config=cuda //...

@@ -7,37 +7,22 @@
 // A fresh folder below the test's own temporary folder, removed with all it
 // holds at the end of the scope. Owner thread only.
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
-
-#include "chunk/base/check.h"
-#include "gtest/gtest.h"
 
 namespace castor {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern =
-        (std::filesystem::path(testing::TempDir()) / "castor-XXXXXX").string();
-    CASTOR_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempDir() {
-    std::error_code ignored;  // a folder left behind fails no test
-    std::filesystem::remove_all(path_, ignored);
-  }
+  TempDir();
+  ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   // The path of `name` in the folder; nothing is made.
-  std::string File(std::string_view name) const {
-    return (path_ / name).string();
-  }
+  std::string File(std::string_view name) const;
 
  private:
   std::filesystem::path path_;

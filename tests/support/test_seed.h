@@ -9,19 +9,10 @@
 // default keeps the suite reproducible; set the variable to explore.
 
 #include <cstdint>
-#include <cstdlib>
-#include <iostream>
 
 namespace castor {
 
-inline uint64_t TestSeed(uint64_t default_seed) {
-  const char* set = std::getenv("CASTOR_TEST_SEED");
-  const uint64_t seed =
-      set == nullptr ? default_seed : std::strtoull(set, nullptr, 0);
-  std::cout << "seed " << seed << " (run again with CASTOR_TEST_SEED=" << seed
-            << ")" << std::endl;
-  return seed;
-}
+uint64_t TestSeed(uint64_t default_seed);
 
 }  // namespace castor
 

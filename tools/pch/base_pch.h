@@ -13,3 +13,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "tools/pch/std_pch.h"
+
+#ifdef CASTOR_SHARES_INSTANCES
+#include "tools/pch/instances.h"
+#endif

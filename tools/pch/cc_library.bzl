@@ -4,6 +4,7 @@
 """cc_library and cc_binary whose sources see a header of many headers already compiled: most of what they include takes no time then."""
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library")
+load(":flags.bzl", "PLAIN_COPTS")
 
 # What computes for longer than it takes to compile, also in tests. The rest is not optimised where a sanitizer watches.
 _COMPUTING = [
@@ -29,7 +30,7 @@ def _copts_of(header, computes):
     if computes:
         return _copts(header, "optimised")
     return select({
-        "//tools/pch:sanitizer": _copts(header, "plain") + ["-O0"],
+        "//tools/pch:sanitizer": _copts(header, "plain") + PLAIN_COPTS,
         # Nobody waits for what reads, prints and asks: a quarter of what compiling it takes.
         "//conditions:default": _copts(header, "optimised") + (["-O1"] if native.package_name().startswith("tools/") else []),
     })

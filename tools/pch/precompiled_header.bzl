@@ -17,22 +17,12 @@ def _precompiled_header_impl(ctx):
         cc_toolchain = toolchain,
         requested_features = ctx.features,
         # Their flags name the target that a source belongs to, and this is none.
-        unsupported_features = ctx.disabled_features + ["layering_check", "module_maps"],
+        unsupported_features = ctx.disabled_features + ["module_maps"],
     )
     context = ctx.attr.dep[CcInfo].compilation_context
-    # A source that is checked against its dependencies takes no header compiled without the check.
-    checked = clang and cc_common.is_enabled(
-        feature_configuration = cc_common.configure_features(
-            ctx = ctx,
-            cc_toolchain = toolchain,
-            requested_features = ctx.features,
-            unsupported_features = ctx.disabled_features,
-        ),
-        feature_name = "layering_check",
-    )
     flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts
     if clang:
-        flags = flags + (["-fmodules-strict-decluse"] if checked else []) + ["-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
+        flags = flags + ["-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,

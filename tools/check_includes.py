@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+
+"""Refuses every #include of a header whose target is not a direct dependency, so that BUILD files say who knows whom.
+
+It asks Bazel for the targets and reads the sources, which takes seconds: the compilers' own check (clang's layering_check) reads a map of modules
+per dependency for each source, and finds the same. Prints a line for each such #include; exit 1 if there was one.
+"""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+SOURCES = (".h", ".cc", ".cu", ".c")
+
+
+def path_of(label):
+    """The file's path from its repository's root."""
+    package, _, name = label.partition("//")[2].partition(":")
+    return package + "/" + name if package else name
+
+
+class Targets:
+    """What Bazel knows of the targets that match `pattern`."""
+
+    def __init__(self, pattern):
+        query = ["/usr/bin/bazel", "query", "--output=xml", "--noshow_progress", pattern]
+        root = ElementTree.fromstring(subprocess.run(query, check=True, stdout=subprocess.PIPE).stdout)
+        self.rules = {rule.get("name"): rule for rule in root.iter("rule")}
+        self.made_by = {}  # by generated file
+        self.headers = {}  # of target -> the names by which #include may ask for them
+        for name, rule in self.rules.items():
+            for out in rule.findall("rule-output"):
+                self.made_by[out.get("name")] = name
+        for name, rule in self.rules.items():
+            roots = [value.get("value") for value in rule.findall("list[@name='includes']/string")]
+            paths = [path_of(label) for label in self.labels(name, "hdrs") + self.labels(name, "textual_hdrs")]
+            self.headers[name] = set(paths).union(
+                path[len(root) + 1:] for path in paths for root in roots if path.startswith(root + "/"))
+
+    def labels(self, name, attribute):
+        if name not in self.rules:
+            return []
+        return [label.get("value") for label in self.rules[name].findall("list[@name='%s']/label" % attribute)]
+
+    def offered(self, name):
+        """What the headers of a dependency are called; a library of the system offers those of its parts too."""
+        parts = self.labels(name, "deps") if name.startswith("@system") else []
+        return self.headers.get(name, set()).union(*(self.offered(part) for part in parts))
+
+    def sources(self, name):
+        """The files of the target that people wrote, also where they are compiled as one."""
+        files = []
+        for attribute in ("srcs", "hdrs", "textual_hdrs"):
+            for label in self.labels(name, attribute):
+                files += self.labels(self.made_by[label], "srcs") if label in self.made_by else [label]
+        return [file for file in files if file.startswith("//") and file.endswith(SOURCES)]
+
+
+def check(targets):
+    """Lines that say what is wrong."""
+    owners = {}
+    for name, headers in targets.headers.items():
+        for header in headers:
+            owners.setdefault(header, []).append(name)
+    wrong = []
+    for name, rule in targets.rules.items():
+        if not (name.startswith("//") and rule.get("class").startswith("cc_")):
+            continue
+        sources = targets.sources(name)
+        known = {path_of(source) for source in sources}.union(
+            *(targets.offered(dependency) for dependency in targets.labels(name, "deps")))
+        for source in sources:
+            with open(path_of(source), encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    match = INCLUDE.match(line)
+                    if not match or match.group(2) in known:
+                        continue
+                    owner = owners.get(match.group(2))
+                    if owner is None and match.group(1) == "<":
+                        continue  # the compiler's, or the system's
+                    wrong.append("%s:%d: %s includes %s, of %s, which is no direct dependency" %
+                                 (path_of(source), number, name, match.group(2), " or ".join(owner or ["no target"])))
+    return wrong
+
+
+def main():
+    wrong = check(Targets("kind('cc_.* rule|genrule rule', //... + @system//...)"))
+    for line in sorted(set(wrong)):
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
