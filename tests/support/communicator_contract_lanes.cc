@@ -142,7 +142,8 @@ TEST_P(CommunicatorContract, RandomProgramsGiveWhatTheyShould) {
     std::vector<std::function<void()>> checks;
     for (uint64_t step = 1; step <= 60; ++step) {
       Lane& lane = random() % 2 == 0 ? self.lane : self.lane2;
-      const int most = random() % 4 == 0 ? 20'000 / world : 100;
+      const int most =
+          random() % 4 == 0 ? 20'000 / world : std::max(10, 400 / world);
       const auto shard =
           static_cast<int64_t>(random() % static_cast<uint64_t>(most));
       const auto moment = static_cast<int64_t>(step);
