@@ -8,6 +8,7 @@
 // blocks on ranks that are threads, and what each rank saw of them.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -186,14 +187,35 @@ class SealForecastTest : public ZeroEngineTest {
     return outcomes;
   }
 
-  // What the first rank of a training peaks at.
-  Bytes PeakOf(const EngineRequest& request, const OneByOne& made, Tier tier) {
+  // Sets a budget of `request` to the least multiple of `unit` that serves,
+  // which is less than `most`: each step halves what is left, as more is never
+  // refused where less serves.
+  static void FindLeast(const EngineRequest& request, Bytes* budget, Bytes unit,
+                        Bytes most) {
+    int64_t refused = -1;
+    int64_t served = most / unit;
+    while (served - refused > 1) {
+      const int64_t middle = (refused + served) / 2;
+      *budget = unit * middle;
+      (ForecastSeal(request).ok() ? served : refused) = middle;
+    }
+    *budget = unit * served;
+    ASSERT_LT(*budget, most);
+  }
+
+  // What the first rank of a training peaks at, by tier.
+  using Peaks = std::array<Bytes, 3>;
+  Peaks PeaksOf(const EngineRequest& request, const OneByOne& made) {
     const std::vector<Outcome> outcomes =
         Train(made.model, made.blocks, StepShape(), request.declared,
               request.options, request.world);
     EXPECT_THAT(outcomes[0].status, IsOk());
     EXPECT_EQ(outcomes[0].closed.engine_copies, Bytes(0));
-    return outcomes[0].closed.tiers[TierIndex(tier)].peak;
+    Peaks peaks;
+    for (size_t tier = 0; tier < peaks.size(); ++tier) {
+      peaks[tier] = outcomes[0].closed.tiers[tier].peak;
+    }
+    return peaks;
   }
 };
 

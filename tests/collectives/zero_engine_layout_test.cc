@@ -67,7 +67,7 @@ TEST_F(ZeroEngineLayoutTest, EverySortOfSizesGivesTheSameBits) {
   run.micro_batches = 2;
   int combination = 0;
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    const ToyModel model = MakeToyModel(2, 30, 2000, dtype);
+    const ToyModel model = MakeToyModel(2, 18, 2000, dtype);
     for (int world : {1, 2}) {
       const ToyResult want =
           TrainToyReference(model, run, world, 0.02, OptimizerOptions());

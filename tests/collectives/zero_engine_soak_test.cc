@@ -46,7 +46,7 @@ int64_t OpenDescriptors() {
 // Caches that grow with the steps: Gemini's of evictable chunks, which keeps
 // what it was asked for alive besides (defects D9 and B14).
 TEST_F(ZeroEngineTest, TenThousandStepsLeaveNothingBehind) {
-  const ToyModel model = MakeToyModel(41, 8, 1200, DType::kF32);
+  const ToyModel model = MakeToyModel(41, 4, 1200, DType::kF32);
   ToyRun run;
   run.steps = kSteps;
   run.evaluates = [](const ToyMoment& at) {
@@ -86,7 +86,7 @@ TEST_F(ZeroEngineTest, TenThousandStepsLeaveNothingBehind) {
       EXPECT_EQ(OpenDescriptors(), descriptors) << "step " << step;
     }
   };
-  ZeroOptions options = Tight(3, KiB(64), KiB(160));
+  ZeroOptions options = Tight(3, KiB(24), KiB(48));
   options.clip_norm = 1;
   const ToyResult got = TrainToy(model, run, 2, options);
   ASSERT_THAT(got.status, IsOk());

@@ -29,6 +29,7 @@
 #include "placement/static_policy.h"
 #include "tests/support/altered_communicator.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/toy_model.h"
 #include "tests/support/toy_trainer.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -127,6 +128,10 @@ TEST_F(ZeroEngineWorldsTest, WorldsOfOneToNineEqualPlainArraysBitByBit) {
     const ToyModel model = MakeToyModel(71, 8, 2500, dtype);
     for (int world = 1; world <= 9; ++world) {
       const int stage = world % 4;
+      // Each world once, where a sanitizer watches.
+      if (TestStride() > 1 && (world % 2 == 0) != (dtype == DType::kF32)) {
+        continue;
+      }
       SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " world " << world
                                       << " stage " << stage);
       ZeroOptions options =

@@ -31,6 +31,7 @@
 #include "tests/support/manual_executor.h"
 #include "tests/support/manual_timer.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
 
 namespace castor {
 namespace {
@@ -361,7 +362,7 @@ TEST(VirtualStepTest, TakesExactlyWhatItsRecurrenceSays) {
 TEST(VirtualStepTest, IsTheSameEveryTimeAlsoWhereLanesShareAWire) {
   for (const Duplex duplex : {Duplex::kFull, Duplex::kHalf}) {
     const StepTimes first = RunStep(Links(duplex));
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < TestRounds(20); ++round) {
       ASSERT_EQ(RunStep(Links(duplex)), first);
     }
   }

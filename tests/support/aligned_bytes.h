@@ -8,6 +8,7 @@
 // bytes past that. Owns it; move-only.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -48,12 +49,17 @@ class AlignedBytes {
   size_t start_;
 };
 
-// Bytes that depend on `seed` alone.
+// Bytes that depend on `seed` alone, no two pieces of 512 alike: of so many the
+// first eight are drawn for them, and the rest is drawn once. Tests are not
+// optimised, and fill many MiB.
 inline void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
-  for (size_t i = 0; i < bytes.size(); i += 8) {
-    const uint64_t word = random();
-    std::memcpy(&bytes[i], &word, std::min<size_t>(8, bytes.size() - i));
+  std::array<uint64_t, 64> words;
+  for (uint64_t& word : words) word = random();
+  for (size_t i = 0; i < bytes.size(); i += sizeof(words)) {
+    words[0] = random();
+    std::memcpy(&bytes[i], words.data(),
+                std::min(sizeof(words), bytes.size() - i));
   }
 }
 
@@ -62,6 +68,20 @@ inline bool SameBytes(std::span<const std::byte> a,
                       std::span<const std::byte> b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+// Whether all of them are `byte`: each then equals its neighbour. Tests are not
+// optimised, so that a loop over many bytes would take its time.
+inline bool OnlyBytes(std::span<const std::byte> bytes, std::byte byte) {
+  return bytes.empty() ||
+         (bytes[0] == byte &&
+          SameBytes(bytes.subspan(1), bytes.first(bytes.size() - 1)));
+}
+
+inline void FillBytes(std::span<std::byte> bytes, std::byte byte) {
+  if (!bytes.empty()) {
+    std::memset(bytes.data(), static_cast<int>(byte), bytes.size());
+  }
 }
 
 }  // namespace castor

@@ -55,7 +55,7 @@ TEST_P(CommunicatorContract, GathersAmongGroupsWhatEachOfItsRanksBrings) {
     for (const RankScope& scope : ScopesOf(world)) {
       const int among = scope.size(world);
       for (const int64_t shard :
-           {int64_t{0}, int64_t{7}, int64_t{20'000} / world}) {
+           {int64_t{0}, int64_t{7}, int64_t{16'000} / world}) {
         std::vector<uint32_t> expected(static_cast<size_t>(among * shard));
         for (int i = 0; i < among; ++i) {
           const int other = scope.member(i, self.rank(), world);
@@ -90,7 +90,7 @@ TEST_P(CommunicatorContract, ReducesAmongGroupsInRankOrder) {
       const int among = scope.size(world);
       const int place = scope.place(self.rank(), world);
       for (const int64_t shard :
-           {int64_t{0}, int64_t{7}, int64_t{20'000} / world}) {
+           {int64_t{0}, int64_t{7}, int64_t{16'000} / world}) {
         std::vector<float> expected;
         for (int64_t i = 0; i < shard; ++i) {
           const int64_t element = place * shard + i;

@@ -28,7 +28,7 @@ namespace {
 // every buffer at once.
 TEST_P(CommunicatorContract, BuffersMayBeReusedWhenTheLaneGoesOn) {
   MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    const int64_t shard = std::max(16, 30'000 / self.world());
+    const int64_t shard = std::max(16, 15'000 / self.world());
     std::vector<float> mine(static_cast<size_t>(shard));
     std::vector<float> chunk(mine.size() * static_cast<size_t>(self.world()));
     std::vector<float> sums(mine.size());
@@ -102,31 +102,31 @@ TEST_P(CommunicatorContract, OperationsOnTwoLanesKeepApart) {
 // before that has begun, on every rank.
 TEST_P(CommunicatorContract, AGatherOvertakesAReductionWhoseLaneWaits) {
   MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    constexpr int64_t kShard = 3'000;
+    const int64_t shard = 12'000 / self.world();
     std::vector<float> summed =
-        MakeFloats(self.rank(), kShard * self.world(), 1);
-    float* const sum = SliceOf(summed, self.rank(), kShard);
-    std::vector<uint32_t> gathered(static_cast<size_t>(kShard * self.world()));
-    const auto mine = MakeShard<uint32_t>(self.rank(), kShard, 2);
-    uint32_t* const own = SliceOf(gathered, self.rank(), kShard);
+        MakeFloats(self.rank(), shard * self.world(), 1);
+    float* const sum = SliceOf(summed, self.rank(), shard);
+    std::vector<uint32_t> gathered(static_cast<size_t>(shard * self.world()));
+    const auto mine = MakeShard<uint32_t>(self.rank(), shard, 2);
+    uint32_t* const own = SliceOf(gathered, self.rank(), shard);
     std::copy(mine.begin(), mine.end(), own);
     const EventSource gradients;
     self.lane.Wait(gradients.event());
-    self.comm.ReduceScatter(self.lane, summed.data(), sum, Elements(kShard),
+    self.comm.ReduceScatter(self.lane, summed.data(), sum, Elements(shard),
                             DType::kF32, Tag(1, 1, "first"));
     const Event reduced = self.lane.Record();
-    self.comm.AllGather(self.lane2, own, gathered.data(), Elements(kShard),
+    self.comm.AllGather(self.lane2, own, gathered.data(), Elements(shard),
                         DType::kF32, Tag(2, 2, "second"));
     EXPECT_THAT(self.lane2.Drain(), IsOk());
     EXPECT_TRUE(
-        SameBits(gathered, MakeGathered<uint32_t>(self.world(), kShard, 2)));
+        SameBits(gathered, MakeGathered<uint32_t>(self.world(), shard, 2)));
     EXPECT_FALSE(reduced.done());
     gradients.Complete();
     EXPECT_THAT(self.lane.Drain(), IsOk());
     std::vector<float> expected;
-    for (int64_t i = 0; i < kShard; ++i) {
+    for (int64_t i = 0; i < shard; ++i) {
       expected.push_back(
-          SumInRankOrder(self.world(), self.rank() * kShard + i, 1));
+          SumInRankOrder(self.world(), self.rank() * shard + i, 1));
     }
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sum));
   });
@@ -142,7 +142,8 @@ TEST_P(CommunicatorContract, RandomProgramsGiveWhatTheyShould) {
     std::vector<std::function<void()>> checks;
     for (uint64_t step = 1; step <= 60; ++step) {
       Lane& lane = random() % 2 == 0 ? self.lane : self.lane2;
-      const int most = random() % 4 == 0 ? 20'000 / world : 100;
+      const int most =
+          random() % 4 == 0 ? 20'000 / world : std::max(10, 400 / world);
       const auto shard =
           static_cast<int64_t>(random() % static_cast<uint64_t>(most));
       const auto moment = static_cast<int64_t>(step);

@@ -24,8 +24,7 @@ namespace castor {
 namespace {
 
 bool IsZero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes,
-                             [](std::byte b) { return b == std::byte{0}; });
+  return OnlyBytes(bytes, std::byte{0});
 }
 
 }  // namespace
@@ -131,7 +130,7 @@ TEST_P(DeviceContract, CopiesAnySizeFromAndToAnyAddress) {
     for (const int64_t offset : {0, 1, 3, 8, 17, 256, 4095}) {
       if (combination++ % TestStride() != 0) continue;
       const int64_t other = (offset * 5 + 2) % 4096;
-      std::ranges::fill(Contents(back), kAround);
+      FillBytes(Contents(back), kAround);
       device().Copy(*lane, second.data(), back.data(), room,
                     CopyKind::kToDevice);
       device().Copy(*lane, first.data() + offset, host.data() + other,
@@ -147,11 +146,10 @@ TEST_P(DeviceContract, CopiesAnySizeFromAndToAnyAddress) {
       ASSERT_TRUE(
           SameBytes(got.subspan(at, whole), Contents(host).subspan(at, whole)))
           << size << " B at " << offset << " and " << other;
-      EXPECT_EQ(std::ranges::count(got.first(at), kAround), other);
-      EXPECT_EQ(std::ranges::count(got.subspan(at + whole), kAround),
-                room.count() - other - size);
+      EXPECT_TRUE(OnlyBytes(got.first(at), kAround));
+      EXPECT_TRUE(OnlyBytes(got.subspan(at + whole), kAround));
       // From an odd address of the device to an odd one of the host.
-      std::ranges::fill(Contents(back), kAround);
+      FillBytes(Contents(back), kAround);
       device().Copy(*lane, back.data() + offset, second.data() + other,
                     Bytes(size), CopyKind::kFromDevice);
       ASSERT_THAT(lane->Drain(), IsOk());

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,7 @@
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -142,6 +144,7 @@ TEST_P(IoQueueContract, KeepsRandomTransfersOfSeveralThreadsApart) {
   const uint64_t seed = TestSeed(71);
   UniqueFd fd = OpenFile("data");
   constexpr Bytes kRegion = MiB(2);
+  constexpr int kRounds = std::max(8, TestRounds(30));
   std::vector<std::thread> threads;
   std::atomic<int> failures = 0;
   for (int t = 0; t < 4; ++t) {
@@ -151,7 +154,7 @@ TEST_P(IoQueueContract, KeepsRandomTransfersOfSeveralThreadsApart) {
       AlignedBytes model(kRegion), read(kRegion);
       const Bytes start = kRegion * t;
       if (!Write(*queue, fd.get(), start, model.span()).ok()) ++failures;
-      for (int i = 0; i < 30; ++i) {
+      for (int i = 0; i < kRounds; ++i) {
         const Bytes from(static_cast<int64_t>(random() % (1 << 21)));
         const Bytes size(static_cast<int64_t>(
             random() % static_cast<uint64_t>((kRegion - from).count()) + 1));

@@ -387,4 +387,19 @@ ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
   return std::move(results[0]);
 }
 
+bool RaiseAsAsked(const Status& status, ZeroOptions& options) {
+  if (status.code() != ErrorCode::kInfeasible) return false;
+  const std::string refusal(status.message());
+  const std::pair<std::string, Bytes*> offers[] = {
+      {"raise the host budget by ", &options.host_budget},
+      {"raise the device budget by ", &options.device_budget}};
+  for (const auto& [words, budget] : offers) {
+    const size_t at = refusal.find(words);
+    if (at == std::string::npos) continue;
+    *budget += Bytes(std::stoll(refusal.substr(at + words.size())));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace castor

@@ -65,6 +65,10 @@ ToyResult TrainToyReference(const ToyModel& model, const ToyRun& run, int world,
                             double clip_norm,
                             const OptimizerOptions& optimizer);
 
+// Raises a budget by what a refusal asks for: of the host, if that would do,
+// else of the device. False when there is no refusal, or it asks for neither.
+bool RaiseAsAsked(const Status& status, ZeroOptions& options);
+
 }  // namespace castor
 
 #endif  // CASTOR_TESTS_SUPPORT_TOY_TRAINER_H_

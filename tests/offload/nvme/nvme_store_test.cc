@@ -3,6 +3,7 @@
 
 #include "offload/nvme/nvme_store.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -278,7 +280,8 @@ TEST_P(NvmeStoreTest, ManyTransfersInFlightKeepApart) {
     model.emplace_back(kSlot);
     read.emplace_back(kSlot);
   }
-  for (int step = 0; step < 400; ++step) {
+  constexpr int kRounds = std::max(100, TestRounds(400));
+  for (int step = 0; step < kRounds; ++step) {
     const size_t slot = random() % kSlots;
     const Bytes offset = kSlot * static_cast<int64_t>(slot);
     if (size[slot] == Bytes(0) || random() % 2 == 0) {

@@ -46,6 +46,9 @@ class TrainGptMpiKillTest : public testing::Test {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     // Open MPI keeps its sockets here, whose names may not be long.
     setenv("TMPDIR", "/tmp", 1);
+    // Where one rank dies, mpirun gives the others no second for last words,
+    // which nobody here listens to.
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
   }
 
   // By mpirun, or one process that mpirun does not start.

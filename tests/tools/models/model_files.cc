@@ -31,6 +31,9 @@ std::string TempFolder::Write(const std::string& name,
                               std::string_view bytes) const {
   const fs::path path = fs::path(path_) / name;
   fs::create_directories(path.parent_path());
+  // A file that is cut and written again, ext4 has on the disk before it is
+  // closed; a new one it has not.
+  fs::remove(path);
   std::ofstream file(path, std::ios::binary);
   file << bytes;
   file.close();

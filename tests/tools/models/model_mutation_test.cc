@@ -32,10 +32,11 @@
 namespace castor {
 namespace {
 
-constexpr int kFileRounds = TestRounds(500);
+constexpr int kFileRounds = TestRounds(250);
 // Where there are ten files, each of whose texts is damaged in memory too.
-constexpr int kFamilyFileRounds = TestRounds(100);
-constexpr int kMemoryRounds = TestRounds(10000);
+constexpr int kFamilyFileRounds = TestRounds(50);
+constexpr int kMemoryRounds = TestRounds(5000);
+constexpr int kFamilyMemoryRounds = TestRounds(2000);
 
 uint64_t Seed() {
   const char* given = std::getenv("CASTOR_SEED");
@@ -167,13 +168,14 @@ TEST(ModelMutationTest, Index) {
 
 // Without the cost of files, each parser by itself.
 void MutateText(const std::string& valid,
-                const std::function<Status(const std::string&)>& parse) {
+                const std::function<Status(const std::string&)>& parse,
+                int rounds = kMemoryRounds) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(testing::Message() << "CASTOR_SEED=" << seed);
   ByteMutator mutator(seed, ParserTokens());
   const Status whole = parse(valid);
   ASSERT_TRUE(whole.ok()) << whole;
-  for (int i = 0; i < kMemoryRounds; ++i) {
+  for (int i = 0; i < rounds; ++i) {
     const std::string bytes = mutator.Mutate(valid);
     const Status status = parse(bytes);
     ASSERT_TRUE(status.ok() || status.code() == ErrorCode::kMalformed)
@@ -272,13 +274,17 @@ TEST(ModelMutationTest, ConfigText) {
   std::vector<std::string> configs = kFamilyConfigs;
   configs.push_back(kConfig);
   for (const std::string& valid : configs) {
-    MutateText(valid, [](const std::string& text) -> Status {
-      CASTOR_ASSIGN_OR_RETURN(const ConfigValues config,
-                              ConfigValues::Parse(text));
-      CASTOR_ASSIGN_OR_RETURN(const std::string family, config.model_type());
-      if (!IsKnownFamily(family)) return OkStatus();
-      return BuildFamilyModel(config, ExpertLayout::kPerExpert).status();
-    });
+    MutateText(
+        valid,
+        [](const std::string& text) -> Status {
+          CASTOR_ASSIGN_OR_RETURN(const ConfigValues config,
+                                  ConfigValues::Parse(text));
+          CASTOR_ASSIGN_OR_RETURN(const std::string family,
+                                  config.model_type());
+          if (!IsKnownFamily(family)) return OkStatus();
+          return BuildFamilyModel(config, ExpertLayout::kPerExpert).status();
+        },
+        kFamilyMemoryRounds);
     if (testing::Test::HasFailure()) return;
   }
 }

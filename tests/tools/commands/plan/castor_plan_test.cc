@@ -14,6 +14,7 @@
 
 #include "chunk/base/json_value.h"
 #include "tests/support/file_text.h"
+#include "tests/support/test_rounds.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
@@ -71,9 +72,12 @@ TEST(CastorPlanTest, PrintsCommandsThatFitWhereItDoesNot) {
   EXPECT_EQ(document["fits"], false);
   EXPECT_THAT(document["reason"].text(), HasSubstr("do not fit"));
   ASSERT_GE(document["changes"].size(), 3u);
+  size_t number = 0;
   for (const JsonValue& change : document["changes"]) {
     std::vector<std::string> words = Words(change["command"].text());
     ASSERT_EQ(words[1], "plan");
+    // Every third is run, where a sanitizer watches.
+    if (TestStride() > 1 && number++ % 3 != 0) continue;
     words[0] = kCastor;
     words.push_back("--plain");
     const ProcessOutcome changed = RunProcess(words);
@@ -98,11 +102,13 @@ TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
             321'645'056);
   bool host = false;
   bool nvme = false;
+  size_t number = 0;
   for (const JsonValue& change : document["changes"]) {
     const std::string command = change["command"].text();
     host |= command.find("--host-budget") != command.npos &&
             command.find("--nvme") == command.npos;
     nvme |= command.find("--nvme") != command.npos;
+    if (TestStride() > 1 && number++ % 3 != 0) continue;
     std::vector<std::string> words = Words(command);
     words[0] = kCastor;
     words.push_back("--plain");

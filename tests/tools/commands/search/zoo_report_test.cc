@@ -15,6 +15,7 @@
 #include "chunk/chunk_size_search.h"
 #include "chunk/search_mode.h"
 #include "gtest/gtest.h"
+#include "tests/support/test_rounds.h"
 #include "tools/cli/console.h"
 #include "tools/models/model_list.h"
 #include "tools/zoo/zoo.h"
@@ -134,9 +135,12 @@ TEST(ZooReportTest, PrintsTheFormAskedForAndNothingElse) {
     EXPECT_EQ(err.str(), "");
     return out.str();
   };
-  EXPECT_EQ(ParseJson(run(ZooForm::kJson)).value()["schema"],
-            "castor.search.zoo/1");
-  EXPECT_EQ(run(ZooForm::kPlain).front(), '#');
+  // Each searches the whole zoo: one does, where a sanitizer watches.
+  if (TestStride() == 1) {
+    EXPECT_EQ(ParseJson(run(ZooForm::kJson)).value()["schema"],
+              "castor.search.zoo/1");
+    EXPECT_EQ(run(ZooForm::kPlain).front(), '#');
+  }
   EXPECT_NE(run(ZooForm::kPage).find("DeepSeek-V3, fused"), std::string::npos);
 }
 
