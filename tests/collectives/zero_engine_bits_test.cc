@@ -5,13 +5,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "chunk/base/log.h"
 #include "collectives/zero_engine.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/static_policy.h"
+#include "placement/tier_model.h"
 #include "tests/support/shuffling_executor.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -101,6 +108,81 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
       }
     }
   }
+}
+
+// By deadlines the same is fetched, at other times.
+TEST_F(ZeroEngineTest, DeadlinesChangeNoBitAndNoFetch) {
+  TierModel machine;
+  machine.host_to_device = LinkModel{900'000'000, 2'000};
+  machine.nvme_read = LinkModel{300'000'000, 9'000};
+  machine.nvme_write = LinkModel{200'000'000, 5'000};
+  machine.all_gather = RingModel{500'000'000, 2'000};
+  const ToyModel model = MakeToyModel(6, 30, 2000, DType::kF32);
+  ToyRun run;
+  run.micro_batches = 2;
+  run.steps = 4;
+  for (const int world : {1, 2}) {
+    const ToyResult want =
+        TrainToyReference(model, run, world, 0.02, OptimizerOptions());
+    for (const PlanPolicy policy : {PlanPolicy::kAuto, PlanPolicy::kPlanned}) {
+      std::vector<ToyResult> results;
+      for (const bool in_time : {false, true}) {
+        SCOPED_TRACE(testing::Message()
+                     << "world " << world << ", " << PlanPolicyName(policy)
+                     << (in_time ? ", deadlines" : ", depth"));
+        ZeroOptions options = Tight(3, KiB(72), KiB(200));
+        options.clip_norm = 0.02;
+        options.policy = policy;
+        options.machine = machine;
+        if (in_time) {
+          options.prefetch = PrefetchMode::kDeadlines;
+          options.step_compute_ns = 2'000'000;
+        }
+        results.push_back(TrainToy(model, run, world, options));
+        ExpectEqual(results.back(), want);
+        ExpectWithinBudgets(results.back());
+      }
+      const EngineStats& depth = results[0].stats;
+      const EngineStats& in_time = results[1].stats;
+      EXPECT_EQ(depth.gathers - depth.cancelled_gathers,
+                in_time.gathers - in_time.cancelled_gathers);
+      EXPECT_EQ(depth.releases - depth.cancelled_gathers,
+                in_time.releases - in_time.cancelled_gathers);
+      EXPECT_GT(in_time.prefetched_gathers, 0);
+      EXPECT_NE(depth.prefetched_gathers, in_time.prefetched_gathers)
+          << "they were to be planned otherwise";
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, WhatDeadlinesLackIsSaidOnce) {
+  std::vector<std::string> said;
+  Log log([&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  const ToyModel model = MakeToyModel(6, 30, 2000, DType::kF32);
+  const ToyResult want =
+      TrainToyReference(model, ToyRun(), 1, 0, OptimizerOptions());
+  const auto train = [&](const std::optional<TierModel>& machine) {
+    said.clear();
+    ZeroOptions options = Tight(3, KiB(72), KiB(200));
+    options.prefetch = PrefetchMode::kDeadlines;
+    options.machine = machine;
+    options.log = &log;
+    ExpectEqual(TrainToy(model, ToyRun(), 1, options), want);
+    std::erase_if(said, [](const std::string& line) {
+      return line.find("by deadlines") == line.npos;
+    });
+  };
+  train(std::nullopt);
+  EXPECT_THAT(said,
+              testing::ElementsAre(testing::HasSubstr(
+                  "chunks before their use: no machine tells how fast links "
+                  "are, and no compute time of a step is declared")));
+  TierModel machine;
+  machine.host_to_device = LinkModel{900'000'000, 2'000};
+  train(machine);
+  EXPECT_THAT(said, testing::ElementsAre(testing::HasSubstr(
+                        "the machine does not know nvme_read, and no compute "
+                        "time of a step is declared")));
 }
 
 TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {
