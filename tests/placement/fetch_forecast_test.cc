@@ -59,13 +59,15 @@ TEST(FetchForecastTest, LegsOfAWayOverlapAndWhatIsLateIsWaitedFor) {
   ASSERT_THAT(made, IsOk());
   EXPECT_EQ(ForeseeFetches(sweep.trace, sweep.problem, made->plan),
             (FetchForecast{1, 3, 170 + 70 + 70}));
-  // In time the drive never rests: it is over at 150, 300 and 450.
+  // In time the drive never rests, and is over at 150, 300 and 450: nothing
+  // can wait for a moment of the step.
   sweep.problem.prefetch = PrefetchMode::kDeadlines;
   made = PlanStep(PlanPolicy::kAuto, sweep.trace, sweep.problem);
   ASSERT_THAT(made, IsOk());
   EXPECT_EQ(ForeseeFetches(sweep.trace, sweep.problem, made->plan),
-            (FetchForecast{2, 3, 170 + 50 + 50}));
-  EXPECT_THAT(made->plan.initial, ElementsAre(ChunkId(0), ChunkId(1)));
+            (FetchForecast{3, 3, 170 + 50 + 50}));
+  EXPECT_THAT(made->plan.initial,
+              ElementsAre(ChunkId(0), ChunkId(1), ChunkId(2)));
 }
 
 TEST(FetchForecastTest, NothingIsForeseenWithoutTimes) {
