@@ -23,8 +23,7 @@ namespace {
 constexpr double kLeastSeconds = 1e-9;
 
 int64_t LegNs(double seconds) {
-  return static_cast<int64_t>(
-      std::min(std::ceil(seconds * 1e9), static_cast<double>(kMaxLegNs)));
+  return std::llround(std::min(seconds * 1e9, static_cast<double>(kMaxLegNs)));
 }
 
 // Adds up the seconds of fetches, and notes the links that nobody measured.

@@ -67,7 +67,7 @@ TEST(FetchCostsTest, MeasuredLinksAreAddedUpOnTheWay) {
                                       DoubleEq(read + copy + ring)));
   EXPECT_THAT(costs.shard_cost,
               ElementsAre(0, DoubleEq(copy), DoubleEq(read + copy)));
-  // In whole nanoseconds, rounded up.
+  // In whole nanoseconds.
   EXPECT_THAT(costs.legs,
               ElementsAre(FetchLegs{0, 0, 4024}, FetchLegs{0, 12'048, 4024},
                           FetchLegs{108'192, 12'048, 4024}));

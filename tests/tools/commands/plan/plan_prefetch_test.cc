@@ -185,10 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gpt2-xl", MiB(1500), GiB(12), GiB(40), 1, "auto", "800ms"},
         Case{"llama-3-8b", GiB(5), GiB(96), {}, 2, "auto", "2s"},
         Case{"llama-3-8b", GiB(5), GiB(40), GiB(96), 2, "planned", "4s"},
-        Case{"gpt_25m.json", MiB(64), GiB(1), {}},
-        Case{"gpt_25m.json", MiB(96), GiB(1), {}},
-        Case{"gpt_25m.json", MiB(160), GiB(1), {}},
-        Case{"gpt_25m.json", MiB(96), MiB(256), GiB(1)}),
+        Case{"gpt_25m.json", MiB(64), GiB(1), {}, 1, "auto", ""},
+        Case{"gpt_25m.json", MiB(96), GiB(1), {}, 1, "auto", ""},
+        Case{"gpt_25m.json", MiB(160), GiB(1), {}, 1, "auto", ""},
+        Case{"gpt_25m.json", MiB(96), MiB(256), GiB(1), 1, "auto", ""}),
     [](const testing::TestParamInfo<Case>& each) {
       return std::to_string(each.index);
     });
