@@ -280,7 +280,9 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   // What the case is meant to show.
   if (GetParam().in_time) {
     EXPECT_FALSE(engine.problem.fetch_ns.empty());
-    if (GetParam().stage == 3) EXPECT_GT(prefetched, 0);
+    if (GetParam().stage == 3) {
+      EXPECT_GT(prefetched, 0);
+    }
   }
   if (GetParam().keeps_shards) {
     EXPECT_LT(fetches, gathers);
