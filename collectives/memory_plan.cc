@@ -208,6 +208,21 @@ BudgetRaises SmallestRaises(const MemoryPlanInput& input) {
   return HomeChooser(input).SmallestRaises();
 }
 
+std::string LackedByDeadlines(const MemoryPlan& plan) {
+  std::string lacked;
+  if (plan.problem.fetch_ns.empty()) {
+    lacked =
+        plan.unknown_links.empty()
+            ? std::string("no machine tells how fast links are")
+            : fmt::format("the machine does not know {}", plan.unknown_links);
+  }
+  if (plan.problem.step_compute_ns == 0) {
+    if (!lacked.empty()) lacked += ", and ";
+    lacked += "no compute time of a step is declared";
+  }
+  return lacked;
+}
+
 Bytes SlotsBytes(std::span<const SlotClass> classes) {
   Bytes sum;
   for (const SlotClass& each : classes) sum += each.slot_bytes * each.slots;

@@ -44,6 +44,8 @@ struct MemoryPlanInput {
   // kNormBytes, or 0 where none are needed.
   Bytes norm_bytes;
   int prefetch_depth = 0;
+  PrefetchMode prefetch = PrefetchMode::kDepth;
+  int64_t step_compute_ns = 0;  // 0: unknown
   // A gradient that is opened stays so, whole, to the end of the step.
   bool whole_grads = false;
   // A gradient takes the place of the parameters that are in use: no slot.
@@ -93,6 +95,10 @@ Result<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
 // These raises as numbers; none where it fits, or limits are given. REQUIRES: a
 // largest lease that PlanMemory accepts.
 BudgetRaises SmallestRaises(const MemoryPlanInput& input);
+
+// What deadlines of fetches would take and nobody gave, in words: "no machine
+// tells how fast links are, and no compute time of a step is declared".
+std::string LackedByDeadlines(const MemoryPlan& plan);
 
 // Of all slots of these classes together.
 Bytes SlotsBytes(std::span<const SlotClass> classes);

@@ -114,11 +114,14 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   const size_t first_home_class = plan.device_classes.size();
   plan.problem.slots = slots;
   plan.problem.prefetch_depth = prefetch_depth;
+  plan.problem.prefetch = input.prefetch;
+  plan.problem.step_compute_ns = input.step_compute_ns;
   FetchCosts costs = FetchCostsOf(layout, input.sharding, homes, input.machine);
   plan.problem.fetch_cost = std::move(costs.cost);
   plan.problem.shard_cost = std::move(costs.shard_cost);
   plan.problem.shards_per_slot = ShardsPerSlot(needs, plan.problem);
   plan.problem.cost_unit = costs.unit;
+  plan.problem.fetch_ns = std::move(costs.legs);
   plan.unknown_links = std::move(costs.unknown);
   for (size_t c = 0; c < homes.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
@@ -128,6 +131,8 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
                                           ? kNoSlotClass
                                           : needs.grad_class()[c]);
     plan.problem.survives_step.push_back(!needs.trainable(c));
+    plan.problem.used_bytes.push_back(
+        BytesOf(layout.chunk(chunk).size, layout.dtype(chunk)));
     plan.states.push_back(
         PlacesOf(needs, chunk, homes[c], first_home_class, plan));
   }

@@ -85,6 +85,10 @@ std::string WritePlan(const PlanFile& plan) {
   json["host_budget_bytes"] = plan.host_budget.count();
   if (plan.nvme) json["nvme_bytes"] = plan.nvme->count();
   json["prefetch_depth"] = plan.prefetch_depth;
+  if (plan.prefetch != PrefetchMode::kDepth) {
+    json["prefetch"] = PrefetchModeName(plan.prefetch);
+  }
+  if (plan.step_compute_ns > 0) json["step_compute_ns"] = plan.step_compute_ns;
   json["policy"] = PlanPolicyName(plan.policy);
   if (plan.shard_group > 0) json["shard_group"] = plan.shard_group;
   if (plan.optimizer_span != OptimizerSpan::kGroup) {
@@ -145,6 +149,8 @@ Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {
   options->device_budget = plan.device_budget;
   options->host_budget = plan.host_budget;
   options->prefetch_depth = plan.prefetch_depth;
+  options->prefetch = plan.prefetch;
+  options->step_compute_ns = plan.step_compute_ns;
   options->policy = plan.policy;
   options->grad_mode = plan.grad_mode;
   options->accumulation = plan.accumulation;

@@ -17,6 +17,7 @@
 //     "host_budget_bytes": 34359738368,
 //     "nvme_bytes": 68719476736,
 //     "prefetch_depth": 3,
+//     "prefetch": "deadlines", "step_compute_ns": 800000000,
 //     "policy": "planned",
 //     "shard_group": 4, "optimizer_span": "world",
 //     "grad_mode": "separate",
@@ -29,10 +30,11 @@
 //
 // A chunk is searched between two sizes as Seal does, or is of "bytes", or as a
 // "layout" file says. "nvme_bytes", "limits", "rules", "machine", the file of
-// speeds that it was planned with, "shard_group" and "optimizer_span" may be
-// left out: there is no NVMe tier, homes are chosen freely, links count alike,
-// all ranks are one group. Everything else must be there. Budgets are those of
-// one rank. Values and pure functions, thread-safe.
+// speeds that it was planned with, "prefetch", "step_compute_ns", "shard_group"
+// and "optimizer_span" may be left out: there is no NVMe tier, homes are chosen
+// freely, links count alike, fetches ahead go by depth, nobody knows how long a
+// step computes, all ranks are one group. Everything else must be there.
+// Budgets are those of one rank. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -74,6 +76,8 @@ struct PlanFile {
   Bytes host_budget;
   std::optional<Bytes> nvme = {};
   int prefetch_depth = 3;
+  PrefetchMode prefetch = PrefetchMode::kDepth;
+  int64_t step_compute_ns = 0;  // 0: unknown
   PlanPolicy policy = PlanPolicy::kAuto;
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;

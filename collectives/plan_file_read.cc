@@ -16,7 +16,9 @@
 #include "chunk/base/tier.h"
 #include "collectives/internal/plan_fields.h"
 #include "collectives/plan_file.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
+#include "placement/step_trace.h"
 
 namespace castor {
 namespace {
@@ -43,7 +45,8 @@ const std::vector<std::string>& KeysIn(std::string_view parent) {
       "nvme_bytes",     "prefetch_depth",
       "policy",         "machine",
       "shard_group",    "optimizer_span",
-      "grad_mode",      "accumulation_order"};
+      "grad_mode",      "accumulation_order",
+      "prefetch",       "step_compute_ns"};
   static const std::vector<std::string> model = {"name", "tensors", "elements"};
   static const std::vector<std::string> chunk = {"min_bytes", "max_bytes",
                                                  "bytes", "layout"};
@@ -171,6 +174,15 @@ class PlanHandler final : public JsonHandler {
     if (key == "machine") return ReadText(path, scalar, &plan_.machine);
     if (key == "prefetch_depth") {
       return ReadCount(path, scalar, 0, kMaxDepth, &plan_.prefetch_depth);
+    }
+    if (key == "prefetch") {
+      CASTOR_ASSIGN_OR_RETURN(const size_t mode,
+                              ReadName(path, scalar, {"depth", "deadlines"}));
+      plan_.prefetch = static_cast<PrefetchMode>(mode);
+      return OkStatus();
+    }
+    if (key == "step_compute_ns") {
+      return ReadCount(path, scalar, 1, kMaxStepNs, &plan_.step_compute_ns);
     }
     if (key == "align_elements") {
       CASTOR_RETURN_IF_ERROR(

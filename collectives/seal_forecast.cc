@@ -43,13 +43,22 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
                       std::move(memory), table,   std::move(bindings)};
 }
 
+PlanProblem ProblemOf(const SealForecast& seal, const StepTrace& step) {
+  PlanProblem problem = seal.memory.problem;
+  if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
+  return problem;
+}
+
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace) {
+                                  const StepTrace& step) {
   const MemoryPlan& memory = seal.memory;
+  const Trace& trace = step.accesses;
+  const PlanProblem problem = ProblemOf(seal, step);
   StepForecast forecast;
   CASTOR_ASSIGN_OR_RETURN(forecast.plan,
-                          PlanStep(options.policy, trace, memory.problem));
+                          PlanStep(options.policy, trace, problem));
+  forecast.fetches = ForeseeFetches(trace, problem, forecast.plan.plan);
   for (const double cost : StepFetchCosts(memory.problem, forecast.plan.plan)) {
     forecast.fetch_cost += cost;
   }

@@ -27,9 +27,11 @@
 #include "collectives/sharding.h"
 #include "collectives/step_traffic.h"
 #include "collectives/zero_options.h"
+#include "placement/fetch_forecast.h"
 #include "placement/placement_rules.h"
+#include "placement/plan.h"
 #include "placement/step_planner.h"
-#include "placement/trace.h"
+#include "placement/step_trace.h"
 
 namespace castor {
 
@@ -60,6 +62,8 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
 
 struct StepForecast {
   StepPlan plan;
+  // When its fetches are there; empty where links or times are unknown.
+  std::optional<FetchForecast> fetches;
   double fetch_cost = 0;  // of the plan, in the unit of its certificate
   // Of a step when those before it were the same, the first two aside: gathers
   // by ChunkId, and all that it moves.
@@ -74,11 +78,15 @@ struct StepForecast {
   std::array<Bytes, 3> peak;
 };
 
+// The problem that an engine plans such a step by. How long it computes is what
+// was declared in the options; where that is unknown, as the step itself says.
+PlanProblem ProblemOf(const SealForecast& seal, const StepTrace& step);
+
 // Fails as Step does when it plans the next one: Infeasible where the step
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace);
+                                  const StepTrace& step);
 
 }  // namespace castor
 

@@ -19,6 +19,7 @@
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/static_policy.h"
+#include "placement/step_trace.h"
 #include "placement/tier_model.h"
 
 namespace castor {
@@ -101,6 +102,8 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.whole_grads = options.accumulation == AccumulationOrder::kLast;
   input.grads_in_place = options.grad_mode == GradMode::kReuse;
   input.prefetch_depth = options.prefetch_depth;
+  input.prefetch = options.prefetch;
+  input.step_compute_ns = options.step_compute_ns;
   input.declared = declared;
   input.limits = options.home_limits;
   input.bindings.assign(bindings.begin(), bindings.end());
@@ -156,6 +159,12 @@ Status CheckOptions(const ZeroOptions& options, int world) {
     return InvalidArgument(
         fmt::format("prefetch depth {} is negative: 0 turns prefetch off",
                     options.prefetch_depth));
+  }
+  if (options.step_compute_ns < 0 || options.step_compute_ns > kMaxStepNs) {
+    return InvalidArgument(fmt::format(
+        "a step cannot compute for {} ns: give up to {}, or 0 where nobody "
+        "knows",
+        options.step_compute_ns, kMaxStepNs));
   }
   if (options.grad_mode == GradMode::kReuse &&
       options.accumulation == AccumulationOrder::kLast) {

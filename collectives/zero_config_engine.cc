@@ -16,6 +16,7 @@
 #include "collectives/zero_config_parts.h"
 #include "offload/kernels/optimizer_options.h"
 #include "placement/plan.h"
+#include "placement/step_trace.h"
 
 namespace castor::internal {
 namespace {
@@ -90,6 +91,15 @@ void AddTrainingFields(ConfigFields& fields, ZeroOptions* options) {
   fields.Whole("prefetch_depth", 0, kMostInt, [=](int64_t v) {
     options->prefetch_depth = static_cast<int>(v);
   });
+  fields.OneOf(
+      "prefetch",
+      ConfigNames<PrefetchMode>{
+          {PrefetchModeName(PrefetchMode::kDepth), PrefetchMode::kDepth},
+          {PrefetchModeName(PrefetchMode::kDeadlines),
+           PrefetchMode::kDeadlines}},
+      [=](PrefetchMode v) { options->prefetch = v; });
+  fields.Whole("step_compute_ns", 0, kMaxStepNs,
+               [=](int64_t v) { options->step_compute_ns = v; });
   fields.OneOf(
       "policy",
       ConfigNames<PlanPolicy>{

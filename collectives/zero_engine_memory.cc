@@ -20,6 +20,15 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
                     "are weighed by the links they cross, not by their time",
                     memory_.unknown_links));
   }
+  const PlanProblem& problem = memory_.problem;
+  if (problem.prefetch == PrefetchMode::kDeadlines &&
+      (problem.fetch_ns.empty() || problem.step_compute_ns == 0)) {
+    options_.log->WarnOnce(
+        "no deadlines",
+        fmt::format("nothing is fetched ahead by deadlines, but {} chunks "
+                    "before their use: {}",
+                    problem.prefetch_depth, LackedByDeadlines(memory_)));
+  }
 
   RankPoolsOptions pools;
   pools.device = options_.device;

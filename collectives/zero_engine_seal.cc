@@ -117,6 +117,8 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          options_.min_chunk.count(),
                          options_.max_chunk.count(),
                          int64_t{options_.prefetch_depth},
+                         static_cast<int64_t>(options_.prefetch),
+                         options_.step_compute_ns,
                          static_cast<int64_t>(options_.policy),
                          declared.largest_lease.count(),
                          static_cast<int64_t>(HashOfHomes()),
@@ -170,9 +172,9 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
     return InvalidArgument(
         "the ranks chose different options: stage, shard groups, optimizer and "
         "its groups, clipping, loss scaling, gradients, layout, alignment, "
-        "chunk sizes, limits and rules of homes, machine, prefetch depth and "
-        "what is declared at Seal must be the same on every rank; budgets may "
-        "differ");
+        "chunk sizes, limits and rules of homes, machine, prefetch, compute "
+        "time of a step and what is declared at Seal must be the same on every "
+        "rank; budgets may differ");
   }
   least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
   if (least[2] >= 0) least_.nvme = Bytes(least[2]);

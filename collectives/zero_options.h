@@ -130,8 +130,18 @@ struct ZeroOptions {
 
   // Performance.
 
-  // Gathers kept under way ahead of use; 0: none, every chunk on demand.
+  // Gathers kept under way ahead of use; 0: none, every chunk on demand. Seal
+  // sets slots aside for as many.
   int prefetch_depth = 3;
+  // kDeadlines: each is begun as late as it may and still be there, as many
+  // under way as that takes. Deadlines are made of `machine`, which must know
+  // every link that fetches pass, and of `step_compute_ns`, never of a clock;
+  // where either is missing it is as kDepth, and said once.
+  PrefetchMode prefetch = PrefetchMode::kDepth;
+  // How long a rank computes in a step, all its micro-batches together, as the
+  // trainer declares it; 0: unknown. It is shared out over the recorded step by
+  // what is used (placement/compute_spread.h).
+  int64_t step_compute_ns = 0;
   // How fast this machine's links are, the same on every rank, as `castor
   // probe` measured them: policies weigh fetches by it, and the host takes from
   // slow drives what spares them most. Empty, or silent of a link: links count

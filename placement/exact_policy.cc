@@ -170,8 +170,8 @@ class Planner {
           return kept ? 0 : std::numeric_limits<double>::infinity();
         });
     ExactPlan exact;
-    exact.plan = internal::ScheduleFetches(
-        trace_.size(), problem_.prefetch_depth, initial_, replay.Run(initial_));
+    exact.plan = internal::ScheduleFetches(trace_, problem_, initial_,
+                                           replay.Run(initial_));
     if (std::any_of(splits_.begin(), splits_.end(),
                     [](int64_t split) { return split > 0; })) {
       exact.plan.shard_slots = splits_;

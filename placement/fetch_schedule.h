@@ -6,21 +6,22 @@
 
 // When each fetch begins, for the policies' .cc files. Pure, thread-safe.
 
-#include <cstddef>
 #include <vector>
 
 #include "chunk/base/ids.h"
 #include "placement/plan.h"
 #include "placement/slot_replay.h"
+#include "placement/trace.h"
 
 namespace castor::internal {
 
-// The plan of a step of `moments` that begins with the copies `kept` and makes
-// what was served. Every fetch begins after the access that left its slot idle,
-// but no more than prefetch_depth before their use at one time, and in the
-// order of use; where that is not ahead of the use, on demand. So fetching
-// ahead never fetches more.
-Plan ScheduleFetches(size_t moments, int prefetch_depth,
+// The plan of a step that begins with the copies `kept` and makes what was
+// served. Every fetch begins after the access that left its slot idle, and in
+// the order of use: so fetching ahead never fetches more. By depth no more than
+// prefetch_depth begin before their use at one time; where that is not ahead of
+// the use, on demand. By deadlines, where the problem has the times, each
+// begins as late as it may (fetch_deadlines.h), however many are under way.
+Plan ScheduleFetches(const Trace& trace, const PlanProblem& problem,
                      const std::vector<ChunkId>& kept,
                      const ServedTrace& served);
 

@@ -47,8 +47,7 @@ Result<Plan> PlanNextUse(const Trace& trace, const PlanProblem& problem) {
   Plan plan;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     internal::ServedTrace served = replay.Run(kept);
-    plan = internal::ScheduleFetches(trace.size(), problem.prefetch_depth, kept,
-                                     served);
+    plan = internal::ScheduleFetches(trace, problem, kept, served);
     if (served.survivors == kept) break;
     kept = std::move(served.survivors);
   }

@@ -11,12 +11,14 @@
 // fetch. Values.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/ids.h"
+#include "chunk/base/units.h"
 #include "placement/run_event.h"
 #include "placement/trace.h"
 
@@ -46,6 +48,28 @@ enum class FetchCostUnit : uint8_t {
   kSeconds,  // that measured links take
 };
 
+// When what is fetched ahead of its use begins.
+enum class PrefetchMode : uint8_t {
+  kDepth,  // so many before their use, whatever they take
+  // As late as they may and still be there: placement/fetch_deadlines.h. As
+  // kDepth where links or the step's compute time are not known.
+  kDeadlines,
+};
+
+// "depth", "deadlines": for programs.
+constexpr std::string_view PrefetchModeName(PrefetchMode mode) {
+  return mode == PrefetchMode::kDeadlines ? "deadlines" : "depth";
+}
+
+// What a fetch passes, one after the other, and how long it is on each, in
+// nanoseconds: from the drive, to the device, between ranks.
+inline constexpr size_t kFetchLegs = 3;
+using FetchLegs = std::array<int64_t, kFetchLegs>;
+
+// A fetch is on no leg for longer than ten minutes, so that no sum of them
+// overflows.
+inline constexpr int64_t kMaxLegNs = 600'000'000'000;
+
 struct PlanProblem {
   // By ChunkId. The class of gathered slots its parameters need; kNoSlotClass
   // for a chunk whose home is the whole of it on the device.
@@ -67,6 +91,15 @@ struct PlanProblem {
   std::vector<int64_t> slots;  // by class
   // Copies that may be gathered ahead of their use at one time; 0: none.
   int prefetch_depth = 0;
+  PrefetchMode prefetch = PrefetchMode::kDepth;
+  // What deadlines are made of. By ChunkId; empty: not every link is known.
+  std::vector<FetchLegs> fetch_ns;
+  // The trainer's compute time at each moment of the trace that is planned;
+  // empty: that of the step, shared out by what is used (compute_spread.h), by
+  // ChunkId; 0: unknown.
+  std::vector<int64_t> moment_ns;
+  std::vector<Bytes> used_bytes;
+  int64_t step_compute_ns = 0;
   // By class, then by moment: most slots that something else (a lease) takes
   // between the access there and the next one; the last moment is followed by
   // the first. Empty, or a class's empty: none.

@@ -4,7 +4,9 @@
 #include "collectives/internal/fetch_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "chunk/base/dtype.h"
@@ -20,6 +22,10 @@ namespace {
 // Nothing that is fetched is free, however fast a machine is said to be.
 constexpr double kLeastSeconds = 1e-9;
 
+int64_t LegNs(double seconds) {
+  return std::llround(std::min(seconds * 1e9, static_cast<double>(kMaxLegNs)));
+}
+
 // Adds up the seconds of fetches, and notes the links that nobody measured.
 class Fetches {
  public:
@@ -29,32 +35,35 @@ class Fetches {
   struct Fetch {
     double cost = 0;
     double shard_cost = 0;
+    FetchLegs legs{};
   };
   Fetch Seconds(const ChunkLayout& layout, const Sharding& sharding,
                 ChunkId chunk, Tier home) {
     const DType dtype = layout.dtype(chunk);
     const ShardRange range = sharding.kept(StateKind::kParam, layout, chunk);
     const Bytes kept = BytesOf(range.end - range.begin, dtype);
-    double seconds = 0;
+    double drive = 0;
+    double link = 0;
+    double ring = 0;
     if (home == Tier::kNvme) {
-      seconds +=
-          Link(machine_.nvme_read, "nvme_read", RoundUp(kept, kHostAlign));
+      drive = Link(machine_.nvme_read, "nvme_read", RoundUp(kept, kHostAlign));
     }
     if (home != Tier::kDevice) {
-      seconds += Link(machine_.host_to_device, "host_to_device", kept);
+      link = Link(machine_.host_to_device, "host_to_device", kept);
     }
     Fetch fetch;
     if (!sharding.replicated(StateKind::kParam)) {
-      fetch.shard_cost = seconds;
+      fetch.shard_cost = drive + link;
       if (machine_.all_gather) {
-        seconds += RingSeconds(*machine_.all_gather, 1,
-                               BytesOf(layout.chunk(chunk).size, dtype),
-                               sharding.pieces(StateKind::kParam));
+        ring = RingSeconds(*machine_.all_gather, 1,
+                           BytesOf(layout.chunk(chunk).size, dtype),
+                           sharding.pieces(StateKind::kParam));
       } else {
         Miss("all_gather");
       }
     }
-    fetch.cost = std::max(seconds, kLeastSeconds);
+    fetch.cost = std::max(drive + link + ring, kLeastSeconds);
+    fetch.legs = {LegNs(drive), LegNs(link), LegNs(ring)};
     return fetch;
   }
 
@@ -91,6 +100,7 @@ FetchCosts FetchCostsOf(const ChunkLayout& layout, const Sharding& sharding,
       const Fetches::Fetch fetch = fetches.Seconds(
           layout, sharding, ChunkId(static_cast<int32_t>(c)), homes[c][kParam]);
       costs.cost.push_back(fetch.cost);
+      costs.legs.push_back(fetch.legs);
       if (shards) costs.shard_cost.push_back(fetch.shard_cost);
     }
     if (fetches.unknown().empty()) {
@@ -99,6 +109,7 @@ FetchCosts FetchCostsOf(const ChunkLayout& layout, const Sharding& sharding,
     }
     costs.unknown = fetches.unknown();
     costs.cost.clear();
+    costs.legs.clear();
     costs.shard_cost.clear();
   }
   for (const ChunkHomes& of_chunk : homes) {

@@ -28,6 +28,8 @@ struct FetchCosts {
   // where others bring the rest; else 0. Empty where it is 0 for all.
   std::vector<double> shard_cost;
   FetchCostUnit unit = FetchCostUnit::kLinks;
+  // The same fetches leg by leg, by ChunkId; empty where a link is unknown.
+  std::vector<FetchLegs> legs;
   // The links that fetches need and a machine does not know, as its file calls
   // them: "nvme_read, all_gather". Empty where it knows all, or there is none.
   std::string unknown;

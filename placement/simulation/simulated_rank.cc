@@ -87,9 +87,11 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   }
   trainer_.Run(std::move(ended));
   if (copies_.EndStep()) {
-    CASTOR_ASSIGN_OR_RETURN(
-        const StepPlan made,
-        PlanStep(engine_->policy, step.accesses, engine_->problem));
+    // What a trainer declared is all that its engine knows of time.
+    PlanProblem problem = engine_->problem;
+    if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
+    CASTOR_ASSIGN_OR_RETURN(const StepPlan made,
+                            PlanStep(engine_->policy, step.accesses, problem));
     copies_.Adopt(step.accesses, made.plan);
   }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());

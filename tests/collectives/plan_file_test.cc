@@ -36,6 +36,8 @@ PlanFile MadePlan() {
   plan.host_budget = MiB(9);
   plan.nvme = GiB(1);
   plan.prefetch_depth = 5;
+  plan.prefetch = PrefetchMode::kDeadlines;
+  plan.step_compute_ns = 800'000'000;
   plan.policy = PlanPolicy::kPlanned;
   plan.grad_mode = GradMode::kReuse;
   plan.limits[static_cast<size_t>(StateKind::kExpAvg)].host = MiB(2);
@@ -73,6 +75,8 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   EXPECT_EQ(read->rules[0].most, KiB(64));
   EXPECT_EQ(read->nvme, GiB(1));
   EXPECT_EQ(read->shard_group, 2);
+  EXPECT_EQ(read->prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(read->step_compute_ns, 800'000'000);
   EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
 
   EXPECT_EQ(read->grad_mode, GradMode::kReuse);

@@ -56,6 +56,8 @@ TEST(SealPlanTest, RefusesOptionsThatHaveNoMeaning) {
        }},
       {"prefetch depth -1 is negative",
        [](ZeroOptions& o) { o.prefetch_depth = -1; }},
+      {"a step cannot compute for -5 ns",
+       [](ZeroOptions& o) { o.step_compute_ns = -5; }},
       {"a layout and a chunk size exclude each other", [](ZeroOptions& o) {
          o.layout = std::make_shared<const LayoutFile>(
              LayoutFile{{}, ChunkLayout(1, Elements(64), {}, {}, {})});

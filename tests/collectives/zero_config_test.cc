@@ -49,7 +49,8 @@ TEST(ZeroConfigTest, EveryKeyIsTaken) {
   const Result<ZeroOptions> read = ReadZeroConfig(R"({
     "schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
     "shard_group": 4, "optimizer_span": "world",
-    "prefetch_depth": 0, "policy": "planned", "grad_mode": "fp32",
+    "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
+    "policy": "planned", "grad_mode": "fp32",
     "accumulation_order": "last",
     "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
     "nvme": [{"directory": "/a"}, {"directory": "/b", "size_bytes": 4096}],
@@ -70,6 +71,8 @@ TEST(ZeroConfigTest, EveryKeyIsTaken) {
   EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
   EXPECT_EQ(read->clip_norm, 0.5);
   EXPECT_EQ(read->prefetch_depth, 0);
+  EXPECT_EQ(read->prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(read->step_compute_ns, 5000);
   EXPECT_EQ(read->policy, PlanPolicy::kPlanned);
   EXPECT_EQ(read->grad_mode, GradMode::kFp32);
   EXPECT_EQ(read->accumulation, AccumulationOrder::kLast);
@@ -116,7 +119,8 @@ TEST(ZeroConfigTest, EveryKeyIsTaken) {
 constexpr char kEveryKey[] = R"({
   "schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
   "shard_group": 4, "optimizer_span": "world",
-  "prefetch_depth": 0, "policy": "planned", "grad_mode": "fp32",
+  "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
+  "policy": "planned", "grad_mode": "fp32",
   "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
   "nvme": [{"directory": "/b", "size_bytes": 4096}],
@@ -162,8 +166,9 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  clip_norm, loss_scaling, grad_mode, accumulation, layout,
                  align, chunk_size, min_chunk, max_chunk, device_budget,
                  host_budget, nvme, home_limits, home_rules, prefetch_depth,
-                 machine, policy, executor, device, make_nvme_queue,
-                 nvme_checksums, workers, recorder, log, clock] = engine;
+                 prefetch, step_compute_ns, machine, policy, executor, device,
+                 make_nvme_queue, nvme_checksums, workers, recorder, log,
+                 clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -184,6 +189,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_TRUE(home_limits.has_value());
     EXPECT_EQ(home_rules.size(), 2u);
     EXPECT_NE(prefetch_depth, none.prefetch_depth);
+    EXPECT_NE(prefetch, none.prefetch);
+    EXPECT_NE(step_compute_ns, none.step_compute_ns);
     EXPECT_FALSE(machine.has_value());  // machine_file
     EXPECT_NE(policy, none.policy);
     // Collaborators are objects of the program.

@@ -5,13 +5,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "chunk/base/log.h"
 #include "collectives/zero_engine.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/static_policy.h"
+#include "placement/tier_model.h"
 #include "tests/support/shuffling_executor.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -104,6 +111,86 @@ TEST_F(ZeroEngineTest, TightBudgetsWithNvmeChangeNoBit) {
       }
     }
   }
+}
+
+// By deadlines the same is fetched, at other times.
+TEST_F(ZeroEngineTest, DeadlinesChangeNoBitAndNoFetch) {
+  TierModel machine;
+  machine.host_to_device = LinkModel{900'000'000, 2'000};
+  machine.nvme_read = LinkModel{300'000'000, 9'000};
+  machine.nvme_write = LinkModel{200'000'000, 5'000};
+  machine.all_gather = RingModel{500'000'000, 2'000};
+  const ToyModel model = MakeToyModel(6, 30, 2000, DType::kF32);
+  // What three steps and five have begun for the next one is the same.
+  ToyRun run[2];
+  run[0].steps = 3;
+  run[1].steps = 5;
+  int combination = 0;
+  for (const int world : {1, 2}) {
+    for (const PlanPolicy policy : {PlanPolicy::kAuto, PlanPolicy::kPlanned}) {
+      if (combination++ % TestStride() != 0) continue;
+      SCOPED_TRACE(testing::Message()
+                   << "world " << world << ", " << PlanPolicyName(policy));
+      EngineStats stats[2][2];  // by mode, by run
+      for (const bool in_time : {false, true}) {
+        ZeroOptions options = Tight(3, KiB(72), KiB(200));
+        options.clip_norm = 0.02;
+        options.policy = policy;
+        options.machine = machine;
+        if (in_time) {
+          options.prefetch = PrefetchMode::kDeadlines;
+          options.step_compute_ns = 2'000'000;
+        }
+        for (size_t r = 0; r < 2; ++r) {
+          const ToyResult got = TrainToy(model, run[r], world, options);
+          ExpectEqual(got, TrainToyReference(model, run[r], world, 0.02,
+                                             OptimizerOptions()));
+          ExpectWithinBudgets(got);
+          stats[in_time ? 1 : 0][r] = got.stats;
+        }
+      }
+      const auto of_steps = [&](int64_t EngineStats::*counter, size_t mode) {
+        return stats[mode][1].*counter - stats[mode][0].*counter;
+      };
+      for (int64_t EngineStats::*counter :
+           {&EngineStats::gathers, &EngineStats::fetches,
+            &EngineStats::releases}) {
+        EXPECT_EQ(of_steps(counter, 0), of_steps(counter, 1));
+        EXPECT_GT(of_steps(counter, 1), 0);
+      }
+      EXPECT_NE(of_steps(&EngineStats::prefetched_gathers, 0),
+                of_steps(&EngineStats::prefetched_gathers, 1))
+          << "they were to be planned otherwise";
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, WhatDeadlinesLackIsSaidOnce) {
+  const ToyModel model = MakeToyModel(6, 30, 2000, DType::kF32);
+  const auto said_of = [&](const std::optional<TierModel>& machine) {
+    std::vector<std::string> said;
+    Log log([&](LogLevel, std::string_view line) {
+      if (line.find("by deadlines") != line.npos) said.emplace_back(line);
+    });
+    ZeroOptions options = Tight(3, KiB(72), KiB(200));
+    options.prefetch = PrefetchMode::kDeadlines;
+    options.machine = machine;
+    options.log = &log;
+    ExpectEqual(TrainToy(model, ToyRun(), 2, options),
+                TrainToyReference(model, ToyRun(), 2, 0, OptimizerOptions()));
+    return said;
+  };
+  EXPECT_THAT(said_of(std::nullopt),
+              testing::ElementsAre(testing::HasSubstr(
+                  "chunks before their use: no machine tells how fast links "
+                  "are, and no compute time of a step is declared")));
+  TierModel machine;
+  machine.host_to_device = LinkModel{900'000'000, 2'000};
+  machine.nvme_read = LinkModel{300'000'000, 9'000};
+  EXPECT_THAT(said_of(machine),
+              testing::ElementsAre(testing::HasSubstr(
+                  "the machine does not know all_gather, and no compute time "
+                  "of a step is declared")));
 }
 
 TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {

@@ -52,6 +52,7 @@ struct Case {
   bool departs = false;  // one step is shorter than the others
   bool asked = false;    // homes are by limits and rules
   bool reuses = false;   // gradients are written over parameters
+  bool in_time = false;  // fetches ahead go by deadlines
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& of) {
@@ -86,6 +87,13 @@ std::vector<Case> AllCases() {
     more.reuses = true;
     more.evaluates = n % 3 == 1;
     more.departs = n % 4 == 3;
+    cases.push_back(more);
+  }
+  for (int n = 72; n < 84; ++n) {
+    Case more{n % 4, 1 + n % 3, rooms[n / 4 % 2], n};
+    more.in_time = true;
+    more.evaluates = n % 5 == 1;
+    more.departs = n % 3 == 2;
     cases.push_back(more);
   }
   return cases;
@@ -170,6 +178,13 @@ class SimulatorTest : public testing::TestWithParam<Case> {
     training.machine.device_to_host = LinkModel{700'000'000, 3'000};
     training.machine.nvme_read = LinkModel{300'000'000, 9'000};
     training.machine.nvme_write = LinkModel{200'000'000, 5'000};
+    if (of.in_time) {
+      options.prefetch = PrefetchMode::kDeadlines;
+      options.step_compute_ns = 150'000 * training.micro_batches;
+      options.machine = training.machine;
+      options.machine->all_gather = RingModel{500'000'000, 2'000};
+      if (n % 6 == 1) options.host_budget += KiB(24);
+    }
     return training;
   }
 
@@ -263,6 +278,12 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   }
   EXPECT_EQ(run.stats.stall_ns, stall_ns);
   // What the case is meant to show.
+  if (GetParam().in_time) {
+    EXPECT_FALSE(engine.problem.fetch_ns.empty());
+    if (GetParam().stage == 3) {
+      EXPECT_GT(prefetched, 0);
+    }
+  }
   if (GetParam().keeps_shards) {
     EXPECT_LT(fetches, gathers);
   }

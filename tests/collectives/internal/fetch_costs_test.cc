@@ -67,6 +67,10 @@ TEST(FetchCostsTest, MeasuredLinksAreAddedUpOnTheWay) {
                                       DoubleEq(read + copy + ring)));
   EXPECT_THAT(costs.shard_cost,
               ElementsAre(0, DoubleEq(copy), DoubleEq(read + copy)));
+  // In whole nanoseconds.
+  EXPECT_THAT(costs.legs,
+              ElementsAre(FetchLegs{0, 0, 4024}, FetchLegs{0, 12'048, 4024},
+                          FetchLegs{108'192, 12'048, 4024}));
 }
 
 TEST(FetchCostsTest, WholeCopiesNeedNoRing) {
@@ -89,6 +93,7 @@ TEST(FetchCostsTest, OneUnknownLinkMakesAllOfThemCounted) {
   EXPECT_EQ(costs.unit, FetchCostUnit::kLinks);
   EXPECT_THAT(costs.cost, ElementsAre(1, 2, 3));
   EXPECT_EQ(costs.unknown, "all_gather, nvme_read");
+  EXPECT_THAT(costs.legs, IsEmpty());
   // Whole on every rank, and none of it on the drive: nothing is missing.
   const std::vector<ChunkHomes> homes(3, OneOnEachTier()[1]);
   costs = FetchCostsOf(ThreeChunks(2), {1, 2, 0}, homes, machine);

@@ -10,6 +10,7 @@
 #include "placement/plan.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/cli/prefetch_flag.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 constexpr int64_t kMaxWorld = 1 << 20;
 constexpr int64_t kMaxAlign = int64_t{1} << 30;
-constexpr int64_t kMaxDepth = 1024;
 constexpr int64_t kMaxBatches = 1 << 20;
 constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
 
@@ -98,8 +98,8 @@ void DeclareTrainingFlags(CLI::App& app, PlanFlags* flags) {
                 {"each", "last"},
                 "every micro-batch's gradients are reduced, or they are added "
                 "up, whole, and reduced once (each)");
-  AddIntFlag(app, "--prefetch", &flags->prefetch, 0, kMaxDepth,
-             "gathers under way ahead of use (3)");
+  AddTextFlag(app, "--prefetch", &flags->prefetch, kPrefetchFlagHelp,
+              "N|deadlines");
   AddChoiceFlag(app, "--policy", &flags->policy, {"auto", "planned"},
                 "who decides which copies stay (auto)");
   AddTextListFlag(app, "--limit", &flags->limit, kLimitFlagHelp);
@@ -233,7 +233,7 @@ std::string PlanCommandText(const PlanFlags& flags) {
   words.Unless("--clip", flags.clip, usual.clip);
   words.Text("--grad-mode", flags.grad_mode);
   words.Text("--accumulation-order", flags.accumulation_order);
-  words.Unless("--prefetch", flags.prefetch, usual.prefetch);
+  words.Text("--prefetch", flags.prefetch);
   words.Text("--policy", flags.policy);
   words.List("--limit", flags.limit);
   words.List("--place", flags.place);

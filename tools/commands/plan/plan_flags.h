@@ -47,7 +47,7 @@ struct PlanFlags {
   double clip = 1;
   std::string grad_mode;
   std::string accumulation_order;
-  int64_t prefetch = 3;
+  std::string prefetch;
   std::string policy;
   std::vector<std::string> limit;
   std::vector<std::string> place;

@@ -51,6 +51,7 @@ JsonValue ConfigurationJson(const PlanOutcome& outcome) {
         options.shard_group > 0 ? options.shard_group : outcome.request.world},
        {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
        {"policy", PlanPolicyName(options.policy)},
+       {"prefetch", PrefetchModeName(options.prefetch)},
        {"prefetch_depth", options.prefetch_depth},
        {"micro_batches", outcome.request.step.micro_batches},
        {"recompute", outcome.request.step.recompute},
@@ -258,6 +259,7 @@ JsonValue PlanJson(const PlanReport& report) {
     json["homes"] = HomesJson(outcome.seal->memory);
     json["step"] = StepTrafficJson(outcome.forecast->traffic);
     json["certificate"] = CertificateJson(report);
+    json["prefetch"] = FetchForecastJson(outcome.forecast->fetches);
     if (report.subject.machine) json["times"] = TimesJson(outcome);
   }
   json["changes"] = VariantsJson(report.changes);

@@ -317,6 +317,13 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   if (subject.trace && request.step.grads_in_place) {
     CASTOR_ASSIGN_OR_RETURN(outcome.step, WithGradsInPlace(outcome.step));
   }
+  // Deadlines are those of a trainer, which declares the time of a step.
+  if (request.options.prefetch == PrefetchMode::kDeadlines &&
+      !request.compute_ns) {
+    for (const int64_t ns : outcome.step.compute_ns) {
+      outcome.request.options.step_compute_ns += ns;
+    }
+  }
   outcome.activations = MostLeased(outcome.step);
   outcome.declared.held =
       subject.trace ? HeldMomentsOf(outcome.layout, outcome.step.accesses)
@@ -329,7 +336,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   outcome.fits = CheckRoom(outcome);
   if (!outcome.fits.ok()) return outcome;
 
-  ZeroOptions options = request.options;
+  ZeroOptions options = outcome.request.options;
   options.device_budget = outcome.castor_device;
   Result<SealForecast> seal =
       ForecastSeal(EngineRequestOf(subject, outcome, options), outcome.layout);
@@ -338,8 +345,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     return outcome;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
-  Result<StepForecast> forecast =
-      ForecastStep(*seal, options, outcome.step.accesses);
+  Result<StepForecast> forecast = ForecastStep(*seal, options, outcome.step);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = forecast.status();
     return outcome;

@@ -13,6 +13,7 @@
 #include "offload/nvme/nvme_option.h"
 #include "placement/plan.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/cli/prefetch_flag.h"
 #include "tools/cli/rate_text.h"
 #include "tools/cli/size_text.h"
 
@@ -175,7 +176,10 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
-  options.prefetch_depth = static_cast<int>(flags.prefetch);
+  CASTOR_ASSIGN_OR_RETURN(const PrefetchChoice prefetch,
+                          ParsePrefetchFlag(flags.prefetch));
+  options.prefetch = prefetch.mode;
+  options.prefetch_depth = prefetch.depth;
   options.policy =
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
   request.overhead = flags.cuda_context + flags.nccl;
@@ -198,6 +202,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
     const Result<int64_t> ns = ParseLatency(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");
     request.compute_ns = *ns;
+    options.step_compute_ns = *ns;
   }
   request.ranks_per_host = flags.ranks_per_host;
   return request;

@@ -63,6 +63,8 @@ PlanFile FileOf(const PlanReport& report) {
   file.host_budget = options.host_budget;
   if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
   file.prefetch_depth = options.prefetch_depth;
+  file.prefetch = options.prefetch;
+  file.step_compute_ns = options.step_compute_ns;
   file.policy = options.policy;
   file.grad_mode = options.grad_mode;
   file.accumulation = options.accumulation;

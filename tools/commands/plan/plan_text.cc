@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/memory_plan.h"
 #include "placement/plan.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
@@ -139,6 +140,16 @@ std::string TimeLines(const PlanOutcome& outcome, Emphasis emphasis) {
   return text;
 }
 
+std::string PrefetchSentence(const PlanOutcome& outcome) {
+  if (outcome.forecast->fetches) {
+    return DeadlinesSentence(*outcome.forecast->fetches);
+  }
+  const MemoryPlan& memory = outcome.seal->memory;
+  return fmt::format(
+      "{} ahead, not by deadlines: {}; give --machine, --compute",
+      memory.problem.prefetch_depth, LackedByDeadlines(memory));
+}
+
 std::string FitLines(const PlanReport& report, Emphasis emphasis) {
   const PlanOutcome& outcome = report.outcome;
   std::string text = ByteTableText(outcome, emphasis) + "\n";
@@ -155,6 +166,9 @@ std::string FitLines(const PlanReport& report, Emphasis emphasis) {
                   cost <= bound ? std::string("proved best")
                                 : fmt::format("gap {}", Percent((cost - bound) /
                                                                 bound))));
+  if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
+    text += Paragraph("Prefetch", PrefetchSentence(outcome));
+  }
   if (const int64_t slots = outcome.forecast->shard_slots; slots > 0) {
     const StepTraffic& traffic = outcome.forecast->traffic;
     text += Paragraph(

@@ -13,6 +13,7 @@
 #include "placement/step_trace.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/cli/prefetch_flag.h"
 #include "tools/cli/rate_text.h"
 #include "tools/cli/size_text.h"
 
@@ -20,7 +21,6 @@ namespace castor {
 namespace {
 
 constexpr int64_t kMaxRanks = 1 << 20;
-constexpr int64_t kMaxPrefetchDepth = 1024;
 constexpr int64_t kMaxPoints = 1000;
 constexpr int64_t kMaxEvaluations = 1000;
 
@@ -196,8 +196,8 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
              "ranks that share a host's memory, cores and drives (1)");
   AddChoiceFlag(app, "--policy", &flags->policy, {"auto", "planned"},
                 "who decides which copies stay (auto)");
-  AddIntFlag(app, "--prefetch", &flags->prefetch, 0, kMaxPrefetchDepth,
-             "gathers under way ahead of use (3)");
+  AddTextFlag(app, "--prefetch", &flags->prefetch, kPrefetchFlagHelp,
+              "N|deadlines");
   AddTextListFlag(app, "--limit", &flags->limit, kLimitFlagHelp);
   AddTextListFlag(app, "--place", &flags->place, kPlaceFlagHelp);
   AddRealFlag(app, "--clip", &flags->clip, 0, 1e30,
@@ -259,7 +259,10 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   request.ranks_per_host = static_cast<int>(flags.ranks_per_host);
   request.policy =
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
-  request.prefetch_depth = static_cast<int>(flags.prefetch);
+  CASTOR_ASSIGN_OR_RETURN(const PrefetchChoice prefetch,
+                          ParsePrefetchFlag(flags.prefetch));
+  request.prefetch = prefetch.mode;
+  request.prefetch_depth = prefetch.depth;
   if (!flags.limit.empty()) {
     CASTOR_ASSIGN_OR_RETURN(request.limits, ParseLimitFlag(flags.limit));
   }

@@ -48,7 +48,7 @@ struct SimulateFlags {
   std::optional<int64_t> world;
   int64_t ranks_per_host = 1;
   std::string policy = "auto";
-  int64_t prefetch = 3;
+  std::string prefetch;
   std::vector<std::string> limit;
   std::vector<std::string> place;
   double clip = 1;
@@ -91,6 +91,7 @@ struct SimulateRequest {
   std::optional<int> ranks;                     // empty: as recorded
   int ranks_per_host = 1;
   PlanPolicy policy = PlanPolicy::kAuto;
+  PrefetchMode prefetch = PrefetchMode::kDepth;
   int prefetch_depth = 3;
   std::optional<StaticLimits> limits;  // of homes; empty: as budgets allow
   std::vector<PlacementRule> rules;

@@ -40,6 +40,7 @@ ZeroOptions OptionsOf(const SimulateRequest& request,
   options.clip_norm = request.clip ? 1 : 0;
   options.grad_mode = request.grad_mode;
   options.prefetch_depth = request.prefetch_depth;
+  options.prefetch = request.prefetch;
   options.policy = request.policy;
   options.home_limits = request.limits;
   options.home_rules = request.rules;
@@ -183,6 +184,10 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
                       OptionsOf(request, *report),
                       {},
                       ShareOfMachine(machine, request.ranks_per_host)};
+  // Who asks for deadlines tells the trainer of the machine.
+  if (request.prefetch == PrefetchMode::kDeadlines) {
+    input.options.machine = machine;
+  }
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(request, trace, report->ranks, &input));
   for (const ParamSpec& spec : input.params) {
     CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.grad_mode));

@@ -28,6 +28,7 @@ JsonValue PointJson(const SimulateRequest& request,
   }
   json["step"] = SimulatedStepJson(point.result->steady());
   json["first_step"] = SimulatedStepJson(point.result->steps.front());
+  json["prefetch"] = FetchForecastJson(point.fetches);
   json["then"] = JsonValue::Array();
   for (size_t i = 0; i < point.then.size(); ++i) {
     json["then"].Append(JsonValue::Object(
@@ -72,6 +73,7 @@ JsonValue SimulateJson(const SimulateReport& report) {
        {"dtype", report.dtypes},
        {"dtype_assumed", report.dtype_assumed},
        {"optimizer", OptimizerName(request.optimizer.kind)},
+       {"prefetch", PrefetchModeName(request.prefetch)},
        {"prefetch_depth", request.prefetch_depth},
        {"clip", request.clip},
        {"grad_mode", GradModeName(request.grad_mode)}});

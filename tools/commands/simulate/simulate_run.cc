@@ -9,10 +9,14 @@
 #include <utility>
 
 #include "chunk/base/tier.h"
+#include "collectives/memory_plan.h"
 #include "collectives/seal_forecast.h"
 #include "collectives/simulated_engine_of.h"
 #include "collectives/zero_options.h"
+#include "placement/fetch_forecast.h"
+#include "placement/plan.h"
 #include "placement/simulator.h"
+#include "placement/step_planner.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
 #include "tools/cli/progress.h"
@@ -34,6 +38,20 @@ Result<SimulationResult> SimulateAll(const SimulateRequest& request,
   return SimulateSteps(
       steps, engine, input.machine,
       {.trainer = request.trainer, .device_memory = request.device_memory});
+}
+
+// What the engine would plan of its fetches.
+Status ForeseeDeadlines(const SimulateRequest& request,
+                        const SimulateInput& input, const SealForecast& seal,
+                        SimulatedPoint* point) {
+  if (request.prefetch != PrefetchMode::kDeadlines) return OkStatus();
+  const PlanProblem problem = ProblemOf(seal, input.step);
+  CASTOR_ASSIGN_OR_RETURN(
+      const StepPlan made,
+      PlanStep(request.policy, input.step.accesses, problem));
+  point->fetches = ForeseeFetches(input.step.accesses, problem, made.plan);
+  if (!point->fetches) point->lacked = LackedByDeadlines(seal.memory);
+  return OkStatus();
 }
 
 Result<SimulatedPoint> Simulated(const SimulateRequest& request,
@@ -61,6 +79,7 @@ Result<SimulatedPoint> Simulated(const SimulateRequest& request,
     point.why = result.status().message();
     return point;
   }
+  CASTOR_RETURN_IF_ERROR(ForeseeDeadlines(request, input, *seal, &point));
   const auto then =
       result->steps.begin() + static_cast<std::ptrdiff_t>(kSteadySteps);
   point.then.assign(then, result->steps.end());

@@ -14,6 +14,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/zero_options.h"
+#include "placement/fetch_forecast.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/console.h"
@@ -29,6 +30,10 @@ struct SimulatedPoint {
   std::optional<SimulationResult> result;
   std::string why;
   SimulatedEngine engine;  // where it fits
+  // By deadlines, if these were asked for; empty where times are unknown, which
+  // `lacked` says.
+  std::optional<FetchForecast> fetches;
+  std::string lacked;
   // The steps of request.then, one each, and two of the trace behind them.
   std::vector<SimulatedStep> then;
 };

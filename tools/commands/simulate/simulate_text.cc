@@ -58,7 +58,9 @@ std::string EngineText(const SimulateReport& report,
       "gathered chunks",
       request.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
       PlanPolicyName(report.request.policy),
-      point.engine.problem.prefetch_depth, Plural(slots, "slot"));
+      point.fetches ? std::string("in time")
+                    : fmt::format("{}", point.engine.problem.prefetch_depth),
+      Plural(slots, "slot"));
 }
 
 // How many chunks are made whole, and homes read for them, of either kind.
@@ -101,6 +103,14 @@ std::string PointText(const SimulateReport& report, const SimulatedPoint& point,
   std::string text = Paragraph("Engine", EngineText(report, point));
   text += Paragraph("Step", StepSentence(step));
   text += Paragraph("Gathers", GathersText(step));
+  if (point.fetches) {
+    text += Paragraph("Prefetch", DeadlinesSentence(*point.fetches));
+  } else if (!point.lacked.empty()) {
+    text +=
+        Paragraph("Prefetch", fmt::format("{} ahead, not by deadlines: {}",
+                                          point.engine.problem.prefetch_depth,
+                                          point.lacked));
+  }
   text += "\n" + ResourceTable(step, emphasis);
   const std::string stalls = StallTable(step, emphasis);
   if (!stalls.empty()) text += "\n" + stalls;

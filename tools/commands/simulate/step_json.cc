@@ -56,4 +56,11 @@ JsonValue SimulatedStepJson(const SimulatedStep& step) {
   return json;
 }
 
+JsonValue FetchForecastJson(const std::optional<FetchForecast>& fetches) {
+  if (!fetches) return JsonValue();
+  return JsonValue::Object({{"most_ahead", fetches->most_ahead},
+                            {"late", fetches->late},
+                            {"stall_ns", fetches->stall_ns}});
+}
+
 }  // namespace castor

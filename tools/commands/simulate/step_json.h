@@ -4,9 +4,13 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_JSON_H_
 #define CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_JSON_H_
 
-// A simulated step as documents have it. Pure function, thread-safe.
+// A simulated step, and what a plan foresees of one, as documents have them.
+// Pure functions, thread-safe.
+
+#include <optional>
 
 #include "chunk/base/json_value.h"
+#include "placement/fetch_forecast.h"
 #include "placement/simulation_result.h"
 
 namespace castor {
@@ -15,6 +19,9 @@ namespace castor {
 // [{"from", "to", "bytes"}], "wire_sent_bytes", counts, "stalls": [{"cause",
 // "count", "ns"}]}.
 JsonValue SimulatedStepJson(const SimulatedStep& step);
+
+// {"most_ahead", "late", "stall_ns"}, or null.
+JsonValue FetchForecastJson(const std::optional<FetchForecast>& fetches);
 
 }  // namespace castor
 

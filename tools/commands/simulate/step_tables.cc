@@ -66,6 +66,16 @@ std::string StepSentence(const SimulatedStep& step) {
                      ShareText(step.busy(critical), step.ns()));
 }
 
+std::string DeadlinesSentence(const FetchForecast& fetches) {
+  std::string text = fmt::format("by deadlines, at most {} under way; ",
+                                 Grouped(fetches.most_ahead));
+  if (fetches.late == 0) return text + "every gather is there in time";
+  return text + fmt::format("{} come{} too late, for {} of a step",
+                            Plural(fetches.late, "gather"),
+                            fetches.late == 1 ? "s" : "",
+                            FormatDuration(fetches.stall_ns));
+}
+
 std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis) {
   TextTable table(
       {{"resource", Align::kLeft}, {"busy"}, {"of the step"}, {"bytes"}});

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "chunk/base/units.h"
+#include "placement/fetch_forecast.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/text_table.h"
 
@@ -27,6 +28,10 @@ int64_t StallNs(const SimulatedStep& step);
 
 // "2.08 s: nvme is busy for 100.00 % of it".
 std::string StepSentence(const SimulatedStep& step);
+
+// "by deadlines, at most 5 under way; 2 gathers come too late, for 12 ms of a
+// step".
+std::string DeadlinesSentence(const FetchForecast& fetches);
 
 std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis);
 // For what the trainer's lane waits; empty where it never does.

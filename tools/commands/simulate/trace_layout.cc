@@ -14,6 +14,7 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
+#include "placement/compute_spread.h"
 
 namespace castor {
 namespace {
@@ -70,28 +71,15 @@ std::vector<HeldTogether> HeldIn(const Trace& trace, size_t begin, size_t end) {
   return held;
 }
 
-// By moment.
-std::vector<double> ComputeWeights(const TraceFile& trace) {
+// By moment: its own times, or else bytes.
+std::vector<double> WeightsOf(const TraceFile& trace) {
   const StepTrace& step = trace.step;
-  std::vector<double> weights;
-  for (size_t i = 0; i < step.accesses.size(); ++i) {
-    const auto [kind, chunk] = step.accesses[i];
-    if (!step.compute_ns.empty()) {
-      weights.push_back(static_cast<double>(step.compute_ns[i]));
-    } else if (kind == AccessKind::kUse || kind == AccessKind::kGradOpen) {
-      weights.push_back(
-          static_cast<double>(trace.chunks[chunk.index()].gathered.count()));
-    } else {
-      weights.push_back(0);
-    }
+  if (!step.compute_ns.empty()) {
+    return std::vector<double>(step.compute_ns.begin(), step.compute_ns.end());
   }
-  return weights;
-}
-
-double Sum(const std::vector<double>& weights) {
-  double sum = 0;
-  for (const double weight : weights) sum += weight;
-  return sum;
+  std::vector<Bytes> bytes;
+  for (const TraceChunk& chunk : trace.chunks) bytes.push_back(chunk.gathered);
+  return ComputeWeights(step.accesses, bytes);
 }
 
 }  // namespace
@@ -195,26 +183,15 @@ SealOptions DeclaredBy(const StepTrace& step) {
 
 StepTrace WithComputeTime(const TraceFile& trace, int64_t total_ns) {
   StepTrace step = trace.step;
-  const std::vector<double> weights = ComputeWeights(trace);
-  const double sum = Sum(weights);
-  if (sum <= 0) return step;
-  // Rounded so that the whole comes out.
-  step.compute_ns.clear();
-  double before = 0;
-  int64_t given_ns = 0;
-  for (const double weight : weights) {
-    before += weight;
-    const auto until_ns =
-        static_cast<int64_t>(static_cast<double>(total_ns) * (before / sum));
-    const int64_t ns = std::clamp<int64_t>(until_ns - given_ns, 0, total_ns);
-    step.compute_ns.push_back(ns);
-    given_ns += ns;
-  }
+  std::vector<int64_t> shares = ShareOut(WeightsOf(trace), total_ns);
+  if (!shares.empty()) step.compute_ns = std::move(shares);
   return step;
 }
 
 double ComputeWeight(const TraceFile& trace) {
-  return Sum(ComputeWeights(trace));
+  double sum = 0;
+  for (const double weight : WeightsOf(trace)) sum += weight;
+  return sum;
 }
 
 StepTrace WithEvaluations(StepTrace step, int64_t passes) {

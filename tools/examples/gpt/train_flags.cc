@@ -7,6 +7,7 @@
 
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/cli/prefetch_flag.h"
 
 namespace castor::gpt {
 
@@ -103,8 +104,12 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
   AddTextFlag(app, "--layout", &flags.layout,
               "file of castor search -o that says where every parameter lies, "
               "instead of --chunk");
-  AddIntFlag(app, "--prefetch", &flags.prefetch, 0, 1024,
-             "gathers kept under way ahead of use (default 3)");
+  AddTextFlag(app, "--prefetch", &flags.prefetch, kPrefetchFlagHelp,
+              "N|deadlines");
+  AddTextFlag(app, "--compute", &flags.compute,
+              "how long a rank computes in a step, for example 850ms: for "
+              "--prefetch deadlines (default: unknown)",
+              "TIME");
   AddSwitch(app, "--no-prefetch", &flags.no_prefetch,
             "gather on demand only, as --prefetch 0");
   AddChoiceFlag(app, "--policy", &flags.policy, {"auto", "planned"},

@@ -36,7 +36,8 @@ struct TrainFlags {
   std::optional<int64_t> stage;
   std::optional<int64_t> shard_group;
   std::string optimizer_span;
-  int64_t prefetch = -1;  // not given
+  std::string prefetch;
+  std::string compute;
   std::optional<int64_t> seed;
   int64_t digest_at = 0;
   std::string text = kDefaultTextPath;

@@ -35,7 +35,8 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
               {"--stage", flags.stage.has_value()},
               {"--shard-group", flags.shard_group.has_value()},
               {"--optimizer-span", !flags.optimizer_span.empty()},
-              {"--prefetch", flags.prefetch >= 0},
+              {"--prefetch", !flags.prefetch.empty()},
+              {"--compute", !flags.compute.empty()},
               {"--no-prefetch", flags.no_prefetch},
               {"--policy", !flags.policy.empty()},
               {"--grad-mode", !flags.grad_mode.empty()},
@@ -89,6 +90,8 @@ Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
   options->nvme = zero.nvme;
   options->layout = loaded.layout;
   options->prefetch_depth = zero.prefetch_depth;
+  options->prefetch = zero.prefetch;
+  options->step_compute_ns = zero.step_compute_ns;
   options->policy = zero.policy;
   options->grad_mode = zero.grad_mode;
   options->accumulation = zero.accumulation;
@@ -115,6 +118,8 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   base.host_budget = options->host_budget;
   base.nvme = options->nvme;
   base.prefetch_depth = options->prefetch_depth;
+  base.prefetch = options->prefetch;
+  base.step_compute_ns = options->step_compute_ns;
   base.policy = options->policy;
   base.layout = options->layout;
   base.home_limits = options->home_limits;
@@ -141,6 +146,8 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   options->host_budget = zero->host_budget;
   options->nvme = zero->nvme;
   options->prefetch_depth = zero->prefetch_depth;
+  options->prefetch = zero->prefetch;
+  options->step_compute_ns = zero->step_compute_ns;
   options->policy = zero->policy;
   options->layout = zero->layout;
   options->home_limits = zero->home_limits;

@@ -21,6 +21,8 @@
 #include "placement/plan.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/placement_flags.h"
+#include "tools/cli/prefetch_flag.h"
+#include "tools/cli/rate_text.h"
 #include "tools/examples/gpt/resume.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/train_option_files.h"
@@ -151,13 +153,18 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.seed = static_cast<uint64_t>(flags.seed.value_or(1));
   options.save_every = flags.save_every.value_or(0);
   options.keep = flags.keep.value_or(0);
-  if (flags.no_prefetch && flags.prefetch >= 0) {
+  if (flags.no_prefetch && !flags.prefetch.empty()) {
     return InvalidArgument(
         "--prefetch and --no-prefetch contradict each other; give one");
   }
-  if (flags.no_prefetch) options.prefetch_depth = 0;
-  if (flags.prefetch >= 0) {
-    options.prefetch_depth = static_cast<int>(flags.prefetch);
+  CASTOR_ASSIGN_OR_RETURN(const PrefetchChoice prefetch,
+                          ParsePrefetchFlag(flags.prefetch));
+  options.prefetch = prefetch.mode;
+  options.prefetch_depth = flags.no_prefetch ? 0 : prefetch.depth;
+  if (!flags.compute.empty()) {
+    const Result<int64_t> ns = ParseLatency(flags.compute);
+    if (!ns.ok()) return ns.status().WithContext("--compute");
+    options.step_compute_ns = *ns;
   }
   options.policy =
       flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;

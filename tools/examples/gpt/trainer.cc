@@ -49,6 +49,8 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   zero.host_budget = options.host_budget;
   zero.nvme = options.nvme;
   zero.prefetch_depth = options.prefetch_depth;
+  zero.prefetch = options.prefetch;
+  zero.step_compute_ns = options.step_compute_ns;
   zero.policy = options.policy;
   zero.home_limits = options.home_limits;
   zero.home_rules = options.home_rules;

@@ -90,6 +90,8 @@ struct TrainOptions {
   std::optional<Bytes> chunk_size;
   std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
   int prefetch_depth = 3;
+  PrefetchMode prefetch = PrefetchMode::kDepth;
+  int64_t step_compute_ns = 0;  // of a rank; 0: unknown
   PlanPolicy policy = PlanPolicy::kAuto;
   std::optional<StaticLimits> home_limits;  // null: by budgets
   std::vector<PlacementRule> home_rules;

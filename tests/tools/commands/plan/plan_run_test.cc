@@ -18,6 +18,7 @@
 #include "chunk/base/units.h"
 #include "collectives/simulated_engine_of.h"
 #include "placement/grads_in_place.h"
+#include "placement/plan.h"
 #include "placement/simulation_result.h"
 #include "placement/simulator.h"
 #include "placement/trace_file.h"
@@ -27,6 +28,7 @@
 #include "tools/commands/plan/plan_json.h"
 #include "tools/commands/plan/plan_plain.h"
 #include "tools/commands/plan/plan_text.h"
+#include "tools/models/plan_reader.h"
 
 namespace castor {
 namespace {
@@ -432,6 +434,46 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
   flags_.explain = "h.0.attn.wieght";
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
                               HasSubstr("\"h.0.attn.weight\"")));
+}
+
+TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
+  flags_.prefetch = "deadlines";
+  flags_.device_budget = KiB(900);
+  const PlanReport unknown = Run().value();
+  ASSERT_THAT(unknown.outcome.fits, IsOk());
+  EXPECT_FALSE(unknown.outcome.forecast->fetches);
+  EXPECT_THAT(PlanText(unknown, Emphasis::kNone),
+              HasSubstr("not by deadlines: no machine tells how fast"));
+  EXPECT_TRUE(PlanJson(unknown)["prefetch"].is_null());
+
+  flags_.compute = "2ms";
+  flags_.machine = folder_.Write("machine.json", R"({
+    "schema": "castor.machine/1",
+    "links": {
+      "host_to_device": {"bytes_per_second": 2000000000, "latency_ns": 5000},
+      "device_to_host": {"bytes_per_second": 2000000000, "latency_ns": 5000}
+    },
+    "memory": {"bytes_per_second": 25000000000},
+    "optimizer": {"bytes_per_second": 20000000000}
+  })");
+  flags_.output = folder_.path() + "/plan.json";
+  const PlanReport report = Run().value();
+  ASSERT_THAT(report.outcome.fits, IsOk());
+  ASSERT_TRUE(report.outcome.forecast->fetches);
+  EXPECT_THAT(PlanText(report, Emphasis::kNone),
+              HasSubstr("by deadlines, at most"));
+  const JsonValue json = PlanJson(report);
+  EXPECT_EQ(json["configuration"]["prefetch"].text(), "deadlines");
+  EXPECT_EQ(json["prefetch"]["most_ahead"].integer(),
+            report.outcome.forecast->fetches->most_ahead);
+  EXPECT_EQ(json["prefetch"]["stall_ns"].integer(),
+            report.outcome.forecast->fetches->stall_ns);
+  EXPECT_THAT(json["command"].text(), HasSubstr("--prefetch deadlines"));
+  // A trainer that loads the plan declares the same.
+  const Result<LoadedPlan> loaded = ReadPlanFile(flags_.output);
+  ASSERT_THAT(loaded, IsOk());
+  EXPECT_EQ(loaded->plan.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(loaded->plan.step_compute_ns, 2'000'000);
 }
 
 }  // namespace

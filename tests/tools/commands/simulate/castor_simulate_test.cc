@@ -152,6 +152,34 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
       got.out);
 }
 
+TEST_F(CastorSimulateTest, FetchesAheadByDeadlines) {
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--device-budget", "6MiB", "--host-budget",
+                                     "256MiB", "--prefetch"};
+    args.insert(args.end(), more.begin(), more.end());
+    return Simulate(args);
+  };
+  EXPECT_THAT(with({"deadlines"}).out,
+              AllOf(HasSubstr("policy auto, in time fetched ahead"),
+                    ContainsRegex("Prefetch +by deadlines, at most [0-9]+ "
+                                  "under way; ")));
+  const auto point = [&](const std::string& prefetch) {
+    const ProcessOutcome got =
+        with({prefetch, "--trainer", "thread", "--json"});
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return ParseJson(got.out).value()["points"][0];
+  };
+  const JsonValue in_time = point("deadlines");
+  EXPECT_GT(in_time["prefetch"]["most_ahead"].integer(), 0);
+  const JsonValue by_depth = point("3");
+  EXPECT_TRUE(by_depth["prefetch"].is_null());
+  EXPECT_LE(in_time["step"]["ns"].integer(), by_depth["step"]["ns"].integer());
+  const ProcessOutcome wrong = with({"soon"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("give a number from 0 to 1024, or "
+                                   "deadlines"));
+}
+
 TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {
   const std::vector<std::string> budgets = {"--device-budget", "8MiB",
                                             "--host-budget", "256MiB"};

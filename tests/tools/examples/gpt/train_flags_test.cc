@@ -66,6 +66,21 @@ TEST(TrainFlagsTest, FlagsReachTheOptions) {
   EXPECT_EQ(options->optimizer_span, OptimizerSpan::kWorld);
 }
 
+TEST(TrainFlagsTest, DeadlinesAndWhatTheyTakeReachTheOptions) {
+  const Result<TrainOptions> options =
+      Parsed({"--prefetch", "deadlines", "--compute", "1.5ms"});
+  ASSERT_THAT(options, IsOk());
+  EXPECT_EQ(options->prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(options->prefetch_depth, 3);
+  EXPECT_EQ(options->step_compute_ns, 1'500'000);
+  EXPECT_EQ(Parsed({"--prefetch", "5"})->prefetch_depth, 5);
+  EXPECT_EQ(Parsed({"--prefetch", "5"})->prefetch, PrefetchMode::kDepth);
+  EXPECT_THAT(Parsed({"--prefetch", "soon"}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("deadlines")));
+  EXPECT_THAT(Parsed({"--compute", "soon"}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--compute")));
+}
+
 TEST(TrainFlagsTest, WhatIsDoneWithGradientsReachesTheOptions) {
   const Result<TrainOptions> options =
       Parsed({"--dtype", "f16", "--loss-scale", "dynamic", "--grad-mode",
@@ -156,6 +171,8 @@ TEST(TrainFlagsTest, AConfigGoesTogetherWithWhatFlagsSay) {
   } wrong[] = {
       {R"({"stage": 1})", {"--stage", "1"}, "--stage and \"stage\""},
       {R"({"prefetch_depth": 1})", {"--no-prefetch"}, "leave one away"},
+      {R"({"prefetch": "deadlines"})", {"--prefetch", "2"}, "leave one away"},
+      {R"({"step_compute_ns": 5})", {"--compute", "5ns"}, "leave one away"},
       {R"({"nvme": [{"directory": "/a"}]})", {"--nvme", "/b"}, "nvme[]"},
       {R"({"optimizer": {"kind": "lion"}})",
        {"--weight-decay", "0.1"},
