@@ -29,7 +29,7 @@
 #include "collectives/zero_options.h"
 #include "placement/placement_rules.h"
 #include "placement/step_planner.h"
-#include "placement/trace.h"
+#include "placement/step_trace.h"
 
 namespace castor {
 
@@ -59,6 +59,8 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
                                   ChunkLayout layout);
 
 struct StepForecast {
+  // For which the plan is: that of Seal, with what the step's leases leave.
+  PlanProblem problem;
   StepPlan plan;
   double fetch_cost = 0;  // of the plan, in the unit of its certificate
   // Of a step when those before it were the same, the first two aside: gathers
@@ -69,6 +71,8 @@ struct StepForecast {
   // Gathered slots that hold copies of shards, and of how many at most.
   int64_t shard_slots = 0;
   int64_t shards = 0;
+  // Places beside these that leases leave for copies of shards, at most.
+  int64_t lent_places = 0;
   // Most bytes in use at one time, by TierIndex, from Seal on: of the device
   // less than Seal takes where gathered slots are never all in use.
   std::array<Bytes, 3> peak;
@@ -78,7 +82,7 @@ struct StepForecast {
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace);
+                                  const StepTrace& step);
 
 }  // namespace castor
 
