@@ -11,6 +11,7 @@
 #include "chunk/base/tier.h"
 #include "placement/copy_replay.h"
 #include "placement/plan_cost.h"
+#include "placement/trace.h"
 
 namespace castor {
 Result<SealForecast> ForecastSeal(const EngineRequest& request) {
@@ -54,20 +55,23 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const StepTrace& step) {
   const MemoryPlan& memory = seal.memory;
   const Trace& trace = step.accesses;
-  const PlanProblem problem = ProblemOf(seal, step);
   StepForecast forecast;
+  PlanProblem& problem = forecast.problem;
+  problem = ProblemOf(seal, step);
+  problem.lent_places = LentPlacesOf(options.policy, step, problem);
   CASTOR_ASSIGN_OR_RETURN(forecast.plan,
                           PlanStep(options.policy, trace, problem));
   forecast.fetches = ForeseeFetches(trace, problem, forecast.plan.plan);
-  for (const double cost : StepFetchCosts(memory.problem, forecast.plan.plan)) {
+  for (const double cost : StepFetchCosts(problem, forecast.plan.plan)) {
     forecast.fetch_cost += cost;
   }
 
-  const size_t gathered = memory.problem.slots.size();
+  const size_t gathered = problem.slots.size();
   for (size_t k = 0; k < gathered; ++k) {
     const int64_t slots = forecast.plan.plan.ShardSlots(k);
     forecast.shard_slots += slots;
-    forecast.shards += slots * memory.problem.ShardsPerSlot(k);
+    forecast.shards += slots * problem.ShardsPerSlot(k);
+    forecast.lent_places += problem.MostLent(k);
   }
   std::vector<Bytes> slot_bytes;
   for (size_t c = 0; c < gathered; ++c) {
@@ -77,7 +81,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
       RefreshedThroughSlots(seal.layout, seal.sharding, memory, trace);
   const Plan& plan = forecast.plan.plan;
   // The first step has no plan.
-  CopyReplay replay(memory.problem, slot_bytes);
+  CopyReplay replay(problem, slot_bytes);
   replay.Step(trace, refreshed);
   replay.Adopt(trace, plan);
   replay.Step(trace, refreshed);
@@ -90,7 +94,8 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,
                                 .trace = &trace,
-                                .norm = CountsNorm(options)});
+                                .norm = CountsNorm(options),
+                                .lends = !problem.lent_places.empty()});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

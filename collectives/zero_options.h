@@ -182,7 +182,8 @@ struct SealOptions {
   // from the first to the last moment that lists it. Empty: two parameters and
   // the gradients of two chunks at a time.
   std::vector<HeldTogether> held;
-  // Most bytes on lease by Borrow at one time.
+  // Most bytes on lease by Borrow at one time. Where the policy is `planned`,
+  // what is not on lease holds copies of shards, and goes to a lease at once.
   Bytes largest_lease;
 };
 

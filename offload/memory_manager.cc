@@ -18,9 +18,11 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       grad_open_(options_.problem.param_class.size(), false),
       initial_(options_.problem.param_class.size(), false),
       initial_shards_(options_.problem.param_class.size(), false),
-      shards_(options_.device, &options_.problem),
+      shards_(options_.device, &options_.problem, options_.leases),
       before_evaluation_(options_.problem.param_class.size(), false),
-      stall_(std::make_shared<StallCounters>()) {}
+      stall_(std::make_shared<StallCounters>()) {
+  SetLeased(Bytes(0));
+}
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   const bool traced = !evaluating();
@@ -186,7 +188,8 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
       Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
-  if (shards_.has(chunk)) {
+  copy.from_shard = shards_.has(chunk);
+  if (copy.from_shard) {
     copy.ready = options_.source->GatherFrom(
         shards_.data(chunk), shards_.ready(chunk), chunk, slot, cause, moment);
     shards_.AddReader(chunk, copy.ready);
@@ -215,8 +218,9 @@ void MemoryManager::FetchShard(ChunkId chunk, RunCause cause) {
 void MemoryManager::Drop(ChunkId chunk, RunCause cause) {
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kRelease);
-  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.ready.done() &&
-      options_.source->Cancellable(chunk) && options_.source->Cancel(chunk)) {
+  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.from_shard &&
+      !copy.ready.done() && options_.source->Cancellable(chunk) &&
+      options_.source->Cancel(chunk)) {
     ++stats_.cancelled_gathers;
     copy.ready = std::move(copy.slot.free_after);
   }

@@ -41,8 +41,8 @@ const Keys& ChunkKeys() {
 constexpr size_t kChunkFieldsNeeded = 4;  // of these, the first
 
 const Keys& MomentKeys() {
-  static const Keys keys = {"moment", "access", "chunk", "leased_bytes",
-                            "compute_ns"};
+  static const Keys keys = {"moment",       "access",     "chunk",
+                            "leased_bytes", "compute_ns", "lease_gap_bytes"};
   return keys;
 }
 
@@ -160,6 +160,7 @@ class TraceHandler final : public JsonHandler {
     } else {
       file_.step.accesses.emplace_back();
       leased_.reset();
+      lease_gap_.reset();
       compute_ns_.reset();
     }
     return OkStatus();
@@ -171,8 +172,11 @@ class TraceHandler final : public JsonHandler {
         CheckSeen(path, std::span(MomentKeys()).first(3), fields_seen_));
     StepTrace& step = file_.step;
     if (leased_) {
-      step.leases.push_back(
-          {static_cast<int32_t>(path[1].index), Bytes(*leased_)});
+      step.leases.push_back({static_cast<int32_t>(path[1].index),
+                             Bytes(*leased_), Bytes(lease_gap_.value_or(0))});
+    } else if (lease_gap_) {
+      return Malformed(fmt::format(
+          "{} has lease_gap_bytes without leased_bytes", JsonPathText(path)));
     }
     if (compute_ns_) step.compute_ns.push_back(*compute_ns_);
     const bool first = path[1].index == 0;
@@ -300,11 +304,13 @@ class TraceHandler final : public JsonHandler {
       const auto place = static_cast<int64_t>(path[1].index);
       return ReadJsonCount(path, scalar, place, place).status();
     }
-    const bool leased = key == "leased_bytes";
-    CASTOR_ASSIGN_OR_RETURN(
-        (leased ? leased_ : compute_ns_),
-        ReadJsonCount(path, scalar, 0,
-                      leased ? kMaxLeased.count() : kMaxStepNs));
+    if (key == "compute_ns") {
+      CASTOR_ASSIGN_OR_RETURN(compute_ns_,
+                              ReadJsonCount(path, scalar, 0, kMaxStepNs));
+      return OkStatus();
+    }
+    CASTOR_ASSIGN_OR_RETURN((key == "leased_bytes" ? leased_ : lease_gap_),
+                            ReadJsonCount(path, scalar, 0, kMaxLeased.count()));
     return OkStatus();
   }
 
@@ -350,6 +356,7 @@ class TraceHandler final : public JsonHandler {
   EvaluationAccess evaluated_;
   // Of the moment, or the access of an evaluation, that is read.
   std::optional<int64_t> leased_;
+  std::optional<int64_t> lease_gap_;
   std::optional<int64_t> compute_ns_;
   bool times_ = false;  // the moment before it had a compute time
 };

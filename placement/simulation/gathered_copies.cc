@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -23,7 +24,11 @@ GatheredCopies::GatheredCopies(const PlanProblem* problem,
       copies_(problem->param_class.size()),
       initial_(copies_.size(), false),
       initial_shards_(copies_.size(), false),
-      before_evaluation_(copies_.size(), false) {}
+      before_evaluation_(copies_.size(), false) {
+  if (problem->lent_class != kNoSlotClass) {
+    places_left_ = problem->lent_arena / problem->lent_place;
+  }
+}
 
 Result<GatheredCopies::Ready> GatheredCopies::Acquire(ChunkId chunk) {
   Begin(AccessKind::kUse, chunk);
@@ -128,7 +133,8 @@ bool GatheredCopies::DropOne(int32_t slot_class, ChunkId wanted_for) {
 Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
   CASTOR_ASSIGN_OR_RETURN(SimSlot slot, TakeSlot(param_class(chunk), chunk));
   Copy& copy = copies_[chunk.index()];
-  if (shards_.has(chunk)) {
+  copy.from_shard = shards_.has(chunk);
+  if (copy.from_shard) {
     copy.ready =
         source_->GatherFrom(shards_.ready(chunk), chunk, slot.free_after);
     shards_.AddReader(chunk, copy.ready);
@@ -148,8 +154,8 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
 void GatheredCopies::Drop(ChunkId chunk) {
   Copy& copy = copies_[chunk.index()];
   copy.there = false;
-  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.ready.done() &&
-      source_->cancellable() && source_->Cancel(chunk)) {
+  if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.from_shard &&
+      !copy.ready.done() && source_->cancellable() && source_->Cancel(chunk)) {
     ++counts_.cancelled;
     copy.ready = std::move(copy.slot.free_after);
   }
@@ -165,6 +171,30 @@ void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
   const SimEvent free_after = shards_.Take(chunk);
   shards_.SetReady(chunk, source_->FetchShard(chunk, free_after, cause));
   CountFetch(cause);
+}
+
+void GatheredCopies::Lend(int64_t places) {
+  shards_.Lend(std::min(places, places_left_));
+  for (ChunkId chunk = shards_.Beyond(); chunk.valid();
+       chunk = shards_.Beyond()) {
+    if (!shards_.has_place(chunk)) {
+      shards_.Drop(chunk);
+      continue;
+    }
+    const SimEvent free_after = shards_.Move(chunk);
+    shards_.SetMoved(
+        chunk, source_->MoveShard(shards_.ready(chunk), chunk, free_after));
+  }
+}
+
+SimEvent GatheredCopies::TakePlaces(int64_t left) {
+  const int64_t before = std::exchange(places_left_, left);
+  Lend(shards_.lent());
+  return shards_.FreeAfter(left, before);
+}
+
+void GatheredCopies::ReturnPlaces(int64_t left, const SimEvent& returned) {
+  shards_.Return(std::exchange(places_left_, left), left, returned);
 }
 
 }  // namespace castor::internal

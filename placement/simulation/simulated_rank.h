@@ -61,8 +61,8 @@ class SimulatedRank final : private CopySource {
 
   // As if a step of this trace had been planned so, and had ended. To be called
   // before the first step.
-  void Adopt(const Trace& trace, const Plan& plan) {
-    copies_.Adopt(trace, plan);
+  void Adopt(const StepTrace& step, const Plan& plan) {
+    copies_.Adopt(step.accesses, plan, LentPlaces(step));
     copies_.BeginStep();
   }
   // Makes the next step, until its end is queued; `ended` is called when the
@@ -99,6 +99,8 @@ class SimulatedRank final : private CopySource {
                       RunCause cause) override;
   SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
                       const SimEvent& after) override;
+  SimEvent MoveShard(const SimEvent& ready, ChunkId chunk,
+                     const SimEvent& after) override;
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
@@ -113,6 +115,13 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
+  // What leases leave for copies of shards, by moment of the step; empty: none
+  // are kept there.
+  std::vector<int64_t> LentPlaces(const StepTrace& step) const;
+  // From here on leases leave so many of these places.
+  void LeavePlaces(int64_t left);
+  // Plans the next step as this one was, as ranks agree.
+  Status PlanAnew(const StepTrace& step);
   Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
   // Whether the use that begins or ends there is of the chunk's gradient, which
   // is written over it and opens or closes next.
@@ -134,6 +143,8 @@ class SimulatedRank final : private CopySource {
                                  bool squares);
   Status CountLeftSquares();
   void Agree();
+  // Waits until all ranks have added up so many words of 8 bytes, or compared.
+  void AllReduceWords(int64_t words);
   Status Update(ChunkId chunk);
   void UpdateOnDevice(ChunkId chunk);
   Status UpdateOnHost(ChunkId chunk);
@@ -159,6 +170,7 @@ class SimulatedRank final : private CopySource {
   SimLane reduce_;
   SimLane host_;
   SimLane device_;
+  SimLane shards_;
   std::vector<Gradient> grads_;  // by ChunkId
   std::array<SimulatedStall, kRunCauses> stalls_;
   Bytes wire_sent_;

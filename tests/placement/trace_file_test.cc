@@ -65,6 +65,15 @@ TEST(TraceFileTest, WritesALineForEachChunkAndMoment) {
   EXPECT_THAT(ParseTrace(kText), IsOkAndHolds(Written()));
 }
 
+TEST(TraceFileTest, GapsBetweenLeasesStandBesideThem) {
+  TraceFile file = Written();
+  file.step.leases = {{0, Bytes(512), Bytes(1024)}, {2, Bytes(512)}};
+  const std::string text = WriteTrace(file);
+  EXPECT_THAT(text, HasSubstr("\"leased_bytes\": 512, "
+                              "\"lease_gap_bytes\": 1024, \"compute_ns\": 7"));
+  EXPECT_THAT(ParseTrace(text), IsOkAndHolds(file));
+}
+
 TEST(TraceFileTest, ReadsItsKeysInAnyOrder) {
   const Result<TraceFile> file = ParseTrace(
       R"({"moments":[{"chunk":0,"moment":0,"access":"use"},
@@ -236,6 +245,11 @@ TEST(TraceFileTest, NamesTheKeyAndTheByteOfAMistake) {
       {With("{\"class\": 0", "[], {\"class\": 0"),
        R"("chunks"[0] is an array)"},
       {With("\"leased_bytes\": 512", "\"leased_bytes\": 0.5"), "0.5"},
+      {With("\"leased_bytes\": 512", "\"lease_gap_bytes\": 512"),
+       R"("moments"[0] has lease_gap_bytes without leased_bytes)"},
+      {With("\"leased_bytes\": 512",
+            "\"leased_bytes\": 512, \"lease_gap_bytes\": -1"),
+       R"("lease_gap_bytes" is -1)"},
       {With("\"moments\": [", "\"moments\": 3, \"x\": ["), R"("moments" is 3)"},
   };
   for (const auto& [text, message] : mistakes) {

@@ -59,6 +59,9 @@ struct TwinTraining {
   int skipped_last = -1;
   // On lease in every backward sweep.
   Bytes lease;
+  // Of each unit, what is on lease from its use in the forward sweep to the end
+  // of that in the backward sweep; empty: nothing is.
+  std::vector<Bytes> kept = {};
   // Before every step, and between the two sweeps of its first micro-batch, the
   // trainer evaluates: it goes through all units once, without gradients.
   bool evaluates = false;

@@ -249,10 +249,11 @@ TEST(RecordFormatTest, SlotsThatHoldShardsComeBack) {
   RunPlanInfo plan = SomePlan(0);
   plan.classes[0].shard_slots = 7;
   plan.classes[0].shards = 28;
+  plan.classes[0].lent_places = 5;
   std::string bytes;
   AppendPlanFrame(plan, &bytes);
   const std::string_view payload = Payload(bytes, FrameType::kPlan);
-  EXPECT_EQ(payload.size(), 20u + 2 * 40 + 16 + 2 * 12);
+  EXPECT_EQ(payload.size(), 20u + 2 * 40 + 16 + 8 + 2 * 12);
   RunPlanInfo read;
   ASSERT_TRUE(DecodePlan(payload, &read));
   EXPECT_EQ(read, plan);

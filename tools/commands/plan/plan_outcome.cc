@@ -63,7 +63,7 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
 Bytes MostLeased(const StepTrace& step) {
   Bytes most;
   for (const LeaseChange& change : step.leases) {
-    most = std::max(most, change.bytes);
+    most = std::max(most, change.level().reach);
   }
   return most;
 }
