@@ -257,7 +257,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   struct Agreement {
     double squares = 0;
     bool overflowed = false;
-    // All ranks plan anew for steps of as many accesses, and may lend.
+    // A rank wants a plan that counts on what leases left, and all have one for
+    // steps of as many accesses.
     bool lends = false;
   };
   Result<Agreement> Agree(double lr);

@@ -43,7 +43,9 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
   if (CountsNorm()) CountLeftSquares();
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
-  if (agreed.lends) CASTOR_RETURN_IF_ERROR(manager_->PlanLent());
+  if (agreed.lends) {
+    if (Status lent = manager_->PlanLent(); !lent.ok()) return Fail(lent);
+  }
 
   // The average, the unscaling and the clip are one factor, one multiply.
   const double average = AveragingFactor();
@@ -137,7 +139,7 @@ Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
 
 // The one thing a step waits for, in one all-reduce: the sum of squares, which
 // parameters any rank had a gradient for, whether all make the same step, and
-// whether all may plan with what leases leave.
+// whether all plan anew with what leases left.
 // Exact integers add to the same total in any order.
 Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   const size_t words = CountsNorm() ? ExactSum::kWords : 0;
@@ -158,7 +160,7 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
     // As much as squares leave room for.
     const uint64_t moments =
         static_cast<uint64_t>(manager_->lendable_moments()) & 0xffffff;
-    agreed_words_[lent] = manager_->lendable_moments() > 0 ? 1 : 0;
+    agreed_words_[lent] = manager_->wants_lent() ? 1 : 0;
     agreed_words_[lent + 1] = moments;
     agreed_words_[lent + 2] = moments * moments;
   }
@@ -191,7 +193,7 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   Agreement agreed;
   if (manager_->lends()) {
     const uint64_t moments = agreed_words_[lent + 1];
-    agreed.lends = agreed_words_[lent] == world &&
+    agreed.lends = agreed_words_[lent] > 0 && moments > 0 &&
                    world * agreed_words_[lent + 2] == moments * moments;
   }
   if (words > 0) {

@@ -19,6 +19,8 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       initial_(options_.problem.param_class.size(), false),
       initial_shards_(options_.problem.param_class.size(), false),
       shards_(options_.device, &options_.problem, options_.leases),
+      lease_departures_(options_.problem.lent_arena,
+                        options_.problem.lent_place),
       before_evaluation_(options_.problem.param_class.size(), false),
       stall_(std::make_shared<StallCounters>()) {
   SetLeased(Bytes(0));
@@ -209,6 +211,8 @@ Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
 
 void MemoryManager::FetchShard(ChunkId chunk, RunCause cause) {
   if (shards_.has(chunk) || !shards_.has_place(chunk)) return;
+  // The source knows one load of a chunk: from here on it is this one.
+  copies_[chunk.index()].from_shard = true;
   const ShardPlaces::Place place = shards_.Take(chunk);
   shards_.SetReady(chunk, options_.source->FetchShard(chunk, place.data,
                                                       place.free_after, cause));

@@ -18,7 +18,7 @@
 // left there, on the rank on which they left least. A lease never waits for
 // them: before one comes, they go to other places, or are dropped, and their
 // chunks are fetched from home. So do all once a step departs from the plan.
-// Leases that differ while accesses do not are not planned for anew.
+// Leases that differ while accesses do not are planned for anew as well.
 //
 // A copy goes through the states of chunk/chunk_state.h. Slots are reused by
 // events: dropping a copy waits for nothing, and its next user waits for the
@@ -44,6 +44,7 @@
 #include "offload/shard_places.h"
 #include "offload/tier_pool.h"
 #include "placement/exact_policy.h"
+#include "placement/lease_departures.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/step_trace.h"
@@ -198,12 +199,15 @@ class MemoryManager {
   // the last one, drops the copies that the update makes stale. REQUIRES:
   // nothing pinned, no gradient open.
   Status EndStep();
-  // Whether what leases leave may be lent at all; and where the step that ended
-  // was planned for anew, as yet without that, its accesses, else 0.
+  // Whether what leases leave may be lent at all; the accesses of the step that
+  // ended, 0 where there is no plan for them; and whether there should be one
+  // that counts on what leases left: the step was planned for anew, as yet
+  // without that, or its leases departed (placement/lease_departures.h).
   bool lends() const;
   int64_t lendable_moments() const {
-    return lends() && planned_anew_ ? std::ssize(planned_trace_) : 0;
+    return lends() && planned_ ? std::ssize(planned_trace_) : 0;
   }
+  bool wants_lent() const { return planned_anew_ || leases_departed_; }
   // Plans for it once more, with what all ranks' leases leave: all call this,
   // of a step of as many accesses, before BeginStep. Blocks until all have
   // come. REQUIRES: lendable_moments is not 0.
@@ -272,8 +276,10 @@ class MemoryManager {
     Event ready;
     RunCause cause = RunCause::kNone;  // why it was gathered
     int pins = 0;
-    bool used = false;         // since it was gathered
-    bool from_shard = false;   // a copy of the shard was gathered from
+    bool used = false;  // since it was gathered
+    // From a copy of the shard, or that is loaded since: the source knows the
+    // chunk's last load only, which this then is not.
+    bool from_shard = false;
     std::vector<Event> users;  // work that reads it, released
   };
   // Counted by work on lanes, which may outlive the manager.
@@ -297,6 +303,8 @@ class MemoryManager {
     return leases_.empty() ? LeaseLevel() : leases_.back().level();
   }
   void NoteLeased(size_t moment, const LeaseLevel& level);
+  // Whether those of the step, which followed the plan, did so too.
+  void CompareLeases();
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
@@ -354,6 +362,8 @@ class MemoryManager {
   int64_t places_left_ = 0;  // by leases, of those that may be lent
   bool planned_ = false;
   bool planned_anew_ = false;  // since the step ended
+  LeaseDepartures lease_departures_;
+  bool leases_departed_ = false;  // of the step that ended
   bool diverged_ = false;
   int evaluating_ = 0;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy

@@ -76,6 +76,14 @@ void MemoryManager::LendAfter(size_t moment) {
   Lend(problem.LentAfter(static_cast<size_t>(problem.lent_class), moment));
 }
 
+void MemoryManager::CompareLeases() {
+  const auto departure = lease_departures_.After(leases_);
+  leases_departed_ = departure != LeaseDepartures::Departure::kNone;
+  if (departure != LeaseDepartures::Departure::kFewer) return;
+  ++stats_.divergences;
+  RecordInstant(RunEventKind::kDivergence, ChunkId(), RunCause::kNone);
+}
+
 bool MemoryManager::lends() const {
   return options_.policy == PlanPolicy::kPlanned &&
          options_.problem.lent_class != kNoSlotClass;
@@ -83,9 +91,14 @@ bool MemoryManager::lends() const {
 
 Status MemoryManager::PlanLent() {
   CASTOR_CHECK_GT(lendable_moments(), 0);
-  std::vector<int64_t>& lent = options_.problem.lent_places;
-  lent = LentPlacesOf(options_.policy, last_step(), options_.problem);
+  std::vector<int64_t> own = lease_departures_.own();
+  if (own.empty()) {
+    own = LentPlacesOf(options_.policy, last_step(), options_.problem);
+  }
+  std::vector<int64_t> lent = own;
   CASTOR_RETURN_IF_ERROR(options_.source->AgreeOnPlaces(lent));
+  lease_departures_.Adopt(lent, std::move(own), planned_anew_);
+  options_.problem.lent_places = std::move(lent);
   planned_ = false;
   return MakePlan();
 }

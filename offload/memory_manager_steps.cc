@@ -87,12 +87,15 @@ Status MemoryManager::EndStep() {
   }
   leased_before_ = leased_;
   Status status;
+  leases_departed_ = false;
   if (!planned_ || diverged_ || trace_.size() != planned_trace_.size()) {
     if (planned_ && !diverged_) {  // the step was shorter
       ++stats_.divergences;
       RecordInstant(RunEventKind::kDivergence, ChunkId(), RunCause::kNone);
     }
     status = AdoptTrace();
+  } else {
+    CompareLeases();
   }
   trace_.clear();
   trace_.reserve(planned_trace_.size());
@@ -119,6 +122,7 @@ void MemoryManager::DropShards(const std::vector<bool>& kept) {
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
   options_.problem.lent_places.clear();
+  lease_departures_.Adopt({}, {}, true);
   planned_trace_.swap(trace_);
   return MakePlan();
 }

@@ -4,17 +4,24 @@
 
 """Refuses every #include of a header whose target is not a direct dependency, so that BUILD files say who knows whom.
 
+usage: check_includes.py [ANSWER], a file with what `bazel query --output=xml` said, in place of asking; sources are then read from here.
+
 It asks Bazel for the targets and reads the sources, which takes seconds: the compilers' own check (clang's layering_check) reads a map of modules
 per dependency for each source, and finds the same. Prints a line for each such #include; exit 1 if there was one.
 """
 
+import os
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
-SOURCES = (".h", ".cc", ".cu", ".c")
+SOURCES = (".h", ".cc", ".c", ".cu", ".cuh")
+# Rules whose sources are compiled; the second is that of tools/workspace/cuda.bzl.
+COMPILES = re.compile(r"cc_.*|_cuda_objects")
+# Fewer targets than this are not the project: then something is wrong with the question.
+FEWEST_TARGETS = 500
 
 
 def path_of(label):
@@ -24,11 +31,10 @@ def path_of(label):
 
 
 class Targets:
-    """What Bazel knows of the targets that match `pattern`."""
+    """What Bazel's answer to a query, as XML, says of targets."""
 
-    def __init__(self, pattern):
-        query = ["/usr/bin/bazel", "query", "--output=xml", "--noshow_progress", pattern]
-        root = ElementTree.fromstring(subprocess.run(query, check=True, stdout=subprocess.PIPE).stdout)
+    def __init__(self, xml):
+        root = ElementTree.fromstring(xml)
         self.rules = {rule.get("name"): rule for rule in root.iter("rule")}
         self.made_by = {}  # by generated file
         self.headers = {}  # of target -> the names by which #include may ask for them
@@ -61,15 +67,17 @@ class Targets:
 
 
 def check(targets):
-    """Lines that say what is wrong."""
+    """How many targets were looked at, and lines that say what is wrong with them."""
     owners = {}
+    checked = 0
     for name, headers in targets.headers.items():
         for header in headers:
             owners.setdefault(header, []).append(name)
     wrong = []
     for name, rule in targets.rules.items():
-        if not (name.startswith("//") and rule.get("class").startswith("cc_")):
+        if not (name.startswith("//") and COMPILES.fullmatch(rule.get("class"))):
             continue
+        checked += 1
         sources = targets.sources(name)
         known = {path_of(source) for source in sources}.union(
             *(targets.offered(dependency) for dependency in targets.labels(name, "deps")))
@@ -84,14 +92,29 @@ def check(targets):
                         continue  # the compiler's, or the system's
                     wrong.append("%s:%d: %s includes %s, of %s, which is no direct dependency" %
                                  (path_of(source), number, name, match.group(2), " or ".join(owner or ["no target"])))
-    return wrong
+    return checked, wrong
 
 
 def main():
-    wrong = check(Targets("kind('cc_.* rule|genrule rule', //... + @system//...)"))
+    if len(sys.argv) > 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if len(sys.argv) == 2:
+        fewest = 1
+        with open(sys.argv[1], "rb") as answer:
+            xml = answer.read()
+    else:
+        fewest = FEWEST_TARGETS
+        os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+        query = "kind('cc_.* rule|_cuda_objects rule|genrule rule', //... + @system//...)"
+        xml = subprocess.run(["/usr/bin/bazel", "query", "--output=xml", "--noshow_progress", query], check=True,
+                             stdout=subprocess.PIPE).stdout
+    checked, wrong = check(Targets(xml))
     for line in sorted(set(wrong)):
         print(line)
-    return 1 if wrong else 0
+    if checked < fewest:
+        print("only %d targets were found, which cannot be all" % checked)
+    return 1 if wrong or checked < fewest else 0
 
 
 if __name__ == "__main__":

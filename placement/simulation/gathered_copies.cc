@@ -168,6 +168,7 @@ void GatheredCopies::Drop(ChunkId chunk) {
 
 void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
   if (shards_.has(chunk) || !shards_.has_place(chunk)) return;
+  copies_[chunk.index()].from_shard = true;  // no longer its last load
   const SimEvent free_after = shards_.Take(chunk);
   shards_.SetReady(chunk, source_->FetchShard(chunk, free_after, cause));
   CountFetch(cause);

@@ -120,6 +120,8 @@ class GatheredCopies {
   void ReturnPlaces(int64_t left, const SimEvent& returned);
   int64_t places_left() const { return places_left_; }
 
+  // What the plan counted on was not there, though the accesses were.
+  void CountDivergence() { ++counts_.divergences; }
   // Drops what is stale. True where the step was not the one that was planned,
   // or none was: then it is to be planned, and adopted.
   bool EndStep();

@@ -48,6 +48,7 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       wires_(&loop_, *machine, device_memory),
       moves_(&loop_, &wires_, engine),
       copies_(&engine->problem, engine->slot_bytes, this),
+      departures_(engine->problem.lent_arena, engine->problem.lent_place),
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
@@ -67,6 +68,18 @@ std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
               wires_.busy_ns(Traffic::kMemoryPass),
           collectives_ns_,
           wires_.busy_ns(Traffic::kDevice)};
+}
+
+void SimulatedRank::Adopt(const StepTrace& step, const Plan& plan) {
+  AdoptLent(step, plan, LentPlaces(step), true);
+  copies_.BeginStep();
+}
+
+void SimulatedRank::AdoptLent(const StepTrace& step, const Plan& plan,
+                              std::vector<int64_t> lent,
+                              bool accesses_departed) {
+  departures_.Adopt(lent, lent, accesses_departed);
+  copies_.Adopt(step.accesses, plan, std::move(lent));
 }
 
 Status SimulatedRank::MakeStep(const StepTrace& step,
@@ -93,10 +106,18 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
   trainer_.Run(std::move(ended));
-  const bool anew = copies_.EndStep();
+  const bool departed = copies_.EndStep();
+  bool anew = departed;
+  if (!departed) {
+    const auto departure = departures_.After(step.leases);
+    anew = departure != LeaseDepartures::Departure::kNone;
+    if (departure == LeaseDepartures::Departure::kFewer) {
+      copies_.CountDivergence();
+    }
+  }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
-  if (anew) CASTOR_RETURN_IF_ERROR(PlanAnew(step));
+  if (anew) CASTOR_RETURN_IF_ERROR(PlanAnew(step, departed));
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (!grads_[c].valid) continue;
     CASTOR_RETURN_IF_ERROR(Update(ChunkId(static_cast<int32_t>(c))));
@@ -118,17 +139,20 @@ void SimulatedRank::LeavePlaces(int64_t left) {
   }
 }
 
-Status SimulatedRank::PlanAnew(const StepTrace& step) {
+Status SimulatedRank::PlanAnew(const StepTrace& step, bool accesses_departed) {
   PlanProblem problem = engine_->problem;
   // What a trainer declared is all that its engine knows of time.
   if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
-  problem.lent_places = LentPlaces(step);
+  problem.lent_places = departures_.own();
+  if (accesses_departed || problem.lent_places.empty()) {
+    problem.lent_places = LentPlaces(step);
+  }
   if (!problem.lent_places.empty() && engine_->world > 1) {
     AllReduceWords(std::ssize(problem.lent_places));
   }
   CASTOR_ASSIGN_OR_RETURN(const StepPlan made,
                           PlanStep(engine_->policy, step.accesses, problem));
-  copies_.Adopt(step.accesses, made.plan, std::move(problem.lent_places));
+  AdoptLent(step, made.plan, std::move(problem.lent_places), accesses_departed);
   return OkStatus();
 }
 

@@ -18,6 +18,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "placement/lease_departures.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/simulated_engine.h"
@@ -61,10 +62,7 @@ class SimulatedRank final : private CopySource {
 
   // As if a step of this trace had been planned so, and had ended. To be called
   // before the first step.
-  void Adopt(const StepTrace& step, const Plan& plan) {
-    copies_.Adopt(step.accesses, plan, LentPlaces(step));
-    copies_.BeginStep();
-  }
+  void Adopt(const StepTrace& step, const Plan& plan);
   // Makes the next step, until its end is queued; `ended` is called when the
   // trainer's lane gets there. Infeasible as Simulate. REQUIRES: the trace is
   // one of the engine's chunks.
@@ -121,7 +119,10 @@ class SimulatedRank final : private CopySource {
   // From here on leases leave so many of these places.
   void LeavePlaces(int64_t left);
   // Plans the next step as this one was, as ranks agree.
-  Status PlanAnew(const StepTrace& step);
+  // `accesses_departed`: else its leases alone did.
+  Status PlanAnew(const StepTrace& step, bool accesses_departed);
+  void AdoptLent(const StepTrace& step, const Plan& plan,
+                 std::vector<int64_t> lent, bool accesses_departed);
   Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
   // Whether the use that begins or ends there is of the chunk's gradient, which
   // is written over it and opens or closes next.
@@ -165,6 +166,7 @@ class SimulatedRank final : private CopySource {
   Wires wires_;
   ShardMoves moves_;
   GatheredCopies copies_;
+  LeaseDepartures departures_;
   SimLane trainer_;
   SimLane comm_;
   SimLane reduce_;

@@ -63,29 +63,13 @@ class FakeChunkSource final : public ChunkSource {
                int64_t moment) override {
     calls.push_back({chunk, cause, moment});
     slots.push_back(slot);
-    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
-    if (lane == nullptr) {
-      std::memcpy(slot.data, &stamp, sizeof(stamp));
-      return Event();
-    }
-    auto copy = std::make_shared<Copy>(Copy::kWaiting);
-    last_[chunk.index()] = copy;
-    lane->Wait(slot.free_after);
-    lane->Run([stamp, data = slot.data, copy] {
-      if (*copy == Copy::kCancelled) return OkStatus();
-      *copy = Copy::kBegun;
-      std::memcpy(data, &stamp, sizeof(stamp));
-      return OkStatus();
-    });
-    return lane->Record();
+    return Load(chunk, slot.free_after, slot.data);
   }
   // The shard is stamped as the chunk; a gather takes over what it finds.
   Event FetchShard(ChunkId chunk, std::byte* to, const Event& after,
                    RunCause) override {
     shards.push_back(chunk);
-    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
-    return Stamped(after, Event(),
-                   [stamp, to] { std::memcpy(to, &stamp, sizeof(stamp)); });
+    return Load(chunk, after, to);
   }
   Event GatherFrom(const std::byte* shard, const Event& ready, ChunkId chunk,
                    const Slot& slot, RunCause cause, int64_t moment) override {
@@ -151,6 +135,24 @@ class FakeChunkSource final : public ChunkSource {
  private:
   enum class Copy { kWaiting, kBegun, kCancelled };
 
+  // Of the chunk, or of its shard: the last one may be taken back.
+  Event Load(ChunkId chunk, const Event& after, std::byte* to) {
+    const ChunkStamp stamp{chunk.value(), versions[chunk.index()]};
+    if (lane == nullptr) {
+      std::memcpy(to, &stamp, sizeof(stamp));
+      return Event();
+    }
+    auto load = std::make_shared<Copy>(Copy::kWaiting);
+    last_[chunk.index()] = load;
+    lane->Wait(after);
+    lane->Run([stamp, to, load] {
+      if (*load == Copy::kCancelled) return OkStatus();
+      *load = Copy::kBegun;
+      std::memcpy(to, &stamp, sizeof(stamp));
+      return OkStatus();
+    });
+    return lane->Record();
+  }
   template <typename Work>
   Event Stamped(const Event& after, const Event& ready, Work work) {
     if (lane == nullptr) {
@@ -167,7 +169,7 @@ class FakeChunkSource final : public ChunkSource {
   }
 
   std::vector<std::array<std::byte, sizeof(ChunkStamp)>> direct_data_;
-  std::vector<std::shared_ptr<Copy>> last_;  // by chunk: its last Gather
+  std::vector<std::shared_ptr<Copy>> last_;  // by chunk: its last load
 };
 
 }  // namespace castor

@@ -3,6 +3,11 @@
 
 // What a MemoryManager fetched ahead and no longer wants, and how it ends.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -13,13 +18,16 @@
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/lease_arena.h"
 #include "offload/memory_manager.h"
 #include "offload/tier_pool.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 #include "tests/offload/fake_chunk_source.h"
 #include "tests/offload/memory_manager_fixture.h"
 #include "tests/support/manual_executor.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
@@ -113,6 +121,78 @@ TEST_F(MemoryManagerCancelTest, AnAccessThatDivergesKeepsWhatIsThereForIt) {
   EXPECT_THAT(source_->cancelled, Not(Contains(second)));
   drive_.Complete();
   executor_.RunAll();
+}
+
+// A source knows the last load of a chunk. Where that is its shard's, asked for
+// while a copy was on its way, it is not the one to take back with the copy.
+TEST_F(MemoryManagerCancelTest, AShardOnItsWayIsNotTakenBackWithACopy) {
+  std::mt19937_64 random(TestSeed(20261126));
+  const auto pick = [&](uint64_t n) { return static_cast<int>(random() % n); };
+  int met = 0;
+  for (int round = 0; round < 2000 && met < 200; ++round) {
+    const int chunks = 3 + pick(3);
+    const auto n = static_cast<size_t>(chunks);
+    PlanProblem problem;
+    problem.param_class.assign(n, 0);
+    problem.grad_class.assign(n, 0);
+    problem.fetch_cost.assign(n, 1);
+    problem.shard_cost.assign(n, 1);
+    problem.shards_per_slot = {0};
+    problem.survives_step.assign(n, true);
+    problem.slots = {2};
+    problem.prefetch_depth = 1 + pick(2);
+    problem.lent_class = 0;
+    problem.lent_place = Bytes(512);
+    problem.lent_arena = Bytes(512) * chunks;
+    policy_ = PlanPolicy::kPlanned;
+    Open(std::move(problem));
+    source_->cancellable = true;
+    std::vector<int> uses;
+    for (int i = 0; i < 8; ++i) {
+      uses.push_back(pick(static_cast<uint64_t>(chunks)));
+    }
+    Step(uses);
+    Step(uses);
+    const Plan& plan = *manager_->plan();
+    const bool both = std::any_of(
+        plan.initial.begin(), plan.initial.end(), [&](ChunkId chunk) {
+          return std::count(plan.initial_shards.begin(),
+                            plan.initial_shards.end(), chunk) > 0;
+        });
+    if (!both) continue;
+    ++met;
+    UseAll(uses);
+    EventSource drive;
+    source_->lane = &copies_;
+    copies_.Wait(drive.event());
+    WorkerLane lane("compute", &executor_);
+    // An evaluation takes copies and shards away, and the copies come back.
+    const auto evaluate = [&](bool borrows) {
+      manager_->BeginEvaluation();
+      if (borrows) {
+        const LeaseArena::Lease all = Borrow(problem_.lent_arena);
+        std::memset(all.data, 0, arena_->span().size());
+        Return(all);
+      }
+      for (int c = 0; c < chunks; ++c) {
+        const bool wanted = std::count(plan.initial.begin(), plan.initial.end(),
+                                       ChunkId(c)) > 0;
+        if (wanted && !borrows) continue;
+        EXPECT_THAT(manager_->Acquire(ChunkId(c), lane), IsOk());
+      }
+      manager_->EndEvaluation();
+    };
+    evaluate(true);
+    ASSERT_THAT(manager_->EndStep(), IsOk());
+    manager_->BeginStep(++step_);
+    evaluate(false);
+    drive.Complete();
+    executor_.RunAll();
+    source_->lane = nullptr;
+    Step(uses);  // with what belongs there in every copy
+    manager_.reset();
+  }
+  EXPECT_GT(met, 0);
 }
 
 TEST_F(MemoryManagerCancelTest, WhatOthersTakePartInIsNotTakenBack) {

@@ -132,7 +132,7 @@ class MemoryManagerFixture : public testing::Test {
   }
   void NextStep() {
     ASSERT_THAT(manager_->EndStep(), IsOk());
-    if (manager_->lendable_moments() > 0) {
+    if (manager_->lendable_moments() > 0 && manager_->wants_lent()) {
       ASSERT_THAT(manager_->PlanLent(), IsOk());
     }
     Update();

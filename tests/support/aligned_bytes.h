@@ -8,13 +8,11 @@
 // bytes past that. Owns it; move-only.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <span>
 
 #include "chunk/base/check.h"
@@ -49,17 +47,16 @@ class AlignedBytes {
   size_t start_;
 };
 
-// Bytes that depend on `seed` alone, no two pieces of 512 alike: of so many the
-// first eight are drawn for them, and the rest is drawn once. Tests are not
-// optimised, and fill many MiB.
+// Bytes that depend on `seed` alone. Tests are not optimised and fill many MiB,
+// so the generator is a short one: SplitMix64 (Steele, Lea, Flood 2014).
 inline void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::array<uint64_t, 64> words;
-  for (uint64_t& word : words) word = random();
-  for (size_t i = 0; i < bytes.size(); i += sizeof(words)) {
-    words[0] = random();
-    std::memcpy(&bytes[i], words.data(),
-                std::min(sizeof(words), bytes.size() - i));
+  uint64_t state = seed;
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = state += 0x9e3779b97f4a7c15;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    word ^= word >> 31;
+    std::memcpy(&bytes[i], &word, std::min<size_t>(8, bytes.size() - i));
   }
 }
 

@@ -80,6 +80,7 @@ class Rank {
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
       short_ = step == training_.short_step;
+      long_ = step == training_.long_step;
       if (training_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
       for (int m = 0; m < training_.micro_batches; ++m) {
         CASTOR_RETURN_IF_ERROR(
@@ -186,18 +187,21 @@ class Rank {
         kept_now_ + (lease_end_ > Bytes(0) ? training_.lease : Bytes(0)),
         std::max(kept_now_, lease_end_));
   }
+  Bytes Kept(size_t unit) const {
+    return training_.kept[unit] * (long_ ? 2 : 1);
+  }
   Status Keep(size_t unit) {
     if (training_.kept.empty()) return OkStatus();
     CASTOR_ASSIGN_OR_RETURN(kept_.emplace_back(),
-                            engine_->Borrow(training_.kept[unit], *lane_));
-    kept_now_ += training_.kept[unit];
+                            engine_->Borrow(Kept(unit), *lane_));
+    kept_now_ += Kept(unit);
     NoteLeases();
     return OkStatus();
   }
   void LetGo(size_t unit) {
     if (training_.kept.empty()) return;
     kept_.pop_back();
-    kept_now_ -= training_.kept[unit];
+    kept_now_ -= Kept(unit);
     NoteLeases();
   }
 
@@ -256,6 +260,7 @@ class Rank {
   Bytes kept_now_;                 // of these together
   Bytes lease_end_;     // of the lease on top of them; 0: there is none
   bool short_ = false;  // the step that is made leaves a unit out
+  bool long_ = false;   // or keeps more of each
   std::optional<VirtualParticipant> turn_;
 };
 

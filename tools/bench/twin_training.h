@@ -68,6 +68,8 @@ struct TwinTraining {
   // In this step, from 0, the trainer leaves one unit out; -1: in none.
   int short_step = -1;
   size_t left_out = 0;
+  // In this step, from 0, units keep twice as much; -1: in none.
+  int long_step = -1;
 };
 
 // What rank 0 saw.
