@@ -273,7 +273,7 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;
   if (flags.grad_mode == "reuse") request.grad_mode = GradMode::kReuse;
   if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseLatency(flags.compute);
+    const Result<int64_t> ns = ParseStepTime(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");
     request.compute_ns = *ns;
   }
