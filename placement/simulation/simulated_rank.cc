@@ -120,8 +120,6 @@ void SimulatedRank::LeavePlaces(int64_t left) {
 
 Status SimulatedRank::PlanAnew(const StepTrace& step) {
   PlanProblem problem = engine_->problem;
-  // What a trainer declared is all that its engine knows of time.
-  if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
   problem.lent_places = LentPlaces(step);
   if (!problem.lent_places.empty() && engine_->world > 1) {
     AllReduceWords(std::ssize(problem.lent_places));
