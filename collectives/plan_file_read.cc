@@ -182,7 +182,7 @@ class PlanHandler final : public JsonHandler {
       return OkStatus();
     }
     if (key == "step_compute_ns") {
-      return ReadCount(path, scalar, 1, kMaxStepNs, &plan_.step_compute_ns);
+      return ReadCount(path, scalar, 0, kMaxStepNs, &plan_.step_compute_ns);
     }
     if (key == "align_elements") {
       CASTOR_RETURN_IF_ERROR(

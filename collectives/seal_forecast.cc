@@ -44,12 +44,6 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
                       std::move(memory), table,   std::move(bindings)};
 }
 
-PlanProblem ProblemOf(const SealForecast& seal, const StepTrace& step) {
-  PlanProblem problem = seal.memory.problem;
-  if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
-  return problem;
-}
-
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
                                   const StepTrace& step) {
@@ -57,7 +51,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
   const Trace& trace = step.accesses;
   StepForecast forecast;
   PlanProblem& problem = forecast.problem;
-  problem = ProblemOf(seal, step);
+  problem = memory.problem;
   problem.lent_places = LentPlacesOf(options.policy, step, problem);
   CASTOR_ASSIGN_OR_RETURN(forecast.plan,
                           PlanStep(options.policy, trace, problem));

@@ -82,10 +82,6 @@ struct StepForecast {
   std::array<Bytes, 3> peak;
 };
 
-// The problem that an engine plans such a step by. How long it computes is what
-// was declared in the options; where that is unknown, as the step itself says.
-PlanProblem ProblemOf(const SealForecast& seal, const StepTrace& step);
-
 // Fails as Step does when it plans the next one: Infeasible where the step
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,

@@ -42,7 +42,6 @@ std::vector<int64_t> ShareOut(std::span<const double> weights,
 
 std::vector<int64_t> PlannedComputeNs(const Trace& trace,
                                       const PlanProblem& problem) {
-  if (problem.moment_ns.size() == trace.size()) return problem.moment_ns;
   if (problem.step_compute_ns <= 0 || problem.used_bytes.empty()) return {};
   return ShareOut(ComputeWeights(trace, problem.used_bytes),
                   problem.step_compute_ns);

@@ -28,9 +28,8 @@ std::vector<double> ComputeWeights(const Trace& trace,
 std::vector<int64_t> ShareOut(std::span<const double> weights,
                               int64_t total_ns);
 
-// What a plan of the trace counts on: the problem's times of moments, where
-// there are as many, or else those of its step, shared out; empty where it has
-// none.
+// What a plan of the trace counts on, by moment: the problem's time of a step,
+// shared out; empty where that is unknown.
 std::vector<int64_t> PlannedComputeNs(const Trace& trace,
                                       const PlanProblem& problem);
 

@@ -30,6 +30,13 @@
 // - On a way of one leg a schedule that stalls as little in all serves every
 //   access so. There, no smaller number under way stalls as little.
 //
+// What a policy decides afterwards is not in it: that shards are kept
+// (shard_copies.h), so that some gathers are sent from them and pass the last
+// leg only. They are dated as whole fetches. So these and what shares their
+// legs before them begin early rather than late; but where links hold the step
+// up, uses after them are dated later than they come, and what is fetched for
+// those may begin too late: the points above hold of plans that keep no shards.
+//
 // Where links hold the step up, deadlines follow what is late, so that nothing
 // is begun early for a use that will wait anyway. A lead of more than 1 is time
 // for what the model does not know: that links carry gradients as well, and

@@ -94,12 +94,10 @@ struct PlanProblem {
   PrefetchMode prefetch = PrefetchMode::kDepth;
   // What deadlines are made of. By ChunkId; empty: not every link is known.
   std::vector<FetchLegs> fetch_ns;
-  // The trainer's compute time at each moment of the trace that is planned;
-  // empty: that of the step, shared out by what is used (compute_spread.h), by
-  // ChunkId; 0: unknown.
-  std::vector<int64_t> moment_ns;
-  std::vector<Bytes> used_bytes;
+  // How long the trainer computes in a step; 0: unknown. It is shared out by
+  // what is used (compute_spread.h): bytes, by ChunkId.
   int64_t step_compute_ns = 0;
+  std::vector<Bytes> used_bytes;
   // By class, then by moment: most slots that something else (a lease) takes
   // between the access there and the next one; the last moment is followed by
   // the first. Empty, or a class's empty: none.

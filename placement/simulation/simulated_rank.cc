@@ -141,8 +141,6 @@ void SimulatedRank::LeavePlaces(int64_t left) {
 
 Status SimulatedRank::PlanAnew(const StepTrace& step, bool accesses_departed) {
   PlanProblem problem = engine_->problem;
-  // What a trainer declared is all that its engine knows of time.
-  if (problem.step_compute_ns == 0) problem.moment_ns = step.compute_ns;
   problem.lent_places = departures_.own();
   if (accesses_departed || problem.lent_places.empty()) {
     problem.lent_places = LentPlaces(step);

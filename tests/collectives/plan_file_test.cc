@@ -82,6 +82,11 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   EXPECT_EQ(read->grad_mode, GradMode::kReuse);
   EXPECT_EQ(read->accumulation, AccumulationOrder::kEach);
 
+  EXPECT_EQ(ParsePlan(With(WritePlan(plan), "\"step_compute_ns\": 800000000",
+                           "\"step_compute_ns\": 0"))
+                ->step_compute_ns,
+            0);  // unknown, as if it were not there
+
   plan.chunk_size = KiB(96);
   plan.grad_mode = GradMode::kFp32;
   plan.accumulation = AccumulationOrder::kLast;

@@ -39,18 +39,15 @@ TEST(ComputeSpreadTest, TheWholeComesOut) {
   EXPECT_THAT(ShareOut(std::vector<double>{0, 0}, 100), IsEmpty());
 }
 
-TEST(ComputeSpreadTest, APlanCountsOnItsMomentsOrElseOnTheStep) {
+TEST(ComputeSpreadTest, APlanCountsOnItsStepSharedOut) {
   PlanProblem problem;
   EXPECT_THAT(PlannedComputeNs(TwoUses(), problem), IsEmpty());
   problem.step_compute_ns = 400;
   problem.used_bytes = {Bytes(100), Bytes(50)};
   EXPECT_THAT(PlannedComputeNs(TwoUses(), problem),
               ElementsAre(200, 0, 100, 100, 0, 0));
-  problem.moment_ns = {6, 5, 4, 3, 2, 1};
-  EXPECT_THAT(PlannedComputeNs(TwoUses(), problem), problem.moment_ns);
-  problem.moment_ns = {6, 5};  // of another step
-  EXPECT_THAT(PlannedComputeNs(TwoUses(), problem),
-              ElementsAre(200, 0, 100, 100, 0, 0));
+  problem.step_compute_ns = 0;  // unknown
+  EXPECT_THAT(PlannedComputeNs(TwoUses(), problem), IsEmpty());
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ struct Sweep {
     problem.slots = {3};
     problem.prefetch_depth = 1;
     problem.fetch_ns.assign(3, {150, 20, 0});
-    problem.moment_ns = {100, 0, 100, 0, 100, 0};
+    problem.used_bytes.assign(3, Bytes(10));
+    problem.step_compute_ns = 300;
   }
 };
 
@@ -84,7 +85,7 @@ TEST(FetchForecastTest, NothingIsForeseenWithoutTimes) {
   EXPECT_EQ(ForeseeFetches(sweep.trace, sweep.problem, no_links->plan),
             std::nullopt);
   sweep.problem.fetch_ns = timed.problem.fetch_ns;
-  sweep.problem.moment_ns.clear();
+  sweep.problem.step_compute_ns = 0;
   const Result<StepPlan> no_compute =
       PlanStep(PlanPolicy::kAuto, sweep.trace, sweep.problem);
   ASSERT_THAT(no_compute, IsOk());
@@ -159,10 +160,10 @@ TEST(FetchForecastTest, DeadlinesStallAsLittleAsAnyDepthWithTheSameFetches) {
     for (size_t c = 0; c < problem.param_class.size(); ++c) {
       problem.fetch_ns.push_back(
           {round % 5 == 0 ? pick(slow) : 0, 1 + pick(slow), pick(slow)});
+      problem.used_bytes.push_back(Bytes(1 + pick(20)));
     }
-    for (size_t i = 0; i < made.trace.size(); ++i) {
-      problem.moment_ns.push_back(pick(20));
-    }
+    problem.step_compute_ns =
+        1 + pick(20 * static_cast<int>(made.trace.size()));
     problem.prefetch = PrefetchMode::kDeadlines;
     const Result<StepPlan> in_time = PlanStep(policy, made.trace, problem);
     ASSERT_THAT(in_time, IsOk());

@@ -223,6 +223,16 @@ void AddTextFlag(CLI::App& app, const std::string& name, std::string* value,
                });
 }
 
+void AddTextFlag(CLI::App& app, const std::string& name,
+                 std::optional<std::string>* value, const std::string& help,
+                 const std::string& kind) {
+  AddValueFlag(app, name, kind, help,
+               [value](const std::string& text) -> std::string {
+                 *value = text;
+                 return {};
+               });
+}
+
 void AddTextListFlag(CLI::App& app, const std::string& name,
                      std::vector<std::string>* values,
                      const std::string& help) {

@@ -69,6 +69,9 @@ void AddChoiceFlag(CLI::App& app, const std::string& name, std::string* value,
 // `kind` stands for the value in the help.
 void AddTextFlag(CLI::App& app, const std::string& name, std::string* value,
                  const std::string& help, const std::string& kind = "TEXT");
+void AddTextFlag(CLI::App& app, const std::string& name,
+                 std::optional<std::string>* value, const std::string& help,
+                 const std::string& kind = "TEXT");
 
 // May be given several times; each value is added at the end.
 void AddTextListFlag(CLI::App& app, const std::string& name,

@@ -8,7 +8,8 @@
 // Pure function, thread-safe.
 
 #include <cstdint>
-#include <string_view>
+#include <optional>
+#include <string>
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"
@@ -25,13 +26,15 @@ inline constexpr int64_t kMaxPrefetchDepth = 1024;
 
 struct PrefetchChoice {
   PrefetchMode mode = PrefetchMode::kDepth;
-  // With deadlines, for what slots are set aside.
+  // With deadlines: for how many slots are set aside.
   int depth = kDefaultPrefetchDepth;
 };
 
-// An empty text is the default. InvalidArgument, naming the flag and the value,
-// where it is neither a number up to kMaxPrefetchDepth nor "deadlines".
-Result<PrefetchChoice> ParsePrefetchFlag(std::string_view text);
+// The default where the flag was not given. InvalidArgument, naming the flag
+// and the value, where that is neither a number up to kMaxPrefetchDepth nor
+// "deadlines".
+Result<PrefetchChoice> ParsePrefetchFlag(
+    const std::optional<std::string>& text);
 
 }  // namespace castor
 

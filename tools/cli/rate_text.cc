@@ -10,6 +10,7 @@
 
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
+#include "placement/step_trace.h"
 #include "placement/tier_model.h"
 #include "tools/cli/decimal_number.h"
 #include "tools/cli/size_text.h"
@@ -24,7 +25,7 @@ Status BadBandwidth(std::string_view text, std::string_view why) {
       Quoted(text), why));
 }
 
-Status BadLatency(std::string_view text, std::string_view why) {
+Status BadTime(std::string_view text, std::string_view why) {
   return InvalidArgument(fmt::format(
       "{} is not a time: {}; write a number with a unit: 800ns, 10us, 1.5ms",
       Quoted(text), why));
@@ -41,6 +42,27 @@ constexpr std::array<TimeUnit, 4> kTimeUnits = {{
     {"ms", 1'000'000},
     {"s", 1'000'000'000},
 }};
+
+Result<int64_t> ParseTime(std::string_view text, int64_t most_ns) {
+  std::string_view rest = text;
+  const Result<DecimalNumber> number = TakeDecimal(&rest);
+  if (!number.ok()) return BadTime(text, number.status().message());
+  for (const TimeUnit& unit : kTimeUnits) {
+    if (unit.name != rest) continue;
+    if (unit.nanoseconds == 1 && !number->is_whole()) {
+      return BadTime(text, "nanoseconds come whole");
+    }
+    const std::optional<int64_t> ns = number->Times(unit.nanoseconds);
+    if (!ns || *ns > most_ns) {
+      return BadTime(text,
+                     fmt::format("it is above {}s", most_ns / 1'000'000'000));
+    }
+    return *ns;
+  }
+  return BadTime(
+      text, rest.empty() ? "it has no unit"
+                         : fmt::format("its unit {} is unknown", Quoted(rest)));
+}
 
 }  // namespace
 
@@ -66,24 +88,11 @@ Result<int64_t> ParseBandwidth(std::string_view text) {
 }
 
 Result<int64_t> ParseLatency(std::string_view text) {
-  std::string_view rest = text;
-  const Result<DecimalNumber> number = TakeDecimal(&rest);
-  if (!number.ok()) return BadLatency(text, number.status().message());
-  for (const TimeUnit& unit : kTimeUnits) {
-    if (unit.name != rest) continue;
-    if (unit.nanoseconds == 1 && !number->is_whole()) {
-      return BadLatency(text, "nanoseconds come whole");
-    }
-    const std::optional<int64_t> latency = number->Times(unit.nanoseconds);
-    if (!latency || *latency > kMaxLatencyNs) {
-      return BadLatency(
-          text, fmt::format("it is above {}s", kMaxLatencyNs / 1'000'000'000));
-    }
-    return *latency;
-  }
-  return BadLatency(
-      text, rest.empty() ? "it has no unit"
-                         : fmt::format("its unit {} is unknown", Quoted(rest)));
+  return ParseTime(text, kMaxLatencyNs);
+}
+
+Result<int64_t> ParseStepTime(std::string_view text) {
+  return ParseTime(text, kMaxStepNs);
 }
 
 }  // namespace castor

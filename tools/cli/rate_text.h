@@ -4,7 +4,7 @@
 #ifndef CASTOR_TOOLS_CLI_RATE_TEXT_H_
 #define CASTOR_TOOLS_CLI_RATE_TEXT_H_
 
-// Speeds of links as people write them, for those who declare them instead of
+// Speeds and times as people write them, for those who declare them instead of
 // measuring. Pure functions, thread-safe.
 
 #include <cstdint>
@@ -23,6 +23,9 @@ Result<int64_t> ParseBandwidth(std::string_view text);
 // Nanoseconds: a number and ns, us, ms or s: `10us`, `1.5ms`. InvalidArgument
 // for anything else, and for what is above kMaxLatencyNs.
 Result<int64_t> ParseLatency(std::string_view text);
+
+// The same for how long a step computes: `850ms`, `20s`, up to kMaxStepNs.
+Result<int64_t> ParseStepTime(std::string_view text);
 
 }  // namespace castor
 

@@ -65,6 +65,18 @@ TEST(RateTextTest, ReadsLatencies) {
   EXPECT_THAT(ParseLatency("600s"), IsOkAndHolds(600'000'000'000));
 }
 
+TEST(RateTextTest, AStepMayComputeForLongerThanALinkTakes) {
+  EXPECT_THAT(ParseStepTime("850ms"), IsOkAndHolds(850'000'000));
+  EXPECT_THAT(ParseStepTime("0s"), IsOkAndHolds(0));
+  EXPECT_THAT(ParseStepTime("601s"), IsOkAndHolds(601'000'000'000));
+  EXPECT_THAT(ParseStepTime("1000000s"), IsOkAndHolds(1'000'000'000'000'000));
+  EXPECT_THAT(
+      ParseStepTime("1000001s"),
+      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("it is above 1000000s")));
+  EXPECT_THAT(ParseStepTime("850"), StatusIs(ErrorCode::kInvalidArgument,
+                                             HasSubstr("it has no unit")));
+}
+
 class LatencyRefusedTest : public testing::TestWithParam<Refused> {};
 
 TEST_P(LatencyRefusedTest, SaysWhatToWrite) {

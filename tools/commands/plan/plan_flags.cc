@@ -233,7 +233,7 @@ std::string PlanCommandText(const PlanFlags& flags) {
   words.Unless("--clip", flags.clip, usual.clip);
   words.Text("--grad-mode", flags.grad_mode);
   words.Text("--accumulation-order", flags.accumulation_order);
-  words.Text("--prefetch", flags.prefetch);
+  words.Text("--prefetch", flags.prefetch.value_or(""));
   words.Text("--policy", flags.policy);
   words.List("--limit", flags.limit);
   words.List("--place", flags.place);

@@ -47,7 +47,7 @@ struct PlanFlags {
   double clip = 1;
   std::string grad_mode;
   std::string accumulation_order;
-  std::string prefetch;
+  std::optional<std::string> prefetch;
   std::string policy;
   std::vector<std::string> limit;
   std::vector<std::string> place;

@@ -199,7 +199,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
   if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseLatency(flags.compute);
+    const Result<int64_t> ns = ParseStepTime(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");
     request.compute_ns = *ns;
     options.step_compute_ns = *ns;

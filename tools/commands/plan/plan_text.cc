@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/memory_plan.h"
 #include "placement/plan.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
@@ -144,10 +143,7 @@ std::string PrefetchSentence(const PlanOutcome& outcome) {
   if (outcome.forecast->fetches) {
     return DeadlinesSentence(*outcome.forecast->fetches);
   }
-  const MemoryPlan& memory = outcome.seal->memory;
-  return fmt::format(
-      "{} ahead, not by deadlines: {}; give --machine, --compute",
-      memory.problem.prefetch_depth, LackedByDeadlines(memory));
+  return NoDeadlinesSentence(outcome.seal->memory);
 }
 
 std::string FitLines(const PlanReport& report, Emphasis emphasis) {

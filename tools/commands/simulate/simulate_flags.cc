@@ -34,6 +34,9 @@ SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. A sweep simulates --
 from the first to the last: device-budget=2GiB..24GiB, or host-budget=...; those at which the
 step does not fit are shown as such.
 
+The engine knows the machine, as a trainer's that is told of it: it weighs fetches and homes by
+time where the file has every link that they pass. How long a step computes it knows as a whole.
+
 Rules of --place go by the names of a layout's parameters with --layout, else by those of
 chunks: chunk.0, chunk.1 and so on. A step of --then is made when TRACE has been, once each,
 with TRACE twice after it: what departs from the plan is served on demand and planned anew.
@@ -273,7 +276,7 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;
   if (flags.grad_mode == "reuse") request.grad_mode = GradMode::kReuse;
   if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseLatency(flags.compute);
+    const Result<int64_t> ns = ParseStepTime(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");
     request.compute_ns = *ns;
   }

@@ -48,7 +48,7 @@ struct SimulateFlags {
   std::optional<int64_t> world;
   int64_t ranks_per_host = 1;
   std::string policy = "auto";
-  std::string prefetch;
+  std::optional<std::string> prefetch;
   std::vector<std::string> limit;
   std::vector<std::string> place;
   double clip = 1;

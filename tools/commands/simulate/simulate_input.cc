@@ -41,6 +41,8 @@ ZeroOptions OptionsOf(const SimulateRequest& request,
   options.grad_mode = request.grad_mode;
   options.prefetch_depth = request.prefetch_depth;
   options.prefetch = request.prefetch;
+  // As a trainer declares it, who knows the whole of a step.
+  options.step_compute_ns = report.compute_ns;
   options.policy = request.policy;
   options.home_limits = request.limits;
   options.home_rules = request.rules;
@@ -177,6 +179,8 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
   if (!step.ok()) {
     return step.status().WithContext(QuotedPath(request.trace_file));
   }
+  report->compute_ns = std::accumulate(step->compute_ns.begin(),
+                                       step->compute_ns.end(), int64_t{0});
   SimulateInput input{*std::move(step),
                       {},
                       {},
@@ -184,18 +188,14 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
                       OptionsOf(request, *report),
                       {},
                       ShareOfMachine(machine, request.ranks_per_host)};
-  // Who asks for deadlines tells the trainer of the machine.
-  if (request.prefetch == PrefetchMode::kDeadlines) {
-    input.options.machine = machine;
-  }
+  // As a trainer's that is told of the machine, however it fetches ahead.
+  input.options.machine = machine;
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(request, trace, report->ranks, &input));
   for (const ParamSpec& spec : input.params) {
     CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.grad_mode));
   }
   CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &input));
   report->dtypes = TypesOf(input.layout);
-  report->compute_ns = std::accumulate(input.step.compute_ns.begin(),
-                                       input.step.compute_ns.end(), int64_t{0});
   report->evaluations = std::ssize(input.step.evaluations);
   return input;
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "chunk/base/tier.h"
-#include "collectives/memory_plan.h"
 #include "collectives/seal_forecast.h"
 #include "collectives/simulated_engine_of.h"
 #include "collectives/zero_options.h"
@@ -21,6 +20,7 @@
 #include "placement/tier_model.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/simulate/simulate_input.h"
+#include "tools/commands/simulate/step_tables.h"
 
 namespace castor {
 namespace {
@@ -45,12 +45,12 @@ Status ForeseeDeadlines(const SimulateRequest& request,
                         const SimulateInput& input, const SealForecast& seal,
                         SimulatedPoint* point) {
   if (request.prefetch != PrefetchMode::kDeadlines) return OkStatus();
-  const PlanProblem problem = ProblemOf(seal, input.step);
+  const PlanProblem& problem = seal.memory.problem;
   CASTOR_ASSIGN_OR_RETURN(
       const StepPlan made,
       PlanStep(request.policy, input.step.accesses, problem));
   point->fetches = ForeseeFetches(input.step.accesses, problem, made.plan);
-  if (!point->fetches) point->lacked = LackedByDeadlines(seal.memory);
+  if (!point->fetches) point->lacked = NoDeadlinesSentence(seal.memory);
   return OkStatus();
 }
 

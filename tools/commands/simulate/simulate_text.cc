@@ -106,10 +106,7 @@ std::string PointText(const SimulateReport& report, const SimulatedPoint& point,
   if (point.fetches) {
     text += Paragraph("Prefetch", DeadlinesSentence(*point.fetches));
   } else if (!point.lacked.empty()) {
-    text +=
-        Paragraph("Prefetch", fmt::format("{} ahead, not by deadlines: {}",
-                                          point.engine.problem.prefetch_depth,
-                                          point.lacked));
+    text += Paragraph("Prefetch", point.lacked);
   }
   text += "\n" + ResourceTable(step, emphasis);
   const std::string stalls = StallTable(step, emphasis);

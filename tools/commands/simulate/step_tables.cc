@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
@@ -74,6 +76,22 @@ std::string DeadlinesSentence(const FetchForecast& fetches) {
                             Plural(fetches.late, "gather"),
                             fetches.late == 1 ? "s" : "",
                             FormatDuration(fetches.stall_ns));
+}
+
+std::string NoDeadlinesSentence(const MemoryPlan& plan) {
+  std::vector<std::string> next;
+  std::vector<std::string> flags;
+  if (!plan.unknown_links.empty()) {
+    next.push_back(
+        fmt::format("measure {} with castor probe", plan.unknown_links));
+  } else if (plan.problem.fetch_ns.empty()) {
+    flags.emplace_back("--machine");
+  }
+  if (plan.problem.step_compute_ns == 0) flags.emplace_back("--compute");
+  if (!flags.empty()) next.push_back("give " + JoinedWithAnd(flags));
+  return fmt::format("{} ahead, not by deadlines: {}; {}",
+                     plan.problem.prefetch_depth, LackedByDeadlines(plan),
+                     JoinedWithAnd(next));
 }
 
 std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis) {

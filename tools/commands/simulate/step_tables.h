@@ -11,6 +11,7 @@
 #include <string>
 
 #include "chunk/base/units.h"
+#include "collectives/memory_plan.h"
 #include "placement/fetch_forecast.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/text_table.h"
@@ -32,6 +33,10 @@ std::string StepSentence(const SimulatedStep& step);
 // "by deadlines, at most 5 under way; 2 gathers come too late, for 12 ms of a
 // step".
 std::string DeadlinesSentence(const FetchForecast& fetches);
+
+// Where deadlines were asked for and there are none: "3 ahead, not by
+// deadlines: no compute time of a step is declared; give --compute".
+std::string NoDeadlinesSentence(const MemoryPlan& plan);
 
 std::string ResourceTable(const SimulatedStep& step, Emphasis emphasis);
 // For what the trainer's lane waits; empty where it never does.

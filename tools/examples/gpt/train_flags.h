@@ -36,7 +36,7 @@ struct TrainFlags {
   std::optional<int64_t> stage;
   std::optional<int64_t> shard_group;
   std::string optimizer_span;
-  std::string prefetch;
+  std::optional<std::string> prefetch;
   std::string compute;
   std::optional<int64_t> seed;
   int64_t digest_at = 0;

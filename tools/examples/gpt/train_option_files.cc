@@ -35,7 +35,7 @@ Status CheckNotSaidTwice(const TrainFlags& flags) {
               {"--stage", flags.stage.has_value()},
               {"--shard-group", flags.shard_group.has_value()},
               {"--optimizer-span", !flags.optimizer_span.empty()},
-              {"--prefetch", !flags.prefetch.empty()},
+              {"--prefetch", flags.prefetch.has_value()},
               {"--compute", !flags.compute.empty()},
               {"--no-prefetch", flags.no_prefetch},
               {"--policy", !flags.policy.empty()},

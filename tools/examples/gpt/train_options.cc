@@ -153,7 +153,7 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.seed = static_cast<uint64_t>(flags.seed.value_or(1));
   options.save_every = flags.save_every.value_or(0);
   options.keep = flags.keep.value_or(0);
-  if (flags.no_prefetch && !flags.prefetch.empty()) {
+  if (flags.no_prefetch && flags.prefetch.has_value()) {
     return InvalidArgument(
         "--prefetch and --no-prefetch contradict each other; give one");
   }
@@ -162,7 +162,7 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
   options.prefetch = prefetch.mode;
   options.prefetch_depth = flags.no_prefetch ? 0 : prefetch.depth;
   if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseLatency(flags.compute);
+    const Result<int64_t> ns = ParseStepTime(flags.compute);
     if (!ns.ok()) return ns.status().WithContext("--compute");
     options.step_compute_ns = *ns;
   }
@@ -201,6 +201,12 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
           "what it knows");
     }
     CASTOR_RETURN_IF_ERROR(TakeConfig(flags, &options));
+  }
+  if (!flags.compute.empty() && options.prefetch != PrefetchMode::kDeadlines) {
+    return InvalidArgument(
+        "--compute is what deadlines of fetches are made of, and nothing asks "
+        "for these: give --prefetch deadlines and --machine too, or leave "
+        "--compute away");
   }
   CASTOR_RETURN_IF_ERROR(Validate(options));
   CASTOR_RETURN_IF_ERROR(CheckReduceFlag(flags, options));

@@ -2,12 +2,14 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 // Steps of real models under tight budgets, simulated with fetches ahead by
-// depth and by deadlines, in the same slots: none of the depths is faster.
+// depth and by deadlines, in the same slots: none of the depths is faster by
+// more than what links also carry, and what a plan does not know, makes of it.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -108,10 +110,10 @@ Result<Sealed> SealModel(const Case& of) {
   CASTOR_RETURN_IF_ERROR(outcome.fits);
   return Sealed{outcome.step,
                 SimulatedEngineOf(*outcome.seal, outcome.request.options),
-                ProblemOf(*outcome.seal, outcome.step)};
+                outcome.seal->memory.problem};
 }
 
-// A recorded step, with the compute times of its record.
+// A recorded step, of which the engine knows how long it computes in all.
 Result<Sealed> SealTrace(const Case& of) {
   CASTOR_ASSIGN_OR_RETURN(const TraceFile trace,
                           ReadTraceFile("tools/examples/traces/" + of.model));
@@ -122,6 +124,8 @@ Result<Sealed> SealTrace(const Case& of) {
   engine.options.clip_norm = 1;
   engine.options.prefetch = PrefetchMode::kDeadlines;
   engine.options.machine = SlowMachine();
+  engine.options.step_compute_ns = std::accumulate(
+      trace.step.compute_ns.begin(), trace.step.compute_ns.end(), int64_t{0});
   engine.declared = DeclaredBy(trace.step);
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOfTrace(trace, std::nullopt, /*world=*/1));
@@ -130,7 +134,7 @@ Result<Sealed> SealTrace(const Case& of) {
   CASTOR_ASSIGN_OR_RETURN(const SealForecast seal,
                           ForecastSeal(engine, std::move(layout)));
   return Sealed{trace.step, SimulatedEngineOf(seal, engine.options),
-                ProblemOf(seal, trace.step)};
+                seal.memory.problem};
 }
 
 class PlanPrefetchTest : public testing::TestWithParam<Case> {};
@@ -168,10 +172,12 @@ TEST_P(PlanPrefetchTest, NoDepthIsFasterThanDeadlines) {
       return static_cast<double>(step.ns());
     };
     const double in_time = step_ns("deadlines");
+    // A recorded step computes otherwise than in proportion to its bytes.
+    const double room = recorded ? 1.01 : 1.005;
     problem.prefetch = PrefetchMode::kDepth;
     for (const int depth : {0, 1, 2, 3, 8}) {
       problem.prefetch_depth = depth;
-      EXPECT_LE(in_time, step_ns(std::to_string(depth)) * 1.005)
+      EXPECT_LE(in_time, step_ns(std::to_string(depth)) * room)
           << "depth " << depth;
     }
   }

@@ -446,7 +446,7 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
               HasSubstr("not by deadlines: no machine tells how fast"));
   EXPECT_TRUE(PlanJson(unknown)["prefetch"].is_null());
 
-  flags_.compute = "2ms";
+  flags_.compute = "0s";  // as if it were not given
   flags_.machine = folder_.Write("machine.json", R"({
     "schema": "castor.machine/1",
     "links": {
@@ -456,6 +456,14 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
     "memory": {"bytes_per_second": 25000000000},
     "optimizer": {"bytes_per_second": 20000000000}
   })");
+  const PlanReport untimed = Run().value();
+  ASSERT_THAT(untimed.outcome.fits, IsOk());
+  EXPECT_FALSE(untimed.outcome.forecast->fetches);
+  EXPECT_THAT(PlanText(untimed, Emphasis::kNone),
+              AllOf(HasSubstr("not by deadlines: no compute time of a step"),
+                    Not(HasSubstr("no machine tells"))));
+
+  flags_.compute = "2ms";
   flags_.output = folder_.path() + "/plan.json";
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());

@@ -174,10 +174,17 @@ TEST_F(CastorSimulateTest, FetchesAheadByDeadlines) {
   const JsonValue by_depth = point("3");
   EXPECT_TRUE(by_depth["prefetch"].is_null());
   EXPECT_LE(in_time["step"]["ns"].integer(), by_depth["step"]["ns"].integer());
-  const ProcessOutcome wrong = with({"soon"});
-  EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("give a number from 0 to 1024, or "
-                                   "deadlines"));
+  // No time is as if none were known.
+  EXPECT_THAT(with({"deadlines", "--compute", "0s"}).out,
+              AllOf(HasSubstr("policy auto, 3 fetched ahead"),
+                    HasSubstr("3 ahead, not by deadlines: no compute time of "
+                              "a step is declared;")));
+  for (const std::string text : {"soon", ""}) {
+    const ProcessOutcome wrong = with({text});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_THAT(wrong.err, HasSubstr("give a number from 0 to 1024, or "
+                                     "deadlines"));
+  }
 }
 
 TEST_F(CastorSimulateTest, TypesAreThoseOfTheRun) {

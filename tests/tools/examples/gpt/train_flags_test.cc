@@ -77,6 +77,17 @@ TEST(TrainFlagsTest, DeadlinesAndWhatTheyTakeReachTheOptions) {
   EXPECT_EQ(Parsed({"--prefetch", "5"})->prefetch, PrefetchMode::kDepth);
   EXPECT_THAT(Parsed({"--prefetch", "soon"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("deadlines")));
+  EXPECT_THAT(Parsed({"--prefetch", ""}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("deadlines")));
+  const std::vector<std::string> idle[] = {
+      {"--compute", "1s"},
+      {"--compute", "1s", "--prefetch", "3"},
+      {"--compute", "1s", "--no-prefetch"}};
+  for (const std::vector<std::string>& flags : idle) {
+    EXPECT_THAT(Parsed(flags),
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr("give --prefetch deadlines")));
+  }
   EXPECT_THAT(Parsed({"--compute", "soon"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--compute")));
 }
