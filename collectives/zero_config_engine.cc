@@ -119,6 +119,12 @@ void AddTrainingFields(ConfigFields& fields, ZeroOptions* options) {
                    {AccumulationOrderName(AccumulationOrder::kLast),
                     AccumulationOrder::kLast}},
                [=](AccumulationOrder v) { options->accumulation = v; });
+  fields.OneOf(
+      "update_order",
+      ConfigNames<UpdateOrder>{
+          {UpdateOrderName(UpdateOrder::kForward), UpdateOrder::kForward},
+          {UpdateOrderName(UpdateOrder::kAlternate), UpdateOrder::kAlternate}},
+      [=](UpdateOrder v) { options->update_order = v; });
 }
 
 void AddMemoryFields(ConfigFields& fields, ZeroConfig* config) {
