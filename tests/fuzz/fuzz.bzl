@@ -4,7 +4,7 @@
 """A parser under random input, in two programs from one file."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
-load("//tests/support/pch:cc_test.bzl", "cc_test")
+load("//tests/support:cc_test.bzl", "cc_test")
 
 def fuzz_target(name, deps):
     """Declares what NAME_fuzz.cc drives.

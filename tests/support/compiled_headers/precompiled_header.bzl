@@ -3,8 +3,8 @@
 
 """A header compiled once per configuration, for many sources.
 
-The compiler finds `HEADER.gch` (g++) or `HEADER.pch` (clang) beside the header that -include names, TARGET/HEADER, if it was compiled with the flags of
-the source: the same flags here. Where they differ, clang says so and stops, and g++ reads the header itself.
+The compiler looks for `HEADER.gch` (g++) or `HEADER.pch` (clang) beside the header that -include names, which is TARGET/HEADER. It takes that file
+only if header and source were compiled with the same flags. Where the flags differ, clang stops with an error and g++ reads the header itself.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")

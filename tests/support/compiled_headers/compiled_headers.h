@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// What nearly every library includes, compiled once per configuration instead
-// of once per source (cc_library.bzl). Sources include what they use all the
-// same: this is no header of theirs, and without it nothing changes but the
-// time.
+// What most tests include, compiled once under --config=fast. Tests include
+// what they use all the same: without this header they only take longer.
 
-#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,12 +18,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
