@@ -19,7 +19,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 TEST(EventTest, ADefaultOneIsDoneAndOk) {
   const Event event;
@@ -102,7 +101,7 @@ TEST(EventTest, ACompletionThatIsLostIsAnInternalError) {
   copy.reset();
   ASSERT_TRUE(event.done());
   EXPECT_THAT(event.status(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("without completing")));
+              StatusIs(ErrorCode::kInternal, Says("without completing")));
   EXPECT_THAT(seen, StatusIs(ErrorCode::kInternal));
 }
 

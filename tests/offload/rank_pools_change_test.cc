@@ -26,9 +26,6 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 class RankPoolsChangeTest : public testing::Test {
  protected:
   RankPoolsChangeTest() {
@@ -85,8 +82,7 @@ TEST_F(RankPoolsChangeTest, MoreThanTheBudgetIsRefusedAndNothingIsMade) {
   const SlotClass more{KiB(4), 5};
   EXPECT_THAT(
       pools_->Extend(Tier::kHost, {&more, 1}),
-      StatusIs(ErrorCode::kInfeasible,
-               AllOf(HasSubstr("20480 bytes"), HasSubstr("16384 bytes"))));
+      StatusIs(ErrorCode::kInfeasible, Says("20480 bytes", "16384 bytes")));
   const SlotClass none{KiB(4), 0};
   EXPECT_THAT(pools_->Extend(Tier::kHost, {&none, 1}), IsOk());
   EXPECT_EQ(pools_->allocations(), made);
@@ -95,9 +91,8 @@ TEST_F(RankPoolsChangeTest, MoreThanTheBudgetIsRefusedAndNothingIsMade) {
 TEST_F(RankPoolsChangeTest, TheDeviceIsGivenBackAndMadeAnew) {
   const Slot slot = *pool(Tier::kDevice).Take(0);
   EXPECT_EQ(pools_->device_bytes(), KiB(8));
-  EXPECT_THAT(pools_->ReleaseDevice(),
-              StatusIs(ErrorCode::kFailedPrecondition,
-                       AllOf(HasSubstr("4096 bytes"), HasSubstr("8192"))));
+  EXPECT_THAT(pools_->ReleaseDevice(), StatusIs(ErrorCode::kFailedPrecondition,
+                                                Says("4096 bytes", "8192")));
   pool(Tier::kDevice).Give(slot, Event());
   ASSERT_THAT(pools_->ReleaseDevice(), IsOk());
   EXPECT_EQ(pools_->device_bytes(), Bytes(0));
@@ -114,9 +109,8 @@ TEST_F(RankPoolsChangeTest, CloseWaitsForTheBytesAndRemovesTheFiles) {
   const SlotClass more{KiB(4), 1};
   ASSERT_THAT(pools_->Extend(Tier::kNvme, {&more, 1}), IsOk());
   const Slot slot = *pool(Tier::kHost).Take(0);
-  EXPECT_THAT(pools_->Close(),
-              StatusIs(ErrorCode::kFailedPrecondition,
-                       AllOf(HasSubstr("8192 bytes"), HasSubstr("host pool"))));
+  EXPECT_THAT(pools_->Close(), StatusIs(ErrorCode::kFailedPrecondition,
+                                        Says("8192 bytes", "host pool")));
   EXPECT_FALSE(std::filesystem::is_empty(dir_.path())) << "nothing was done";
   pool(Tier::kHost).Give(slot, Event());
   EXPECT_THAT(pools_->Close(), IsOk());
@@ -130,7 +124,7 @@ TEST_F(RankPoolsChangeTest, CloseReportsTheFirstFailureAndCountsTheOthers) {
   pool(Tier::kHost).Give(b, Event::Failed(DataLoss("a read failed")));
   EXPECT_THAT(pools_->Close(),
               StatusIs(ErrorCode::kIoError,
-                       HasSubstr("a copy failed (1 more failure followed)")));
+                       Says("a copy failed (1 more failure followed)")));
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path())) << "all the same";
 }
 

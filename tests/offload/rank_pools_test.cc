@@ -25,8 +25,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 class RankPoolsTest : public testing::Test {
  protected:
   // Two device slots of 4 KiB, three host slots of 8 KiB, four extents of
@@ -117,7 +115,7 @@ TEST_F(RankPoolsTest, ABudgetThatIsTooSmallIsRefusedBeforeAnythingIsMade) {
     budget -= Bytes(1);
     EXPECT_THAT(RankPools::Create(std::move(options)).status(),
                 StatusIs(ErrorCode::kInfeasible,
-                         HasSubstr(std::string(TierName(tier)) + " pool")));
+                         Says(std::string(TierName(tier)) + " pool")));
     EXPECT_TRUE(DirectoryIsEmpty());
   }
 }
@@ -130,7 +128,7 @@ TEST_F(RankPoolsTest, ClassesThatOverflowAreRefused) {
                                           : options.nvme_classes;
     classes = {{GiB(int64_t{1} << 32), std::numeric_limits<int32_t>::max()}};
     EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-                StatusIs(ErrorCode::kInfeasible, HasSubstr("64 bits")));
+                StatusIs(ErrorCode::kInfeasible, Says("64 bits")));
   }
   EXPECT_TRUE(DirectoryIsEmpty());
 }
@@ -145,7 +143,7 @@ TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
     classes = {{GiB(1) * (1 << 20), 1}};
     budget = GiB(1) * (1 << 20);
     EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-                StatusIs(ErrorCode::kUnavailable, HasSubstr("budget")));
+                StatusIs(ErrorCode::kUnavailable, Says("budget")));
     EXPECT_TRUE(DirectoryIsEmpty());
   }
 }
@@ -154,7 +152,7 @@ TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
   RankPoolsOptions options = Options();
   options.nvme_drives = {{dir_.path() / "missing", {}}};
   EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+              StatusIs(ErrorCode::kUnavailable, Says("missing")));
   EXPECT_TRUE(DirectoryIsEmpty());
 }
 

@@ -29,7 +29,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
 using ShardStoreFaultTest = ShardStoreFixture;
 
 TEST_F(ShardStoreFaultTest, AReadThatFailsFailsItsMoveAndIsHeardOnce) {
@@ -46,7 +45,7 @@ TEST_F(ShardStoreFaultTest, AReadThatFailsFailsItsMoveAndIsHeardOnce) {
     EXPECT_THAT(load.Wait(),
                 StatusIs(fault == IoFault::kFail ? ErrorCode::kIoError
                                                  : ErrorCode::kDataLoss,
-                         HasSubstr("param of chunk 0")));
+                         Says("param of chunk 0")));
     EXPECT_EQ(failures(), 1) << "and before the move is done";
     EXPECT_EQ(failure().code(), load.status().code());
     // What comes after on the same lane does not pretend to have worked.
@@ -79,7 +78,7 @@ TEST_F(ShardStoreFaultTest, AWriteThatNobodyWaitsForIsHeardWhenItFails) {
                   ->Load(chunk, kParam, kWhole, memory.data(), Event(),
                          RunCause::kDemand)
                   .Wait(),
-              StatusIs(ErrorCode::kIoError, HasSubstr("injected")))
+              StatusIs(ErrorCode::kIoError, Says("injected")))
       << "the old bytes are not what was asked for";
   Stop();
   EXPECT_EQ(failures(), 1);
@@ -108,7 +107,7 @@ TEST_F(ShardStoreFaultTest, WorkThatFailsInAWindowNeverReachesTheDrive) {
   store_->CloseWindow(std::move(window),
                       Event::Failed(Internal("the work failed")));
   EXPECT_THAT(store_->written(chunk, kParam).Wait(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("the work failed")));
+              StatusIs(ErrorCode::kInternal, Says("the work failed")));
   EXPECT_EQ(faults_->count(IoDirection::kWrite), writes);
   EXPECT_EQ(failures(), 1);
 }

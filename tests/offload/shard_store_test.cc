@@ -27,7 +27,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
 using ShardStoreTest = ShardStoreFixture;
 
 INSTANTIATE_TEST_SUITE_P(Homes, EveryHomeTest, testing::ValuesIn(kAllTiers),
@@ -49,7 +48,7 @@ TEST_P(EveryHomeTest, RefusesMoreShardsThanThereAreSlots) {
   for (int c = 0; c < kShards; ++c) Add(home(), c);
   EXPECT_THAT(
       store_->AddShard(ChunkId(kShards), kParam, home(), 0, kShard),
-      StatusIs(ErrorCode::kTierFull, HasSubstr(std::string(TierName(home())))));
+      StatusIs(ErrorCode::kTierFull, Says(std::string(TierName(home())))));
   EXPECT_FALSE(store_->has(ChunkId(kShards), kParam));
 }
 

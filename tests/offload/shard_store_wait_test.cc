@@ -30,9 +30,6 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 class ShardStoreWaitTest : public ShardStoreFixture {
  protected:
   // A store with `staging` slots on the manual executor, and four filled shards
@@ -218,8 +215,7 @@ TEST_F(ShardStoreWaitTest, WhatTheRingCouldNeverServeIsRefusedWithTheNumbers) {
   OpenWith(2, Tier::kNvme);
   EXPECT_THAT(
       store_->OpenWindows(Requests({0, 1, 2}, WindowMode::kReadWrite)).status(),
-      StatusIs(ErrorCode::kInfeasible,
-               AllOf(HasSubstr("3 staging slots"), HasSubstr("there are 2"))));
+      StatusIs(ErrorCode::kInfeasible, Says("3 staging slots", "there are 2")));
   // Nothing of it is left: the shards may be used otherwise.
   CloseAll(*store_->OpenWindows(Requests({0, 1}, WindowMode::kReadWrite)));
   ExpectHolds(ChunkId(2), Filled(2).span());
@@ -231,17 +227,15 @@ TEST_F(ShardStoreWaitTest, CallsThatBlockDoNotWaitForTheirCaller) {
   HostWindow window = OpenWhole(ChunkId(0), WindowMode::kRead);
   EXPECT_THAT(store_->ReadNow(ChunkId(1), kParam, kWhole, memory.data()),
               StatusIs(ErrorCode::kFailedPrecondition,
-                       AllOf(HasSubstr("all 1 staging slots"),
-                             HasSubstr("1 windows"))));
+                       Says("all 1 staging slots", "1 windows")));
   HostWindow waits = OpenWhole(ChunkId(1), WindowMode::kRead);
   EXPECT_THAT(store_->WriteNow(ChunkId(2), kParam, memory.data()),
               StatusIs(ErrorCode::kFailedPrecondition,
-                       AllOf(HasSubstr("1 requests wait"),
-                             HasSubstr("2 open windows"))));
-  EXPECT_THAT(store_->Drain(), StatusIs(ErrorCode::kFailedPrecondition,
-                                        HasSubstr("1 requests")));
+                       Says("1 requests wait", "2 open windows")));
+  EXPECT_THAT(store_->Drain(),
+              StatusIs(ErrorCode::kFailedPrecondition, Says("1 requests")));
   EXPECT_THAT(store_->Close(),
-              StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("2 windows")));
+              StatusIs(ErrorCode::kFailedPrecondition, Says("2 windows")));
   store_->CloseWindow(std::move(window), Event());
   store_->CloseWindow(std::move(waits), Event());
   EXPECT_THAT(store_->Drain(), IsOk());

@@ -42,9 +42,6 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 constexpr Bytes kCapacity = MiB(64);
 
 // Fast enough for a test of thousands of transfers, and never at once.
@@ -194,13 +191,12 @@ TEST_F(SimulatedDeviceTest, RefusesWhatIsNotFreeWithTheNumbers) {
   SimulatedDevice device(Options());
   const Result<Slab> held = device.MakeSlab(MiB(60));
   ASSERT_THAT(held, IsOk());
-  EXPECT_THAT(
-      device.MakeSlab(MiB(4) + Bytes(1)),
-      StatusIs(ErrorCode::kUnavailable,
-               AllOf(HasSubstr("4194305 bytes"),
-                     HasSubstr("4194304 bytes (4 MiB) of the 67108864 bytes "
-                               "(64 MiB) of simulated device are free"),
-                     HasSubstr("lower the device"))));
+  EXPECT_THAT(device.MakeSlab(MiB(4) + Bytes(1)),
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("4194305 bytes",
+                            "4194304 bytes (4 MiB) of the 67108864 bytes "
+                            "(64 MiB) of simulated device are free",
+                            "lower the device")));
   EXPECT_EQ(device.facts().free, MiB(4));
   EXPECT_THAT(device.MakeSlab(MiB(4)), IsOk());
 }
@@ -216,7 +212,7 @@ TEST_F(SimulatedDeviceTest, WhatTheMachineLacksIsNotTaken) {
   options.system = &full;
   SimulatedDevice device(options);
   EXPECT_THAT(device.MakeSlab(MiB(1)),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("a full machine")));
+              StatusIs(ErrorCode::kUnavailable, Says("a full machine")));
   EXPECT_EQ(device.facts().free, kCapacity);
 }
 
@@ -265,7 +261,7 @@ TEST_F(SimulatedDeviceTest, KnowsNoStreams) {
   SimulatedDevice device(Options());
   EXPECT_THAT(device.AdoptStream(nullptr, "trainer"),
               StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("simulated device has no streams")));
+                       Says("simulated device has no streams")));
 }
 
 TEST_F(SimulatedDeviceTest, WorksOnATrainersOwnLane) {

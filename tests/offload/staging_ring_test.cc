@@ -24,9 +24,7 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class StagingRingTest : public testing::Test {
  protected:
@@ -134,11 +132,10 @@ TEST_F(StagingRingTest, NothingOvertakesWhoWaits) {
 TEST_F(StagingRingTest, WhatCouldNeverBeServedIsRefusedWithTheNumbers) {
   Open(2);
   bool called = false;
-  EXPECT_THAT(
-      ring_->Take(5, [&](std::span<Slot>) { called = true; }),
-      StatusIs(ErrorCode::kInfeasible,
-               AllOf(HasSubstr("5 staging slots"), HasSubstr("there are 2"),
-                     HasSubstr("raise the host budget by 12288 bytes"))));
+  EXPECT_THAT(ring_->Take(5, [&](std::span<Slot>) { called = true; }),
+              StatusIs(ErrorCode::kInfeasible,
+                       Says("5 staging slots", "there are 2",
+                            "raise the host budget by 12288 bytes")));
   EXPECT_FALSE(called);
   EXPECT_THAT(ring_->CheckServable(2), IsOk());
 }

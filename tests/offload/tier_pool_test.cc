@@ -45,9 +45,6 @@ void operator delete(void* data, size_t) noexcept { std::free(data); }
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 constexpr Bytes kPage(4096);
 
 std::vector<SlotClass> Classes(std::initializer_list<SlotClass> classes) {
@@ -144,9 +141,8 @@ TEST(TierPoolTest, ReportsTierFullWithTheCounts) {
   const Slot second = *pool.Take(0);
   EXPECT_THAT(pool.Take(0),
               StatusIs(ErrorCode::kTierFull,
-                       AllOf(HasSubstr("2 slots of class 0 of the nvme pool"),
-                             HasSubstr("8192 bytes"),
-                             HasSubstr("budget of 1073741824 bytes"))));
+                       Says("2 slots of class 0 of the nvme pool", "8192 bytes",
+                            "budget of 1073741824 bytes")));
   EXPECT_THAT(pool.Take(1), StatusIs(ErrorCode::kTierFull));
   pool.Give(second, Event());
   EXPECT_THAT(pool.Take(0), IsOk());
@@ -176,10 +172,9 @@ TEST(TierPoolTest, TheBudgetIsHardToTheByte) {
       TierPool::Create(Tier::kHost, kPage * 17 - Bytes(1), classes, nullptr)
           .status(),
       StatusIs(ErrorCode::kInfeasible,
-               AllOf(HasSubstr("host pool needs 69632 bytes"),
-                     HasSubstr("5 slots of 12288 bytes + 2 slots of 4096"),
-                     HasSubstr("budget is 69631 bytes"),
-                     HasSubstr("1 bytes less"))));
+               Says("host pool needs 69632 bytes",
+                    "5 slots of 12288 bytes + 2 slots of 4096",
+                    "budget is 69631 bytes", "1 bytes less")));
 }
 
 TEST(TierPoolTest, SumsThatOverflowAreInfeasible) {
@@ -188,7 +183,7 @@ TEST(TierPoolTest, SumsThatOverflowAreInfeasible) {
   for (const auto& classes :
        {Classes({{half, 2}}), Classes({{half, 1}, {half, 1}})}) {
     EXPECT_THAT(TierPool::Create(Tier::kHost, all, classes, nullptr).status(),
-                StatusIs(ErrorCode::kInfeasible, HasSubstr("64 bits")));
+                StatusIs(ErrorCode::kInfeasible, Says("64 bits")));
   }
 }
 
@@ -200,18 +195,18 @@ TEST(TierPoolTest, RefusesSlotsThatTransfersCannotUse) {
   };
   EXPECT_THAT(create(Tier::kDevice, 512, 1), IsOk());
   EXPECT_THAT(create(Tier::kDevice, 511, 1),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("512")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("512")));
   EXPECT_THAT(create(Tier::kHost, 512, 1),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("4096")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("4096")));
   EXPECT_THAT(create(Tier::kNvme, 4097, 1),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("4096")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("4096")));
   EXPECT_THAT(create(Tier::kNvme, 0, 1), StatusIs(ErrorCode::kInvalidArgument));
   EXPECT_THAT(create(Tier::kNvme, -4096, 1),
               StatusIs(ErrorCode::kInvalidArgument));
   EXPECT_THAT(create(Tier::kNvme, 4096, -1),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("-1 slots")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("-1 slots")));
   EXPECT_THAT(create(Tier::kDevice, 512, int64_t{1} << 31),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("2147483647")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("2147483647")));
 }
 
 TEST(TierPoolTest, MayBeEmpty) {

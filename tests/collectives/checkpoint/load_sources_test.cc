@@ -20,9 +20,7 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 SavedParam Saved(const std::string& name, DType dtype, bool trainable = true) {
   SavedParam param{name, dtype, {4, 100}, trainable, 20, {}};
@@ -88,14 +86,14 @@ TEST(LoadSourcesTest, NamesTheFirstParameterThatOnlyOneOfThemHas) {
   EXPECT_THAT(
       FindLoadSources(manifest, std::vector{Wanted("weight", DType::kF32)}, {}),
       StatusIs(ErrorCode::kInvalidArgument,
-               AllOf(HasSubstr("parameter \"weight\" is not in the checkpoint, "
-                               "which has 2"),
-                     HasSubstr("nearest of them \"weights\""))));
+               Says("parameter \"weight\" is not in the checkpoint, "
+                    "which has 2",
+                    "nearest of them \"weights\"")));
   EXPECT_THAT(
       FindLoadSources(manifest, std::vector{Wanted("other", DType::kF32)}, {}),
       StatusIs(ErrorCode::kInvalidArgument,
-               HasSubstr("the checkpoint's parameter \"weights\" is not one of "
-                         "the model's 1")));
+               Says("the checkpoint's parameter \"weights\" is not one of "
+                    "the model's 1")));
 }
 
 TEST(LoadSourcesTest, RefusesAnotherShape) {
@@ -105,7 +103,7 @@ TEST(LoadSourcesTest, RefusesAnotherShape) {
       FindLoadSources(Holding({Saved("w", DType::kF32)}), std::vector{wanted},
                       Converting()),
       StatusIs(ErrorCode::kInvalidArgument,
-               HasSubstr("has shape [4, 100] in the checkpoint and [100, 4]")));
+               Says("has shape [4, 100] in the checkpoint and [100, 4]")));
 }
 
 TEST(LoadSourcesTest, ConvertsOnlyWhenTold) {
@@ -113,7 +111,7 @@ TEST(LoadSourcesTest, ConvertsOnlyWhenTold) {
   const std::vector<ParamWithStates> params = {Wanted("w", DType::kF32)};
   EXPECT_THAT(FindLoadSources(manifest, params, {}),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("load it with convert = true")));
+                       Says("load it with convert = true")));
   const Result<LoadSources> found =
       FindLoadSources(manifest, params, Converting());
   ASSERT_THAT(found, IsOk());
@@ -128,8 +126,8 @@ TEST(LoadSourcesTest, MakesMastersFromWeightsWhereThereAreNone) {
   const std::vector<ParamWithStates> params = {Wanted("w", DType::kBF16)};
   EXPECT_THAT(FindLoadSources(manifest, params, {}),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("has no master in the checkpoint, where it "
-                                 "was frozen")));
+                       Says("has no master in the checkpoint, where it "
+                            "was frozen")));
   const Result<LoadSources> found =
       FindLoadSources(manifest, params, WeightsOnly());
   ASSERT_THAT(found, IsOk());
@@ -144,11 +142,10 @@ TEST(LoadSourcesTest, MakesNothingFromWholeNumbers) {
       Holding({Saved("w", DType::kI32, /*trainable=*/false)});
   ParamWithStates wanted{{"w", {4, 100}, DType::kF32, /*trainable=*/false},
                          {{StateKind::kParam, DType::kF32}}};
-  EXPECT_THAT(
-      FindLoadSources(manifest, std::vector{wanted}, Converting()),
-      StatusIs(ErrorCode::kInvalidArgument,
-               HasSubstr("is I32 in the checkpoint, which nothing here is "
-                         "made from")));
+  EXPECT_THAT(FindLoadSources(manifest, std::vector{wanted}, Converting()),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       Says("is I32 in the checkpoint, which nothing here is "
+                            "made from")));
 }
 
 TEST(LoadSourcesTest, ReadsNothingOfAParameterWithoutElements) {

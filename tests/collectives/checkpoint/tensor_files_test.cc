@@ -19,7 +19,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Byte by byte what the reference reader takes: length, JSON, spaces up to a
 // multiple of 8, tensors without a hole, the widest type first.
@@ -79,7 +78,7 @@ TEST(TensorFilesTest, RefusesNamesThatNoReaderFinds) {
   const std::vector<ParamSpec> twice(2, {"w", {1}, DType::kF32, true});
   // Even in files of their own.
   EXPECT_THAT(PlanTensorFiles("model", twice, Bytes(1)),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("\"w\"")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("\"w\"")));
 }
 
 }  // namespace

@@ -24,7 +24,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class WeightFilesTest : public testing::Test {
  protected:
@@ -83,7 +82,7 @@ TEST_F(WeightFilesTest, AnIndexSaysWhichFileHasWhat) {
       {"{", "byte"}};
   for (const auto& [text, why] : wrong) {
     EXPECT_THAT(ParseWeightIndex(text),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(why)))
+                StatusIs(ErrorCode::kMalformed, Says(why)))
         << text;
   }
 }
@@ -109,19 +108,19 @@ TEST_F(WeightFilesTest, FilesThatAgreeReadAsACheckpointOfStepZero) {
               IsOk());
   EXPECT_EQ(second, 0x01010101u);
   EXPECT_THAT(CheckpointReader::Find(dir_.path().string(), 4),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("no step 4")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("no step 4")));
 
   // Files of different downloads.
   Write("2.safetensors", FileOf({"c", "d"}));
   EXPECT_THAT(CheckpointReader::OpenWeights(index),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("\"d\", which the")));
+              StatusIs(ErrorCode::kMalformed, Says("\"d\", which the")));
   Write("2.safetensors", FileOf({}));
   EXPECT_THAT(
       CheckpointReader::OpenWeights(index),
-      StatusIs(ErrorCode::kMalformed, HasSubstr("does not hold tensor \"c\"")));
+      StatusIs(ErrorCode::kMalformed, Says("does not hold tensor \"c\"")));
   std::filesystem::remove(dir_.File("2.safetensors"));
   EXPECT_THAT(CheckpointReader::OpenWeights(index),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("2.safetensors")));
+              StatusIs(ErrorCode::kMalformed, Says("2.safetensors")));
   Write("1.safetensors", FileOf({"b", "a"}).substr(0, 40));
   EXPECT_THAT(CheckpointReader::OpenWeights(dir_.File("1.safetensors")),
               StatusIs(ErrorCode::kMalformed));

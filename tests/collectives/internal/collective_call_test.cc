@@ -17,9 +17,6 @@
 namespace castor::internal {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 CollectiveCall Gather() {
   return {.kind = CollectiveKind::kAllGather,
           .tag = {.chunk = ChunkId(3), .moment = 11, .purpose = "param"},
@@ -58,12 +55,12 @@ TEST(CollectiveCallTest, SaysWhatItIs) {
             "all-gather of chunk 3 at moment 11 (\"param\", 4096 F32 elements "
             "per rank, in groups of 4)");
   call.tag.scope.among = Among::kReplicas;
-  EXPECT_THAT(Describe(call), HasSubstr("per rank, across groups of 4)"));
+  EXPECT_THAT(Describe(call), Says("per rank, across groups of 4)"));
   call.tag.scope.among = Among::kWorld;
-  EXPECT_THAT(Describe(call), HasSubstr("per rank, sliced for groups of 4)"));
+  EXPECT_THAT(Describe(call), Says("per rank, sliced for groups of 4)"));
   call.tag.scope = {};
   call.kind = CollectiveKind::kReduceScatter;
-  EXPECT_THAT(Describe(call), HasSubstr("reduce-scatter of chunk 3"));
+  EXPECT_THAT(Describe(call), Says("reduce-scatter of chunk 3"));
 
   call = CollectiveCall();
   call.kind = CollectiveKind::kAllReduce;
@@ -101,24 +98,20 @@ TEST(CollectiveCallTest, ErrorsNameRankChunkAndMoment) {
   other.tag.moment = 12;
   EXPECT_THAT(
       MismatchError(57, 1, other, 0, Gather()),
-      StatusIs(
-          ErrorCode::kFailedPrecondition,
-          AllOf(HasSubstr("operation 57"),
-                HasSubstr("rank 1 calls all-gather of chunk 4 at moment 12"),
-                HasSubstr("rank 0 calls all-gather of chunk 3 at moment 11"))));
+      StatusIs(ErrorCode::kFailedPrecondition,
+               Says("operation 57",
+                    "rank 1 calls all-gather of chunk 4 at moment 12",
+                    "rank 0 calls all-gather of chunk 3 at moment 11")));
   EXPECT_THAT(
       TimeoutError(57, Gather(), std::vector{2, 3}, 1'500'000'000),
-      StatusIs(ErrorCode::kAborted, AllOf(HasSubstr("ranks 2-3 did not come"),
-                                          HasSubstr("chunk 3 at moment 11"),
-                                          HasSubstr("in 1.5 s"))));
-  EXPECT_THAT(
-      LeftError(57, Gather(), 2),
-      StatusIs(ErrorCode::kAborted, AllOf(HasSubstr("rank 2 has left"),
-                                          HasSubstr("chunk 3 at moment 11"))));
-  EXPECT_THAT(
-      SkippedError(57, Gather(), 2),
-      StatusIs(ErrorCode::kAborted, AllOf(HasSubstr("rank 2 skips"),
-                                          HasSubstr("chunk 3 at moment 11"))));
+      StatusIs(ErrorCode::kAborted, Says("ranks 2-3 did not come",
+                                         "chunk 3 at moment 11", "in 1.5 s")));
+  EXPECT_THAT(LeftError(57, Gather(), 2),
+              StatusIs(ErrorCode::kAborted,
+                       Says("rank 2 has left", "chunk 3 at moment 11")));
+  EXPECT_THAT(SkippedError(57, Gather(), 2),
+              StatusIs(ErrorCode::kAborted,
+                       Says("rank 2 skips", "chunk 3 at moment 11")));
 }
 
 }  // namespace

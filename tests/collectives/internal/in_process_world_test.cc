@@ -21,9 +21,6 @@
 namespace castor::internal {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 // A barrier that tells its position as its moment.
 CollectiveCall Barrier(int64_t position) {
   CollectiveCall call;
@@ -57,8 +54,7 @@ TEST_F(InProcessWorldTest, WaitsAsLongAsItIsTold) {
   world_->CheckTimeout();
   const auto late =
       StatusIs(ErrorCode::kAborted,
-               AllOf(HasSubstr("ranks 1 and 3 did not"),
-                     HasSubstr("operation 0"), HasSubstr("moment 0")));
+               Says("ranks 1 and 3 did not", "operation 0", "moment 0"));
   EXPECT_THAT(first.status(), late);
   EXPECT_THAT(second.status(), late);
   EXPECT_THAT(world_->ended(), late);
@@ -71,8 +67,8 @@ TEST_F(InProcessWorldTest, NamesTheOperationThatIsLate) {
   const Event first = Come(0, 0);
   clock_.AdvanceNs(50);
   world_->CheckTimeout();  // only position 1 has waited long enough
-  EXPECT_THAT(first.status(), StatusIs(ErrorCode::kAborted,
-                                       HasSubstr("operation 1 of the world")));
+  EXPECT_THAT(first.status(),
+              StatusIs(ErrorCode::kAborted, Says("operation 1 of the world")));
   EXPECT_THAT(second.status(), StatusIs(ErrorCode::kAborted));
 }
 
@@ -113,7 +109,7 @@ TEST_F(InProcessWorldTest, ARankThatLeavesLaterIsNotMissed) {
   EXPECT_THAT(world_->ended(), IsOk());
   EXPECT_THAT(Come(0, 3).status(), IsOk());
   EXPECT_THAT(Come(1, 0).status(),
-              StatusIs(ErrorCode::kAborted, HasSubstr("rank 3 has left")));
+              StatusIs(ErrorCode::kAborted, Says("rank 3 has left")));
 }
 
 using InProcessWorldDeathTest = InProcessWorldTest;

@@ -10,11 +10,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/home_policy.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor::internal {
 namespace {
-
-using testing::HasSubstr;
 
 // Four chunks of one state of 8 KiB each, one slot of 8 KiB for work.
 MemoryDemand FourChunks() {
@@ -78,7 +77,7 @@ TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
             "raise the device budget by 16384 bytes, or raise the host budget "
             "by 16384 bytes, or give an NVMe directory with 32768 bytes");
   EXPECT_THAT(demand.RaisesText({KiB(8), KiB(40), KiB(4)}),
-              HasSubstr("raise the NVMe size by 28672 bytes"));
+              Says("raise the NVMe size by 28672 bytes"));
   // Nothing but a larger device serves where the slots do not fit it.
   EXPECT_EQ(demand.RaisesText({KiB(4), MiB(1), MiB(1)}),
             "raise the device budget by 4096 bytes");

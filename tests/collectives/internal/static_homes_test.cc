@@ -20,8 +20,6 @@
 namespace castor::internal {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
 
@@ -92,13 +90,13 @@ TEST(StaticHomesTest, NamesEveryTierThatLacksBytes) {
           .status();
   EXPECT_THAT(refused, StatusIs(ErrorCode::kInfeasible));
   EXPECT_THAT(refused.message(),
-              HasSubstr("device is to be home to 8192 bytes (param 8192 bytes) "
-                        "beside 4096 bytes for gathered chunks and leases, and "
-                        "its budget is 10240 bytes: raise the device budget by "
-                        "2048 bytes, or let it hold as much less; and host is "
-                        "to be home to 0 bytes (no state) beside 20480 bytes "
-                        "for staging"));
-  EXPECT_THAT(refused.message(), HasSubstr("raise the NVMe size by 1024"));
+              Says("device is to be home to 8192 bytes (param 8192 bytes) "
+                   "beside 4096 bytes for gathered chunks and leases, and "
+                   "its budget is 10240 bytes: raise the device budget by "
+                   "2048 bytes, or let it hold as much less; and host is "
+                   "to be home to 0 bytes (no state) beside 20480 bytes "
+                   "for staging"));
+  EXPECT_THAT(refused.message(), Says("raise the NVMe size by 1024"));
 }
 
 TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
@@ -111,7 +109,7 @@ TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
   std::array<Bytes, 3> ruled;
   EXPECT_THAT(TakeRuled(bindings, false, chunks, ruled),
               StatusIs(ErrorCode::kInfeasible,
-                       HasSubstr("rule 3 puts grad of chunk 0 on NVMe")));
+                       Says("rule 3 puts grad of chunk 0 on NVMe")));
   chunks = TwoChunks();
   ruled = {};
   ASSERT_THAT(TakeRuled(bindings, true, chunks, ruled), IsOk());

@@ -32,9 +32,6 @@
 namespace castor::internal {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 std::pair<ControlLink, ControlLink> Pair() {
   std::array<int, 2> ends{};
   CASTOR_CHECK_EQ(
@@ -79,19 +76,18 @@ class OtherRankTest : public testing::Test {
 TEST_F(OtherRankTest, NamesRankZeroWhenItDies) {
   plane_->Say(Ready(4));
   zero_.reset();
-  EXPECT_THAT(Hear(*plane_).status,
-              StatusIs(ErrorCode::kAborted,
-                       AllOf(HasSubstr("rank 0 died"), HasSubstr("rank 2"),
-                             HasSubstr("operation 4"), HasSubstr("chunk 6"),
-                             HasSubstr("moment 9"))));
+  EXPECT_THAT(
+      Hear(*plane_).status,
+      StatusIs(ErrorCode::kAborted, Says("rank 0 died", "rank 2", "operation 4",
+                                         "chunk 6", "moment 9")));
 }
 
 TEST_F(OtherRankTest, NamesRankZeroWhenItHangs) {
   plane_->Say(Ready(4));
-  EXPECT_THAT(Hear(*plane_).status,
-              StatusIs(ErrorCode::kAborted,
-                       AllOf(HasSubstr("rank 0, which keeps the order"),
-                             HasSubstr("chunk 6"), HasSubstr("moment 9"))));
+  EXPECT_THAT(
+      Hear(*plane_).status,
+      StatusIs(ErrorCode::kAborted,
+               Says("rank 0, which keeps the order", "chunk 6", "moment 9")));
 }
 
 TEST_F(OtherRankTest, EndsByItselfWhenRankZeroGivesNoVerdict) {
@@ -104,7 +100,7 @@ TEST_F(OtherRankTest, EndsWhenRankZeroLeaves) {
   ASSERT_THAT(zero_->Send({.kind = ControlKind::kLeave, .position = 4}),
               IsOk());
   EXPECT_THAT(Hear(*plane_).status,
-              StatusIs(ErrorCode::kAborted, HasSubstr("rank 0 has left")));
+              StatusIs(ErrorCode::kAborted, Says("rank 0 has left")));
 }
 
 TEST_F(OtherRankTest, EndsOnRubbish) {
@@ -112,7 +108,7 @@ TEST_F(OtherRankTest, EndsOnRubbish) {
   ASSERT_EQ(write(zero_->fd(), rubbish.data(), rubbish.size()),
             std::ssize(rubbish));
   EXPECT_THAT(Hear(*plane_).status,
-              StatusIs(ErrorCode::kAborted, HasSubstr("longer than any")));
+              StatusIs(ErrorCode::kAborted, Says("longer than any")));
 }
 
 TEST(ControlPlaneTest, RankZeroNamesARankThatDies) {
@@ -125,9 +121,8 @@ TEST(ControlPlaneTest, RankZeroNamesARankThatDies) {
   std::optional<ControlLink> other(std::move(others));
   other.reset();
   EXPECT_THAT(Hear(plane).status,
-              StatusIs(ErrorCode::kAborted,
-                       AllOf(HasSubstr("rank 1 died"), HasSubstr("operation 7"),
-                             HasSubstr("chunk 6"), HasSubstr("moment 9"))));
+              StatusIs(ErrorCode::kAborted, Says("rank 1 died", "operation 7",
+                                                 "chunk 6", "moment 9")));
 }
 
 TEST(ControlLinkTest, LargeMessagesPassAndTheLastIsDelivered) {
@@ -160,7 +155,7 @@ TEST(ControlLinkTest, StrangersAreNotLetIn) {
     // Of another job, whose token it has: its connection is closed.
     EXPECT_THAT(ConnectToRankZero(address, 1, "other", "facts", deadline_ns),
                 StatusIs(ErrorCode::kUnavailable,
-                         HasSubstr("rank 1 does not reach rank 0")));
+                         Says("rank 1 does not reach rank 0")));
     EXPECT_THAT(ConnectToRankZero(address, 1, "token", "facts", deadline_ns),
                 IsOk());
   });
@@ -169,7 +164,7 @@ TEST(ControlLinkTest, StrangersAreNotLetIn) {
   EXPECT_THAT(
       ConnectToRankZero({.hosts = {"127.0.0.1"}, .port = 1}, 1, "token",
                         "facts", deadline_ns),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("on port 1 of 127.0.0.1")));
+      StatusIs(ErrorCode::kUnavailable, Says("on port 1 of 127.0.0.1")));
 }
 
 TEST(ControlLinkTest, TwoRanksOfOneNumberAreRefused) {
@@ -178,7 +173,7 @@ TEST(ControlLinkTest, TwoRanksOfOneNumberAreRefused) {
   ASSERT_THAT(listener, IsOk());
   const int64_t deadline_ns = clock.NowNs() + 20'000'000'000;
   const auto twins = StatusIs(ErrorCode::kFailedPrecondition,
-                              HasSubstr("say that they are rank 1"));
+                              Says("say that they are rank 1"));
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
     others.emplace_back([&] {

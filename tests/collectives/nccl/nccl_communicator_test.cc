@@ -29,9 +29,7 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
-using testing::HasSubstr;
 
 constexpr NcclOptions::Reduce kExact = NcclOptions::Reduce::kExact;
 constexpr NcclOptions::Reduce kNative = NcclOptions::Reduce::kNative;
@@ -96,9 +94,8 @@ TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
   world.nccl().BreakBehindTheCalls(1, kNcclRemoteError);
   ExpectAGatherToEnd(
       world, StatusIs(ErrorCode::kAborted,
-                      AllOf(HasSubstr("rank 1"), HasSubstr("chunk 7"),
-                            HasSubstr("moment 9"), HasSubstr("NCCL error 6"),
-                            HasSubstr("as the test wanted it"))));
+                      Says("rank 1", "chunk 7", "moment 9", "NCCL error 6",
+                           "as the test wanted it")));
   EXPECT_EQ(world.nccl().aborted(), 6);
 }
 
@@ -108,9 +105,8 @@ TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
   world.nccl().Hang();
   ExpectAGatherToEnd(
       world, StatusIs(ErrorCode::kAborted,
-                      AllOf(HasSubstr("does not end on the device of rank"),
-                            HasSubstr("operation 0"), HasSubstr("chunk 7"),
-                            HasSubstr("moment 9"))));
+                      Says("does not end on the device of rank", "operation 0",
+                           "chunk 7", "moment 9")));
 }
 
 TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
@@ -118,10 +114,8 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
     FakeNcclWorld world(2);
     ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
     world.nccl().FailCall(call, 1, kNcclSystemError);
-    ExpectAGatherToEnd(world,
-                       StatusIs(ErrorCode::kAborted,
-                                AllOf(HasSubstr("chunk 7"), HasSubstr(call),
-                                      HasSubstr("NCCL error 2"))));
+    ExpectAGatherToEnd(world, StatusIs(ErrorCode::kAborted,
+                                       Says("chunk 7", call, "NCCL error 2")));
   }
   FakeNcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
@@ -133,8 +127,7 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
                             DType::kF32, Tag(8, 9));
     EXPECT_THAT(self.lane.Drain(),
                 StatusIs(ErrorCode::kAborted,
-                         AllOf(HasSubstr("chunk 8"), HasSubstr("ncclSend"),
-                               HasSubstr("NCCL error 3"))));
+                         Says("chunk 8", "ncclSend", "NCCL error 3")));
   });
 }
 
@@ -154,8 +147,7 @@ TEST(NcclCommunicatorTest, NcclsOwnSumsKnowOneGroupOfAllRanksOnly) {
     const Status status = self.lane.Drain();
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("does not know groups"),
-                      HasSubstr("ask for exact reductions")));
+                Says("does not know groups", "ask for exact reductions"));
   });
 }
 
@@ -170,8 +162,7 @@ TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
                         chunk.data(), Elements(64), DType::kF32, Tag(7, 9));
     EXPECT_THAT(self.lane2.Drain(),
                 StatusIs(ErrorCode::kIoError,
-                         AllOf(HasSubstr("chunk 7"), HasSubstr("moment 9"),
-                               HasSubstr("cudaError700"))));
+                         Says("chunk 7", "moment 9", "cudaError700")));
   });
 }
 
@@ -200,7 +191,7 @@ TEST(NcclCommunicatorTest, WhatKeepsOneRankFromStartingIsToldToAll) {
     FakeNcclWorld world(2);
     trouble.make(world);
     const std::vector<Status> told = world.Join(Soon());
-    EXPECT_THAT(told[0].message(), HasSubstr(trouble.words));
+    EXPECT_THAT(told[0].message(), Says(trouble.words));
     EXPECT_EQ(told[0].message(), told[1].message());
   }
 }
@@ -211,10 +202,10 @@ TEST(NcclCommunicatorTest, RanksThatDifferAreRefused) {
          if (options.rank == 1) options.reduce = kNative;
        })) {
     EXPECT_THAT(status, StatusIs(ErrorCode::kFailedPrecondition,
-                                 AllOf(HasSubstr("rank 1 has a world of 2, "
-                                                 "native reductions"),
-                                       HasSubstr("rank 0 has a world of 2, "
-                                                 "exact reductions"))));
+                                 Says("rank 1 has a world of 2, "
+                                      "native reductions",
+                                      "rank 0 has a world of 2, "
+                                      "exact reductions")));
   }
 }
 
@@ -224,14 +215,14 @@ TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
   options.start_timeout_ns = 100'000'000;
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.world = 3; }),
               Each(StatusIs(ErrorCode::kUnavailable,
-                            HasSubstr("ranks 1-2 did not find rank 0"))));
+                            Says("ranks 1-2 did not find rank 0"))));
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.rank = 4; }),
               Each(StatusIs(ErrorCode::kInvalidArgument)));
   EXPECT_THAT(
       world.Join(options,
                  [](NcclOptions& each) { each.exchange_bytes = Bytes(64); }),
       Each(StatusIs(ErrorCode::kInvalidArgument,
-                    HasSubstr("64 bytes are too little"))));
+                    Says("64 bytes are too little"))));
 }
 
 TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
@@ -243,7 +234,7 @@ TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
     WorkerLane lane("lane", world.executor());
     const auto left =
         StatusIs(ErrorCode::kAborted,
-                 HasSubstr("rank " + std::to_string(gone) + " has left"));
+                 Says("rank " + std::to_string(gone) + " has left"));
     const int stays = 1 - gone;
     if (gone == 1) {
       // One is waiting already.

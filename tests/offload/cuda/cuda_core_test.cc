@@ -15,9 +15,6 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 class CudaCoreTest : public testing::Test {
  protected:
   int CurrentDevice() {
@@ -50,12 +47,11 @@ TEST_F(CudaCoreTest, TheFirstFailureSticksAndNamesTheCall) {
   EXPECT_FALSE(core_.failed());
   EXPECT_THAT(core_.Check(700, "cudaMemcpyAsync"),
               StatusIs(ErrorCode::kIoError,
-                       AllOf(HasSubstr("cudaMemcpyAsync of CUDA device 2"),
-                             HasSubstr("Fake GPU"), HasSubstr("cudaError700"),
-                             HasSubstr("compute-sanitizer"))));
+                       Says("cudaMemcpyAsync of CUDA device 2", "Fake GPU",
+                            "cudaError700", "compute-sanitizer")));
   EXPECT_TRUE(core_.failed());
   EXPECT_THAT(core_.Check(719, "cudaEventQuery"),
-              StatusIs(ErrorCode::kIoError, HasSubstr("cudaMemcpyAsync")));
+              StatusIs(ErrorCode::kIoError, Says("cudaMemcpyAsync")));
   EXPECT_THAT(core_.Check(kCudaOk, "cudaFree"), IsOk());
   EXPECT_THAT(core_.status(), StatusIs(ErrorCode::kIoError));
 }

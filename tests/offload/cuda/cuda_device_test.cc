@@ -23,9 +23,7 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 class CudaDeviceTest : public CudaFixture {
@@ -59,18 +57,17 @@ TEST_F(CudaDeviceTest, SaysWhatTheDeviceIs) {
 TEST_F(CudaDeviceTest, AMachineWithoutADriverIsRefusedWithTheRemedy) {
   cuda_.FailCall("GetDeviceCount", 1, kCudaInsufficientDriver);
   EXPECT_THAT(OpenWith({}),
-              StatusIs(ErrorCode::kUnavailable,
-                       AllOf(HasSubstr("cudaError35"), HasSubstr("driver"))));
+              StatusIs(ErrorCode::kUnavailable, Says("cudaError35", "driver")));
   cuda_.FailCall("GetDeviceCount", 1, kCudaNoDevice);
-  EXPECT_THAT(OpenWith({}), StatusIs(ErrorCode::kUnavailable,
-                                     AllOf(HasSubstr("cudaError100"),
-                                           HasSubstr("CUDA_VISIBLE_DEVICES"))));
+  EXPECT_THAT(OpenWith({}),
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("cudaError100", "CUDA_VISIBLE_DEVICES")));
 }
 
 TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsRefused) {
   EXPECT_THAT(OpenWith({.ordinal = 2}),
               StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("no CUDA device 2: 2 can be used")));
+                       Says("no CUDA device 2: 2 can be used")));
   EXPECT_THAT(OpenWith({.ordinal = -1}), StatusIs(ErrorCode::kUnavailable));
 }
 
@@ -101,8 +98,7 @@ TEST_F(CudaDeviceTest, MemoryThatTheDeviceLacksIsRefusedWithBothNumbers) {
   const int64_t allocations = cuda_.calls("Malloc");
   EXPECT_THAT(device_->MakeSlab(MiB(5)),
               StatusIs(ErrorCode::kUnavailable,
-                       AllOf(HasSubstr("(5 MiB)"), HasSubstr("(4 MiB)"),
-                             HasSubstr("lower the device budget"))));
+                       Says("(5 MiB)", "(4 MiB)", "lower the device budget")));
   EXPECT_EQ(cuda_.calls("Malloc"), allocations);
   // Enough is free, but not in one piece.
   cuda_.FailCall("Malloc", 1, kCudaOutOfMemory);

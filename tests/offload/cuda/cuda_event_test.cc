@@ -150,7 +150,7 @@ TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
     auto state = std::make_shared<CudaEventState>(core, control, 1);
     state->Issue(nullptr);
     EXPECT_THAT(AsEvent(state).Wait(),
-                StatusIs(ErrorCode::kIoError, testing::HasSubstr(call)))
+                StatusIs(ErrorCode::kIoError, Says(call)))
         << call;
     EXPECT_FALSE(core->status().ok());
     cuda.RunAll();

@@ -22,7 +22,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class CudaLaneTest : public CudaFixture {
  protected:
@@ -229,10 +228,9 @@ TEST_F(CudaLaneTest, ARefusedCallFailsTheLaneAndThenTheDevice) {
   const Event before = b->Record();
   cuda_.FailCall("MemcpyAsync", 1, 700);
   Mark(*a, slab, 2);
-  EXPECT_THAT(a->status(), StatusIs(ErrorCode::kIoError,
-                                    testing::AllOf(HasSubstr("cudaMemcpyAsync"),
-                                                   HasSubstr("Fake GPU 0"),
-                                                   HasSubstr("cudaError700"))));
+  EXPECT_THAT(a->status(),
+              StatusIs(ErrorCode::kIoError,
+                       Says("cudaMemcpyAsync", "Fake GPU 0", "cudaError700")));
   EXPECT_EQ(device_->status().ToString(), a->status().ToString());
   EXPECT_EQ(failures.size(), 1u);
   // The other lane meets it at its next operation.
@@ -254,10 +252,10 @@ TEST_F(CudaLaneTest, AFaultOnTheDeviceIsKnownAtTheNextEvent) {
   const Event after = a->Record();
   EXPECT_THAT(device_->status(), IsOk());
   cuda_.RunAll();
-  EXPECT_THAT(after.Wait(), StatusIs(ErrorCode::kIoError, HasSubstr("719")));
+  EXPECT_THAT(after.Wait(), StatusIs(ErrorCode::kIoError, Says("719")));
   EXPECT_EQ(failures, 1);
   Mark(*b, slab, 2);
-  EXPECT_THAT(b->status(), StatusIs(ErrorCode::kIoError, HasSubstr("719")));
+  EXPECT_THAT(b->status(), StatusIs(ErrorCode::kIoError, Says("719")));
   EXPECT_THAT(b->Record().Wait(), StatusIs(ErrorCode::kIoError));
 }
 
@@ -276,7 +274,7 @@ TEST_F(CudaLaneTest, ALaneHeldBackByTheHostEndsAlsoOnADeadDevice) {
   EXPECT_FALSE(end.done());
   drive.Complete();
   Settle();
-  EXPECT_THAT(end.status(), StatusIs(ErrorCode::kIoError, HasSubstr("719")));
+  EXPECT_THAT(end.status(), StatusIs(ErrorCode::kIoError, Says("719")));
 }
 
 TEST_F(CudaLaneTest, WhereTheDeviceRefusesAStreamTheLaneIsFailedFromTheStart) {
@@ -285,7 +283,7 @@ TEST_F(CudaLaneTest, WhereTheDeviceRefusesAStreamTheLaneIsFailedFromTheStart) {
   const auto lane =
       device_->MakeLane("a", [&](const Status& status) { heard = status; });
   EXPECT_THAT(heard,
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("cudaStreamCreate")));
+              StatusIs(ErrorCode::kUnavailable, Says("cudaStreamCreate")));
   EXPECT_THAT(device_->status(), IsOk());
   const Slab slab = OnDevice(KiB(4));
   Mark(*lane, slab, 1);

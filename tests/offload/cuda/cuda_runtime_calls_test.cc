@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_calls.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
@@ -22,10 +23,8 @@ class CudaRuntimeCallsTest : public testing::Test {
 
 TEST_F(CudaRuntimeCallsTest, ErrorsHaveTheRuntimesNames) {
   EXPECT_THAT(calls_->ErrorText(kCudaOutOfMemory),
-              testing::AllOf(testing::HasSubstr("cudaErrorMemoryAllocation"),
-                             testing::HasSubstr("(2)")));
-  EXPECT_THAT(calls_->ErrorText(kCudaNotReady),
-              testing::HasSubstr("cudaErrorNotReady"));
+              Says("cudaErrorMemoryAllocation", "(2)"));
+  EXPECT_THAT(calls_->ErrorText(kCudaNotReady), Says("cudaErrorNotReady"));
 }
 
 TEST_F(CudaRuntimeCallsTest, SaysWhetherThereIsADevice) {

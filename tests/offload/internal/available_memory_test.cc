@@ -11,13 +11,13 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
 namespace castor::internal {
 namespace {
 
 using testing::EndsWith;
-using testing::HasSubstr;
 
 // Trees like /proc and /sys/fs/cgroup.
 class AvailableMemoryTest : public testing::Test {
@@ -52,7 +52,7 @@ TEST_F(AvailableMemoryTest, IsWhatTheMachineHasWithoutGroups) {
   MachineHas(1000);
   ASSERT_TRUE(Read().has_value());
   EXPECT_EQ(Read()->bytes, KiB(1000));
-  EXPECT_THAT(Read()->source, HasSubstr("MemAvailable"));
+  EXPECT_THAT(Read()->source, Says("MemAvailable"));
 }
 
 TEST_F(AvailableMemoryTest, IsBoundByTheLeastGroupOfVersion2) {

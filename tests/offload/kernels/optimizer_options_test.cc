@@ -14,8 +14,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdam, OptimizerKind::kAdamW,
                                     OptimizerKind::kSgd, OptimizerKind::kLion};
 
@@ -54,7 +52,7 @@ void ExpectRefused(OptimizerKind kind,
   OptimizerOptions options = DefaultOptimizerOptions(kind);
   change(options);
   EXPECT_THAT(ValidateOptimizerOptions(options),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr(what)));
+              StatusIs(ErrorCode::kInvalidArgument, Says(what)));
 }
 
 TEST(OptimizerOptionsTest, RefusesNumbersWithoutMeaning) {

@@ -14,8 +14,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 // The payload of the one frame in `bytes`.
 std::string_view Payload(std::string_view bytes, FrameType type) {
   const FrameHeader header = ParseFrameHeader(bytes);
@@ -333,15 +331,15 @@ TEST(RecordFormatTest, SaysWhatIsWrongWithAHeader) {
   std::string header;
   AppendRecordHeader(&header);
   EXPECT_THAT(CheckRecordHeader(""),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+              StatusIs(ErrorCode::kMalformed, Says("not a record")));
   EXPECT_THAT(CheckRecordHeader("{\"traceEvents\":[]}"),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+              StatusIs(ErrorCode::kMalformed, Says("not a record")));
   EXPECT_THAT(CheckRecordHeader(header.substr(0, 11)),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("after 11 of 16")));
+              StatusIs(ErrorCode::kMalformed, Says("after 11 of 16")));
   std::string damaged = header;
   damaged[9] = 1;
   EXPECT_THAT(CheckRecordHeader(damaged),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("damaged")));
+              StatusIs(ErrorCode::kMalformed, Says("damaged")));
 }
 
 }  // namespace

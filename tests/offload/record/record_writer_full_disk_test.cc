@@ -29,8 +29,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr int kNotPermitted = 77;
 
 // The exit code of `body` in a process of its own; -1 when it was killed.
@@ -68,7 +66,7 @@ int RecordTooMuch(const std::string& path, const std::string& reason) {
     if (i % 1000 == 0) std::this_thread::sleep_for(options.interval);
   }
   const Status closed = (*recorder)->Close();
-  EXPECT_THAT(closed, StatusIs(ErrorCode::kIoError, HasSubstr(reason)));
+  EXPECT_THAT(closed, StatusIs(ErrorCode::kIoError, Says(reason)));
   EXPECT_EQ((*recorder)->Close().message(), closed.message());
 
   const Result<RunRecord> record = ReadRecord(path);

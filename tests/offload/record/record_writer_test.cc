@@ -21,7 +21,6 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
 
 std::unique_ptr<FileRecorder> MustCreate(
     const std::string& path, const FileRecorderOptions& options = {}) {
@@ -135,7 +134,7 @@ TEST(RecordWriterTest, AKilledRunLeavesAReadableRecord) {
   }
   EXPECT_EQ(record.events.size(), 100u);
   EXPECT_EQ(record.ranks.size(), 1u);
-  EXPECT_THAT(record.completeness.message(), HasSubstr("no end frame"));
+  EXPECT_THAT(record.completeness.message(), Says("no end frame"));
 }
 
 TEST(RecordWriterTest, ManyThreadsRecordAtOnce) {
@@ -230,7 +229,7 @@ TEST(RecordWriterTest, ReplacesAnOldRecordButNotOneInUse) {
   std::ofstream(dir.File("run")) << std::string(10'000, 'x');
   auto recorder = MustCreate(dir.File("run"));
   EXPECT_THAT(FileRecorder::Create(dir.File("run")),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("another run")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("another run")));
   recorder->Record(RunEvent());
   ASSERT_THAT(recorder->Close(), IsOk());
   EXPECT_THAT(MustRead(dir.File("run")).completeness, IsOk());
@@ -239,11 +238,11 @@ TEST(RecordWriterTest, ReplacesAnOldRecordButNotOneInUse) {
 TEST(RecordWriterTest, APathThatCannotBeWrittenIsSaidAtOnce) {
   const TempDir dir;
   EXPECT_THAT(FileRecorder::Create(dir.File("no/such/folder")),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("No such file")));
   EXPECT_THAT(FileRecorder::Create(dir.path()),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("directory")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("directory")));
   EXPECT_THAT(FileRecorder::Create("/dev/full"),
-              StatusIs(ErrorCode::kIoError, HasSubstr("No space left")));
+              StatusIs(ErrorCode::kIoError, Says("No space left")));
   EXPECT_TRUE(std::filesystem::exists("/dev/full"));
 }
 
