@@ -3,7 +3,8 @@
 
 #include "offload/nvme/thread_io_queue.h"
 
-#include <algorithm>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -11,14 +12,17 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/io_queue_contract.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
@@ -65,8 +69,7 @@ FileCalls Capricious(uint64_t seed) {
 TEST(ThreadIoQueueTest, ResumesShortAndInterruptedCalls) {
   const uint64_t seed = TestSeed(11);
   TempDir dir;
-  UniqueFd fd(
-      ::open(dir.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd fd = OpenFile(dir.File("data"));
   auto queue =
       MakeThreadIoQueue({.piece = KiB(64), .threads = 3}, Capricious(seed));
   AlignedBytes written(MiB(4) + Bytes(3)), read(MiB(4) + Bytes(3));
