@@ -125,33 +125,6 @@ TEST_F(CudaLaneTest, WhatIsBehindAWaitForTheHostIsHeldBack) {
   EXPECT_TRUE(end.done());
 }
 
-TEST_F(CudaLaneTest, WhatIsBehindAFailedWaitNeverRuns) {
-  const Slab slab = OnDevice(KiB(4));
-  std::vector<Status> failures;
-  const auto fetch = device_->MakeLane(
-      "fetch", [&](const Status& status) { failures.push_back(status); });
-  const auto compute = device_->MakeLane("compute");
-  const auto apart = device_->MakeLane("apart");
-  Mark(*fetch, slab, 1);
-  const Event before = fetch->Record();
-  const EventSource drive;
-  fetch->Wait(drive.event());
-  Mark(*fetch, slab, 2);
-  const Event after = fetch->Record();
-  compute->Wait(after);
-  device_->Zero(*compute, slab.data(), KiB(4));
-  drive.Complete(IoError("disk gone"));
-  Settle();
-  EXPECT_EQ(Read(slab), 1);
-  EXPECT_THAT(before.status(), IsOk());
-  EXPECT_THAT(after.status(), StatusIs(ErrorCode::kIoError, "disk gone"));
-  EXPECT_THAT(compute->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
-  EXPECT_THAT(failures,
-              ElementsAre(StatusIs(ErrorCode::kIoError, "disk gone")));
-  EXPECT_THAT(apart->status(), IsOk());
-  EXPECT_THAT(device_->status(), IsOk());
-}
-
 TEST_F(CudaLaneTest, HostWorkRunsOnTheExecutorInTheOrderOfTheStream) {
   const Slab slab = OnDevice(KiB(4));
   const auto lane = device_->MakeLane("a");
@@ -172,39 +145,11 @@ TEST_F(CudaLaneTest, HostWorkRunsOnTheExecutorInTheOrderOfTheStream) {
   EXPECT_EQ(Read(slab), 2);
 }
 
-TEST_F(CudaLaneTest, AsynchronousWorkHoldsTheLane) {
-  const auto lane = device_->MakeLane("a");
-  std::optional<EventSource> ending;
-  lane->RunAsync([&](EventSource source) { ending = std::move(source); });
-  lane->Run(Note("after"));
-  Settle();
-  EXPECT_THAT(ran_, testing::IsEmpty());
-  ending->Complete();
-  Settle();
-  EXPECT_THAT(ran_, ElementsAre("after"));
-}
-
 TEST_F(CudaLaneTest, AsynchronousWorkThatDropsItsSourceFailsTheLane) {
   const auto lane = device_->MakeLane("a");
   lane->RunAsync([](EventSource) {});
   Settle();
   EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kInternal));
-}
-
-TEST_F(CudaLaneTest, FailedHostWorkFailsWhatComesAfterAndNothingBefore) {
-  const Slab slab = OnDevice(KiB(4));
-  const auto lane = device_->MakeLane("a");
-  Mark(*lane, slab, 1);
-  const Event before = lane->Record();
-  lane->Run(Note("fails", DataLoss("checksum")));
-  const Event after = lane->Record();
-  Mark(*lane, slab, 2);
-  lane->Run(Note("never"));
-  Settle();
-  EXPECT_THAT(before.status(), IsOk());
-  EXPECT_THAT(after.status(), StatusIs(ErrorCode::kDataLoss, "checksum"));
-  EXPECT_THAT(ran_, ElementsAre("fails"));
-  EXPECT_EQ(Read(slab), 1);
 }
 
 TEST_F(CudaLaneTest, OnFailureMayQueueOnItsLane) {
