@@ -96,8 +96,7 @@ TEST_P(EveryPairTest, IsOrderedBetweenWhatIsQueuedBeforeAndAfter) {
   AlignedBytes before(kShard);
   AlignedBytes after(kShard);
   EventSource begin;
-  store_->Store(chunk, kParam, kWhole, first.data(), begin.event(),
-                RunCause::kGradient);
+  StoreWhole(chunk, first, begin.event());
   const Event load_before = LoadWhole(chunk, before);
   ASSERT_THAT(Move(chunk, to()), IsOk());
   StoreWhole(chunk, second);

@@ -97,26 +97,6 @@ TEST_F(StagingRingTest, ASlotComesWithTheEventOfItsLastUse) {
   GiveAllBack();
 }
 
-TEST_F(StagingRingTest, RequestsWaitAndAreGrantedInTheirOrder) {
-  Open(2);
-  Ask("a", 2);
-  Ask("b", 2);
-  Ask("c", 1);
-  Ask("d", 0);
-  EXPECT_EQ(ring_->waiting(), 3);
-  EXPECT_THAT(granted_, ElementsAre("a"));
-  GiveBack();
-  // One would do for c and none for d, but b was first.
-  EXPECT_THAT(granted_, ElementsAre("a"));
-  GiveBack();
-  EXPECT_THAT(granted_, ElementsAre("a", "b"));
-  GiveBack();
-  EXPECT_THAT(granted_, ElementsAre("a", "b", "c", "d"));
-  EXPECT_EQ(ring_->waits(), 3);
-  EXPECT_EQ(ring_->waiting(), 0);
-  GiveAllBack();
-}
-
 TEST_F(StagingRingTest, NothingOvertakesWhoWaits) {
   Open(2);
   Ask("a", 1);

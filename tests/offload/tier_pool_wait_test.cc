@@ -33,15 +33,6 @@ TierPool MakePool(std::vector<SlotClass> classes, Bytes budget = MiB(1)) {
   return *TierPool::Create(Tier::kHost, budget, classes, nullptr);
 }
 
-TEST(TierPoolWaitTest, AFreeSlotIsGrantedAtOnce) {
-  TierPool pool = MakePool({{KiB(4), 1}});
-  Slot got;
-  ASSERT_THAT(pool.TakeNext(0, kSettled, [&](Slot slot) { got = slot; }),
-              IsOk());
-  EXPECT_TRUE(got.valid());
-  EXPECT_EQ(pool.free_slots(0), 0);
-}
-
 TEST(TierPoolWaitTest, WaitsForTheNextSlotGivenBackWithItsEvent) {
   TierPool pool = MakePool({{KiB(4), 2}});
   const Slot a = *pool.Take(0);
