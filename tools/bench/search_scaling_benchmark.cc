@@ -77,8 +77,7 @@ std::vector<ParamSpec> Random() {
 void BM_SearchAllModes(benchmark::State& state, MakeParams make) {
   const std::vector<ParamSpec> params = make();
   SearchOptions options;
-  options.modes = {SearchMode::kUniform, SearchMode::kLayer,
-                   SearchMode::kClasses};
+  options.modes = {SearchMode::kUniform, SearchMode::kLayer};
   const int64_t before = heap_bytes;
   heap_peak = heap_bytes;
   CASTOR_CHECK(SearchChunkSize(params, options).ok());

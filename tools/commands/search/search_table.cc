@@ -163,12 +163,7 @@ std::string CandidateTable(const SearchReport& report, size_t group,
   const std::vector<size_t> shown = RowsOf(notes, rows);
   for (const size_t i : shown) {
     const ChunkSizeCandidate& c = found.candidates[i];
-    std::string note = notes[i].text;
-    if (c.classes.size() > 1) {
-      note +=
-          fmt::format("{}{} sizes", note.empty() ? "" : "; ", c.classes.size());
-    }
-    table.Add(SearchModeName(c.mode), c, note,
+    table.Add(SearchModeName(c.mode), c, notes[i].text,
               SameChoice(c, found.recommended) ? TextTable::Mark::kChosen
                                                : TextTable::Mark::kNone);
   }
