@@ -24,7 +24,7 @@ namespace {
 
 // The sum of the distinct sizes of oversize chunks.
 Elements OversizeSizes(std::span<const Elements> sizes, Elements chunk_size,
-                         Elements quantum) {
+                       Elements quantum) {
   std::set<Elements> distinct;
   for (const Elements size : sizes) {
     if (size > chunk_size) distinct.insert(RoundUp(size, quantum));

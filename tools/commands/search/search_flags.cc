@@ -57,8 +57,7 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
              "parameters start at multiples of N elements (64)");
   AddTextFlag(app, "--dtype", &flags->dtype,
               "type of every parameter, for example bf16 (the model's own)");
-  AddChoiceFlag(app, "--mode", &flags->mode,
-                {"uniform", "layer", "all"},
+  AddChoiceFlag(app, "--mode", &flags->mode, {"uniform", "layer", "all"},
                 "how sizes are chosen: see below (all)");
   RefuseFlag(app, "--classes",
              "all chunks of a group have one size; use --mode uniform or "

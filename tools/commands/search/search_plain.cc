@@ -15,12 +15,12 @@ std::string SearchPlain(const SearchReport& report) {
       "gathered_bytes\treason\n";
   for (const GroupSearchResult& group : report.result.groups) {
     for (const ChunkSizeCandidate& c : group.candidates) {
-      text += fmt::format(
-          "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n",
-          GroupName(group), SearchModeName(c.mode), c.chunk_size.count(),
-          c.chunk_bytes.count(), c.chunks, c.oversize_chunks,
-          c.allocated.count(), c.waste.count(), c.waste_bytes.count(),
-          c.waste_fraction, c.gathered_bytes.count(), c.reason);
+      text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n",
+                          GroupName(group), SearchModeName(c.mode),
+                          c.chunk_size.count(), c.chunk_bytes.count(), c.chunks,
+                          c.oversize_chunks, c.allocated.count(),
+                          c.waste.count(), c.waste_bytes.count(),
+                          c.waste_fraction, c.gathered_bytes.count(), c.reason);
     }
   }
   return text;

@@ -10,11 +10,11 @@
 #include <iterator>
 
 #include "chunk/base/dtype.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_mode.h"
 #include "chunk/tensor_fields.h"
 #include "tools/cli/rate_text.h"
 #include "tools/cli/size_text.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "chunk/base/units.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_transfer.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
