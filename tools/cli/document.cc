@@ -199,6 +199,7 @@ std::string Table::Page(Emphasis emphasis) const {
   for (size_t i = 0; i < columns_.size(); ++i) {
     if (shown(i)) columns.push_back({columns_[i].title, AlignOf(i)});
   }
+  if (columns.empty()) return "";
   TextTable table(std::move(columns));
   size_t rows = 0;
   for (const Row& row : rows_) {

@@ -162,7 +162,8 @@ class Table {
 
   JsonValue Json() const;
   std::string Plain() const;  // empty without a word and a header
-  std::string Page(Emphasis emphasis) const;  // empty without rows
+  // Empty without rows or titles.
+  std::string Page(Emphasis emphasis) const;
 
  private:
   struct Row {

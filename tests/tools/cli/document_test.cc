@@ -113,6 +113,9 @@ TEST(TableTest, HasAHeaderInPlainAndMostRowsOnAPage) {
   EXPECT_EQ(table.Page(Emphasis::kNone), "");
   EXPECT_EQ(table.Plain(), "#n\n");
   EXPECT_EQ(table.Json(), JsonValue::Array());
+  Table untitled({.key = "data"}, {{"n"}});
+  untitled.Add({1});
+  EXPECT_EQ(untitled.Page(Emphasis::kNone), "");
   for (int n = 0; n < 5; ++n) table.Add({n});
   EXPECT_EQ(table.Page(Emphasis::kNone),
             "  number\n       0\n       1\n"
