@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/simulate/step_tables.h"
+#include "tools/commands/simulate/step_document.h"
 
 #include "collectives/memory_plan.h"
 #include "gtest/gtest.h"
@@ -9,7 +9,7 @@
 namespace castor {
 namespace {
 
-TEST(StepTablesTest, WhatDeadlinesLackIsNamedAndNothingElse) {
+TEST(StepDocumentTest, WhatDeadlinesLackIsNamedAndNothingElse) {
   MemoryPlan plan;
   plan.problem.prefetch_depth = 3;
   EXPECT_EQ(NoDeadlinesSentence(plan),
