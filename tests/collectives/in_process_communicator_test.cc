@@ -15,7 +15,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"

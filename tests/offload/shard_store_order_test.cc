@@ -4,7 +4,6 @@
 // Which moves of a ShardStore wait for which, turn by turn.
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -63,23 +62,6 @@ TEST_F(ShardStoreOrderTest, ALoadWaitsForTheLastStoreOfItsShardAndNoOther) {
   EXPECT_TRUE(SameBytes(loaded.span(), source.span()));
 }
 
-TEST_F(ShardStoreOrderTest, AStoreWaitsForLoadsOfItsShard) {
-  Open(&manual_);
-  const ChunkId chunk = AddFilled(Tier::kHost, 1);
-  const AlignedBytes source = Filled(2);
-  AlignedBytes loaded(kShard);
-  EventSource begin;
-  const Event load = LoadAfter(begin, chunk, loaded);
-  const Event store = StoreWhole(chunk, source);
-  manual_.RunAll();
-  EXPECT_FALSE(store.done());
-  begin.Complete();
-  manual_.RunAll();
-  EXPECT_TRUE(store.done());
-  EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()))
-      << "what was there when the load was queued";
-}
-
 TEST_F(ShardStoreOrderTest,
        AWindowThatWritesWaitsForReadersOneThatReadsDoesNot) {
   for (Tier home : {Tier::kHost, Tier::kDevice}) {
@@ -104,25 +86,6 @@ TEST_F(ShardStoreOrderTest,
     EXPECT_TRUE(store_->written(chunk, kParam).done());
     Stop();
   }
-}
-
-TEST_F(ShardStoreOrderTest, ALoadWaitsForTheWorkInAWindowClosedBefore) {
-  Open(&manual_);
-  const ChunkId chunk = AddFilled(Tier::kHost, 1);
-  HostWindow window = OpenWhole(chunk, WindowMode::kReadWrite);
-  ASSERT_TRUE(window.ready.done());
-  std::byte* const data = window.data;
-  EventSource worked;
-  store_->CloseWindow(std::move(window), worked.event());
-  AlignedBytes loaded(kShard);
-  const Event load = LoadWhole(chunk, loaded);
-  manual_.RunAll();
-  EXPECT_FALSE(load.done());
-  std::memcpy(data, Filled(2).data(), 6000);
-  worked.Complete();
-  manual_.RunAll();
-  EXPECT_TRUE(load.done());
-  EXPECT_TRUE(SameBytes(loaded.span(), Filled(2).span()));
 }
 
 TEST_F(ShardStoreOrderTest, ReadersThatAreDoneAreForgotten) {

@@ -88,27 +88,6 @@ TEST_P(EveryPairTest, CarriesTheBytesAndGivesTheOldSlotBack) {
   EXPECT_THAT(store_->Drain(), IsOk());
 }
 
-TEST_P(EveryPairTest, IsOrderedBetweenWhatIsQueuedBeforeAndAfter) {
-  Open(&workers_);
-  const ChunkId chunk = AddFilled(from(), 1);
-  const AlignedBytes first = Filled(2);
-  const AlignedBytes second = Filled(3);
-  AlignedBytes before(kShard);
-  AlignedBytes after(kShard);
-  EventSource begin;
-  StoreWhole(chunk, first, begin.event());
-  const Event load_before = LoadWhole(chunk, before);
-  ASSERT_THAT(Move(chunk, to()), IsOk());
-  StoreWhole(chunk, second);
-  const Event load_after = LoadWhole(chunk, after);
-  EXPECT_FALSE(load_after.done());
-  begin.Complete();
-  ASSERT_THAT(load_before.Wait(), IsOk());
-  ASSERT_THAT(load_after.Wait(), IsOk());
-  EXPECT_TRUE(SameBytes(before.span(), first.span()));
-  EXPECT_TRUE(SameBytes(after.span(), second.span()));
-}
-
 TEST_P(EveryPairTest, WhatNobodyHasWrittenMovesWithoutACopy) {
   Open(&workers_);
   const ChunkId chunk = Add(from());

@@ -90,33 +90,27 @@ class Twin final : public DeviceUnderTest {
   std::unique_ptr<SimulatedDevice> device_;
 };
 
-DeviceBackend Unthrottled(int threads) {
-  return {"Threads" + std::to_string(threads), [threads](std::string*) {
-            return std::make_unique<Twin>(std::make_unique<ThreadPool>(threads),
-                                          nullptr, SimulatedLinkModels());
+template <typename MakeExecutor>
+DeviceBackend Unthrottled(const std::string& name, MakeExecutor make) {
+  return {name, [make](std::string*) {
+            return std::make_unique<Twin>(make(), nullptr,
+                                          SimulatedLinkModels());
           }};
 }
 
-DeviceBackend OutOfOrder() {
-  return {"OutOfOrder", [](std::string*) {
+std::unique_ptr<Executor> Threads(int threads) {
+  return std::make_unique<ThreadPool>(threads);
+}
+
+DeviceBackend OnRealClock(const std::string& name, Duplex duplex) {
+  return {name, [duplex](std::string*) {
             return std::make_unique<Twin>(
-                std::make_unique<ShufflingExecutor>(17), nullptr,
-                SimulatedLinkModels());
+                Threads(2), std::make_unique<SteadyTimer>(), Throttled(duplex));
           }};
 }
 
-DeviceBackend OnRealClock(Duplex duplex) {
-  return {duplex == Duplex::kFull ? "ThrottledFull" : "ThrottledHalf",
-          [duplex](std::string*) {
-            return std::make_unique<Twin>(std::make_unique<ThreadPool>(2),
-                                          std::make_unique<SteadyTimer>(),
-                                          Throttled(duplex));
-          }};
-}
-
-DeviceBackend OnVirtualClock(bool takes_part) {
-  return {takes_part ? "VirtualStepped" : "Virtual",
-          [takes_part](std::string*) {
+DeviceBackend OnVirtualClock(const std::string& name, bool takes_part) {
+  return {name, [takes_part](std::string*) {
             return std::make_unique<Twin>(takes_part, Throttled(Duplex::kFull));
           }};
 }
@@ -125,9 +119,15 @@ DeviceBackend OnVirtualClock(bool takes_part) {
 
 INSTANTIATE_TEST_SUITE_P(
     Simulated, DeviceContract,
-    testing::Values(Unthrottled(2), Unthrottled(1), OutOfOrder(),
-                    OnRealClock(Duplex::kFull), OnRealClock(Duplex::kHalf),
-                    OnVirtualClock(false), OnVirtualClock(true)),
+    testing::Values(
+        Unthrottled("Threads2", [] { return Threads(2); }),
+        Unthrottled("Threads1", [] { return Threads(1); }),
+        Unthrottled("OutOfOrder",
+                    [] { return std::make_unique<ShufflingExecutor>(17); }),
+        OnRealClock("ThrottledFull", Duplex::kFull),
+        OnRealClock("ThrottledHalf", Duplex::kHalf),
+        OnVirtualClock("Virtual", false),
+        OnVirtualClock("VirtualStepped", true)),
     DeviceBackendName());
 
 namespace {

@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>

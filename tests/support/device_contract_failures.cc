@@ -3,9 +3,6 @@
 
 // How operations fail, who hears of it, and what stays intact.
 
-#include <algorithm>
-#include <string>
-
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "offload/event.h"

@@ -71,9 +71,7 @@ struct TiedName {
 
 struct ModelList {
   std::string name;
-  // "gpt2", of a config.json or as a GGUF file names its architecture; empty
-  // where nothing tells.
-  std::string family;
+  std::string family;  // "gpt2", of a config.json; empty where none tells
   std::string source;  // what was read, for people
   ParamOrder order = ParamOrder::kNatural;
   std::vector<ParamSpec> params;

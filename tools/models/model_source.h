@@ -9,7 +9,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "chunk/base/status.h"
 #include "tools/models/family_model.h"
@@ -20,7 +19,6 @@ namespace castor {
 enum class SourceKind {
   kList,     // TSV or JSON: everything in it is a parameter
   kWeights,  // safetensors headers: also tensors that are none
-  kGguf,     // the same, with ggml's names
   kConfig,   // derived from a config.json alone
 };
 
@@ -31,8 +29,6 @@ struct ModelSource {
   // What a config.json beside the weights says, or the config itself; its
   // params are moved to `list` where it is the source.
   std::optional<FamilyModel> family;
-  // What was assumed of types, and is void where the caller names one.
-  std::vector<std::string> dtype_notes;
 };
 
 // InvalidArgument where `path` names nothing that can be read as a model,

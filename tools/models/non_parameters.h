@@ -7,7 +7,7 @@
 // Weight files also hold tensors that no optimizer updates: attention masks,
 // rotary tables, running statistics, quantisation data, packed integers. They
 // are told by rule, from names and types that such tensors have in
-// Transformers, torch, the quantisation libraries and ggml, never by guess, and
+// Transformers, torch and the quantisation libraries, never by guess, and
 // whoever drops them says so. Pure function, thread-safe.
 
 #include <cstdint>

@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/status.h"
 #include "tests/support/status_matchers.h"

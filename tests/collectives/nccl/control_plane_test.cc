@@ -13,11 +13,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <random>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 
 #include "collectives/nccl/id_exchange.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>

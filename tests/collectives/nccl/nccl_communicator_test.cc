@@ -7,7 +7,6 @@
 
 #include "collectives/nccl/nccl_communicator.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,7 +22,6 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
 #include "offload/lane.h"
 #include "tests/collectives/nccl/nccl_engine_check.h"
 #include "tests/collectives/nccl/nccl_world_fixture.h"

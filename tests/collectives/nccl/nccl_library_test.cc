@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "chunk/base/status.h"

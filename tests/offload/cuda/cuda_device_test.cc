@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -16,7 +14,6 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/cuda/pinned_slab.h"
 #include "offload/internal/slab_system.h"
 #include "offload/lane.h"
 #include "offload/slab.h"

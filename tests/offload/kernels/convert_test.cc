@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "offload/kernels/bfloat16.h"
 #include "offload/kernels/float16.h"

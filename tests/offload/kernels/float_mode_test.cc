@@ -5,8 +5,6 @@
 
 #include <cfenv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -15,6 +13,7 @@
 #include "offload/kernels/instruction_set.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
+#include "tests/support/file_text.h"
 
 namespace castor {
 namespace {
@@ -111,9 +110,7 @@ TEST(InstructionSetTest, IsWideWhereTheProcessorIs) {
   const InstructionSet set = KernelInstructionSet();
   EXPECT_FALSE(set.name.empty());
 #if HWY_ARCH_X86
-  std::ifstream file("/proc/cpuinfo");
-  const std::string text((std::istreambuf_iterator<char>(file)),
-                         std::istreambuf_iterator<char>());
+  const std::string text = FileText("/proc/cpuinfo");
   const auto has = [&text](const char* flag) {
     return text.find(flag) != text.npos;
   };

@@ -3,7 +3,6 @@
 
 // Whether the optimizers are the ones they are named after.
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>

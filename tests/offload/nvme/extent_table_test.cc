@@ -54,13 +54,6 @@ class ExtentTableTest : public testing::Test {
   uint64_t seed_ = 0;
 };
 
-TEST_F(ExtentTableTest, VerifiesWhatWasWritten) {
-  Write(KiB(0), KiB(8));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), IsOk());
-  Write(KiB(0), KiB(8));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), IsOk());
-}
-
 TEST_F(ExtentTableTest, SeesASingleFlippedBit) {
   Write(KiB(4), KiB(8));
   for (const int64_t place : {4096, 8191, 12287}) {
@@ -125,19 +118,6 @@ TEST_F(ExtentTableTest, RefusesWhatWasNeverWritten) {
   EXPECT_THAT(Read(KiB(4), KiB(8)), StatusIs(ErrorCode::kDataLoss));
   EXPECT_THAT(Read(KiB(8), KiB(8)),
               StatusIs(ErrorCode::kDataLoss, Says("offset 12288")));
-}
-
-TEST_F(ExtentTableTest, ForgetsExtentsThatAreOverwrittenInPart) {
-  Write(KiB(0), KiB(8));
-  Write(KiB(8), KiB(8));
-  Write(KiB(4), KiB(8));
-  EXPECT_THAT(Read(KiB(4), KiB(8)), IsOk());
-  EXPECT_THAT(Read(KiB(0), KiB(4)), StatusIs(ErrorCode::kDataLoss));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), StatusIs(ErrorCode::kDataLoss));
-  EXPECT_THAT(Read(KiB(12), KiB(4)), StatusIs(ErrorCode::kDataLoss));
-  // One write over several replaces them.
-  Write(KiB(0), KiB(16));
-  EXPECT_THAT(Read(KiB(0), KiB(16)), IsOk());
 }
 
 TEST_F(ExtentTableTest, AFailedWriteLeavesNothingToRead) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
@@ -78,15 +77,6 @@ TEST(NvmeLimitTest, IsTheSumInStripesUnlessADriveHasNone) {
 std::pair<size_t, Bytes> At(const StripeMap& map, Bytes offset) {
   const StripePlace place = map.Place(offset);
   return {place.drive, place.offset};
-}
-
-TEST(StripeMapTest, OneDriveIsItself) {
-  const StripeMap map({KiB(100) + Bytes(4096)}, KiB(16));
-  EXPECT_EQ(map.size(), KiB(104));
-  for (const Bytes offset :
-       {Bytes(0), Bytes(1), KiB(17), KiB(104) - Bytes(1)}) {
-    EXPECT_EQ(At(map, offset), std::pair(size_t{0}, offset));
-  }
 }
 
 // The picture in the header.

@@ -12,8 +12,6 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <string>
@@ -23,6 +22,7 @@
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/file_text.h"
 #include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -48,11 +48,6 @@ class RunDirectoryTest : public testing::Test {
   static void Put(const fs::path& path, const std::string& text) {
     std::ofstream(path) << text;
   }
-  static std::string Get(const fs::path& path) {
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-
   // Runs `body` in a child process; returns how that ended.
   template <typename Body>
   static pid_t Fork(Body body) {
@@ -151,7 +146,7 @@ TEST_F(RunDirectoryTest, ASecondRunOfTheProcessLeavesTheFirstAlone) {
     ASSERT_THAT(second, IsOk());
     EXPECT_NE(second->path(), first->path());
   }
-  EXPECT_EQ(Get(first->path() / "data"), "first");
+  EXPECT_EQ(FileText(first->path() / "data"), "first");
   EXPECT_THAT(said_, IsEmpty());
 }
 
@@ -161,10 +156,10 @@ TEST_F(RunDirectoryTest, AForkedChildDoesNotRemoveTheDirectoryOfItsParent) {
   ASSERT_THAT(*run, IsOk());
   Put(run->value().path() / "data", "x");
   EXPECT_EQ(Wait(Fork([&] { run.reset(); })), 0);
-  EXPECT_EQ(Get(run->value().path() / "data"), "x");
+  EXPECT_EQ(FileText(run->value().path() / "data"), "x");
   // Nor did it give the lock back.
   ASSERT_THAT(RunDirectory::Create(dir_.path(), &log_), IsOk());
-  EXPECT_EQ(Get(run->value().path() / "data"), "x");
+  EXPECT_EQ(FileText(run->value().path() / "data"), "x");
 }
 
 TEST_F(RunDirectoryTest, ReclaimsWhatAKilledRunLeft) {
@@ -266,7 +261,7 @@ TEST_F(RunDirectoryTest, RunsThatStartEndAndDieAtOnceNeverMeet) {
           }
           waitpid(victim, nullptr, 0);
         }
-        if (Get(run->path() / "data") != text) _exit(2);
+        if (FileText(run->path() / "data") != text) _exit(2);
         if (!run->Close().ok()) _exit(3);
       }
     }));

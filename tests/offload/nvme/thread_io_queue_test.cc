@@ -13,7 +13,6 @@
 #include <mutex>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

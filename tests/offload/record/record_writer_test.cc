@@ -15,6 +15,7 @@
 #include "offload/record/event_ring.h"
 #include "offload/record/record_reader.h"
 #include "tests/offload/record/random_events.h"
+#include "tests/support/file_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_seed.h"
@@ -194,8 +195,7 @@ TEST(RecordWriterTest, ARankStandsBeforeItsEventsEvenInACutRecord) {
   }
   for (std::thread& thread : threads) thread.join();
   ASSERT_THAT(recorder->Close(), IsOk());
-  std::ifstream file(dir.File("run"), std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = FileText(dir.File("run"));
   for (size_t size = kRecordHeaderBytes; size <= bytes.size(); ++size) {
     const auto record = ParseRecord(std::string_view(bytes).substr(0, size));
     ASSERT_THAT(record, IsOk());

@@ -15,7 +15,6 @@
 
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
-#include "tools/report/link_statistics.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {

@@ -10,7 +10,7 @@
 
 #include "offload/record/record_reader.h"
 #include "tools/commands/diff/diff_report.h"
-#include "tools/report/step_windows.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 

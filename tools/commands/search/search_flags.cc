@@ -13,8 +13,8 @@ constexpr int64_t kMaxAlign = int64_t{1} << 30;
 constexpr int64_t kMaxPrefetchDepth = 1024;
 
 constexpr char kFooter[] =
-    R"(MODEL is a folder with .safetensors files, a config.json or a .gguf, one such
-file, a *.safetensors.index.json, ORG/NAME or ORG/NAME@REVISION of a model in the
+    R"(MODEL is a folder with .safetensors files or a config.json, one such file, a
+*.safetensors.index.json, ORG/NAME or ORG/NAME@REVISION of a model in the
 Hugging Face cache of this machine, or a list: lines name<TAB>d0,d1,...<TAB>DTYPE,
 or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]. Only headers are read, never
 weights, and nothing is read online.
@@ -36,7 +36,6 @@ Examples:
   castor search model.safetensors --explain --json
   castor search config.json --h2d 24GB/s,10us --d2h 24GB/s,10us
   castor search config.json --world 8 -o layout.json
-  castor search model-Q4_K_M.gguf --dtype bf16
   castor search meta-llama/Llama-3.1-8B --freeze '*embed_tokens*' --freeze 'lm_head.*'
   castor search ./lora --only '*.lora_[AB].*'
   castor search - --order file < list.tsv

@@ -68,11 +68,11 @@ TEST_F(ProbeRunTest, MeasuresAllThatAMachineFileHolds) {
       << err_.str();
   // What is not in the file, a noisy machine say, is said.
   std::vector<std::string> names;
-  for (const MeasuredLink& link : report->links) {
+  for (const Measured& link : report->links) {
     names.push_back(link.name);
     EXPECT_GE(link.points.size(), 3u) << link.name;
     EXPECT_GT(link.bytes_per_second, 0) << link.name;
-    EXPECT_GE(link.residual, 0) << link.name;
+    EXPECT_GE(link.error, 0) << link.name;
   }
   EXPECT_EQ(names.size() + report->unmeasured.size(), 9u);
   EXPECT_EQ(ProbeStatus(*report).ok(), report->unmeasured.empty());
