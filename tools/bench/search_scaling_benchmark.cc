@@ -20,12 +20,10 @@
 #include "chunk/base/status.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 #include "tools/bench/model_shapes.h"
 #include "tools/models/model_list.h"
 #include "tools/zoo/zoo.h"
-#include "tools/zoo/zoo_models.h"
 
 namespace {
 
