@@ -121,8 +121,9 @@ std::string Value::Plain() const {
       return Value(kind_, data_).Page();
     case Kind::kText:
       return data_.text();
-    case Kind::kReal:
     case Kind::kSeconds:
+      return fmt::format("{:.9f}", data_.real());
+    case Kind::kReal:
     case Kind::kShare:
     case Kind::kChange:
       return fmt::format("{}", data_.real());
@@ -180,14 +181,25 @@ std::string Table::Plain() const {
   return text;
 }
 
+TextTable::Align Table::AlignOf(size_t column) const {
+  const bool left = columns_[column].align == Align::kAuto
+                        ? std::all_of(rows_.begin(), rows_.end(),
+                                      [&](const Row& row) {
+                                        return row.cells[column].is_text();
+                                      })
+                        : columns_[column].align == Align::kLeft;
+  return left ? TextTable::Align::kLeft : TextTable::Align::kRight;
+}
+
 std::string Table::Page(Emphasis emphasis) const {
   const auto shown = [&](size_t i) {
     return !columns_[i].title.empty() && Has(columns_[i].forms, Form::kPage);
   };
   std::vector<TextTable::Column> columns;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (shown(i)) columns.push_back({columns_[i].title, columns_[i].align});
+    if (shown(i)) columns.push_back({columns_[i].title, AlignOf(i)});
   }
+  if (columns.empty()) return "";
   TextTable table(std::move(columns));
   size_t rows = 0;
   for (const Row& row : rows_) {

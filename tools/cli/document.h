@@ -82,6 +82,8 @@ class Value {
   const JsonValue& Json() const { return data_; }
   std::string Page() const;
   std::string Plain() const;  // numbers as JSON has them, yes or no
+  // Nothing counts as text, too.
+  bool is_text() const { return kind_ <= Kind::kName; }
 
  private:
   enum class Kind : uint8_t {
@@ -125,14 +127,21 @@ JsonValue ListOf(const Range& range) {
 // JSON, and lines of --plain.
 class Table {
  public:
-  using Align = TextTable::Align;
+  // By itself: text to the left, everything else to the right.
+  enum class Align : uint8_t { kAuto, kLeft, kRight };
   using Mark = TextTable::Mark;
   struct Column {
     std::string key = {};    // empty: not for programs
     std::string title = {};  // empty: not on a page
-    Align align = Align::kRight;
+    Align align = Align::kAuto;
     Form forms = Form::kAll;
   };
+  static Column JsonOnly(std::string key) {
+    return {std::move(key), "", Align::kAuto, Form::kJson};
+  }
+  static Column PlainOnly(std::string key) {
+    return {std::move(key), "", Align::kAuto, Form::kPlain};
+  }
   struct Options {
     std::string key = {};   // of the array in JSON; empty: not there
     std::string word = {};  // before each line of --plain
@@ -153,7 +162,8 @@ class Table {
 
   JsonValue Json() const;
   std::string Plain() const;  // empty without a word and a header
-  std::string Page(Emphasis emphasis) const;  // empty without rows
+  // Empty without rows or titles.
+  std::string Page(Emphasis emphasis) const;
 
  private:
   struct Row {
@@ -161,6 +171,8 @@ class Table {
     Mark mark;
     Form forms;
   };
+
+  TextTable::Align AlignOf(size_t column) const;
 
   Options options_;
   std::vector<Column> columns_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "chunk/base/quote.h"
 
@@ -66,6 +67,22 @@ std::string ShellWord(std::string_view text) {
     }
   }
   return word + "'";
+}
+
+std::string DrawStrip(std::span<const double> shares, StripInk ink) {
+  static constexpr std::array<std::string_view, 9> kAscii = {
+      " ", ".", ":", "-", "=", "+", "*", "#", "@"};
+  static constexpr std::array<std::string_view, 9> kBlocks = {
+      " ",      "\u2581", "\u2582", "\u2583", "\u2584",
+      "\u2585", "\u2586", "\u2587", "\u2588"};
+  const auto& inks = ink == StripInk::kAscii ? kAscii : kBlocks;
+  std::string strip;
+  for (const double share : shares) {
+    const auto level = static_cast<size_t>(
+        std::clamp(share, 0.0, 1.0) * static_cast<double>(inks.size() - 1));
+    strip += share <= 0 ? inks[0] : inks[std::min(level + 1, inks.size() - 1)];
+  }
+  return strip;
 }
 
 std::string Paragraph(std::string_view label, std::string_view text) {

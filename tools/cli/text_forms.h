@@ -38,6 +38,15 @@ std::string Shown(std::string_view text);
 // What a shell reads back as `text`; "MODEL" where that is not printable.
 std::string ShellWord(std::string_view text);
 
+// ASCII is the same everywhere, blocks read better on a terminal that shows
+// UTF-8.
+enum class StripInk : uint8_t { kAscii, kBlocks };
+
+// Shares over time as one line, a character for each: the lightest ink for
+// anything at all, the darkest from 7/8 on, a space for none. What is below 0
+// or above 1 counts as that.
+std::string DrawStrip(std::span<const double> shares, StripInk ink);
+
 // `label` and `text` as a paragraph: the label fills its own column, the words
 // of the text lines of at most kPageColumns beside it. A word that is longer
 // than a line has one of its own. Ends with a newline.

@@ -9,6 +9,15 @@
 #include "chunk/base/check.h"
 
 namespace castor {
+namespace {
+
+// Columns of a terminal: characters of UTF-8, not bytes.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
 
 void TextTable::AddRow(std::vector<std::string> cells, Mark mark) {
   CASTOR_CHECK_EQ(cells.size(), columns_.size());
@@ -17,17 +26,17 @@ void TextTable::AddRow(std::vector<std::string> cells, Mark mark) {
 
 std::string TextTable::Render(Emphasis emphasis) const {
   std::vector<size_t> widths;
-  for (const Column& column : columns_) widths.push_back(column.title.size());
+  for (const Column& column : columns_) widths.push_back(Width(column.title));
   for (const Row& row : rows_) {
     for (size_t i = 0; i < widths.size(); ++i) {
-      widths[i] = std::max(widths[i], row.cells[i].size());
+      widths[i] = std::max(widths[i], Width(row.cells[i]));
     }
   }
   const auto line = [&](char mark, const auto& cell_of) {
     std::string text(1, mark);
     for (size_t i = 0; i < columns_.size(); ++i) {
       const std::string& cell = cell_of(i);
-      const std::string padding(widths[i] - cell.size(), ' ');
+      const std::string padding(widths[i] - Width(cell), ' ');
       text += i == 0 ? " " : "  ";
       text +=
           columns_[i].align == Align::kRight ? padding + cell : cell + padding;

@@ -5,8 +5,7 @@
 #define CASTOR_TOOLS_CLI_TEXT_TABLE_H_
 
 // A table for people: columns as wide as their widest cell, two spaces between
-// them, and a mark before the row to look at first. Cells are ASCII.
-// Thread-compatible.
+// them, and a mark before the row to look at first. Thread-compatible.
 
 #include <string>
 #include <utility>

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <string>
 
+#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/text_forms.h"
 #include "tools/report/run_report.h"
-#include "tools/report/strip.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {
@@ -57,20 +59,16 @@ class ReportCommand final : public Command {
   }
 
   Status Run(const Console& console) override {
-    if (json_ && plain_) {
-      return InvalidArgument("--json and --plain exclude each other");
-    }
+    CASTOR_ASSIGN_OR_RETURN(request_.form, FormOf(json_, plain_));
     if (step_ > 0 && !steps_.empty()) {
       return InvalidArgument("--step and --steps exclude each other");
     }
-    if (json_) request_.format = ReportRequest::Format::kJson;
-    if (plain_) request_.format = ReportRequest::Format::kPlain;
     if (step_ > 0) steps_ = std::to_string(step_);
     if (!steps_.empty()) {
       CASTOR_ASSIGN_OR_RETURN(request_.steps, ParseStepRange(steps_));
     }
     if (console.out_is_terminal && WritesUtf8()) {
-      request_.text.ink = StripInk::kBlocks;
+      request_.ink = StripInk::kBlocks;
     }
     return RunReport(request_, console);
   }

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
-#include "tools/cli/size_text.h"
-#include "tools/report/link_statistics.h"
-#include "tools/report/residency.h"
-#include "tools/report/sub_tracks.h"
+#include "chunk/base/units_text.h"
+#include "tools/report/intervals.h"
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {

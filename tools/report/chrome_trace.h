@@ -14,7 +14,7 @@
 #include <ostream>
 
 #include "offload/record/record_reader.h"
-#include "tools/report/step_windows.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 

@@ -7,6 +7,7 @@
 // Stretches of time, half open, and sets of them. A link that carries three
 // transfers at once is busy once: whoever asks how long needs the union, not
 // the sum. Values and pure functions, thread-safe.
+// Part of the statistics of a run (run_statistics.h).
 
 #include <cstdint>
 #include <span>
@@ -37,6 +38,11 @@ int64_t Length(const IntervalSet& set);
 // time that `set` covers, times `weight`. REQUIRES: `window` not empty.
 void AddShares(std::span<const Interval> set, const Interval& window,
                double weight, std::span<double> parts);
+
+// For each interval a track on which it overlaps no other, counted from 0: the
+// lowest that is free when it begins. Viewers of traces drop or misplace events
+// that overlap in part. REQUIRES: ascending by begin.
+std::vector<int> AssignSubTracks(std::span<const Interval> intervals);
 
 }  // namespace castor
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/report/link_statistics.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "chunk/base/check.h"
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {

@@ -7,29 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <ostream>
 #include <system_error>
 #include <vector>
 
 #include "chunk/base/quote.h"
 #include "offload/record/record_reader.h"
-#include "tools/cli/json_out.h"
 #include "tools/report/chrome_trace.h"
-#include "tools/report/report_data.h"
+#include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {
-
-bool ParseStep(std::string_view text, int32_t* step) {
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, *step);
-  return error == std::errc() && rest == end && *step >= 1;
-}
 
 // InvalidArgument when the record holds steps, but none of those asked for.
 Status CheckSteps(const RunRecord& record, const StepRange& steps) {
@@ -68,41 +59,7 @@ Status Export(const RunRecord& record, const ReportRequest& request) {
   return is_usage ? InvalidArgument(why) : IoError(why);
 }
 
-void Show(const ReportRequest& request, const RunRecord& record,
-          std::ostream& out) {
-  StatisticsOptions options;
-  options.steps = request.steps;
-  const RunStatistics statistics = ComputeRunStatistics(record, options);
-  switch (request.format) {
-    case ReportRequest::Format::kJson:
-      WriteJson(ReportJson(request.file, statistics, record.completeness), out);
-      return;
-    case ReportRequest::Format::kPlain:
-      out << ReportPlain(request.file, statistics, record.completeness);
-      return;
-    case ReportRequest::Format::kText:
-      out << ReportText(request.file, statistics, request.text);
-      return;
-  }
-}
-
 }  // namespace
-
-Result<StepRange> ParseStepRange(std::string_view text) {
-  StepRange range;
-  const size_t dash = text.find('-');
-  const std::string_view first = text.substr(0, dash);
-  const std::string_view last =
-      dash == std::string_view::npos ? first : text.substr(dash + 1);
-  if (!ParseStep(first, &range.first) || !ParseStep(last, &range.last) ||
-      range.last < range.first) {
-    return InvalidArgument(fmt::format(
-        "{} names no steps: write a number from 1 on, or two with a dash "
-        "between them, the smaller first, as in 2-30",
-        Quoted(text)));
-  }
-  return range;
-}
 
 Status RunReport(const ReportRequest& request, const Console& console) {
   std::error_code ignored;
@@ -113,7 +70,10 @@ Status RunReport(const ReportRequest& request, const Console& console) {
   }
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
-  Show(request, record, console.out);
+  const RunStatistics run =
+      ComputeRunStatistics(record, {.steps = request.steps});
+  Print(ReportDocument(request.file, run, record.completeness, request.ink),
+        request.form, console);
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   if (record.dropped > 0) {
     console.Note(fmt::format(

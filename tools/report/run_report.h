@@ -8,28 +8,22 @@
 // it. Owner thread only.
 
 #include <string>
-#include <string_view>
 
 #include "chunk/base/status.h"
 #include "tools/cli/console.h"
-#include "tools/report/report_text.h"
-#include "tools/report/step_windows.h"
+#include "tools/cli/document.h"
+#include "tools/cli/text_forms.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 
 struct ReportRequest {
-  enum class Format { kText, kJson, kPlain };
-
   std::string file;
-  Format format = Format::kText;
+  Form form = Form::kPage;
   StepRange steps;
   std::string chrome;  // where to export to; empty: nowhere
-  TextOptions text;
+  StripInk ink = StripInk::kAscii;
 };
-
-// "7", or "2-30" with both ends included; steps count from 1. InvalidArgument
-// for anything else.
-Result<StepRange> ParseStepRange(std::string_view text);
 
 // Writes the report to console.out. kStoppedEarly when the record is not
 // complete: what could be read has been written then, and the message says

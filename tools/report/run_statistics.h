@@ -4,25 +4,158 @@
 #ifndef CASTOR_TOOLS_REPORT_RUN_STATISTICS_H_
 #define CASTOR_TOOLS_REPORT_RUN_STATISTICS_H_
 
-// All numbers that a report shows, from the events of a run. Rendering is
-// elsewhere. Pure function, thread-safe.
+// All numbers that are known of a recorded run: what went over each link, who
+// waited for what, how full tiers were, what its plan says of its slots, and
+// all of it together. How they are shown is elsewhere. Pure functions,
+// thread-safe.
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "chunk/base/tier.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
-#include "tools/report/link_statistics.h"
-#include "tools/report/plan_statistics.h"
-#include "tools/report/stall_statistics.h"
-#include "tools/report/step_windows.h"
-#include "tools/report/tier_statistics.h"
+#include "tools/report/intervals.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 
+// --- Links ------------------------------------------------------------------
+// A pair of tiers of one rank, or the wire between ranks, once for all-gathers
+// and once for reduce-scatters.
+struct LinkId {
+  RunEventKind kind = RunEventKind::kTransfer;
+  Tier from = Tier::kDevice;  // of a transfer
+  Tier to = Tier::kDevice;
+
+  friend bool operator==(const LinkId&, const LinkId&) = default;
+};
+
+// Whether the event moved bytes over a link.
+bool MovesBytes(const RunEvent& event);
+// REQUIRES: MovesBytes(event).
+LinkId LinkOf(const RunEvent& event);
+// "host -> device", "all-gather", "reduce-scatter".
+std::string LinkName(const LinkId& link);
+
+struct LinkStatistics {
+  LinkId link;
+  int64_t count = 0;
+  int64_t bytes = 0;
+  std::array<int64_t, kRunCauses> bytes_by_cause = {};
+  // Time with at least one move under way, summed over ranks.
+  int64_t busy_ns = 0;
+  // Of the ranks' time in the steps, how much the link was busy.
+  double busy_share = 0;
+  // The same for each part of a step.
+  std::vector<double> over_step;
+  // Bytes that moved before the first or after the last step of the record, in
+  // none of the above.
+  int64_t outside_bytes = 0;
+  std::map<int32_t, IntervalSet> busy;  // by rank
+
+  // Bytes per second of one rank while busy, in 10^9.
+  double gigabytes_per_second() const {
+    return busy_ns == 0
+               ? 0
+               : static_cast<double>(bytes) / static_cast<double>(busy_ns);
+  }
+};
+
+// In a fixed order, only links that were used. `over_step` has `parts` parts.
+std::vector<LinkStatistics> ComputeLinkStatistics(
+    const RunRecord& record, std::span<const StepWindow> windows,
+    const StepRange& steps, int parts);
+
+// --- Stalls -----------------------------------------------------------------
+struct ChunkStall {
+  int32_t chunk = -1;
+  std::string params;  // names, where the record has them
+  int64_t ns = 0;
+  int64_t count = 0;
+};
+
+struct StallStatistics {
+  RunCause cause = RunCause::kNone;
+  int64_t count = 0;
+  int64_t ns = 0;                 // with a lane waiting, summed over ranks
+  int64_t first_step_ns = 0;      // of it, in step 1, which records the trace
+  std::vector<ChunkStall> worst;  // longest first
+  // The link that was busy for the longest part of `ns`, and for how much.
+  std::optional<LinkId> busiest;
+  double busiest_share = 0;
+};
+
+// Longest first. At most `worst_chunks` chunks each.
+std::vector<StallStatistics> ComputeStallStatistics(
+    const RunRecord& record, std::span<const LinkStatistics> links,
+    const StepRange& steps, int worst_chunks);
+
+// What to try against these stalls, in a sentence, from what the record shows;
+// empty where it shows nothing that helps.
+std::string StallHint(const StallStatistics& stall, int64_t divergences,
+                      int32_t last_step);
+
+// --- Tiers ------------------------------------------------------------------
+struct TierStatistics {
+  Tier tier = Tier::kDevice;
+  int64_t peak_bytes = 0;  // of the rank that used most
+  int32_t peak_rank = -1;
+  int32_t peak_step = 0;
+  int64_t budget_bytes = 0;  // of that rank; 0: none given
+  // Mean bytes of a rank in each part of a step, over ranks and steps.
+  std::vector<double> over_step;
+};
+
+// The tiers that the record speaks of. Peaks are those of `steps`, or of the
+// whole record, what comes before the first step included, if that is all of
+// them. `over_step` has `parts` parts.
+std::vector<TierStatistics> ComputeTierStatistics(
+    const RunRecord& record, std::span<const StepWindow> windows,
+    const StepRange& steps, int parts);
+
+// --- The plan ---------------------------------------------------------------
+// Slots of one size. Costs are of one step, in the plan's unit.
+struct SlotWorth {
+  int64_t slot_bytes = 0;
+  int64_t slots = 0;
+  int64_t shard_slots = 0;  // of these, those that hold copies of shards
+  int64_t shards = 0;       // that they hold at most
+  double cost = 0;
+  double lower_bound = 0;
+  bool optimal = false;
+  // Of one more slot at every moment, and one less: the sum of the prices of a
+  // slot, from which the true value is no further than plan and bound are from
+  // each other. Empty where the record has no prices.
+  std::optional<double> one_more_saves;  // at most
+  std::optional<double> one_less_costs;  // at least
+  // The first moments at which a slot is dearest, both included; -1: it is
+  // never worth anything.
+  int32_t dearest_first = -1;
+  int32_t dearest_last = -1;
+};
+
+struct PlanStatistics {
+  int32_t step = 0;         // after which it was made
+  bool in_seconds = false;  // else in links that fetches cross
+  int32_t moments = 0;      // of the step it is for
+  std::vector<SlotWorth> slots;
+};
+
+PlanStatistics StatisticsOfPlan(const RunPlanInfo& plan);
+
+// Of the lowest rank's last plan; all ranks' are alike. Empty where the record
+// has none: the policy proves nothing.
+std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record);
+
+// --- The run ----------------------------------------------------------------
 struct StatisticsOptions {
-  StepRange steps;
+  StepRange steps = {};
   int parts = 32;        // of a step, for what is shown over its course
   int worst_chunks = 3;  // per cause of a stall
 };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/report/stall_statistics.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
+
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {

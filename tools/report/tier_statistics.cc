@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/report/tier_statistics.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>
+
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {

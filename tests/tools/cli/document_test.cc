@@ -36,8 +36,8 @@ TEST(ValueTest, HasOneLookOnAPageAndOneAsData) {
       {Value(Bytes(-5)), "-5 B", "-5", -5},
       {Value::Ns(1'500), "1.50 us", "1500", 1'500},
       {Value::Ns(-1), "-1 ns", "-1", -1},
-      {Value::Seconds(0.5), "500 ms", "0.5", 0.5},
-      {Value::Seconds(1e12), "1e+12 s", "1000000000000", 1e12},
+      {Value::Seconds(0.5), "500 ms", "0.500000000", 0.5},
+      {Value::Seconds(1e12), "1e+12 s", "1000000000000.000000000", 1e12},
       {Value::Share(0.0513), "5.13 %", "0.0513", 0.0513},
       {Value::Share(1, 4), "25.00 %", "0.25", 0.25},
       {Value::Share(1, 0), "-", "-", JsonValue()},
@@ -73,7 +73,7 @@ TEST(ValueTest, MakesObjectsAndArraysInOrder) {
 // Two rows for all, one for people.
 Table SomeTable() {
   Table table({.key = "links", .word = "link"},
-              {{"name", "link", Table::Align::kLeft},
+              {{"name", "link"},
                {"moved_bytes", "bytes"},
                {"", "of it"},
                {"transfers", "moves", Table::Align::kRight, Form::kPageAndJson},
@@ -98,11 +98,24 @@ TEST(TableTest, ShowsColumnsAndRowsWhereTheyBelong) {
       R"({"name":"down","moved_bytes":0,"transfers":2,"detail":"y"}])");
 }
 
+TEST(TableTest, PutsTextToTheLeftAndNumbersToTheRight) {
+  Table table({}, {{"a", "text"}, {"b", "both"}, {"c", "numbers"}});
+  table.Add({"a", "none", 1});
+  table.Add({"\u2588", 22, 2});
+  EXPECT_EQ(table.Page(Emphasis::kNone),
+            "  text  both  numbers\n"
+            "  a     none        1\n"
+            "  \u2588       22        2\n");
+}
+
 TEST(TableTest, HasAHeaderInPlainAndMostRowsOnAPage) {
   Table table({.header = true, .most_rows = 2}, {{"n", "number"}});
   EXPECT_EQ(table.Page(Emphasis::kNone), "");
   EXPECT_EQ(table.Plain(), "#n\n");
   EXPECT_EQ(table.Json(), JsonValue::Array());
+  Table untitled({.key = "data"}, {{"n"}});
+  untitled.Add({1});
+  EXPECT_EQ(untitled.Page(Emphasis::kNone), "");
   for (int n = 0; n < 5; ++n) table.Add({n});
   EXPECT_EQ(table.Page(Emphasis::kNone),
             "  number\n       0\n       1\n"

@@ -51,6 +51,13 @@ TEST(TextFormsTest, MakesNamesHarmless) {
   EXPECT_EQ(ShellWord("a\x1b[2J"), "MODEL");
 }
 
+TEST(TextFormsTest, DrawsAnythingAtAllAndNothingBlank) {
+  const std::vector<double> shares = {-1, 0, 1e-9, 0.5, 0.87, 0.88, 1, 2};
+  EXPECT_EQ(DrawStrip(shares, StripInk::kAscii), "  .+#@@@");
+  EXPECT_EQ(DrawStrip({}, StripInk::kBlocks), "");
+  EXPECT_EQ(DrawStrip(std::vector<double>{0, 1}, StripInk::kBlocks), " \u2588");
+}
+
 TEST(TextFormsTest, BreaksAParagraphBetweenWords) {
   std::string text;
   for (int i = 0; i < 60; ++i) text += "word ";

@@ -17,7 +17,6 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/toy_trainer.h"
-#include "tools/report/plan_statistics.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {

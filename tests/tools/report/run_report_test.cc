@@ -19,7 +19,6 @@
 namespace castor {
 namespace {
 
-using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -64,10 +63,10 @@ TEST_F(RunReportTest, ShowsACompleteRecord) {
   EXPECT_THAT(out_.str(), StartsWith(request_.file));
   EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
   EXPECT_THAT(notes_.str(), IsEmpty());
-  request_.format = ReportRequest::Format::kPlain;
+  request_.form = Form::kPlain;
   EXPECT_THAT(Run(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("link\tall-gather\t2\t10000\t30000\t0\n"));
-  request_.format = ReportRequest::Format::kJson;
+  request_.form = Form::kJson;
   EXPECT_THAT(Run(), IsOk());
   EXPECT_EQ(ParseJson(out_.str()).value()["complete_steps"], 2);
 }
@@ -82,7 +81,7 @@ TEST_F(RunReportTest, TheSameRecordGivesTheSameBytes) {
 TEST_F(RunReportTest, ShowsWhatACutRecordHoldsAndSaysWhereItEnds) {
   const std::string whole = TwoSteps();
   Write(whole.substr(0, whole.size() - 1));
-  request_.format = ReportRequest::Format::kJson;
+  request_.form = Form::kJson;
   const Status cut = Run();
   EXPECT_THAT(cut, StatusIs(ErrorCode::kStoppedEarly, HasSubstr("byte")));
   EXPECT_EQ(ExitCode(cut.code()), 6);
@@ -110,7 +109,7 @@ TEST_F(RunReportTest, SaysWhenEventsWereDropped) {
 
 TEST_F(RunReportTest, LooksAtTheStepsAskedFor) {
   request_.steps = {2, 2};
-  request_.format = ReportRequest::Format::kJson;
+  request_.form = Form::kJson;
   EXPECT_THAT(Run(), IsOk());
   EXPECT_EQ(ParseJson(out_.str()).value()["links"][0]["moved_bytes"], 5'000);
   request_.steps = {3, 9};
@@ -141,26 +140,6 @@ TEST_F(RunReportTest, AnExportNeverOverwritesTheRecord) {
   request_.chrome = request_.file;
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
   EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
-}
-
-TEST(ParseStepRangeTest, ReadsOneStepOrARange) {
-  const auto range = ParseStepRange("2-30");
-  ASSERT_THAT(range, IsOk());
-  EXPECT_EQ(range->first, 2);
-  EXPECT_EQ(range->last, 30);
-  const auto one = ParseStepRange("7");
-  ASSERT_THAT(one, IsOk());
-  EXPECT_EQ(one->first, 7);
-  EXPECT_EQ(one->last, 7);
-}
-
-TEST(ParseStepRangeTest, RefusesAnythingElse) {
-  for (const char* text : {"", "-", "0", "0-3", "3-2", "2-", "-2", "2-3-4", "a",
-                           "1.5", " 1", "1 ", "99999999999", "+1"}) {
-    EXPECT_THAT(ParseStepRange(text),
-                StatusIs(ErrorCode::kInvalidArgument, EndsWith("as in 2-30")))
-        << text;
-  }
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/report/tier_statistics.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/report/made_run.h"
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {

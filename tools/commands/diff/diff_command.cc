@@ -21,7 +21,7 @@
 #include "tools/commands/registry.h"
 #include "tools/models/input_file.h"
 #include "tools/models/layout_reader.h"
-#include "tools/report/run_report.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {

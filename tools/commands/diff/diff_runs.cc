@@ -13,7 +13,6 @@
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
 #include "tools/commands/diff/diff.h"
-#include "tools/report/link_statistics.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {

@@ -6,26 +6,22 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/quote.h"
 #include "offload/record/record_reader.h"
+#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/json_out.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/explain/explain_run.h"
-#include "tools/commands/explain/explain_run_forms.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
-#include "tools/commands/plan/plan_explain_forms.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
-#include "tools/report/run_report.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {
@@ -65,21 +61,20 @@ class ExplainCommand final : public Command {
   }
 
   Status Run(const Console& console) override {
-    if (json_ && plain_) {
-      return InvalidArgument("--json and --plain exclude each other");
+    CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(json_, plain_));
+    if (KindOfFile(flags_.model) == FileKind::kRecord) {
+      return ExplainRecord(form, console);
     }
-    if (KindOfFile(flags_.model) == FileKind::kRecord)
-      return ExplainRecord(console);
     if (!steps_.empty()) {
       return InvalidArgument(fmt::format(
           "--steps is for the record of a run, and {} is none; leave it away",
           QuotedPath(flags_.model)));
     }
-    return ExplainPlan(console);
+    return ExplainPlan(form, console);
   }
 
  private:
-  Status ExplainPlan(const Console& console) {
+  Status ExplainPlan(Form form, const Console& console) {
     Progress progress(console);
     progress.Phase("reading the model");
     CASTOR_ASSIGN_OR_RETURN(const PlanSubject subject, ReadPlanSubject(flags_));
@@ -97,23 +92,15 @@ class ExplainCommand final : public Command {
     }
     CASTOR_ASSIGN_OR_RETURN(const std::vector<ExplainedChunk> explained,
                             ExplainHomes(subject, outcome, pattern_));
-    if (json_) {
-      JsonValue json;
-      json["schema"] = "castor.explanation/1";
-      json["command"] = PlanCommandText(flags_);
-      json["pattern"] = pattern_;
-      json["chunks"] = ExplainedJson(explained);
-      WriteJson(json, console.out);
-    } else if (plain_) {
-      console.out << ExplainedPlain(explained);
-    } else {
-      // A paragraph begins with an empty line, and the page does not.
-      console.out << ExplainedText(explained, subject.machine).substr(1);
-    }
+    Document doc("castor.explanation/1");
+    doc.Set("command", PlanCommandText(flags_));
+    doc.Set("pattern", pattern_);
+    AddExplained(explained, subject.machine, &doc);
+    Print(doc, form, console);
     return OkStatus();
   }
 
-  Status ExplainRecord(const Console& console) {
+  Status ExplainRecord(Form form, const Console& console) {
     PlanFlags none;
     none.model = flags_.model;
     if (PlanCommandText(flags_) != PlanCommandText(none)) {
@@ -129,13 +116,7 @@ class ExplainCommand final : public Command {
     CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(flags_.model));
     CASTOR_ASSIGN_OR_RETURN(const ExplainedRun run,
                             ExplainRun(record, pattern_, steps));
-    if (json_) {
-      WriteJson(ExplainedRunJson(flags_.model, run), console.out);
-    } else if (plain_) {
-      console.out << ExplainedRunPlain(run);
-    } else {
-      console.out << ExplainedRunText(flags_.model, run);
-    }
+    Print(ExplainedRunDocument(flags_.model, run), form, console);
     return record.completeness;
   }
 

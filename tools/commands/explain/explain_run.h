@@ -5,7 +5,8 @@
 #define CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_RUN_H_
 
 // Where chunks of a recorded run were over its steps, what was moved of them
-// and why, and who waited for them. Pure function, thread-safe.
+// and why, and who waited for them; and how that is shown. Pure functions,
+// thread-safe. Part of castor explain (explain_command.h).
 
 #include <array>
 #include <cstdint>
@@ -15,10 +16,9 @@
 #include "chunk/base/status.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
-#include "tools/report/link_statistics.h"
-#include "tools/report/residency.h"
-#include "tools/report/stall_statistics.h"
-#include "tools/report/step_windows.h"
+#include "tools/cli/document.h"
+#include "tools/report/run_statistics.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 
@@ -69,6 +69,12 @@ struct ExplainedRun {
 Result<ExplainedRun> ExplainRun(const RunRecord& record,
                                 const std::string& pattern,
                                 const StepRange& steps);
+
+// castor.run-explanation/1, and lines of --plain:
+//   chunk  CHUNK  BYTES  RESIDENT_SHARE  PARAMETERS
+//   moves  CHUNK  STATE  LINK  COUNT  BYTES  NS
+//   stall  CHUNK  CAUSE  COUNT  NS
+Document ExplainedRunDocument(const std::string& file, const ExplainedRun& run);
 
 }  // namespace castor
 

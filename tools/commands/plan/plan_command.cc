@@ -3,17 +3,10 @@
 
 #include "tools/commands/plan/plan_command.h"
 
-#include <ostream>
-#include <string>
-
-#include "tools/cli/json_out.h"
-#include "tools/cli/text_table.h"
+#include "tools/cli/document.h"
+#include "tools/commands/plan/plan_document.h"
 #include "tools/commands/plan/plan_flags.h"
-#include "tools/commands/plan/plan_json.h"
-#include "tools/commands/plan/plan_plain.h"
-#include "tools/commands/plan/plan_report.h"
 #include "tools/commands/plan/plan_run.h"
-#include "tools/commands/plan/plan_text.h"
 
 namespace castor {
 namespace {
@@ -29,15 +22,9 @@ class PlanCommand final : public Command {
   void Declare(CLI::App& app) override { DeclarePlanFlags(app, &flags_); }
 
   Status Run(const Console& console) override {
+    CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
     CASTOR_ASSIGN_OR_RETURN(const PlanReport report, RunPlan(flags_, console));
-    if (flags_.json) {
-      WriteJson(PlanJson(report), console.out);
-    } else if (flags_.plain) {
-      console.out << PlanPlain(report);
-    } else {
-      console.out << PlanText(
-          report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
-    }
+    Print(PlanDocument(report), form, console);
     if (report.outcome.fits.ok()) return OkStatus();
     return Infeasible(
         "it does not fit; what would is printed with its commands");

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
@@ -17,8 +18,8 @@
 #include "collectives/run_chunks.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
-#include "tools/report/link_statistics.h"
-#include "tools/report/step_windows.h"
+#include "tools/cli/text_forms.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {
@@ -136,6 +137,15 @@ void AddMeasured(const std::string& what, int64_t measured,
   }
 }
 
+Table ComparedTable(std::string_view word) {
+  return Table(
+      {.word = std::string(word)},
+      {{"what", "next to the run"},
+       {"planned_bytes", "planned"},
+       {"measured_bytes", "measured"},
+       {"difference", "difference", Table::Align::kRight, Form::kPageAndJson}});
+}
+
 }  // namespace
 
 std::optional<double> ComparedBytes::difference() const {
@@ -179,6 +189,73 @@ Result<PlanComparison> CompareWithRun(const PlanSubject& subject,
   comparison.measured_ns = steady.step_ns.median;
   comparison.planned_seconds = outcome.step_seconds();
   return comparison;
+}
+
+void AddComparison(const PlanComparison& run, Document* doc) {
+  std::vector<std::string> settings;
+  Table budgets({.word = "other_budget"},
+                {{"tier"}, {"planned_bytes"}, {"run_bytes"}});
+  for (const ComparedBytes& budget : run.budgets) {
+    budgets.Add({budget.what, budget.planned, budget.measured});
+    settings.push_back(fmt::format(
+        "{} for {} where {} is planned", FormatSize(Bytes(budget.measured)),
+        budget.what, FormatSize(Bytes(budget.planned))));
+  }
+  JsonValue policy;
+  JsonValue other = Fields({{"budgets", budgets.Json()}});
+  doc->Add(std::move(budgets), Form::kPlain);
+  if (run.policy) {
+    const std::string_view planned = PlanPolicyName(run.policy->planned);
+    const std::string_view followed = PlanPolicyName(run.policy->run);
+    policy = Fields({{"planned", planned}, {"run", followed}});
+    doc->Line({"other_policy", planned, followed});
+    settings.push_back(
+        fmt::format("policy {} in place of {}", followed, planned));
+  }
+  other["policy"] = policy;
+  if (!settings.empty()) {
+    doc->Gap();
+    doc->Say("Not alike",
+             fmt::format("the run had {}: numbers differ for that reason too",
+                         JoinedWithAnd(settings)));
+  }
+  Table all = ComparedTable("");
+  const auto rows = [&](std::string_view word, std::string_view prefix,
+                        const std::vector<ComparedBytes>& compared) {
+    Table table = ComparedTable(word);
+    for (const ComparedBytes& row : compared) {
+      for (Table* to : {&table, &all}) {
+        to->Add({Value(row.what).As(fmt::format("{}{}", prefix, row.what)),
+                 Bytes(row.planned), Bytes(row.measured),
+                 Value::Change(row.difference())});
+      }
+    }
+    doc->Add(table, Form::kPlain);
+    return table.Json();
+  };
+  const JsonValue peaks = rows("peak", "peak, ", run.peaks);
+  const JsonValue links = rows("measured", "", run.links);
+  const bool timed = run.planned_seconds && run.measured_ns > 0;
+  all.Add({"a step", Value::Seconds(run.planned_seconds).Or("unknown"),
+           Value::Ns(run.measured_ns),
+           timed ? Value::Change(static_cast<double>(run.measured_ns) / 1e9 /
+                                     *run.planned_seconds -
+                                 1)
+                 : Value()});
+  doc->Add(std::move(all), Form::kPage);
+  doc->Say(
+      "Compared",
+      fmt::format("{}: bytes of all ranks in a step, median of {} from "
+                  "step {} on",
+                  Shown(run.file), Plural(run.steps, "step"), run.first_step));
+  doc->Set("comparison", Fields({{"file", run.file},
+                                 {"other_settings", other},
+                                 {"first_step", run.first_step},
+                                 {"steps", run.steps},
+                                 {"peaks", peaks},
+                                 {"links", links},
+                                 {"measured_ns", run.measured_ns},
+                                 {"planned_seconds", run.planned_seconds}}));
 }
 
 }  // namespace castor

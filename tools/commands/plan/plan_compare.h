@@ -6,6 +6,7 @@
 
 // What was planned next to what a recorded run measured: peaks of tiers, bytes
 // of links in a step, and how long a step took. Pure functions, thread-safe.
+// Part of plan_outcome.h.
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"
+#include "tools/cli/document.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_subject.h"
 #include "tools/report/run_statistics.h"
@@ -59,6 +61,10 @@ struct PlanComparison {
 Result<PlanComparison> CompareWithRun(const PlanSubject& subject,
                                       const PlanOutcome& outcome,
                                       const std::string& file);
+
+// "comparison" in JSON, and lines of --plain: other_budget, other_policy, peak
+// and measured.
+void AddComparison(const PlanComparison& run, Document* doc);
 
 }  // namespace castor
 

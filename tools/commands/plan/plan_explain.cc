@@ -8,13 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/glob.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "collectives/seal_plan.h"
 #include "placement/trace.h"
+#include "tools/cli/text_forms.h"
 
 namespace castor {
 namespace {
@@ -30,6 +34,68 @@ StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
   }
   return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
                    {.gathers = gathers, .loads = loads, .trace = &trace});
+}
+
+// A link that a chunk's bytes pass in a step.
+struct PassedLink {
+  std::string name;
+  LinkTraffic traffic;
+  std::optional<double> seconds;  // that they take on it
+};
+
+std::vector<PassedLink> PassedLinks(const StepTraffic& traffic,
+                                    const std::optional<TierModel>& machine) {
+  std::vector<PassedLink> links;
+  const TierModel speeds = machine.value_or(TierModel());
+  const auto add = [&](Tier from, Tier to,
+                       const std::optional<LinkModel>& speed) {
+    const LinkTraffic& moved = traffic.on(from, to);
+    if (moved.transfers == 0) return;
+    std::optional<double> seconds;
+    if (speed) seconds = LinkSeconds(*speed, moved.transfers, moved.bytes);
+    links.push_back(
+        {from == to ? std::string("within the device")
+                    : fmt::format("{} to {}", TierName(from), TierName(to)),
+         moved, seconds});
+  };
+  add(Tier::kNvme, Tier::kHost, speeds.nvme_read);
+  add(Tier::kHost, Tier::kDevice, speeds.host_to_device);
+  add(Tier::kDevice, Tier::kDevice, std::nullopt);
+  add(Tier::kDevice, Tier::kHost, speeds.device_to_host);
+  add(Tier::kHost, Tier::kNvme, speeds.nvme_write);
+  for (const auto& [name, sent] :
+       {std::pair{"all-gather", traffic.all_gather},
+        std::pair{"reduce-scatter", traffic.reduce_scatter}}) {
+    if (sent.bytes > Bytes(0)) links.push_back({name, sent, std::nullopt});
+  }
+  return links;
+}
+
+std::string NamesText(const std::vector<std::string>& params) {
+  constexpr size_t kNamed = 4;
+  std::string names;
+  for (size_t i = 0; i < params.size() && i < kNamed; ++i) {
+    names += (i == 0 ? "" : ", ") + Shown(params[i]);
+  }
+  if (params.size() > kNamed) {
+    names += fmt::format(" and {} more", params.size() - kNamed);
+  }
+  return names;
+}
+
+std::string MovesText(const StepTraffic& traffic,
+                      const std::optional<TierModel>& machine) {
+  std::string text;
+  for (const PassedLink& link : PassedLinks(traffic, machine)) {
+    text += fmt::format(
+        "{}{} {} in {}{}", text.empty() ? "" : ", ",
+        FormatSize(link.traffic.bytes), link.name,
+        Plural(link.traffic.transfers, "move"),
+        link.seconds ? fmt::format(" ({})", Value::Seconds(link.seconds).Page())
+                     : std::string());
+  }
+  return text.empty() ? std::string("a step moves nothing of it")
+                      : "a step moves " + text;
 }
 
 }  // namespace
@@ -75,6 +141,60 @@ Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
     }
   }
   return explained;
+}
+
+void AddExplained(std::span<const ExplainedChunk> explained,
+                  const std::optional<TierModel>& machine, Document* doc) {
+  const auto chunk_json = [&](const ExplainedChunk& one) {
+    const int32_t chunk = one.chunk.value();
+    std::string text =
+        fmt::format("chunk {}, with {}\n", chunk, NamesText(one.params));
+    Table homes({}, {{"state"}, {"tier"}, {"why"}});
+    for (const ExplainedHome& home : one.homes) {
+      const std::string_view state = StateKindName(home.state);
+      const std::string_view tier = TierName(home.tier);
+      text += fmt::format("  {}\n", home.why);
+      doc->Line({"state", chunk, state, tier, home.why});
+      homes.Add({state, tier, home.why});
+    }
+    for (const PassedLink& link : PassedLinks(one.traffic, std::nullopt)) {
+      doc->Line({"moves", chunk, link.name, link.traffic.bytes,
+                 link.traffic.transfers});
+    }
+    doc->Gap();
+    doc->Text(text + fmt::format("  {}\n", MovesText(one.traffic, machine)));
+    return Fields({{"chunk", chunk},
+                   {"params", ListOf(one.params)},
+                   {"homes", homes.Json()},
+                   {"step", StepTrafficJson(one.traffic)}});
+  };
+  doc->Set("chunks", ListOf(explained, chunk_json));
+}
+
+Table LinkTable(const StepTraffic& traffic) {
+  Table table({.word = "link"},
+              {{"from"}, {"to"}, {"moved_bytes"}, {"transfers"}});
+  for (const Tier from : kAllTiers) {
+    for (const Tier to : kAllTiers) {
+      const LinkTraffic& link = traffic.on(from, to);
+      if (link.transfers == 0) continue;
+      table.Add({TierName(from), TierName(to), link.bytes, link.transfers});
+    }
+  }
+  return table;
+}
+
+JsonValue StepTrafficJson(const StepTraffic& traffic) {
+  return Fields({{"gathers", traffic.gathers},
+                 {"fetches", traffic.fetches},
+                 {"links", LinkTable(traffic).Json()},
+                 {"all_gather_bytes", traffic.all_gather.bytes},
+                 {"all_gathers", traffic.all_gather.transfers},
+                 {"reduce_scatter_bytes", traffic.reduce_scatter.bytes},
+                 {"reduce_scatters", traffic.reduce_scatter.transfers},
+                 {"agreement_bytes", traffic.agreement},
+                 {"updated_on_device_elements", traffic.updated_on_device},
+                 {"updated_on_host_elements", traffic.updated_on_host}});
 }
 
 }  // namespace castor

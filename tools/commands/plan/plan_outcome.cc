@@ -12,6 +12,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "chunk/base/units_text.h"
 #include "collectives/held_moments.h"
 #include "collectives/simulated_engine_of.h"
 #include "placement/grads_in_place.h"
@@ -19,7 +20,6 @@
 #include "placement/simulator.h"
 #include "placement/trace.h"
 #include "placement/trace_file.h"
-#include "tools/cli/size_text.h"
 #include "tools/commands/simulate/trace_layout.h"
 
 namespace castor {
@@ -252,6 +252,14 @@ std::vector<std::string_view> StepTimes::unknown() const {
 std::optional<double> PlanOutcome::step_seconds() const {
   if (!simulated) return std::nullopt;
   return static_cast<double>(simulated->ns()) / 1e9;
+}
+
+Bytes PlanOutcome::largest_chunk() const {
+  Bytes largest;
+  for (const GroupInfo& group : layout.groups()) {
+    largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
+  }
+  return largest;
 }
 
 Bytes PlanOutcome::device_total() const {

@@ -63,6 +63,8 @@ struct PlanOutcome {
 
   // Of a step, simulated; empty where that is.
   std::optional<double> step_seconds() const;
+  // The largest chunk that is not oversize.
+  Bytes largest_chunk() const;
   // Of the device, with activations and overhead.
   Bytes device_total() const;
   // Between tiers and to other ranks, in a step.

@@ -188,12 +188,8 @@ Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
 Status ShrinkChunks(const PlanOutcome& outcome, Finder& finder) {
   const PlanFlags& flags = finder.flags();
   if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
-  Bytes largest;
-  for (const GroupInfo& group : outcome.layout.groups()) {
-    largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
-  }
-  for (Bytes size = RoundDown(largest / 2, kLeastChunk); size >= kLeastChunk;
-       size = RoundDown(size / 2, kLeastChunk)) {
+  for (Bytes size = RoundDown(outcome.largest_chunk() / 2, kLeastChunk);
+       size >= kLeastChunk; size = RoundDown(size / 2, kLeastChunk)) {
     PlanFlags changed = flags;
     changed.min = changed.max = std::nullopt;
     changed.chunk = size;
@@ -285,10 +281,7 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
     CASTOR_RETURN_IF_ERROR(attempt(fmt::format("--stage {}", stage), changed));
   }
   if (flags.layout.empty() && flags.trace.empty()) {
-    Bytes largest;
-    for (const GroupInfo& group : outcome.layout.groups()) {
-      largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
-    }
+    const Bytes largest = outcome.largest_chunk();
     for (const Bytes size : {largest / 2, largest * 2}) {
       PlanFlags changed = flags;
       changed.min = changed.max = std::nullopt;
@@ -312,13 +305,10 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
     CASTOR_RETURN_IF_ERROR(attempt("--recompute", changed));
   }
   std::vector<PlanVariant> found = finder.Take();
-  // Insertion keeps those that are equal in the order above.
-  for (size_t i = 1; i < found.size(); ++i) {
-    for (size_t j = i; j > 0 && Better(found[j].outcome, found[j - 1].outcome);
-         --j) {
-      std::swap(found[j], found[j - 1]);
-    }
-  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const PlanVariant& a, const PlanVariant& b) {
+                     return Better(a.outcome, b.outcome);
+                   });
   return found;
 }
 

@@ -7,6 +7,7 @@
 // Other configurations than the one that was asked for, each a change of flags
 // that was planned like it: the smallest that fit where it does not, others to
 // choose from, and what one more GiB would buy. Pure functions, thread-safe.
+// Part of plan_outcome.h.
 
 #include <string>
 #include <vector>

@@ -3,15 +3,11 @@
 
 #include "tools/commands/simulate/simulate_command.h"
 
-#include <ostream>
-
 #include "tools/cli/atomic_file.h"
-#include "tools/cli/json_out.h"
-#include "tools/cli/text_table.h"
+#include "tools/cli/document.h"
+#include "tools/commands/simulate/simulate_document.h"
 #include "tools/commands/simulate/simulate_flags.h"
-#include "tools/commands/simulate/simulate_json.h"
 #include "tools/commands/simulate/simulate_run.h"
-#include "tools/commands/simulate/simulate_text.h"
 #include "tools/commands/simulate/sweep_svg.h"
 
 namespace castor {
@@ -27,6 +23,7 @@ class SimulateCommand final : public Command {
   void Declare(CLI::App& app) override { DeclareSimulateFlags(app, &flags_); }
 
   Status Run(const Console& console) override {
+    CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
     CASTOR_ASSIGN_OR_RETURN(const SimulateRequest request,
                             CheckSimulateFlags(flags_));
     if (!request.svg.empty()) {
@@ -38,26 +35,11 @@ class SimulateCommand final : public Command {
       CASTOR_RETURN_IF_ERROR(
           WriteFileAtomically(request.svg, SweepSvg(report)));
     }
-    Write(report, console);
+    Print(SimulateDocument(report), form, console);
     return OkStatus();
   }
 
  private:
-  static void Write(const SimulateReport& report, const Console& console) {
-    switch (report.request.form) {
-      case SimulateRequest::Form::kPage:
-        console.out << SimulateText(
-            report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
-        break;
-      case SimulateRequest::Form::kPlain:
-        console.out << SimulatePlain(report);
-        break;
-      case SimulateRequest::Form::kJson:
-        WriteJson(SimulateJson(report), console.out);
-        break;
-    }
-  }
-
   SimulateFlags flags_;
 };
 

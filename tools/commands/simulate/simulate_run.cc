@@ -20,7 +20,7 @@
 #include "placement/tier_model.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/simulate/simulate_input.h"
-#include "tools/commands/simulate/step_tables.h"
+#include "tools/commands/simulate/step_document.h"
 
 namespace castor {
 namespace {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/duration_text.h"
-#include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/simulate/plot_axis.h"
-#include "tools/commands/simulate/plot_style.h"
+#include "tools/commands/simulate/step_document.h"
 
 namespace castor {
 namespace {
@@ -33,24 +33,94 @@ constexpr double kBottom = 62;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
 
+// Colours that people who do not see all colours tell apart (Okabe and Ito
+// 2008), on light pages and on dark ones.
+constexpr std::string_view kStyle = R"(<style>
+  .page { fill: #ffffff; } .ink { fill: #1f2328; } .faint { fill: #59636e; }
+  .grid { stroke: #d1d9e0; } .axis { stroke: #59636e; }
+  .step { stroke: #1f2328; fill: none; stroke-width: 2.2; stroke-linejoin: round; }
+  .dot { fill: #ffffff; stroke: #1f2328; stroke-width: 1.8; }
+  .compute { fill: #0072b2; fill-opacity: .55; } .wait { fill: #e69f00; fill-opacity: .6; }
+  .idle { fill: #cc79a7; fill-opacity: .55; } .cross { stroke: #d55e00; stroke-width: 2.2; }
+  .nofit { fill: url(#hatch); } .hatch { stroke: #d55e00; stroke-opacity: .35; }
+  text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; }
+  .title { font-size: 16px; font-weight: 600; }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117; } .ink { fill: #e6edf3; } .faint { fill: #9198a1; }
+    .grid { stroke: #2a313c; } .axis { stroke: #9198a1; }
+    .step { stroke: #e6edf3; } .dot { fill: #0d1117; stroke: #e6edf3; }
+  }
+</style>
+)";
+
+constexpr std::string_view kHatch =
+    R"(<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" )"
+    R"svg(patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" )svg"
+    R"(stroke-width="3"/></pattern></defs>)"
+    "\n";
+
+// From `first` to `last`, both in nanoseconds or bytes, shown in a unit.
+struct Axis {
+  double first = 0;
+  double last = 1;
+  double unit = 1;
+  std::string_view unit_name;
+
+  // Between ticks, about six of which there are: 1, 2, 2.5 or 5 times a power
+  // of ten of the unit.
+  double step() const {
+    constexpr int kTicks = 6;
+    const double rough = (last - first) / unit / kTicks;
+    const double power = std::pow(10, std::floor(std::log10(rough)));
+    for (const double factor : {1.0, 2.0, 2.5, 5.0}) {
+      if (power * factor >= rough) return power * factor * unit;
+    }
+    return power * 10 * unit;
+  }
+};
+
+// From zero to a tick above what is longest.
+Axis TimeAxis(int64_t longest_ns) {
+  constexpr std::pair<double, std::string_view> kUnits[] = {
+      {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+  const double longest = std::max(static_cast<double>(longest_ns), 1.0);
+  Axis axis;
+  for (const auto& [ns, name] : kUnits) {
+    axis.unit = ns;
+    axis.unit_name = name;
+    if (longest >= ns) break;
+  }
+  axis.last = longest * 1.05;
+  axis.last = std::ceil(axis.last / axis.step()) * axis.step();
+  return axis;
+}
+
+// In the largest binary unit that `last` has. REQUIRES: first < last.
+Axis SizeAxis(Bytes first, Bytes last) {
+  Axis axis{static_cast<double>(first.count()),
+            static_cast<double>(last.count()), 1, "B"};
+  for (const SizeUnit& unit : kBinarySizeUnits) {
+    if (last.count() < unit.bytes) continue;
+    axis.unit = static_cast<double>(unit.bytes);
+    axis.unit_name = unit.name;
+    break;
+  }
+  return axis;
+}
+
 std::string Escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else {
+      out += c;
     }
   }
   return out;
@@ -70,19 +140,13 @@ class Plot {
   }
 
   std::string Draw() {
-    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" )"
-        R"(role="img" aria-label="{}">)",
-        kWidth, kHeight, Escaped(Title()));
-    out_ += "\n";
-    out_ += kPlotStyle;
-    out_ +=
-        R"(<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" )"
-        R"svg(patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" )svg"
-        R"(stroke-width="3"/></pattern></defs>)"
-        "\n";
-    Add(R"(<rect class="page" width="{}" height="{}" rx="6"/>)", kWidth,
-        kHeight);
-    out_ += "\n";
+    Line(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" )"
+         R"(role="img" aria-label="{}">)",
+         kWidth, kHeight, Escaped(Title()));
+    out_ += kStyle;
+    out_ += kHatch;
+    Line(R"(<rect class="page" width="{}" height="{}" rx="6"/>)", kWidth,
+         kHeight);
     Text(kLeft, 30, "ink title", "start", Title());
     Text(kLeft, 50, "faint", "start", Subtitle());
     Grid();
@@ -90,27 +154,34 @@ class Plot {
     Areas();
     Points();
     Legend();
-    out_ += "</svg>\n";
+    Line("</svg>");
     return std::move(out_);
   }
 
  private:
   template <typename... Args>
-  void Add(fmt::format_string<Args...> format, Args&&... args) {
+  void Line(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out_), format,
                    std::forward<Args>(args)...);
+    out_ += '\n';
   }
   void Text(double x, double y, std::string_view classes,
             std::string_view anchor, std::string_view text) {
-    Add(R"(<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)",
-        classes, x, y, anchor, Escaped(text));
-    out_ += "\n";
+    Line(R"(<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)",
+         classes, x, y, anchor, Escaped(text));
+  }
+  void Stroke(std::string_view classes, double x1, double y1, double x2,
+              double y2) {
+    Line(
+        R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>)",
+        classes, x1, y1, x2, y2);
   }
 
+  bool by_device() const {
+    return report_.request.sweep->budget == SweptBudget::kDevice;
+  }
   Bytes BudgetOf(const SimulatedPoint& point) const {
-    return report_.request.sweep->budget == SweptBudget::kDevice
-               ? point.device_budget
-               : point.host_budget;
+    return by_device() ? point.device_budget : point.host_budget;
   }
   double X(double bytes) const {
     return kLeft + kPlotWidth * (bytes - x_.first) / (x_.last - x_.first);
@@ -122,60 +193,45 @@ class Plot {
 
   std::string Title() const {
     return fmt::format("Step time against {} budget",
-                       report_.request.sweep->budget == SweptBudget::kDevice
-                           ? "device"
-                           : "host");
+                       by_device() ? "device" : "host");
   }
   std::string Subtitle() const {
     const SimulateRequest& request = report_.request;
     std::string text = fmt::format(
-        "{}: {}, stage {}, {}, policy {}", Shown(request.trace_file),
+        "{}: {}, stage {}, {}, policy {}, {} {}", Shown(request.trace_file),
         Plural(report_.chunks, "chunk"), request.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.policy));
-    if (request.sweep->budget == SweptBudget::kDevice) {
-      text += fmt::format(", host {}", FormatSize(request.host_budget));
-    } else {
-      text += fmt::format(", device {}", FormatSize(request.device_budget));
-    }
+        Plural(report_.ranks, "rank"), PlanPolicyName(request.policy),
+        by_device() ? "host" : "device",
+        FormatSize(by_device() ? request.host_budget : request.device_budget));
     if (request.nvme_budget) {
       text += fmt::format(", nvme {}", FormatSize(*request.nvme_budget));
     }
     return text;
   }
 
-  void Line(std::string_view classes, double x1, double y1, double x2,
-            double y2) {
-    Add(R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>)",
-        classes, x1, y1, x2, y2);
-    out_ += "\n";
-  }
-
   void Grid() {
     const double bottom = kTop + kPlotHeight;
     const double y_step = y_.step();
     for (double tick = 0; tick <= y_.last * 1.0001; tick += y_step) {
-      Line("grid", kLeft, Y(tick), kLeft + kPlotWidth, Y(tick));
+      Stroke("grid", kLeft, Y(tick), kLeft + kPlotWidth, Y(tick));
       Text(kLeft - 8, Y(tick) + 4, "faint", "end",
            fmt::format("{:g} {}", tick / y_.unit, y_.unit_name));
     }
     const double x_step = x_.step();
     for (double tick = std::ceil(x_.first / x_step) * x_step;
          tick <= x_.last * 1.0001; tick += x_step) {
-      Line("axis", X(tick), bottom, X(tick), bottom + 5);
+      Stroke("axis", X(tick), bottom, X(tick), bottom + 5);
       Text(X(tick), bottom + 20, "faint", "middle",
            fmt::format("{:g} {}", tick / x_.unit, x_.unit_name));
     }
-    Line("axis", kLeft, bottom, kLeft + kPlotWidth, bottom);
-    Line("axis", kLeft, kTop, kLeft, bottom);
+    Stroke("axis", kLeft, bottom, kLeft + kPlotWidth, bottom);
+    Stroke("axis", kLeft, kTop, kLeft, bottom);
     Text(kLeft + kPlotWidth / 2, kHeight - 16, "ink", "middle",
-         fmt::format("{} budget of a rank",
-                     report_.request.sweep->budget == SweptBudget::kDevice
-                         ? "device"
-                         : "host"));
-    Add(R"svg(<text class="ink" transform="translate(18 {:.1f}) rotate(-90)" )svg"
+         fmt::format("{} budget of a rank", by_device() ? "device" : "host"));
+    Line(
+        R"svg(<text class="ink" transform="translate(18 {:.1f}) rotate(-90)" )svg"
         R"(text-anchor="middle">time of a step</text>)",
         kTop + kPlotHeight / 2);
-    out_ += "\n";
   }
 
   // From the left edge to the first budget that fits; crosses wherever one does
@@ -187,20 +243,17 @@ class Plot {
     CASTOR_CHECK(fits != report_.points.end());
     if (fits != report_.points.begin()) {
       const double end = (X(*std::prev(fits)) + X(*fits)) / 2;
-      Add(R"(<rect class="nofit" x="{:.1f}" y="{:.1f}" width="{:.1f}" )"
-          R"(height="{:.1f}"/>)",
-          kLeft, kTop, end - kLeft, kPlotHeight);
-      out_ += "\n";
+      Line(R"(<rect class="nofit" x="{:.1f}" y="{:.1f}" width="{:.1f}" )"
+           R"(height="{:.1f}"/>)",
+           kLeft, kTop, end - kLeft, kPlotHeight);
     }
     const double y = kTop + kPlotHeight - 12;
     for (const SimulatedPoint& point : report_.points) {
       if (point.result) continue;
-      const double x = X(point);
-      Add(R"(<g><title>{}: does not fit. {}</title>)",
-          FormatSize(BudgetOf(point)), Escaped(point.why));
-      Add(R"(<path class="cross" d="M{:.1f} {:.1f}l8 8m0 -8l-8 8"/></g>)",
-          x - 4, y - 4);
-      out_ += "\n";
+      Line(R"(<g><title>{}: does not fit. {}</title>)"
+           R"(<path class="cross" d="M{:.1f} {:.1f}l8 8m0 -8l-8 8"/></g>)",
+           FormatSize(BudgetOf(point)), Escaped(point.why), X(point) - 4,
+           y - 4);
     }
   }
 
@@ -222,8 +275,7 @@ class Plot {
         line += fmt::format("{:.1f},{:.1f} ", X(points[i]), Level(i, 3));
       }
       line.pop_back();
-      Add(R"(<polyline class="step" points="{}"/>)", line);
-      out_ += "\n";
+      Line(R"(<polyline class="step" points="{}"/>)", line);
       begin = end;
     }
   }
@@ -233,9 +285,7 @@ class Plot {
     const SimulatedStep& step = report_.points[i].result->steady();
     int64_t ns = 0;
     if (parts > 0) ns += step.busy(SimResource::kCompute);
-    if (parts > 1) {
-      for (const SimulatedStall& stall : step.stalls) ns += stall.ns;
-    }
+    if (parts > 1) ns += StallNs(step);
     if (parts > 2) ns = step.ns();
     return Y(static_cast<double>(ns));
   }
@@ -252,8 +302,7 @@ class Plot {
           fmt::format("{:.1f},{:.1f} ", X(report_.points[i]), Level(i, low));
     }
     shape.pop_back();
-    Add(R"(<polygon class="{}" points="{}"/>)", classes, shape);
-    out_ += "\n";
+    Line(R"(<polygon class="{}" points="{}"/>)", classes, shape);
   }
 
   void Points() {
@@ -261,39 +310,33 @@ class Plot {
       const SimulatedPoint& point = report_.points[i];
       if (!point.result) continue;
       const SimulatedStep& step = point.result->steady();
-      Add(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)",
-          X(point), Level(i, 3));
-      Add("{}: {} a step, {} busy for {:.0f} %</title></circle>",
-          FormatSize(BudgetOf(point)), FormatDuration(step.ns()),
-          SimResourceName(step.critical()),
-          100.0 * static_cast<double>(step.busy(step.critical())) /
-              std::max(1.0, static_cast<double>(step.ns())));
-      out_ += "\n";
+      Line(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)"
+           "{}: {} a step, {} busy for {:.0f} %</title></circle>",
+           X(point), Level(i, 3), FormatSize(BudgetOf(point)),
+           FormatDuration(step.ns()), SimResourceName(step.critical()),
+           100.0 * static_cast<double>(step.busy(step.critical())) /
+               std::max(1.0, static_cast<double>(step.ns())));
     }
   }
 
   void Legend() {
-    const struct {
-      std::string_view classes;
-      std::string_view text;
-    } kEntries[] = {{"compute", "computes"},
-                    {"wait", "waits for chunks"},
-                    {"idle", "waits for the end of the step before"}};
+    constexpr std::pair<std::string_view, std::string_view> kEntries[] = {
+        {"compute", "computes"},
+        {"wait", "waits for chunks"},
+        {"idle", "waits for the end of the step before"}};
     double x = kLeft;
-    for (const auto& entry : kEntries) {
-      Add(R"(<rect class="{}" x="{:.1f}" y="64" width="13" height="13" )"
-          R"(rx="2"/>)",
-          entry.classes, x);
-      out_ += "\n";
-      Text(x + 19, 75, "ink", "start", entry.text);
-      x += 44 + 6.4 * static_cast<double>(entry.text.size());
+    for (const auto& [classes, text] : kEntries) {
+      Line(R"(<rect class="{}" x="{:.1f}" y="64" width="13" height="13" )"
+           R"(rx="2"/>)",
+           classes, x);
+      Text(x + 19, 75, "ink", "start", text);
+      x += 44 + 6.4 * static_cast<double>(text.size());
     }
     const bool any = std::any_of(
         report_.points.begin(), report_.points.end(),
         [](const SimulatedPoint& p) { return !p.result.has_value(); });
     if (!any) return;
-    Add(R"(<path class="cross" d="M{:.1f} 66.5l8 8m0 -8l-8 8"/>)", x + 2);
-    out_ += "\n";
+    Line(R"(<path class="cross" d="M{:.1f} 66.5l8 8m0 -8l-8 8"/>)", x + 2);
     Text(x + 19, 75, "ink", "start", "does not fit");
   }
 

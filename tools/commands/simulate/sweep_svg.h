@@ -8,6 +8,7 @@
 // the step does not fit. One SVG document that needs nothing else, for light
 // and dark pages; every point says its numbers when pointed at. Pure function,
 // thread-safe.
+// Part of castor simulate (simulate_command.h).
 
 #include <string>
 

@@ -25,9 +25,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/cli/flags.h"
-#include "tools/commands/plan/plan_json.h"
-#include "tools/commands/plan/plan_plain.h"
-#include "tools/commands/plan/plan_text.h"
+#include "tools/commands/plan/plan_document.h"
 #include "tools/models/plan_reader.h"
 
 namespace castor {
@@ -116,8 +114,7 @@ TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
   EXPECT_GT(
       whole.outcome.seal->table.at(ByteClass::kGathered, Tier::kDevice),
       fp32.seal->table.at(ByteClass::kGathered, Tier::kDevice) + grads(fp32));
-  EXPECT_THAT(PlanText(whole, Emphasis::kNone),
-              HasSubstr("gradients reduced once"));
+  EXPECT_THAT(PlanDocument(whole).Page(), HasSubstr("gradients reduced once"));
 }
 
 TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
@@ -190,10 +187,10 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   EXPECT_EQ(longer->steady().moved, report.outcome.simulated->moved);
   EXPECT_EQ(longer->steady().gathers, traffic.gathers);
   EXPECT_THAT(
-      PlanText(report, Emphasis::kNone),
+      PlanDocument(report).Page(),
       AllOf(HasSubstr("Time        a step takes "), HasSubstr("if nothing did"),
             HasSubstr("the trainer waits for")));
-  EXPECT_EQ(PlanJson(report)["times"]["simulated"]["ns"].integer(),
+  EXPECT_EQ(PlanDocument(report).Json()["times"]["simulated"]["ns"].integer(),
             report.outcome.simulated->ns());
   for (const PlanVariant& variant : report.alternatives) {
     EXPECT_TRUE(variant.outcome.step_seconds()) << variant.what;
@@ -211,9 +208,9 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   EXPECT_EQ(drives.outcome.times.most_seconds(), std::nullopt);
   EXPECT_FALSE(drives.outcome.simulated);
   EXPECT_THAT(drives.outcome.times.unknown(), testing::Contains("nvme_read"));
-  EXPECT_THAT(PlanText(drives, Emphasis::kNone),
+  EXPECT_THAT(PlanDocument(drives).Page(),
               HasSubstr("unknown: the machine file has no nvme_read"));
-  EXPECT_TRUE(PlanJson(drives)["times"]["simulated"].is_null());
+  EXPECT_TRUE(PlanDocument(drives).Json()["times"]["simulated"].is_null());
 }
 
 TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
@@ -237,7 +234,7 @@ TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
   EXPECT_TRUE(host);
   EXPECT_GE(report.changes.size(), 3u);
   EXPECT_TRUE(report.alternatives.empty());
-  const std::string page = PlanText(report, Emphasis::kNone);
+  const std::string page = PlanDocument(report).Page();
   EXPECT_THAT(page, HasSubstr("Fits        no"));
   EXPECT_THAT(page, HasSubstr("castor plan "));
 }
@@ -285,8 +282,8 @@ TEST_F(PlanRunTest, FormsSayTheSame) {
   flags_.device_budget = KiB(700);
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
-  const JsonValue json = PlanJson(report);
-  const std::string plain = PlanPlain(report);
+  const JsonValue json = PlanDocument(report).Json();
+  const std::string plain = PlanDocument(report).Plain();
   EXPECT_THAT(plain, HasSubstr("fits\tyes\n"));
   for (const JsonValue& tier : json["tiers"]) {
     EXPECT_THAT(
@@ -302,13 +299,13 @@ TEST_F(PlanRunTest, FormsSayTheSame) {
   EXPECT_EQ(report.more.size(), 2u);
   EXPECT_LE(json["certificate"]["lower_bound"].real(),
             json["certificate"]["fetch_cost"].real());
-  EXPECT_THAT(PlanText(report, Emphasis::kNone),
+  EXPECT_THAT(PlanDocument(report).Page(),
               HasSubstr("one more GiB on the device"));
 }
 
 TEST_F(PlanRunTest, ProvedPlansSayWhatASlotIsWorth) {
   flags_.device_budget = KiB(700);
-  const JsonValue none = PlanJson(Run().value());
+  const JsonValue none = PlanDocument(Run().value()).Json();
   EXPECT_EQ(none["certificate"]["unit"].text(), "links");
   EXPECT_TRUE(none["certificate"]["slots"].is_null());
 
@@ -316,7 +313,7 @@ TEST_F(PlanRunTest, ProvedPlansSayWhatASlotIsWorth) {
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
   const PlanProblem& problem = report.outcome.seal->memory.problem;
-  const JsonValue slots = PlanJson(report)["certificate"]["slots"];
+  const JsonValue slots = PlanDocument(report).Json()["certificate"]["slots"];
   ASSERT_EQ(slots.size(), problem.slots.size());
   double cost = 0;
   bool worth = false;
@@ -415,7 +412,7 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
   ASSERT_FALSE(by_budgets->explained.empty());
   EXPECT_THAT(by_budgets->explained[0].params,
               testing::Contains("h.0.attn.weight"));
-  EXPECT_THAT(PlanText(*by_budgets, Emphasis::kNone),
+  EXPECT_THAT(PlanDocument(*by_budgets).Page(),
               HasSubstr("by the budgets, which put"));
 
   flags_.place = {"host:*"};
@@ -428,7 +425,7 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
       EXPECT_THAT(home.why, HasSubstr("rule"));
     }
   }
-  EXPECT_THAT(PlanJson(*by_rule).Dump(), HasSubstr("\"explained\""));
+  EXPECT_THAT(PlanDocument(*by_rule).Json().Dump(), HasSubstr("\"explained\""));
 
   flags_.place.clear();
   flags_.explain = "h.0.attn.wieght";
@@ -442,9 +439,9 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
   const PlanReport unknown = Run().value();
   ASSERT_THAT(unknown.outcome.fits, IsOk());
   EXPECT_FALSE(unknown.outcome.forecast->fetches);
-  EXPECT_THAT(PlanText(unknown, Emphasis::kNone),
+  EXPECT_THAT(PlanDocument(unknown).Page(),
               HasSubstr("not by deadlines: no machine tells how fast"));
-  EXPECT_TRUE(PlanJson(unknown)["prefetch"].is_null());
+  EXPECT_TRUE(PlanDocument(unknown).Json()["prefetch"].is_null());
 
   flags_.compute = "0s";  // as if it were not given
   flags_.machine = folder_.Write("machine.json", R"({
@@ -459,7 +456,7 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
   const PlanReport untimed = Run().value();
   ASSERT_THAT(untimed.outcome.fits, IsOk());
   EXPECT_FALSE(untimed.outcome.forecast->fetches);
-  EXPECT_THAT(PlanText(untimed, Emphasis::kNone),
+  EXPECT_THAT(PlanDocument(untimed).Page(),
               AllOf(HasSubstr("not by deadlines: no compute time of a step"),
                     Not(HasSubstr("no machine tells"))));
 
@@ -468,9 +465,8 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
   ASSERT_TRUE(report.outcome.forecast->fetches);
-  EXPECT_THAT(PlanText(report, Emphasis::kNone),
-              HasSubstr("by deadlines, at most"));
-  const JsonValue json = PlanJson(report);
+  EXPECT_THAT(PlanDocument(report).Page(), HasSubstr("by deadlines, at most"));
+  const JsonValue json = PlanDocument(report).Json();
   EXPECT_EQ(json["configuration"]["prefetch"].text(), "deadlines");
   EXPECT_EQ(json["prefetch"]["most_ahead"].integer(),
             report.outcome.forecast->fetches->most_ahead);

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "offload/tier_pool.h"
+#include "placement/exact_policy.h"
+#include "placement/plan.h"
+#include "placement/plan_record.h"
+#include "placement/run_event.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_document.h"
+#include "tools/commands/simulate/step_document.h"
+#include "tools/report/report_document.h"
+#include "tools/report/run_statistics.h"
+
+namespace castor {
+namespace {
+
+using TierBytes = std::array<Bytes, 3>;  // by TierIndex
+
+std::string_view ByteClassTitle(ByteClass kind) {
+  switch (kind) {
+    case ByteClass::kParams:
+      return "parameters";
+    case ByteClass::kGrads:
+      return "gradients";
+    case ByteClass::kMasters:
+      return "fp32 masters";
+    case ByteClass::kExpAvg:
+      return "first moments";
+    case ByteClass::kExpAvgSq:
+      return "second moments";
+    case ByteClass::kRounding:
+      return "rounding to slots";
+    case ByteClass::kGathered:
+      return "gathered chunks";
+    case ByteClass::kPrefetch:
+      return "fetched ahead";
+    case ByteClass::kKept:
+      return "copies kept";
+    case ByteClass::kStaging:
+      return "pinned staging";
+    case ByteClass::kNorm:
+      return "sums for the norm";
+    case ByteClass::kCommunicator:
+      return "communicator";
+    case ByteClass::kLeases:
+      return "borrowed";
+  }
+  return "unknown";
+}
+
+Value Budget(const PlanOutcome& outcome, Tier tier) {
+  const ZeroOptions& options = outcome.request.options;
+  switch (tier) {
+    case Tier::kDevice:
+      if (!outcome.request.device_limited) return Value().Or("no limit");
+      return options.device_budget;
+    case Tier::kHost:
+      return options.host_budget;
+    case Tier::kNvme:
+      break;
+  }
+  if (options.nvme.empty()) return Value().Or("none");
+  return *options.nvme[0].size;
+}
+
+void AddTiers(const PlanOutcome& outcome, Document* doc) {
+  const ByteTable& bytes = outcome.seal->table;
+  Table tiers({.key = "tiers", .word = "tier"},
+              {{"tier"},
+               Table::JsonOnly("budget_bytes"),
+               {"planned_bytes"},
+               {"peak_bytes"},
+               Table::JsonOnly("classes")});
+  for (const Tier tier : kAllTiers) {
+    JsonValue classes;
+    for (int c = 0; c < kByteClasses; ++c) {
+      const auto kind = static_cast<ByteClass>(c);
+      classes[fmt::format("{}_bytes", ByteClassName(kind))] =
+          bytes.at(kind, tier).count();
+    }
+    tiers.Add(
+        {TierName(tier), Budget(outcome, tier),
+         tier == Tier::kDevice ? outcome.device_total() : bytes.total(tier),
+         outcome.forecast->peak[TierIndex(tier)], classes});
+  }
+  doc->Add(std::move(tiers));
+
+  Table table({.word = "class"}, {{"class", "of a rank"},
+                                  {"device_bytes", "device"},
+                                  {"host_bytes", "host"},
+                                  {"nvme_bytes", "nvme"}});
+  const auto add = [&](Value title, const TierBytes& row, Form forms,
+                       Table::Mark mark = Table::Mark::kNone) {
+    table.Add({std::move(title), BytesOrDash(row[0]), BytesOrDash(row[1]),
+               BytesOrDash(row[2])},
+              mark, forms);
+  };
+  for (int c = 0; c < kByteClasses; ++c) {
+    const auto kind = static_cast<ByteClass>(c);
+    add(Value(ByteClassName(kind)).As(std::string(ByteClassTitle(kind))),
+        bytes.bytes[static_cast<size_t>(c)],
+        bytes.total(kind) == Bytes(0) ? Form::kPlain : Form::kAll);
+  }
+  const Bytes beside = outcome.request.borrows ? Bytes(0) : outcome.activations;
+  if (beside > Bytes(0)) add("activations", {beside}, Form::kPage);
+  const Bytes overhead = outcome.request.overhead;
+  if (overhead > Bytes(0)) add("CUDA, NCCL", {overhead}, Form::kPage);
+  add("total",
+      {outcome.device_total(), bytes.total(Tier::kHost),
+       bytes.total(Tier::kNvme)},
+      Form::kPage, Table::Mark::kChosen);
+  table.Add({"budget", Budget(outcome, Tier::kDevice),
+             Budget(outcome, Tier::kHost), Budget(outcome, Tier::kNvme)},
+            Table::Mark::kNone, Form::kPage);
+  TierBytes peak = outcome.forecast->peak;
+  peak[TierIndex(Tier::kDevice)] += overhead + beside;
+  add("peak in use", peak, Form::kPage);
+  doc->Add(std::move(table));
+  doc->Line({"device", "activations", outcome.activations});
+  doc->Line({"device", "overhead", overhead});
+}
+
+// Homes by state and tier: how many chunks.
+JsonValue HomesJson(const MemoryPlan& memory) {
+  JsonValue json;
+  for (int k = 0; k < kStateKinds; ++k) {
+    int64_t chunks[3] = {0, 0, 0};
+    for (const auto& states : memory.states) {
+      const StatePlace& place = states[static_cast<size_t>(k)];
+      if (place.bytes > Bytes(0)) ++chunks[TierIndex(place.home)];
+    }
+    JsonValue& of_state = json[StateKindName(static_cast<StateKind>(k))];
+    for (const Tier tier : kAllTiers) {
+      of_state[TierName(tier)] = chunks[TierIndex(tier)];
+    }
+  }
+  return json;
+}
+
+Table StepTable(const PlanOutcome& outcome) {
+  const std::vector<ResourceTime>& resources = outcome.times.resources;
+  std::vector<Table::Column> columns = {
+      {"", "of a step"}, {"", "bytes"}, {"", "moves", Table::Align::kRight}};
+  if (!resources.empty()) columns.push_back({"", "time"});
+  Table table({}, std::move(columns));
+  const auto add_row = [&](std::string_view title, std::string_view name,
+                           const Value& bytes, const Value& moves) {
+    std::vector<Value> cells = {title, bytes, moves};
+    if (!resources.empty()) cells.emplace_back();
+    for (const ResourceTime& resource : resources) {
+      if (resource.name != name) continue;
+      cells.back() = Value::Seconds(resource.seconds).Or("unknown");
+    }
+    table.Add(std::move(cells));
+  };
+  const auto add = [&](std::string_view title, std::string_view name,
+                       const LinkTraffic& moved) {
+    if (moved.bytes == Bytes(0)) return;
+    add_row(title, name, moved.bytes,
+            moved.transfers > 0 ? Value(moved.transfers) : Value());
+  };
+  const StepTraffic& traffic = outcome.forecast->traffic;
+  using enum Tier;
+  add("host to device", "host_to_device", traffic.on(kHost, kDevice));
+  add("device to host", "device_to_host", traffic.on(kDevice, kHost));
+  add("nvme to host", "nvme_read", traffic.on(kNvme, kHost));
+  add("host to nvme", "nvme_write", traffic.on(kHost, kNvme));
+  add("within the device", "", traffic.on(kDevice, kDevice));
+  add("all-gather", "all_gather", traffic.all_gather);
+  add("reduce-scatter", "reduce_scatter", traffic.reduce_scatter);
+  add("optimizer on the host", "optimizer",
+      {Bytes(traffic.updated_on_host.count() * kAdamBytesPerParameter), 0});
+  for (const ResourceTime& resource : resources) {
+    if (resource.name != "compute") continue;
+    add_row("compute", "compute", Value(), Value());
+  }
+  return table;
+}
+
+// A cost in the unit in which fetches are weighed.
+std::string CostText(const PlanOutcome& outcome, double cost) {
+  if (outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds) {
+    return Value::Seconds(cost).Page();
+  }
+  return fmt::format("{:.0f} links", cost);
+}
+
+// What slots are worth; null where the policy prices nothing.
+JsonValue SlotsJson(const PlanOutcome& outcome) {
+  const std::optional<PlanCertificate>& proved =
+      outcome.forecast->plan.certificate;
+  if (!proved) return JsonValue();
+  std::vector<Bytes> slot_bytes;
+  for (const SlotClass& slots : outcome.seal->memory.device_classes) {
+    slot_bytes.push_back(slots.slot_bytes);
+  }
+  return SlotWorthJson(
+      StatisticsOfPlan(RunPlanOf(*proved, outcome.forecast->problem, slot_bytes,
+                                 outcome.step.accesses.size())));
+}
+
+void AddCertificate(const PlanReport& report, Document* doc) {
+  const PlanOutcome& outcome = report.outcome;
+  const double cost = outcome.forecast->fetch_cost;
+  const double bound = report.bound->lower_bound;
+  const double gap = cost > bound ? (cost - bound) / bound : 0.0;
+  const bool in_seconds =
+      outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds;
+  doc->Set("certificate",
+           Fields({{"fetch_cost", cost},
+                   {"lower_bound", bound},
+                   {"gap", gap},
+                   {"optimal", report.bound->optimal},
+                   {"unit", in_seconds ? "seconds" : "links"},
+                   {"shard_slots", outcome.forecast->shard_slots},
+                   {"shards", outcome.forecast->shards},
+                   {"slots", SlotsJson(outcome)}}));
+  doc->Say("Copies",
+           fmt::format(
+               "{}: {} a step for {}; no plan takes less than {} ({})",
+               PlanPolicyName(outcome.request.options.policy),
+               Plural(outcome.forecast->traffic.gathers, "gather"),
+               CostText(outcome, cost), CostText(outcome, bound),
+               gap == 0 ? "proved best" : fmt::format("gap {}", Percent(gap))));
+}
+
+std::string ShardsText(const StepForecast& forecast) {
+  const int64_t slots = forecast.shard_slots;
+  if (slots == 0) return "";
+  return fmt::format(
+      "{} hold{} copies of up to {} shards, which spare {} of the fetches",
+      Plural(slots, "gathered slot"), slots == 1 ? "s" : "", forecast.shards,
+      forecast.traffic.gathers - forecast.traffic.fetches);
+}
+
+// A step's time and what it waits for, or else within which bounds it lies, as
+// far as that is known.
+void AddTimes(const PlanOutcome& outcome, Document* doc) {
+  const StepTimes& times = outcome.times;
+  Table resources({.word = "time"},
+                  {{"name"}, Table::JsonOnly("moved_bytes"), {"seconds"}});
+  for (const ResourceTime& time : times.resources) {
+    resources.Add({time.name, time.bytes, Value::Seconds(time.seconds)});
+  }
+  const std::vector<std::string_view> unknown = times.unknown();
+  doc->Set("times",
+           Fields({{"resources", resources.Json()},
+                   {"least_seconds", times.least_seconds()},
+                   {"most_seconds", times.most_seconds()},
+                   {"unknown", ListOf(unknown)},
+                   {"step_seconds", outcome.step_seconds()},
+                   {"simulated", outcome.simulated
+                                     ? SimulatedStepJson(*outcome.simulated)
+                                     : JsonValue()}}));
+  doc->Add(std::move(resources), Form::kPlain);
+  if (!outcome.simulated) {
+    const std::vector<std::string> names(unknown.begin(), unknown.end());
+    doc->Say("Time",
+             fmt::format("unknown: the machine file has no {}, which a step "
+                         "uses; what it has is in the table above",
+                         JoinedWithAnd(names)));
+    return;
+  }
+  const SimulatedStep& step = *outcome.simulated;
+  doc->Line({"step_ns", step.ns(), SimResourceName(step.critical())});
+  doc->Say("Time",
+           fmt::format("a step takes {}; {} if all overlapped, {} if nothing "
+                       "did",
+                       StepSentence(step),
+                       Value::Seconds(times.least_seconds()).Page(),
+                       Value::Seconds(times.most_seconds()).Page()));
+  doc->Add(StallTable(step), Form::kPageAndPlain);
+}
+
+}  // namespace
+
+Value BytesOrDash(Bytes bytes) {
+  return bytes == Bytes(0) ? Value(bytes).As("-") : Value(bytes);
+}
+
+void AddFit(const PlanReport& report, Document* doc) {
+  const PlanOutcome& outcome = report.outcome;
+  const StepTraffic& traffic = outcome.forecast->traffic;
+  AddTiers(outcome, doc);
+  doc->Set("homes", HomesJson(outcome.seal->memory));
+  doc->Set("step", StepTrafficJson(traffic));
+  doc->Add(StepTable(outcome), Form::kPage);
+  doc->Add(LinkTable(traffic), Form::kPlain);
+  for (const auto& [name, sent] :
+       {std::pair{"all_gather", traffic.all_gather},
+        std::pair{"reduce_scatter", traffic.reduce_scatter},
+        std::pair{"agreement", LinkTraffic{traffic.agreement, 1}}}) {
+    doc->Line({"wire", name, sent.bytes, sent.transfers});
+  }
+  doc->Say("Fits", "yes: no tier holds more than its budget");
+  AddCertificate(report, doc);
+  const std::optional<FetchForecast>& fetches = outcome.forecast->fetches;
+  doc->Set("prefetch", FetchForecastJson(fetches));
+  if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
+    doc->Say("Prefetch", fetches ? DeadlinesSentence(*fetches)
+                                 : NoDeadlinesSentence(outcome.seal->memory));
+  }
+  doc->Say("Shards", ShardsText(*outcome.forecast));
+  if (report.subject.machine) AddTimes(outcome, doc);
+}
+
+}  // namespace castor

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_DOCUMENT_H_
+#define CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_DOCUMENT_H_
+
+// A simulated step, and what is foreseen of its fetches, as every command that
+// simulates one shows them. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "chunk/base/json_value.h"
+#include "chunk/base/units.h"
+#include "collectives/memory_plan.h"
+#include "placement/fetch_forecast.h"
+#include "placement/simulation_result.h"
+#include "tools/cli/document.h"
+
+namespace castor {
+
+// That the resource moved; nothing for what moves nothing.
+std::optional<Bytes> MovedOver(const SimulatedStep& step, SimResource resource);
+
+// The trainer's lane waited for chunks, all causes together.
+int64_t StallNs(const SimulatedStep& step);
+
+// "2.08 s: nvme is busy for 100.00 % of it".
+std::string StepSentence(const SimulatedStep& step);
+
+// "by deadlines, at most 5 under way; 2 gathers come too late, for 12 ms of a
+// step".
+std::string DeadlinesSentence(const FetchForecast& fetches);
+
+// Where deadlines were asked for and there are none: "3 ahead, not by
+// deadlines: no compute time of a step is declared; give --compute".
+std::string NoDeadlinesSentence(const MemoryPlan& plan);
+
+// How long each resource is busy, on a page those that are.
+Table ResourceTable(const SimulatedStep& step);
+// For what the trainer's lane waits; lines of --plain: stall CAUSE NS COUNT.
+Table StallTable(const SimulatedStep& step);
+
+JsonValue SimulatedStepJson(const SimulatedStep& step);
+
+// Null where deadlines were not asked for, or times are unknown.
+JsonValue FetchForecastJson(const std::optional<FetchForecast>& fetches);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_STEP_DOCUMENT_H_

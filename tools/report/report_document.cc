@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/report_document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/quote.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
+#include "placement/run_event.h"
+#include "tools/cli/duration_text.h"
+
+namespace castor {
+namespace {
+
+std::string ShareText(int64_t part, int64_t whole) {
+  return Percent(
+      whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0);
+}
+
+// Names come from a file: they must not talk to the terminal, nor fill it.
+std::string Shortened(std::string_view params) {
+  constexpr size_t kMost = 60;
+  if (params.size() <= kMost) return Quoted(params);
+  return Quoted(fmt::format("{}...", params.substr(0, kMost)));
+}
+
+JsonValue SpreadJson(const Spread& spread) {
+  return Fields({{"min", spread.min},
+                 {"median", spread.median},
+                 {"max", spread.max},
+                 {"max_step", spread.max_step}});
+}
+
+// The pinned arenas of one name and one allocator, over ranks.
+struct ArenaSum {
+  int64_t ranks = 0;
+  Bytes peak;
+  Bytes budget;
+  Bytes live;
+  Bytes active;
+  Bytes resident;
+  Bytes retained;
+  int64_t refused = 0;
+  bool locked = true;  // all of them
+};
+
+class Builder {
+ public:
+  Builder(std::string_view name, const RunStatistics& run,
+          const Status& completeness, StripInk ink)
+      : name_(name), run_(run), completeness_(completeness), ink_(ink) {}
+
+  Document Build() {
+    Record();
+    Steps();
+    Ranks();
+    Tiers();
+    Arenas();
+    // The page shows links and stalls before the plan, --plain after it.
+    PlanData();
+    Links();
+    Stalls();
+    if (run_.plan && !run_.steps.empty()) PlanPage();
+    return std::move(doc_);
+  }
+
+ private:
+  void Record() {
+    JsonValue record =
+        Fields({{"file", name_}, {"complete", completeness_.ok()}});
+    if (!completeness_.ok()) record["reason"] = completeness_.message();
+    const std::pair<std::string_view, Value> facts[] = {
+        {"file_bytes", run_.file_bytes},
+        {"events", run_.events},
+        {"dropped_events", run_.dropped},
+        {"ranks", run_.ranks.size()},
+        {"world", run_.world},
+        {"stage", run_.stage},
+        {"chunks", run_.chunks},
+        {"chunk_bytes", run_.chunk_bytes}};
+    doc_.Line({"record", "file", name_});
+    doc_.Line({"record", "complete", completeness_.ok()});
+    for (const auto& [key, value] : facts) {
+      record[key] = value.Json();
+      doc_.Line({"record", key, value});
+    }
+    if (run_.stage < 0) record["stage"] = JsonValue();
+    doc_.Line({"record", "copies", run_.copies});
+    doc_.Line({"record", "copies_ahead_of_use", run_.prefetched_copies});
+    doc_.Line({"record", "divergences", run_.divergences});
+    doc_.Set("record", record);
+    std::string text = Shown(name_) + ": ";
+    if (run_.stage >= 0) {
+      text += fmt::format("{}{}, ZeRO stage {}, {} of up to {}, ",
+                          Plural(std::ssize(run_.ranks), "rank"),
+                          std::ssize(run_.ranks) == run_.world
+                              ? std::string()
+                              : fmt::format(" of {}", run_.world),
+                          run_.stage, Plural(run_.chunks, "chunk"),
+                          FormatSize(Bytes(run_.chunk_bytes)));
+    }
+    doc_.Text(fmt::format("{}{} events, {} dropped, {}\n", text, run_.events,
+                          run_.dropped, FormatSize(Bytes(run_.file_bytes))));
+    doc_.Gap();
+    if (run_.steps.empty()) doc_.Text("No step of a run is in the record.\n");
+  }
+
+  void Steps() {
+    const auto links = [&](const StepStatistics& step) {
+      JsonValue bytes = JsonValue::Object();
+      for (size_t i = 0; i < run_.links.size(); ++i) {
+        bytes[LinkName(run_.links[i].link)] = step.link_bytes[i];
+      }
+      return bytes;
+    };
+    Table steps({.key = "steps", .word = "step"},
+                {{"step"},
+                 {"complete"},
+                 {"time_ns"},
+                 {"stalled_ns"},
+                 Table::JsonOnly("link_bytes")});
+    for (const StepStatistics& step : run_.steps) {
+      doc_.Line({"step", step.step, step.complete ? "complete" : "partial",
+                 step.ns, step.stalled_ns});
+      steps.Add(
+          {step.step, step.complete, step.ns, step.stalled_ns, links(step)});
+    }
+    doc_.Add(std::move(steps), Form::kJson);
+    doc_.Set("complete_steps", run_.complete_steps);
+    doc_.Set("step_ns", SpreadJson(run_.step_ns));
+    doc_.Set("step_stalled_ns", SpreadJson(run_.stalled_ns));
+    doc_.Set("copies", run_.copies);
+    doc_.Set("copies_ahead_of_use", run_.prefetched_copies);
+    doc_.Set("divergences", run_.divergences);
+    if (!run_.steps.empty()) StepsPage();
+  }
+
+  void StepsPage() {
+    const int32_t first = run_.steps.front().step;
+    const int32_t last = run_.steps.back().step;
+    const std::string name = first == last
+                                 ? fmt::format("Step {}", first)
+                                 : fmt::format("Steps {}-{}", first, last);
+    const int64_t shown = std::ssize(run_.steps);
+    if (run_.complete_steps == 0) {
+      doc_.Text(fmt::format("{}: none of {} is complete\n", name, shown));
+      return;
+    }
+    Table table({}, {{"", name},
+                     {"", "min"},
+                     {"", "median"},
+                     {"", "max"},
+                     {"", "most in"}});
+    const auto add = [&](std::string_view what, const Spread& spread,
+                         const auto& value) {
+      table.Add(
+          {what, value(spread.min), value(spread.median), value(spread.max),
+           spread.max > spread.min ? fmt::format("step {}", spread.max_step)
+                                   : ""});
+    };
+    add("time", run_.step_ns, Value::Ns);
+    add("stalled", run_.stalled_ns, Value::Ns);
+    for (size_t i = 0; i < run_.links.size(); ++i) {
+      if (run_.link_bytes[i].max == 0) continue;
+      add(LinkName(run_.links[i].link), run_.link_bytes[i],
+          [](int64_t bytes) { return Value(Bytes(bytes)); });
+    }
+    doc_.Add(std::move(table), Form::kPage);
+    if (run_.complete_steps < shown) {
+      doc_.Text(fmt::format(
+          "  {} of {} steps are complete, the others are left out here\n",
+          run_.complete_steps, shown));
+    }
+  }
+
+  void Ranks() {
+    doc_.Set("ranks", ListOf(run_.ranks, [](const RankStatistics& rank) {
+               return Fields({{"rank", rank.rank},
+                              {"steps_ns", rank.step_ns},
+                              {"stalled_ns", rank.stalled_ns},
+                              {"updating_ns", rank.updating_ns},
+                              {"moving_ns", rank.moving_ns},
+                              {"unhidden_ns", rank.unhidden_ns}});
+             }));
+    if (run_.steps.empty()) return;
+    doc_.Gap();
+    const RankStatistics& all = run_.all_ranks;
+    std::string text =
+        fmt::format("Time in steps: computing {}, stalled {}",
+                    ShareText(all.step_ns - all.stalled_ns, all.step_ns),
+                    ShareText(all.stalled_ns, all.step_ns));
+    if (all.updating_ns > 0) {
+      text += fmt::format("; optimizer at work {}",
+                          ShareText(all.updating_ns, all.step_ns));
+    }
+    if (all.moving_ns > 0) {
+      text += fmt::format(
+          "; moves hidden behind computing {}",
+          ShareText(all.moving_ns - all.unhidden_ns, all.moving_ns));
+    }
+    doc_.Text(text + "\n");
+    if (run_.copies > 0) {
+      doc_.Text(fmt::format(
+          "Chunks made whole on a device: {} times, {} ahead of use; steps "
+          "that departed from the recorded one: {}\n",
+          run_.copies, ShareText(run_.prefetched_copies, run_.copies),
+          run_.divergences));
+    }
+    if (run_.ranks.size() == 1) return;
+    const auto share = [](const RankStatistics& rank) {
+      return rank.step_ns == 0 ? 0
+                               : static_cast<double>(rank.stalled_ns) /
+                                     static_cast<double>(rank.step_ns);
+    };
+    const auto [least, most] = std::minmax_element(
+        run_.ranks.begin(), run_.ranks.end(),
+        [&](const auto& a, const auto& b) { return share(a) < share(b); });
+    doc_.Text(fmt::format(
+        "Ranks: stalled most, rank {}: {}; least, rank {}: {}\n", most->rank,
+        Percent(share(*most)), least->rank, Percent(share(*least))));
+  }
+
+  void Tiers() {
+    Table table(
+        {.key = "tiers", .word = "tier"},
+        {{"tier", "tier"},
+         {"", "over a step"},
+         {"peak_bytes", "peak"},
+         {"budget_bytes", "budget", Table::Align::kRight, Form::kPageAndPlain},
+         {"", "full"},
+         {"peak_rank"},
+         {"peak_step"},
+         Table::JsonOnly("budget_bytes"),
+         Table::JsonOnly("over_step_bytes")});
+    for (const TierStatistics& tier : run_.tiers) {
+      const Bytes budget(tier.budget_bytes);
+      const bool limited = tier.budget_bytes > 0;
+      const auto full =
+          static_cast<double>(limited ? tier.budget_bytes : tier.peak_bytes);
+      std::vector<double> shares = tier.over_step;
+      for (double& share : shares) share = full > 0 ? share / full : 0;
+      table.Add(
+          {TierName(tier.tier), Strip(shares), Bytes(tier.peak_bytes),
+           limited ? Value(budget) : Value(budget).As("not given"),
+           limited ? Value::Share(tier.peak_bytes, tier.budget_bytes) : Value(),
+           tier.peak_rank, tier.peak_step, limited ? Value(budget) : Value(),
+           ListOf(tier.over_step,
+                  [](double bytes) { return static_cast<int64_t>(bytes); })});
+    }
+    Add(std::move(table));
+  }
+
+  void Arenas() {
+    const auto json = [](const RunArenaInfo& arena) {
+      return Fields({{"name", arena.name},
+                     {"rank", arena.rank},
+                     {"allocator", arena.allocator},
+                     {"locked", arena.locked},
+                     {"bound", arena.bound},
+                     {"budget_bytes", arena.budget_bytes},
+                     {"peak_bytes", arena.peak_bytes},
+                     {"in_use_bytes", arena.in_use_bytes},
+                     {"requested_bytes", arena.requested_bytes},
+                     {"buffers", arena.buffers},
+                     {"allocated", arena.allocated},
+                     {"refused", arena.refused},
+                     {"live_bytes", arena.live_bytes},
+                     {"active_bytes", arena.active_bytes},
+                     {"resident_bytes", arena.resident_bytes},
+                     {"retained_bytes", arena.retained_bytes},
+                     {"metadata_bytes", arena.metadata_bytes}});
+    };
+    doc_.Set("pinned_arenas", ListOf(run_.arenas, json));
+    std::map<std::pair<std::string, std::string>, ArenaSum> sums;
+    for (const RunArenaInfo& arena : run_.arenas) {
+      doc_.Line({"arena", Quoted(arena.name), arena.rank,
+                 Quoted(arena.allocator), arena.peak_bytes, arena.budget_bytes,
+                 arena.live_bytes, arena.active_bytes, arena.resident_bytes,
+                 arena.retained_bytes, arena.allocated, arena.refused});
+      ArenaSum& sum = sums[{arena.name, arena.allocator}];
+      ++sum.ranks;
+      sum.peak += Bytes(arena.peak_bytes);
+      sum.budget += Bytes(arena.budget_bytes);
+      sum.live += Bytes(arena.live_bytes);
+      sum.active += Bytes(arena.active_bytes);
+      sum.resident += Bytes(arena.resident_bytes);
+      sum.retained += Bytes(arena.retained_bytes);
+      sum.refused += arena.refused;
+      sum.locked = sum.locked && arena.locked;
+    }
+    Table table({}, {{"", "pinned arenas"},
+                     {"", "peak"},
+                     {"", "budget"},
+                     {"", "live"},
+                     {"", "active"},
+                     {"", "resident"},
+                     {"", "retained"},
+                     {"", "refused"},
+                     {"", "allocator"}});
+    for (const auto& [key, sum] : sums) {
+      table.Add(
+          {Value::Name(key.first), sum.peak, sum.budget, sum.live, sum.active,
+           sum.resident, sum.retained, sum.refused,
+           fmt::format("{}, {}{}", Shown(key.second), Plural(sum.ranks, "rank"),
+                       sum.locked ? "" : ", not locked")});
+    }
+    if (!run_.steps.empty()) doc_.Add(std::move(table), Form::kPage);
+  }
+
+  void Links() {
+    const auto by_cause = [](const LinkStatistics& link) {
+      JsonValue causes = JsonValue::Object();
+      for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
+        if (link.bytes_by_cause[i] == 0) continue;
+        causes[RunCauseName(static_cast<RunCause>(i))] = link.bytes_by_cause[i];
+      }
+      return causes;
+    };
+    constexpr auto kRight = Table::Align::kRight;
+    Table table({.key = "links", .word = "link"},
+                {{"link", "link"},
+                 {"", "busy over a step"},
+                 {"moves"},
+                 {"moved_bytes", "bytes"},
+                 Table::JsonOnly("moved_bytes_by_cause"),
+                 Table::JsonOnly("step_bytes"),
+                 Table::PlainOnly("busy_ns"),
+                 {"outside_bytes"},
+                 Table::JsonOnly("busy_ns"),
+                 Table::JsonOnly("unhidden_ns"),
+                 {"busy_share", "busy", kRight, Form::kPageAndJson},
+                 {"gigabytes_per_second", "GB/s", kRight, Form::kPageAndJson},
+                 Table::JsonOnly("over_step_busy_share")});
+    Bytes outside;
+    for (size_t i = 0; i < run_.links.size(); ++i) {
+      const LinkStatistics& link = run_.links[i];
+      outside += Bytes(link.outside_bytes);
+      const double speed = link.gigabytes_per_second();
+      table.Add({LinkName(link.link), Strip(link.over_step), link.count,
+                 Bytes(link.bytes), by_cause(link),
+                 SpreadJson(run_.link_bytes[i]), link.busy_ns,
+                 link.outside_bytes, link.busy_ns, run_.link_unhidden_ns[i],
+                 Value::Share(link.busy_share),
+                 Value(speed).As(fmt::format("{:.2f}", speed)),
+                 ListOf(link.over_step)});
+    }
+    Add(std::move(table));
+    if (outside == Bytes(0) || run_.steps.empty()) return;
+    doc_.Text(fmt::format(
+        "  before the first step or after the last, not counted above: {}\n",
+        FormatSize(outside)));
+  }
+
+  void Stalls() {
+    JsonValue stalls = JsonValue::Array();
+    Table table({}, {{"", "waited for"},
+                     {"", "time"},
+                     {"", "of steps"},
+                     {"", "count"},
+                     {"", "worst chunks"}});
+    Document hints;
+    for (const StallStatistics& stall : run_.stalls) {
+      const std::string_view cause = RunCauseName(stall.cause);
+      JsonValue& json = stalls.Append(Fields(
+          {{"cause", cause}, {"count", stall.count}, {"time_ns", stall.ns}}));
+      doc_.Line({"stall", cause, stall.count, stall.ns});
+      json["worst_chunks"] = JsonValue::Array();
+      std::vector<std::string> worst;
+      for (const ChunkStall& chunk : stall.worst) {
+        json["worst_chunks"].Append(Fields({{"chunk", chunk.chunk},
+                                            {"parameters", chunk.params},
+                                            {"count", chunk.count},
+                                            {"time_ns", chunk.ns}}));
+        doc_.Line({"chunk", cause, chunk.chunk, chunk.count, chunk.ns,
+                   Quoted(chunk.params)});
+        worst.push_back(
+            fmt::format("{} ({})", chunk.chunk, FormatDuration(chunk.ns)));
+      }
+      if (stall.busiest) {
+        json["busiest_link"] = LinkName(*stall.busiest);
+        json["busiest_share"] = stall.busiest_share;
+      }
+      table.Add({cause, Value::Ns(stall.ns),
+                 Value::Share(stall.ns, run_.all_ranks.step_ns), stall.count,
+                 fmt::format("{}", fmt::join(worst, ", "))});
+      if (run_.steps.empty()) continue;
+      const std::string hint =
+          StallHint(stall, run_.divergences, run_.steps.back().step);
+      json["hint"] = hint;
+      std::vector<std::string> words;
+      if (!stall.worst.empty() && !stall.worst.front().params.empty()) {
+        words.push_back(fmt::format("chunk {} is {}", stall.worst.front().chunk,
+                                    Shortened(stall.worst.front().params)));
+      }
+      if (!hint.empty()) words.push_back(hint);
+      hints.Say(cause, fmt::format("{}", fmt::join(words, "; ")));
+    }
+    doc_.Set("stalls", stalls);
+    doc_.Set("plan", plan_);
+    if (run_.steps.empty()) return;
+    if (run_.stalls.empty()) {
+      doc_.Gap();
+      doc_.Text("No stalls.\n");
+    }
+    doc_.Add(std::move(table), Form::kPage);
+    doc_.Text(hints.Page());
+  }
+
+  void PlanData() {
+    if (!run_.plan) return;
+    const std::string_view unit = run_.plan->in_seconds ? "seconds" : "links";
+    plan_ = Fields({{"made_after_step", run_.plan->step},
+                    {"unit", unit},
+                    {"moments", run_.plan->moments},
+                    {"slots", SlotWorthJson(*run_.plan)}});
+    for (const SlotWorth& each : run_.plan->slots) {
+      doc_.Line({"slots", each.slot_bytes, each.slots, unit, each.cost,
+                 each.lower_bound, each.one_more_saves.value_or(-1),
+                 each.one_less_costs.value_or(-1)});
+    }
+  }
+
+  // What the plan's fetches cost, and what a slot is worth.
+  void PlanPage() {
+    const PlanStatistics& plan = *run_.plan;
+    const auto cost = [&](std::optional<double> cost) {
+      return plan.in_seconds ? Value::Seconds(cost) : Value(cost);
+    };
+    Table table({}, {{"", "slots"},
+                     {"", "of"},
+                     {"", "cost a step"},
+                     {"", "least of any plan"},
+                     {"", "for copies of shards"},
+                     {"", "one more saves"},
+                     {"", "one less costs"},
+                     {"", "dearest at moments"}});
+    for (const SlotWorth& each : plan.slots) {
+      table.Add({each.slots, Bytes(each.slot_bytes), cost(each.cost),
+                 each.optimal ? Value("proved") : cost(each.lower_bound),
+                 each.shard_slots == 0
+                     ? Value()
+                     : Value(fmt::format("{} of up to {}", each.shard_slots,
+                                         each.shards)),
+                 cost(each.one_more_saves), cost(each.one_less_costs),
+                 each.dearest_first < 0
+                     ? Value()
+                     : Value(fmt::format("{} to {} of {}", each.dearest_first,
+                                         each.dearest_last, plan.moments))});
+    }
+    doc_.Gap();
+    doc_.Text(fmt::format("Plan after step {}: fetches of a step, by {}\n",
+                          plan.step,
+                          plan.in_seconds ? "the time that measured links take"
+                                          : "the links that they cross"));
+    doc_.Add(std::move(table), Form::kPage);
+  }
+
+  // On the page only where there are steps.
+  void Add(Table table) {
+    doc_.Add(std::move(table), run_.steps.empty() ? Form::kData : Form::kAll);
+  }
+
+  std::string Strip(const std::vector<double>& shares) const {
+    return "|" + DrawStrip(shares, ink_) + "|";
+  }
+
+  const std::string_view name_;
+  const RunStatistics& run_;
+  const Status& completeness_;
+  const StripInk ink_;
+  JsonValue plan_;
+  Document doc_{"castor.report/1"};
+};
+
+}  // namespace
+
+Document ReportDocument(std::string_view name, const RunStatistics& run,
+                        const Status& completeness, StripInk ink) {
+  return Builder(name, run, completeness, ink).Build();
+}
+
+JsonValue SlotWorthJson(const PlanStatistics& plan) {
+  return ListOf(plan.slots, [](const SlotWorth& each) {
+    JsonValue json = Fields({{"slot_bytes", each.slot_bytes},
+                             {"slots", each.slots},
+                             {"shard_slots", each.shard_slots},
+                             {"shards", each.shards},
+                             {"cost", each.cost},
+                             {"lower_bound", each.lower_bound},
+                             {"optimal", each.optimal},
+                             {"one_more_saves", each.one_more_saves},
+                             {"one_less_costs", each.one_less_costs}});
+    if (each.dearest_first >= 0) {
+      json["dearest_moments"] = JsonValue::Array();
+      json["dearest_moments"].Append(each.dearest_first);
+      json["dearest_moments"].Append(each.dearest_last);
+    }
+    return json;
+  });
+}
+
+}  // namespace castor

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_REPORT_DOCUMENT_H_
+#define CASTOR_TOOLS_REPORT_REPORT_DOCUMENT_H_
+
+// A recorded run's statistics as `castor report` prints them. Pure functions,
+// thread-safe.
+
+#include <string_view>
+
+#include "chunk/base/json_value.h"
+#include "chunk/base/status.h"
+#include "tools/cli/document.h"
+#include "tools/cli/text_forms.h"
+#include "tools/report/run_statistics.h"
+
+namespace castor {
+
+// `name` is what the record is called, `completeness` the record's. Lines of
+// --plain start with what they are about:
+//
+//   record  KEY  VALUE
+//   step    STEP  complete|partial  NS  STALLED_NS
+//   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
+//   arena   NAME  RANK  ALLOCATOR  PEAK_BYTES  BUDGET_BYTES  LIVE_BYTES
+//           ACTIVE_BYTES  RESIDENT_BYTES  RETAINED_BYTES  ALLOCATED  REFUSED
+//   slots   SLOT_BYTES  SLOTS  seconds|links  COST  LOWER_BOUND
+//           ONE_MORE_SAVES  ONE_LESS_COSTS  (-1: not known)
+//   link    LINK  COUNT  BYTES  BUSY_NS  OUTSIDE_BYTES
+//   stall   CAUSE  COUNT  NS
+//   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS
+Document ReportDocument(std::string_view name, const RunStatistics& run,
+                        const Status& completeness,
+                        StripInk ink = StripInk::kAscii);
+
+// An array, by class of slots: what a plan's fetches through them cost, and
+// what one slot more or less is worth.
+JsonValue SlotWorthJson(const PlanStatistics& plan);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_REPORT_DOCUMENT_H_

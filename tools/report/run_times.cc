@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/run_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "chunk/base/quote.h"
+#include "chunk/base/tier.h"
+
+namespace castor {
+namespace {
+
+bool ParseStep(std::string_view text, int32_t* step) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, *step);
+  return error == std::errc() && rest == end && *step >= 1;
+}
+
+// Whether the event brings a chunk into a slot, all of it or the shard from
+// which it will be gathered.
+bool Fetches(const RunEvent& event) {
+  if (event.cause != RunCause::kDemand && event.cause != RunCause::kPrefetch) {
+    return false;
+  }
+  return event.kind == RunEventKind::kGather ||
+         (event.kind == RunEventKind::kTransfer && event.to == Tier::kDevice &&
+          event.state == StateKind::kParam);
+}
+
+// A copy whose end is not known yet.
+struct Open {
+  Residency copy;
+  bool gathered = false;
+};
+
+}  // namespace
+
+Result<StepRange> ParseStepRange(std::string_view text) {
+  StepRange range;
+  const size_t dash = text.find('-');
+  const std::string_view first = text.substr(0, dash);
+  const std::string_view last =
+      dash == std::string_view::npos ? first : text.substr(dash + 1);
+  if (!ParseStep(first, &range.first) || !ParseStep(last, &range.last) ||
+      range.last < range.first) {
+    return InvalidArgument(fmt::format(
+        "{} names no steps: write a number from 1 on, or two with a dash "
+        "between them, the smaller first, as in 2-30",
+        Quoted(text)));
+  }
+  return range;
+}
+
+int32_t LastStep(const RunRecord& record) {
+  int32_t last = 0;
+  for (const RunEvent& event : record.events) {
+    if (event.kind == RunEventKind::kStep || !record.completeness.ok()) {
+      last = std::max(last, event.step);
+    }
+  }
+  return last;
+}
+
+std::vector<StepWindow> FindStepWindows(const RunRecord& record,
+                                        const StepRange& steps) {
+  const int32_t last = LastStep(record);
+  std::map<std::pair<int32_t, int32_t>, StepWindow> found;
+  for (const RunEvent& event : record.events) {
+    if (!steps.Holds(event.step) || event.step > last) continue;
+    const auto [it, is_new] =
+        found.try_emplace(std::pair(event.rank, event.step));
+    StepWindow& window = it->second;
+    const Interval time = {event.begin_ns, event.end_ns};
+    if (is_new || event.kind == RunEventKind::kStep) {
+      window = {event.rank, event.step, time,
+                event.kind == RunEventKind::kStep};
+    } else if (!window.complete) {
+      window.time.begin = std::min(window.time.begin, time.begin);
+      window.time.end = std::max(window.time.end, time.end);
+    }
+  }
+  std::vector<StepWindow> windows;
+  for (auto& [rank_and_step, window] : found) {
+    // What is fetched ahead for a step begins before the step does.
+    if (!windows.empty() && windows.back().rank == window.rank) {
+      window.time.begin = std::max(window.time.begin, windows.back().time.end);
+    }
+    if (window.time.begin < window.time.end) windows.push_back(window);
+  }
+  return windows;
+}
+
+std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
+  int64_t last_ns = INT64_MIN;
+  std::vector<const RunEvent*> changes;
+  for (const RunEvent& event : events) {
+    last_ns = std::max(last_ns, event.end_ns);
+    if (event.chunk >= 0 &&
+        (Fetches(event) || event.kind == RunEventKind::kRelease)) {
+      changes.push_back(&event);
+    }
+  }
+  // A slot that is released and filled again at one time was released first.
+  const auto key = [](const RunEvent* event) {
+    return std::tuple(event->rank, event->chunk, event->begin_ns,
+                      event->kind != RunEventKind::kRelease, event);
+  };
+  std::sort(
+      changes.begin(), changes.end(),
+      [&](const RunEvent* a, const RunEvent* b) { return key(a) < key(b); });
+
+  std::vector<Residency> found;
+  std::optional<Open> open;
+  const auto close = [&](int64_t at, RunCause why) {
+    open->copy.time.end = at;
+    open->copy.released = why;
+    found.push_back(open->copy);
+    open.reset();
+  };
+  for (const RunEvent* event : changes) {
+    if (open &&
+        (open->copy.rank != event->rank || open->copy.chunk != event->chunk)) {
+      close(last_ns, RunCause::kNone);
+    }
+    if (event->kind == RunEventKind::kRelease) {
+      if (open) close(event->begin_ns, event->cause);
+      continue;
+    }
+    const bool gathers = event->kind == RunEventKind::kGather;
+    // The shard comes first, maybe in pieces, and is then gathered around.
+    if (open && !open->gathered) {
+      open->gathered = gathers;
+      continue;
+    }
+    if (open) close(event->begin_ns, RunCause::kNone);
+    open = Open{{event->rank,
+                 event->chunk,
+                 event->step,
+                 {event->begin_ns, event->end_ns},
+                 event->cause,
+                 RunCause::kNone},
+                gathers};
+  }
+  if (open) close(last_ns, RunCause::kNone);
+  return found;
+}
+
+}  // namespace castor

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_RUN_TIMES_H_
+#define CASTOR_TOOLS_REPORT_RUN_TIMES_H_
+
+// When each rank of a recorded run was in which step, and when which chunk was
+// whole on its device. Pure functions, thread-safe.
+// Part of the statistics of a run (run_statistics.h).
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "offload/record/record_reader.h"
+#include "placement/run_event.h"
+#include "tools/report/intervals.h"
+
+namespace castor {
+
+// The steps to look at, both ends included. Step 0 is what happens before the
+// first.
+struct StepRange {
+  int32_t first = 1;
+  int32_t last = INT32_MAX;
+
+  bool Holds(int32_t step) const { return first <= step && step <= last; }
+  bool HoldsAll() const { return first <= 1 && last == INT32_MAX; }
+};
+
+// "7", or "2-30" with both ends included; steps count from 1. InvalidArgument
+// for anything else.
+Result<StepRange> ParseStepRange(std::string_view text);
+
+struct StepWindow {
+  int32_t rank = 0;
+  int32_t step = 0;
+  Interval time;
+  // The record has the step's own event. Otherwise the run or the record ended
+  // inside it, and `time` spans the events that are there.
+  bool complete = false;
+};
+
+// The last step that the record holds, 0 when it holds none. In a complete
+// record that is the last that ended: what comes after it, fetched ahead or
+// read out, belongs to a step that never began.
+int32_t LastStep(const RunRecord& record);
+
+// Those of `steps` that the record holds, by rank, then by step; windows of one
+// rank do not overlap, and none is empty.
+std::vector<StepWindow> FindStepWindows(const RunRecord& record,
+                                        const StepRange& steps);
+
+// A time for which a chunk's parameters were whole on the device, or on their
+// way to it: from the first transfer or gather into a slot to the release that
+// dropped the copy. Chunks whose home is the device are there always and not
+// meant here.
+struct Residency {
+  int32_t rank = 0;
+  int32_t chunk = 0;
+  int32_t step = 0;  // for which it came
+  Interval time;
+  RunCause fetched = RunCause::kNone;   // why it came
+  RunCause released = RunCause::kNone;  // why it went; kNone: it did not
+};
+
+// By rank, chunk and time. Those of one chunk on one rank do not overlap, even
+// where a release is missing: then the next fetch ends it, or the last event.
+std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_RUN_TIMES_H_
