@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/report_command.h"
-
 #include <langinfo.h>
 #include <locale.h>
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/registry.h"
 #include "tools/report/run_report.h"
 #include "tools/report/run_times.h"
 

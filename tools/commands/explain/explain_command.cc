@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/explain/explain_command.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
+#include "tools/commands/registry.h"
 #include "tools/report/run_times.h"
 
 namespace castor {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_command.h"
+#include <memory>
 
 #include "tools/cli/document.h"
 #include "tools/commands/plan/plan_document.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_run.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {

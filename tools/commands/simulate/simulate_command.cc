@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/simulate/simulate_command.h"
+#include <memory>
 
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/document.h"
+#include "tools/commands/registry.h"
 #include "tools/commands/simulate/simulate_document.h"
 #include "tools/commands/simulate/simulate_flags.h"
 #include "tools/commands/simulate/simulate_run.h"
