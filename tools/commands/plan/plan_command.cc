@@ -4,7 +4,6 @@
 #include "tools/commands/plan/plan_command.h"
 
 #include "tools/cli/document.h"
-#include "tools/commands/plan/plan_document.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_run.h"
 
