@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/natural_order.h"
+#include "tools/models/model_list.h"
 
 #include <cstddef>
 
@@ -19,6 +19,20 @@ std::string_view TakeNumber(std::string_view text, size_t* at) {
 }
 
 }  // namespace
+
+std::string_view ParamOrderName(ParamOrder order) {
+  switch (order) {
+    case ParamOrder::kFamily:
+      return "family";
+    case ParamOrder::kFile:
+      return "file";
+    case ParamOrder::kNatural:
+      return "natural";
+    case ParamOrder::kTrace:
+      return "trace";
+  }
+  return "unknown";
+}
 
 bool NaturalLess(std::string_view a, std::string_view b) {
   size_t i = 0;
