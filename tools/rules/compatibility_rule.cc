@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/rules/compatibility_rule.h"
+#include "tools/rules/compatibility_rule.h"
 
 #include <fmt/format.h>
 
@@ -61,7 +61,8 @@ PackedChoice PackInCastor(std::span<const Elements> sizes, Elements chunk_size,
                           const PackOptions& options) {
   const PackCount count = CountPacking(sizes, chunk_size, options);
   PackedChoice choice;
-  choice.classes = {{chunk_size, count.chunks - count.oversize_chunks}};
+  choice.chunk_size = chunk_size;
+  choice.chunks = count.chunks - count.oversize_chunks;
   choice.oversize_chunks = count.oversize_chunks;
   choice.oversize_allocated = count.oversize_allocated;
   std::set<Elements> oversize;  // each distinct size once
@@ -69,7 +70,7 @@ PackedChoice PackInCastor(std::span<const Elements> sizes, Elements chunk_size,
     if (size <= chunk_size) continue;
     oversize.insert(RoundUp(size, ChunkQuantum(options.world)));
   }
-  for (const Elements size : oversize) choice.oversize_classes += size;
+  for (const Elements size : oversize) choice.oversize_sizes += size;
   return choice;
 }
 
