@@ -325,7 +325,6 @@ class Builder {
       }
       return causes;
     };
-    constexpr auto kRight = Table::Align::kRight;
     Table table({.key = "links", .word = "link"},
                 {{"link", "link"},
                  {"", "busy over a step"},
@@ -337,8 +336,8 @@ class Builder {
                  {"outside_bytes"},
                  Table::JsonOnly("busy_ns"),
                  Table::JsonOnly("unhidden_ns"),
-                 {"busy_share", "busy", kRight, Form::kPageAndJson},
-                 {"gigabytes_per_second", "GB/s", kRight, Form::kPageAndJson},
+                 Table::NotPlain("busy_share", "busy"),
+                 Table::NotPlain("gigabytes_per_second", "GB/s"),
                  Table::JsonOnly("over_step_busy_share")});
     Bytes outside;
     for (size_t i = 0; i < run_.links.size(); ++i) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/tier.h"
@@ -95,6 +96,9 @@ struct StallStatistics {
 std::vector<StallStatistics> ComputeStallStatistics(
     const RunRecord& record, std::span<const LinkStatistics> links,
     const StepRange& steps, int worst_chunks);
+
+// "chunks fetched when asked for", ...: for people.
+std::string_view WaitTitle(RunCause cause);
 
 // What to try against these stalls, in a sentence, from what the record shows;
 // empty where it shows nothing that helps.

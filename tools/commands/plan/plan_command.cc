@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "tools/cli/document.h"
-#include "tools/commands/plan/plan_document.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_run.h"
 #include "tools/commands/registry.h"

@@ -15,6 +15,8 @@
 #include "placement/exact_policy.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/plan/plan_compare.h"
+#include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_request.h"
 
 namespace castor {
@@ -104,7 +106,7 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
           CompareWithRun(report.subject, report.outcome, flags.compare));
     }
     if (!flags.explain.empty()) {
-      Result<std::vector<ExplainedChunk>> explained =
+      Result<Document> explained =
           ExplainHomes(report.subject, report.outcome, flags.explain);
       if (!explained.ok()) return explained.status().WithContext("--explain");
       report.explained = *std::move(explained);

@@ -14,8 +14,7 @@
 
 #include "chunk/base/status.h"
 #include "tools/cli/console.h"
-#include "tools/commands/plan/plan_compare.h"
-#include "tools/commands/plan/plan_explain.h"
+#include "tools/cli/document.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_subject.h"
@@ -38,14 +37,33 @@ struct PlanReport {
   std::vector<PlanVariant> changes;       // where it does not fit
   std::vector<PlanVariant> alternatives;  // where it does
   std::vector<PlanVariant> more;
-  std::optional<PlanComparison> comparison;
-  std::vector<ExplainedChunk> explained;  // where it fits, if asked for
+  std::optional<Document> comparison;
+  std::optional<Document> explained;  // both where it fits, if asked for
   std::string output;  // the file that the plan was written to, if any
 };
 
 // Progress and notes go to `console.err`, nothing to `console.out`. A report
 // that says no is a report; the plan's file is written only where it fits.
 Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console);
+
+// What is printed of it. Lines of --plain start with what they are about:
+//
+//   fits      yes|no
+//   tier      TIER  PLANNED_BYTES  PEAK_BYTES
+//   class     CLASS  DEVICE_BYTES  HOST_BYTES  NVME_BYTES
+//   device    activations|overhead  BYTES
+//   link      FROM  TO  BYTES  TRANSFERS
+//   wire      all_gather|reduce_scatter|agreement  BYTES  CALLS
+//   time      RESOURCE  SECONDS|-
+//   step_ns   NS  BUSIEST
+//   stall     CAUSE  NS  COUNT
+//   change    WHAT  COMMAND  (alternative and more likewise)
+//   peak      TIER  PLANNED_BYTES  MEASURED_BYTES  (other_budget likewise)
+//   measured  LINK  PLANNED_BYTES  MEASURED_BYTES
+Document PlanDocument(const PlanReport& report);
+
+// The part of it on what is planned. REQUIRES: it fits.
+void AddFit(const PlanReport& report, Document* doc);
 
 }  // namespace castor
 

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kMaxWorld = 1 << 20;
 constexpr int64_t kMaxAlign = int64_t{1} << 30;
-constexpr int64_t kMaxClasses = 16;
 constexpr int64_t kMaxPrefetchDepth = 1024;
 
 constexpr char kFooter[] =
@@ -26,8 +25,7 @@ characters, dots too, ? for one, [a-z] for one of a set. Both may be repeated.
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes.
 
 Modes: uniform is one size from --min to --max; layer the sizes that hold one repeat
-of a layer in 1 to 8 chunks; classes at most K sizes up to --max, each parameter in
-the smallest that holds it.
+of a layer in 1 to 8 chunks.
 
 SPEED is 24GB/s or 22GiB/s, with a comma and the latency of one transfer where it
 counts: 24GB/s,10us. A castor.machine/1 file has them all.
@@ -58,11 +56,11 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
              "parameters start at multiples of N elements (64)");
   AddTextFlag(app, "--dtype", &flags->dtype,
               "type of every parameter, for example bf16 (the model's own)");
-  AddChoiceFlag(app, "--mode", &flags->mode,
-                {"uniform", "layer", "classes", "all"},
+  AddChoiceFlag(app, "--mode", &flags->mode, {"uniform", "layer", "all"},
                 "how sizes are chosen: see below (all)");
-  AddIntFlag(app, "--classes", &flags->classes, 1, kMaxClasses,
-             "most sizes in mode classes (3)");
+  RefuseFlag(app, "--classes",
+             "all chunks of a group have one size; use --mode uniform or "
+             "--mode layer");
   AddIntFlag(app, "--prefetch-depth", &flags->prefetch_depth, 0,
              kMaxPrefetchDepth,
              "chunks gathered ahead of use, on top of two (1)");

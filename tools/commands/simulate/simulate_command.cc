@@ -6,10 +6,8 @@
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/document.h"
 #include "tools/commands/registry.h"
-#include "tools/commands/simulate/simulate_document.h"
 #include "tools/commands/simulate/simulate_flags.h"
 #include "tools/commands/simulate/simulate_run.h"
-#include "tools/commands/simulate/sweep_svg.h"
 
 namespace castor {
 namespace {

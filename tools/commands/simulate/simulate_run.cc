@@ -92,31 +92,27 @@ Result<SimulatedPoint> Simulated(const SimulateRequest& request,
 std::vector<std::string> UnknownLinks(const TierModel& machine,
                                       const std::vector<SimulatedPoint>& points,
                                       int ranks) {
-  bool moved[3][3] = {};
-  for (const SimulatedPoint& point : points) {
-    if (!point.result) continue;
-    for (size_t from = 0; from < 3; ++from) {
-      for (size_t to = 0; to < 3; ++to) {
-        moved[from][to] |= point.result->steady().moved[from][to] > Bytes(0);
-      }
-    }
-  }
-  const size_t device = TierIndex(Tier::kDevice);
-  const size_t host = TierIndex(Tier::kHost);
-  const size_t nvme = TierIndex(Tier::kNvme);
-  std::vector<std::string> unknown;
-  const auto add = [&](bool used, bool known, const char* name) {
-    if (used && !known) unknown.emplace_back(name);
+  const auto moved = [&](Tier from, Tier to) {
+    return std::any_of(
+        points.begin(), points.end(), [&](const SimulatedPoint& point) {
+          return point.result &&
+                 point.result->steady().moved[TierIndex(from)][TierIndex(to)] >
+                     Bytes(0);
+        });
   };
-  add(moved[host][device], machine.host_to_device.has_value(),
-      "host_to_device");
-  add(moved[device][host], machine.device_to_host.has_value(),
-      "device_to_host");
-  add(moved[nvme][host], machine.nvme_read.has_value(), "nvme_read");
-  add(moved[host][nvme], machine.nvme_write.has_value(), "nvme_write");
-  add(ranks > 1, machine.all_gather.has_value(), "all_gather");
-  add(ranks > 1, machine.reduce_scatter.has_value(), "reduce_scatter");
-  add(moved[device][host], machine.optimizer.has_value(), "optimizer");
+  std::vector<std::string> unknown;
+  const auto add = [&](bool used, const auto& speed, const char* name) {
+    if (used && !speed) unknown.emplace_back(name);
+  };
+  using enum Tier;
+  const bool down = moved(kDevice, kHost);
+  add(moved(kHost, kDevice), machine.host_to_device, "host_to_device");
+  add(down, machine.device_to_host, "device_to_host");
+  add(moved(kNvme, kHost), machine.nvme_read, "nvme_read");
+  add(moved(kHost, kNvme), machine.nvme_write, "nvme_write");
+  add(ranks > 1, machine.all_gather, "all_gather");
+  add(ranks > 1, machine.reduce_scatter, "reduce_scatter");
+  add(down, machine.optimizer, "optimizer");
   return unknown;
 }
 

@@ -5,7 +5,8 @@
 #define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
 
 // Reads a trace and a machine and simulates steps: at one budget, or at every
-// one of a sweep. Reads files; thread-safe.
+// one of a sweep; and how that is shown. Reads files; thread-safe. Part of
+// castor simulate (simulate_command.h).
 
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
 #include "tools/cli/console.h"
+#include "tools/cli/document.h"
 #include "tools/commands/simulate/simulate_flags.h"
 
 namespace castor {
@@ -59,6 +61,15 @@ struct SimulateReport {
 // it fit, where no point does.
 Result<SimulateReport> RunSimulate(const SimulateRequest& request,
                                    const Console& console);
+
+// What is printed: of one point all that is known, of a sweep a row for each.
+Document SimulateDocument(const SimulateReport& report);
+
+// A sweep as a plot: step time against budget, of what it is made, and where
+// the step does not fit. One SVG document that needs nothing else, for light
+// and dark pages; every point says its numbers when pointed at. REQUIRES: a
+// sweep of which some point has a result.
+std::string SweepSvg(const SimulateReport& report);
 
 }  // namespace castor
 

@@ -140,7 +140,7 @@ std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout) {
 Status CheckSameChunks(std::span<const TraceChunk> trace,
                        std::span<const TraceChunk> other) {
   if (trace.size() != other.size()) {
-    return InvalidArgument(fmt::format("it has {} chunks, and the trace {}",
+    return InvalidArgument(fmt::format("it has {} chunks in place of {}",
                                        other.size(), trace.size()));
   }
   for (size_t c = 0; c < trace.size(); ++c) {
@@ -156,9 +156,8 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
         trace[c].trainable == other[c].trainable && !types_differ) {
       continue;
     }
-    return InvalidArgument(
-        fmt::format("chunk {} of it is {}, and of the trace {}", c,
-                    text(other[c]), text(trace[c])));
+    return InvalidArgument(fmt::format("chunk {} of it is {} in place of {}", c,
+                                       text(other[c]), text(trace[c])));
   }
   return OkStatus();
 }
