@@ -28,8 +28,7 @@ namespace {
 
 PlanSubject Llama70B() {
   PlanSubject subject;
-  subject.argument = "llama-3-70b";
-  subject.model.name = subject.argument;
+  subject.model.name = "llama-3-70b";
   subject.model.params = LlamaParams(Llama3With70B(), DType::kBF16);
   subject.shape = {.width = 8192,
                    .heads = 64,

@@ -10,18 +10,15 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
-#include "offload/record/record_reader.h"
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/explain/explain_run.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
-#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {
