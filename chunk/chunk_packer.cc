@@ -25,10 +25,10 @@ std::optional<Elements> OffsetFor(Elements used, Elements size,
   return offset;
 }
 
-// Lays the parameters of one class into chunks that it appends.
-class ClassBuilder {
+// Lays the parameters of one group into chunks that it appends.
+class GroupBuilder {
  public:
-  ClassBuilder(int32_t group, Elements chunk_size, const PackOptions& options,
+  GroupBuilder(int32_t group, Elements chunk_size, const PackOptions& options,
                std::vector<ChunkInfo>* chunks, std::vector<ParamPlace>* places)
       : group_(group),
         chunk_size_(chunk_size),
@@ -58,8 +58,7 @@ class ClassBuilder {
   std::vector<ChunkId> Finish() && { return std::move(ids_); }
 
  private:
-  // Chunks of other classes may have been opened since.
-  ChunkInfo& Last() { return chunks_[ids_.back().index()]; }
+  ChunkInfo& Last() { return chunks_.back(); }
 
   void Open(Elements size, bool oversize) {
     ids_.emplace_back(static_cast<int32_t>(chunks_.size()));
@@ -100,25 +99,6 @@ Status ValidateChunkSize(Elements chunk_size, const PackOptions& options) {
           .count()));
 }
 
-Status ValidateClassSizes(std::span<const Elements> class_sizes, size_t group,
-                          const PackOptions& options) {
-  if (class_sizes.empty()) {
-    return InvalidArgument(fmt::format(
-        "no chunk size for group {} of the parameters; give one or more",
-        group));
-  }
-  for (size_t c = 0; c < class_sizes.size(); ++c) {
-    CASTOR_RETURN_IF_ERROR(ValidateChunkSize(class_sizes[c], options));
-    if (c > 0 && class_sizes[c] <= class_sizes[c - 1]) {
-      return InvalidArgument(fmt::format(
-          "a class of chunks of {} elements follows one of {}; give each "
-          "group's sizes once each, by rising size",
-          class_sizes[c].count(), class_sizes[c - 1].count()));
-    }
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Status ValidatePackOptions(const PackOptions& options) {
@@ -144,8 +124,6 @@ Status ValidatePackSums(std::span<const Elements> sizes, Elements chunk_size,
   // Two neighbouring chunks of one run hold more than C with their padding, so
   // ordinary chunks take at most twice the padded sizes plus C for each run,
   // and every run but the first follows an oversize parameter of more than C.
-  // Of several classes, each but the largest has a C below a parameter of a
-  // larger one, so theirs add at most the padded sizes once.
   const Elements quantum = ChunkQuantum(options.world);
   __int128 padded = 0;
   for (const Elements size : sizes) {
@@ -231,58 +209,37 @@ PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
   return count;
 }
 
-Result<ChunkLayout> PackChunks(
-    std::span<const ParamSpec> params,
-    std::span<const std::vector<Elements>> class_sizes,
-    const PackOptions& options) {
+Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
+                               std::span<const Elements> chunk_sizes,
+                               const PackOptions& options) {
   CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
   const std::vector<ParamGroup> groups = GroupParams(params);
-  if (class_sizes.size() != groups.size()) {
+  if (chunk_sizes.size() != groups.size()) {
     return InvalidArgument(fmt::format(
         "{} chunk sizes for {} groups of parameters; give one for each (dtype, "
         "trainable) in order of first sight",
-        class_sizes.size(), groups.size()));
+        chunk_sizes.size(), groups.size()));
   }
   std::vector<ParamPlace> places(params.size());
   std::vector<ChunkInfo> chunks;
   std::vector<GroupInfo> infos;
   for (size_t g = 0; g < groups.size(); ++g) {
-    const std::vector<Elements>& classes = class_sizes[g];
-    CASTOR_RETURN_IF_ERROR(ValidateClassSizes(classes, g, options));
+    const ParamGroup& group = groups[g];
+    CASTOR_RETURN_IF_ERROR(ValidateChunkSize(chunk_sizes[g], options));
     CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
-                            GroupSizes(params, groups[g]));
+                            GroupSizes(params, group));
     CASTOR_RETURN_IF_ERROR(
-        ValidatePackSums(sizes, classes.back(), groups[g].dtype, options));
-    std::vector<ClassBuilder> builders;
-    for (const Elements size : classes) {
-      builders.emplace_back(static_cast<int32_t>(infos.size()), size, options,
-                            &chunks, &places);
-      infos.push_back({groups[g].dtype, groups[g].trainable, size, {}});
-    }
+        ValidatePackSums(sizes, chunk_sizes[g], group.dtype, options));
+    GroupBuilder builder(static_cast<int32_t>(g), chunk_sizes[g], options,
+                         &chunks, &places);
     for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == Elements(0)) continue;
-      const auto holds =
-          std::lower_bound(classes.begin(), classes.end(), sizes[i]);
-      const size_t c = holds == classes.end()
-                           ? classes.size() - 1
-                           : static_cast<size_t>(holds - classes.begin());
-      builders[c].Add(groups[g].params[i], sizes[i]);
+      if (sizes[i] > Elements(0)) builder.Add(group.params[i], sizes[i]);
     }
-    const size_t first = infos.size() - classes.size();
-    for (size_t c = 0; c < classes.size(); ++c) {
-      infos[first + c].chunks = std::move(builders[c]).Finish();
-    }
+    infos.push_back({group.dtype, group.trainable, chunk_sizes[g],
+                     std::move(builder).Finish()});
   }
   return ChunkLayout(options.world, options.align, std::move(places),
                      std::move(chunks), std::move(infos));
-}
-
-Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
-                               std::span<const Elements> chunk_sizes,
-                               const PackOptions& options) {
-  std::vector<std::vector<Elements>> class_sizes;
-  for (const Elements size : chunk_sizes) class_sizes.push_back({size});
-  return PackChunks(params, class_sizes, options);
 }
 
 }  // namespace castor

@@ -4,15 +4,12 @@
 #ifndef CASTOR_CHUNK_CHUNK_PACKER_H_
 #define CASTOR_CHUNK_CHUNK_PACKER_H_
 
-// Next-fit packing in initialization order (design section 4; the rule of
-// ColossalAI's ChunkManager::register_tensor, with alignment and with the waste
+// Next-fit packing in initialization order (the rule of ColossalAI's
+// ChunkManager::register_tensor, with alignment and with the waste
 // of oversize chunks counted): a parameter goes at the next aligned offset of
 // the open chunk if it fits there whole, else the chunk is closed and a new one
 // opened; one with more than C elements closes the open chunk and gets a chunk
-// of its own, rounded up to Q. With several classes of chunks a parameter
-// belongs to the smallest class that holds it, and each class is packed by
-// itself; what is larger than all of them is oversize in the largest. Pure
-// functions, thread-safe.
+// of its own, rounded up to Q. Pure functions, thread-safe.
 
 #include <span>
 #include <vector>
@@ -70,18 +67,10 @@ struct PackCount {
 PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
                        const PackOptions& options);
 
-// Builds the layout; `class_sizes[g]` are the chunk sizes of group g of
-// GroupParams(params), one or more by rising size, and each becomes a group of
-// the layout, in this order, also where no parameter belongs to it.
-// InvalidArgument where a size is not a positive multiple of Q or sizes do not
-// rise, Malformed where a shape is. Chunks are numbered in the order in which
-// they are opened, ParamGroup by ParamGroup.
-Result<ChunkLayout> PackChunks(
-    std::span<const ParamSpec> params,
-    std::span<const std::vector<Elements>> class_sizes,
-    const PackOptions& options);
-
-// The same with one class in each group: `chunk_sizes[g]` is its C.
+// Builds the layout; `chunk_sizes[g]` is the C of group g of
+// GroupParams(params). InvalidArgument where a size is not a positive multiple
+// of Q, Malformed where a shape is. Chunks are numbered in the order in which
+// they are opened, group by group.
 Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
                                std::span<const Elements> chunk_sizes,
                                const PackOptions& options);

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/class_search.h"
 #include "chunk/layer_search.h"
 #include "chunk/mode_search.h"
 #include "chunk/recommendation.h"
@@ -52,12 +51,10 @@ Status ValidateSearchOptions(const SearchOptions& options) {
         options.min_chunk.count(), options.max_chunk.count(),
         kLargest.count()));
   }
-  if (options.modes.empty() || options.max_classes < 1 ||
-      options.gathered_slots < 1) {
+  if (options.modes.empty() || options.gathered_slots < 1) {
     return InvalidArgument(fmt::format(
-        "{} modes, at most {} classes and {} gathered slots: one or more of "
-        "each is needed",
-        options.modes.size(), options.max_classes, options.gathered_slots));
+        "{} modes and {} gathered slots: one or more of each is needed",
+        options.modes.size(), options.gathered_slots));
   }
   return OkStatus();
 }
@@ -138,7 +135,6 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
   input.max_size = range.max;
   input.pack = options.pack;
   input.gathered_slots = options.gathered_slots;
-  input.max_classes = options.max_classes;
 
   const auto asked = [&options](SearchMode mode) {
     return std::find(options.modes.begin(), options.modes.end(), mode) !=
@@ -149,7 +145,6 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
     std::optional<ModeSearch> found = SearchLayer(input);
     if (found) Add(*std::move(found), &result);
   }
-  if (asked(SearchMode::kClasses)) Add(SearchClasses(input), &result);
   if (result.modes.empty()) {
     return Infeasible(fmt::format(
         "no sequence of sizes repeats back to back among the {} {} {} "

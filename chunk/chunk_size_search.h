@@ -4,8 +4,8 @@
 #ifndef CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 #define CASTOR_CHUNK_CHUNK_SIZE_SEARCH_H_
 
-// The exact chunk-size search: for every group of parameters the choices of
-// chunk sizes worth having, found by the modes asked for, each exact within its
+// The exact chunk-size search: for every group of parameters the chunk sizes
+// worth having, found by the modes asked for, each exact within its
 // own definition and with a certificate that says why. Pure functions,
 // thread-safe.
 
@@ -31,7 +31,6 @@ struct SearchOptions {
   // are within it.
   std::optional<Bytes> device_budget = {};
   std::vector<SearchMode> modes = {SearchMode::kUniform};
-  int64_t max_classes = 3;     // K of SearchMode::kClasses, 1 or more
   int64_t gathered_slots = 3;  // gathered chunks held at once, 1 or more
 };
 

@@ -125,10 +125,11 @@ std::optional<ModeSearch> SearchLayer(const ModeSearchInput& input) {
       const PackCount count = CountPacking(input.sizes, sizes[i], input.pack);
       candidates.push_back(MakeCandidate(
           {.mode = SearchMode::kLayer,
-           .classes = {{sizes[i], count.chunks - count.oversize_chunks}},
+           .chunk_size = sizes[i],
+           .chunks = count.chunks - count.oversize_chunks,
            .oversize_chunks = count.oversize_chunks,
            .oversize_allocated = count.oversize_allocated,
-           .oversize_classes = oversize.SumAbove(sizes[i])},
+           .oversize_sizes = oversize.SumAbove(sizes[i])},
           input));
       candidates.back().reason =
           fmt::format("one layer in {} chunk{}", i + 1, i == 0 ? "" : "s");

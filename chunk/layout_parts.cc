@@ -23,6 +23,10 @@ namespace {
 // Of all chunks together. Sums of a few fp32 states of them still fit 63 bits.
 constexpr __int128 kMaxBits = __int128{1} << 60;
 
+const char* KindName(bool trainable) {
+  return trainable ? "trainable" : "frozen";
+}
+
 // Takes the parts one after the other, each checked against those before it.
 class Assembler {
  public:
@@ -50,6 +54,19 @@ class Assembler {
     const std::string name = fmt::format("a chunk of group {}", groups_.size());
     CASTOR_RETURN_IF_ERROR(
         CheckSize(name, group.chunk_elements, DTypeBits(group.dtype)));
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const GroupInfo& other = groups_[g];
+      if (other.dtype != group.dtype || other.trainable != group.trainable ||
+          other.chunk_size == Elements(group.chunk_elements)) {
+        continue;
+      }
+      return Malformed(fmt::format(
+          "groups {} and {} both hold {} {}, in chunks of {} and {} elements; "
+          "parameters of one type and kind have chunks of one size: make the "
+          "layout again with castor search --mode layer or uniform",
+          g, groups_.size(), KindName(group.trainable), DTypeName(group.dtype),
+          other.chunk_size.count(), group.chunk_elements));
+    }
     groups_.push_back(
         {group.dtype, group.trainable, Elements(group.chunk_elements), {}});
     last_chunk_.push_back(-1);
@@ -204,13 +221,10 @@ class Assembler {
     if (spec.dtype == info.dtype && spec.trainable == info.trainable) {
       return OkStatus();
     }
-    const auto kind = [](bool trainable) {
-      return trainable ? "trainable" : "frozen";
-    };
-    return Malformed(fmt::format("it is {} {}, and chunk {} holds {} {}",
-                                 kind(spec.trainable), DTypeName(spec.dtype),
-                                 chunk, kind(info.trainable),
-                                 DTypeName(info.dtype)));
+    return Malformed(fmt::format(
+        "it is {} {}, and chunk {} holds {} {}", KindName(spec.trainable),
+        DTypeName(spec.dtype), chunk, KindName(info.trainable),
+        DTypeName(info.dtype)));
   }
 
   const LayoutParts& parts_;

@@ -7,27 +7,21 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/base/check.h"
 #include "chunk/pareto_front.h"
 
 namespace castor {
 
-ChunkSizeCandidate MakeCandidate(PackedChoice choice,
+ChunkSizeCandidate MakeCandidate(const PackedChoice& choice,
                                  const ModeSearchInput& input) {
-  CASTOR_CHECK(!choice.classes.empty());
   ChunkSizeCandidate candidate;
   candidate.mode = choice.mode;
-  candidate.chunk_size = choice.classes.back().chunk_size;
+  candidate.chunk_size = choice.chunk_size;
   candidate.chunk_bytes = BytesOf(candidate.chunk_size, input.dtype);
-  candidate.chunks = choice.oversize_chunks;
+  candidate.chunks = choice.chunks + choice.oversize_chunks;
   candidate.oversize_chunks = choice.oversize_chunks;
   candidate.oversize_allocated = choice.oversize_allocated;
-  candidate.allocated = choice.oversize_allocated;
-  for (const ChunkClass& one : choice.classes) {
-    candidate.chunks += one.chunks;
-    candidate.allocated += one.chunk_size * one.chunks;
-  }
-  candidate.classes = std::move(choice.classes);
+  candidate.allocated =
+      choice.chunk_size * choice.chunks + choice.oversize_allocated;
   candidate.waste = candidate.allocated - input.payload;
   candidate.waste_bytes = BytesToHold(candidate.waste, input.dtype);
   if (candidate.allocated > Elements(0)) {
@@ -35,7 +29,7 @@ ChunkSizeCandidate MakeCandidate(PackedChoice choice,
                                static_cast<double>(candidate.allocated.count());
   }
   candidate.gathered_bytes = BytesOf(
-      candidate.chunk_size * input.gathered_slots + choice.oversize_classes,
+      candidate.chunk_size * input.gathered_slots + choice.oversize_sizes,
       input.dtype);
   return candidate;
 }

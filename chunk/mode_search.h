@@ -30,7 +30,6 @@ struct ModeSearchInput {
   Elements max_size;
   PackOptions pack;
   int64_t gathered_slots = 3;
-  int64_t max_classes = 3;  // K
 };
 
 struct ModeSearch {
@@ -43,14 +42,15 @@ struct ModeSearch {
 // What a choice packs to, from which all of its costs follow.
 struct PackedChoice {
   SearchMode mode = SearchMode::kUniform;
-  std::vector<ChunkClass> classes;  // by rising size, at least one
+  Elements chunk_size;
+  int64_t chunks = 0;  // oversize ones aside
   int64_t oversize_chunks = 0;
   Elements oversize_allocated;
-  Elements oversize_classes;  // the sum of their distinct sizes
+  Elements oversize_sizes;  // the sum of their distinct sizes
 };
 
 // The candidate, without a reason yet.
-ChunkSizeCandidate MakeCandidate(PackedChoice choice,
+ChunkSizeCandidate MakeCandidate(const PackedChoice& choice,
                                  const ModeSearchInput& input);
 
 // Keeps of `candidates` the Pareto front over (allocated, chunks, gathered

@@ -4,7 +4,7 @@
 #ifndef CASTOR_CHUNK_SEARCH_MODE_H_
 #define CASTOR_CHUNK_SEARCH_MODE_H_
 
-// The three ways in which chunk sizes are chosen (design section 5).
+// The two ways in which a chunk size is chosen.
 
 #include <cstdint>
 #include <string_view>
@@ -14,7 +14,6 @@ namespace castor {
 enum class SearchMode : uint8_t {
   kUniform,  // one size in [min, max]
   kLayer,    // the sizes that hold one repeat of a layer in 1 to 8 chunks
-  kClasses,  // at most K sizes; a parameter goes to the smallest that holds it
 };
 
 constexpr std::string_view SearchModeName(SearchMode mode) {
@@ -23,8 +22,6 @@ constexpr std::string_view SearchModeName(SearchMode mode) {
       return "uniform";
     case SearchMode::kLayer:
       return "layer";
-    case SearchMode::kClasses:
-      return "classes";
   }
   return "unknown";
 }

@@ -15,35 +15,26 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
 #include "chunk/search_mode.h"
 
 namespace castor {
 
-// Chunks of one size, which share a pool.
-struct ChunkClass {
-  Elements chunk_size;
-  int64_t chunks = 0;  // ordinary ones
-};
-
-// One choice of chunk sizes and what it costs.
+// One chunk size and what it costs.
 struct ChunkSizeCandidate {
   SearchMode mode = SearchMode::kUniform;
-  // By rising size; more than one only in SearchMode::kClasses.
-  std::vector<ChunkClass> classes;
-  Elements chunk_size;  // of the largest class
+  Elements chunk_size;
   Bytes chunk_bytes;
-  int64_t chunks = 0;  // of every class, and oversize ones
+  int64_t chunks = 0;  // oversize ones included
   int64_t oversize_chunks = 0;
   Elements allocated;
   Elements oversize_allocated;  // of it, in oversize chunks
   Elements waste;
   Bytes waste_bytes;
   double waste_fraction = 0;  // waste over allocated; 0 when nothing is
-  // Slots of the largest class, SearchOptions::gathered_slots of them, plus
-  // one per oversize class (distinct oversize size).
+  // SearchOptions::gathered_slots slots of the chunk size, and one for each
+  // distinct size of oversize chunks.
   Bytes gathered_bytes;
   std::string reason;  // why it is listed, in a few words
 };
@@ -55,8 +46,7 @@ struct ModeResult {
   Elements lower_bound_waste;  // nothing the mode allows wastes less
   bool optimal = false;        // the bound equals what `best` wastes
   // Of the type that belongs to `mode`.
-  std::variant<SearchCertificate, LayerCertificate, ClassesCertificate>
-      certificate;
+  std::variant<SearchCertificate, LayerCertificate> certificate;
 };
 
 // The answer for one group.

@@ -18,10 +18,11 @@ namespace {
 ChunkSizeCandidate CandidateOf(const SizePiece& piece,
                                const ModeSearchInput& input) {
   return MakeCandidate({.mode = SearchMode::kUniform,
-                        .classes = {{piece.from, piece.chunks}},
+                        .chunk_size = piece.from,
+                        .chunks = piece.chunks,
                         .oversize_chunks = piece.oversize_chunks,
                         .oversize_allocated = piece.oversize_allocated,
-                        .oversize_classes = piece.oversize_classes},
+                        .oversize_sizes = piece.oversize_classes},
                        input);
 }
 

@@ -25,9 +25,6 @@
 namespace castor {
 namespace {
 
-// By group, by class.
-using GroupSizesList = std::vector<std::vector<Elements>>;
-
 PackOptions PackingOf(const ZeroOptions& options, int world) {
   PackOptions pack;
   pack.world = world;
@@ -35,9 +32,9 @@ PackOptions PackingOf(const ZeroOptions& options, int world) {
   return pack;
 }
 
-Result<GroupSizesList> GivenSizes(std::span<const ParamSpec> params,
+Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
                                   Bytes chunk_size, int world) {
-  GroupSizesList sizes;
+  std::vector<Elements> sizes;
   for (const ParamGroup& group : GroupParams(params)) {
     const Elements size =
         RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
@@ -50,12 +47,12 @@ Result<GroupSizesList> GivenSizes(std::span<const ParamSpec> params,
           BytesOf(ChunkQuantum(world), group.dtype).count(),
           DTypeName(group.dtype)));
     }
-    sizes.push_back({size});
+    sizes.push_back(size);
   }
   return sizes;
 }
 
-Result<GroupSizesList> SearchedSizes(std::span<const ParamSpec> params,
+Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
                                      const ZeroOptions& options,
                                      const PackOptions& pack,
                                      Bytes device_budget) {
@@ -78,12 +75,9 @@ Result<GroupSizesList> SearchedSizes(std::span<const ParamSpec> params,
         search.min_chunk.count() * 8));
   }
   CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
-  GroupSizesList sizes;
+  std::vector<Elements> sizes;
   for (const GroupSearchResult& group : found.groups) {
-    std::vector<Elements>& classes = sizes.emplace_back();
-    for (const ChunkClass& one : group.recommended.classes) {
-      classes.push_back(one.chunk_size);
-    }
+    sizes.push_back(group.recommended.chunk_size);
   }
   return sizes;
 }
@@ -230,7 +224,7 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
     return options.layout->layout;
   }
   const PackOptions pack = PackingOf(options, world);
-  GroupSizesList sizes;
+  std::vector<Elements> sizes;
   if (options.chunk_size.has_value()) {
     CASTOR_ASSIGN_OR_RETURN(sizes,
                             GivenSizes(params, *options.chunk_size, world));

@@ -71,7 +71,6 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   engine.refreshed_ranks = sharding.refreshed_ranks();
   engine.problem = plan.problem;
   engine.policy = input.policy;
-  engine.alternates = input.update_order == UpdateOrder::kAlternate;
   engine.home_bytes = plan.home_bytes;
   engine.budget = {input.memory->device_budget, input.memory->host_budget,
                    input.memory->nvme_budget.value_or(Bytes(0))};
@@ -126,7 +125,6 @@ SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
   memory.nvme_budget = seal.budgets.nvme;
   if (CountsNorm(options)) memory.norm_bytes = kNormBytes;
   return SimulatedEngineOf({&memory, &seal.memory, options.policy,
-                            options.update_order,
                             std::ssize(seal.layout.places())});
 }
 

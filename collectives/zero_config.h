@@ -13,7 +13,6 @@
 //    "clip_norm": 1.0, "prefetch_depth": 3, "prefetch": "deadlines",
 //    "step_compute_ns": 800000000, "policy": "planned",
 //    "grad_mode": "separate", "accumulation_order": "each",
-//    "update_order": "forward",
 //    "device_budget_bytes": 67108864, "host_budget_bytes": 100663296,
 //    "nvme": [{"directory": "/mnt/nvme0", "size_bytes": 1073741824}],
 //    "chunk": {"bytes": 4194304, "min_bytes": 1048576,

@@ -119,12 +119,8 @@ void AddTrainingFields(ConfigFields& fields, ZeroOptions* options) {
                    {AccumulationOrderName(AccumulationOrder::kLast),
                     AccumulationOrder::kLast}},
                [=](AccumulationOrder v) { options->accumulation = v; });
-  fields.OneOf(
-      "update_order",
-      ConfigNames<UpdateOrder>{
-          {UpdateOrderName(UpdateOrder::kForward), UpdateOrder::kForward},
-          {UpdateOrderName(UpdateOrder::kAlternate), UpdateOrder::kAlternate}},
-      [=](UpdateOrder v) { options->update_order = v; });
+  fields.Refuse("update_order",
+                "every step updates chunks in the same order; leave it away");
 }
 
 void AddMemoryFields(ConfigFields& fields, ZeroConfig* config) {

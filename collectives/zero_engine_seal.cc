@@ -129,7 +129,6 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          int64_t{scaling.hysteresis},
                          static_cast<int64_t>(options_.grad_mode),
                          static_cast<int64_t>(options_.accumulation),
-                         static_cast<int64_t>(options_.update_order),
                          int64_t{options_.shard_group},
                          static_cast<int64_t>(options_.optimizer_span)}) {
     hash = Mix(hash, static_cast<uint64_t>(number));

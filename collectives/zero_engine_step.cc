@@ -66,10 +66,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
       const bool updated = chunk.valid() && grads_[chunk.index()].updated;
       params_[p].steps += params_[p].used && !updated;
     }
-    const bool back =
-        options_.update_order == UpdateOrder::kAlternate && step_ % 2 == 1;
-    for (size_t i = 0; i < grads_.size(); ++i) {
-      const size_t c = back ? grads_.size() - 1 - i : i;
+    for (size_t c = 0; c < grads_.size(); ++c) {
       if (!grads_[c].valid) continue;
       const ChunkId chunk(static_cast<int32_t>(c));
       if (!grads_[c].updated) UpdateChunk(chunk, factor, lr);

@@ -84,19 +84,6 @@ constexpr std::string_view AccumulationOrderName(AccumulationOrder order) {
   return order == AccumulationOrder::kEach ? "each" : "last";
 }
 
-// In which order a step goes through chunks to update them.
-enum class UpdateOrder : uint8_t {
-  kForward,
-  // There in one step, back in the next: what a pass ended with comes first.
-  // Why that is not the default: placement/README.md.
-  kAlternate,
-};
-
-// "forward", "alternate": for programs.
-constexpr std::string_view UpdateOrderName(UpdateOrder order) {
-  return order == UpdateOrder::kForward ? "forward" : "alternate";
-}
-
 struct ZeroOptions {
   // Behaviour.
 
@@ -117,7 +104,6 @@ struct ZeroOptions {
   LossScaling loss_scaling;
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
-  UpdateOrder update_order = UpdateOrder::kForward;
   // Where everything lies, found before (chunk/layout_file.h). It is taken as
   // it is, and Seal refuses to go on where it is not of the parameters
   // registered. Null: made at Seal, by `align` and what follows it.

@@ -47,7 +47,6 @@ struct SimulatedEngine {
   PlanProblem problem;                 // its slots hold gathered chunks
   std::vector<Bytes> slot_bytes;       // by class of the problem
   PlanPolicy policy = PlanPolicy::kAuto;
-  bool alternates = false;  // every second step updates chunks backwards
   // Slots that are taken for good, by TierIndex: homes, staging, leases, norm.
   std::array<Bytes, 3> settled;
   std::array<Bytes, 3> home_bytes;  // of these, of states at home

@@ -12,13 +12,20 @@
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
-  const castor::Program program{
+  castor::Program program{
       .name = "castor",
       .version = std::string(castor::kVersion),
       .summary =
           "Castor packs a model's parameters into equal chunks and plans where "
           "they live.",
-      .commands = castor::AllCommands()};
+      .commands = {}};
+  for (const auto make : {castor::MakeSearchCommand, castor::MakePlanCommand,
+                          castor::MakeDoctorCommand, castor::MakeProbeCommand,
+                          castor::MakeSimulateCommand,
+                          castor::MakeReportCommand, castor::MakeExplainCommand,
+                          castor::MakeDiffCommand, castor::MakeCkptCommand}) {
+    program.commands.push_back(make());  // in the order of `castor help`
+  }
   return castor::RunProgram(program,
                             std::vector<std::string>(argv + 1, argv + argc),
                             castor::Console::Standard());

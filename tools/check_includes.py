@@ -21,7 +21,7 @@ SOURCES = (".h", ".cc", ".c", ".cu", ".cuh")
 # Rules whose sources are compiled; the second is that of tools/workspace/cuda.bzl.
 COMPILES = re.compile(r"cc_.*|_cuda_objects")
 # Fewer targets than this are not the project: then something is wrong with the question.
-FEWEST_TARGETS = 500
+FEWEST_TARGETS = 200
 
 
 def path_of(label):
@@ -36,11 +36,8 @@ class Targets:
     def __init__(self, xml):
         root = ElementTree.fromstring(xml)
         self.rules = {rule.get("name"): rule for rule in root.iter("rule")}
-        self.made_by = {}  # by generated file
+        self.generated = {out.get("name") for rule in self.rules.values() for out in rule.findall("rule-output")}
         self.headers = {}  # of target -> the names by which #include may ask for them
-        for name, rule in self.rules.items():
-            for out in rule.findall("rule-output"):
-                self.made_by[out.get("name")] = name
         for name, rule in self.rules.items():
             roots = [value.get("value") for value in rule.findall("list[@name='includes']/string")]
             paths = [path_of(label) for label in self.labels(name, "hdrs") + self.labels(name, "textual_hdrs")]
@@ -58,12 +55,9 @@ class Targets:
         return self.headers.get(name, set()).union(*(self.offered(part) for part in parts))
 
     def sources(self, name):
-        """The files of the target that people wrote, also where they are compiled as one."""
-        files = []
-        for attribute in ("srcs", "hdrs", "textual_hdrs"):
-            for label in self.labels(name, attribute):
-                files += self.labels(self.made_by[label], "srcs") if label in self.made_by else [label]
-        return [file for file in files if file.startswith("//") and file.endswith(SOURCES)]
+        """The C++ files of the target that people wrote."""
+        files = [label for attribute in ("srcs", "hdrs", "textual_hdrs") for label in self.labels(name, attribute)]
+        return [file for file in files if file.startswith("//") and file.endswith(SOURCES) and file not in self.generated]
 
 
 def check(targets):

@@ -2,15 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Installs what is missing, builds everything and runs every test; the last line is "N passed, N failed", test cases summed over the
-# runs below. Exit: 0 if none failed, 1 if one did, 5 if this machine lacks something.
+# Installs what is missing, builds everything and runs every test with g++, and CUDA kernels where the toolkit is installed.
 #
-#   gcc     all tests, with CUDA kernels where the toolkit is installed
-#   asan    all tests but those tagged `long`: clang-19, AddressSanitizer, UndefinedBehaviorSanitizer
-#   tsan    tests tagged `concurrent`: clang-19, ThreadSanitizer
+#   tools/test.sh                every test, once
+#   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` under AddressSanitizer and
+#                                UndefinedBehaviorSanitizer, and those tagged `concurrent` under ThreadSanitizer
+#
+# The last line is "N passed, N failed": test cases, summed over these runs. Exit: 0 if none failed, 1 if one did, 2 usage, 5 if this
+# machine lacks something.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case "$#:${1-}" in
+  0:) sanitizers=false ;;
+  1:--sanitizers) sanitizers=true ;;
+  *)
+    echo "usage: tools/test.sh [--sanitizers]" >&2
+    exit 2
+    ;;
+esac
 
 tools/setup.sh test
 
@@ -49,9 +60,11 @@ if ! tools/check_includes.py; then
   failed=$((failed + 1))
 fi
 
-run gcc --config=cuda //...
-run asan --config=asan --test_tag_filters=-long --build_tests_only //...
-run tsan --config=tsan --test_tag_filters=concurrent --build_tests_only //...
+run gcc --config=fast --config=cuda //...
+if $sanitizers; then
+  run asan --config=fast --config=asan --test_tag_filters=-long --build_tests_only //...
+  run tsan --config=fast --config=tsan --test_tag_filters=concurrent --build_tests_only //...
+fi
 
 echo "$passed passed, $failed failed"
 ((failed == 0))

@@ -30,15 +30,12 @@ struct castor_search {
 namespace castor::c_api {
 namespace {
 
-constexpr SearchMode kModes[] = {SearchMode::kUniform, SearchMode::kLayer,
-                                 SearchMode::kClasses};
+constexpr SearchMode kModes[] = {SearchMode::kUniform, SearchMode::kLayer};
 
 int32_t ModeBit(SearchMode mode) { return 1 << static_cast<int>(mode); }
 static_assert(1 << static_cast<int>(SearchMode::kUniform) ==
               CASTOR_SEARCH_UNIFORM);
 static_assert(1 << static_cast<int>(SearchMode::kLayer) == CASTOR_SEARCH_LAYER);
-static_assert(1 << static_cast<int>(SearchMode::kClasses) ==
-              CASTOR_SEARCH_CLASSES);
 
 Result<SearchOptions> OptionsOf(const castor_search_options* given) {
   SearchOptions options;
@@ -56,8 +53,12 @@ Result<SearchOptions> OptionsOf(const castor_search_options* given) {
   if (set.device_budget_bytes != 0) {
     options.device_budget = Bytes(set.device_budget_bytes);
   }
-  constexpr int32_t kAll =
-      CASTOR_SEARCH_UNIFORM | CASTOR_SEARCH_LAYER | CASTOR_SEARCH_CLASSES;
+  if ((set.modes & CASTOR_SEARCH_CLASSES) != 0) {
+    return InvalidArgument(
+        "CASTOR_SEARCH_CLASSES is no longer a mode: all chunks of a group have "
+        "one size; use CASTOR_SEARCH_UNIFORM or CASTOR_SEARCH_LAYER");
+  }
+  constexpr int32_t kAll = CASTOR_SEARCH_UNIFORM | CASTOR_SEARCH_LAYER;
   if ((set.modes & ~kAll) != 0) {
     return InvalidArgument(fmt::format(
         "modes is {}, which holds a mode there is not; add values of "

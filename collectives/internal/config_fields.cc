@@ -58,6 +58,9 @@ Status ConfigFields::Scalar(const JsonPath& path, const JsonScalar& scalar) {
     said_.push_back(field->first);
     return field->second(path, scalar);
   }
+  if (const auto gone = refused_.find(NameOf(path)); gone != refused_.end()) {
+    return Malformed(JsonPathText(path) + " is gone: " + gone->second);
+  }
   const auto container = containers_.find(NameOf(path));
   if (container == containers_.end()) return Unknown(path, false);
   return WrongJsonType(

@@ -41,6 +41,10 @@ class ConfigFields final : public JsonHandler {
   void Add(const std::string& name, Field field) {
     fields_[name] = std::move(field);
   }
+  // What an earlier version had: an error that says what to do instead.
+  void Refuse(const std::string& name, const std::string& instead) {
+    refused_[name] = instead;
+  }
   // An object of the fields below it.
   void Object(const std::string& name);
   // A list of objects, of the fields below "name[]"; each begins with `open`
@@ -129,6 +133,7 @@ class ConfigFields final : public JsonHandler {
 
   std::vector<std::string> said_;
   std::map<std::string, Field> fields_;
+  std::map<std::string, std::string> refused_;
   // By the name of what opens.
   std::map<std::string, JsonContainer> containers_;
   std::map<std::string, Edge> opens_;

@@ -118,9 +118,7 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
   if (anew) CASTOR_RETURN_IF_ERROR(PlanAnew(step, departed));
-  const bool back = engine_->alternates && steps_++ % 2 == 1;
-  for (size_t i = 0; i < grads_.size(); ++i) {
-    const size_t c = back ? grads_.size() - 1 - i : i;
+  for (size_t c = 0; c < grads_.size(); ++c) {
     if (!grads_[c].valid) continue;
     CASTOR_RETURN_IF_ERROR(Update(ChunkId(static_cast<int32_t>(c))));
     grads_[c] = Gradient();

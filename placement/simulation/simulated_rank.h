@@ -167,7 +167,6 @@ class SimulatedRank final : private CopySource {
   ShardMoves moves_;
   GatheredCopies copies_;
   LeaseDepartures departures_;
-  int64_t steps_ = 0;  // made
   SimLane trainer_;
   SimLane comm_;
   SimLane reduce_;

@@ -51,7 +51,7 @@ TEST(ZeroConfigTest, EveryKeyIsTaken) {
     "shard_group": 4, "optimizer_span": "world",
     "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
     "policy": "planned", "grad_mode": "fp32",
-    "accumulation_order": "last", "update_order": "alternate",
+    "accumulation_order": "last",
     "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
     "nvme": [{"directory": "/a"}, {"directory": "/b", "size_bytes": 4096}],
     "chunk": {"bytes": 8192, "min_bytes": 1, "max_bytes": 2,
@@ -121,7 +121,7 @@ constexpr char kEveryKey[] = R"({
   "shard_group": 4, "optimizer_span": "world",
   "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
   "policy": "planned", "grad_mode": "fp32",
-  "accumulation_order": "last", "update_order": "alternate",
+  "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
   "nvme": [{"directory": "/b", "size_bytes": 4096}],
   "chunk": {"min_bytes": 1, "max_bytes": 2, "align_elements": 128,
@@ -163,8 +163,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   EXPECT_EQ(machine_file, "machine.json");
   {
     const auto& [stage, shard_group, optimizer_span, optimizer, groups,
-                 clip_norm, loss_scaling, grad_mode, accumulation, update_order,
-                 layout, align, chunk_size, min_chunk, max_chunk, device_budget,
+                 clip_norm, loss_scaling, grad_mode, accumulation, layout,
+                 align, chunk_size, min_chunk, max_chunk, device_budget,
                  host_budget, nvme, home_limits, home_rules, prefetch_depth,
                  prefetch, step_compute_ns, machine, policy, executor, device,
                  make_nvme_queue, nvme_checksums, workers, recorder, log,
@@ -178,7 +178,6 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(loss_scaling.kind, none.loss_scaling.kind);
     EXPECT_NE(grad_mode, none.grad_mode);
     EXPECT_NE(accumulation, none.accumulation);
-    EXPECT_NE(update_order, none.update_order);
     EXPECT_EQ(layout, nullptr);  // layout_file
     EXPECT_NE(align, none.align);
     EXPECT_FALSE(chunk_size.has_value());  // not with a layout
@@ -372,6 +371,7 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"schema": "castor.config/2"})", "this version reads"},
       {R"({"stage": 1, "stage": 1})", "twice"},
       {R"({"home_limit": []})", "did you mean home_limits?"},
+      {R"({"update_order": "forward"})", "\"update_order\" is gone"},
       {R"({"home_limits": [{"state": "exp_avg", "bytes": 1}]})",
        "has no \"tier\""},
       {R"({"home_limits": [{"tier": "host", "bytes": 1}]})",

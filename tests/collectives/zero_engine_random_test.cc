@@ -204,7 +204,6 @@ void DrawSemantics(Draw& draw) {
   ZeroOptions& options = draw.options;
   if (dice.OneIn(3)) options.grad_mode = GradMode::kFp32;
   if (dice.OneIn(3)) options.accumulation = AccumulationOrder::kLast;
-  if (options.stage % 2 == 0) options.update_order = UpdateOrder::kAlternate;
   if (dice.OneIn(3)) {
     options.loss_scaling.kind = LossScalingKind::kStatic;
     options.loss_scaling.initial = 256;

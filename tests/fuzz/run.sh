@@ -5,7 +5,7 @@
 # Searches for input that breaks a parser: builds the target with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer and runs it
 # from its kept inputs. New ones, and what breaks the parser, go to a folder outside the tree, which is named.
 #
-#   tests/fuzz/run.sh gguf_header 600
+#   tests/fuzz/run.sh config_json 600
 #   tests/fuzz/run.sh all 600          # each in turn
 #
 # Exit: 0 where nothing broke, 1 where something did, 2 for wrong arguments.

@@ -195,7 +195,6 @@ class SimulatorTest : public testing::TestWithParam<Case> {
       training.lease = KiB(3);
       training.seal.largest_lease = KiB(4);
     }
-    if (n % 7 == 2) options.update_order = UpdateOrder::kAlternate;
     if (of.borrows) {
       for (int p = 0; p < 12; ++p) {
         training.kept.push_back(Bytes(512 * (1 + (p * 3 + n) % 9)));

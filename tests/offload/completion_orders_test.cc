@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "chunk/base/tier.h"
-#include "chunk/base/units.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/staging_ring.h"

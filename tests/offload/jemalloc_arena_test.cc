@@ -143,8 +143,7 @@ TEST(JemallocArenaTest, SaysWhatJemallocRefuses) {
   JemallocApi api = LinkedJemalloc();
   api.mallctl = [](const char*, void*, size_t*, void*, size_t) { return 11; };
   EXPECT_THAT(MakeJemallocArena(api, {.budget = KiB(64)}),
-              StatusIs(ErrorCode::kUnavailable,
-                       testing::HasSubstr("refuses arenas.create")));
+              StatusIs(ErrorCode::kUnavailable, Says("refuses arenas.create")));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+// The turns of lanes. What every lane promises, the contract of devices asks
+// (device_contract.h), and lane_stress_test.cc.
+
 #include "offload/lane.h"
 
 #include <memory>
@@ -38,19 +41,6 @@ class WorkerLaneTest : public testing::Test {
   std::vector<std::string> ran_;
 };
 
-TEST_F(WorkerLaneTest, HasItsName) {
-  WorkerLane lane("rank 0 fetch", &executor_);
-  EXPECT_EQ(lane.name(), "rank 0 fetch");
-}
-
-TEST_F(WorkerLaneTest, RunsNothingOnTheCallersThread) {
-  WorkerLane lane("a", &executor_);
-  lane.Run(Note("1"));
-  EXPECT_TRUE(ran_.empty());
-  executor_.RunAll();
-  EXPECT_THAT(ran_, ElementsAre("1"));
-}
-
 TEST_F(WorkerLaneTest, RunsReadyOperationsInOrderInOneTurn) {
   WorkerLane lane("a", &executor_);
   lane.Run(Note("1"));
@@ -58,6 +48,7 @@ TEST_F(WorkerLaneTest, RunsReadyOperationsInOrderInOneTurn) {
   lane.RunAsync([](EventSource source) { source.Complete(); });
   lane.Run(Note("3"));
   const Event recorded = lane.Record();
+  EXPECT_TRUE(ran_.empty());
   EXPECT_EQ(executor_.pending(), 1u);
   EXPECT_TRUE(executor_.RunOne());
   EXPECT_THAT(ran_, ElementsAre("1", "2", "3"));
@@ -171,22 +162,6 @@ TEST_F(WorkerLaneTest, CompletionBySomethingEarlierInTheSameTurn) {
   EXPECT_THAT(ran_, ElementsAre("1"));
 }
 
-TEST_F(WorkerLaneTest, LanesWaitForEachOther) {
-  WorkerLane a("a", &executor_);
-  WorkerLane b("b", &executor_);
-  // Queued so that b's turn comes first and must yield to a.
-  const EventSource gate;
-  b.Wait(gate.event());
-  a.Run(Note("a1"));
-  b.Wait(a.Record());
-  b.Run(Note("b1"));
-  a.Wait(b.Record());
-  a.Run(Note("a2"));
-  gate.Complete();
-  executor_.RunAll();
-  EXPECT_THAT(ran_, ElementsAre("a1", "b1", "a2"));
-}
-
 TEST_F(WorkerLaneTest, AsyncWorkHoldsTheLaneButNoThread) {
   WorkerLane lane("a", &executor_);
   std::optional<EventSource> pending;
@@ -222,40 +197,6 @@ TEST_F(WorkerLaneTest, AsyncWorkThatKeepsItsSourceInItselfFailsTheLane) {
   EXPECT_THAT(lane.status(), StatusIs(ErrorCode::kInternal));
 }
 
-TEST_F(WorkerLaneTest, TheFirstFailureSticks) {
-  std::vector<Status> failures;
-  WorkerLane lane("a", &executor_,
-                  [&](const Status& status) { failures.push_back(status); });
-  lane.Run(Note("1"));
-  const Event before = lane.Record();
-  lane.Run(Note("2", IoError("first")));
-  const Event after = lane.Record();
-  lane.Run(Note("3", IoError("second")));
-  lane.RunAsync([&](EventSource source) {
-    ran_.push_back("async");
-    source.Complete();
-  });
-  lane.Wait(Event::Failed(IoError("third")));
-  EXPECT_THAT(lane.status(), IsOk());
-  executor_.RunAll();
-  EXPECT_THAT(ran_, ElementsAre("1", "2"));
-  EXPECT_THAT(before.status(), IsOk());
-  EXPECT_THAT(after.status(), StatusIs(ErrorCode::kIoError, "first"));
-  EXPECT_THAT(lane.status(), StatusIs(ErrorCode::kIoError, "first"));
-  EXPECT_THAT(lane.Record().status(), StatusIs(ErrorCode::kIoError, "first"));
-  ASSERT_EQ(failures.size(), 1u);
-  EXPECT_THAT(failures[0], StatusIs(ErrorCode::kIoError, "first"));
-}
-
-TEST_F(WorkerLaneTest, FailureIsReportedBeforeLaterEventsComplete) {
-  bool reported = false;
-  WorkerLane lane("a", &executor_, [&](const Status&) { reported = true; });
-  lane.Run(Note("1", IoError("disk")));
-  lane.Record().OnDone([&](const Status&) { EXPECT_TRUE(reported); });
-  executor_.RunAll();
-  EXPECT_TRUE(reported);
-}
-
 TEST_F(WorkerLaneTest, OnFailureMayQueueOnItsLane) {
   WorkerLane* self = nullptr;
   Event cleanup;
@@ -265,24 +206,6 @@ TEST_F(WorkerLaneTest, OnFailureMayQueueOnItsLane) {
   lane.Run(Note("1", IoError("disk")));
   executor_.RunAll();
   EXPECT_THAT(cleanup.status(), StatusIs(ErrorCode::kIoError));
-}
-
-TEST_F(WorkerLaneTest, FailuresTravelAcrossLanes) {
-  WorkerLane a("a", &executor_);
-  WorkerLane b("b", &executor_);
-  WorkerLane c("c", &executor_);
-  a.Run(Note("a", DataLoss("checksum")));
-  b.Wait(a.Record());
-  b.Run(Note("b"));
-  c.Run(Note("c1"));
-  const Event untouched = c.Record();
-  c.Wait(b.Record());
-  c.Run(Note("c2"));
-  executor_.RunAll();
-  EXPECT_THAT(ran_, ElementsAre("a", "c1"));
-  EXPECT_THAT(untouched.status(), IsOk());
-  EXPECT_THAT(b.status(), StatusIs(ErrorCode::kDataLoss, "checksum"));
-  EXPECT_THAT(c.status(), StatusIs(ErrorCode::kDataLoss, "checksum"));
 }
 
 TEST_F(WorkerLaneTest, ASuspendedLaneFailsWithWhatItWaitsFor) {
@@ -298,20 +221,6 @@ TEST_F(WorkerLaneTest, ASuspendedLaneFailsWithWhatItWaitsFor) {
   executor_.RunAll();
   EXPECT_THAT(reported, StatusIs(ErrorCode::kIoError));
   EXPECT_TRUE(ran_.empty());
-}
-
-// A later record may be what says that memory is free.
-TEST_F(WorkerLaneTest, AFailedLaneStillWaitsForWhatItWasTold) {
-  WorkerLane lane("a", &executor_);
-  const EventSource reader;
-  lane.Run(Note("1", IoError("disk")));
-  lane.Wait(reader.event());
-  const Event free = lane.Record();
-  executor_.RunAll();
-  EXPECT_FALSE(free.done());
-  reader.Complete();
-  executor_.RunAll();
-  EXPECT_THAT(free.status(), StatusIs(ErrorCode::kIoError));
 }
 
 TEST_F(WorkerLaneTest, LetsGoOfAClosureBeforeTheNextRuns) {
@@ -382,55 +291,6 @@ TEST(WorkerLaneDeathTest, DestroyingALaneFromItsOwnWorkIsADefect) {
         executor.RunAll();
       },
       "runner");
-}
-
-TEST(WorkerLaneThreadsTest, DrainWaitsAndReturnsTheStatus) {
-  ThreadPool pool(1);
-  WorkerLane lane("a", &pool);
-  int ran = 0;
-  lane.Run([&] {
-    ++ran;
-    return OkStatus();
-  });
-  EXPECT_THAT(lane.Drain(), IsOk());
-  EXPECT_EQ(ran, 1);
-  lane.Run([] { return IoError("disk"); });
-  EXPECT_THAT(lane.Drain(), StatusIs(ErrorCode::kIoError));
-}
-
-TEST(WorkerLaneThreadsTest, TheDestructorWaitsForWhatWasQueued) {
-  ThreadPool pool(1);
-  const EventSource gate;
-  int ran = 0;
-  std::thread opener;
-  {
-    WorkerLane lane("a", &pool);
-    lane.Wait(gate.event());
-    lane.Run([&] {
-      ++ran;
-      return OkStatus();
-    });
-    opener = std::thread([gate] { gate.Complete(); });
-  }
-  EXPECT_EQ(ran, 1);
-  opener.join();
-}
-
-// Waits hold no thread: with one, this would hang.
-TEST(WorkerLaneThreadsTest, ManyLanesWaitOnOneThread) {
-  ThreadPool pool(1);
-  const EventSource gate;
-  std::vector<std::unique_ptr<WorkerLane>> lanes;
-  for (int i = 0; i < 64; ++i) {
-    lanes.push_back(std::make_unique<WorkerLane>("lane", &pool));
-    lanes.back()->Wait(gate.event());
-  }
-  WorkerLane opener("opener", &pool);
-  opener.Run([&] {
-    gate.Complete();
-    return OkStatus();
-  });
-  for (auto& lane : lanes) EXPECT_THAT(lane->Drain(), IsOk());
 }
 
 TEST(ThreadLaneTest, RunsAtOnceOnTheCaller) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <random>
 #include <utility>
@@ -24,27 +23,6 @@ TEST(RangeAllocatorTest, AnEmptyRangeHasNothing) {
   EXPECT_EQ(range.Take(Bytes(1), Bytes(1)), std::nullopt);
   EXPECT_EQ(range.largest_gap(), Bytes(0));
   EXPECT_EQ(range.gaps(), 0);
-}
-
-TEST(RangeAllocatorTest, PiecesAreWholeGranules) {
-  RangeAllocator range(Bytes(640), Bytes(256), Bytes(64));
-  EXPECT_EQ(range.Take(Bytes(1), Bytes(1)), Bytes(640));
-  EXPECT_EQ(range.Take(Bytes(65), Bytes(1)), Bytes(704));
-  EXPECT_EQ(range.in_use(), Bytes(192));
-  EXPECT_EQ(range.Take(Bytes(65), Bytes(1)), std::nullopt);
-  EXPECT_EQ(range.Take(Bytes(64), Bytes(1)), Bytes(832));
-  EXPECT_EQ(range.largest_gap(), Bytes(0));
-  range.Give(Bytes(704), Bytes(65));
-  EXPECT_EQ(range.largest_gap(), Bytes(128));
-  EXPECT_EQ(range.peak(), Bytes(256));
-}
-
-TEST(RangeAllocatorTest, AlignmentIsOfTheAddressNotOfTheOffset) {
-  RangeAllocator range(Bytes(192), Bytes(1024), Bytes(64));
-  EXPECT_EQ(range.Take(Bytes(64), Bytes(512)), Bytes(512));
-  EXPECT_EQ(range.Take(Bytes(64), Bytes(512)), Bytes(1024));
-  EXPECT_EQ(range.Take(Bytes(64), Bytes(512)), std::nullopt);
-  EXPECT_EQ(range.Take(Bytes(64), Bytes(256)), Bytes(256));
 }
 
 // The gap that is just large enough is in the list of its own bin, behind
@@ -66,22 +44,6 @@ TEST(RangeAllocatorTest, FindsTheOneGapThatHoldsThePiece) {
   EXPECT_EQ(range.Take(Bytes(1055), Bytes(1)), held[31]);
   EXPECT_EQ(range.Take(Bytes(1055), Bytes(1)), std::nullopt);
   EXPECT_EQ(range.Take(Bytes(1054), Bytes(1)), held[30]);
-}
-
-TEST(RangeAllocatorTest, APieceComesBackInPartsOrWithItsNeighbours) {
-  RangeAllocator range(Bytes(0), Bytes(4096), Bytes(64));
-  const Bytes a = *range.Take(Bytes(1024), Bytes(1));
-  const Bytes b = *range.Take(Bytes(1024), Bytes(1));
-  ASSERT_EQ(b, a + Bytes(1024));
-  range.Give(a + Bytes(512), Bytes(1024));  // the end of one, half the other
-  EXPECT_EQ(range.in_use(), Bytes(1024));
-  EXPECT_EQ(range.gaps(), 2);
-  range.Give(a, Bytes(512));
-  EXPECT_EQ(range.gaps(), 2);
-  range.Give(b + Bytes(512), Bytes(512));
-  EXPECT_EQ(range.gaps(), 1);
-  EXPECT_EQ(range.largest_gap(), Bytes(4096));
-  EXPECT_EQ(range.in_use(), Bytes(0));
 }
 
 TEST(RangeAllocatorTest, WhatIsGivenBackTwiceIsADefect) {

@@ -3,8 +3,8 @@
 
 #include "offload/rank_pools.h"
 
+#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,15 +17,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
+#include "offload/nvme/nvme_store.h"
+#include "offload/tier_pool.h"
 #include "tests/support/manual_executor.h"
-#include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
 namespace castor {
 namespace {
-
-using testing::HasSubstr;
 
 class RankPoolsTest : public testing::Test {
  protected:
@@ -81,17 +80,6 @@ TEST_F(RankPoolsTest, HoldsASlabAFileAndAPoolForEachTier) {
   EXPECT_TRUE(DirectoryIsEmpty()) << "the file goes with the pools";
 }
 
-TEST_F(RankPoolsTest, TakingSlotsAllocatesNothing) {
-  auto pools = *RankPools::Create(Options());
-  for (int round = 0; round < 1000; ++round) {
-    for (Tier tier : kAllTiers) {
-      const Slot slot = *pools->pool(tier).Take(0);
-      pools->pool(tier).Give(slot, Event());
-    }
-  }
-  EXPECT_EQ(pools->allocations(), 3);
-}
-
 TEST_F(RankPoolsTest, MakesNothingForATierWithoutSlots) {
   RankPoolsOptions options = Options();
   options.nvme_classes.clear();
@@ -117,22 +105,9 @@ TEST_F(RankPoolsTest, ABudgetThatIsTooSmallIsRefusedBeforeAnythingIsMade) {
     budget -= Bytes(1);
     EXPECT_THAT(RankPools::Create(std::move(options)).status(),
                 StatusIs(ErrorCode::kInfeasible,
-                         HasSubstr(std::string(TierName(tier)) + " pool")));
+                         Says(std::string(TierName(tier)) + " pool")));
     EXPECT_TRUE(DirectoryIsEmpty());
   }
-}
-
-TEST_F(RankPoolsTest, ClassesThatOverflowAreRefused) {
-  for (Tier tier : kAllTiers) {
-    RankPoolsOptions options = Options();
-    auto& classes = tier == Tier::kDevice ? options.device_classes
-                    : tier == Tier::kHost ? options.host_classes
-                                          : options.nvme_classes;
-    classes = {{GiB(int64_t{1} << 32), std::numeric_limits<int32_t>::max()}};
-    EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-                StatusIs(ErrorCode::kInfeasible, HasSubstr("64 bits")));
-  }
-  EXPECT_TRUE(DirectoryIsEmpty());
 }
 
 TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
@@ -145,54 +120,104 @@ TEST_F(RankPoolsTest, MemoryThatTheMachineLacksLeavesNoFileBehind) {
     classes = {{GiB(1) * (1 << 20), 1}};
     budget = GiB(1) * (1 << 20);
     EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-                StatusIs(ErrorCode::kUnavailable, HasSubstr("budget")));
+                StatusIs(ErrorCode::kUnavailable, Says("budget")));
     EXPECT_TRUE(DirectoryIsEmpty());
   }
 }
 
-TEST_F(RankPoolsTest, AMissingDirectoryIsNamed) {
-  RankPoolsOptions options = Options();
-  options.nvme_drives = {{dir_.path() / "missing", {}}};
-  EXPECT_THAT(RankPools::Create(std::move(options)).status(),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
+// What may change about a rank's memory between steps, and its end.
+
+class RankPoolsChangeTest : public RankPoolsTest {
+ protected:
+  RankPoolsChangeTest() {
+    RankPoolsOptions options = Options();
+    options.host_classes = {{KiB(8), 1}};
+    options.nvme_classes = {{KiB(16), 1}};
+    options.nvme_drives = {{dir_.path(), KiB(64)}};
+    pools_ = *RankPools::Create(std::move(options));
+  }
+  TierPool& pool(Tier tier) { return pools_->pool(tier); }
+
+  std::unique_ptr<RankPools> pools_;
+};
+
+TEST_F(RankPoolsChangeTest, ATierIsExtendedWithinItsBudget) {
+  for (Tier tier : {Tier::kHost, Tier::kNvme}) {
+    const int64_t made = pools_->allocations();
+    const SlotClass more{KiB(4), 3};
+    ASSERT_THAT(pools_->Extend(tier, {&more, 1}), IsOk());
+    EXPECT_EQ(pools_->allocations(), made + 1);
+    const Slot own = *pool(tier).Take(0);
+    const Slot added = *pool(tier).Take(1);
+    if (tier == Tier::kHost) {
+      std::memset(own.data, 1, 8192);
+      std::memset(added.data, 2, 4096);
+      EXPECT_EQ(own.data[8191], std::byte{1});
+    } else {
+      EXPECT_EQ(pools_->nvme_at(own.offset).store, pools_->nvme());
+      EXPECT_NE(pools_->nvme_at(added.offset).store, pools_->nvme());
+      EXPECT_EQ(pools_->nvme_at(added.offset).offset, Bytes(0));
+      const Slot second = *pool(tier).Take(1);
+      EXPECT_EQ(pools_->nvme_at(second.offset).offset, KiB(4));
+      pool(tier).Give(second, Event());
+    }
+    pool(tier).Give(added, Event());
+    ASSERT_THAT(pools_->Retract(tier), IsOk());
+    EXPECT_EQ(pool(tier).classes(), 1);
+    pool(tier).Give(own, Event());
+  }
+  EXPECT_EQ(pools_->nvme_at(KiB(4)).store, pools_->nvme());
+}
+
+TEST_F(RankPoolsChangeTest, MoreThanTheBudgetIsRefusedAndNothingIsMade) {
+  const int64_t made = pools_->allocations();
+  const SlotClass more{KiB(4), 5};
+  EXPECT_THAT(
+      pools_->Extend(Tier::kHost, {&more, 1}),
+      StatusIs(ErrorCode::kInfeasible, Says("20480 bytes", "16384 bytes")));
+  const SlotClass none{KiB(4), 0};
+  EXPECT_THAT(pools_->Extend(Tier::kHost, {&none, 1}), IsOk());
+  EXPECT_EQ(pools_->allocations(), made);
+}
+
+TEST_F(RankPoolsChangeTest, TheDeviceIsGivenBackAndMadeAnew) {
+  const Slot slot = *pool(Tier::kDevice).Take(0);
+  EXPECT_EQ(pools_->device_bytes(), KiB(8));
+  EXPECT_THAT(pools_->ReleaseDevice(), StatusIs(ErrorCode::kFailedPrecondition,
+                                                Says("4096 bytes", "8192")));
+  pool(Tier::kDevice).Give(slot, Event());
+  ASSERT_THAT(pools_->ReleaseDevice(), IsOk());
+  EXPECT_EQ(pools_->device_bytes(), Bytes(0));
+  EXPECT_THAT(pools_->ReleaseDevice(), IsOk()) << "it is";
+  ASSERT_THAT(pools_->RestoreDevice(), IsOk());
+  ASSERT_THAT(pools_->RestoreDevice(), IsOk()) << "it is";
+  EXPECT_EQ(pools_->device_bytes(), KiB(8));
+  const Slot again = *pool(Tier::kDevice).Take(0);
+  std::memset(again.data, 1, 4096);
+  pool(Tier::kDevice).Give(again, Event());
+}
+
+TEST_F(RankPoolsChangeTest, CloseWaitsForTheBytesAndRemovesTheFiles) {
+  const SlotClass more{KiB(4), 1};
+  ASSERT_THAT(pools_->Extend(Tier::kNvme, {&more, 1}), IsOk());
+  const Slot slot = *pool(Tier::kHost).Take(0);
+  EXPECT_THAT(pools_->Close(), StatusIs(ErrorCode::kFailedPrecondition,
+                                        Says("8192 bytes", "host pool")));
+  EXPECT_FALSE(DirectoryIsEmpty()) << "nothing was done";
+  pool(Tier::kHost).Give(slot, Event());
+  EXPECT_THAT(pools_->Close(), IsOk());
   EXPECT_TRUE(DirectoryIsEmpty());
 }
 
-TEST_F(RankPoolsTest, AFileInPlaceOfTheDirectoryIsRefused) {
-  RankPoolsOptions options = Options();
-  options.nvme_drives = {{"/dev/null", {}}};
-  EXPECT_FALSE(RankPools::Create(std::move(options)).ok());
-}
-
-TEST_F(RankPoolsTest, ADiskThatIsTooSmallIsRefusedWithNumbersAndLeftEmpty) {
-  const auto result = RunWithPrivateMount(
-      {.type = "tmpfs", .options = "size=1m"}, dir_.path(),
-      [&]() -> std::string {
-        RankPoolsOptions options = Options();
-        options.nvme_classes = {{KiB(16), 128}};
-        options.nvme_budget = MiB(2);
-        auto full = RankPools::Create(std::move(options));
-        if (full.ok()) return "2 MiB fit into 1 MiB";
-        if (full.status().code() != ErrorCode::kUnavailable ||
-            full.status().message().find("2097152 B") == std::string::npos) {
-          return full.status().ToString();
-        }
-        if (!DirectoryIsEmpty()) return "something is left";
-        auto fits = RankPools::Create(Options());
-        if (!fits.ok()) return fits.status().ToString();
-        fits->reset();
-        return DirectoryIsEmpty() ? "" : "something is left";
-      });
-  if (!result.skipped.empty()) GTEST_SKIP() << result.skipped;
-  EXPECT_EQ(result.failure, "");
-}
-
-TEST_F(RankPoolsTest, TwoRanksShareADirectory) {
-  auto one = *RankPools::Create(Options());
-  auto two = *RankPools::Create(Options());
-  EXPECT_NE(one->nvme()->file(), two->nvme()->file());
-  one.reset();
-  EXPECT_TRUE(std::filesystem::exists(two->nvme()->file()));
+TEST_F(RankPoolsChangeTest, CloseReportsTheFirstFailureAndCountsTheOthers) {
+  const Slot a = *pool(Tier::kDevice).Take(0);
+  const Slot b = *pool(Tier::kHost).Take(0);
+  pool(Tier::kDevice).Give(a, Event::Failed(IoError("a copy failed")));
+  pool(Tier::kHost).Give(b, Event::Failed(DataLoss("a read failed")));
+  EXPECT_THAT(pools_->Close(),
+              StatusIs(ErrorCode::kIoError,
+                       Says("a copy failed (1 more failure followed)")));
+  EXPECT_TRUE(DirectoryIsEmpty()) << "all the same";
 }
 
 }  // namespace

@@ -29,7 +29,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
 using ShardStoreFaultTest = ShardStoreFixture;
 
 TEST_F(ShardStoreFaultTest, AReadThatFailsFailsItsMoveAndIsHeardOnce) {
@@ -41,20 +40,15 @@ TEST_F(ShardStoreFaultTest, AReadThatFailsFailsItsMoveAndIsHeardOnce) {
     faults_->Inject(IoDirection::kRead, faults_->count(IoDirection::kRead) + 1,
                     fault);
     AlignedBytes memory(kShard);
-    const Event load = store_->Load(chunk, kParam, kWhole, memory.data(),
-                                    Event(), RunCause::kDemand);
+    const Event load = LoadWhole(chunk, memory);
     EXPECT_THAT(load.Wait(),
                 StatusIs(fault == IoFault::kFail ? ErrorCode::kIoError
                                                  : ErrorCode::kDataLoss,
-                         HasSubstr("param of chunk 0")));
+                         Says("param of chunk 0")));
     EXPECT_EQ(failures(), 1) << "and before the move is done";
     EXPECT_EQ(failure().code(), load.status().code());
     // What comes after on the same lane does not pretend to have worked.
-    EXPECT_FALSE(store_
-                     ->Load(host, kParam, kWhole, memory.data(), Event(),
-                            RunCause::kDemand)
-                     .Wait()
-                     .ok());
+    EXPECT_FALSE(LoadWhole(host, memory).Wait().ok());
     Stop();
     EXPECT_EQ(failures(), 1);
   }
@@ -66,20 +60,13 @@ TEST_F(ShardStoreFaultTest, AWriteThatNobodyWaitsForIsHeardWhenItFails) {
   faults_->Inject(IoDirection::kWrite, faults_->count(IoDirection::kWrite) + 1,
                   IoFault::kFail);
   const AlignedBytes source = Filled(2);
-  EXPECT_THAT(store_
-                  ->Store(chunk, kParam, kWhole, source.data(), Event(),
-                          RunCause::kGradient)
-                  .Wait(),
-              IsOk())
+  EXPECT_THAT(StoreWhole(chunk, source).Wait(), IsOk())
       << "the source is free: the copy to staging worked";
   EXPECT_FALSE(store_->written(chunk, kParam).Wait().ok());
   EXPECT_EQ(failures(), 1);
   AlignedBytes memory(kShard);
-  EXPECT_THAT(store_
-                  ->Load(chunk, kParam, kWhole, memory.data(), Event(),
-                         RunCause::kDemand)
-                  .Wait(),
-              StatusIs(ErrorCode::kIoError, HasSubstr("injected")))
+  EXPECT_THAT(LoadWhole(chunk, memory).Wait(),
+              StatusIs(ErrorCode::kIoError, Says("injected")))
       << "the old bytes are not what was asked for";
   Stop();
   EXPECT_EQ(failures(), 1);
@@ -101,14 +88,13 @@ TEST_F(ShardStoreFaultTest, AFailureAtStartIsReturnedAndLosesNoStaging) {
 TEST_F(ShardStoreFaultTest, WorkThatFailsInAWindowNeverReachesTheDrive) {
   Open(&workers_);
   const ChunkId chunk = AddFilled(Tier::kNvme, 1);
-  HostWindow window = store_->OpenWindow(
-      chunk, kParam, kWhole, WindowMode::kReadWrite, RunCause::kOptimizer);
+  HostWindow window = OpenWhole(chunk, WindowMode::kReadWrite);
   ASSERT_THAT(window.ready.Wait(), IsOk());
   const int64_t writes = faults_->count(IoDirection::kWrite);
   store_->CloseWindow(std::move(window),
                       Event::Failed(Internal("the work failed")));
   EXPECT_THAT(store_->written(chunk, kParam).Wait(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("the work failed")));
+              StatusIs(ErrorCode::kInternal, Says("the work failed")));
   EXPECT_EQ(faults_->count(IoDirection::kWrite), writes);
   EXPECT_EQ(failures(), 1);
 }
@@ -149,8 +135,7 @@ TEST_F(ShardStoreFaultTest,
   events_.Take();
   faults_->Hold();
   EventSource worked;
-  HostWindow window = store_->OpenWindow(
-      chunk, kParam, kWhole, WindowMode::kWrite, RunCause::kOptimizer);
+  HostWindow window = OpenWhole(chunk, WindowMode::kWrite);
   store_->CloseWindow(std::move(window), worked.event());
   clock_.AdvanceNs(100);
   worked.Complete();

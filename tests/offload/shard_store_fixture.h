@@ -144,8 +144,13 @@ class ShardStoreFixture : public testing::Test {
     return store_->Load(chunk, kParam, kWhole, to.data(), Event(), cause,
                         ticket);
   }
-  Event StoreWhole(ChunkId chunk, const AlignedBytes& from) {
-    return store_->Store(chunk, kParam, kWhole, from.data(), Event(),
+  Event LoadAfter(const EventSource& begin, ChunkId chunk, AlignedBytes& to) {
+    return store_->Load(chunk, kParam, kWhole, to.data(), begin.event(),
+                        RunCause::kDemand);
+  }
+  Event StoreWhole(ChunkId chunk, const AlignedBytes& from,
+                   const Event& begin = Event()) {
+    return store_->Store(chunk, kParam, kWhole, from.data(), begin,
                          RunCause::kGradient);
   }
   int failures() {

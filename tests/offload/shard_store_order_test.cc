@@ -3,22 +3,28 @@
 
 // Which moves of a ShardStore wait for which, turn by turn.
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "chunk/base/ids.h"
+#include "chunk/base/status.h"
 #include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/shard_store.h"
 #include "placement/run_event.h"
 #include "tests/offload/shard_store_fixture.h"
 #include "tests/support/aligned_bytes.h"
+#include "tests/support/faulty_io_queue.h"
 #include "tests/support/manual_executor.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
 
+using ShardStoreCancelTest = ShardStoreFixture;
 using ShardStoreOrderTest = ShardStoreFixture;
 
 TEST_F(ShardStoreOrderTest, MovesWaitForTheirStart) {
@@ -26,8 +32,7 @@ TEST_F(ShardStoreOrderTest, MovesWaitForTheirStart) {
   const ChunkId chunk = AddFilled(Tier::kHost, 1);
   AlignedBytes loaded(kShard);
   EventSource begin;
-  const Event load = store_->Load(chunk, kParam, kWhole, loaded.data(),
-                                  begin.event(), RunCause::kDemand);
+  const Event load = LoadAfter(begin, chunk, loaded);
   manual_.RunAll();
   EXPECT_FALSE(load.done());
   begin.Complete();
@@ -44,12 +49,9 @@ TEST_F(ShardStoreOrderTest, ALoadWaitsForTheLastStoreOfItsShardAndNoOther) {
   AlignedBytes loaded(kShard);
   AlignedBytes loaded_other(kShard);
   EventSource begin;
-  const Event store = store_->Store(written, kParam, kWhole, source.data(),
-                                    begin.event(), RunCause::kGradient);
-  const Event load_other = store_->Load(
-      other, kParam, kWhole, loaded_other.data(), Event(), RunCause::kDemand);
-  const Event load = store_->Load(written, kParam, kWhole, loaded.data(),
-                                  Event(), RunCause::kDemand);
+  const Event store = StoreWhole(written, source, begin.event());
+  const Event load_other = LoadWhole(other, loaded_other);
+  const Event load = LoadWhole(written, loaded);
   manual_.RunAll();
   EXPECT_TRUE(load_other.done());
   EXPECT_FALSE(load.done());
@@ -60,25 +62,6 @@ TEST_F(ShardStoreOrderTest, ALoadWaitsForTheLastStoreOfItsShardAndNoOther) {
   EXPECT_TRUE(SameBytes(loaded.span(), source.span()));
 }
 
-TEST_F(ShardStoreOrderTest, AStoreWaitsForLoadsOfItsShard) {
-  Open(&manual_);
-  const ChunkId chunk = AddFilled(Tier::kHost, 1);
-  const AlignedBytes source = Filled(2);
-  AlignedBytes loaded(kShard);
-  EventSource begin;
-  const Event load = store_->Load(chunk, kParam, kWhole, loaded.data(),
-                                  begin.event(), RunCause::kDemand);
-  const Event store = store_->Store(chunk, kParam, kWhole, source.data(),
-                                    Event(), RunCause::kGradient);
-  manual_.RunAll();
-  EXPECT_FALSE(store.done());
-  begin.Complete();
-  manual_.RunAll();
-  EXPECT_TRUE(store.done());
-  EXPECT_TRUE(SameBytes(loaded.span(), Filled(1).span()))
-      << "what was there when the load was queued";
-}
-
 TEST_F(ShardStoreOrderTest,
        AWindowThatWritesWaitsForReadersOneThatReadsDoesNot) {
   for (Tier home : {Tier::kHost, Tier::kDevice}) {
@@ -86,13 +69,11 @@ TEST_F(ShardStoreOrderTest,
     const ChunkId chunk = Add(home);
     EventSource reader;
     store_->AddReader(chunk, kParam, reader.event());
-    HostWindow reads = store_->OpenWindow(
-        chunk, kParam, kWhole, WindowMode::kRead, RunCause::kOptimizer);
+    HostWindow reads = OpenWhole(chunk, WindowMode::kRead);
     manual_.RunAll();
     EXPECT_TRUE(reads.ready.done()) << TierName(home);
     store_->CloseWindow(std::move(reads), Event());
-    HostWindow writes = store_->OpenWindow(
-        chunk, kParam, kWhole, WindowMode::kWrite, RunCause::kOptimizer);
+    HostWindow writes = OpenWhole(chunk, WindowMode::kWrite);
     manual_.RunAll();
     if (home == Tier::kHost) {
       EXPECT_FALSE(writes.ready.done()) << "it is the shard's own memory";
@@ -105,27 +86,6 @@ TEST_F(ShardStoreOrderTest,
     EXPECT_TRUE(store_->written(chunk, kParam).done());
     Stop();
   }
-}
-
-TEST_F(ShardStoreOrderTest, ALoadWaitsForTheWorkInAWindowClosedBefore) {
-  Open(&manual_);
-  const ChunkId chunk = AddFilled(Tier::kHost, 1);
-  HostWindow window = store_->OpenWindow(
-      chunk, kParam, kWhole, WindowMode::kReadWrite, RunCause::kOptimizer);
-  ASSERT_TRUE(window.ready.done());
-  std::byte* const data = window.data;
-  EventSource worked;
-  store_->CloseWindow(std::move(window), worked.event());
-  AlignedBytes loaded(kShard);
-  const Event load = store_->Load(chunk, kParam, kWhole, loaded.data(), Event(),
-                                  RunCause::kDemand);
-  manual_.RunAll();
-  EXPECT_FALSE(load.done());
-  std::memcpy(data, Filled(2).data(), 6000);
-  worked.Complete();
-  manual_.RunAll();
-  EXPECT_TRUE(load.done());
-  EXPECT_TRUE(SameBytes(loaded.span(), Filled(2).span()));
 }
 
 TEST_F(ShardStoreOrderTest, ReadersThatAreDoneAreForgotten) {
@@ -142,6 +102,147 @@ TEST_F(ShardStoreOrderTest, ReadersThatAreDoneAreForgotten) {
   store_->SetWritten(chunk, kParam, writer.event());
   EXPECT_FALSE(store_->WriteReady(chunk, kParam).done());
   writer.Complete();
+}
+
+// What is fetched ahead: taken back before it begins, and never in the way of
+// demand.
+
+bool Untouched(AlignedBytes& bytes) {
+  return std::ranges::all_of(bytes.span(),
+                             [](std::byte b) { return b == std::byte{0}; });
+}
+
+TEST_F(ShardStoreCancelTest, ALoadThatHasNotBegunIsTakenBack) {
+  for (Tier home : {Tier::kHost, Tier::kDevice}) {
+    Open(&manual_);
+    const ChunkId chunk = Add(home);
+    AlignedBytes memory(kShard);
+    std::ranges::fill(memory.span(), std::byte{0});
+    EventSource after;
+    LoadTicket ticket;
+    const Event load =
+        store_->Load(chunk, kParam, kWhole, memory.data(), after.event(),
+                     RunCause::kPrefetch, &ticket);
+    manual_.RunAll();
+    EXPECT_TRUE(store_->Cancel(ticket));
+    EXPECT_EQ(moved(home, Tier::kDevice), Bytes(0));
+    after.Complete();
+    manual_.RunAll();
+    EXPECT_TRUE(load.done());
+    EXPECT_THAT(load.status(), IsOk());
+    EXPECT_TRUE(Untouched(memory));
+    EXPECT_TRUE(events_.Take().empty()) << "it never happened";
+    EXPECT_THAT(store_->Close(), IsOk());
+    Stop();
+  }
+}
+
+TEST_F(ShardStoreCancelTest, OneThatHasBegunIsNot) {
+  Open(&manual_);
+  const ChunkId chunk = AddFilled(Tier::kHost, 1);
+  AlignedBytes memory(kShard);
+  LoadTicket ticket;
+  const Event load = LoadWhole(chunk, memory, RunCause::kPrefetch, &ticket);
+  ASSERT_TRUE(manual_.RunOne());  // the turn that begins it
+  EXPECT_FALSE(store_->Cancel(ticket));
+  manual_.RunAll();
+  EXPECT_TRUE(load.done());
+  EXPECT_TRUE(SameBytes(memory.span(), Filled(1).span()));
+  EXPECT_EQ(moved(Tier::kHost, Tier::kDevice), kShard);
+  EXPECT_EQ(store_->loads_cancelled(), 0);
+}
+
+TEST_F(ShardStoreCancelTest, OnlyWhatIsFetchedAheadIsEverTakenBack) {
+  Open(&manual_);
+  const ChunkId chunk = AddFilled(Tier::kHost, 1);
+  AlignedBytes memory(kShard);
+  LoadTicket ticket;
+  const Event load = LoadWhole(chunk, memory, RunCause::kDemand, &ticket);
+  EXPECT_FALSE(store_->Cancel(ticket));
+  EXPECT_FALSE(store_->Cancel(LoadTicket()));
+  manual_.RunAll();
+  EXPECT_TRUE(load.done());
+  EXPECT_TRUE(SameBytes(memory.span(), Filled(1).span()));
+}
+
+TEST_F(ShardStoreCancelTest, OneWhoseReadIsUnderWayIsTakenBackAllTheSame) {
+  Open(&workers_, 2);
+  const ChunkId chunk = AddFilled(Tier::kNvme, 1);
+  faults_->Hold();
+  AlignedBytes memory(kShard);
+  std::ranges::fill(memory.span(), std::byte{0});
+  LoadTicket ticket;
+  const Event load = LoadWhole(chunk, memory, RunCause::kPrefetch, &ticket);
+  EXPECT_TRUE(store_->Cancel(ticket));
+  EXPECT_FALSE(store_->staging().AllFree().done())
+      << "the drive still writes to the slot";
+  faults_->Release();
+  ASSERT_THAT(load.Wait(), IsOk());
+  EXPECT_TRUE(Untouched(memory));
+  EXPECT_THAT(store_->staging().AllFree().Wait(), IsOk());
+  // Nothing has failed: what comes later is served.
+  ASSERT_THAT(LoadWhole(chunk, memory).Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(memory.span(), Filled(1).span()));
+}
+
+TEST_F(ShardStoreCancelTest, AReadThatFailsWhenNobodyWantsItFailsNothing) {
+  Open(&workers_, 2);
+  const ChunkId chunk = AddFilled(Tier::kNvme, 1);
+  faults_->Hold();
+  faults_->Inject(IoDirection::kRead, faults_->count(IoDirection::kRead) + 1,
+                  IoFault::kFail);
+  AlignedBytes memory(kShard);
+  LoadTicket ticket;
+  const Event load = LoadWhole(chunk, memory, RunCause::kPrefetch, &ticket);
+  EXPECT_TRUE(store_->Cancel(ticket));
+  faults_->Release();
+  EXPECT_THAT(load.Wait(), IsOk());
+  EXPECT_EQ(failures(), 0);
+  EXPECT_THAT(LoadWhole(chunk, memory, RunCause::kPrefetch).Wait(), IsOk());
+}
+
+TEST_F(ShardStoreCancelTest, DemandDoesNotWaitForWhatIsFetchedAhead) {
+  Open(&workers_, 2);
+  const ChunkId drive = AddFilled(Tier::kNvme, 1);
+  const ChunkId host = AddFilled(Tier::kHost, 2, 1);
+  faults_->Hold();
+  AlignedBytes ahead(kShard);
+  AlignedBytes now(kShard);
+  const Event later = LoadWhole(drive, ahead, RunCause::kPrefetch);
+  EXPECT_THAT(LoadWhole(host, now).Wait(), IsOk());
+  EXPECT_FALSE(later.done());
+  faults_->Release();
+  EXPECT_THAT(later.Wait(), IsOk());
+  EXPECT_TRUE(SameBytes(ahead.span(), Filled(1).span()));
+}
+
+// Whoever comes first, the copy or its cancellation: the target is written
+// whole or not at all, and the store says which.
+TEST_F(ShardStoreCancelTest, ARaceBetweenTheTwoEndsInOneOrTheOther) {
+  Open(&workers_, 3);
+  record_ = false;
+  AddFilled(Tier::kHost, 1, 0);
+  AddFilled(Tier::kNvme, 1, 1);
+  int64_t cancelled = 0;
+  for (int round = 0; round < 400; ++round) {
+    AlignedBytes memory(kShard);
+    std::ranges::fill(memory.span(), std::byte{0});
+    LoadTicket ticket;
+    const Event load =
+        LoadWhole(ChunkId(round % 2), memory, RunCause::kPrefetch, &ticket);
+    for (int spin = 0; spin < round * 20; ++spin) {
+      if (load.done()) break;
+    }
+    const bool back = store_->Cancel(ticket);
+    ASSERT_THAT(load.Wait(), IsOk());
+    cancelled += back;
+    if (back) {
+      ASSERT_TRUE(Untouched(memory));
+    } else {
+      ASSERT_TRUE(SameBytes(memory.span(), Filled(1).span()));
+    }
+  }
+  EXPECT_EQ(store_->loads_cancelled(), cancelled);
 }
 
 }  // namespace

@@ -27,29 +27,17 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
 using ShardStoreTest = ShardStoreFixture;
 
 INSTANTIATE_TEST_SUITE_P(Homes, EveryHomeTest, testing::ValuesIn(kAllTiers),
                          NameOfHome);
-
-TEST_P(EveryHomeTest, AddedShardsAreKnown) {
-  Open(&workers_);
-  const ChunkId chunk = Add(home(), 2);
-  EXPECT_TRUE(store_->has(chunk, kParam));
-  EXPECT_FALSE(store_->has(chunk, StateKind::kGrad));
-  EXPECT_FALSE(store_->has(ChunkId(1), kParam));
-  EXPECT_FALSE(store_->has(ChunkId(9), kParam));
-  EXPECT_EQ(store_->home(chunk, kParam), home());
-  EXPECT_EQ(store_->bytes(chunk, kParam), kShard);
-}
 
 TEST_P(EveryHomeTest, RefusesMoreShardsThanThereAreSlots) {
   Open(&workers_);
   for (int c = 0; c < kShards; ++c) Add(home(), c);
   EXPECT_THAT(
       store_->AddShard(ChunkId(kShards), kParam, home(), 0, kShard),
-      StatusIs(ErrorCode::kTierFull, HasSubstr(std::string(TierName(home())))));
+      StatusIs(ErrorCode::kTierFull, Says(std::string(TierName(home())))));
   EXPECT_FALSE(store_->has(ChunkId(kShards), kParam));
 }
 
@@ -64,27 +52,11 @@ TEST_P(EveryHomeTest, WhatIsWrittenAtOnceIsReadAtOnceWholeAndInPart) {
   EXPECT_TRUE(SameBytes(part.span(), Filled(1).part(Bytes(1000), Bytes(100))));
 }
 
-TEST_P(EveryHomeTest, LoadsWholeShardsAndPartsOfThem) {
-  Open(&workers_);
-  const ChunkId chunk = AddFilled(home(), 1);
-  AlignedBytes whole(kShard);
-  AlignedBytes part(Bytes(512));
-  const Event first = store_->Load(chunk, kParam, kWhole, whole.data(), Event(),
-                                   RunCause::kDemand);
-  const Event second = store_->Load(chunk, kParam, {Bytes(256), Bytes(768)},
-                                    part.data(), Event(), RunCause::kDemand);
-  ASSERT_THAT(first.Wait(), IsOk());
-  ASSERT_THAT(second.Wait(), IsOk());
-  EXPECT_TRUE(SameBytes(whole.span(), Filled(1).span()));
-  EXPECT_TRUE(SameBytes(part.span(), Filled(1).part(Bytes(256), Bytes(512))));
-}
-
 TEST_P(EveryHomeTest, StoresAndLeavesTheSourceAtItsEvent) {
   Open(&workers_);
   const ChunkId chunk = AddFilled(home(), 1);
   AlignedBytes source = Filled(2);
-  const Event free = store_->Store(chunk, kParam, kWhole, source.data(),
-                                   Event(), RunCause::kGradient);
+  const Event free = StoreWhole(chunk, source);
   ASSERT_THAT(free.Wait(), IsOk());
   FillRandom(source.span(), 99);  // ours again
   ExpectHolds(chunk, Filled(2).span());
@@ -154,10 +126,8 @@ TEST_P(EveryHomeTest,
   AlignedBytes loaded(kShard);
   const AlignedBytes source = Filled(2);
   EventSource begin;
-  store_->Store(chunk, kParam, kWhole, source.data(), begin.event(),
-                RunCause::kGradient);
-  const Event load = store_->Load(chunk, kParam, kWhole, loaded.data(), Event(),
-                                  RunCause::kDemand);
+  StoreWhole(chunk, source, begin.event());
+  const Event load = LoadWhole(chunk, loaded);
   begin.Complete();
   Stop();
   ASSERT_TRUE(load.done());
@@ -191,31 +161,18 @@ TEST_F(ShardStoreTest, CountsTheBytesOfEveryLinkExactly) {
   load(nvme, {Bytes(10), Bytes(110)});
   EXPECT_EQ(moved(Tier::kNvme, Tier::kHost), kSlot);
   EXPECT_EQ(moved(Tier::kHost, Tier::kDevice), kShard + Bytes(200));
-  ASSERT_THAT(store_
-                  ->Store(nvme, kParam, kWhole, memory.data(), Event(),
-                          RunCause::kGradient)
-                  .Wait(),
-              IsOk());
+  ASSERT_THAT(StoreWhole(nvme, memory).Wait(), IsOk());
   EXPECT_EQ(moved(Tier::kDevice, Tier::kHost), kShard);
   EXPECT_EQ(moved(Tier::kHost, Tier::kNvme), kSlot * 2);
   // A window on host memory moves nothing.
-  store_->CloseWindow(
-      store_->OpenWindow(host, kParam, kWhole, WindowMode::kReadWrite,
-                         RunCause::kOptimizer),
-      Event());
+  store_->CloseWindow(OpenWhole(host, WindowMode::kReadWrite), Event());
   EXPECT_EQ(moved(Tier::kHost, Tier::kHost), Bytes(0));
   EXPECT_EQ(moved(Tier::kDevice, Tier::kHost), kShard);
   // On the device both ways, on the drive only back when written whole.
-  store_->CloseWindow(
-      store_->OpenWindow(device, kParam, kWhole, WindowMode::kReadWrite,
-                         RunCause::kOptimizer),
-      Event());
+  store_->CloseWindow(OpenWhole(device, WindowMode::kReadWrite), Event());
   EXPECT_EQ(moved(Tier::kDevice, Tier::kHost), kShard * 2);
   EXPECT_EQ(moved(Tier::kHost, Tier::kDevice), kShard * 2 + Bytes(200));
-  store_->CloseWindow(
-      store_->OpenWindow(nvme, kParam, kWhole, WindowMode::kWrite,
-                         RunCause::kOptimizer),
-      Event());
+  store_->CloseWindow(OpenWhole(nvme, WindowMode::kWrite), Event());
   EXPECT_EQ(moved(Tier::kNvme, Tier::kHost), kSlot);
   EXPECT_EQ(moved(Tier::kHost, Tier::kNvme), kSlot * 3);
 }
@@ -265,14 +222,9 @@ TEST_F(ShardStoreDeathTest, AWindowThatWritesBarsOtherMoves) {
   Open(&workers_);
   const ChunkId chunk = AddFilled(Tier::kHost, 1);
   AlignedBytes memory(kShard);
-  HostWindow window = store_->OpenWindow(
-      chunk, kParam, kWhole, WindowMode::kWrite, RunCause::kOptimizer);
-  EXPECT_DEATH(store_->Load(chunk, kParam, kWhole, memory.data(), Event(),
-                            RunCause::kDemand),
-               "");
-  EXPECT_DEATH(store_->OpenWindow(chunk, kParam, kWhole, WindowMode::kRead,
-                                  RunCause::kOptimizer),
-               "");
+  HostWindow window = OpenWhole(chunk, WindowMode::kWrite);
+  EXPECT_DEATH(LoadWhole(chunk, memory), "");
+  EXPECT_DEATH(OpenWhole(chunk, WindowMode::kRead), "");
   store_->CloseWindow(std::move(window), Event());
 }
 

@@ -42,9 +42,6 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 constexpr Bytes kCapacity = MiB(64);
 
 // Fast enough for a test of thousands of transfers, and never at once.
@@ -93,33 +90,27 @@ class Twin final : public DeviceUnderTest {
   std::unique_ptr<SimulatedDevice> device_;
 };
 
-DeviceBackend Unthrottled(int threads) {
-  return {"Threads" + std::to_string(threads), [threads](std::string*) {
-            return std::make_unique<Twin>(std::make_unique<ThreadPool>(threads),
-                                          nullptr, SimulatedLinkModels());
+template <typename MakeExecutor>
+DeviceBackend Unthrottled(const std::string& name, MakeExecutor make) {
+  return {name, [make](std::string*) {
+            return std::make_unique<Twin>(make(), nullptr,
+                                          SimulatedLinkModels());
           }};
 }
 
-DeviceBackend OutOfOrder() {
-  return {"OutOfOrder", [](std::string*) {
+std::unique_ptr<Executor> Threads(int threads) {
+  return std::make_unique<ThreadPool>(threads);
+}
+
+DeviceBackend OnRealClock(const std::string& name, Duplex duplex) {
+  return {name, [duplex](std::string*) {
             return std::make_unique<Twin>(
-                std::make_unique<ShufflingExecutor>(17), nullptr,
-                SimulatedLinkModels());
+                Threads(2), std::make_unique<SteadyTimer>(), Throttled(duplex));
           }};
 }
 
-DeviceBackend OnRealClock(Duplex duplex) {
-  return {duplex == Duplex::kFull ? "ThrottledFull" : "ThrottledHalf",
-          [duplex](std::string*) {
-            return std::make_unique<Twin>(std::make_unique<ThreadPool>(2),
-                                          std::make_unique<SteadyTimer>(),
-                                          Throttled(duplex));
-          }};
-}
-
-DeviceBackend OnVirtualClock(bool takes_part) {
-  return {takes_part ? "VirtualStepped" : "Virtual",
-          [takes_part](std::string*) {
+DeviceBackend OnVirtualClock(const std::string& name, bool takes_part) {
+  return {name, [takes_part](std::string*) {
             return std::make_unique<Twin>(takes_part, Throttled(Duplex::kFull));
           }};
 }
@@ -128,9 +119,15 @@ DeviceBackend OnVirtualClock(bool takes_part) {
 
 INSTANTIATE_TEST_SUITE_P(
     Simulated, DeviceContract,
-    testing::Values(Unthrottled(2), Unthrottled(1), OutOfOrder(),
-                    OnRealClock(Duplex::kFull), OnRealClock(Duplex::kHalf),
-                    OnVirtualClock(false), OnVirtualClock(true)),
+    testing::Values(
+        Unthrottled("Threads2", [] { return Threads(2); }),
+        Unthrottled("Threads1", [] { return Threads(1); }),
+        Unthrottled("OutOfOrder",
+                    [] { return std::make_unique<ShufflingExecutor>(17); }),
+        OnRealClock("ThrottledFull", Duplex::kFull),
+        OnRealClock("ThrottledHalf", Duplex::kHalf),
+        OnVirtualClock("Virtual", false),
+        OnVirtualClock("VirtualStepped", true)),
     DeviceBackendName());
 
 namespace {
@@ -194,13 +191,12 @@ TEST_F(SimulatedDeviceTest, RefusesWhatIsNotFreeWithTheNumbers) {
   SimulatedDevice device(Options());
   const Result<Slab> held = device.MakeSlab(MiB(60));
   ASSERT_THAT(held, IsOk());
-  EXPECT_THAT(
-      device.MakeSlab(MiB(4) + Bytes(1)),
-      StatusIs(ErrorCode::kUnavailable,
-               AllOf(HasSubstr("4194305 bytes"),
-                     HasSubstr("4194304 bytes (4 MiB) of the 67108864 bytes "
-                               "(64 MiB) of simulated device are free"),
-                     HasSubstr("lower the device"))));
+  EXPECT_THAT(device.MakeSlab(MiB(4) + Bytes(1)),
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("4194305 bytes",
+                            "4194304 bytes (4 MiB) of the 67108864 bytes "
+                            "(64 MiB) of simulated device are free",
+                            "lower the device")));
   EXPECT_EQ(device.facts().free, MiB(4));
   EXPECT_THAT(device.MakeSlab(MiB(4)), IsOk());
 }
@@ -216,7 +212,7 @@ TEST_F(SimulatedDeviceTest, WhatTheMachineLacksIsNotTaken) {
   options.system = &full;
   SimulatedDevice device(options);
   EXPECT_THAT(device.MakeSlab(MiB(1)),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("a full machine")));
+              StatusIs(ErrorCode::kUnavailable, Says("a full machine")));
   EXPECT_EQ(device.facts().free, kCapacity);
 }
 
@@ -265,7 +261,7 @@ TEST_F(SimulatedDeviceTest, KnowsNoStreams) {
   SimulatedDevice device(Options());
   EXPECT_THAT(device.AdoptStream(nullptr, "trainer"),
               StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("simulated device has no streams")));
+                       Says("simulated device has no streams")));
 }
 
 TEST_F(SimulatedDeviceTest, WorksOnATrainersOwnLane) {

@@ -153,23 +153,6 @@ TEST_F(HandTurnedDeviceTest, TheTurnThatComesFirstHasTheWireFirst) {
   }
 }
 
-TEST_F(HandTurnedDeviceTest, DirectionsOverlapAsTheDuplexRuleSays) {
-  for (const Duplex duplex : {Duplex::kFull, Duplex::kHalf}) {
-    Make(Links(duplex));
-    const int64_t start = timer_.NowNs();
-    const auto to = device_->MakeLane("to device");
-    const auto from = device_->MakeLane("from device");
-    ToDevice(*to, 500);
-    device_->Copy(*from, host_.data() + 1024, slab_.data() + 1024, Bytes(500),
-                  CopyKind::kFromDevice);
-    executor_.RunAll();
-    while (timer_.RunNext()) executor_.RunAll();
-    EXPECT_TRUE(to->Record().done());
-    EXPECT_TRUE(from->Record().done());
-    EXPECT_EQ(timer_.NowNs() - start, duplex == Duplex::kFull ? 510 : 1010);
-  }
-}
-
 // What a lane waits for is done before, during and after its transfer.
 TEST_F(HandTurnedDeviceTest, AnEventDoneDuringATransferIsNotMissed) {
   for (const int when : {0, 1, 2}) {
@@ -193,23 +176,6 @@ TEST_F(HandTurnedDeviceTest, AnEventDoneDuringATransferIsNotMissed) {
     executor_.RunAll();
     EXPECT_TRUE(end.done()) << "when " << when;
   }
-}
-
-TEST_F(HandTurnedDeviceTest, ALaneThatWaitsForATransferGoesOnAfterIt) {
-  const auto fetch = device_->MakeLane("fetch");
-  const auto compute = device_->MakeLane("compute");
-  ToDevice(*fetch, 100);
-  compute->Wait(fetch->Record());
-  device_->Busy(*compute, 30);
-  const Event end = compute->Record();
-  executor_.RunAll();
-  EXPECT_TRUE(timer_.RunNext());
-  EXPECT_EQ(timer_.NowNs(), 110);
-  executor_.RunAll();
-  EXPECT_TRUE(timer_.RunNext());
-  EXPECT_EQ(timer_.NowNs(), 140);
-  executor_.RunAll();
-  EXPECT_TRUE(end.done());
 }
 
 // The device breaks while a transfer is under way: that one is well, since its

@@ -29,9 +29,7 @@ namespace {
 
 using internal::AvailableMemory;
 using internal::SlabSystem;
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 // The real system, refusing what it is told to, and keeping account of what is
@@ -167,11 +165,10 @@ TEST_F(SlabTest, RefusedLockingIsSaidOnceWithTheRemedy) {
     EXPECT_TRUE(facts.bound);
     EXPECT_TRUE(AllZero(*slab));
   }
-  EXPECT_THAT(said_, ElementsAre(AllOf(
-                         HasSubstr("16777216 bytes (16 MiB)"),
-                         HasSubstr("unlocked: Cannot allocate memory"),
-                         HasSubstr("limit is 8192 KiB"), HasSubstr("16384 KiB"),
-                         HasSubstr("ulimit -l"))));
+  EXPECT_THAT(said_,
+              ElementsAre(Says("16777216 bytes (16 MiB)",
+                               "unlocked: Cannot allocate memory",
+                               "limit is 8192 KiB", "16384 KiB", "ulimit -l")));
 }
 
 TEST_F(SlabTest, RefusedBindingIsSaidOnceWithTheRemedy) {
@@ -182,9 +179,8 @@ TEST_F(SlabTest, RefusedBindingIsSaidOnceWithTheRemedy) {
     EXPECT_FALSE(facts.bound);
     EXPECT_TRUE(facts.locked);
   }
-  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("NUMA"),
-                                       HasSubstr("Operation not permitted"),
-                                       HasSubstr("CAP_SYS_NICE"))));
+  EXPECT_THAT(said_, ElementsAre(Says("NUMA", "Operation not permitted",
+                                      "CAP_SYS_NICE")));
 }
 
 TEST_F(SlabTest, LiesOnTheNodeItIsAskedFor) {
@@ -193,7 +189,7 @@ TEST_F(SlabTest, LiesOnTheNodeItIsAskedFor) {
   EXPECT_THAT(system_.calls, ElementsAre("map", "bind to 5", "lock"));
   system_.refuse_bind = "no such node";
   ASSERT_THAT(MakeHostSlab(KiB(8), options_), IsOk());
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("not bound to NUMA node 5")));
+  EXPECT_THAT(said_, ElementsAre(Says("not bound to NUMA node 5")));
 }
 
 TEST_F(SlabTest, IsOnlyTouchedWhereAnotherLocksIt) {
@@ -217,24 +213,23 @@ TEST_F(SlabTest, FallbacksNeedNoLog) {
 
 TEST_F(SlabTest, AFailedMappingSaysHowMuchAndWhy) {
   system_.refuse_map = "Cannot allocate memory";
-  EXPECT_THAT(MakeHostSlab(MiB(1), options_),
-              StatusIs(ErrorCode::kUnavailable,
-                       AllOf(HasSubstr("1048576 bytes (1 MiB) of host"),
-                             HasSubstr("Cannot allocate memory"),
-                             HasSubstr("lower the host budget"))));
+  EXPECT_THAT(
+      MakeHostSlab(MiB(1), options_),
+      StatusIs(ErrorCode::kUnavailable,
+               Says("1048576 bytes (1 MiB) of host", "Cannot allocate memory",
+                    "lower the host budget")));
   EXPECT_THAT(
       MakeSimulatedDeviceSlab(MiB(1), &system_),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("lower the device budget")));
+      StatusIs(ErrorCode::kUnavailable, Says("lower the device budget")));
 }
 
 TEST_F(SlabTest, MemoryThatIsNotThereIsRefusedBeforeItIsMapped) {
   system_.available = {MiB(3), "MemAvailable in /proc/meminfo"};
   EXPECT_THAT(MakeSimulatedDeviceSlab(MiB(3), &system_), IsOk());
   system_.calls.clear();
-  const auto refused =
-      StatusIs(ErrorCode::kUnavailable,
-               AllOf(HasSubstr("3145729 bytes"), HasSubstr("3145728 bytes"),
-                     HasSubstr("MemAvailable in /proc/meminfo")));
+  const auto refused = StatusIs(
+      ErrorCode::kUnavailable,
+      Says("3145729 bytes", "3145728 bytes", "MemAvailable in /proc/meminfo"));
   EXPECT_THAT(MakeSimulatedDeviceSlab(MiB(3) + Bytes(1), &system_), refused);
   EXPECT_THAT(MakeHostSlab(MiB(3) + Bytes(1), options_), refused);
   EXPECT_THAT(system_.calls, IsEmpty());

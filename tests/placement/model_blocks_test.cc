@@ -76,7 +76,7 @@ TEST(ModelBlocksTest, LayersAreWhatIsNumbered) {
 }
 
 TEST(ModelBlocksTest, NamesTellEmbeddingFromHeadInAnyOrder) {
-  // As GGUF files sort them, and experts that lie apart from their layer.
+  // As some files sort them, and experts that lie apart from their layer.
   EXPECT_THAT(
       Lines(FindModelBlocks(Named({"blk.0.attn.weight", "blk.1.attn.weight",
                                    "output.weight", "output_norm.weight",

@@ -9,7 +9,6 @@
 // that the host addresses. Thread-compatible, as communicators are.
 
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <utility>

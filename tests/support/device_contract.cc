@@ -106,8 +106,7 @@ TEST_P(DeviceContract, SlabsMayBeEmpty) {
 TEST_P(DeviceContract, RefusesMoreMemoryThanItHasAndGoesOn) {
   const Bytes asked = device().facts().total + MiB(64);
   EXPECT_THAT(device().MakeSlab(asked),
-              StatusIs(ErrorCode::kUnavailable,
-                       testing::HasSubstr(FormatBytes(asked))));
+              StatusIs(ErrorCode::kUnavailable, Says(FormatBytes(asked))));
   EXPECT_THAT(device().status(), IsOk());
   const Slab slab = OnDevice(KiB(64));
   EXPECT_TRUE(IsZero(Read(slab.data(), slab.size())));

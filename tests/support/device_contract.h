@@ -24,7 +24,6 @@
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
 #include "offload/device.h"
-#include "offload/lane.h"
 #include "offload/slab.h"
 
 namespace castor {

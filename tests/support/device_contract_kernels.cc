@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <random>
 
 #include "chunk/base/dtype.h"

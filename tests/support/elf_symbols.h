@@ -7,7 +7,6 @@
 // What the linker left in a program or a shared library: its symbols, and what
 // it asks of the loader. Pure function.
 
-#include <cstdint>
 #include <set>
 #include <string>
 

@@ -27,7 +27,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "chunk/base/check.h"
 #include "chunk/base/units.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"

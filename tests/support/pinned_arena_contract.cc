@@ -30,8 +30,8 @@ TEST_P(PinnedArenaContract, RefusesBudgetsAndSizesThatAreNone) {
   for (const Bytes budget : {Bytes(0), Bytes(-4096), Bytes(5000)}) {
     PinnedArenaOptions options;
     options.budget = budget;
-    EXPECT_THAT(GetParam()(options), StatusIs(ErrorCode::kInvalidArgument,
-                                              testing::HasSubstr("4096")));
+    EXPECT_THAT(GetParam()(options),
+                StatusIs(ErrorCode::kInvalidArgument, Says("4096")));
   }
   const auto arena = Make(KiB(64));
   for (const Bytes size : {Bytes(0), Bytes(-1)}) {
@@ -125,13 +125,10 @@ TEST_P(PinnedArenaContract, RefusesWithNumbersWhatDoesNotFit) {
   EXPECT_THAT(arena->Allocate(Bytes(1), Bytes(int64_t{1} << 62)),
               StatusIs(ErrorCode::kTierFull));
   PinnedBuffer buffer = Take(*arena, KiB(24));
-  EXPECT_THAT(
-      arena->Allocate(KiB(44)),
-      StatusIs(ErrorCode::kTierFull,
-               testing::AllOf(testing::HasSubstr("45056"),
-                              testing::HasSubstr("65536"),
-                              testing::HasSubstr("24576 bytes are in use by 1"),
-                              testing::HasSubstr("gap has 40960 bytes"))));
+  EXPECT_THAT(arena->Allocate(KiB(44)),
+              StatusIs(ErrorCode::kTierFull,
+                       Says("45056", "65536", "24576 bytes are in use by 1",
+                            "gap has 40960 bytes")));
   EXPECT_EQ(arena->stats().refused, 4);
   buffer.Free();
   EXPECT_EQ(arena->stats().peak, KiB(24));

@@ -11,20 +11,14 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 
 #include "chunk/base/check.h"
+#include "tests/support/file_text.h"
 
 namespace castor {
 namespace {
-
-std::string ReadFile(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 std::filesystem::path NewFile(const std::filesystem::path& folder) {
   std::string pattern = (folder / "output-XXXXXX").string();
@@ -71,7 +65,7 @@ bool RunningProgram::WaitForError(const std::string& text,
   while (true) {
     // Looked at in this order, so that what was said before the end counts.
     if (!ended_ && waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
-    if (ReadFile(err_).find(text) != std::string::npos) return true;
+    if (FileText(err_).find(text) != std::string::npos) return true;
     if (ended_ || std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -100,8 +94,8 @@ ProgramResult RunningProgram::Wait() {
   ProgramResult result;
   if (WIFEXITED(status_)) result.exit_code = WEXITSTATUS(status_);
   if (WIFSIGNALED(status_)) result.signal = WTERMSIG(status_);
-  result.out = ReadFile(out_);
-  result.err = ReadFile(err_);
+  result.out = FileText(out_);
+  result.err = FileText(err_);
   return result;
 }
 

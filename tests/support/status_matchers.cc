@@ -36,6 +36,29 @@ void StatusMatcher::DescribeNegationTo(std::ostream* os) const {
   DescribeTo(os);
 }
 
+SaysMatcher::SaysMatcher(std::vector<std::string> words)
+    : words_(std::move(words)) {}
+
+bool SaysMatcher::MatchAndExplain(
+    std::string_view text, testing::MatchResultListener* listener) const {
+  for (const std::string& word : words_) {
+    if (text.find(word) != text.npos) continue;
+    *listener << "which does not say \"" << word << "\"";
+    return false;
+  }
+  return true;
+}
+
+void SaysMatcher::DescribeTo(std::ostream* os) const {
+  *os << "says";
+  for (const std::string& word : words_) *os << " \"" << word << "\"";
+}
+
+void SaysMatcher::DescribeNegationTo(std::ostream* os) const {
+  *os << "not: ";
+  DescribeTo(os);
+}
+
 }  // namespace test_internal
 
 test_internal::StatusMatcher IsOk() {

@@ -4,19 +4,21 @@
 #ifndef CASTOR_TESTS_SUPPORT_STATUS_MATCHERS_H_
 #define CASTOR_TESTS_SUPPORT_STATUS_MATCHERS_H_
 
-// gmock matchers for Status and Result<T>; a mismatch prints the message.
+// gmock matchers for Status and Result<T>, and for what a message says; a
+// mismatch prints the message.
 //
 //   EXPECT_THAT(pool.Take(0), IsOk());
 //   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull));
-//   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull, HasSubstr("4 slots")));
-//   EXPECT_THAT(ParseBytes("1KiB"), IsOkAndHolds(KiB(1)));
+//   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull, Says("4 slots",
+//   "host"))); EXPECT_THAT(ParseBytes("1KiB"), IsOkAndHolds(KiB(1)));
 //
 // Half of the tests use them on many types, so the first two are a class whose
 // work is compiled once: what MATCHER makes takes twice as long to compile.
 
 #include <ostream>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
@@ -58,6 +60,20 @@ class StatusMatcher {
   Message message_;  // that of no text where any will do
 };
 
+class SaysMatcher {
+ public:
+  using is_gtest_matcher = void;
+
+  explicit SaysMatcher(std::vector<std::string> words);
+  bool MatchAndExplain(std::string_view text,
+                       testing::MatchResultListener* listener) const;
+  void DescribeTo(std::ostream* os) const;
+  void DescribeNegationTo(std::ostream* os) const;
+
+ private:
+  std::vector<std::string> words_;
+};
+
 }  // namespace test_internal
 
 test_internal::StatusMatcher IsOk();
@@ -65,6 +81,12 @@ test_internal::StatusMatcher StatusIs(ErrorCode code);
 // `message` is a matcher of, or the whole, message.
 test_internal::StatusMatcher StatusIs(
     ErrorCode code, test_internal::StatusMatcher::Message message);
+
+// A text in which all of `words` stand, in any order.
+template <typename... Words>
+test_internal::SaysMatcher Says(const Words&... words) {
+  return test_internal::SaysMatcher({std::string(words)...});
+}
 
 MATCHER_P(IsOkAndHolds, value, negation ? "does not hold it" : "holds it") {
   if (!arg.ok()) {

@@ -11,7 +11,6 @@ namespace castor {
 namespace {
 
 using testing::Gt;
-using testing::HasSubstr;
 using testing::Not;
 
 TEST(StatusMatchersTest, TellSuccessFromFailure) {
@@ -25,9 +24,10 @@ TEST(StatusMatchersTest, CompareCodeAndMessage) {
   const Result<int> failed = TierFull("all 4 slots are taken");
   EXPECT_THAT(failed, StatusIs(ErrorCode::kTierFull));
   EXPECT_THAT(failed, Not(StatusIs(ErrorCode::kIoError)));
-  EXPECT_THAT(failed, StatusIs(ErrorCode::kTierFull, HasSubstr("4 slots")));
+  EXPECT_THAT(failed, StatusIs(ErrorCode::kTierFull, Says("taken", "4 slots")));
   EXPECT_THAT(failed.status(),
-              Not(StatusIs(ErrorCode::kTierFull, HasSubstr("5 slots"))));
+              Not(StatusIs(ErrorCode::kTierFull, Says("taken", "5 slots"))));
+  EXPECT_THAT("all 4 slots", Says("all"));
 }
 
 TEST(StatusMatchersTest, LookInsideAResult) {

@@ -4,7 +4,6 @@
 #include "tests/support/toy_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>

@@ -23,13 +23,12 @@ cat >answer.xml <<'END'
     <list name="hdrs"><label value="//a:low.h"/></list>
   </rule>
   <rule class="cc_library" name="//a:middle">
-    <list name="srcs"><label value="//a:middle_joined.cc"/></list>
+    <list name="srcs"><label value="//a:middle.cc"/><label value="//a:middle_rest.cc"/><label value="//a:made.cc"/></list>
     <list name="hdrs"><label value="//a:middle.h"/></list>
     <list name="deps"><label value="//a:low"/><label value="@system//:fmt_all"/></list>
   </rule>
-  <rule class="genrule" name="//a:middle_joined">
-    <list name="srcs"><label value="//a:middle.cc"/><label value="//a:middle_rest.cc"/></list>
-    <rule-output name="//a:middle_joined.cc"/>
+  <rule class="genrule" name="//a:make">
+    <rule-output name="//a:made.cc"/>
   </rule>
   <rule class="_cuda_objects" name="//b:kernels_objects">
     <list name="srcs"><label value="//b:kernels.cu"/></list>
@@ -73,7 +72,7 @@ echo '#include "a/nowhere.h"' >b/test.cc
 refuses 'b/test.cc:1: //b:test includes a/nowhere.h, of no target, which is no direct dependency'
 echo '#include "a/middle.h"' >b/test.cc
 
-# In files that are compiled as one, and for the device.
+# In every file of a target, and for the device.
 echo '#include "b/test.cc"' >a/middle_rest.cc
 echo '#include "a/low.h"' >b/kernels.cu
 refuses 'a/middle_rest.cc:1: //a:middle includes b/test.cc, of no target, which is no direct dependency' \

@@ -126,7 +126,6 @@ Result<SimulatedEngine> EngineOf(const TwinTraining& training,
   memory.declared = training.seal;
   CASTOR_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(memory));
   return SimulatedEngineOf({&memory, &plan, training.options.policy,
-                            training.options.update_order,
                             static_cast<int64_t>(training.params.size())});
 }
 

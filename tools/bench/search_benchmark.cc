@@ -128,17 +128,6 @@ CASTOR_MODES_BENCHMARK(Gpt2Xl_Layer, &Gpt2Xl, SearchMode::kLayer);
 CASTOR_MODES_BENCHMARK(Llama3_70B_Layer, &Llama3With70BParams,
                        SearchMode::kLayer);
 CASTOR_MODES_BENCHMARK(DeepSeekV3_Layer, &DeepSeekV3, SearchMode::kLayer);
-CASTOR_MODES_BENCHMARK(Llama3_8B_Classes, &Llama3With8B, SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(Gpt2Xl_Classes, &Gpt2Xl, SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(Llama3_70B_Classes, &Llama3With70BParams,
-                       SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(DeepSeekV3_Classes, &DeepSeekV3, SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(Random1000To32Mi_Classes, (&Random<1000, 32>),
-                       SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(Random45000To8Mi_Classes, (&Random<45000, 8>),
-                       SearchMode::kClasses);
-CASTOR_MODES_BENCHMARK(Random45000To32Mi_Classes, (&Random<45000, 32>),
-                       SearchMode::kClasses);
 CASTOR_SEARCH_BENCHMARK(Random1000To32Mi, (&Random<1000, 32>));
 CASTOR_SEARCH_BENCHMARK(Random45000To1Mi, (&Random<45000, 1>));
 CASTOR_SEARCH_BENCHMARK(Random45000To8Mi, (&Random<45000, 8>));

@@ -5,7 +5,7 @@
 #define CASTOR_TOOLS_CLI_COMMAND_H_
 
 // One subcommand of `castor`. A command is a file of its own with a function
-// that makes it, and a line in tools/commands/registry.cc. Owner thread only.
+// that makes it, in tools/commands/registry.h. Owner thread only.
 
 #include <string_view>
 

@@ -72,6 +72,7 @@ std::string FlagName(const std::string& arg) {
 std::vector<std::string> KnownFlags(const CLI::App& app) {
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // RefuseFlag
     for (const std::string& name : option->get_lnames()) {
       known.push_back("--" + name);
     }
@@ -264,6 +265,18 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
 }
 
 void SetHelpFooter(CLI::App& app, const std::string& text) { app.footer(text); }
+
+void RefuseFlag(CLI::App& app, const std::string& name,
+                const std::string& instead) {
+  app.add_option_function<std::vector<std::string>>(
+         name,
+         [=](const std::vector<std::string>&) {
+           throw CLI::ValidationError(
+               fmt::format("{} is gone: {}", name, instead));
+         })
+      ->expected(0, 1)
+      ->group("");
+}
 
 void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names) {
   app.parse_complete_callback([&app, names] {

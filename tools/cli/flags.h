@@ -92,6 +92,11 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
 // What the help shows below the flags: examples, for instance.
 void SetHelpFooter(CLI::App& app, const std::string& text);
 
+// A flag that an earlier version had: giving it is an error that says
+// `instead`, what to do now. The help does not show it.
+void RefuseFlag(CLI::App& app, const std::string& name,
+                const std::string& instead);
+
 // After a parsing, `names` holds the flags of `app` that were given, each as it
 // was added. REQUIRES: called once.
 void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
+#include <iterator>
 
 #include "offload/record/record_format.h"
 #include "tools/models/input_file.h"
@@ -16,52 +16,44 @@ namespace {
 // A document begins with its schema.
 constexpr uint64_t kBeginning = 4096;
 
-std::string Beginning(const std::string& path) {
-  const Result<InputFile> file = InputFile::OpenRegular(path);
-  if (!file.ok()) return "";
-  Result<std::string> text =
-      file->ReadAt(0, std::min(kBeginning, file->size()));
-  return text.ok() ? *std::move(text) : std::string();
-}
+struct KnownKind {
+  std::string_view schema;  // empty where it has none
+  std::string_view words;
+};
+
+// By FileKind.
+constexpr KnownKind kKinds[] = {
+    {"", "the record of a run"},
+    {"\"castor.plan/1\"", "a plan"},
+    {"\"castor.plan-report/1\"", "what castor plan --json printed"},
+    {"\"castor.simulation/1\"", "what castor simulate --json printed"},
+    {"\"castor.layout/1\"", "a layout"},
+    {"\"castor.trace/1\"", "the trace of a step"},
+    {"", "none of Castor's files"}};
 
 }  // namespace
 
 std::string_view FileKindName(FileKind kind) {
-  switch (kind) {
-    case FileKind::kRecord:
-      return "the record of a run";
-    case FileKind::kPlan:
-      return "a plan";
-    case FileKind::kPlanReport:
-      return "what castor plan --json printed";
-    case FileKind::kSimulation:
-      return "what castor simulate --json printed";
-    case FileKind::kLayout:
-      return "a layout";
-    case FileKind::kTrace:
-      return "the trace of a step";
-    case FileKind::kOther:
-      return "none of Castor's files";
-  }
-  return "";
+  return kKinds[static_cast<size_t>(kind)].words;
 }
 
 FileKind KindOfFile(const std::string& path) {
-  const std::string text = Beginning(path);
+  const Result<InputFile> file = InputFile::OpenRegular(path);
+  if (!file.ok()) return FileKind::kOther;
+  const Result<std::string> text =
+      file->ReadAt(0, std::min(kBeginning, file->size()));
+  if (!text.ok()) return FileKind::kOther;
   std::string record;
   AppendRecordHeader(&record);
   constexpr size_t kMagic = 8;
-  if (text.compare(0, kMagic, record, 0, kMagic) == 0) {
+  if (text->compare(0, kMagic, record, 0, kMagic) == 0) {
     return FileKind::kRecord;
   }
-  constexpr std::pair<std::string_view, FileKind> kSchemas[] = {
-      {"\"castor.plan/1\"", FileKind::kPlan},
-      {"\"castor.plan-report/1\"", FileKind::kPlanReport},
-      {"\"castor.simulation/1\"", FileKind::kSimulation},
-      {"\"castor.layout/1\"", FileKind::kLayout},
-      {"\"castor.trace/1\"", FileKind::kTrace}};
-  for (const auto& [schema, kind] : kSchemas) {
-    if (text.find(schema) != text.npos) return kind;
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    const std::string_view schema = kKinds[i].schema;
+    if (!schema.empty() && text->find(schema) != text->npos) {
+      return static_cast<FileKind>(i);
+    }
   }
   return FileKind::kOther;
 }

@@ -5,11 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/units_text.h"
+#include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
 
 namespace castor {
@@ -36,34 +35,34 @@ std::string TopologyText(const MachineTopology& topology) {
 }
 
 JsonValue TopologyJson(const MachineTopology& topology) {
-  JsonValue json;
-  json["packages"] = topology.packages;
-  json["cores"] = topology.cores;
-  json["threads"] = topology.threads;
-  json["memory_bytes"] = topology.memory().count();
-  json["nodes"] = JsonValue::Array();
-  for (const NumaNode& node : topology.nodes) {
-    json["nodes"].Append(
-        JsonValue::Object({{"number", node.number},
-                           {"memory_bytes", node.memory.count()},
-                           {"cores", node.cores}}));
-  }
-  json["caches"] = JsonValue::Array();
-  for (const CacheLevel& cache : topology.caches) {
-    json["caches"].Append(JsonValue::Object({{"name", cache.name},
-                                             {"size_bytes", cache.size.count()},
-                                             {"count", cache.count}}));
-  }
-  json["devices"] = JsonValue::Array();
-  for (const PciDevice& device : topology.devices) {
-    json["devices"].Append(JsonValue::Object(
-        {{"bus_id", device.bus_id},
-         {"vendor", fmt::format("0x{:04x}", device.vendor)},
-         {"class", fmt::format("0x{:04x}", device.class_id)},
-         {"name", device.name},
-         {"node", device.node < 0 ? JsonValue() : JsonValue(device.node)}}));
-  }
-  return json;
+  return Fields({
+      {"packages", topology.packages},
+      {"cores", topology.cores},
+      {"threads", topology.threads},
+      {"memory_bytes", topology.memory()},
+      {"nodes", ListOf(topology.nodes,
+                       [](const NumaNode& node) {
+                         return Fields({{"number", node.number},
+                                        {"memory_bytes", node.memory},
+                                        {"cores", node.cores}});
+                       })},
+      {"caches", ListOf(topology.caches,
+                        [](const CacheLevel& cache) {
+                          return Fields({{"name", cache.name},
+                                         {"size_bytes", cache.size},
+                                         {"count", cache.count}});
+                        })},
+      {"devices",
+       ListOf(topology.devices,
+              [](const PciDevice& device) {
+                return Fields(
+                    {{"bus_id", device.bus_id},
+                     {"vendor", fmt::format("0x{:04x}", device.vendor)},
+                     {"class", fmt::format("0x{:04x}", device.class_id)},
+                     {"name", device.name},
+                     {"node", device.node < 0 ? Value() : Value(device.node)}});
+              })},
+  });
 }
 
 }  // namespace castor

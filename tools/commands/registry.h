@@ -4,18 +4,25 @@
 #ifndef CASTOR_TOOLS_COMMANDS_REGISTRY_H_
 #define CASTOR_TOOLS_COMMANDS_REGISTRY_H_
 
-// The subcommands of `castor`, in the order in which `castor help` lists them.
-// A new command is a file of its own, a dependency of this target, and a line
-// in registry.cc. Owner thread only.
+// How each subcommand of `castor` is made: in the file of its name,
+// search/search_command.cc and so on. A new command is such a file, a line
+// here, and one in castor_main.cc with its dependency. Thread-safe.
 
 #include <memory>
-#include <vector>
 
 #include "tools/cli/command.h"
 
 namespace castor {
 
-std::vector<std::unique_ptr<Command>> AllCommands();
+std::unique_ptr<Command> MakeCkptCommand();
+std::unique_ptr<Command> MakeDiffCommand();
+std::unique_ptr<Command> MakeDoctorCommand();
+std::unique_ptr<Command> MakeExplainCommand();
+std::unique_ptr<Command> MakePlanCommand();
+std::unique_ptr<Command> MakeProbeCommand();
+std::unique_ptr<Command> MakeReportCommand();
+std::unique_ptr<Command> MakeSearchCommand();
+std::unique_ptr<Command> MakeSimulateCommand();
 
 }  // namespace castor
 

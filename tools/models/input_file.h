@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
 
 namespace castor {
@@ -50,6 +51,18 @@ class InputFile {
   bool is_regular_ = false;
   uint64_t size_ = 0;
 };
+
+// What `parse` makes of the whole file, of which at most `limit` bytes are
+// read; its failure names the file.
+template <typename Parse>
+auto ParseFile(const std::string& path, uint64_t limit, const Parse& parse)
+    -> decltype(parse(std::string())) {
+  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  CASTOR_ASSIGN_OR_RETURN(const std::string text, file.ReadAll(limit));
+  auto parsed = parse(text);
+  if (!parsed.ok()) return parsed.status().WithContext(QuotedPath(path));
+  return parsed;
+}
 
 }  // namespace castor
 

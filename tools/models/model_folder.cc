@@ -8,14 +8,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/quote.h"
-#include "tools/models/gguf_parts.h"
 
 namespace castor {
 namespace {
@@ -25,18 +23,13 @@ namespace fs = std::filesystem;
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr std::string_view kWeightsEnd = ".safetensors";
-constexpr std::string_view kGgufEnd = ".gguf";
 
-// Pickles run code when they are loaded, so they are not even looked into.
-bool IsPickle(const std::string& name) {
+// Pickles run code when they are loaded, so they are not even looked into. GGUF
+// holds quantised copies under other names, which nobody trains from.
+bool IsNeverOpened(const std::string& name) {
   return name.ends_with(".bin") || name.ends_with(".bin.index.json") ||
-         name.ends_with(".pt") || name.ends_with(".pth");
-}
-
-// A model in parts is named by its first.
-bool IsLaterGgufPart(const std::string& name) {
-  const std::optional<GgufPartName> part = ParseGgufPartName(name);
-  return part && part->number != 1;
+         name.ends_with(".pt") || name.ends_with(".pth") ||
+         name.ends_with(".gguf");
 }
 
 bool IsFile(const fs::path& path) {
@@ -84,18 +77,14 @@ Status Ambiguous(const std::string& path, std::vector<std::string> names) {
 Result<ModelFolder> LookIntoFolder(const std::string& path) {
   std::vector<std::string> indices;
   std::vector<std::string> weights;
-  std::vector<std::string> gguf;
-  std::vector<std::string> pickles;
+  std::vector<std::string> unread;
   std::error_code error;
   fs::directory_iterator entry(path, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.ends_with(kIndexEnd)) indices.push_back(name);
     if (name.ends_with(kWeightsEnd)) weights.push_back(name);
-    if (name.ends_with(kGgufEnd) && !IsLaterGgufPart(name)) {
-      gguf.push_back(name);
-    }
-    if (IsPickle(name)) pickles.push_back(name);
+    if (IsNeverOpened(name)) unread.push_back(name);
   }
   if (error) {
     return IoError(fmt::format("{}: the system refused to list the folder: {}",
@@ -103,8 +92,7 @@ Result<ModelFolder> LookIntoFolder(const std::string& path) {
   }
   std::sort(indices.begin(), indices.end());
   std::sort(weights.begin(), weights.end());
-  std::sort(gguf.begin(), gguf.end());
-  std::sort(pickles.begin(), pickles.end());
+  std::sort(unread.begin(), unread.end());
 
   const fs::path folder(path);
   ModelFolder found;
@@ -122,22 +110,19 @@ Result<ModelFolder> LookIntoFolder(const std::string& path) {
   if (weights.size() == 1) return choose(weights.front());
   if (weights.size() > 1) return Ambiguous(path, weights);
   if (!found.config.empty()) {
-    found.unread = std::move(pickles);
-    found.unread.insert(found.unread.end(), gguf.begin(), gguf.end());
+    found.unread = std::move(unread);
     return found;
   }
-  if (gguf.size() == 1) return choose(gguf.front());
-  if (gguf.size() > 1) return Ambiguous(path, gguf);
-  if (!pickles.empty()) {
+  if (!unread.empty()) {
     return InvalidArgument(fmt::format(
-        "{} holds no model that can be read: {} is a pickle, which is never "
+        "{} holds no model that can be read: {} is of a kind that is never "
         "opened, and there is no config.json; put the model's config.json "
         "beside it, or save the weights as .safetensors",
-        QuotedPath(path), Quoted(pickles.front())));
+        QuotedPath(path), Quoted(unread.front())));
   }
   return InvalidArgument(fmt::format(
-      "{} holds no model: no .safetensors, no *.safetensors.index.json, no "
-      ".gguf and no config.json",
+      "{} holds no model: no .safetensors, no *.safetensors.index.json "
+      "and no config.json",
       QuotedPath(path)));
 }
 

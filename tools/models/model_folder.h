@@ -15,12 +15,11 @@
 namespace castor {
 
 struct ModelFolder {
-  // Path of a .safetensors, *.index.json or, only where there is no config, a
-  // .gguf; may be empty.
+  // Path of a .safetensors or *.index.json; may be empty.
   std::string weights;
   std::string config;  // path of config.json, may be empty; never both empty
-  // Where `weights` is empty, names of weight files that the config stands for:
-  // pickles, which are never opened, and .gguf.
+  // Where `weights` is empty, names of weight files that the config stands for
+  // and that are never opened: pickles and .gguf.
   std::vector<std::string> unread;
 };
 

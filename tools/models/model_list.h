@@ -26,19 +26,12 @@ enum class ParamOrder : uint8_t {
   kTrace,    // as a recorded step first used them
 };
 
-constexpr std::string_view ParamOrderName(ParamOrder order) {
-  switch (order) {
-    case ParamOrder::kFamily:
-      return "family";
-    case ParamOrder::kFile:
-      return "file";
-    case ParamOrder::kNatural:
-      return "natural";
-    case ParamOrder::kTrace:
-      return "trace";
-  }
-  return "unknown";
-}
+std::string_view ParamOrderName(ParamOrder order);
+
+// Names in the order a person expects: runs of digits compare as numbers of any
+// length, everything else byte by byte. A strict total order on distinct
+// strings, so sorting by it has one result.
+bool NaturalLess(std::string_view a, std::string_view b);
 
 // How the experts of a mixture-of-experts layer are held: files on the hub have
 // a tensor per expert and matrix, trainers since Transformers v5 one for all
@@ -71,9 +64,7 @@ struct TiedName {
 
 struct ModelList {
   std::string name;
-  // "gpt2", of a config.json or as a GGUF file names its architecture; empty
-  // where nothing tells.
-  std::string family;
+  std::string family;  // "gpt2", of a config.json; empty where none tells
   std::string source;  // what was read, for people
   ParamOrder order = ParamOrder::kNatural;
   std::vector<ParamSpec> params;

@@ -6,18 +6,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "chunk/base/quote.h"
 #include "chunk/tensor_fields.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/expert_layout.h"
-#include "tools/models/family_order.h"
 #include "tools/models/model_source.h"
-#include "tools/models/natural_order.h"
 #include "tools/models/param_filter.h"
-#include "tools/models/trace_order.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/param_order.h"
 
 namespace castor {
 namespace {
@@ -73,12 +70,6 @@ Status OrderParams(const ModelSource& source,
       list.order = ParamOrder::kFamily;
       return OkStatus();
     }
-    if (wanted == ParamOrder::kFamily && source.kind == SourceKind::kGguf) {
-      return InvalidArgument(
-          "a GGUF file names tensors as ggml does, not as the reference code "
-          "that registers them; use --order natural or file, or give the "
-          "model's config.json");
-    }
     if (wanted == ParamOrder::kFamily) {
       return InvalidArgument(
           "no config.json of a known family tells the order of these names; "
@@ -93,12 +84,6 @@ Status OrderParams(const ModelSource& source,
     }
   }
   list.order = ParamOrder::kNatural;
-  if (!wanted && source.kind == SourceKind::kGguf) {
-    list.notes.push_back(
-        "a GGUF file names tensors as ggml does, so they are packed in natural "
-        "order of names, not in that of the reference code; config.json gives "
-        "that");
-  }
   if (!wanted && source.kind == SourceKind::kList &&
       !std::is_sorted(list.params.begin(), list.params.end(), InNaturalOrder)) {
     list.notes.push_back(
@@ -150,11 +135,7 @@ Result<ModelList> ReadModel(const std::string& path,
       CASTOR_RETURN_IF_ERROR(OrderParams(source, options.order, list));
     }
     CASTOR_RETURN_IF_ERROR(FilterTrainable(options.freeze, options.only, list));
-    if (!options.dtype) {
-      std::move(source.dtype_notes.begin(), source.dtype_notes.end(),
-                std::back_inserter(list.notes));
-      return CheckTotal(list.params);
-    }
+    if (!options.dtype) return CheckTotal(list.params);
     for (ParamSpec& spec : list.params) spec.dtype = *options.dtype;
     // Whoever chose the type can choose another.
     const Status status = CheckTotal(list.params);

@@ -5,10 +5,10 @@
 #define CASTOR_TOOLS_MODELS_MODEL_READER_H_
 
 // The one door to models on disk. MODEL is a folder, a .safetensors file, an
-// *.index.json, a .gguf, a config.json of a known family, a TSV or JSON list,
-// "-" for a list on the standard input, or ORG/NAME of a model in the hub
-// cache. Headers are read, weights never. Nothing that a file may hold ends in
-// anything but a list or a Status. Thread-safe.
+// *.index.json, a config.json of a known family, a TSV or JSON list, "-" for a
+// list on the standard input, or ORG/NAME of a model in the hub cache. Headers
+// are read, weights never. Nothing that a file may hold ends in anything but a
+// list or a Status. Thread-safe.
 
 #include <string>
 

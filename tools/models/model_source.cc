@@ -30,9 +30,8 @@ namespace fs = std::filesystem;
 using Experts = std::optional<ExpertLayout>;
 
 constexpr std::string_view kAccepted =
-    "a folder, .safetensors, *.index.json, .gguf, config.json, a TSV or JSON "
-    "list, - for a list on the standard input, or ORG/NAME of a model in the "
-    "hub cache";
+    "a folder, .safetensors, *.index.json, config.json, a TSV or JSON list, - "
+    "for a list on the standard input, or ORG/NAME of a model in the hub cache";
 
 std::string FileName(const std::string& path) {
   return fs::path(path).filename().string();
@@ -74,12 +73,12 @@ Result<ModelSource> ReadConfig(std::string_view json, const Experts& experts) {
 
 Result<ModelSource> ReadConfigFile(const std::string& path,
                                    const Experts& experts) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  CASTOR_ASSIGN_OR_RETURN(const std::string json,
-                          file.ReadAll(kMaxConfigBytes));
-  Result<ModelSource> source = ReadConfig(json, experts);
-  if (!source.ok()) return source.status().WithContext(QuotedPath(path));
-  source->list.source = FileName(path);
+  CASTOR_ASSIGN_OR_RETURN(
+      ModelSource source,
+      ParseFile(path, kMaxConfigBytes, [&](const std::string& json) {
+        return ReadConfig(json, experts);
+      }));
+  source.list.source = FileName(path);
   return source;
 }
 
@@ -113,9 +112,23 @@ Status AddConfig(const std::string& path, const Experts& experts,
   return add().WithContext(QuotedPath(path));
 }
 
+// Files of formats that are known and not read.
+Status NeverOpened(const std::string& path, std::string_view format) {
+  return InvalidArgument(fmt::format(
+      "{}: {} files are never opened; give the model's config.json or "
+      ".safetensors",
+      QuotedPath(path), format));
+}
+
 // A list in either form, or a config, told apart by the first character.
 Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
   CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  constexpr std::string_view kGguf = "GGUF";
+  if (file.is_regular() && file.size() >= kGguf.size()) {
+    CASTOR_ASSIGN_OR_RETURN(const std::string begins,
+                            file.ReadAt(0, kGguf.size()));
+    if (begins == kGguf) return NeverOpened(file.path(), kGguf);
+  }
   CASTOR_ASSIGN_OR_RETURN(const std::string text, file.ReadAll(kMaxListBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
   const char begins = first == text.npos ? '\0' : text[first];
@@ -137,11 +150,9 @@ Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
 }
 
 Result<ModelSource> ReadWeights(const std::string& path) {
-  CASTOR_ASSIGN_OR_RETURN(WeightFile file, ReadWeightFile(path));
   ModelSource source;
-  source.kind = IsGguf(path) ? SourceKind::kGguf : SourceKind::kWeights;
-  source.list = std::move(file.list);
-  source.dtype_notes = std::move(file.dtype_notes);
+  source.kind = SourceKind::kWeights;
+  CASTOR_ASSIGN_OR_RETURN(source.list, ReadWeightFile(path));
   return source;
 }
 
@@ -167,7 +178,6 @@ Result<ModelSource> ReadFolder(const std::string& path,
   CASTOR_ASSIGN_OR_RETURN(const ModelFolder folder, LookIntoFolder(path));
   if (folder.weights.empty()) return ReadConfigOf(folder, experts);
   CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadWeights(folder.weights));
-  if (source.kind == SourceKind::kGguf) return source;
   CASTOR_RETURN_IF_ERROR(AddConfig(folder.config, experts, &source));
   if (!source.family || !source.family->quantized) return source;
   // Packed weights have shapes that no trainer registers.
@@ -180,17 +190,11 @@ Result<ModelSource> ReadFolder(const std::string& path,
   return config;
 }
 
-// Formats that are known and not read, each with what to give instead.
 Status RefuseFormat(const std::string& path) {
   for (std::string_view end :
        {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz",
-        ".bin.index.json"}) {
-    if (path.ends_with(end)) {
-      return InvalidArgument(fmt::format(
-          "{}: {} files are never opened; give the model's config.json or "
-          ".safetensors",
-          QuotedPath(path), end));
-    }
+        ".bin.index.json", ".gguf"}) {
+    if (path.ends_with(end)) return NeverOpened(path, end);
   }
   return OkStatus();
 }
@@ -199,8 +203,6 @@ Result<ModelSource> ReadFile(const std::string& path, const Experts& experts) {
   CASTOR_RETURN_IF_ERROR(RefuseFormat(path));
   if (!IsWeightFile(path)) return ReadText(path, experts);
   CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadWeights(path));
-  // Its names are those of the reference code, not ggml's.
-  if (source.kind == SourceKind::kGguf) return source;
   CASTOR_RETURN_IF_ERROR(AddConfig(ConfigBeside(path), experts, &source));
   if (source.family && source.family->quantized) {
     source.list.notes.push_back(

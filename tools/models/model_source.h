@@ -4,12 +4,12 @@
 #ifndef CASTOR_TOOLS_MODELS_MODEL_SOURCE_H_
 #define CASTOR_TOOLS_MODELS_MODEL_SOURCE_H_
 
-// Finds out what MODEL is and reads it with the reader of its format, without
-// deciding anything about order yet. Reads files; otherwise pure, thread-safe.
+// Part of the reader of models (model_reader.h). Finds out what MODEL is and
+// reads it with the reader of its format, without deciding anything about order
+// yet. Reads files; otherwise pure, thread-safe.
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "chunk/base/status.h"
 #include "tools/models/family_model.h"
@@ -20,7 +20,6 @@ namespace castor {
 enum class SourceKind {
   kList,     // TSV or JSON: everything in it is a parameter
   kWeights,  // safetensors headers: also tensors that are none
-  kGguf,     // the same, with ggml's names
   kConfig,   // derived from a config.json alone
 };
 
@@ -31,8 +30,6 @@ struct ModelSource {
   // What a config.json beside the weights says, or the config itself; its
   // params are moved to `list` where it is the source.
   std::optional<FamilyModel> family;
-  // What was assumed of types, and is void where the caller names one.
-  std::vector<std::string> dtype_notes;
 };
 
 // InvalidArgument where `path` names nothing that can be read as a model,

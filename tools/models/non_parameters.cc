@@ -46,16 +46,9 @@ bool IsRotaryTable(std::string_view name) {
       "inv_freq", "original_inv_freq"};
   constexpr std::array<std::string_view, 2> kCached = {"cos_cached",
                                                        "sin_cached"};
-  // As ggml names them, the whole name or that within a block.
-  constexpr std::array<std::string_view, 4> kGgml = {
-      "rope_freqs", "rope_factors_long", "rope_factors_short", "attn_rot_embd"};
   const std::string_view last = LastPart(name);
-  if (IsOneOf(last, kFrequencies)) return true;
-  if (IsUnder(name, "rotary_emb") && IsOneOf(last, kCached)) return true;
-  return last == "weight" &&
-         std::any_of(kGgml.begin(), kGgml.end(), [&](std::string_view part) {
-           return IsUnder(name, part);
-         });
+  return IsOneOf(last, kFrequencies) ||
+         (IsUnder(name, "rotary_emb") && IsOneOf(last, kCached));
 }
 
 // Numbers of places that the reference code counts up itself. Half-precision
@@ -77,7 +70,7 @@ bool IsBatchStatistic(std::string_view name) {
 bool IsRouterStatistic(std::string_view name) {
   constexpr std::array<std::string_view, 2> kLast = {"e_score_correction_bias",
                                                      "expert_bias"};
-  return IsOneOf(LastPart(name), kLast) || name.ends_with(".exp_probs_b.bias");
+  return IsOneOf(LastPart(name), kLast);
 }
 
 // By whole words: `logit_scale` and `layer_scale` are parameters.

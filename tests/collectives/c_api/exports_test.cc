@@ -7,14 +7,13 @@
 // stays the C library's.
 
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/elf_symbols.h"
+#include "tests/support/file_text.h"
 #include "tests/support/run_program.h"
 
 namespace castor {
@@ -23,15 +22,9 @@ namespace {
 using testing::Contains;
 using testing::Not;
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(DataPath(path));
-  EXPECT_TRUE(file.is_open()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The word that ends before the next parenthesis after each CASTOR_API.
 std::set<std::string> DeclaredFunctions() {
-  const std::string header = ReadText("collectives/c_api/castor.h");
+  const std::string header = FileText(DataPath("collectives/c_api/castor.h"));
   std::set<std::string> names;
   const std::string mark = "\nCASTOR_API ";
   for (size_t at = header.find(mark); at != std::string::npos;

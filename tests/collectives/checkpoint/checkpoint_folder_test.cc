@@ -11,7 +11,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -26,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class CheckpointFolderTest : public testing::Test {
  protected:
@@ -60,7 +58,7 @@ TEST_F(CheckpointFolderTest, FindsTheLatestThatIsWhole) {
               IsOkAndHolds(run_ + "/step-00000009"));
   EXPECT_THAT(FindCheckpoint(run_, 11),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("there are 2, from step 9 to 10")));
+                       Says("there are 2, from step 9 to 10")));
   EXPECT_EQ(StepOfCheckpointName("step-123456789"), 123456789);
   EXPECT_EQ(StepOfCheckpointName("step--0000001"), std::nullopt);
 }
@@ -79,7 +77,7 @@ TEST_F(CheckpointFolderTest, RemovesWhatKilledSavesLeft) {
     EXPECT_FALSE(fs::exists(stale));
     // Meanwhile nobody else saves here.
     EXPECT_THAT(CheckpointDraft::Create(run_, 4, "optimizer"),
-                StatusIs(ErrorCode::kUnavailable, HasSubstr("another run")));
+                StatusIs(ErrorCode::kUnavailable, Says("another run")));
   }
   EXPECT_EQ(Entries(), 2u);  // the first, and the lock
 }
@@ -113,16 +111,16 @@ TEST_F(CheckpointFolderTest, RemovesOlderOnesOnly) {
 TEST_F(CheckpointFolderTest, RefusesAFileInTheWay) {
   std::ofstream(run_) << "a file";
   EXPECT_THAT(CheckpointDraft::Create(run_, 1, "optimizer"),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("no folder")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("no folder")));
   EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kInvalidArgument));
 }
 
 TEST_F(CheckpointFolderTest, LeavesNothingWhereItMaySave) {
   EXPECT_THAT(CheckMaySave(run_ + "/no/parent"),
-              StatusIs(ErrorCode::kIoError, HasSubstr("No such file")));
+              StatusIs(ErrorCode::kIoError, Says("No such file")));
   EXPECT_FALSE(fs::exists(run_));
   EXPECT_THAT(CheckMaySave("/proc/self"),  // nobody may write there
-              StatusIs(ErrorCode::kIoError, HasSubstr(".castor-lock")));
+              StatusIs(ErrorCode::kIoError, Says(".castor-lock")));
   ASSERT_THAT(CheckMaySave(run_), IsOk());
   EXPECT_EQ(Entries(), 1u);  // the lock
   ASSERT_THAT(Save(0, "none"), IsOk());

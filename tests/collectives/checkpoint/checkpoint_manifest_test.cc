@@ -9,15 +9,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/status.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
-
-using testing::HasSubstr;
 
 CheckpointManifest Made() {
   CheckpointManifest manifest;
@@ -95,9 +92,9 @@ TEST(CheckpointManifestTest, SaysThatTheTextIsNotWhatWasSaved) {
     std::string text = good;
     ASSERT_NE(text.rfind(from), text.npos) << from;
     text.replace(text.rfind(from), from.size(), to);
-    EXPECT_THAT(ParseManifest(text),
-                StatusIs(ErrorCode::kMalformed,
-                         HasSubstr("not the text that was saved")))
+    EXPECT_THAT(
+        ParseManifest(text),
+        StatusIs(ErrorCode::kMalformed, Says("not the text that was saved")))
         << from << " as " << to;
   }
 }
@@ -107,7 +104,7 @@ TEST(CheckpointManifestTest, ReadsOlderOnes) {
   std::string old = WriteManifest(Made());
   old.replace(old.find("checkpoint/2"), 12, "checkpoint/1");
   EXPECT_THAT(ParseManifest(old),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("has no \"digest\"")));
+              StatusIs(ErrorCode::kMalformed, Says("has no \"digest\"")));
   old.resize(old.rfind(",\n\"digest\""));
   old += "\n}\n";
   const Result<CheckpointManifest> read = ParseManifest(old);
@@ -116,7 +113,7 @@ TEST(CheckpointManifestTest, ReadsOlderOnes) {
   EXPECT_EQ(WriteManifest(*read), WriteManifest(Made()));
   old.replace(old.find("checkpoint/1"), 12, "checkpoint/2");
   EXPECT_THAT(ParseManifest(old),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("has no \"digest\"")));
+              StatusIs(ErrorCode::kMalformed, Says("has no \"digest\"")));
 }
 
 TEST(CheckpointManifestTest, RefusesWhatIsNone) {
@@ -150,7 +147,7 @@ TEST(CheckpointManifestTest, RefusesWhatIsNone) {
     ASSERT_NE(text.find(from), text.npos) << from;
     text.replace(text.find(from), from.size(), to.first);
     EXPECT_THAT(ParseManifest(text),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(to.second)))
+                StatusIs(ErrorCode::kMalformed, Says(to.second)))
         << from << " as " << to.first;
   }
   for (size_t cut = 0; cut + 2 < good.size(); cut += 7) {

@@ -9,9 +9,8 @@
 
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
@@ -23,6 +22,7 @@
 #include "offload/executor.h"
 #include "offload/lane.h"
 #include "tests/support/private_mount.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
 namespace castor {
@@ -30,104 +30,68 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Trains a step of one parameter of 64 KiB and saves it, 192 KiB in all.
-std::string TrainAndSave(ZeroEngine& engine, ParamId param, ThreadLane& lane,
-                         const std::string& directory, Status* saved) {
-  if (!engine.BeginMicroBatch(true).ok()) return "no micro-batch";
-  const Result<void*> grad = engine.Grad(param, lane);
-  if (!grad.ok()) return "no gradient";
-  static_cast<float*>(*grad)[0] = 1;
-  if (!engine.GradReady(param, lane).ok()) return "not ready";
-  if (!engine.Step(0.1).ok()) return "no step";
-  *saved = engine.Save({.directory = directory}).status();
-  return "";
-}
-
-std::string Contains(const Status& status, const std::string& text) {
-  if (status.code() != ErrorCode::kIoError ||
-      status.message().find(text) == std::string_view::npos) {
-    return "not the failure expected: " + status.ToString();
-  }
-  return "";
-}
-
 class FullDiskTest : public testing::Test {
  protected:
-  void RunOn(const PrivateMount& mount,
-             const std::function<std::string(const std::string&)>& body) {
-    const PrivateMountResult result = RunWithPrivateMount(
-        mount, dir_.path(), [&] { return body(dir_.path().string()); });
-    if (!result.skipped.empty()) GTEST_SKIP() << result.skipped;
-    EXPECT_EQ(result.failure, "");
+  // Calls `body` on the mount, with an engine of one parameter of 64 KiB.
+  void RunOn(const PrivateMount& mount, const std::function<void()>& body) {
+    RunWithPrivateMount(mount, dir_.path(), [&] {
+      ThreadPool pool(2);
+      Log log([](LogLevel, std::string_view) {});
+      const auto world = MakeInProcessWorld({.executor = &pool});
+      ZeroOptions options;
+      options.executor = &pool;
+      options.log = &log;
+      options.device_budget = MiB(8);
+      auto engine = ZeroEngine::Create(options, world[0].get());
+      ASSERT_THAT(engine, IsOk());
+      engine_ = engine->get();
+      const Result<ParamId> param =
+          engine_->Register({"w", {16384}, DType::kF32, true}, nullptr);
+      ASSERT_THAT(param, IsOk());
+      param_ = *param;
+      ASSERT_THAT(engine_->Seal({}), IsOk());
+      body();
+      EXPECT_THAT(engine_->Close(), IsOk());
+    });
   }
-  // Calls `body` with an engine of one parameter.
-  static std::string WithEngine(
-      const std::function<std::string(ZeroEngine&, ParamId, ThreadLane&)>&
-          body) {
-    ThreadPool pool(2);
-    Log log([](LogLevel, std::string_view) {});
-    const auto world = MakeInProcessWorld({.executor = &pool});
-    ZeroOptions options;
-    options.executor = &pool;
-    options.log = &log;
-    options.device_budget = MiB(8);
-    Result<std::unique_ptr<ZeroEngine>> engine =
-        ZeroEngine::Create(options, world[0].get());
-    if (!engine.ok()) return engine.status().ToString();
-    const Result<ParamId> param =
-        (*engine)->Register({"w", {16384}, DType::kF32, true}, nullptr);
-    if (!param.ok()) return "no parameter";
-    if (const Status sealed = (*engine)->Seal({}); !sealed.ok()) {
-      return sealed.ToString();
-    }
+  // Trains a step and saves 192 KiB.
+  Status TrainAndSave(const std::string& directory) {
     ThreadLane lane("compute");
-    std::string failure = body(**engine, *param, lane);
-    if (!(*engine)->Close().ok()) failure += " not closed";
-    return failure;
+    CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(true));
+    CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(param_, lane));
+    static_cast<float*>(grad)[0] = 1;
+    CASTOR_RETURN_IF_ERROR(engine_->GradReady(param_, lane));
+    CASTOR_RETURN_IF_ERROR(engine_->Step(0.1).status());
+    return engine_->Save({.directory = directory}).status();
   }
 
   TempDir dir_;
+  ZeroEngine* engine_ = nullptr;
+  ParamId param_;
 };
 
 TEST_F(FullDiskTest, AFullDiskLeavesTheCheckpointBefore) {
-  RunOn({.type = "tmpfs", .options = "size=300k"}, [](const std::string& disk) {
-    return WithEngine([&](ZeroEngine& engine, ParamId param, ThreadLane& lane) {
-      const std::string run = disk + "/run";
-      Status saved;
-      std::string failure = TrainAndSave(engine, param, lane, run, &saved);
-      if (!failure.empty()) return failure;
-      if (!saved.ok()) return saved.ToString();
-      const uint64_t digest = *engine.WeightDigest();
-      failure = TrainAndSave(engine, param, lane, run, &saved);
-      if (!failure.empty()) return failure;
-      failure = Contains(saved, "free some space");
-      if (!failure.empty()) return failure;
-      if (fs::exists(DraftPath(run, 2))) return std::string("a draft is left");
-      const Result<LoadResult> loaded = engine.Load({.directory = run});
-      if (!loaded.ok()) return loaded.status().ToString();
-      if (loaded->step != 1) return std::string("another step");
-      return *engine.WeightDigest() == digest ? std::string()
-                                              : std::string("other weights");
-    });
+  RunOn({.type = "tmpfs", .options = "size=300k"}, [&] {
+    const std::string run = dir_.File("run");
+    ASSERT_THAT(TrainAndSave(run), IsOk());
+    const uint64_t digest = *engine_->WeightDigest();
+    EXPECT_THAT(TrainAndSave(run),
+                StatusIs(ErrorCode::kIoError, Says("free some space")));
+    EXPECT_FALSE(std::filesystem::exists(DraftPath(run, 2)));
+    const Result<LoadResult> loaded = engine_->Load({.directory = run});
+    ASSERT_THAT(loaded, IsOk());
+    EXPECT_EQ(loaded->step, 1);
+    EXPECT_EQ(*engine_->WeightDigest(), digest);
   });
 }
 
 TEST_F(FullDiskTest, AFolderThatMayNotBeWrittenIsNamed) {
-  RunOn({.type = "tmpfs", .options = "size=1m", .read_only = true},
-        [](const std::string& disk) {
-          return WithEngine(
-              [&](ZeroEngine& engine, ParamId param, ThreadLane& lane) {
-                for (const std::string& run : {disk, disk + "/run"}) {
-                  Status saved;
-                  std::string failure =
-                      TrainAndSave(engine, param, lane, run, &saved);
-                  if (!failure.empty()) return failure;
-                  failure = Contains(saved, disk);
-                  if (!failure.empty()) return failure;
-                }
-                return std::string();
-              });
-        });
+  RunOn({.type = "tmpfs", .options = "size=1m", .read_only = true}, [&] {
+    for (const std::string& run : {dir_.path().string(), dir_.File("run")}) {
+      EXPECT_THAT(TrainAndSave(run),
+                  StatusIs(ErrorCode::kIoError, Says(dir_.path().string())));
+    }
+  });
 }
 
 }  // namespace

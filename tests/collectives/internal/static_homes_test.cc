@@ -8,19 +8,23 @@
 #include <optional>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_packer.h"
+#include "chunk/param_spec.h"
+#include "collectives/internal/chunk_states.h"
+#include "collectives/internal/memory_demand.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "placement/home_policy.h"
 #include "placement/run_event.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor::internal {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
@@ -92,13 +96,13 @@ TEST(StaticHomesTest, NamesEveryTierThatLacksBytes) {
           .status();
   EXPECT_THAT(refused, StatusIs(ErrorCode::kInfeasible));
   EXPECT_THAT(refused.message(),
-              HasSubstr("device is to be home to 8192 bytes (param 8192 bytes) "
-                        "beside 4096 bytes for gathered chunks and leases, and "
-                        "its budget is 10240 bytes: raise the device budget by "
-                        "2048 bytes, or let it hold as much less; and host is "
-                        "to be home to 0 bytes (no state) beside 20480 bytes "
-                        "for staging"));
-  EXPECT_THAT(refused.message(), HasSubstr("raise the NVMe size by 1024"));
+              Says("device is to be home to 8192 bytes (param 8192 bytes) "
+                   "beside 4096 bytes for gathered chunks and leases, and "
+                   "its budget is 10240 bytes: raise the device budget by "
+                   "2048 bytes, or let it hold as much less; and host is "
+                   "to be home to 0 bytes (no state) beside 20480 bytes "
+                   "for staging"));
+  EXPECT_THAT(refused.message(), Says("raise the NVMe size by 1024"));
 }
 
 TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
@@ -111,7 +115,7 @@ TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
   std::array<Bytes, 3> ruled;
   EXPECT_THAT(TakeRuled(bindings, false, chunks, ruled),
               StatusIs(ErrorCode::kInfeasible,
-                       HasSubstr("rule 3 puts grad of chunk 0 on NVMe")));
+                       Says("rule 3 puts grad of chunk 0 on NVMe")));
   chunks = TwoChunks();
   ruled = {};
   ASSERT_THAT(TakeRuled(bindings, true, chunks, ruled), IsOk());
@@ -127,6 +131,134 @@ TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
   EXPECT_EQ(homes[1][kGrad], Tier::kHost);
   EXPECT_EQ(homes[1][static_cast<size_t>(StateKind::kMaster)], Tier::kHost)
       << "there is no such state";
+}
+
+// Four chunks of one state of 8 KiB each, one slot of 8 KiB for work.
+MemoryDemand FourChunks() {
+  MemoryDemand demand;
+  ChunkStates chunk;
+  chunk.device_bytes[0] = chunk.host_bytes[0] = KiB(8);
+  demand.chunks.assign(4, chunk);
+  demand.serving = KiB(8);
+  demand.all_on_device = KiB(40);
+  demand.staging_slot = KiB(8);
+  return demand;
+}
+
+TEST(MemoryDemandTest, SchemesTryWithoutNvmeFirst) {
+  const std::vector<HostScheme> without =
+      HostSchemes({Bytes(0), Bytes(0), std::nullopt});
+  ASSERT_EQ(without.size(), 1u);
+  EXPECT_FALSE(without[0].nvme);
+  const std::vector<HostScheme> with =
+      HostSchemes({Bytes(0), Bytes(0), GiB(1)});
+  ASSERT_EQ(with.size(), 3u);
+  EXPECT_FALSE(with[0].nvme);
+  EXPECT_TRUE(with[1].nvme && with[2].nvme);
+  EXPECT_GT(with[1].staging_slots, with[2].staging_slots);
+}
+
+TEST(MemoryDemandTest, HomesGetWhatServingAndStagingLeave) {
+  const MemoryDemand demand = FourChunks();
+  const Budgets budgets{KiB(20), KiB(30), MiB(1)};
+  const std::optional<HomeProblem> problem =
+      demand.Homes(budgets, {false, 3}, KiB(4));
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->device, KiB(8));
+  EXPECT_EQ(problem->host, KiB(6));
+  EXPECT_FALSE(problem->nvme) << "the scheme has none";
+  EXPECT_EQ(demand.Homes(budgets, {true, 3}, Bytes(0))->nvme, MiB(1));
+  EXPECT_FALSE(demand.Homes(budgets, {false, 4}, Bytes(0)));
+  EXPECT_FALSE(demand.Homes(budgets, {false, 3}, KiB(13)));
+}
+
+TEST(MemoryDemandTest, FitsOnTheDeviceAloneOrTogetherWithOtherTiers) {
+  const MemoryDemand demand = FourChunks();
+  EXPECT_TRUE(demand.FitsInto({KiB(40), Bytes(0), std::nullopt}));
+  EXPECT_FALSE(demand.FitsInto({KiB(40) - Bytes(1), Bytes(0), std::nullopt}));
+  EXPECT_TRUE(demand.FitsInto({KiB(8), KiB(24 + 32), std::nullopt}));
+  EXPECT_FALSE(
+      demand.FitsInto({KiB(8), KiB(24 + 32) - Bytes(1), std::nullopt}));
+  EXPECT_TRUE(demand.FitsInto({KiB(8), KiB(40), KiB(32)}));
+  EXPECT_FALSE(demand.FitsInto({KiB(8), KiB(40) - Bytes(1), KiB(32)}));
+  EXPECT_FALSE(demand.FitsInto({KiB(8) - Bytes(1), MiB(1), MiB(1)}));
+  EXPECT_FALSE(demand.FitsInto({Bytes(-1), MiB(1), MiB(1)}));
+}
+
+TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
+  const MemoryDemand demand = FourChunks();
+  EXPECT_EQ(demand.RaisesText({KiB(16), KiB(32), std::nullopt}),
+            "raise the device budget by 16384 bytes, or raise the host budget "
+            "by 16384 bytes");
+  // With a drive the host needs five slots of staging.
+  EXPECT_EQ(demand.RaisesText({KiB(8), KiB(40), std::nullopt}),
+            "raise the device budget by 16384 bytes, or raise the host budget "
+            "by 16384 bytes, or give an NVMe directory with 32768 bytes");
+  EXPECT_THAT(demand.RaisesText({KiB(8), KiB(40), KiB(4)}),
+              Says("raise the NVMe size by 28672 bytes"));
+  // Nothing but a larger device serves where the slots do not fit it.
+  EXPECT_EQ(demand.RaisesText({KiB(4), MiB(1), MiB(1)}),
+            "raise the device budget by 4096 bytes");
+}
+
+Bytes On(const std::array<Bytes, kStateKinds>& bytes, StateKind state) {
+  return bytes[static_cast<size_t>(state)];
+}
+
+// One chunk of 5120 elements, on two ranks.
+ChunkLayout Layout(DType dtype, bool trainable) {
+  ParamSpec spec;
+  spec.name = "w";
+  spec.shape = {5120};
+  spec.dtype = dtype;
+  spec.trainable = trainable;
+  PackOptions pack;
+  pack.world = 2;
+  const Elements sizes[] = {Elements(5120)};
+  return *PackChunks(std::vector<ParamSpec>{spec}, sizes, pack);
+}
+
+TEST(ChunkStatesTest, ShardsAreRoundedUpToWhatTheirTierWants) {
+  const ChunkLayout layout = Layout(DType::kBF16, true);
+  const Sharding sharding{.stage = 3, .world = 2};
+  const ChunkStates states = StatesOf(layout, sharding, ChunkId(0));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kParam), Bytes(5120));
+  EXPECT_EQ(On(states.host_bytes, StateKind::kParam), Bytes(8192));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kGrad), Bytes(5120));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kMaster), Bytes(10240));
+  EXPECT_EQ(On(states.host_bytes, StateKind::kExpAvgSq), Bytes(12288));
+  // Forward, backward, gradient; the update writes the device's copy.
+  EXPECT_EQ(states.moved_none_on_device, Bytes(3 * 5120));
+  EXPECT_EQ(states.moved_params_on_device, Bytes(2 * 5120));
+}
+
+TEST(ChunkStatesTest, WhatIsReplicatedIsKeptWholeAndRefreshed) {
+  const ChunkLayout layout = Layout(DType::kF32, true);
+  const Sharding sharding{.stage = 2, .world = 2};
+  const ChunkStates states = StatesOf(layout, sharding, ChunkId(0));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kParam), Bytes(20480));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kGrad), Bytes(10240));
+  EXPECT_EQ(On(states.device_bytes, StateKind::kMaster), Bytes(0));
+  EXPECT_EQ(states.moved_none_on_device, Bytes(3 * 20480 + 10240));
+  // Its own slice crosses both ways: it is its own master.
+  EXPECT_EQ(states.moved_params_on_device, Bytes(2 * 10240 + 10240));
+}
+
+TEST(ChunkStatesTest, FrozenParametersHaveNoOtherStates) {
+  const ChunkLayout layout = Layout(DType::kBF16, false);
+  const Sharding sharding{.stage = 3, .world = 2};
+  const ChunkStates states = StatesOf(layout, sharding, ChunkId(0));
+  for (const StateKind state : {StateKind::kGrad, StateKind::kMaster,
+                                StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+    EXPECT_EQ(On(states.host_bytes, state), Bytes(0)) << StateKindName(state);
+  }
+  EXPECT_EQ(states.moved_params_on_device, Bytes(0));
+}
+
+TEST(ChunkStatesTest, FetchesCostMoreFromFurtherAway) {
+  EXPECT_GT(FetchCost(Tier::kDevice), 0);
+  EXPECT_LT(FetchCost(Tier::kDevice), FetchCost(Tier::kHost));
+  EXPECT_LT(FetchCost(Tier::kHost), FetchCost(Tier::kNvme));
 }
 
 }  // namespace

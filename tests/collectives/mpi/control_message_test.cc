@@ -73,7 +73,7 @@ TEST(ControlMessageTest, WhatIsCutOrTooLongIsRefused) {
        .end = {.reason = IoError("disk"), .done = {1}, .sent = {{2, {1, 1}}}}});
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_THAT(DecodeMessage(whole.substr(0, size)).status(),
-                StatusIs(ErrorCode::kInternal, testing::HasSubstr("build")));
+                StatusIs(ErrorCode::kInternal, Says("build")));
   }
   EXPECT_THAT(DecodeMessage(whole + "x").status(),
               StatusIs(ErrorCode::kInternal));

@@ -40,7 +40,6 @@ using internal::CollectiveKind;
 using internal::ControlKind;
 using internal::MpiWire;
 using internal::MpiWorld;
-using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kByHand = 1;
@@ -170,7 +169,7 @@ void Hold(const std::function<void(RankByHand&)>& by_hand,
   look();
   MeetOthers();
   EXPECT_THAT(done.event().Wait(), IsOk());
-  EXPECT_THAT(WordsWith("no rank"), HasSubstr("waited for no rank"));
+  EXPECT_THAT(WordsWith("no rank"), Says("waited for no rank"));
   world.Leave();
   EXPECT_TRUE(world.WaitForAllToLeave(-1));
 }
@@ -187,12 +186,12 @@ TEST(MpiWorldWordsTest, NameTheOneRankWhoseDataHasNotCome) {
   Hold([](RankByHand&) {},
        [] {
          const std::string words = WordsWith("data of rank 1 at");
-         EXPECT_THAT(
-             words, HasSubstr(Self() + " while it waited for data of rank 1 at "
-                                       "operation 0 of the world, "));
-         EXPECT_THAT(words, HasSubstr("chunk 7 at moment 3"));
+         EXPECT_THAT(words,
+                     Says(Self() + " while it waited for data of rank 1 at "
+                                   "operation 0 of the world, "));
+         EXPECT_THAT(words, Says("chunk 7 at moment 3"));
          // The harness waits for nobody, and is quiet.
-         EXPECT_THAT(words, Not(HasSubstr("no rank")));
+         EXPECT_THAT(words, Not(Says("no rank")));
        },
        [](RankByHand& hand) {
          for (int peer = 0; peer < session->world(); ++peer) {
@@ -209,16 +208,15 @@ TEST(MpiWorldWordsTest, NameTheRankThatThoseWaitForThatAreWaitedFor) {
        [] {
          if (session->rank() != 0) {
            EXPECT_THAT(WordsWith("data of rank 1 at"),
-                       HasSubstr("data of rank 1 at operation 0"));
+                       Says("data of rank 1 at operation 0"));
            return;
          }
          const std::string others =
              session->world() == 3 ? "rank 2" : "ranks 2-3";
-         EXPECT_THAT(
-             WordsWith("and so for rank 1"),
-             HasSubstr(" while it waited for data of " + others +
-                       ", waiting too, and so for rank 1 at operation 0 "
-                       "of the world, "));
+         EXPECT_THAT(WordsWith("and so for rank 1"),
+                     Says(" while it waited for data of " + others +
+                          ", waiting too, and so for rank 1 at operation 0 "
+                          "of the world, "));
        },
        [](RankByHand& hand) {
          for (int peer = 2; peer < session->world(); ++peer) hand.Give(peer);
@@ -249,16 +247,16 @@ TEST(MpiWorldWordsTest, OfAnOperationThatIsOverBlameNobody) {
   } else {
     const Event first = meet();
     EXPECT_THAT(WordsWith("rank 1 at operation 0"),
-                HasSubstr(Self() + " while it waited for rank"));
+                Says(Self() + " while it waited for rank"));
     MeetOthers();
     EXPECT_THAT(first.Wait(), IsOk());
   }
   for (int i = 1; i <= 200; ++i) {
     EXPECT_THAT(meet().Wait(), IsOk());
-    EXPECT_THAT(Words(), HasSubstr(Self() +
-                                   " while it waited for no rank, after "
-                                   "operation " +
-                                   std::to_string(i) + " of the world"));
+    EXPECT_THAT(Words(), Says(Self() +
+                              " while it waited for no rank, after "
+                              "operation " +
+                              std::to_string(i) + " of the world"));
   }
   world.Leave();
   EXPECT_TRUE(world.WaitForAllToLeave(-1));

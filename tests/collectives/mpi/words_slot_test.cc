@@ -13,13 +13,13 @@
 #include "collectives/mpi/last_words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
 
 using internal::WordsSlot;
 using internal::WordsWeight;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 std::string Written() {
@@ -39,7 +39,7 @@ TEST(WordsSlotTest, KeepsTheLastLineOfEach) {
     first.Say("rank 1 waits again", WordsWeight::kMatters);
     EXPECT_EQ(Written(), "rank 1 waits again\nrank 2 waits\n");
     second.Say(std::string(5000, 'x'), WordsWeight::kMatters);
-    EXPECT_THAT(Written(), HasSubstr(std::string(1000, 'x') + "\n"));
+    EXPECT_THAT(Written(), Says(std::string(1000, 'x') + "\n"));
   }
   EXPECT_EQ(Written(), "");
 }

@@ -3,7 +3,6 @@
 
 #include "collectives/nccl/id_exchange.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -22,9 +21,6 @@
 
 namespace castor {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 constexpr int64_t kSoonNs = 50'000'000;
 
@@ -58,7 +54,7 @@ TEST(IdExchangeTest, ThreadsHearWhatRankZeroBrings) {
   std::vector<std::byte> data = Filled(0);
   EXPECT_THAT(alone.Broadcast(2, data),
               StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("rank 0 told rank 2 nothing in 0.05 s")));
+                       Says("rank 0 told rank 2 nothing in 0.05 s")));
 }
 
 TEST(IdExchangeTest, AFunctionDoesWhatItDoes) {
@@ -126,15 +122,14 @@ TEST(IdExchangeTest, RanksThatKnowAnotherRunOrNumberAreRefused) {
   soon.timeout_ns = kSoonNs;
   EXPECT_THAT(TcpIdExchange(soon).Broadcast(1, data),
               StatusIs(ErrorCode::kUnavailable,
-                       AllOf(HasSubstr("127.0.0.1"),
-                             HasSubstr("port " + std::to_string(port)))));
+                       Says("127.0.0.1", "port " + std::to_string(port))));
   EXPECT_THAT(TcpIdExchange(soon).Broadcast(0, data),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("rank 1")));
+              StatusIs(ErrorCode::kUnavailable, Says("rank 1")));
   // A port that somebody else has.
   const auto taken = internal::ControlListener::Open("127.0.0.1");
   EXPECT_THAT(
       TcpIdExchange(At(taken->address().port, 2, "job 7")).Broadcast(0, data),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("cannot listen")));
+      StatusIs(ErrorCode::kUnavailable, Says("cannot listen")));
   // One believes that there are three.
   Status statuses[2];
   std::thread zero([&] {
@@ -144,9 +139,9 @@ TEST(IdExchangeTest, RanksThatKnowAnotherRunOrNumberAreRefused) {
   statuses[1] = TcpIdExchange(At(port, 3, "job 7")).Broadcast(1, data);
   zero.join();
   for (const Status& status : statuses) {
-    EXPECT_THAT(status, StatusIs(ErrorCode::kFailedPrecondition,
-                                 AllOf(HasSubstr("rank 0 has 2 ranks"),
-                                       HasSubstr("rank 1 has 3 ranks"))));
+    EXPECT_THAT(status,
+                StatusIs(ErrorCode::kFailedPrecondition,
+                         Says("rank 0 has 2 ranks", "rank 1 has 3 ranks")));
   }
 }
 
@@ -155,21 +150,20 @@ TEST(IdExchangeTest, AFileThatIsNotThisRunsIsRefused) {
   const std::string path = (dir.path() / "ids").string();
   std::vector<std::byte> data = Filled(1);
   FileIdExchange early(path, kSoonNs);
-  EXPECT_THAT(
-      early.Broadcast(1, data),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("rank 1 does not see")));
+  EXPECT_THAT(early.Broadcast(1, data),
+              StatusIs(ErrorCode::kUnavailable, Says("rank 1 does not see")));
   std::ofstream(path) << "something else";
   FileIdExchange other(path, kSoonNs);
-  EXPECT_THAT(other.Broadcast(1, data),
-              StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("has 14 bytes instead of 200")));
+  EXPECT_THAT(
+      other.Broadcast(1, data),
+      StatusIs(ErrorCode::kUnavailable, Says("has 14 bytes instead of 200")));
   FileIdExchange zero(path);
   EXPECT_THAT(
       zero.Broadcast(0, data),
-      StatusIs(ErrorCode::kUnavailable, HasSubstr("an earlier run left it")));
+      StatusIs(ErrorCode::kUnavailable, Says("an earlier run left it")));
   FileIdExchange nowhere((dir.path() / "no/folder").string());
   EXPECT_THAT(nowhere.Broadcast(0, data),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("cannot create")));
+              StatusIs(ErrorCode::kUnavailable, Says("cannot create")));
   // What is another's stays.
   EXPECT_TRUE(std::filesystem::exists(path));
 }

@@ -7,31 +7,34 @@
 
 #include "collectives/nccl/nccl_communicator.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
 #include "offload/lane.h"
+#include "tests/collectives/nccl/nccl_engine_check.h"
 #include "tests/collectives/nccl/nccl_world_fixture.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/toy_model.h"
+#include "tests/support/toy_trainer.h"
 
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
-using testing::HasSubstr;
 
 constexpr NcclOptions::Reduce kExact = NcclOptions::Reduce::kExact;
 constexpr NcclOptions::Reduce kNative = NcclOptions::Reduce::kNative;
@@ -96,9 +99,8 @@ TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
   world.nccl().BreakBehindTheCalls(1, kNcclRemoteError);
   ExpectAGatherToEnd(
       world, StatusIs(ErrorCode::kAborted,
-                      AllOf(HasSubstr("rank 1"), HasSubstr("chunk 7"),
-                            HasSubstr("moment 9"), HasSubstr("NCCL error 6"),
-                            HasSubstr("as the test wanted it"))));
+                      Says("rank 1", "chunk 7", "moment 9", "NCCL error 6",
+                           "as the test wanted it")));
   EXPECT_EQ(world.nccl().aborted(), 6);
 }
 
@@ -108,9 +110,8 @@ TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
   world.nccl().Hang();
   ExpectAGatherToEnd(
       world, StatusIs(ErrorCode::kAborted,
-                      AllOf(HasSubstr("does not end on the device of rank"),
-                            HasSubstr("operation 0"), HasSubstr("chunk 7"),
-                            HasSubstr("moment 9"))));
+                      Says("does not end on the device of rank", "operation 0",
+                           "chunk 7", "moment 9")));
 }
 
 TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
@@ -118,10 +119,8 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
     FakeNcclWorld world(2);
     ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
     world.nccl().FailCall(call, 1, kNcclSystemError);
-    ExpectAGatherToEnd(world,
-                       StatusIs(ErrorCode::kAborted,
-                                AllOf(HasSubstr("chunk 7"), HasSubstr(call),
-                                      HasSubstr("NCCL error 2"))));
+    ExpectAGatherToEnd(world, StatusIs(ErrorCode::kAborted,
+                                       Says("chunk 7", call, "NCCL error 2")));
   }
   FakeNcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
@@ -133,8 +132,7 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
                             DType::kF32, Tag(8, 9));
     EXPECT_THAT(self.lane.Drain(),
                 StatusIs(ErrorCode::kAborted,
-                         AllOf(HasSubstr("chunk 8"), HasSubstr("ncclSend"),
-                               HasSubstr("NCCL error 3"))));
+                         Says("chunk 8", "ncclSend", "NCCL error 3")));
   });
 }
 
@@ -154,8 +152,7 @@ TEST(NcclCommunicatorTest, NcclsOwnSumsKnowOneGroupOfAllRanksOnly) {
     const Status status = self.lane.Drain();
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("does not know groups"),
-                      HasSubstr("ask for exact reductions")));
+                Says("does not know groups", "ask for exact reductions"));
   });
 }
 
@@ -170,8 +167,7 @@ TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
                         chunk.data(), Elements(64), DType::kF32, Tag(7, 9));
     EXPECT_THAT(self.lane2.Drain(),
                 StatusIs(ErrorCode::kIoError,
-                         AllOf(HasSubstr("chunk 7"), HasSubstr("moment 9"),
-                               HasSubstr("cudaError700"))));
+                         Says("chunk 7", "moment 9", "cudaError700")));
   });
 }
 
@@ -200,7 +196,7 @@ TEST(NcclCommunicatorTest, WhatKeepsOneRankFromStartingIsToldToAll) {
     FakeNcclWorld world(2);
     trouble.make(world);
     const std::vector<Status> told = world.Join(Soon());
-    EXPECT_THAT(told[0].message(), HasSubstr(trouble.words));
+    EXPECT_THAT(told[0].message(), Says(trouble.words));
     EXPECT_EQ(told[0].message(), told[1].message());
   }
 }
@@ -211,10 +207,10 @@ TEST(NcclCommunicatorTest, RanksThatDifferAreRefused) {
          if (options.rank == 1) options.reduce = kNative;
        })) {
     EXPECT_THAT(status, StatusIs(ErrorCode::kFailedPrecondition,
-                                 AllOf(HasSubstr("rank 1 has a world of 2, "
-                                                 "native reductions"),
-                                       HasSubstr("rank 0 has a world of 2, "
-                                                 "exact reductions"))));
+                                 Says("rank 1 has a world of 2, "
+                                      "native reductions",
+                                      "rank 0 has a world of 2, "
+                                      "exact reductions")));
   }
 }
 
@@ -224,14 +220,14 @@ TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
   options.start_timeout_ns = 100'000'000;
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.world = 3; }),
               Each(StatusIs(ErrorCode::kUnavailable,
-                            HasSubstr("ranks 1-2 did not find rank 0"))));
+                            Says("ranks 1-2 did not find rank 0"))));
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.rank = 4; }),
               Each(StatusIs(ErrorCode::kInvalidArgument)));
   EXPECT_THAT(
       world.Join(options,
                  [](NcclOptions& each) { each.exchange_bytes = Bytes(64); }),
       Each(StatusIs(ErrorCode::kInvalidArgument,
-                    HasSubstr("64 bytes are too little"))));
+                    Says("64 bytes are too little"))));
 }
 
 TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
@@ -243,7 +239,7 @@ TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
     WorkerLane lane("lane", world.executor());
     const auto left =
         StatusIs(ErrorCode::kAborted,
-                 HasSubstr("rank " + std::to_string(gone) + " has left"));
+                 Says("rank " + std::to_string(gone) + " has left"));
     const int stays = 1 - gone;
     if (gone == 1) {
       // One is waiting already.
@@ -285,6 +281,68 @@ TEST(NcclCommunicatorTest, KeepsDeviceMemoryForExactSumsOnly) {
   FakeNcclWorld other(2);
   ASSERT_THAT(other.Join(native), Each(IsOk()));
   EXPECT_EQ(other.comm(0).buffer_bytes(), Bytes(0));
+}
+
+// The engine on NCCL ranks, over fakes of NCCL and CUDA.
+
+TEST(NcclEngineTest, ComputesTheBitsOfInProcessRanks) {
+  for (const int world : {2, 3}) {
+    FakeNcclWorld nccl(world);
+    NcclOptions options;
+    options.exchange_bytes = KiB(4);
+    ASSERT_THAT(nccl.Join(options), Each(IsOk()));
+    OnEveryRank(world, [&](int rank) {
+      ExpectTheBitsOfInProcessRanks(nccl.comm(rank), nccl.device(rank),
+                                    *nccl.executor(), world == 2 ? 3 : 1,
+                                    world == 2 ? DType::kBF16 : DType::kF32);
+    });
+    // The device's memory was registered while it was there.
+    EXPECT_EQ(nccl.nccl().calls("CommRegister"), 2 * world);
+    EXPECT_EQ(nccl.nccl().registered(), 0);
+  }
+}
+
+// Trains on ranks that leave the sums to NCCL, in groups of so many; what each
+// rank was told.
+std::vector<Status> TrainNatively(FakeNcclWorld& nccl, int world,
+                                  int shard_group) {
+  NcclOptions native;
+  native.reduce = NcclOptions::Reduce::kNative;
+  EXPECT_THAT(nccl.Join(native), Each(IsOk()));
+  std::vector<Status> told(static_cast<size_t>(world));
+  OnEveryRank(world, [&](int rank) {
+    Log log([](LogLevel, std::string_view) {});
+    ZeroOptions options =
+        CheckedOptions(3, nccl.comm(rank), *nccl.executor(), log);
+    options.device = &nccl.device(rank);
+    options.shard_group = shard_group;
+    ToyRun run;
+    run.worker_lanes = 1;
+    told[static_cast<size_t>(rank)] =
+        TrainToyRank(MakeToyModel(72, 6, 500, DType::kF32), run, options,
+                     &nccl.comm(rank))
+            .status;
+  });
+  return told;
+}
+
+// Before anything is trained, and not at the first reduction.
+TEST(NcclEngineTest, ShardGroupsAreRefusedAtSealWhereNcclSumsByItself) {
+  FakeNcclWorld nccl(4);
+  EXPECT_THAT(
+      TrainNatively(nccl, 4, 2),
+      Each(StatusIs(ErrorCode::kInvalidArgument,
+                    Says("one group of all 4 ranks", "shard groups of 2",
+                         "take exact reductions"))));
+  EXPECT_EQ(nccl.nccl().calls("ReduceScatter"), 0);
+  EXPECT_EQ(nccl.nccl().calls("AllGather"), 0);
+}
+
+// A group of all ranks is none.
+TEST(NcclEngineTest, OneGroupOfAllRanksTrainsWithNcclsOwnSums) {
+  FakeNcclWorld nccl(2);
+  EXPECT_THAT(TrainNatively(nccl, 2, 2), Each(IsOk()));
+  EXPECT_GT(nccl.nccl().calls("ReduceScatter"), 0);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 // updated; and the same on in-process ranks in host memory. Both have the same
 // bits.
 
-#include <memory>
 #include <string_view>
 
 #include "chunk/base/dtype.h"

@@ -19,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,7 +41,6 @@
 #include "tests/collectives/nccl/nccl_engine_check.h"
 #include "tests/collectives/nccl/registered_heap.h"
 #include "tests/support/communicator_contract.h"
-#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,10 +16,8 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 int Version(int* version) {
   *version = 22304;
@@ -84,11 +81,10 @@ class NcclLibraryTest : public testing::Test {
 };
 
 TEST_F(NcclLibraryTest, TheProcesssOwnComesFirstAndTheToolkitsLast) {
-  EXPECT_THAT(Load().status(),
-              StatusIs(ErrorCode::kUnavailable,
-                       AllOf(HasSubstr("no such file: libnccl.so.2"),
-                             HasSubstr("/toolkit/lib64/libnccl.so.2"),
-                             HasSubstr("set CASTOR_NCCL_LIBRARY"))));
+  EXPECT_THAT(Load().status(), StatusIs(ErrorCode::kUnavailable,
+                                        Says("no such file: libnccl.so.2",
+                                             "/toolkit/lib64/libnccl.so.2",
+                                             "set CASTOR_NCCL_LIBRARY")));
   EXPECT_THAT(loader_.asked,
               ElementsAre("loaded libnccl.so.2", "loaded ", "libnccl.so.2",
                           "/toolkit/lib64/libnccl.so.2"));
@@ -109,10 +105,10 @@ TEST_F(NcclLibraryTest, WhatIsNamedIsTakenOrNothing) {
   loader_.libraries["loaded libnccl.so.2"] = FakeLoader::Nccl(Version);
   EXPECT_THAT(Load("/mine.so").status(),
               StatusIs(ErrorCode::kUnavailable,
-                       HasSubstr("/mine.so cannot be loaded as NCCL")));
+                       Says("/mine.so cannot be loaded as NCCL")));
   setenv("CASTOR_NCCL_LIBRARY", "/theirs.so", 1);
-  EXPECT_THAT(Load().status(), StatusIs(ErrorCode::kUnavailable,
-                                        HasSubstr("/theirs.so cannot")));
+  EXPECT_THAT(Load().status(),
+              StatusIs(ErrorCode::kUnavailable, Says("/theirs.so cannot")));
   loader_.libraries["/theirs.so"] = FakeLoader::Nccl(Version);
   loader_.asked.clear();
   EXPECT_THAT(Load(), IsOk());
@@ -123,23 +119,22 @@ TEST_F(NcclLibraryTest, WhatIsNamedIsTakenOrNothing) {
 TEST_F(NcclLibraryTest, WhatCannotServeIsRefusedWithWhatItLacks) {
   FakeLoader::Symbols& nccl = loader_.libraries["/nccl.so"];
   nccl = FakeLoader::Nccl(OldVersion);
-  EXPECT_THAT(
-      Load("/nccl.so").status(),
-      StatusIs(ErrorCode::kUnavailable,
-               HasSubstr("/nccl.so is NCCL 2.13.4, older than 2.14.0")));
+  EXPECT_THAT(Load("/nccl.so").status(),
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("/nccl.so is NCCL 2.13.4, older than 2.14.0")));
   nccl = FakeLoader::Nccl(NoVersion);
   EXPECT_THAT(Load("/nccl.so").status(),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("fails with 3")));
+              StatusIs(ErrorCode::kUnavailable, Says("fails with 3")));
   nccl = {};
   EXPECT_THAT(Load("/nccl.so").status(),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr("is not NCCL")));
+              StatusIs(ErrorCode::kUnavailable, Says("is not NCCL")));
   nccl = FakeLoader::Nccl(Version);
   nccl.erase("ncclSend");
   nccl.erase("ncclCommAbort");
   EXPECT_THAT(
       Load("/nccl.so").status(),
       StatusIs(ErrorCode::kUnavailable,
-               HasSubstr("NCCL 2.23.4, but without ncclCommAbort, ncclSend")));
+               Says("NCCL 2.23.4, but without ncclCommAbort, ncclSend")));
   // What is not needed may be missing.
   nccl = FakeLoader::Nccl(Version);
   nccl.erase("ncclCommRegister");
@@ -161,7 +156,7 @@ TEST_F(NcclLibraryTest, NcclItselfAnswers) {
   EXPECT_EQ(nccl.GetUniqueId(&one), kNcclSuccess);
   EXPECT_EQ(nccl.GetUniqueId(&other), kNcclSuccess);
   EXPECT_NE(one.bytes, other.bytes);
-  EXPECT_THAT(nccl.ErrorText(kNcclInvalidUsage), HasSubstr("invalid usage"));
+  EXPECT_THAT(nccl.ErrorText(kNcclInvalidUsage), Says("invalid usage"));
   NcclComm comm = nullptr;
   EXPECT_THAT(nccl.CommInitRank(&comm, 0, one, 0),
               AnyOf(kNcclInvalidArgument, kNcclUnhandledCudaError));

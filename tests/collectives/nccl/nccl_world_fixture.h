@@ -8,7 +8,6 @@
 // fake CUDA runtime that they share, each with a device of its own on it.
 // Owner thread only.
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>

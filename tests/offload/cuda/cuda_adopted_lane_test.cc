@@ -25,7 +25,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 class CudaAdoptedLaneTest : public CudaFixture {
@@ -234,9 +233,8 @@ class CudaBlockingLaneTest : public CudaFixture {
 TEST_F(CudaBlockingLaneTest, IsSaidOnce) {
   EXPECT_FALSE(device_->waits_for_flags());
   Open({});
-  EXPECT_THAT(said_,
-              ElementsAre(testing::AllOf(HasSubstr("cannot wait for the host"),
-                                         HasSubstr("cuStreamWaitValue32"))));
+  EXPECT_THAT(said_, ElementsAre(Says("cannot wait for the host",
+                                      "cuStreamWaitValue32")));
 }
 
 TEST_F(CudaBlockingLaneTest, ATrainersStreamBlocksTheTrainer) {

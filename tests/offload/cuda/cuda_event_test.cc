@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -150,7 +149,7 @@ TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
     auto state = std::make_shared<CudaEventState>(core, control, 1);
     state->Issue(nullptr);
     EXPECT_THAT(AsEvent(state).Wait(),
-                StatusIs(ErrorCode::kIoError, testing::HasSubstr(call)))
+                StatusIs(ErrorCode::kIoError, Says(call)))
         << call;
     EXPECT_FALSE(core->status().ok());
     cuda.RunAll();
@@ -199,6 +198,45 @@ TEST(CudaEventThreadsTest, ManyThreadsMayWaitForOneEvent) {
     while (calls < 4) std::this_thread::yield();
   }
   EXPECT_LE(core->events_created(), 3);
+}
+
+TEST(CudaEventWatcherTest, RunsWhatIsPostedInOrderWhenPolled) {
+  CudaEventWatcher watcher(CudaEventWatcher::Thread::kNone);
+  std::vector<int> ran;
+  watcher.Post([&] {
+    ran.push_back(1);
+    watcher.Post([&] { ran.push_back(3); });
+  });
+  watcher.Post([&] { ran.push_back(2); });
+  EXPECT_TRUE(ran.empty());
+  EXPECT_EQ(watcher.Poll(), 1u);
+  EXPECT_THAT(ran, testing::ElementsAre(1, 2));
+  EXPECT_EQ(watcher.Poll(), 0u);
+  EXPECT_THAT(ran, testing::ElementsAre(1, 2, 3));
+}
+
+TEST(CudaEventWatcherTest, ItsThreadRunsWhatIsPostedByManyBeforeItGoes) {
+  std::atomic<int> ran = 0;
+  {
+    CudaEventWatcher watcher(CudaEventWatcher::Thread::kOwn);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int j = 0; j < 100; ++j) watcher.Post([&ran] { ++ran; });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(ran, 400);
+}
+
+TEST(CudaEventWatcherTest, ServesTheRestWhenItGoesWithoutAThread) {
+  int ran = 0;
+  {
+    CudaEventWatcher watcher(CudaEventWatcher::Thread::kNone);
+    watcher.Post([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 1);
 }
 
 }  // namespace

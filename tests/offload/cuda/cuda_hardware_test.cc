@@ -35,10 +35,6 @@ class GpuUnderTest final : public DeviceUnderTest {
  public:
   static std::unique_ptr<GpuUnderTest> Make(std::string* skip_reason) {
     CudaCalls* const calls = CudaRuntimeCalls();
-    if (calls == nullptr) {
-      *skip_reason = "this build has no CUDA";
-      return nullptr;
-    }
     auto made = std::make_unique<GpuUnderTest>();
     auto opened = CudaDevice::Open(
         calls, {.executor = &made->executor_, .log = &made->log_});
@@ -252,6 +248,27 @@ TEST_F(CudaHardwareTest, PartsOfRanksAddUpToTheHostsBits) {
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), back.data()))
           << DTypeName(dtype) << ", own part " << own;
     }
+  }
+}
+
+TEST(CudaRuntimeCallsTest, ErrorsHaveTheRuntimesNames) {
+  EXPECT_THAT(CudaRuntimeCalls()->ErrorText(kCudaOutOfMemory),
+              Says("cudaErrorMemoryAllocation", "(2)"));
+}
+
+TEST(CudaRuntimeCallsTest, SaysWhetherThereIsADevice) {
+  int count = -1;
+  const int error = CudaRuntimeCalls()->GetDeviceCount(&count);
+  if (error == kCudaOk) {
+    EXPECT_GT(count, 0);
+    CudaDeviceProperties properties;
+    ASSERT_EQ(CudaRuntimeCalls()->GetProperties(0, &properties), kCudaOk);
+    EXPECT_FALSE(properties.name.empty());
+    EXPECT_GT(properties.total_bytes, 0);
+    EXPECT_GE(properties.numa_node, -1);
+  } else {
+    EXPECT_TRUE(error == kCudaInsufficientDriver || error == kCudaNoDevice)
+        << CudaRuntimeCalls()->ErrorText(error);
   }
 }
 

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/offload/kernels/element_types.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"

@@ -3,11 +3,17 @@
 
 #include "offload/kernels/float_mode.h"
 
-#include <gtest/gtest.h>
-
 #include <cfenv>
+#include <cmath>
+#include <string>
 
+#include "gtest/gtest.h"
+#include "hwy/targets.h"
+#include "offload/kernels/host_device.h"
+#include "offload/kernels/instruction_set.h"
 #include "tests/offload/kernels/flushing_mode.h"
+#include "tests/offload/kernels/kernel_data.h"
+#include "tests/support/file_text.h"
 
 namespace castor {
 namespace {
@@ -77,6 +83,50 @@ TEST(DefaultFloatModeTest, LeavesTheCallersExceptionFlagsAlone) {
   }
   EXPECT_EQ(std::fetestexcept(FE_ALL_EXCEPT), FE_DIVBYZERO);
   std::feclearexcept(FE_ALL_EXCEPT);
+}
+
+TEST(HostDeviceTest, BitsThereAndBack) {
+  for (uint32_t bits : {0x00000000u, 0x80000000u, 0x3F800000u, 0x00000001u,
+                        0x7F800000u, 0xFF7FFFFFu}) {
+    EXPECT_EQ(BitsOfFloat(FloatOfBits(bits)), bits);
+  }
+  EXPECT_EQ(FloatOfBits(0x3F800000), 1.0f);
+}
+
+// The root of an fp32 in fp64, rounded once more, is the correctly rounded one.
+TEST(HostDeviceTest, SquareRootIsCorrectlyRounded) {
+  std::mt19937_64 random = SeededGenerator();
+  for (int i = 0; i < 100000; ++i) {
+    const float value = std::abs(HostileFloat(random));
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(SquareRoot(value),
+              static_cast<float>(std::sqrt(static_cast<double>(value))));
+  }
+  EXPECT_TRUE(std::isnan(SquareRoot(-1.0f)));
+}
+
+// Gemini's widest form can never be chosen (defect D6).
+TEST(InstructionSetTest, IsWideWhereTheProcessorIs) {
+  const InstructionSet set = KernelInstructionSet();
+  EXPECT_FALSE(set.name.empty());
+#if HWY_ARCH_X86
+  const std::string text = FileText("/proc/cpuinfo");
+  const auto has = [&text](const char* flag) {
+    return text.find(flag) != text.npos;
+  };
+  EXPECT_EQ(set.wide,
+            has(" avx2 ") && has(" fma ") && has(" f16c ") && has(" bmi2 "));
+#endif
+}
+
+TEST(InstructionSetTest, FollowsWhatHighwayWillChoose) {
+  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & HWY_STATIC_TARGET);
+  const InstructionSet least = KernelInstructionSet();
+  hwy::SetSupportedTargetsForTest(0);
+  EXPECT_EQ(least.name, hwy::TargetName(HWY_STATIC_TARGET));
+#if HWY_ARCH_X86
+  EXPECT_EQ(least.wide, HWY_STATIC_TARGET <= HWY_AVX2);
+#endif
 }
 
 }  // namespace

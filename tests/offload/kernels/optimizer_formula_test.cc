@@ -3,22 +3,28 @@
 
 // Whether the optimizers are the ones they are named after.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "offload/kernels/bfloat16.h"
 #include "offload/kernels/optimizer.h"
+#include "offload/kernels/optimizer_math.h"
+#include "offload/kernels/optimizer_options.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
 
 using OptimizerFormulaTest = TargetTest;
+
 CASTOR_INSTANTIATE_FOR_EACH_TARGET(OptimizerFormulaTest);
 
 using Three = double[3][3];  // by step and parameter
@@ -197,6 +203,149 @@ TEST_P(OptimizerFormulaTest, AdamWStaysWithinRoundingErrorOfTheFormula) {
                 kUnit * (4 * std::abs(p[i]) + 17 * per_m * m_size));
     }
   }
+}
+
+// The corners of each formula; optimizer_formula_test.cc has the numbers.
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(AdamUpdateTest, DividesByAtLeastEps) {
+  OptimizerScalars s;
+  s.grad_weight1 = 1;
+  s.step_size = 1;
+  s.eps = 0.5f;
+  float p = 0, m = 0, v = 0;
+  AdamUpdate(s, 2, &p, &m, &v);
+  EXPECT_EQ(p, -4);
+}
+
+TEST(AdamUpdateTest, NoDecayIsNoMultiplicationByZero) {
+  OptimizerScalars s;
+  s.kind = OptimizerKind::kAdam;
+  s.grad_weight1 = s.grad_weight2 = 1;
+  float p = kInfinity, m = 0, v = 0;
+  AdamUpdate(s, 3, &p, &m, &v);
+  EXPECT_EQ(m, 3);
+  EXPECT_EQ(v, 9);
+}
+
+TEST(MomentumUpdateTest, StartsFromTheFirstGradient) {
+  OptimizerScalars s;
+  s.kind = OptimizerKind::kSgd;
+  s.beta1 = 0.75f;
+  s.grad_weight1 = 1;
+  s.step_size = 0.5f;
+  float p = 1, m = 0;
+  MomentumUpdate(s, 4, &p, &m);
+  EXPECT_EQ(m, 4);
+  EXPECT_EQ(p, -1);
+  s.nesterov = true;
+  p = 1;
+  m = 0;
+  MomentumUpdate(s, 4, &p, &m);
+  EXPECT_EQ(p, 1 - 0.5f * (4 + 4 * 0.75f));
+}
+
+TEST(LionUpdateTest, StepsByTheSignOnly) {
+  OptimizerScalars s;
+  s.kind = OptimizerKind::kLion;
+  s.grad_weight1 = 1;
+  s.grad_weight2 = 1;
+  s.step_size = 0.25f;
+  const auto stepped = [&](float g) {
+    float p = 1, m = 0;
+    LionUpdate(s, g, &p, &m);
+    EXPECT_EQ(std::isnan(m), std::isnan(g));
+    return p;
+  };
+  for (float size :
+       {std::numeric_limits<float>::denorm_min(), 1.0f, 1e30f, kInfinity}) {
+    EXPECT_EQ(stepped(size), 0.75f);
+    EXPECT_EQ(stepped(-size), 1.25f);
+  }
+  EXPECT_EQ(stepped(0.0f), 1);
+  EXPECT_EQ(stepped(-0.0f), 1);
+  EXPECT_TRUE(std::isnan(stepped(std::nanf(""))));
+  float p = -0.0f, m = -0.0f;
+  LionUpdate(s, -0.0f, &p, &m);
+  EXPECT_TRUE(std::signbit(p)) << "no step changes no bit";
+}
+
+constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdam, OptimizerKind::kAdamW,
+                                    OptimizerKind::kSgd, OptimizerKind::kLion};
+
+TEST(OptimizerOptionsTest, NamesReadBack) {
+  for (OptimizerKind kind : kKinds) {
+    EXPECT_EQ(ParseOptimizer(OptimizerName(kind)), kind);
+  }
+  EXPECT_EQ(OptimizerName(OptimizerKind::kAdamW), "adamw");
+  EXPECT_EQ(ParseOptimizer("AdamW"), std::nullopt);
+  EXPECT_EQ(ParseOptimizer(""), std::nullopt);
+}
+
+TEST(OptimizerOptionsTest, DefaultsAreThoseOfPyTorchAndOfLionsAuthors) {
+  for (OptimizerKind kind : kKinds) {
+    const OptimizerOptions options = DefaultOptimizerOptions(kind);
+    EXPECT_EQ(options.kind, kind);
+    EXPECT_THAT(ValidateOptimizerOptions(options), IsOk());
+    EXPECT_EQ(options.weight_decay, kind == OptimizerKind::kAdamW ? 0.01 : 0);
+    EXPECT_EQ(options.lr, kind == OptimizerKind::kLion ? 1e-4 : 1e-3);
+    EXPECT_EQ(options.beta2, kind == OptimizerKind::kLion ? 0.99 : 0.999);
+    EXPECT_EQ(options.momentum, 0);
+  }
+}
+
+TEST(OptimizerOptionsTest, MomentsAreWhatTheKindKeeps) {
+  EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kAdam}), 2);
+  EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kAdamW}), 2);
+  EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kSgd}), 0);
+  EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kSgd, .momentum = 0.9}), 1);
+  EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kLion}), 1);
+}
+
+void ExpectRefused(OptimizerKind kind,
+                   const std::function<void(OptimizerOptions&)>& change,
+                   const std::string& what) {
+  OptimizerOptions options = DefaultOptimizerOptions(kind);
+  change(options);
+  EXPECT_THAT(ValidateOptimizerOptions(options),
+              StatusIs(ErrorCode::kInvalidArgument, Says(what)));
+}
+
+TEST(OptimizerOptionsTest, RefusesNumbersWithoutMeaning) {
+  for (OptimizerKind kind : kKinds) {
+    const std::string name(OptimizerName(kind));
+    ExpectRefused(
+        kind, [](auto& o) { o.weight_decay = -0.1; }, name);
+    ExpectRefused(
+        kind, [](auto& o) { o.weight_decay = NAN; }, "weight decay");
+    ExpectRefused(
+        kind, [](auto& o) { o.moment_dtype = DType::kF16; }, "F16");
+    if (kind == OptimizerKind::kSgd) continue;
+    ExpectRefused(
+        kind, [](auto& o) { o.beta1 = 1; }, "betas");
+    ExpectRefused(
+        kind, [](auto& o) { o.beta2 = -0.5; }, "-0.5");
+  }
+  ExpectRefused(
+      OptimizerKind::kAdam, [](auto& o) { o.eps = INFINITY; }, "eps");
+  const OptimizerKind sgd = OptimizerKind::kSgd;
+  ExpectRefused(
+      sgd, [](auto& o) { o.momentum = -1; }, "momentum");
+  ExpectRefused(
+      sgd, [](auto& o) { o.dampening = NAN; }, "dampening");
+  ExpectRefused(
+      sgd, [](auto& o) { o.nesterov = true; }, "Nesterov");
+}
+
+TEST(OptimizerOptionsTest, OnlyWhatTheKindUsesIsLookedAt) {
+  OptimizerOptions options = DefaultOptimizerOptions(OptimizerKind::kSgd);
+  options.beta1 = 7;
+  EXPECT_THAT(ValidateOptimizerOptions(options), IsOk());
+  options = DefaultOptimizerOptions(OptimizerKind::kLion);
+  options.eps = -1;
+  options.momentum = -1;
+  EXPECT_THAT(ValidateOptimizerOptions(options), IsOk());
 }
 
 }  // namespace

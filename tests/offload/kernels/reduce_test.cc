@@ -10,7 +10,6 @@
 
 #include "offload/kernels/bfloat16.h"
 #include "offload/kernels/float16.h"
-#include "tests/offload/kernels/element_types.h"
 #include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
@@ -83,23 +82,11 @@ void ExpectSumsOfTheScalarForm(std::mt19937_64& random) {
 using ReduceTest = TargetTest;
 CASTOR_INSTANTIATE_FOR_EACH_TARGET(ReduceTest);
 
-TEST_P(ReduceTest, SumsFloatsAsTheScalarFormDoes) {
+TEST_P(ReduceTest, SumsAsTheScalarFormDoes) {
   std::mt19937_64 random = SeededGenerator();
   for (int round = 0; round < 20; ++round) {
     ExpectSumsOfTheScalarForm<float>(random);
-  }
-}
-
-TEST_P(ReduceTest, SumsBFloat16AsTheScalarFormDoes) {
-  std::mt19937_64 random = SeededGenerator();
-  for (int round = 0; round < 20; ++round) {
     ExpectSumsOfTheScalarForm<BFloat16>(random);
-  }
-}
-
-TEST_P(ReduceTest, SumsFloat16AsTheScalarFormDoes) {
-  std::mt19937_64 random = SeededGenerator();
-  for (int round = 0; round < 20; ++round) {
     ExpectSumsOfTheScalarForm<Float16>(random);
   }
 }

@@ -20,8 +20,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 class ExtentTableTest : public testing::Test {
  protected:
   ExtentTableTest() : file_(KiB(64)) {}
@@ -56,19 +54,12 @@ class ExtentTableTest : public testing::Test {
   uint64_t seed_ = 0;
 };
 
-TEST_F(ExtentTableTest, VerifiesWhatWasWritten) {
-  Write(KiB(0), KiB(8));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), IsOk());
-  Write(KiB(0), KiB(8));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), IsOk());
-}
-
 TEST_F(ExtentTableTest, SeesASingleFlippedBit) {
   Write(KiB(4), KiB(8));
   for (const int64_t place : {4096, 8191, 12287}) {
     file_.span()[static_cast<size_t>(place)] ^= std::byte{1};
     EXPECT_THAT(Read(KiB(4), KiB(8)),
-                StatusIs(ErrorCode::kDataLoss, HasSubstr("[4096, 12288)")));
+                StatusIs(ErrorCode::kDataLoss, Says("[4096, 12288)")));
     file_.span()[static_cast<size_t>(place)] ^= std::byte{1};
   }
   EXPECT_THAT(Read(KiB(4), KiB(8)), IsOk());
@@ -82,7 +73,7 @@ TEST_F(ExtentTableTest, ReadsSeveralWholeExtentsAndNamesTheBrokenOne) {
   EXPECT_THAT(Read(KiB(4), KiB(12)), IsOk());
   file_.span()[5000] ^= std::byte{4};
   EXPECT_THAT(Read(KiB(0), KiB(16)),
-              StatusIs(ErrorCode::kDataLoss, HasSubstr("[4096, 12288)")));
+              StatusIs(ErrorCode::kDataLoss, Says("[4096, 12288)")));
   EXPECT_THAT(Read(KiB(12), KiB(4)), IsOk());
 }
 
@@ -108,7 +99,7 @@ TEST_F(ExtentTableTest, CutsExtentsAtMultiplesOfTheUnit) {
   EXPECT_THAT(Read(KiB(4), KiB(60)), IsOk());
   file_.span()[40000] ^= std::byte{1};
   EXPECT_THAT(Read(KiB(4), KiB(60)),
-              StatusIs(ErrorCode::kDataLoss, HasSubstr("[32768, 49152)")));
+              StatusIs(ErrorCode::kDataLoss, Says("[32768, 49152)")));
 }
 
 TEST_F(ExtentTableTest, RefusesPartOfAnExtent) {
@@ -116,8 +107,8 @@ TEST_F(ExtentTableTest, RefusesPartOfAnExtent) {
   for (const auto& [offset, size] :
        {std::pair(KiB(8), KiB(4)), std::pair(KiB(12), KiB(4)),
         std::pair(KiB(12), KiB(12))}) {
-    EXPECT_THAT(Read(offset, size), StatusIs(ErrorCode::kInvalidArgument,
-                                             HasSubstr("[8192, 24576)")));
+    EXPECT_THAT(Read(offset, size),
+                StatusIs(ErrorCode::kInvalidArgument, Says("[8192, 24576)")));
   }
 }
 
@@ -126,20 +117,7 @@ TEST_F(ExtentTableTest, RefusesWhatWasNeverWritten) {
   EXPECT_THAT(Read(KiB(0), KiB(4)), StatusIs(ErrorCode::kDataLoss));
   EXPECT_THAT(Read(KiB(4), KiB(8)), StatusIs(ErrorCode::kDataLoss));
   EXPECT_THAT(Read(KiB(8), KiB(8)),
-              StatusIs(ErrorCode::kDataLoss, HasSubstr("offset 12288")));
-}
-
-TEST_F(ExtentTableTest, ForgetsExtentsThatAreOverwrittenInPart) {
-  Write(KiB(0), KiB(8));
-  Write(KiB(8), KiB(8));
-  Write(KiB(4), KiB(8));
-  EXPECT_THAT(Read(KiB(4), KiB(8)), IsOk());
-  EXPECT_THAT(Read(KiB(0), KiB(4)), StatusIs(ErrorCode::kDataLoss));
-  EXPECT_THAT(Read(KiB(0), KiB(8)), StatusIs(ErrorCode::kDataLoss));
-  EXPECT_THAT(Read(KiB(12), KiB(4)), StatusIs(ErrorCode::kDataLoss));
-  // One write over several replaces them.
-  Write(KiB(0), KiB(16));
-  EXPECT_THAT(Read(KiB(0), KiB(16)), IsOk());
+              StatusIs(ErrorCode::kDataLoss, Says("offset 12288")));
 }
 
 TEST_F(ExtentTableTest, AFailedWriteLeavesNothingToRead) {
@@ -147,7 +125,7 @@ TEST_F(ExtentTableTest, AFailedWriteLeavesNothingToRead) {
   ASSERT_THAT(table_.BeginWrite(KiB(0), KiB(4)), IsOk());
   table_.EndWrite(KiB(0), false);
   EXPECT_THAT(Read(KiB(0), KiB(4)),
-              StatusIs(ErrorCode::kDataLoss, HasSubstr("write")));
+              StatusIs(ErrorCode::kDataLoss, Says("write")));
   Write(KiB(0), KiB(4));
   EXPECT_THAT(Read(KiB(0), KiB(4)), IsOk());
 }

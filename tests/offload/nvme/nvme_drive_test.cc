@@ -3,10 +3,12 @@
 
 #include "offload/nvme/nvme_drive.h"
 
-#include <fcntl.h>
-
-#include <filesystem>
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,17 +18,17 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/nvme/thread_io_queue.h"
+#include "offload/nvme/nvme_option.h"
+#include "offload/nvme/stripe_map.h"
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Refuses to register anything.
 class UnwillingQueue final : public IoQueue {
@@ -41,21 +43,6 @@ class UnwillingQueue final : public IoQueue {
   std::string_view name() const override { return "unwilling"; }
 };
 
-TEST(NvmeDriveTest, HasAFileOfItsSizeUntilItIsClosed) {
-  TempDir dir;
-  auto drive =
-      NvmeDrive::Open({dir.path(), MiB(1)}, MakeThreadIoQueue({}), nullptr);
-  ASSERT_THAT(drive, IsOk());
-  EXPECT_EQ((*drive)->size(), MiB(1));
-  EXPECT_EQ(std::filesystem::file_size((*drive)->file()), 1u << 20);
-  EXPECT_EQ((*drive)->direct(),
-            (::fcntl((*drive)->fd(), F_GETFL) & O_DIRECT) != 0);
-  EXPECT_EQ((*drive)->queue().name(), "threads");
-  EXPECT_THAT((*drive)->Close(), IsOk());
-  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
-  EXPECT_THAT((*drive)->Close(), IsOk());
-}
-
 TEST(NvmeDriveTest, WhatTheQueueDoesNotRegisterIsSaidOncePerLog) {
   TempDir dir;
   std::vector<std::string> said;
@@ -69,22 +56,157 @@ TEST(NvmeDriveTest, WhatTheQueueDoesNotRegisterIsSaidOncePerLog) {
     EXPECT_EQ((*drive)->registered(), Bytes(0));
   }
   EXPECT_THAT(said, testing::IsSupersetOf(
-                        {HasSubstr("no files"),
-                         HasSubstr("pin their memory each time, which takes "
-                                   "processor time: no memory")}));
+                        {Says("no files"),
+                         Says("pin their memory each time, which takes "
+                              "processor time: no memory")}));
   EXPECT_LE(said.size(), 3u) << "O_DIRECT may be refused here";
 }
 
-TEST(NvmeDriveTest, LeavesNothingBehindWhereItCannotBeMade) {
-  TempDir dir;
-  EXPECT_THAT(
-      NvmeDrive::Open({dir.path(), KiB(5)}, MakeThreadIoQueue({}), nullptr),
-      StatusIs(ErrorCode::kInvalidArgument,
-               AllOf(HasSubstr("5120 B"), HasSubstr("multiple of 4096 B"))));
-  EXPECT_THAT(NvmeDrive::Open({dir.path(), KiB(4) * (int64_t{1} << 50)},
-                              MakeThreadIoQueue({}), nullptr),
-              StatusIs(ErrorCode::kUnavailable));
-  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+TEST(NvmeLimitTest, IsTheSumInStripesUnlessADriveHasNone) {
+  std::vector<NvmeOption> drives = {{"/a", GiB(1) + KiB(4)}};
+  EXPECT_EQ(NvmeLimit(drives), GiB(1) + KiB(4));
+  drives.push_back({"/b", MiB(4) - KiB(4)});
+  EXPECT_EQ(NvmeLimit(drives), GiB(1) + MiB(3));
+  drives.push_back({"/c", Bytes(INT64_MAX)});
+  EXPECT_EQ(NvmeLimit(drives), std::nullopt) << "more than can be counted";
+  drives.pop_back();
+  drives.push_back({"/c", std::nullopt});
+  EXPECT_EQ(NvmeLimit(drives), std::nullopt);
+}
+
+std::pair<size_t, Bytes> At(const StripeMap& map, Bytes offset) {
+  const StripePlace place = map.Place(offset);
+  return {place.drive, place.offset};
+}
+
+// The picture in the header.
+TEST(StripeMapTest, DrivesTakeTurnsAndTheLargerGoOnAlone) {
+  const StripeMap map({KiB(12), KiB(16), KiB(4)}, KiB(4));
+  EXPECT_EQ(map.size(), KiB(32));
+  std::vector<std::pair<size_t, Bytes>> places;
+  for (int i = 0; i < 8; ++i) places.push_back(At(map, KiB(4) * i));
+  EXPECT_THAT(places, ElementsAre(std::pair(0, KiB(0)), std::pair(1, KiB(0)),
+                                  std::pair(2, KiB(0)), std::pair(0, KiB(4)),
+                                  std::pair(1, KiB(4)), std::pair(0, KiB(8)),
+                                  std::pair(1, KiB(8)), std::pair(1, KiB(12))));
+  EXPECT_EQ(At(map, KiB(14)), std::pair(size_t{0}, KiB(6)));
+}
+
+// Every byte has a place of its own, and every byte of every drive is one.
+TEST(StripeMapTest, IsOneToOneForRandomSizes) {
+  std::mt19937_64 random(TestSeed(3));
+  for (int round = 0; round < 300; ++round) {
+    const size_t drives = random() % 5 + 1;
+    std::vector<Bytes> sizes;
+    Bytes sum;
+    for (size_t i = 0; i < drives; ++i) {
+      sizes.push_back(KiB(4) * static_cast<int64_t>(random() % 9 + 1));
+      sum += sizes.back();
+    }
+    const StripeMap map(sizes, KiB(4));
+    ASSERT_EQ(map.size(), sum);
+    std::set<std::pair<size_t, Bytes>> seen;
+    std::vector<Bytes> next(drives);
+    for (Bytes offset; offset < sum; offset += KiB(4)) {
+      const auto [drive, place] = At(map, offset);
+      ASSERT_LT(drive, drives);
+      ASSERT_LT(place, sizes[drive]);
+      ASSERT_EQ(place, next[drive]) << "in order on each drive";
+      next[drive] += KiB(4);
+      ASSERT_TRUE(seen.emplace(drive, place).second);
+      ASSERT_EQ(At(map, offset + Bytes(4095)),
+                std::pair(drive, place + Bytes(4095)));
+    }
+  }
+}
+
+// What makes one extent as fast as all drives together.
+TEST(StripeMapTest, AnExtentLiesOnAllDrivesInEqualParts) {
+  for (const int drives : {2, 3, 4, 8}) {
+    const StripeMap map(
+        std::vector<Bytes>(static_cast<size_t>(drives), MiB(64)), MiB(1));
+    for (const Bytes start : {KiB(0), KiB(4), MiB(5) + KiB(12)}) {
+      for (const Bytes size : {MiB(8), MiB(16), MiB(24)}) {
+        std::vector<int64_t> bytes(static_cast<size_t>(drives));
+        for (Bytes offset = start; offset < start + size; offset += KiB(4)) {
+          bytes[map.Place(offset).drive] += 4096;
+        }
+        const auto [least, most] =
+            std::minmax_element(bytes.begin(), bytes.end());
+        EXPECT_LE(*most - *least, 1 << 20) << drives << " drives";
+      }
+    }
+  }
+}
+
+Result<std::vector<Bytes>> Share(
+    Bytes need, const std::vector<std::optional<Bytes>>& limits) {
+  return ShareOverDrives(need, limits, MiB(1));
+}
+
+TEST(ShareOverDrivesTest, OneDriveGetsWhatIsNeeded) {
+  EXPECT_THAT(*Share(KiB(20), {std::nullopt}), ElementsAre(KiB(20)));
+  EXPECT_THAT(*Share(KiB(20), {KiB(20)}), ElementsAre(KiB(20)));
+  EXPECT_THAT(Share(KiB(20), {KiB(16)}),
+              StatusIs(ErrorCode::kInfeasible,
+                       Says("needs 20480 B", "given 16384 B", "raise")));
+}
+
+TEST(ShareOverDrivesTest, SeveralGetEqualPartsInWholeStripes) {
+  EXPECT_THAT(*Share(MiB(12), {std::nullopt, std::nullopt, std::nullopt}),
+              ElementsAre(MiB(4), MiB(4), MiB(4)));
+  EXPECT_THAT(*Share(MiB(12), {MiB(2), std::nullopt, MiB(100)}),
+              ElementsAre(MiB(2), MiB(5), MiB(5)));
+  EXPECT_THAT(*Share(MiB(3) + Bytes(4096), {std::nullopt, std::nullopt}),
+              ElementsAre(MiB(2), MiB(2)));
+  EXPECT_THAT(*Share(KiB(4), {std::nullopt, std::nullopt}),
+              ElementsAre(Bytes(0), MiB(1)));
+  EXPECT_THAT(Share(MiB(12), {MiB(4) + KiB(1020), MiB(7)}),
+              StatusIs(ErrorCode::kInfeasible, Says("2 drives", "11534336 B")));
+}
+
+TEST(ShareOverDrivesTest, KeepsEveryLimitAndIsAsEvenAsTheyLetIt) {
+  std::mt19937_64 random(TestSeed(8));
+  int shared = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::optional<Bytes>> limits(random() % 5 + 2);
+    int64_t units = 0;
+    bool unlimited = false;
+    for (auto& limit : limits) {
+      if (random() % 6 == 0) {
+        unlimited = true;
+        continue;
+      }
+      limit = KiB(static_cast<int64_t>(random() % 12000));
+      units += *limit / MiB(1);
+    }
+    const Bytes need = KiB(static_cast<int64_t>(random() % 40000 + 1));
+    const auto sizes = Share(need, limits);
+    if (!unlimited && need > MiB(1) * units) {
+      EXPECT_THAT(sizes, StatusIs(ErrorCode::kInfeasible));
+      continue;
+    }
+    ASSERT_THAT(sizes, IsOk());
+    ++shared;
+    Bytes sum, most;
+    for (const Bytes size : *sizes) {
+      sum += size;
+      most = std::max(most, size);
+      EXPECT_EQ(size % MiB(1), Bytes(0));
+    }
+    EXPECT_EQ(sum, RoundUp(need, MiB(1)));
+    for (size_t i = 0; i < limits.size(); ++i) {
+      if (limits[i]) {
+        EXPECT_LE((*sizes)[i], *limits[i]);
+      }
+      // Less than another by more than a stripe only where it is full.
+      if ((*sizes)[i] + MiB(1) < most) {
+        ASSERT_TRUE(limits[i]);
+        EXPECT_GT((*sizes)[i] + MiB(1), *limits[i]);
+      }
+    }
+  }
+  EXPECT_GT(shared, 500);
 }
 
 }  // namespace

@@ -7,15 +7,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
@@ -29,12 +30,12 @@
 #include "tests/support/faulty_io_queue.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/without_uring.h"
 
 namespace castor {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using testing::ElementsAre;
 
 // Chunk 4 meets the fault; chunks 3 and 5, before and behind it, must not.
 class NvmeStoreFaultTest : public testing::Test {
@@ -119,13 +120,12 @@ class NvmeStoreFaultTest : public testing::Test {
 TEST_F(NvmeStoreFaultTest, AFailedReadNamesWhatFileOffsetAndReason) {
   ASSERT_THAT(Write(), IsOk());
   Inject(IoDirection::kRead, 1, IoFault::kFail);
-  EXPECT_THAT(
-      Read(),
-      StatusIs(ErrorCode::kIoError,
-               AllOf(HasSubstr("fetch of chunk 4: read of 1048576 B at offset "
-                               "1048576 of " +
-                               store_->file().string()),
-                     HasSubstr("Input/output error"))));
+  EXPECT_THAT(Read(),
+              StatusIs(ErrorCode::kIoError,
+                       Says("fetch of chunk 4: read of 1048576 B at offset "
+                            "1048576 of " +
+                                store_->file().string(),
+                            "Input/output error")));
   // The bytes are still there.
   EXPECT_THAT(Read(), IsOk());
   EXPECT_TRUE(SameBytes(read_.span(), bytes_.span()));
@@ -136,8 +136,8 @@ TEST_F(NvmeStoreFaultTest, AfterAFailedWriteNothingIsReadUntilTheNext) {
   ASSERT_THAT(Write(), IsOk());
   Inject(IoDirection::kWrite, 1, IoFault::kFail);
   EXPECT_THAT(Write(), StatusIs(ErrorCode::kIoError,
-                                HasSubstr("spill of chunk 4: write of")));
-  EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss, HasSubstr("failed")));
+                                Says("spill of chunk 4: write of")));
+  EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss, Says("failed")));
   EXPECT_EQ(faults_->count(IoDirection::kRead), 0) << "nothing to read";
   EXPECT_THAT(Write(), IsOk());
   EXPECT_THAT(Read(), IsOk());
@@ -147,9 +147,9 @@ TEST_F(NvmeStoreFaultTest, AfterAFailedWriteNothingIsReadUntilTheNext) {
 TEST_F(NvmeStoreFaultTest, BytesCorruptedOnTheWayBackAreNoticed) {
   ASSERT_THAT(Write(), IsOk());
   Inject(IoDirection::kRead, 1, IoFault::kCorrupt);
-  EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss,
-                               AllOf(HasSubstr("fetch of chunk 4"),
-                                     HasSubstr(store_->file().string()))));
+  EXPECT_THAT(Read(),
+              StatusIs(ErrorCode::kDataLoss,
+                       Says("fetch of chunk 4", store_->file().string())));
 }
 
 TEST_F(NvmeStoreFaultTest, BytesCorruptedOnTheWayToTheDriveAreNoticed) {
@@ -172,12 +172,10 @@ TEST_F(NvmeStoreFaultTest, ATransferThatLiesAboutItsLengthIsNoticed) {
 TEST_F(NvmeStoreFaultTest, AByteChangedOnTheDriveIsNoticed) {
   ASSERT_THAT(Write(), IsOk());
   Corrupt(0, (1 << 20) + 12345);
-  EXPECT_THAT(
-      Read(),
-      StatusIs(ErrorCode::kDataLoss,
-               AllOf(HasSubstr("fetch of chunk 4"), HasSubstr("offset 1048576"),
-                     HasSubstr(store_->file().string()),
-                     HasSubstr("not those that were written"))));
+  EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss,
+                               Says("fetch of chunk 4", "offset 1048576",
+                                    store_->file().string(),
+                                    "not those that were written")));
 }
 
 TEST_F(NvmeStoreFaultTest, ATruncatedFileIsNoticed) {
@@ -185,10 +183,9 @@ TEST_F(NvmeStoreFaultTest, ATruncatedFileIsNoticed) {
   const UniqueFd file = OpenBehindItsBack();
   for (const int64_t end : {int64_t{3} << 19, int64_t{1600000}}) {
     ASSERT_EQ(::ftruncate(file.get(), end), 0);
-    EXPECT_THAT(Read(),
-                StatusIs(ErrorCode::kIoError,
-                         AllOf(HasSubstr("fetch of chunk 4"),
-                               HasSubstr("ends at " + std::to_string(end)))));
+    EXPECT_THAT(Read(), StatusIs(ErrorCode::kIoError,
+                                 Says("fetch of chunk 4",
+                                      "ends at " + std::to_string(end))));
   }
   intact_ = {3};  // the other was cut off too
 }
@@ -218,7 +215,7 @@ TEST_F(NvmeStoreFaultTest, CloseReportsAFileThatCannotBeRemoved) {
           .get(),
       0);
   EXPECT_THAT(store_->Close(),
-              StatusIs(ErrorCode::kUnavailable, HasSubstr(directory.string())));
+              StatusIs(ErrorCode::kUnavailable, Says(directory.string())));
 }
 
 TEST_F(NvmeStoreFaultTest, TransfersThatNoEventOrdersAreRefused) {
@@ -227,16 +224,16 @@ TEST_F(NvmeStoreFaultTest, TransfersThatNoEventOrdersAreRefused) {
   const Event write =
       store_->Write(MiB(1), bytes_.span(), Event(), "first write");
   EXPECT_FALSE(write.done());
-  EXPECT_THAT(Read(), StatusIs(ErrorCode::kFailedPrecondition,
-                               HasSubstr("being written")));
+  EXPECT_THAT(Read(),
+              StatusIs(ErrorCode::kFailedPrecondition, Says("being written")));
   EXPECT_THAT(Write(), StatusIs(ErrorCode::kFailedPrecondition));
   faults_->Release();
   EXPECT_THAT(write.Wait(), IsOk());
 
   faults_->Hold();
   const Event read = store_->Read(MiB(1), read_.span(), Event(), "first read");
-  EXPECT_THAT(Write(), StatusIs(ErrorCode::kFailedPrecondition,
-                                HasSubstr("being read")));
+  EXPECT_THAT(Write(),
+              StatusIs(ErrorCode::kFailedPrecondition, Says("being read")));
   faults_->Release();
   EXPECT_THAT(read.Wait(), IsOk());
   EXPECT_TRUE(SameBytes(read_.span(), bytes_.span()));
@@ -281,25 +278,23 @@ TEST_F(TwoDrivesFaultTest, AFailureNamesChunkFileAndOffset) {
   const UniqueFd file = OpenBehindItsBack(1);
   ASSERT_EQ(::ftruncate(file.get(), 1 << 19), 0);
   intact_ = {3};
-  EXPECT_THAT(
-      Read(),
-      StatusIs(ErrorCode::kIoError,
-               AllOf(HasSubstr("fetch of chunk 4: read of 1048576 B at offset "
-                               "1048576 of 2 drives"),
-                     HasSubstr(store_->file(1).string() + ": reading 524288 B "
-                                                          "at offset 524288"),
-                     HasSubstr("ends at 524288 B"))));
+  EXPECT_THAT(Read(),
+              StatusIs(ErrorCode::kIoError,
+                       Says("fetch of chunk 4: read of 1048576 B at offset "
+                            "1048576 of 2 drives",
+                            store_->file(1).string() + ": reading 524288 B "
+                                                       "at offset 524288",
+                            "ends at 524288 B")));
 }
 
 TEST_F(TwoDrivesFaultTest, ACorruptedPieceNamesItsDrive) {
   ASSERT_THAT(Write(), IsOk());
   Corrupt(1, (1 << 19) + 777);
-  EXPECT_THAT(
-      Read(),
-      StatusIs(ErrorCode::kDataLoss,
-               AllOf(HasSubstr("fetch of chunk 4"),
-                     HasSubstr("offset 524288 of " + store_->file(1).string()),
-                     HasSubstr("not those that were written"))));
+  EXPECT_THAT(Read(),
+              StatusIs(ErrorCode::kDataLoss,
+                       Says("fetch of chunk 4",
+                            "offset 524288 of " + store_->file(1).string(),
+                            "not those that were written")));
 }
 
 TEST_F(TwoDrivesFaultTest, APieceThatFailsFailsTheWholeWrite) {
@@ -307,8 +302,8 @@ TEST_F(TwoDrivesFaultTest, APieceThatFailsFailsTheWholeWrite) {
   for (const int64_t piece : {1, 2}) {
     Inject(IoDirection::kWrite, piece, IoFault::kFail);
     EXPECT_THAT(Write(),
-                StatusIs(ErrorCode::kIoError, HasSubstr("spill of chunk 4")));
-    EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss, HasSubstr("failed")));
+                StatusIs(ErrorCode::kIoError, Says("spill of chunk 4")));
+    EXPECT_THAT(Read(), StatusIs(ErrorCode::kDataLoss, Says("failed")));
   }
   EXPECT_THAT(Write(), IsOk());
   EXPECT_THAT(Read(), IsOk());
@@ -323,6 +318,75 @@ TEST_F(TwoDrivesFaultTest, ADriveWhoseFileVanishesHurtsNobody) {
   TearDown();
   intact_ = {};
   EXPECT_THAT(store_->Close(), IsOk());
+}
+
+// Stores on machines that refuse what makes them fast: each works, and says
+// once what it does without. (O_DIRECT: nvme_store_process_test.cc.)
+
+class NvmeStoreFallbackTest : public testing::Test {
+ protected:
+  // A store as one of several ranks makes it, with its slab, which comes back
+  // with what was written: how that ended.
+  Status UseAStore(NvmeStoreStats* stats) {
+    AlignedBytes slab(MiB(4)), copy(MiB(4));
+    auto store =
+        NvmeStore::Create({.drives = {{dir_.path(), MiB(4)}}, .log = &log_});
+    if (!store.ok()) return store.status();
+    (*store)->RegisterMemory(slab.span());
+    FillRandom(slab.span(), 1);
+    FillRandom(copy.span(), 1);
+    CASTOR_RETURN_IF_ERROR(
+        (*store)->Write(Bytes(0), slab.span(), Event(), "w").Wait());
+    FillRandom(slab.span(), 2);
+    CASTOR_RETURN_IF_ERROR(
+        (*store)->Read(Bytes(0), slab.span(), Event(), "r").Wait());
+    *stats = (*store)->stats();
+    return SameBytes(slab.span(), copy.span()) ? OkStatus()
+                                               : DataLoss("other bytes");
+  }
+
+  TempDir dir_;
+  std::vector<std::string> said_;
+  Log log_{
+      [this](LogLevel, std::string_view line) { said_.emplace_back(line); }};
+};
+
+TEST_F(NvmeStoreFallbackTest, WithoutIoUringThreadsMoveTheBytes) {
+  NvmeStoreStats stats;
+  std::vector<Status> ended;
+  const bool filtered = WithoutUring(ENOSYS, [&] {
+    for (int rank = 0; rank < 2; ++rank) ended.push_back(UseAStore(&stats));
+  });
+  if (!filtered) GTEST_SKIP() << "the kernel allows no seccomp filter";
+  EXPECT_THAT(ended, ElementsAre(IsOk(), IsOk()));
+  EXPECT_EQ(stats.queue, "threads");
+  EXPECT_THAT(said_,
+              ElementsAre(Says("2 blocking threads", "Function not implemented",
+                               "Linux 5.6")));
+}
+
+TEST_F(NvmeStoreFallbackTest, BelowTheMemlockLimitMemoryIsNotRegistered) {
+  NvmeStoreStats stats;
+  std::vector<Status> ended;
+  const bool limited = WithMemlockLimit(64 << 10, [&] {
+    for (int rank = 0; rank < 2; ++rank) ended.push_back(UseAStore(&stats));
+  });
+  if (!limited) GTEST_SKIP() << "the limit of locked memory cannot be set";
+  EXPECT_THAT(ended, ElementsAre(IsOk(), IsOk()));
+  EXPECT_EQ(stats.drives[0].registered, Bytes(0));
+  if (stats.queue != "io_uring") GTEST_SKIP() << "no io_uring here";
+  EXPECT_THAT(said_,
+              ElementsAre(Says("pin their memory each time", "ulimit -l")));
+}
+
+TEST_F(NvmeStoreFallbackTest, WhereNothingIsRefusedNothingIsSaid) {
+  NvmeStoreStats stats;
+  ASSERT_THAT(UseAStore(&stats), IsOk());
+  if (stats.queue != "io_uring" || !stats.direct) {
+    GTEST_SKIP() << "this machine refuses something";
+  }
+  EXPECT_THAT(said_, testing::IsEmpty());
+  EXPECT_EQ(stats.drives[0].registered, MiB(4));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include "offload/nvme/simulated_io_queue.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,12 +15,16 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/executor.h"
 #include "offload/timer.h"
 #include "offload/virtual_executor.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/io_queue_contract.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace castor {
 namespace {
@@ -57,9 +63,7 @@ constexpr LinkModel kWrite{500'000'000, 50'000};    // two
 // A file of 8 MiB in a world whose time is counted.
 class SimulatedIoQueueTest : public testing::Test {
  protected:
-  SimulatedIoQueueTest()
-      : fd_(::open(dir_.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC,
-                   0600)) {
+  SimulatedIoQueueTest() : fd_(OpenFile(dir_.File("data"))) {
     EXPECT_EQ(::ftruncate(fd_.get(), MiB(8).count()), 0);
   }
 
@@ -155,8 +159,7 @@ TEST_F(SimulatedIoQueueTest, AnUnknownDirectionTakesNoTime) {
 
 TEST(SimulatedIoQueueTimeTest, TakesAtLeastTheModelledTimeOnTheRealClock) {
   TempDir dir;
-  UniqueFd fd(
-      ::open(dir.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd fd = OpenFile(dir.File("data"));
   AlignedBytes bytes(KiB(256));
   TierModel model;
   model.nvme_write = LinkModel{100'000'000, 1'000'000};
@@ -166,14 +169,10 @@ TEST(SimulatedIoQueueTimeTest, TakesAtLeastTheModelledTimeOnTheRealClock) {
   auto queue = MakeSimulatedIoQueue(
       {.links = &drive, .executor = &pool, .timer = &timer});
   const int64_t begin = timer.NowNs();
-  const EventSource source;
-  queue->Submit({.direction = IoDirection::kWrite,
-                 .fd = fd.get(),
-                 .offset = Bytes(0),
-                 .data = bytes.data(),
-                 .size = bytes.size(),
-                 .done = [source](const Status& s) { source.Complete(s); }});
-  EXPECT_THAT(source.event().Wait(), IsOk());
+  EXPECT_THAT(
+      SubmitTo(*queue, IoDirection::kWrite, fd.get(), Bytes(0), bytes.span())
+          .get(),
+      IsOk());
   EXPECT_GE(timer.NowNs() - begin, 1'000'000 + 2'621'440);
 }
 

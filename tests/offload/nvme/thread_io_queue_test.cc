@@ -3,7 +3,8 @@
 
 #include "offload/nvme/thread_io_queue.h"
 
-#include <algorithm>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -11,13 +12,16 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/io_queue_contract.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
@@ -27,26 +31,6 @@ std::unique_ptr<IoQueue> MakeQueue(const IoQueueOptions& options,
   return MakeThreadIoQueue(options);
 }
 INSTANTIATE_TEST_SUITE_P(Threads, IoQueueContract, testing::Values(&MakeQueue));
-
-TEST(ThreadIoQueueTest, SaysWhatItIs) {
-  EXPECT_EQ(MakeThreadIoQueue({})->name(), "threads");
-}
-
-std::future<Status> Submit(IoQueue& queue, IoDirection direction, int fd,
-                           std::span<std::byte> bytes,
-                           IoPriority priority = IoPriority::kDemand) {
-  auto promise = std::make_shared<std::promise<Status>>();
-  queue.Submit({.direction = direction,
-                .priority = priority,
-                .fd = fd,
-                .offset = Bytes(0),
-                .data = bytes.data(),
-                .size = Bytes(static_cast<int64_t>(bytes.size())),
-                .done = [promise](const Status& status) {
-                  promise->set_value(status);
-                }});
-  return promise->get_future();
-}
 
 // Moves some of what was asked, is interrupted, asks to be called again.
 FileCalls Capricious(uint64_t seed) {
@@ -84,17 +68,19 @@ FileCalls Capricious(uint64_t seed) {
 TEST(ThreadIoQueueTest, ResumesShortAndInterruptedCalls) {
   const uint64_t seed = TestSeed(11);
   TempDir dir;
-  UniqueFd fd(
-      ::open(dir.File("data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd fd = OpenFile(dir.File("data"));
   auto queue =
       MakeThreadIoQueue({.piece = KiB(64), .threads = 3}, Capricious(seed));
   AlignedBytes written(MiB(4) + Bytes(3)), read(MiB(4) + Bytes(3));
   FillRandom(written.span(), seed);
   ASSERT_THAT(
-      Submit(*queue, IoDirection::kWrite, fd.get(), written.span()).get(),
+      SubmitTo(*queue, IoDirection::kWrite, fd.get(), Bytes(0), written.span())
+          .get(),
       IsOk());
-  ASSERT_THAT(Submit(*queue, IoDirection::kRead, fd.get(), read.span()).get(),
-              IsOk());
+  ASSERT_THAT(
+      SubmitTo(*queue, IoDirection::kRead, fd.get(), Bytes(0), read.span())
+          .get(),
+      IsOk());
   EXPECT_TRUE(SameBytes(read.span(), written.span()));
 }
 
@@ -111,12 +97,12 @@ TEST(ThreadIoQueueTest, ReportsTheCallThatFailed) {
   Status status;
   {
     auto queue = MakeThreadIoQueue({.piece = KiB(4), .threads = 1}, calls);
-    status = Submit(*queue, IoDirection::kRead, 3, bytes.span()).get();
+    status =
+        SubmitTo(*queue, IoDirection::kRead, 3, Bytes(0), bytes.span()).get();
   }
-  EXPECT_THAT(status,
-              StatusIs(ErrorCode::kIoError,
-                       testing::HasSubstr("reading 4096 B at offset 8192 "
-                                          "failed: Input/output error")));
+  EXPECT_THAT(status, StatusIs(ErrorCode::kIoError,
+                               Says("reading 4096 B at offset 8192 "
+                                    "failed: Input/output error")));
   // The rest was cancelled.
   EXPECT_EQ(calls_made, 3);
 }
@@ -141,13 +127,14 @@ TEST(ThreadIoQueueTest, StartsDemandBeforePrefetchBeforeWriteBack) {
   {
     auto queue = MakeThreadIoQueue({.threads = 1}, calls);
     const auto back = IoPriority::kWriteBack;
-    Submit(*queue, IoDirection::kWrite, 1, bytes.span(), back);
+    SubmitTo(*queue, IoDirection::kWrite, 1, Bytes(0), bytes.span(), back);
     started.get_future().wait();
-    Submit(*queue, IoDirection::kWrite, 2, bytes.span(), back);
-    Submit(*queue, IoDirection::kRead, 6, bytes.span(), IoPriority::kPrefetch);
-    Submit(*queue, IoDirection::kRead, 3, bytes.span());
-    Submit(*queue, IoDirection::kWrite, 4, bytes.span(), back);
-    Submit(*queue, IoDirection::kRead, 5, bytes.span());
+    SubmitTo(*queue, IoDirection::kWrite, 2, Bytes(0), bytes.span(), back);
+    SubmitTo(*queue, IoDirection::kRead, 6, Bytes(0), bytes.span(),
+             IoPriority::kPrefetch);
+    SubmitTo(*queue, IoDirection::kRead, 3, Bytes(0), bytes.span());
+    SubmitTo(*queue, IoDirection::kWrite, 4, Bytes(0), bytes.span(), back);
+    SubmitTo(*queue, IoDirection::kRead, 5, Bytes(0), bytes.span());
     go.set_value();
   }
   EXPECT_THAT(order, testing::ElementsAre("write 1", "read 3", "read 5",

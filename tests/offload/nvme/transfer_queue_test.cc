@@ -22,9 +22,7 @@
 namespace castor {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using Transfer = TransferQueue::Transfer;
 
 constexpr IoPriority kNow = IoPriority::kDemand;
@@ -48,14 +46,24 @@ class TransferQueueTest : public testing::Test {
               ended_[index].push_back(status);
             }};
   }
-  // Answers everything in full.
-  static void Drain(TransferQueue& queue) {
-    queue.Close();
-    Transfer transfer;
-    while (queue.WaitNext(&transfer)) {
-      EXPECT_FALSE(queue.Advance(&transfer, transfer.size.count()));
+  // Answers everything in full at its end.
+  struct Queue : TransferQueue {
+    using TransferQueue::TransferQueue;
+    ~Queue() {
+      Close();
+      Transfer transfer;
+      while (WaitNext(&transfer)) {
+        EXPECT_FALSE(Advance(&transfer, transfer.size.count()));
+      }
+      EXPECT_TRUE(drained());
     }
-    EXPECT_TRUE(queue.drained());
+  };
+
+  IoRequest Read(Bytes offset, Bytes size, IoPriority priority = kNow) {
+    return Request(IoDirection::kRead, offset, size, priority);
+  }
+  IoRequest Write(Bytes offset, Bytes size, IoPriority priority = kNow) {
+    return Request(IoDirection::kWrite, offset, size, priority);
   }
 
   // Moves the next transfer in full. Where it was.
@@ -86,8 +94,8 @@ TEST_F(TransferQueueTest, CutsARequestIntoPiecesThatCoverIt) {
   for (const Bytes piece : {KiB(4), MiB(1), MiB(512)}) {
     for (const Bytes size : {Bytes(1), KiB(4), MiB(1) + Bytes(1), GiB(3)}) {
       if (size / piece > 2000) continue;
-      TransferQueue queue(piece, 16);
-      queue.Add(Request(IoDirection::kRead, Bytes(100), size));
+      Queue queue(piece, 16);
+      queue.Add(Read(Bytes(100), size));
       Bytes place(100);
       Transfer transfer;
       while (queue.TryNext(&transfer)) {
@@ -101,31 +109,29 @@ TEST_F(TransferQueueTest, CutsARequestIntoPiecesThatCoverIt) {
       }
       EXPECT_EQ(place, Bytes(100) + size);
       EXPECT_THAT(ended_.back(), ElementsAre(IsOk()));
-      Drain(queue);
     }
   }
 }
 
 TEST_F(TransferQueueTest, HandsOutByPriorityAndEachInOrder) {
-  TransferQueue queue(KiB(4), 16);
-  queue.Add(Request(IoDirection::kWrite, KiB(0), KiB(8), kBack));
-  queue.Add(Request(IoDirection::kRead, KiB(50), KiB(8), kAhead));
-  queue.Add(Request(IoDirection::kRead, KiB(100), KiB(8), kNow));
+  Queue queue(KiB(4), 16);
+  queue.Add(Write(KiB(0), KiB(8), kBack));
+  queue.Add(Read(KiB(50), KiB(8), kAhead));
+  queue.Add(Read(KiB(100), KiB(8), kNow));
   EXPECT_EQ(RunOne(queue), KiB(100));
-  queue.Add(Request(IoDirection::kWrite, KiB(20), KiB(4), kBack));
-  queue.Add(Request(IoDirection::kRead, KiB(200), KiB(4), kNow));
-  queue.Add(Request(IoDirection::kRead, KiB(70), KiB(4), kAhead));
+  queue.Add(Write(KiB(20), KiB(4), kBack));
+  queue.Add(Read(KiB(200), KiB(4), kNow));
+  queue.Add(Read(KiB(70), KiB(4), kAhead));
   EXPECT_THAT(RunAll(queue), ElementsAre(KiB(104), KiB(200), KiB(50), KiB(54),
                                          KiB(70), KiB(0), KiB(4), KiB(20)));
-  Drain(queue);
 }
 
 // The rule against starvation, to the letter.
 TEST_F(TransferQueueTest, APriorityIsPassedOverSoManyTimesAndNoMore) {
-  TransferQueue queue(KiB(4), 3);
-  queue.Add(Request(IoDirection::kWrite, MiB(2), KiB(12), kBack));
-  queue.Add(Request(IoDirection::kRead, MiB(1), KiB(12), kAhead));
-  queue.Add(Request(IoDirection::kRead, MiB(0), KiB(48), kNow));
+  Queue queue(KiB(4), 3);
+  queue.Add(Write(MiB(2), KiB(12), kBack));
+  queue.Add(Read(MiB(1), KiB(12), kAhead));
+  queue.Add(Read(MiB(0), KiB(48), kNow));
   std::string turns;
   for (const Bytes place : RunAll(queue)) {
     turns += place >= MiB(2) ? 'w' : place >= MiB(1) ? 'p' : 'd';
@@ -133,22 +139,20 @@ TEST_F(TransferQueueTest, APriorityIsPassedOverSoManyTimesAndNoMore) {
   // After three of others the prefetch, then at once the write-back, which had
   // four. When nothing else is left, the demand alone.
   EXPECT_EQ(turns, "dddpwdddpwdddpwddd");
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, PatienceBeginsAnewWithEachTurnAndEachArrival) {
-  TransferQueue queue(KiB(4), 2);
-  queue.Add(Request(IoDirection::kRead, MiB(0), KiB(4) * 20, kNow));
+  Queue queue(KiB(4), 2);
+  queue.Add(Read(MiB(0), KiB(4) * 20, kNow));
   for (int i = 0; i < 5; ++i) EXPECT_LT(RunOne(queue), MiB(1));
   // Nobody waited while those went out.
-  queue.Add(Request(IoDirection::kWrite, MiB(2), KiB(8), kBack));
+  queue.Add(Write(MiB(2), KiB(8), kBack));
   EXPECT_LT(RunOne(queue), MiB(1));
   EXPECT_LT(RunOne(queue), MiB(1));
   EXPECT_EQ(RunOne(queue), MiB(2));
   EXPECT_LT(RunOne(queue), MiB(1));
   EXPECT_LT(RunOne(queue), MiB(1));
   EXPECT_EQ(RunOne(queue), MiB(2) + KiB(4));
-  Drain(queue);
 }
 
 // Under a stream of demand that never ends, a write-back goes out after at most
@@ -156,13 +160,13 @@ TEST_F(TransferQueueTest, PatienceBeginsAnewWithEachTurnAndEachArrival) {
 TEST_F(TransferQueueTest, NothingStarvesUnderAnyLoad) {
   std::mt19937_64 random(TestSeed(6));
   for (const int patience : {1, 2, 7, 16}) {
-    TransferQueue queue(KiB(4), patience);
+    Queue queue(KiB(4), patience);
     std::array<int, 3> waiting = {}, others = {};
     for (int i = 0; i < 5000; ++i) {
       while (waiting[0] == 0 || random() % 2 == 0) {
         const size_t kind = waiting[0] == 0 ? 0 : random() % 3;
-        queue.Add(Request(IoDirection::kRead, MiB(1) * static_cast<int>(kind),
-                          KiB(4), static_cast<IoPriority>(kind)));
+        queue.Add(Read(MiB(1) * static_cast<int>(kind), KiB(4),
+                       static_cast<IoPriority>(kind)));
         if (waiting[kind]++ == 0) others[kind] = 0;
       }
       const size_t kind = static_cast<size_t>(RunOne(queue) / MiB(1));
@@ -175,19 +179,15 @@ TEST_F(TransferQueueTest, NothingStarvesUnderAnyLoad) {
         }
       }
     }
-    Drain(queue);
   }
 }
 
 TEST_F(TransferQueueTest, ARaisedRequestGoesToTheEndOfItsNewPriority) {
-  TransferQueue queue(KiB(4), 16);
-  const IoTicket write =
-      queue.Add(Request(IoDirection::kWrite, KiB(0), KiB(4), kBack));
-  const IoTicket ahead =
-      queue.Add(Request(IoDirection::kRead, KiB(50), KiB(8), kAhead));
-  queue.Add(Request(IoDirection::kRead, KiB(70), KiB(4), kAhead));
-  const IoTicket now =
-      queue.Add(Request(IoDirection::kRead, KiB(100), KiB(4), kNow));
+  Queue queue(KiB(4), 16);
+  const IoTicket write = queue.Add(Write(KiB(0), KiB(4), kBack));
+  const IoTicket ahead = queue.Add(Read(KiB(50), KiB(8), kAhead));
+  queue.Add(Read(KiB(70), KiB(4), kAhead));
+  const IoTicket now = queue.Add(Read(KiB(100), KiB(4), kNow));
   EXPECT_TRUE(queue.Raise(ahead, kNow));
   EXPECT_FALSE(queue.Raise(ahead, kNow)) << "as urgent already";
   EXPECT_FALSE(queue.Raise(now, kAhead)) << "more urgent already";
@@ -196,46 +196,39 @@ TEST_F(TransferQueueTest, ARaisedRequestGoesToTheEndOfItsNewPriority) {
   EXPECT_EQ(RunOne(queue), KiB(100));
   EXPECT_FALSE(queue.Raise(now, kNow)) << "over";
   EXPECT_THAT(RunAll(queue), ElementsAre(KiB(50), KiB(54), KiB(70), KiB(0)));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, OnlyWhatIsLeftOfARequestIsRaised) {
-  TransferQueue queue(KiB(4), 16);
-  const IoTicket ahead =
-      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(12), kAhead));
+  Queue queue(KiB(4), 16);
+  const IoTicket ahead = queue.Add(Read(KiB(0), KiB(12), kAhead));
   EXPECT_EQ(RunOne(queue), KiB(0));
-  queue.Add(Request(IoDirection::kRead, KiB(100), KiB(4), kNow));
+  queue.Add(Read(KiB(100), KiB(4), kNow));
   EXPECT_TRUE(queue.Raise(ahead, kNow));
   EXPECT_THAT(RunAll(queue), ElementsAre(KiB(100), KiB(4), KiB(8)));
   EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, ACancelledRequestThatWaitedIsOverAtOnce) {
-  TransferQueue queue(KiB(4), 16);
-  const IoTicket first =
-      queue.Add(Request(IoDirection::kRead, KiB(8), KiB(400), kAhead));
-  queue.Add(Request(IoDirection::kRead, KiB(500), KiB(4), kAhead));
-  const IoTicket nothing =
-      queue.Add(Request(IoDirection::kRead, KiB(600), Bytes(0), kAhead));
+  Queue queue(KiB(4), 16);
+  const IoTicket first = queue.Add(Read(KiB(8), KiB(400), kAhead));
+  queue.Add(Read(KiB(500), KiB(4), kAhead));
+  const IoTicket nothing = queue.Add(Read(KiB(600), Bytes(0), kAhead));
   EXPECT_TRUE(queue.Cancel(first));
   EXPECT_THAT(ended_[0],
               ElementsAre(StatusIs(
                   ErrorCode::kAborted,
-                  HasSubstr("read of 409600 B at offset 8192 was cancelled"))));
+                  Says("read of 409600 B at offset 8192 was cancelled"))));
   EXPECT_FALSE(queue.Cancel(first));
   EXPECT_FALSE(queue.Raise(first, kNow));
   EXPECT_TRUE(queue.Cancel(nothing));
   EXPECT_THAT(RunAll(queue), ElementsAre(KiB(500)));
   EXPECT_EQ(ended_[0].size(), 1u);
   EXPECT_THAT(ended_[2], ElementsAre(StatusIs(ErrorCode::kAborted)));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, ACancelledRequestWaitsForWhatIsWithTheDrive) {
-  TransferQueue queue(KiB(4), 16);
-  const IoTicket ticket =
-      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(16), kAhead));
+  Queue queue(KiB(4), 16);
+  const IoTicket ticket = queue.Add(Read(KiB(0), KiB(16), kAhead));
   Transfer first, second;
   ASSERT_TRUE(queue.TryNext(&first));
   ASSERT_TRUE(queue.TryNext(&second));
@@ -249,26 +242,23 @@ TEST_F(TransferQueueTest, ACancelledRequestWaitsForWhatIsWithTheDrive) {
   EXPECT_FALSE(queue.Advance(&first, -EIO));
   EXPECT_THAT(ended_[0], ElementsAre(StatusIs(ErrorCode::kAborted)));
   EXPECT_FALSE(queue.TryNext(&first));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, WhatHasGoneOutWholeCannotBeCancelled) {
-  TransferQueue queue(KiB(4), 16);
-  const IoTicket ticket =
-      queue.Add(Request(IoDirection::kRead, KiB(0), KiB(4), kNow));
+  Queue queue(KiB(4), 16);
+  const IoTicket ticket = queue.Add(Read(KiB(0), KiB(4), kNow));
   Transfer transfer;
   ASSERT_TRUE(queue.TryNext(&transfer));
   EXPECT_FALSE(queue.Cancel(ticket));
   EXPECT_FALSE(queue.Raise(ticket, kNow));
   EXPECT_FALSE(queue.Advance(&transfer, 4096));
   EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
-  TransferQueue queue(KiB(4), 16);
+  Queue queue(KiB(4), 16);
   for (int i = 0; i < 4; ++i) {
-    queue.Add(Request(IoDirection::kRead, KiB(4) * i, KiB(4)));
+    queue.Add(Read(KiB(4) * i, KiB(4)));
   }
   std::vector<Transfer> out(4);
   for (Transfer& transfer : out) ASSERT_TRUE(queue.TryNext(&transfer));
@@ -276,15 +266,14 @@ TEST_F(TransferQueueTest, KeepsTransfersOfSeveralRequestsOutAtOnce) {
   for (const auto& ended : ended_) {
     EXPECT_THAT(ended, ElementsAre(IsOk()));
   }
-  Drain(queue);
 }
 
 // TensorNVMe takes every transfer for whole (defect D13).
 TEST_F(TransferQueueTest, ResumesShortTransfersWhereTheyStopped) {
   const uint64_t seed = TestSeed(5);
   std::mt19937_64 random(seed);
-  TransferQueue queue(MiB(1), 16);
-  queue.Add(Request(IoDirection::kWrite, Bytes(7), MiB(3)));
+  Queue queue(MiB(1), 16);
+  queue.Add(Write(Bytes(7), MiB(3)));
   Transfer transfer;
   Bytes moved;
   while (queue.TryNext(&transfer)) {
@@ -305,27 +294,25 @@ TEST_F(TransferQueueTest, ResumesShortTransfersWhereTheyStopped) {
   }
   EXPECT_EQ(moved, MiB(3));
   EXPECT_THAT(ended_[0], ElementsAre(IsOk()));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, GivesUpOnACallThatIsInterruptedForEver) {
   for (const int error : {EINTR, EAGAIN}) {
-    TransferQueue queue(MiB(1), 16);
-    queue.Add(Request(IoDirection::kRead, Bytes(0), KiB(4)));
+    Queue queue(MiB(1), 16);
+    queue.Add(Read(Bytes(0), KiB(4)));
     Transfer transfer;
     ASSERT_TRUE(queue.TryNext(&transfer));
     int tries = 1;
     while (queue.Advance(&transfer, -error)) ++tries;
     EXPECT_GT(tries, 100);
     EXPECT_THAT(ended_.back(), ElementsAre(StatusIs(ErrorCode::kIoError)));
-    Drain(queue);
   }
 }
 
 TEST_F(TransferQueueTest, AFailureEndsTheRequestOnceAndNamesThePlace) {
-  TransferQueue queue(KiB(4), 16);
-  queue.Add(Request(IoDirection::kRead, KiB(16), KiB(400)));
-  queue.Add(Request(IoDirection::kRead, KiB(900), KiB(4)));
+  Queue queue(KiB(4), 16);
+  queue.Add(Read(KiB(16), KiB(400)));
+  queue.Add(Read(KiB(900), KiB(4)));
   Transfer first, second, third, other;
   ASSERT_TRUE(queue.TryNext(&first));
   ASSERT_TRUE(queue.TryNext(&second));
@@ -339,33 +326,30 @@ TEST_F(TransferQueueTest, AFailureEndsTheRequestOnceAndNamesThePlace) {
   EXPECT_EQ(other.offset, KiB(900));
   EXPECT_FALSE(queue.Advance(&first, 4096));
   EXPECT_THAT(ended_[0],
-              ElementsAre(StatusIs(
-                  ErrorCode::kIoError,
-                  AllOf(HasSubstr("reading 3096 B at offset 21480 failed"),
-                        HasSubstr("Input/output error (errno 5)")))));
+              ElementsAre(StatusIs(ErrorCode::kIoError,
+                                   Says("reading 3096 B at offset 21480 failed",
+                                        "Input/output error (errno 5)"))));
   EXPECT_FALSE(queue.Advance(&other, 4096));
   EXPECT_THAT(ended_[1], ElementsAre(IsOk()));
   EXPECT_FALSE(queue.TryNext(&other));
-  Drain(queue);
 }
 
 TEST_F(TransferQueueTest, AnAnswerOfNoBytesIsAFailure) {
   for (const IoDirection direction :
        {IoDirection::kRead, IoDirection::kWrite}) {
-    TransferQueue queue(KiB(4), 16);
+    Queue queue(KiB(4), 16);
     queue.Add(Request(direction, Bytes(0), KiB(4)));
     Transfer transfer;
     ASSERT_TRUE(queue.TryNext(&transfer));
     EXPECT_FALSE(queue.Advance(&transfer, 0));
-    EXPECT_THAT(ended_.back(), ElementsAre(StatusIs(ErrorCode::kIoError,
-                                                    HasSubstr("no byte"))));
-    Drain(queue);
+    EXPECT_THAT(ended_.back(),
+                ElementsAre(StatusIs(ErrorCode::kIoError, Says("no byte"))));
   }
 }
 
 TEST_F(TransferQueueTest, EndsWhenClosedAndEverythingIsDone) {
-  TransferQueue queue(KiB(4), 16);
-  queue.Add(Request(IoDirection::kRead, Bytes(0), Bytes(0)));
+  Queue queue(KiB(4), 16);
+  queue.Add(Read(Bytes(0), Bytes(0)));
   EXPECT_FALSE(queue.drained());
   queue.Close();
   EXPECT_TRUE(queue.closed());

@@ -4,20 +4,30 @@
 #include "offload/nvme/uring_io_queue.h"
 
 #include <fcntl.h>
+#include <liburing.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/nvme/uring_setup.h"
+#include "tests/support/aligned_bytes.h"
 #include "tests/support/io_queue_contract.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/without_uring.h"
 
 namespace castor {
 namespace {
@@ -47,26 +57,14 @@ class UringIoQueueTest : public testing::Test {
 
   std::future<Status> Submit(IoDirection direction,
                              std::span<std::byte> bytes) {
-    auto promise = std::make_shared<std::promise<Status>>();
-    queue_->Submit(
-        {.direction = direction,
-         .fd = direction == IoDirection::kRead ? out_.get() : in_.get(),
-         .offset = Bytes(0),
-         .data = bytes.data(),
-         .size = Bytes(static_cast<int64_t>(bytes.size())),
-         .done = [promise](const Status& status) {
-           promise->set_value(status);
-         }});
-    return promise->get_future();
+    const bool read = direction == IoDirection::kRead;
+    return SubmitTo(*queue_, direction, read ? out_.get() : in_.get(), Bytes(0),
+                    bytes);
   }
 
   UniqueFd out_, in_;
   std::unique_ptr<IoQueue> queue_;
 };
-
-TEST_F(UringIoQueueTest, SaysWhatItIs) {
-  EXPECT_EQ(queue_->name(), "io_uring");
-}
 
 TEST_F(UringIoQueueTest, ResumesShortReads) {
   AlignedBytes sent(MiB(1) + Bytes(77)), read(MiB(1) + Bytes(77));
@@ -101,8 +99,7 @@ TEST_F(UringIoQueueTest, FailsAReadWhoseSourceEndsInTheMiddle) {
   auto done = Submit(IoDirection::kRead, bytes.span());
   ASSERT_EQ(::write(in_.get(), bytes.data(), 5000), 5000);
   in_.Close();
-  EXPECT_THAT(done.get(),
-              StatusIs(ErrorCode::kIoError, testing::HasSubstr("offset 5000")));
+  EXPECT_THAT(done.get(), StatusIs(ErrorCode::kIoError, Says("offset 5000")));
 }
 
 // With two transfers in flight, both waiting for a pipe, a third waits; when
@@ -121,16 +118,8 @@ TEST(UringIoQueueDepthTest, IsKeptFullAcrossRequestsAndNotOverfilled) {
     ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
     pipe.out = UniqueFd(fds[0]);
     pipe.in = UniqueFd(fds[1]);
-    auto promise = std::make_shared<std::promise<Status>>();
-    pipe.read = promise->get_future();
-    (*queue)->Submit({.direction = IoDirection::kRead,
-                      .fd = pipe.out.get(),
-                      .offset = Bytes(0),
-                      .data = pipe.bytes.data(),
-                      .size = KiB(4),
-                      .done = [promise](const Status& status) {
-                        promise->set_value(status);
-                      }});
+    pipe.read = SubmitTo(**queue, IoDirection::kRead, pipe.out.get(), Bytes(0),
+                         pipe.bytes.span());
   }
   auto feed = [](Pipe& pipe) {
     const AlignedBytes bytes(KiB(4));
@@ -147,6 +136,58 @@ TEST(UringIoQueueDepthTest, IsKeptFullAcrossRequestsAndNotOverfilled) {
             std::future_status::timeout);
   feed(pipes[0]);
   EXPECT_THAT(pipes[0].read.get(), IsOk());
+}
+
+TEST(UringSetupTest, ARefusalNamesTheReasonAndTheRemedy) {
+  Status status;
+  const bool filtered = WithoutUring(EPERM, [&] {
+    io_uring ring;
+    status = SetUpRing(8, &ring);
+  });
+  if (!filtered) GTEST_SKIP() << "the kernel allows no seccomp filter";
+  EXPECT_THAT(status,
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("Operation not permitted", "io_uring_disabled")));
+}
+
+TEST(UringSetupTest, EveryReasonHasARemedy) {
+  for (const int error : {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE, EINVAL}) {
+    EXPECT_THAT(RingRefused(error),
+                StatusIs(ErrorCode::kUnavailable,
+                         Says("errno " + std::to_string(error))));
+  }
+}
+
+// All that is asked of a ring with little memory to lock.
+TEST(UringSetupTest, MemoryAboveTheLimitIsRefusedWithNumbersAndTheRemedy) {
+  AlignedBytes memory(MiB(2));
+  std::optional<Status> set_up, registered, file;
+  const bool limited = WithMemlockLimit(64 << 10, [&] {
+    io_uring ring;
+    set_up = SetUpRing(4, &ring);
+    if (!set_up->ok()) return;
+    registered = RegisterRingMemory(memory.span(), &ring);
+    // The ring is as good as before.
+    file = RegisterRingFile(0, &ring);
+    io_uring_queue_exit(&ring);
+  });
+  if (!limited) GTEST_SKIP() << "the limit of locked memory cannot be set";
+  if (!set_up->ok()) GTEST_SKIP() << *set_up;
+  EXPECT_THAT(*registered,
+              StatusIs(ErrorCode::kUnavailable,
+                       Says("2097152 B are to be registered",
+                            "locked memory is 65536 B", "ulimit -l")));
+  EXPECT_THAT(*file, IsOk());
+}
+
+TEST(UringSetupTest, ABadDescriptorIsNotRegistered) {
+  io_uring ring;
+  if (const Status status = SetUpRing(4, &ring); !status.ok()) {
+    GTEST_SKIP() << status;
+  }
+  EXPECT_THAT(RegisterRingFile(1 << 20, &ring),
+              StatusIs(ErrorCode::kUnavailable, Says("errno 9")));
+  io_uring_queue_exit(&ring);
 }
 
 }  // namespace

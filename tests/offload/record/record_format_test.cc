@@ -3,18 +3,20 @@
 
 #include "offload/record/record_format.h"
 
+#include <cstdint>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/record/frame_bytes.h"
 #include "tests/offload/record/random_events.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
-
-using testing::HasSubstr;
 
 // The payload of the one frame in `bytes`.
 std::string_view Payload(std::string_view bytes, FrameType type) {
@@ -25,21 +27,32 @@ std::string_view Payload(std::string_view bytes, FrameType type) {
   return payload;
 }
 
-bool SameRank(const RunRankInfo& a, const RunRankInfo& b) {
-  if (a.rank != b.rank || a.world != b.world || a.stage != b.stage) {
-    return false;
+std::string PayloadOf(const RunRankInfo& info) {
+  std::string bytes;
+  AppendRankFrame(info, &bytes);
+  return std::string(Payload(bytes, FrameType::kRank));
+}
+std::string PayloadOf(const RunArenaInfo& info) {
+  std::string bytes;
+  AppendArenaFrame(info, &bytes);
+  return std::string(Payload(bytes, FrameType::kArena));
+}
+std::string PayloadOf(const RunPlanInfo& info) {
+  std::string bytes;
+  AppendPlanFrame(info, &bytes);
+  return std::string(Payload(bytes, FrameType::kPlan));
+}
+
+// One byte less, or more, makes it another payload.
+template <typename Info>
+void ExpectRefusedUnlessWhole(const std::string& payload,
+                              bool (*decode)(std::string_view, Info*)) {
+  Info info;
+  EXPECT_TRUE(decode(payload, &info));
+  for (size_t size = 0; size < payload.size(); ++size) {
+    EXPECT_FALSE(decode(payload.substr(0, size), &info)) << size;
   }
-  for (size_t i = 0; i < 3; ++i) {
-    if (a.budget_bytes[i] != b.budget_bytes[i]) return false;
-  }
-  if (a.chunks.size() != b.chunks.size()) return false;
-  for (size_t i = 0; i < a.chunks.size(); ++i) {
-    if (a.chunks[i].bytes != b.chunks[i].bytes ||
-        a.chunks[i].params != b.chunks[i].params) {
-      return false;
-    }
-  }
-  return true;
+  EXPECT_FALSE(decode(payload + '\0', &info));
 }
 
 std::vector<RunEvent> Decoded(const RunEvent& event) {
@@ -129,11 +142,11 @@ TEST(RecordFormatTest, RefusesEventsThatNoRunHas) {
 TEST(RecordFormatTest, ARankComesBackAsItWas) {
   for (const int chunks : {0, 1, 500}) {
     const RunRankInfo info = SomeRank(2, 5, chunks);
-    std::string bytes;
-    AppendRankFrame(info, &bytes);
     RunRankInfo read;
-    ASSERT_TRUE(DecodeRank(Payload(bytes, FrameType::kRank), &read));
-    EXPECT_TRUE(SameRank(read, info));
+    ASSERT_TRUE(DecodeRank(PayloadOf(info), &read));
+    EXPECT_EQ(PayloadOf(read), PayloadOf(info));
+    EXPECT_EQ(read.world, 5);
+    EXPECT_EQ(read.chunks.size(), info.chunks.size());
   }
 }
 
@@ -152,15 +165,9 @@ TEST(RecordFormatTest, NamesAreCutAndThenLeftOutWhereTheFrameIsFull) {
 }
 
 TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
-  std::string bytes;
-  AppendRankFrame(SomeRank(0, 1, 3), &bytes);
-  const std::string payload(Payload(bytes, FrameType::kRank));
+  const std::string payload = PayloadOf(SomeRank(0, 1, 3));
+  ExpectRefusedUnlessWhole(payload, &DecodeRank);
   RunRankInfo info;
-  ASSERT_TRUE(DecodeRank(payload, &info));
-  for (size_t size = 0; size < payload.size(); ++size) {
-    EXPECT_FALSE(DecodeRank(payload.substr(0, size), &info)) << size;
-  }
-  EXPECT_FALSE(DecodeRank(payload + '\0', &info));
   for (const size_t at : {3u, 19u, 43u}) {  // rank, a budget, the chunk count
     std::string wrong = payload;
     wrong[at] = '\x80';
@@ -172,9 +179,7 @@ TEST(RecordFormatTest, AnArenaIsTheSpecifiedBytes) {
   RunArenaInfo info = SomeArena(0x21222324, "ab");
   info.allocator = "c";
   info.bound = true;
-  std::string bytes;
-  AppendArenaFrame(info, &bytes);
-  const std::string_view payload = Payload(bytes, FrameType::kArena);
+  const std::string payload = PayloadOf(info);
   ASSERT_EQ(payload.size(), 104u + 2 + 2 + 2 + 1);
   EXPECT_EQ(payload.substr(0, 24),
             std::string_view("\x24\x23\x22\x21\x03\0\0\0"
@@ -191,28 +196,20 @@ TEST(RecordFormatTest, AnArenaComesBackAsItWas) {
     RunArenaInfo info = SomeArena(3, "staging");
     info.bound = bound;
     info.locked = !bound;
-    std::string bytes;
-    AppendArenaFrame(info, &bytes);
     RunArenaInfo read;
-    ASSERT_TRUE(DecodeArena(Payload(bytes, FrameType::kArena), &read));
+    ASSERT_TRUE(DecodeArena(PayloadOf(info), &read));
     EXPECT_EQ(read, info);
   }
-  std::string bytes;
-  AppendArenaFrame(SomeArena(0, std::string(1000, 'x')), &bytes);
   RunArenaInfo read;
-  ASSERT_TRUE(DecodeArena(Payload(bytes, FrameType::kArena), &read));
+  ASSERT_TRUE(
+      DecodeArena(PayloadOf(SomeArena(0, std::string(1000, 'x'))), &read));
   EXPECT_EQ(read.name, std::string(255, 'x'));
 }
 
 TEST(RecordFormatTest, RefusesArenasThatNoRunHas) {
-  std::string bytes;
-  AppendArenaFrame(SomeArena(0, "staging"), &bytes);
-  const std::string payload(Payload(bytes, FrameType::kArena));
+  const std::string payload = PayloadOf(SomeArena(0, "staging"));
+  ExpectRefusedUnlessWhole(payload, &DecodeArena);
   RunArenaInfo info;
-  for (size_t size = 0; size < payload.size(); ++size) {
-    EXPECT_FALSE(DecodeArena(payload.substr(0, size), &info)) << size;
-  }
-  EXPECT_FALSE(DecodeArena(payload + '\0', &info));
   // The last bytes of the rank, of the flags, and of each number, which then is
   // negative or beyond every address space.
   std::vector<size_t> places = {3, 7};
@@ -227,9 +224,7 @@ TEST(RecordFormatTest, RefusesArenasThatNoRunHas) {
 }
 
 TEST(RecordFormatTest, APlanIsTheSpecifiedBytesAndComesBack) {
-  std::string bytes;
-  AppendPlanFrame(SomePlan(0x21222324), &bytes);
-  const std::string_view payload = Payload(bytes, FrameType::kPlan);
+  const std::string payload = PayloadOf(SomePlan(0x21222324));
   ASSERT_EQ(payload.size(), 20u + 2 * 40 + 2 * 12);
   EXPECT_EQ(payload.substr(0, 36),
             std::string_view("\x24\x23\x22\x21\x01\0\0\0\x01\0\0\0"
@@ -265,14 +260,9 @@ TEST(RecordFormatTest, SlotsThatHoldShardsComeBack) {
 }
 
 TEST(RecordFormatTest, RefusesPlansThatNoRunHas) {
-  std::string bytes;
-  AppendPlanFrame(SomePlan(0), &bytes);
-  const std::string payload(Payload(bytes, FrameType::kPlan));
+  const std::string payload = PayloadOf(SomePlan(0));
+  ExpectRefusedUnlessWhole(payload, &DecodePlan);
   RunPlanInfo info;
-  for (size_t size = 0; size < payload.size(); ++size) {
-    EXPECT_FALSE(DecodePlan(payload.substr(0, size), &info)) << size;
-  }
-  EXPECT_FALSE(DecodePlan(payload + '\0', &info));
   // The last bytes of rank, step, unit, moments and classes; of a class's
   // bytes, slots, cost, bound, flags and prices; of a moment and a price.
   for (const size_t at : {3u, 7u, 11u, 15u, 19u, 27u, 35u, 43u, 51u, 55u, 59u,
@@ -297,10 +287,8 @@ TEST(RecordFormatTest, PricesThatDoNotFitAreLeftOut) {
   for (int32_t m = 0; m < 1'400'000; ++m) {
     plan.classes[0].prices.push_back({m, static_cast<double>(m)});
   }
-  std::string bytes;
-  AppendPlanFrame(plan, &bytes);
   RunPlanInfo read;
-  ASSERT_TRUE(DecodePlan(Payload(bytes, FrameType::kPlan), &read));
+  ASSERT_TRUE(DecodePlan(PayloadOf(plan), &read));
   EXPECT_FALSE(read.classes[0].priced);
   EXPECT_TRUE(read.classes[0].prices.empty());
   EXPECT_EQ(read.classes[0].cost, 0.25);
@@ -333,15 +321,37 @@ TEST(RecordFormatTest, SaysWhatIsWrongWithAHeader) {
   std::string header;
   AppendRecordHeader(&header);
   EXPECT_THAT(CheckRecordHeader(""),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+              StatusIs(ErrorCode::kMalformed, Says("not a record")));
   EXPECT_THAT(CheckRecordHeader("{\"traceEvents\":[]}"),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("not a record")));
+              StatusIs(ErrorCode::kMalformed, Says("not a record")));
   EXPECT_THAT(CheckRecordHeader(header.substr(0, 11)),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("after 11 of 16")));
+              StatusIs(ErrorCode::kMalformed, Says("after 11 of 16")));
   std::string damaged = header;
   damaged[9] = 1;
   EXPECT_THAT(CheckRecordHeader(damaged),
-              StatusIs(ErrorCode::kMalformed, HasSubstr("damaged")));
+              StatusIs(ErrorCode::kMalformed, Says("damaged")));
+}
+
+TEST(FrameBytesTest, AReaderThatRanOutStaysFailed) {
+  ByteReader reader("abc");
+  EXPECT_EQ(reader.TakeText(2), "ab");
+  EXPECT_EQ(reader.Take<uint16_t>(), 0);
+  EXPECT_TRUE(reader.failed());
+  EXPECT_EQ(reader.TakeText(1), "c");
+  EXPECT_TRUE(reader.failed());
+  EXPECT_EQ(ByteReader("").TakeText(1), "");
+}
+
+TEST(FrameBytesTest, AFrameIsItsHeaderThenItsPayload) {
+  std::string bytes = "before";
+  FrameBuilder frame(7, &bytes);
+  bytes += "payload";
+  frame.Finish();
+  ByteReader reader(std::string_view(bytes).substr(6));
+  EXPECT_EQ(reader.Take<uint32_t>(), 7u);
+  EXPECT_EQ(reader.Take<uint32_t>(), 7u);  // bytes
+  EXPECT_EQ(reader.Take<uint64_t>(), FrameChecksum(7, 7, "payload"));
+  EXPECT_EQ(reader.TakeText(reader.left()), "payload");
 }
 
 }  // namespace

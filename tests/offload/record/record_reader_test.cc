@@ -19,8 +19,6 @@
 namespace castor {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr int kRanks = 2;
 
 struct Sample {
@@ -90,7 +88,7 @@ TEST(RecordReaderTest, MoreArenasThanAnyRunHasEndTheReading) {
   const Result<RunRecord> record = ParseRecord(bytes);
   ASSERT_THAT(record, IsOk());
   EXPECT_THAT(record->completeness,
-              StatusIs(ErrorCode::kStoppedEarly, HasSubstr("no run has")));
+              StatusIs(ErrorCode::kStoppedEarly, Says("no run has")));
 }
 
 TEST(RecordReaderTest, CutOffAnywhereItHoldsThePrefixBeforeTheCut) {
@@ -109,9 +107,8 @@ TEST(RecordReaderTest, CutOffAnywhereItHoldsThePrefixBeforeTheCut) {
     // The message names where the first frame begins that is not whole.
     const auto end = std::upper_bound(sample.frame_ends.begin(),
                                       sample.frame_ends.end(), size);
-    EXPECT_THAT(
-        record->completeness.message(),
-        HasSubstr("up to byte " + std::to_string(*(end - 1)) + " only"));
+    EXPECT_THAT(record->completeness.message(),
+                Says("up to byte " + std::to_string(*(end - 1)) + " only"));
     EXPECT_TRUE(IsPrefix(record->events, sample.events)) << size;
     EXPECT_GE(record->events.size(), seen) << size;
     seen = record->events.size();
@@ -186,7 +183,7 @@ TEST(RecordReaderTest, AnEndThatPromisesMoreIsSaid) {
   const Result<RunRecord> record = ParseRecord(bytes);
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->events.size(), 1u);
-  EXPECT_THAT(record->completeness.message(), HasSubstr("2 events"));
+  EXPECT_THAT(record->completeness.message(), Says("2 events"));
 }
 
 TEST(RecordReaderTest, BytesAfterTheEndAreSaid) {
@@ -195,7 +192,7 @@ TEST(RecordReaderTest, BytesAfterTheEndAreSaid) {
   const Result<RunRecord> record = ParseRecord(sample.bytes);
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->events, sample.events);
-  EXPECT_THAT(record->completeness.message(), HasSubstr("follow the end"));
+  EXPECT_THAT(record->completeness.message(), Says("follow the end"));
 }
 
 TEST(RecordReaderTest, SumsThatNoRunReachesEndTheReading) {
@@ -211,7 +208,7 @@ TEST(RecordReaderTest, SumsThatNoRunReachesEndTheReading) {
   const Result<RunRecord> record = ParseRecord(bytes);
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->events.size(), 3u);
-  EXPECT_THAT(record->completeness.message(), HasSubstr("no run has"));
+  EXPECT_THAT(record->completeness.message(), Says("no run has"));
 }
 
 TEST(RecordReaderTest, TimesThatNoRunSpansEndTheReading) {
@@ -229,15 +226,15 @@ TEST(RecordReaderTest, TimesThatNoRunSpansEndTheReading) {
   const Result<RunRecord> record = ParseRecord(bytes);
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->events.size(), 3u);
-  EXPECT_THAT(record->completeness.message(), HasSubstr("no run has"));
+  EXPECT_THAT(record->completeness.message(), Says("no run has"));
 }
 
 TEST(RecordReaderTest, ReadsFilesAndExplainsWhatIsNone) {
   const TempDir dir;
   EXPECT_THAT(ReadRecord(dir.File("missing")),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("No such file")));
   EXPECT_THAT(ReadRecord(dir.path()),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("directory")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("directory")));
   const Sample sample = MakeSample(6);
   std::ofstream(dir.File("run"), std::ios::binary) << sample.bytes;
   const Result<RunRecord> record = ReadRecord(dir.File("run"));

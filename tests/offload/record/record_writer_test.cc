@@ -3,15 +3,19 @@
 
 #include "offload/record/record_writer.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/record/event_ring.h"
 #include "offload/record/record_reader.h"
 #include "tests/offload/record/random_events.h"
+#include "tests/support/file_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_seed.h"
@@ -21,7 +25,6 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
 
 std::unique_ptr<FileRecorder> MustCreate(
     const std::string& path, const FileRecorderOptions& options = {}) {
@@ -135,7 +138,7 @@ TEST(RecordWriterTest, AKilledRunLeavesAReadableRecord) {
   }
   EXPECT_EQ(record.events.size(), 100u);
   EXPECT_EQ(record.ranks.size(), 1u);
-  EXPECT_THAT(record.completeness.message(), HasSubstr("no end frame"));
+  EXPECT_THAT(record.completeness.message(), Says("no end frame"));
 }
 
 TEST(RecordWriterTest, ManyThreadsRecordAtOnce) {
@@ -192,8 +195,7 @@ TEST(RecordWriterTest, ARankStandsBeforeItsEventsEvenInACutRecord) {
   }
   for (std::thread& thread : threads) thread.join();
   ASSERT_THAT(recorder->Close(), IsOk());
-  std::ifstream file(dir.File("run"), std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = FileText(dir.File("run"));
   for (size_t size = kRecordHeaderBytes; size <= bytes.size(); ++size) {
     const auto record = ParseRecord(std::string_view(bytes).substr(0, size));
     ASSERT_THAT(record, IsOk());
@@ -230,7 +232,7 @@ TEST(RecordWriterTest, ReplacesAnOldRecordButNotOneInUse) {
   std::ofstream(dir.File("run")) << std::string(10'000, 'x');
   auto recorder = MustCreate(dir.File("run"));
   EXPECT_THAT(FileRecorder::Create(dir.File("run")),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("another run")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("another run")));
   recorder->Record(RunEvent());
   ASSERT_THAT(recorder->Close(), IsOk());
   EXPECT_THAT(MustRead(dir.File("run")).completeness, IsOk());
@@ -239,12 +241,100 @@ TEST(RecordWriterTest, ReplacesAnOldRecordButNotOneInUse) {
 TEST(RecordWriterTest, APathThatCannotBeWrittenIsSaidAtOnce) {
   const TempDir dir;
   EXPECT_THAT(FileRecorder::Create(dir.File("no/such/folder")),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("No such file")));
   EXPECT_THAT(FileRecorder::Create(dir.path()),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("directory")));
+              StatusIs(ErrorCode::kInvalidArgument, Says("directory")));
   EXPECT_THAT(FileRecorder::Create("/dev/full"),
-              StatusIs(ErrorCode::kIoError, HasSubstr("No space left")));
+              StatusIs(ErrorCode::kIoError, Says("No space left")));
   EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+RunEvent Numbered(int64_t number) {
+  RunEvent event;
+  event.bytes = number;
+  return event;
+}
+
+TEST(EventRingTest, GivesEventsBackInOrderOverManyRounds) {
+  EventRing ring(4);
+  int64_t pushed = 0;
+  int64_t popped = 0;
+  RunEvent event;
+  for (int round = 0; round < 100; ++round) {
+    for (int i = 0; i < 1 + round % 4; ++i) {
+      ASSERT_TRUE(ring.Push(Numbered(pushed++)));
+    }
+    while (ring.Pop(&event)) ASSERT_EQ(event.bytes, popped++);
+  }
+  EXPECT_EQ(popped, pushed);
+  EXPECT_EQ(ring.pushed(), static_cast<uint64_t>(pushed));
+  EXPECT_EQ(ring.popped(), static_cast<uint64_t>(popped));
+}
+
+TEST(EventRingTest, RefusesWhenFullAndKeepsWhatItHas) {
+  EventRing ring(2);
+  RunEvent event;
+  EXPECT_FALSE(ring.Pop(&event));
+  EXPECT_TRUE(ring.Push(Numbered(1)));
+  EXPECT_TRUE(ring.Push(Numbered(2)));
+  EXPECT_FALSE(ring.Push(Numbered(3)));
+  ASSERT_TRUE(ring.Pop(&event));
+  EXPECT_EQ(event.bytes, 1);
+  EXPECT_TRUE(ring.Push(Numbered(4)));
+  EXPECT_FALSE(ring.Push(Numbered(5)));
+  ASSERT_TRUE(ring.Pop(&event));
+  EXPECT_EQ(event.bytes, 2);
+  ASSERT_TRUE(ring.Pop(&event));
+  EXPECT_EQ(event.bytes, 4);
+  EXPECT_FALSE(ring.Pop(&event));
+}
+
+TEST(EventRingDeathTest, WantsAPowerOfTwo) {
+  EXPECT_DEATH(EventRing(3), "has_single_bit");
+  EXPECT_DEATH(EventRing(1), "capacity");
+}
+
+TEST(EventRingTest, EveryEventOfEveryThreadComesOutOnceAndInItsOrder) {
+  constexpr int kThreads = 4;
+  constexpr int64_t kEach = 20'000;
+  EventRing ring(64);
+  std::vector<int64_t> refused(kThreads, 0);
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = 0; i < kEach; ++i) {
+        RunEvent event = Numbered(i);
+        event.rank = t;
+        event.begin_ns = event.end_ns = i * kThreads + t;
+        if (!ring.Push(event)) {
+          ++refused[static_cast<size_t>(t)];
+          std::this_thread::yield();
+        }
+      }
+      --running;
+    });
+  }
+  std::vector<int64_t> last(kThreads, -1);
+  std::vector<int64_t> got(kThreads, 0);
+  RunEvent event;
+  while (true) {
+    const bool done = running == 0;
+    while (ring.Pop(&event)) {
+      const auto t = static_cast<size_t>(event.rank);
+      ASSERT_GT(event.bytes, last[t]);
+      ASSERT_EQ(event.begin_ns, event.bytes * kThreads + event.rank);
+      last[t] = event.bytes;
+      ++got[t];
+    }
+    if (done) break;
+    std::this_thread::yield();
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t t = 0; t < kThreads; ++t) {
+    EXPECT_EQ(got[t] + refused[t], kEach);
+    EXPECT_GT(got[t], 0);
+  }
 }
 
 }  // namespace

@@ -18,12 +18,11 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/docs/markdown.h"
 #include "tests/tools/run_process.h"
@@ -32,12 +31,6 @@ namespace castor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // A folder as a clone is after the build, as far as the page's commands go.
 void MakeClone(const fs::path& clone) {
@@ -97,7 +90,7 @@ TEST(ReadmeCommandsTest, EndWellAndPrintWhatThePageShows) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("TMPDIR", "/tmp", 1);
   int run = 0;
-  for (const CodeBlock& block : CodeBlocks(Read("README.md"))) {
+  for (const CodeBlock& block : CodeBlocks(FileText("README.md"))) {
     if (block.language != "console" || block.comment == "run by CI") continue;
     const bool numbers_vary = block.comment == "tested, numbers vary";
     ASSERT_TRUE(numbers_vary || block.comment == "tested")

@@ -46,10 +46,6 @@ INSTANTIATE_TEST_SUITE_P(
                "",
                "config.json"},
         Chosen{{"config.json", "a.gguf"}, "", "config.json"},
-        Chosen{{"a.gguf", "README.md"}, "a.gguf", ""},
-        Chosen{{"a-00001-of-00002.gguf", "a-00002-of-00002.gguf"},
-               "a-00001-of-00002.gguf",
-               ""},
         Chosen{{"a.gguf", "model.safetensors"}, "model.safetensors", ""},
         Chosen{{"model.safetensors"}, "model.safetensors", ""},
         Chosen{{"config.json", "model.safetensors",
@@ -78,28 +74,22 @@ TEST(ModelFolderTest, RefusesToGuess) {
               HasSubstr("holds 2 weight files and no rule chooses among them; "
                         "name one of a.safetensors, b.safetensors"));
   EXPECT_FALSE(LookIntoFolder(folder.At("none")).ok());
-
-  const TempFolder quants;
-  quants.Write("m-Q4_K_M.gguf", "");
-  quants.Write("m-Q8_0.gguf", "");
-  EXPECT_THAT(std::string(LookIntoFolder(quants.path()).status().message()),
-              HasSubstr("name one of m-Q4_K_M.gguf, m-Q8_0.gguf"));
 }
 
 TEST(ModelFolderTest, ListsWhatTheConfigStandsFor) {
   const TempFolder folder;
   folder.Write("pytorch_model.bin", "");
-  const Status pickle = LookIntoFolder(folder.path()).status();
-  EXPECT_EQ(pickle.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(std::string(pickle.message()),
-              HasSubstr("\"pytorch_model.bin\" is a pickle, which is never "
+  const Status unread = LookIntoFolder(folder.path()).status();
+  EXPECT_EQ(unread.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unread.message()),
+              HasSubstr("\"pytorch_model.bin\" is of a kind that is never "
                         "opened"));
   folder.Write("config.json", "{}");
   folder.Write("a.gguf", "");
   const auto found = LookIntoFolder(folder.path());
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(found->unread,
-              testing::ElementsAre("pytorch_model.bin", "a.gguf"));
+              testing::ElementsAre("a.gguf", "pytorch_model.bin"));
   folder.Write("model.safetensors", "");
   EXPECT_TRUE(LookIntoFolder(folder.path())->unread.empty());
 }

@@ -19,7 +19,6 @@
 #include "chunk/param_spec.h"
 #include "tests/support/byte_mutator.h"
 #include "tests/support/test_rounds.h"
-#include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/models/config_values.h"
 #include "tools/models/family_model.h"
@@ -208,19 +207,6 @@ TEST(ModelMutationTest, ListText) {
       R"([{"name":"a","shape":[10,8],"dtype":"BF16"},)"
       R"({"name":"b","shape":[],"dtype":"float64"}])",
       [](const std::string& text) { return ParseJsonList(text).status(); });
-}
-
-TEST(ModelMutationTest, Gguf) {
-  GgufBuilder builder;
-  builder.Text("general.architecture", "llama")
-      .Text("general.name", "Tiny")
-      .KeyValue("tokens",
-                Le32(9) + Le32(8) + Le64(2) + GgufString("a") + GgufString("b"))
-      .KeyValue("nested", Le32(9) + Le32(9) + Le64(1) + Le32(5) + Le64(0))
-      .Tensor("blk.0.ffn_gate_exps.weight", {256, 2, 2}, 12, 576)
-      .Tensor("rope_freqs.weight", {4}, 0, 16)
-      .Tensor("w", {3}, 30, 6);
-  MutateFile("a.gguf", builder.File());
 }
 
 TEST(ModelMutationTest, Config) { MutateFile("config.json", kConfig); }

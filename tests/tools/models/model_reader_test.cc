@@ -13,7 +13,6 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
-#include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/models/config_values.h"
 #include "tools/models/family_model.h"
@@ -136,54 +135,6 @@ TEST(ModelReaderTest, PutsAFileIntoTheOrderOfItsConfig) {
     EXPECT_EQ(ordered->params.size(), expected.size());
     EXPECT_EQ(ordered->dropped.size(), 2u);
   }
-}
-
-std::string TinyGguf() {
-  GgufBuilder builder;
-  builder.Text("general.architecture", "llama")
-      .Text("general.name", "Tiny")
-      .Tensor("blk.10.attn_q.weight", {256, 2}, 12, 288)
-      .Tensor("blk.2.attn_q.weight", {256, 2}, 14, 420)
-      .Tensor("rope_freqs.weight", {64}, 0, 256)
-      .Tensor("output_norm.weight", {256}, 0, 1024);
-  return builder.File();
-}
-
-TEST(ModelReaderTest, PlansAGgufByItsElements) {
-  const TempFolder folder;
-  const std::string path = folder.Write("Tiny-Q4_K_M.gguf", TinyGguf());
-  // Of another naming, so of no use.
-  folder.Write("config.json", R"({"model_type":"gpt2"})");
-  const auto model = ReadModel(path, {});
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->name, "Tiny");
-  EXPECT_EQ(model->family, "llama");
-  EXPECT_EQ(model->order, ParamOrder::kNatural);
-  EXPECT_THAT(Names(*model),
-              ElementsAre("blk.2.attn_q.weight", "blk.10.attn_q.weight",
-                          "output_norm.weight"));
-  EXPECT_THAT(model->params[0].shape, ElementsAre(2, 256));
-  EXPECT_EQ(model->params[0].dtype, DType::kBF16);
-  EXPECT_EQ(model->params[2].dtype, DType::kF32);
-  ASSERT_EQ(model->dropped.size(), 1u);
-  EXPECT_EQ(model->dropped[0].reason, "rotary table");
-  EXPECT_THAT(
-      model->notes,
-      ElementsAre(HasSubstr("names tensors as ggml does"),
-                  HasSubstr("2 of 4 tensors are quantised (Q4_K, Q6_K); they "
-                            "are planned by their number of elements as BF16, "
-                            "which --dtype changes")));
-
-  const auto asked =
-      ReadModel(path, {.order = ParamOrder::kFile, .dtype = DType::kF16});
-  EXPECT_THAT(asked->notes, IsEmpty());
-  EXPECT_EQ(asked->params[0].name, "blk.10.attn_q.weight");
-  EXPECT_EQ(asked->params[2].dtype, DType::kF16);
-  const Status family =
-      ReadModel(path, {.order = ParamOrder::kFamily}).status();
-  EXPECT_EQ(ExitCode(family.code()), 2);
-  EXPECT_THAT(std::string(family.message()),
-              HasSubstr("names tensors as ggml does"));
 }
 
 TEST(ModelReaderTest, FreezesByNameOnceExpertsAreAsAsked) {

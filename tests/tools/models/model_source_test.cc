@@ -288,7 +288,10 @@ TEST_P(RefusedSourceTest, SaysWhatToGiveInstead) {
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedSourceTest,
     testing::Values(
-        Refused{"a.gguf", "GGUF", 4, "holds 4 bytes"},
+        Refused{"a.gguf", "", 2,
+                ".gguf files are never opened; give the model's config.json "
+                "or .safetensors"},
+        Refused{"renamed", "GGUF\3", 2, "GGUF files are never opened"},
         Refused{"pytorch_model.bin", "", 2, "give the model's config.json"},
         Refused{"pytorch_model.bin.index.json", "{}", 2, "are never opened"},
         Refused{"config.json", R"({"model_type":"rwkv"})", 2,

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/doctor/doctor_command.h"
+#include <fmt/format.h>
 
-#include <ostream>
+#include <array>
+#include <memory>
+#include <string_view>
 
+#include "chunk/base/json_value.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/json_out.h"
-#include "tools/cli/text_table.h"
-#include "tools/commands/doctor/doctor_report.h"
-#include "tools/commands/doctor/doctor_run.h"
-#include "tools/commands/doctor/doctor_system.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/doctor/doctor.h"
+#include "tools/commands/machine_forms.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
@@ -28,6 +30,24 @@ Examples:
   lstopo other.xml; castor doctor --topology other.xml     (nodes of another machine)
 )";
 
+// By Severity.
+constexpr std::array<std::string_view, 3> kNames = {"blocks", "hurts", "ok"};
+
+std::string_view NameOf(const Finding& finding) {
+  return kNames[static_cast<size_t>(finding.severity)];
+}
+
+JsonValue FindingJson(const Finding& finding) {
+  JsonValue json = Fields({{"id", finding.id},
+                           {"severity", NameOf(finding)},
+                           {"subject", finding.subject},
+                           {"fact", finding.fact}});
+  if (finding.severity == Severity::kOk) return json;
+  json["consequence"] = finding.consequence;
+  json["fix"] = finding.fix;
+  return json;
+}
+
 class DoctorCommand final : public Command {
  public:
   std::string_view name() const override { return "doctor"; }
@@ -36,33 +56,75 @@ class DoctorCommand final : public Command {
   }
 
   void Declare(CLI::App& app) override {
-    AddTextListFlag(app, "--nvme", &request_.nvme,
+    AddTextListFlag(app, "--nvme", &nvme_,
                     "DIR[:SIZE]: folder that a run would use, and how much of "
                     "it; once per drive");
-    AddTextFlag(app, "--topology", &request_.topology,
+    AddTextFlag(app, "--topology", &topology_,
                 "what hwloc wrote (lstopo FILE.xml), instead of looking",
                 "FILE");
-    AddSwitch(app, "--json", &request_.json, "print one JSON document");
+    AddSwitch(app, "--json", &json_, "print one JSON document");
     SetHelpFooter(app, kFooter);
   }
 
   Status Run(const Console& console) override {
-    CASTOR_ASSIGN_OR_RETURN(const DoctorReport report,
-                            RunDoctor(request_, DoctorSystem()));
-    if (request_.json) {
-      WriteJson(DoctorJson(report), console.out);
-    } else {
-      console.out << DoctorText(
-          report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
-    }
-    return DoctorStatus(report);
+    CASTOR_ASSIGN_OR_RETURN(const MachineFacts facts,
+                            ReadMachineFacts(nvme_, topology_));
+    const std::vector<Finding> findings = FindingsOf(facts);
+    Print(DoctorDocument(facts, findings), json_ ? Form::kJson : Form::kPage,
+          console);
+    return DoctorStatus(findings);
   }
 
  private:
-  DoctorRequest request_;
+  std::vector<std::string> nvme_;
+  std::string topology_;
+  bool json_ = false;
 };
 
 }  // namespace
+
+Document DoctorDocument(const MachineFacts& facts,
+                        const std::vector<Finding>& findings) {
+  Document document("castor.doctor/1");
+  JsonValue topology;
+  if (facts.topology.ok()) {
+    document.Say("Machine", TopologyText(*facts.topology));
+    document.Gap();
+    topology = TopologyJson(*facts.topology);
+  }
+  std::array<int64_t, kNames.size()> counts = {};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    for (const Finding& finding : findings) {
+      if (NameOf(finding) != kNames[i]) continue;
+      ++counts[i];
+      document.Say(kNames[i], finding.subject + ": " + finding.fact);
+      if (finding.severity == Severity::kOk) continue;
+      document.Say("", finding.consequence);
+      document.SayUnbroken("  fix", finding.fix);
+    }
+    document.Set(kNames[i], counts[i]);
+  }
+  const auto [blocks, hurts, ok] = counts;
+  document.Gap();
+  document.Text(fmt::format("{} ok, {} hurt, {} block\n", ok, hurts, blocks));
+  if (blocks == 0) {
+    document.SayUnbroken("Next",
+                         "castor probe -o machine.json   how fast it is");
+  }
+  document.Set("findings", ListOf(findings, FindingJson));
+  document.Set("topology", topology);
+  return document;
+}
+
+Status DoctorStatus(const std::vector<Finding>& findings) {
+  std::vector<std::string> blocking;
+  for (const Finding& one : findings) {
+    if (one.severity == Severity::kBlocks) blocking.push_back(one.subject);
+  }
+  if (blocking.empty()) return OkStatus();
+  return Unavailable(fmt::format("blocked by {}; the fixes are above",
+                                 JoinedWithAnd(blocking)));
+}
 
 std::unique_ptr<Command> MakeDoctorCommand() {
   return std::make_unique<DoctorCommand>();

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/probe/probe_command.h"
-
-#include <ostream>
+#include <memory>
 
 #include "offload/cuda/cuda_runtime_calls.h"
+#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/json_out.h"
 #include "tools/cli/stop_signals.h"
-#include "tools/cli/text_table.h"
-#include "tools/commands/probe/probe_report.h"
 #include "tools/commands/probe/probe_run.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
@@ -57,7 +54,7 @@ class ProbeCommand final : public Command {
               "measure a simulated device, whatever there is");
     AddTextFlag(app, "-o,--output", &request_.output,
                 "write the machine file here", "FILE");
-    AddSwitch(app, "--json", &request_.json, "print one JSON document");
+    AddSwitch(app, "--json", &json_, "print one JSON document");
     SetHelpFooter(app, kFooter);
   }
 
@@ -68,17 +65,13 @@ class ProbeCommand final : public Command {
         RunProbe(
             request_, CudaRuntimeCalls(),
             [&signals] { return signals.asked(); }, console));
-    if (request_.json) {
-      WriteJson(ProbeJson(report), console.out);
-    } else {
-      console.out << ProbeText(
-          report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
-    }
+    Print(ProbeDocument(report), json_ ? Form::kJson : Form::kPage, console);
     return ProbeStatus(report);
   }
 
  private:
   ProbeRequest request_;
+  bool json_ = false;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <concepts>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -14,22 +15,22 @@
 #include "chunk/base/units_text.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/device.h"
 #include "offload/executor.h"
+#include "offload/kernels/instruction_set.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
+#include "offload/simulated_device.h"
 #include "offload/worker_pool.h"
 #include "placement/tier_model_file.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/probe/probe_device.h"
-#include "tools/commands/probe/probe_numbers.h"
-#include "tools/measure/collective_timing.h"
-#include "tools/measure/copy_timing.h"
-#include "tools/measure/memory_timing.h"
-#include "tools/measure/nvme_timing.h"
+#include "tools/measure/line_fit.h"
 #include "tools/measure/samples.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {
@@ -43,6 +44,8 @@ constexpr double kQuickSeconds = 0.25;
 constexpr int kRanks = 2;
 // One for each direction of copies, and for each rank.
 constexpr int kThreads = 2;
+// A residual or a spread beyond this is more noise than line.
+constexpr double kUnsteady = 0.25;
 
 // Parts of the buffers' size, a multiple of 1 MiB, so that the least is one of
 // 4 KiB.
@@ -60,10 +63,9 @@ class Probe {
   Probe(const ProbeRequest& request, std::vector<NvmeOption> drives, Bytes size,
         CudaCalls* cuda, const std::function<bool()>& stop, Progress& progress)
       : drives_(std::move(drives)),
+        request_(request),
         size_(size),
         cuda_(cuda),
-        gpu_(request.gpu),
-        no_gpu_(request.no_gpu),
         progress_(progress) {
     options_.seconds = request.quick ? kQuickSeconds : kSeconds;
     options_.stop = stop;
@@ -93,7 +95,7 @@ class Probe {
     } else {
       notes_.emplace_back(topology.status().message());
     }
-    report_.instructions = KernelInstructionSet();
+    report_.instruction_set = KernelInstructionSet().name;
   }
 
   Status Nvme() {
@@ -131,36 +133,58 @@ class Probe {
       nvme.folders.push_back(drive.directory.string());
     }
     report_.nvme = std::move(nvme);
-    AddLink(report_, "nvme_read", "NVMe read", times.read,
-            &TierModel::nvme_read);
-    AddLink(report_, "nvme_write", "NVMe write", times.write,
-            &TierModel::nvme_write);
-    AddLink(report_, "nvme_mixed", "NVMe half and half", times.mixed,
+    AddLine("nvme_read", "NVMe read", times.read, &TierModel::nvme_read);
+    AddLine("nvme_write", "NVMe write", times.write, &TierModel::nvme_write);
+    AddLine("nvme_mixed", "NVMe half and half", times.mixed,
             &TierModel::nvme_mixed);
+    return OkStatus();
+  }
+
+  // A GPU where there is one, unless it is not wanted, else a simulated one.
+  Status Open(Executor* executor, std::unique_ptr<Device>* device) {
+    if (cuda_ == nullptr && request_.gpu) {
+      return Unavailable(
+          fmt::format("--gpu {} needs CUDA, and this build has none: where the "
+                      "CUDA toolkit is installed, build it with bazel build "
+                      "--config=cuda //tools:castor",
+                      *request_.gpu));
+    }
+    if (cuda_ != nullptr && !request_.no_gpu) {
+      auto gpu = CudaDevice::Open(
+          cuda_, {.ordinal = static_cast<int>(request_.gpu.value_or(0)),
+                  .executor = executor});
+      if (!gpu.ok() && request_.gpu) return gpu.status();
+      report_.device_is_simulated = !gpu.ok();
+      if (gpu.ok()) {
+        *device = *std::move(gpu);
+      } else {
+        notes_.push_back(
+            fmt::format("the device is simulated: {}", gpu.status().message()));
+      }
+    }
+    if (report_.device_is_simulated) {
+      *device = std::make_unique<SimulatedDevice>(
+          SimulatedDeviceOptions{.capacity = size_, .executor = executor});
+    }
+    report_.device = (*device)->facts().name;
     return OkStatus();
   }
 
   Status Copies() {
     progress_.Phase("copying to the device and back");
     ThreadPool pool(kThreads);
-    std::optional<int> gpu;
-    if (gpu_) gpu = static_cast<int>(*gpu_);
-    CASTOR_ASSIGN_OR_RETURN(
-        const ProbedDevice probed,
-        OpenProbedDevice(cuda_, gpu, no_gpu_, size_, &pool));
-    if (!probed.note.empty()) notes_.push_back(probed.note);
-    report_.device = probed.device->facts().name;
-    report_.device_is_simulated = probed.simulated;
+    std::unique_ptr<Device> device;
+    CASTOR_RETURN_IF_ERROR(Open(&pool, &device));
     CASTOR_ASSIGN_OR_RETURN(
         const CopyTimes times,
-        TimeCopies(*probed.device, size_, MemorySizes(size_), options_));
-    AddLink(report_, "host_to_device", "host to device", times.to_device,
+        TimeCopies(*device, size_, MemorySizes(size_), options_));
+    AddLine("host_to_device", "host to device", times.to_device,
             &TierModel::host_to_device);
-    AddLink(report_, "device_to_host", "device to host", times.from_device,
+    AddLine("device_to_host", "device to host", times.from_device,
             &TierModel::device_to_host);
-    AddLink(report_, "host_to_device_duplex", "host to device (both at once)",
+    AddLine("host_to_device_duplex", "host to device (both at once)",
             times.to_device_duplex, &TierModel::host_to_device_duplex);
-    AddLink(report_, "device_to_host_duplex", "device to host (both at once)",
+    AddLine("device_to_host_duplex", "device to host (both at once)",
             times.from_device_duplex, &TierModel::device_to_host_duplex);
     return OkStatus();
   }
@@ -172,10 +196,8 @@ class Probe {
                             TimeMemory(pool, size_, options_));
     const std::string threads =
         fmt::format(" ({})", Plural(pool.threads(), "thread"));
-    AddRate(report_, "memory", "host memory" + threads, times.triad,
-            &TierModel::memory);
-    AddRate(report_, "optimizer", "AdamW" + threads, times.adam,
-            &TierModel::optimizer);
+    AddRate("memory", "host memory" + threads, times.triad, &TierModel::memory);
+    AddRate("optimizer", "AdamW" + threads, times.adam, &TierModel::optimizer);
     return OkStatus();
   }
 
@@ -187,24 +209,94 @@ class Probe {
     CASTOR_ASSIGN_OR_RETURN(
         const CollectiveTimes times,
         TimeCollectives(ranks, pool, size_ / 4, MemorySizes(size_), options_));
-    AddRing(report_, kRanks, "all_gather", "all-gather", times.all_gather,
+    AddLine("all_gather", "all-gather", times.all_gather,
             &TierModel::all_gather);
-    AddRing(report_, kRanks, "reduce_scatter", "reduce-scatter",
-            times.reduce_scatter, &TierModel::reduce_scatter);
+    AddLine("reduce_scatter", "reduce-scatter", times.reduce_scatter,
+            &TierModel::reduce_scatter);
     return OkStatus();
   }
 
+  // The latency and bandwidth of a link, or of a collective of kRanks. Where no
+  // line goes through the points, that is said and the report has failed.
+  template <typename Model>
+  void AddLine(const std::string& name, const std::string& words,
+               const std::vector<TimedSize>& points,
+               std::optional<Model> TierModel::*entry) {
+    const Result<LineFit> fit = FitLine(points);
+    if (!fit.ok()) {
+      report_.unmeasured.push_back(
+          {words, std::string(fit.status().message())});
+      report_.failed = true;
+      return;
+    }
+    Model model;
+    if constexpr (std::same_as<Model, RingModel>) {
+      model = RingOf(*fit, kRanks);
+    } else {
+      model = LinkOf(*fit);
+    }
+    report_.model.*entry = model;
+    const auto& [bytes_per_second, latency_ns] = model;
+    report_.links.push_back({.name = name,
+                             .words = words,
+                             .bytes_per_second = bytes_per_second,
+                             .error = fit->residual,
+                             .latency_ns = latency_ns,
+                             .points = points});
+  }
+
+  void AddRate(const std::string& name, const std::string& words,
+               const TimedRate& rate,
+               std::optional<RateModel> TierModel::*entry) {
+    const RateModel model = RateOf(rate.bytes_per_second);
+    report_.model.*entry = model;
+    report_.rates.push_back({.name = name,
+                             .words = words,
+                             .bytes_per_second = model.bytes_per_second,
+                             .error = rate.spread,
+                             .samples = rate.samples});
+  }
+
   const std::vector<NvmeOption> drives_;
+  const ProbeRequest& request_;
   const Bytes size_;
   CudaCalls* const cuda_;
-  const std::optional<int64_t> gpu_;
-  const bool no_gpu_;
   Progress& progress_;
   RoundOptions options_;
   ProbeReport report_;
   std::mutex notes_mutex_;
   std::vector<std::string> notes_;  // guarded while a store lives
 };
+
+// Says where buffers fit the caches, so that memory looks faster than it is.
+// STREAM asks for arrays four times as large as the last cache.
+void NoteCaches(const ProbeReport& report, const Console& console) {
+  if (!report.topology || report.topology->caches.empty()) return;
+  const internal::CacheLevel& last = report.topology->caches.back();
+  const Bytes caches = last.size * last.count;
+  if (report.size >= caches * 4) return;
+  console.Note(fmt::format(
+      "buffers of {} are less than four times the {} of {}, so copies and "
+      "host memory may look faster than they are; --size {} is enough",
+      FormatSize(report.size), FormatSize(caches), last.name,
+      FormatSizeExact(RoundUp(caches * 4, MiB(1)))));
+}
+
+// Says what was so unsteady that its number means little.
+void NoteNoise(const ProbeReport& report, const Console& console) {
+  std::vector<std::string> unsteady;
+  for (const auto& all : {report.links, report.rates}) {
+    for (const Measured& one : all) {
+      if (one.error > kUnsteady) unsteady.push_back(one.words);
+    }
+  }
+  if (unsteady.empty()) return;
+  console.Note(fmt::format(
+      "{} {} off by more than {}: measure again when nothing else keeps "
+      "this machine busy, with a larger --size if that does not help",
+      JoinedWithAnd(unsteady), unsteady.size() == 1 ? "is" : "are",
+      Percent(kUnsteady)));
+}
 
 }  // namespace
 
@@ -232,7 +324,8 @@ Result<ProbeReport> RunProbe(const ProbeRequest& request, CudaCalls* cuda,
   progress.Finish();
   ProbeReport report = std::move(probe.report());
   for (const std::string& note : probe.notes()) console.Note(note);
-  for (const std::string& note : NotesOn(report)) console.Note(note);
+  NoteCaches(report, console);
+  NoteNoise(report, console);
   report.stopped = status.code() == ErrorCode::kStoppedEarly;
   if (!status.ok() && !report.stopped) return status;
   // A file that says nothing would only hide that nothing was measured.
@@ -242,23 +335,6 @@ Result<ProbeReport> RunProbe(const ProbeRequest& request, CudaCalls* cuda,
     report.output = request.output;
   }
   return report;
-}
-
-Status ProbeStatus(const ProbeReport& report) {
-  if (report.stopped) {
-    return Status(
-        ErrorCode::kStoppedEarly,
-        fmt::format("stopped with {} of what there is to measure; {}",
-                    report.links.size() + report.rates.size(),
-                    report.output.empty() ? "no file was written"
-                                          : "the file has that and no more"));
-  }
-  if (report.failed) {
-    return Unavailable(
-        "not everything that was asked for could be measured; the page says "
-        "what and why");
-  }
-  return OkStatus();
 }
 
 }  // namespace castor

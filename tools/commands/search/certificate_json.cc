@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
 #include "chunk/search_mode.h"
@@ -41,20 +40,6 @@ void AddTo(JsonValue& json, const LayerCertificate& certificate) {
         JsonValue::Object({{"chunks_per_repeat", step.chunks_per_repeat},
                            {"chunk_elements", step.chunk_size.count()},
                            {"waste_elements", step.waste.count()}}));
-  }
-}
-
-void AddTo(JsonValue& json, const ClassesCertificate& certificate) {
-  json["max_classes"] = certificate.max_classes;
-  json["max_elements"] = certificate.max_size.count();
-  json["oversize_waste_elements"] = certificate.oversize_waste.count();
-  json["pairs"] = JsonValue::Array();
-  for (const ClassCover& cover : certificate.covers) {
-    json["pairs"].Append(JsonValue::Object(
-        {{"above_elements", cover.above.count()},
-         {"up_to_elements", cover.up_to.count()},
-         {"lower_bound_waste_elements", cover.lower_bound_waste.count()},
-         {"intervals", IntervalsJson(cover.intervals)}}));
   }
 }
 

@@ -18,8 +18,6 @@ namespace castor {
 // `group` is left out where it is empty. Keys after those of every mode:
 //   uniform  intervals
 //   layer    repeat {first, params, repeats} and steps
-//   classes  max_classes, max_elements, oversize_waste_elements and pairs, each
-//            with its own bound and intervals
 JsonValue CertificateJson(const ModeResult& mode, const std::string& group);
 
 // The proof of nothing: no parameter, no chunk, no waste.

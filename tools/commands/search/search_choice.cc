@@ -23,14 +23,14 @@ namespace castor {
 namespace {
 
 // The sum of the distinct sizes of oversize chunks.
-Elements OversizeClasses(std::span<const Elements> sizes, Elements chunk_size,
-                         Elements quantum) {
-  std::set<Elements> classes;
+Elements OversizeSizes(std::span<const Elements> sizes, Elements chunk_size,
+                       Elements quantum) {
+  std::set<Elements> distinct;
   for (const Elements size : sizes) {
-    if (size > chunk_size) classes.insert(RoundUp(size, quantum));
+    if (size > chunk_size) distinct.insert(RoundUp(size, quantum));
   }
   Elements sum;
-  for (const Elements size : classes) sum += size;
+  for (const Elements size : distinct) sum += size;
   return sum;
 }
 
@@ -52,10 +52,11 @@ Result<ChunkSizeCandidate> OneSize(const SearchReport& report,
   for (const Elements one : sizes) input.payload += one;
   ChunkSizeCandidate candidate =
       MakeCandidate({.mode = SearchMode::kUniform,
-                     .classes = {{size, count.chunks - count.oversize_chunks}},
+                     .chunk_size = size,
+                     .chunks = count.chunks - count.oversize_chunks,
                      .oversize_chunks = count.oversize_chunks,
                      .oversize_allocated = count.oversize_allocated,
-                     .oversize_classes = OversizeClasses(sizes, size, quantum)},
+                     .oversize_sizes = OversizeSizes(sizes, size, quantum)},
                     input);
   candidate.reason = "as given";
   return candidate;
@@ -70,7 +71,7 @@ Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
   const std::vector<ParamGroup> groups = GroupParams(report.model.params);
   CASTOR_CHECK_EQ(groups.size(), report.result.groups.size());
   std::vector<ChunkSizeCandidate> chosen;
-  std::vector<std::vector<Elements>> class_sizes;
+  std::vector<Elements> chunk_sizes;
   for (size_t g = 0; g < groups.size(); ++g) {
     const GroupSearchResult& found = report.result.groups[g];
     if (pick == ChoicePick::kChunk) {
@@ -88,16 +89,11 @@ Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
       chosen.push_back(pick == ChoicePick::kBest ? found.best
                                                  : found.recommended);
     }
-    std::vector<Elements>& sizes = class_sizes.emplace_back();
-    for (const ChunkClass& one : chosen.back().classes) {
-      sizes.push_back(one.chunk_size);
-    }
+    chunk_sizes.push_back(chosen.back().chunk_size);
   }
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
-      PackChunks(report.model.params,
-                 std::span<const std::vector<Elements>>(class_sizes),
-                 report.options.pack));
+      PackChunks(report.model.params, chunk_sizes, report.options.pack));
   return SearchChoice{pick, std::move(chosen), std::move(layout)};
 }
 

@@ -10,12 +10,11 @@ namespace {
 
 constexpr int64_t kMaxWorld = 1 << 20;
 constexpr int64_t kMaxAlign = int64_t{1} << 30;
-constexpr int64_t kMaxClasses = 16;
 constexpr int64_t kMaxPrefetchDepth = 1024;
 
 constexpr char kFooter[] =
-    R"(MODEL is a folder with .safetensors files, a config.json or a .gguf, one such
-file, a *.safetensors.index.json, ORG/NAME or ORG/NAME@REVISION of a model in the
+    R"(MODEL is a folder with .safetensors files or a config.json, one such file, a
+*.safetensors.index.json, ORG/NAME or ORG/NAME@REVISION of a model in the
 Hugging Face cache of this machine, or a list: lines name<TAB>d0,d1,...<TAB>DTYPE,
 or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]. Only headers are read, never
 weights, and nothing is read online.
@@ -26,8 +25,7 @@ characters, dots too, ? for one, [a-z] for one of a set. Both may be repeated.
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes.
 
 Modes: uniform is one size from --min to --max; layer the sizes that hold one repeat
-of a layer in 1 to 8 chunks; classes at most K sizes up to --max, each parameter in
-the smallest that holds it.
+of a layer in 1 to 8 chunks.
 
 SPEED is 24GB/s or 22GiB/s, with a comma and the latency of one transfer where it
 counts: 24GB/s,10us. A castor.machine/1 file has them all.
@@ -38,7 +36,6 @@ Examples:
   castor search model.safetensors --explain --json
   castor search config.json --h2d 24GB/s,10us --d2h 24GB/s,10us
   castor search config.json --world 8 -o layout.json
-  castor search model-Q4_K_M.gguf --dtype bf16
   castor search meta-llama/Llama-3.1-8B --freeze '*embed_tokens*' --freeze 'lm_head.*'
   castor search ./lora --only '*.lora_[AB].*'
   castor search - --order file < list.tsv
@@ -59,11 +56,11 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
              "parameters start at multiples of N elements (64)");
   AddTextFlag(app, "--dtype", &flags->dtype,
               "type of every parameter, for example bf16 (the model's own)");
-  AddChoiceFlag(app, "--mode", &flags->mode,
-                {"uniform", "layer", "classes", "all"},
+  AddChoiceFlag(app, "--mode", &flags->mode, {"uniform", "layer", "all"},
                 "how sizes are chosen: see below (all)");
-  AddIntFlag(app, "--classes", &flags->classes, 1, kMaxClasses,
-             "most sizes in mode classes (3)");
+  RefuseFlag(app, "--classes",
+             "all chunks of a group have one size; use --mode uniform or "
+             "--mode layer");
   AddIntFlag(app, "--prefetch-depth", &flags->prefetch_depth, 0,
              kMaxPrefetchDepth,
              "chunks gathered ahead of use, on top of two (1)");

@@ -29,7 +29,6 @@ struct SearchFlags {
   int64_t align = 64;
   std::string dtype;
   std::string mode;
-  std::optional<int64_t> classes;
   int64_t prefetch_depth = 1;
   std::optional<Bytes> device_budget;
   std::string order;

@@ -39,14 +39,6 @@ class CandidateWriter {
     json["waste_bytes"] = candidate.waste_bytes.count();
     json["waste_fraction"] = candidate.waste_fraction;
     json["gathered_bytes"] = candidate.gathered_bytes.count();
-    if (candidate.mode == SearchMode::kClasses) {
-      json["classes"] = JsonValue::Array();
-      for (const ChunkClass& one : candidate.classes) {
-        json["classes"].Append(
-            JsonValue::Object({{"chunk_elements", one.chunk_size.count()},
-                               {"chunks", one.chunks}}));
-      }
-    }
     if (report_.machine) {
       json["transfer"] = TransferJson(TransferCost(
           *report_.machine, found, candidate, report_.options.pack.world));
@@ -103,7 +95,6 @@ JsonValue OptionsJson(const SearchOptions& options) {
   json["max_chunk_bytes"] = options.max_chunk.count();
   json["world"] = options.pack.world;
   json["gathered_slots"] = options.gathered_slots;
-  json["max_classes"] = options.max_classes;
   json["device_budget_bytes"] = options.device_budget
                                     ? JsonValue(options.device_budget->count())
                                     : JsonValue();

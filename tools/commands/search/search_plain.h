@@ -12,8 +12,7 @@
 
 namespace castor {
 
-// A line a candidate, after a line of column names that begins with #. The
-// chunk sizes of `classes` are listed as elements:chunks, with commas.
+// A line a candidate, after a line of column names that begins with #.
 std::string SearchPlain(const SearchReport& report);
 
 }  // namespace castor

@@ -13,7 +13,6 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
 #include "chunk/search_mode.h"
@@ -64,13 +63,6 @@ class ModeProof {
         proof.steps.size(), Bound(), Gap());
   }
 
-  std::string operator()(const ClassesCertificate& proof) const {
-    return fmt::format(
-        "no choice of at most {} up to {} wastes less than {}; {} found{}",
-        Plural(proof.max_classes, "size"), SizeOf(proof.max_size, group_.dtype),
-        Bound(), SizesText(mode_.best, group_.dtype), Gap());
-  }
-
  private:
   std::string Bound() const {
     return WasteText(mode_.lower_bound_waste, group_.dtype);
@@ -92,14 +84,6 @@ class ModeProof {
 };
 
 }  // namespace
-
-std::string SizesText(const ChunkSizeCandidate& candidate, DType dtype) {
-  std::vector<std::string> sizes;
-  for (const ChunkClass& one : candidate.classes) {
-    sizes.push_back(SizeOf(one.chunk_size, dtype));
-  }
-  return JoinedWithAnd(sizes);
-}
 
 std::string ProofParagraphs(const GroupSearchResult& group,
                             const PackOptions& pack) {

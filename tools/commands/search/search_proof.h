@@ -23,9 +23,6 @@ std::string ProofParagraphs(const GroupSearchResult& group,
 // The bounds alone, in one paragraph.
 std::string ProofSummary(const GroupSearchResult& group);
 
-// "416 MiB", or of several classes "1.5, 12 and 39.06 MiB".
-std::string SizesText(const ChunkSizeCandidate& candidate, DType dtype);
-
 }  // namespace castor
 
 #endif  // CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_PROOF_H_

@@ -41,12 +41,7 @@ std::string GroupName(const GroupSearchResult& group) {
 }
 
 bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
-  const auto same_size = [](const ChunkClass& one, const ChunkClass& other) {
-    return one.chunk_size == other.chunk_size;
-  };
-  return a.mode == b.mode &&
-         std::equal(a.classes.begin(), a.classes.end(), b.classes.begin(),
-                    b.classes.end(), same_size);
+  return a.mode == b.mode && a.chunk_size == b.chunk_size;
 }
 
 const ModeResult& BestMode(const GroupSearchResult& group) {

@@ -18,10 +18,10 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/rules/rule_result.h"
 #include "chunk/search_result.h"
 #include "placement/tier_model.h"
 #include "tools/models/model_list.h"
+#include "tools/rules/rule_result.h"
 
 namespace castor {
 

@@ -10,11 +10,11 @@
 #include <iterator>
 
 #include "chunk/base/dtype.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_mode.h"
 #include "chunk/tensor_fields.h"
 #include "tools/cli/rate_text.h"
 #include "tools/cli/size_text.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -27,8 +27,7 @@ constexpr int64_t kSlotsWithoutPrefetch = 2;
 std::vector<SearchMode> ModesOf(const std::string& mode) {
   if (mode == "uniform") return {SearchMode::kUniform};
   if (mode == "layer") return {SearchMode::kLayer};
-  if (mode == "classes") return {SearchMode::kClasses};
-  return {SearchMode::kUniform, SearchMode::kLayer, SearchMode::kClasses};
+  return {SearchMode::kUniform, SearchMode::kLayer};
 }
 
 // A model is given, or the zoo and nothing that is for one model.
@@ -51,7 +50,7 @@ Status CheckModel(const SearchFlags& flags) {
       !flags.reduce_scatter.empty();
   if (!for_one_model) return OkStatus();
   return InvalidArgument(
-      "--zoo takes --min, --max, --world, --align, --mode, --classes, "
+      "--zoo takes --min, --max, --world, --align, --mode, "
       "--prefetch-depth, --json and --plain; the other flags are for one "
       "MODEL");
 }
@@ -77,11 +76,6 @@ Status CheckTogether(const SearchFlags& flags) {
     return InvalidArgument(
         fmt::format("--align {} is not a multiple of 64 elements; try {}",
                     flags.align, (flags.align / 64 + 1) * 64));
-  }
-  if (flags.classes && (flags.mode == "uniform" || flags.mode == "layer")) {
-    return InvalidArgument(fmt::format(
-        "--classes {} is for --mode classes or all, and --mode {} has one size",
-        *flags.classes, flags.mode));
   }
   if (!flags.pick.empty() && flags.chunk) {
     return InvalidArgument(
@@ -174,7 +168,6 @@ Status FillSearch(const SearchFlags& flags, SearchOptions* search) {
   search->pack.align = Elements(flags.align);
   search->device_budget = flags.device_budget;
   search->modes = ModesOf(flags.mode);
-  if (flags.classes) search->max_classes = *flags.classes;
   search->gathered_slots = flags.prefetch_depth + kSlotsWithoutPrefetch;
   return OkStatus();
 }

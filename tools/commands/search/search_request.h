@@ -15,11 +15,11 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/rules/rule_result.h"
 #include "placement/tier_model.h"
 #include "tools/commands/search/search_flags.h"
 #include "tools/commands/search/search_report.h"
 #include "tools/models/model_list.h"
+#include "tools/rules/rule_result.h"
 
 namespace castor {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "chunk/base/units.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "tools/cli/text_forms.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {

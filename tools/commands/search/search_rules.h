@@ -13,8 +13,8 @@
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
-#include "chunk/rules/rule_result.h"
 #include "tools/commands/search/search_report.h"
+#include "tools/rules/rule_result.h"
 
 namespace castor {
 

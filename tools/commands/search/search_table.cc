@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "chunk/base/units.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_transfer.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -163,12 +163,7 @@ std::string CandidateTable(const SearchReport& report, size_t group,
   const std::vector<size_t> shown = RowsOf(notes, rows);
   for (const size_t i : shown) {
     const ChunkSizeCandidate& c = found.candidates[i];
-    std::string note = notes[i].text;
-    if (c.classes.size() > 1) {
-      note +=
-          fmt::format("{}{} sizes", note.empty() ? "" : "; ", c.classes.size());
-    }
-    table.Add(SearchModeName(c.mode), c, note,
+    table.Add(SearchModeName(c.mode), c, notes[i].text,
               SameChoice(c, found.recommended) ? TextTable::Mark::kChosen
                                                : TextTable::Mark::kNone);
   }

@@ -107,11 +107,6 @@ std::string ModelLines(const SearchReport& report) {
 
 // "uniform, 416MiB (218,103,808 elements of BF16), 34 chunks"
 std::string ChoiceText(const ChunkSizeCandidate& chosen, DType dtype) {
-  if (chosen.classes.size() > 1) {
-    return fmt::format("{}, {}, {}", SearchModeName(chosen.mode),
-                       SizesText(chosen, dtype),
-                       Plural(chosen.chunks, "chunk"));
-  }
   return fmt::format(
       "{}, {} ({} elements of {}), {}", SearchModeName(chosen.mode),
       FormatSizeExact(chosen.chunk_bytes), Grouped(chosen.chunk_size.count()),

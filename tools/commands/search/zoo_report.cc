@@ -59,12 +59,6 @@ JsonValue CandidateJson(const ChunkSizeCandidate& candidate) {
   json["mode"] = SearchModeName(candidate.mode);
   json["chunk_elements"] = candidate.chunk_size.count();
   json["chunk_bytes"] = candidate.chunk_bytes.count();
-  JsonValue classes = JsonValue::Array();
-  for (const ChunkClass& one : candidate.classes) {
-    classes.Append(JsonValue::Object(
-        {{"chunk_elements", one.chunk_size.count()}, {"chunks", one.chunks}}));
-  }
-  json["classes"] = std::move(classes);
   json["chunks"] = candidate.chunks;
   json["oversize_chunks"] = candidate.oversize_chunks;
   json["allocated_elements"] = candidate.allocated.count();
@@ -135,8 +129,8 @@ std::string ZooText(std::span<const ZooRow> rows,
         '\n';
   }
   text += fmt::format(
-      "\nChunks of BF16 for {} rank{}, of the largest class where there are "
-      "several; waste is of what is\nallocated. Gemini is ColossalAI's rule, "
+      "\nChunks of BF16 for {} rank{}; waste is of what is allocated. "
+      "Gemini is ColossalAI's rule, "
       "its waste by its own packer.\n",
       options.pack.world, options.pack.world == 1 ? "" : "s");
   if (any_above) {

@@ -59,10 +59,8 @@ void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
                 {"each", "last"},
                 "every micro-batch's gradients are reduced, or they are added "
                 "up, whole, and reduced once (default each)");
-  AddChoiceFlag(app, "--update-order", &flags.update_order,
-                {"forward", "alternate"},
-                "the optimizer goes through chunks in the same order every "
-                "step, or there and back (default forward)");
+  RefuseFlag(app, "--update-order",
+             "every step updates chunks in the same order; leave it away");
   AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
              "ranks, threads of this process (default 1); under mpirun, as "
              "many as there are processes");

@@ -47,7 +47,6 @@ struct TrainFlags {
   std::string loss_scale;
   std::string grad_mode;
   std::string accumulation_order;
-  std::string update_order;
   std::vector<std::string> nvme;
   std::string record;
   std::string trace;

@@ -113,7 +113,6 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   base.loss_scaling = options->loss_scaling;
   base.grad_mode = options->grad_mode;
   base.accumulation = options->accumulation;
-  base.update_order = options->update_order;
   base.chunk_size = options->chunk_size;
   base.device_budget = options->device_budget;
   base.host_budget = options->host_budget;
@@ -142,7 +141,6 @@ Status TakeConfig(const TrainFlags& flags, TrainOptions* options) {
   options->loss_scaling = zero->loss_scaling;
   options->grad_mode = zero->grad_mode;
   options->accumulation = zero->accumulation;
-  options->update_order = zero->update_order;
   options->chunk_size = zero->chunk_size;
   options->device_budget = zero->device_budget;
   options->host_budget = zero->host_budget;

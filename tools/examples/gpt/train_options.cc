@@ -85,9 +85,6 @@ Status TakeSemantics(const TrainFlags& flags, TrainOptions* options) {
   if (flags.accumulation_order == "last") {
     options->accumulation = AccumulationOrder::kLast;
   }
-  if (flags.update_order == UpdateOrderName(UpdateOrder::kAlternate)) {
-    options->update_order = UpdateOrder::kAlternate;
-  }
   if (flags.loss_scale == "dynamic") {
     options->loss_scaling.kind = LossScalingKind::kDynamic;
   } else if (!flags.loss_scale.empty()) {

@@ -41,7 +41,6 @@ ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
   zero.loss_scaling = options.loss_scaling;
   zero.grad_mode = options.grad_mode;
   zero.accumulation = options.accumulation;
-  zero.update_order = options.update_order;
   zero.chunk_size = options.chunk_size;
   zero.layout = options.layout;
   zero.device_budget = options.device_budget > Bytes(0)

@@ -81,7 +81,6 @@ struct TrainOptions {
   LossScaling loss_scaling;
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
-  UpdateOrder update_order = UpdateOrder::kForward;
   int stage = 3;
   int shard_group = 0;  // ranks; 0: all are one group
   OptimizerSpan optimizer_span = OptimizerSpan::kGroup;

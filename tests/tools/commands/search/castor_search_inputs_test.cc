@@ -15,7 +15,6 @@
 
 #include "chunk/base/json_value.h"
 #include "tests/support/file_text.h"
-#include "tests/tools/models/gguf_builder.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
@@ -38,29 +37,6 @@ std::set<std::string> Groups(const JsonValue& document) {
     groups.insert(candidate["group"].text());
   }
   return groups;
-}
-
-TEST(CastorSearchInputsTest, ReadsAGguf) {
-  const TempFolder folder;
-  GgufBuilder builder;
-  builder.Text("general.architecture", "llama")
-      .Text("general.name", "Tiny")
-      .Tensor("blk.0.attn_q.weight", {256, 4}, 12, 576)
-      .Tensor("rope_freqs.weight", {64}, 0, 256);
-  const std::string path = folder.Write("a.gguf", builder.File());
-  const ProcessOutcome page = Search({path});
-  EXPECT_EQ(page.exit_code, 0) << page.err;
-  EXPECT_THAT(page.out, HasSubstr("Tiny: llama, 1 tensor, 1,024 parameters"));
-  EXPECT_THAT(page.out, HasSubstr("a.gguf (header)"));
-  EXPECT_THAT(page.err, HasSubstr("1 of 2 tensors are quantised (Q4_K)"));
-  const ProcessOutcome typed = Search({path, "--dtype", "f32", "--json"});
-  EXPECT_EQ(typed.exit_code, 0);
-  EXPECT_EQ(ParseJson(typed.out).value()["model"]["total_bytes"], 4096);
-  EXPECT_THAT(typed.err, testing::Not(HasSubstr("quantised")));
-  const ProcessOutcome cut =
-      Search({folder.Write("b.gguf", builder.File().substr(0, 200))});
-  EXPECT_EQ(cut.exit_code, 4);
-  EXPECT_THAT(cut.err, HasSubstr("cut short"));
 }
 
 TEST(CastorSearchInputsTest, ReadsAModelOfTheHubCache) {

@@ -95,25 +95,6 @@ TEST(CastorSearchOutputTest, WritesTheLayoutOfEachChoice) {
   EXPECT_EQ(page.err, "");
 }
 
-TEST(CastorSearchOutputTest, WritesClassesAsGroupsOfTheLayout) {
-  const TempFolder folder;
-  const std::string path = folder.At("layout.json");
-  const JsonValue document =
-      Document({kLlama, "--mode", "classes", "--pick", "best", "-o", path});
-  const LayoutFile file = ReadLayout(path);
-  const JsonValue& classes = document["best"]["classes"];
-  ASSERT_EQ(file.layout.groups().size(), classes.size());
-  for (size_t i = 0; i < classes.size(); ++i) {
-    EXPECT_EQ(file.layout.groups()[i].chunk_size.count(),
-              classes[i]["chunk_elements"]);
-  }
-  int64_t waste = 0;
-  for (size_t i = 0; i < classes.size(); ++i) {
-    waste += file.layout.waste(static_cast<int32_t>(i)).count();
-  }
-  EXPECT_EQ(waste, document["best"]["waste_elements"]);
-}
-
 TEST(CastorSearchOutputTest, LeavesNothingWhereTheFileCannotBeWritten) {
   const TempFolder folder;
   const std::string path = folder.Write("old", "old");

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "chunk/base/json_value.h"
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
 #include "chunk/search_mode.h"
@@ -44,28 +43,6 @@ TEST(CertificateJsonTest, WritesRepeatAndStepsOfLayer) {
             R"("repeat":{"first":1,"params":9,"repeats":32},)"
             R"("steps":[{"chunks_per_repeat":2,"chunk_elements":256,)"
             R"("waste_elements":7}]})");
-}
-
-TEST(CertificateJsonTest, WritesThePairsOfClasses) {
-  ModeResult mode;
-  mode.mode = SearchMode::kClasses;
-  mode.lower_bound_waste = Elements(7);
-  ClassesCertificate certificate;
-  certificate.max_classes = 3;
-  certificate.max_size = Elements(1024);
-  certificate.oversize_waste = Elements(2);
-  certificate.covers = {{Elements(0),
-                         Elements(100),
-                         Elements(5),
-                         {{Elements(128), Elements(256), 3, Elements(0)}}}};
-  mode.certificate = certificate;
-  EXPECT_EQ(CertificateJson(mode, "").Dump(),
-            R"({"mode":"classes","lower_bound_waste_elements":7,)"
-            R"("optimal":false,"max_classes":3,"max_elements":1024,)"
-            R"("oversize_waste_elements":2,"pairs":[{"above_elements":0,)"
-            R"("up_to_elements":100,"lower_bound_waste_elements":5,)"
-            R"("intervals":[{"from_elements":128,"to_elements":256,)"
-            R"("chunks":3,"oversize_elements":0}]}]})");
 }
 
 TEST(CertificateJsonTest, ProvesNothingOfNothing) {

@@ -22,8 +22,8 @@
 
 namespace castor {
 
-inline const std::vector<SearchMode> kAllModes = {
-    SearchMode::kUniform, SearchMode::kLayer, SearchMode::kClasses};
+inline const std::vector<SearchMode> kAllModes = {SearchMode::kUniform,
+                                                  SearchMode::kLayer};
 
 // The search of `params` with chunks from `min` to 64 KiB.
 inline SearchReport MadeReport(std::vector<ParamSpec> params,

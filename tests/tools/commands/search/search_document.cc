@@ -15,7 +15,6 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
 
@@ -28,41 +27,36 @@ int64_t RoundedUp(int64_t value, int64_t multiple) {
 
 struct Packed {
   int64_t allocated = 0;
-  std::map<int64_t, int64_t> chunks;  // by class: ordinary ones
+  int64_t chunks = 0;  // oversize ones included
   int64_t oversize_chunks = 0;
   std::set<int64_t> oversize_sizes;
 };
 
-// Next-fit of each class by itself: a parameter belongs to the smallest of the
-// rising `classes` that holds it; what none holds is oversize in the largest.
-Packed PackAgain(const SearchedModel& model,
-                 const std::vector<int64_t>& classes) {
+// Next-fit in chunks of `chunk` elements; a larger parameter is oversize.
+Packed PackAgain(const SearchedModel& model, int64_t chunk) {
   const int64_t q = 128 * model.world;
   Packed packed;
-  std::map<int64_t, int64_t> open_until;  // end of the last parameter
-  for (const int64_t c : classes) packed.chunks[c] = 0;
+  std::optional<int64_t> open_until;  // end of the last parameter
   for (const int64_t size : model.sizes) {
     if (size == 0) continue;
-    const auto holds = std::lower_bound(classes.begin(), classes.end(), size);
-    if (holds == classes.end()) {
-      open_until.erase(classes.back());
+    if (size > chunk) {
+      open_until.reset();
       packed.allocated += RoundedUp(size, q);
+      ++packed.chunks;
       ++packed.oversize_chunks;
       packed.oversize_sizes.insert(RoundedUp(size, q));
       continue;
     }
-    const int64_t c = *holds;
-    const auto open = open_until.find(c);
-    if (open != open_until.end()) {
-      const int64_t start = RoundedUp(open->second, model.align);
-      if (start + size <= c) {
-        open->second = start + size;
+    if (open_until) {
+      const int64_t start = RoundedUp(*open_until, model.align);
+      if (start + size <= chunk) {
+        open_until = start + size;
         continue;
       }
     }
-    packed.allocated += c;
-    ++packed.chunks[c];
-    open_until[c] = size;
+    packed.allocated += chunk;
+    ++packed.chunks;
+    open_until = size;
   }
   return packed;
 }
@@ -75,29 +69,12 @@ int64_t PayloadOf(const SearchedModel& model) {
 
 void CheckCandidate(const JsonValue& candidate, const SearchedModel& model) {
   SCOPED_TRACE(candidate.Dump());
-  const int64_t largest = candidate["chunk_elements"].integer();
+  const int64_t chunk = candidate["chunk_elements"].integer();
   const int64_t payload = PayloadOf(model);
-  std::vector<int64_t> classes = {largest};
-  if (candidate["mode"] == "classes") {
-    classes.clear();
-    for (const JsonValue& one : candidate["classes"]) {
-      classes.push_back(one["chunk_elements"].integer());
-    }
-    EXPECT_TRUE(std::is_sorted(classes.begin(), classes.end()));
-    EXPECT_EQ(classes.back(), largest);
-  }
-  for (const int64_t c : classes) EXPECT_EQ(c % (128 * model.world), 0);
-  const Packed packed = PackAgain(model, classes);
-  int64_t chunks = packed.oversize_chunks;
-  for (const auto& [c, count] : packed.chunks) chunks += count;
-  if (candidate["mode"] == "classes") {
-    for (const JsonValue& one : candidate["classes"]) {
-      EXPECT_EQ(one["chunks"].integer(),
-                packed.chunks.at(one["chunk_elements"].integer()));
-    }
-  }
-  EXPECT_EQ(candidate["chunk_bytes"], largest * model.bytes_each);
-  EXPECT_EQ(candidate["chunks"], chunks);
+  EXPECT_EQ(chunk % (128 * model.world), 0);
+  const Packed packed = PackAgain(model, chunk);
+  EXPECT_EQ(candidate["chunk_bytes"], chunk * model.bytes_each);
+  EXPECT_EQ(candidate["chunks"], packed.chunks);
   EXPECT_EQ(candidate["oversize_chunks"], packed.oversize_chunks);
   EXPECT_EQ(candidate["allocated_elements"], packed.allocated);
   const int64_t waste = packed.allocated - payload;
@@ -108,7 +85,7 @@ void CheckCandidate(const JsonValue& candidate, const SearchedModel& model) {
       packed.allocated == 0
           ? 0
           : static_cast<double>(waste) / static_cast<double>(packed.allocated));
-  int64_t gathered = model.gathered_slots * largest;
+  int64_t gathered = model.gathered_slots * chunk;
   for (const int64_t size : packed.oversize_sizes) gathered += size;
   EXPECT_EQ(candidate["gathered_bytes"], gathered * model.bytes_each);
 }
@@ -185,22 +162,7 @@ void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
     status =
         VerifyLayerCertificate(certificate, sizes, pack, Elements(best_waste));
   } else {
-    ClassesCertificate certificate;
-    certificate.max_classes = proof["max_classes"].integer();
-    certificate.max_size = Elements(proof["max_elements"].integer());
-    certificate.oversize_waste =
-        Elements(proof["oversize_waste_elements"].integer());
-    certificate.lower_bound_waste = bound;
-    certificate.optimal = proof["optimal"].boolean();
-    for (const JsonValue& pair : proof["pairs"]) {
-      certificate.covers.push_back(
-          {Elements(pair["above_elements"].integer()),
-           Elements(pair["up_to_elements"].integer()),
-           Elements(pair["lower_bound_waste_elements"].integer()),
-           Intervals(pair["intervals"])});
-    }
-    status = VerifyClassesCertificate(certificate, sizes, pack,
-                                      Elements(best_waste));
+    ADD_FAILURE() << "no mode is called " << proof["mode"].Dump();
   }
   EXPECT_TRUE(status.ok()) << status;
 }

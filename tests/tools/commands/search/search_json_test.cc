@@ -94,15 +94,5 @@ TEST(SearchJsonTest, WritesAModelWithoutParameters) {
   EXPECT_TRUE(json["certificates"].empty());
 }
 
-TEST(SearchJsonTest, ListsTheSizesOfClasses) {
-  SearchReport report = MadeReport({{"a", {1000}, DType::kF32}});
-  ChunkSizeCandidate& candidate = report.result.groups[0].candidates[0];
-  candidate.mode = SearchMode::kClasses;
-  candidate.classes = {{Elements(128), 2}, {Elements(1024), 1}};
-  EXPECT_EQ(SearchJson(report)["candidates"][0]["classes"].Dump(),
-            R"([{"chunk_elements":128,"chunks":2},)"
-            R"({"chunk_elements":1024,"chunks":1}])");
-}
-
 }  // namespace
 }  // namespace castor

@@ -20,7 +20,7 @@ TEST(SearchPlainTest, WritesALineForEachCandidate) {
   const std::vector<std::string> lines = Lines(SearchPlain(report));
   ASSERT_EQ(lines.size(), candidates.size() + 1);
   const auto columns = std::count(lines[0].begin(), lines[0].end(), '\t');
-  EXPECT_EQ(columns, 12);
+  EXPECT_EQ(columns, 11);
   EXPECT_EQ(lines[0][0], '#');
   for (size_t i = 0; i < candidates.size(); ++i) {
     const std::string& line = lines[i + 1];
@@ -31,15 +31,6 @@ TEST(SearchPlainTest, WritesALineForEachCandidate) {
                    0),
         0u);
   }
-}
-
-TEST(SearchPlainTest, ListsTheSizesOfClasses) {
-  SearchReport report = MadeReport({{"a", {1000}, DType::kF32}});
-  ChunkSizeCandidate& candidate = report.result.groups[0].candidates[0];
-  candidate.mode = SearchMode::kClasses;
-  candidate.classes = {{Elements(128), 2}, {Elements(1024), 1}};
-  const std::string line = Lines(SearchPlain(report))[1];
-  EXPECT_NE(line.find("\t128:2,1024:1\t"), line.npos) << line;
 }
 
 TEST(SearchPlainTest, NamesTheColumnsOfAnEmptyModel) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <string>
 
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "tests/tools/commands/search/made_report.h"
 
@@ -74,30 +73,25 @@ TEST(SearchProofTest, ProvesLayerByItsRepeats) {
             "than 1 KiB (256 elements) ");
 }
 
-TEST(SearchProofTest, SaysHowFarAClassesBoundIs) {
+TEST(SearchProofTest, SaysHowFarABoundIs) {
   ModeResult mode;
-  mode.mode = SearchMode::kClasses;
-  mode.best.classes = {{Elements(256), 1}, {Elements(1024), 3}};
-  ClassesCertificate certificate;
-  certificate.max_classes = 3;
-  certificate.max_size = Elements(2048);
-  mode.certificate = certificate;
-  EXPECT_EQ(Flat(ProofParagraphs(Found(mode, 512), {})),
-            "Bounded classes: no choice of at most 3 sizes up to 8 KiB wastes "
-            "less than 1 KiB (256 elements); 1 KiB and 4 KiB found; the best "
-            "found wastes 2 KiB, a gap of 0.26 % of the model ");
+  mode.certificate =
+      SearchCertificate{.min_size = Elements(256), .max_size = Elements(2048)};
+  const std::string text = Flat(ProofParagraphs(Found(mode, 512), {}));
+  EXPECT_THAT(text, HasSubstr("Bounded uniform"));
+  EXPECT_THAT(text, HasSubstr("wastes 2 KiB, a gap of 0.26 % of the model"));
   EXPECT_THAT(Flat(ProofParagraphs(Found(mode, 256), {})),
               Not(HasSubstr("gap")));
 }
 
 TEST(SearchProofTest, SummarisesTheBounds) {
   ModeResult mode;
-  mode.mode = SearchMode::kClasses;
+  mode.mode = SearchMode::kLayer;
   EXPECT_EQ(Flat(ProofSummary(Found(mode, 512))),
-            "Bounded nothing that is allowed wastes less than classes 1 KiB "
+            "Bounded nothing that is allowed wastes less than layer 1 KiB "
             "(found 2 KiB) ");
   EXPECT_EQ(Flat(ProofSummary(Found(mode, 256))),
-            "Proved nothing that is allowed wastes less than classes 1 KiB ");
+            "Proved nothing that is allowed wastes less than layer 1 KiB ");
 }
 
 }  // namespace

@@ -20,25 +20,22 @@ TEST(SearchReportTest, NamesGroups) {
 
 TEST(SearchReportTest, TellsChoicesApart) {
   ChunkSizeCandidate one;
-  one.classes = {{Elements(128), 3}};
+  one.chunk_size = Elements(128);
   ChunkSizeCandidate other = one;
-  other.classes[0].chunks = 4;
+  other.chunks = 4;
   EXPECT_TRUE(SameChoice(one, other));
   other.mode = SearchMode::kLayer;
   EXPECT_FALSE(SameChoice(one, other));
   other = one;
-  other.classes.push_back({Elements(256), 1});
-  EXPECT_FALSE(SameChoice(one, other));
-  other = one;
-  other.classes[0].chunk_size = Elements(256);
+  other.chunk_size = Elements(256);
   EXPECT_FALSE(SameChoice(one, other));
 }
 
 TEST(SearchReportTest, FindsTheModeOfTheBest) {
   GroupSearchResult group;
   group.modes.resize(2);
-  group.modes[1].mode = SearchMode::kClasses;
-  group.best.mode = SearchMode::kClasses;
+  group.modes[1].mode = SearchMode::kLayer;
+  group.best.mode = SearchMode::kLayer;
   EXPECT_EQ(&BestMode(group), &group.modes[1]);
 }
 

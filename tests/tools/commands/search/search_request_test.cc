@@ -31,9 +31,7 @@ TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
   const SearchRequest request = Parse({"m"}).value();
   EXPECT_EQ(request.model, "m");
   EXPECT_THAT(request.search.modes,
-              ElementsAre(SearchMode::kUniform, SearchMode::kLayer,
-                          SearchMode::kClasses));
-  EXPECT_EQ(request.search.max_classes, 3);
+              ElementsAre(SearchMode::kUniform, SearchMode::kLayer));
   EXPECT_EQ(request.search.gathered_slots, 3);
   EXPECT_EQ(request.search.min_chunk, MiB(32));
   EXPECT_EQ(request.search.max_chunk, MiB(512));
@@ -42,21 +40,15 @@ TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
 }
 
 TEST(SearchRequestTest, PassesOnWhatIsSaid) {
-  const SearchRequest request = Parse({"m",       "--mode",
-                                       "classes", "--classes",
-                                       "2",       "--prefetch-depth",
-                                       "4",       "--device-budget",
-                                       "1GiB",    "--min",
-                                       "1MiB",    "--max",
-                                       "2MiB",    "--world",
-                                       "8",       "--align",
-                                       "128",     "--dtype",
-                                       "bf16",    "--order",
-                                       "natural", "--expert-layout",
-                                       "fused",   "--json"})
-                                    .value();
-  EXPECT_THAT(request.search.modes, ElementsAre(SearchMode::kClasses));
-  EXPECT_EQ(request.search.max_classes, 2);
+  const SearchRequest request =
+      Parse({"m",     "--mode",          "layer",   "--prefetch-depth",
+             "4",     "--device-budget", "1GiB",    "--min",
+             "1MiB",  "--max",           "2MiB",    "--world",
+             "8",     "--align",         "128",     "--dtype",
+             "bf16",  "--order",         "natural", "--expert-layout",
+             "fused", "--json"})
+          .value();
+  EXPECT_THAT(request.search.modes, ElementsAre(SearchMode::kLayer));
   EXPECT_EQ(request.search.gathered_slots, 6);
   EXPECT_EQ(request.search.device_budget, GiB(1));
   EXPECT_EQ(request.search.min_chunk, MiB(1));
@@ -81,7 +73,7 @@ TEST(SearchRequestTest, NamesEachMode) {
               ElementsAre(SearchMode::kUniform));
   EXPECT_THAT(Parse({"m", "--mode", "layer"})->search.modes,
               ElementsAre(SearchMode::kLayer));
-  EXPECT_EQ(Parse({"m", "--mode", "all"})->search.modes.size(), 3u);
+  EXPECT_EQ(Parse({"m", "--mode", "all"})->search.modes.size(), 2u);
 }
 
 TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
@@ -90,8 +82,8 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
     EXPECT_EQ(request.status().code(), ErrorCode::kInvalidArgument);
     return std::string(request.status().message());
   };
-  EXPECT_THAT(refusal({"m", "--mode", "layer", "--classes", "2"}),
-              HasSubstr("--classes 2 is for --mode classes or all"));
+  EXPECT_THAT(refusal({"m", "--classes", "2"}), HasSubstr("use --mode"));
+  EXPECT_THAT(refusal({"m", "--mode", "classes"}), HasSubstr("uniform, layer"));
   EXPECT_THAT(refusal({"m", "--json", "--plain"}), HasSubstr("exclude"));
   EXPECT_THAT(refusal({"m", "--align", "96"}), HasSubstr("try 128"));
   EXPECT_THAT(refusal({"m", "--order", "trace"}), HasSubstr("needs the trace"));
@@ -100,7 +92,6 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
               HasSubstr("standard input"));
   EXPECT_THAT(refusal({"m", "--max", "1MiB"}),
               HasSubstr("--min 32MiB (the default) is above --max 1MiB"));
-  EXPECT_THAT(refusal({"m", "--classes", "0"}), HasSubstr("from 1 to 16"));
   EXPECT_THAT(refusal({"m", "--prefetch-depth", "-1"}),
               HasSubstr("from 0 to 1024"));
   EXPECT_THAT(refusal({"m", "--dtype", "bf61"}), HasSubstr("did you mean"));

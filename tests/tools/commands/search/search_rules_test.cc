@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
-#include "chunk/rules/compatibility_rule.h"
+#include "tools/rules/compatibility_rule.h"
 #include "tests/tools/commands/search/made_report.h"
 
 namespace castor {

@@ -52,19 +52,17 @@ TEST(SearchTableTest, SpreadsWhatItShowsOfTheRest) {
   }
 }
 
-TEST(SearchTableTest, NotesTheBestOfAModeAndTheNumberOfSizes) {
+TEST(SearchTableTest, NotesTheBestOfAMode) {
   SearchReport report = MadeReport(Irregular());
   GroupSearchResult& group = report.result.groups[0];
-  ChunkSizeCandidate classes = group.candidates.back();
-  classes.mode = SearchMode::kClasses;
-  classes.classes.insert(classes.classes.begin(), {Elements(128), 1});
-  classes.waste += Elements(1);
-  group.candidates.push_back(classes);
   ModeResult mode;
-  mode.mode = SearchMode::kClasses;
-  mode.best = classes;
+  mode.mode = SearchMode::kLayer;
+  mode.best = group.candidates.back();
+  mode.best.mode = mode.mode;
+  mode.best.waste += Elements(1);
+  group.candidates.push_back(mode.best);
   group.modes.push_back(mode);
-  EXPECT_THAT(TableOf(report, 5), Contains(HasSubstr("best classes; 2 sizes")));
+  EXPECT_THAT(TableOf(report, 5), Contains(HasSubstr("best layer")));
 }
 
 TEST(SearchTableTest, SaysWhereOneChunkHoldsTheGroup) {

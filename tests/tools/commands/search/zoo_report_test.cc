@@ -58,15 +58,13 @@ TEST(ZooReportTest, ThePageHasALineForEachModelWithinOneHundredColumns) {
   for (const std::string& line : lines) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_NE(lines[0].find("uniform"), std::string::npos);
   EXPECT_NE(lines[0].find("layer"), std::string::npos);
-  EXPECT_EQ(lines[0].find("classes"), std::string::npos);
   EXPECT_NE(lines[3].find("Llama-2-7B"), std::string::npos);
   // Gemini's own size and waste: 45,101,056 elements of 2 bytes.
   EXPECT_NE(lines[3].find("   86   9.89%"), std::string::npos) << lines[3];
 }
 
 TEST(ZooReportTest, TheWidestRowsFitThePage) {
-  SearchOptions options = Options();
-  options.modes.push_back(SearchMode::kClasses);
+  const SearchOptions options = Options();
   for (const ZooModel& model : ZooModels()) {
     if (model.name.size() < 16) continue;
     const std::vector<ZooRow> rows = {
@@ -78,7 +76,7 @@ TEST(ZooReportTest, TheWidestRowsFitThePage) {
 }
 
 TEST(ZooReportTest, MarksWhatIsAboveTheGoal) {
-  // Without classes OPT-30B has nothing below 0.6 %.
+  // OPT-30B has nothing below 0.6 %.
   std::vector<ZooRow> rows = RowsOf({"OPT-30B", "Llama-2-7B"});
   const std::string text = ZooText(rows, Options());
   EXPECT_NE(text.find("\n! OPT-30B "), std::string::npos);

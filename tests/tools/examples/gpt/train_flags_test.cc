@@ -93,16 +93,15 @@ TEST(TrainFlagsTest, DeadlinesAndWhatTheyTakeReachTheOptions) {
 }
 
 TEST(TrainFlagsTest, WhatIsDoneWithGradientsReachesTheOptions) {
-  const Result<TrainOptions> options = Parsed(
-      {"--dtype", "f16", "--loss-scale", "dynamic", "--grad-mode", "fp32",
-       "--accumulation-order", "last", "--update-order", "alternate", "--decay",
-       "matrices", "--warmup", "5", "--schedule", "cosine"});
+  const Result<TrainOptions> options =
+      Parsed({"--dtype", "f16", "--loss-scale", "dynamic", "--grad-mode",
+              "fp32", "--accumulation-order", "last", "--decay", "matrices",
+              "--warmup", "5", "--schedule", "cosine"});
   ASSERT_THAT(options, IsOk());
   EXPECT_EQ(options->dtype, DType::kF16);
   EXPECT_EQ(options->loss_scaling.kind, LossScalingKind::kDynamic);
   EXPECT_EQ(options->grad_mode, GradMode::kFp32);
   EXPECT_EQ(options->accumulation, AccumulationOrder::kLast);
-  EXPECT_EQ(options->update_order, UpdateOrder::kAlternate);
   EXPECT_TRUE(options->decay_matrices_only);
   EXPECT_EQ(ScheduleOf(*options).shape, LrShape::kCosine);
   EXPECT_EQ(ScheduleOf(*options).warmup, 5);
@@ -252,6 +251,9 @@ TEST(TrainFlagsTest, SumsOfNcclsOwnAreOfOneGroup) {
 TEST(TrainFlagsTest, RefusesWhatContradictsItselfOrIsUnknown) {
   EXPECT_THAT(Parsed({"--prefetch", "2", "--no-prefetch"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("contradict")));
+  EXPECT_THAT(Parsed({"--update-order", "alternate"}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("--update-order is gone")));
   EXPECT_THAT(Parsed({"--policy", "lru"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("planned")));
   EXPECT_THAT(Parsed({"--machine", "/nonexistent/machine.json"}),
