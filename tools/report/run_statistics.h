@@ -158,12 +158,6 @@ PlanStatistics StatisticsOfPlan(const RunPlanInfo& plan);
 std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record);
 
 // --- The run ----------------------------------------------------------------
-struct StatisticsOptions {
-  StepRange steps = {};
-  int parts = 32;        // of a step, for what is shown over its course
-  int worst_chunks = 3;  // per cause of a stall
-};
-
 // One step, all ranks.
 struct StepStatistics {
   int32_t step = 0;
@@ -221,7 +215,7 @@ struct RunStatistics {
 };
 
 RunStatistics ComputeRunStatistics(const RunRecord& record,
-                                   const StatisticsOptions& options);
+                                   const StepRange& steps);
 
 }  // namespace castor
 

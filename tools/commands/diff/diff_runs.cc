@@ -161,10 +161,8 @@ DiffSection ChangedHomes(const RunRecord& a, const RunRecord& b) {
 
 std::vector<DiffSection> DiffRuns(const RunRecord& a, const RunRecord& b,
                                   const StepRange& steps) {
-  StatisticsOptions options;
-  options.steps = steps;
-  const RunStatistics first = ComputeRunStatistics(a, options);
-  const RunStatistics second = ComputeRunStatistics(b, options);
+  const RunStatistics first = ComputeRunStatistics(a, steps);
+  const RunStatistics second = ComputeRunStatistics(b, steps);
   std::vector<DiffSection> sections = {
       Section("run", "", Run, first, second),
       Section("time", "_ns", Times, first, second),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+#include "tools/commands/explain/explain_command.h"
+
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -9,11 +11,9 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
-#include "offload/record/record_reader.h"
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/explain/explain_run.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
@@ -21,7 +21,6 @@
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
 #include "tools/commands/registry.h"
-#include "tools/report/run_times.h"
 
 namespace castor {
 namespace {

@@ -212,15 +212,13 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
   if (Status same = CheckRun(subject, outcome, whole, record); !same.ok()) {
     return same.WithContext(QuotedPath(file));
   }
-  StatisticsOptions options;
-  if (LastStep(record) >= kFirstSteadyStep) {
-    options.steps.first = kFirstSteadyStep;
-  }
-  const RunStatistics steady = ComputeRunStatistics(record, options);
+  StepRange steps;
+  if (LastStep(record) >= kFirstSteadyStep) steps.first = kFirstSteadyStep;
+  const RunStatistics steady = ComputeRunStatistics(record, steps);
   Document doc;
   doc.Set("file", file);
   doc.Set("other_settings", AddOtherSettings(outcome, record, whole, &doc));
-  doc.Set("first_step", options.steps.first);
+  doc.Set("first_step", steps.first);
   doc.Set("steps", steady.complete_steps);
   Table all = ComparedTable("");
   const auto add = [&](std::string_view key, std::string_view word,
@@ -254,7 +252,7 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
           fmt::format("{}: bytes of all ranks in a step, median of {} from "
                       "step {} on",
                       Shown(file), Plural(steady.complete_steps, "step"),
-                      options.steps.first));
+                      steps.first));
   return doc;
 }
 

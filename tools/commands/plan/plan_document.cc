@@ -17,7 +17,7 @@
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/plan/plan_run.h"
+#include "tools/commands/plan/plan_command.h"
 
 namespace castor {
 namespace {

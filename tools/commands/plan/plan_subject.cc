@@ -75,7 +75,6 @@ PlanTotals TotalsOf(const PlanSubject& subject) {
 
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   PlanSubject subject;
-  subject.argument = flags.model;
   CASTOR_ASSIGN_OR_RETURN(const ReadModelOptions read, ReadOptionsOf(flags));
   if (!flags.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(subject.machine, ReadMachineFile(flags.machine));

@@ -16,7 +16,7 @@
 #include "placement/simulation_result.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/simulate/simulate_run.h"
+#include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
 
 namespace castor {

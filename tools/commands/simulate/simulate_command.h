@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
-#define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
+#ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_COMMAND_H_
+#define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_COMMAND_H_
 
-// Reads a trace and a machine and simulates steps: at one budget, or at every
-// one of a sweep; and how that is shown. Reads files; thread-safe. Part of
-// castor simulate (simulate_command.h).
+// `castor simulate TRACE`: reads a trace and a machine and simulates steps, at
+// one budget, or at every one of a sweep; how long they take under another
+// budget, machine or policy, and why. Owner thread only.
 
 #include <optional>
 #include <string>
@@ -73,4 +73,4 @@ std::string SweepSvg(const SimulateReport& report);
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_RUN_H_
+#endif  // CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_COMMAND_H_

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_RUN_H_
-#define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_RUN_H_
+#ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMMAND_H_
+#define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMMAND_H_
 
-// From what `castor plan` was asked for to its report: reads the model and
-// what else is named, plans, and writes the plan for trainers. Owner thread
-// only. Part of castor plan (plan_command.h).
+// `castor plan MODEL`: reads the model and what else is named, plans, and
+// writes the plan for trainers. Owner thread only.
 
 #include <optional>
 #include <string>
@@ -67,4 +66,4 @@ void AddFit(const PlanReport& report, Document* doc);
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_RUN_H_
+#endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMMAND_H_
