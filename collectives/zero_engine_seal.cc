@@ -60,7 +60,6 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
     manager_.reset();
     store_.reset();
     device_lane_.reset();
-    shard_lane_.reset();
     norm_words_ = Slab();
     pools_.reset();
     phase_ = Phase::kClosed;

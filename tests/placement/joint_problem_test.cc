@@ -127,43 +127,6 @@ TEST_F(JointProblemTest, RefusesProblemsWithoutMeaning) {
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("moment 3")));
 }
 
-TEST_F(JointProblemTest, WhatIsLentCountsAtItsMoments) {
-  // From the second use of chunk 0 on there is one place besides.
-  problem_.capacity.assign(12, 1);
-  problem_.lent.assign(12, 0);
-  for (size_t t = 4; t < 12; ++t) problem_.lent[t] = 1;
-  ASSERT_THAT(CheckJointProblem(problem_), IsOk());
-  solution_.split = 0;
-  solution_.kept = {false, false, false, false};
-  solution_.shard_kept = {false, false, true, false};
-  solution_.gain = 20;
-  EXPECT_THAT(Verify(), IsOk());
-  problem_.lent[7] = 0;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal,
-                       HasSubstr("1 shards in 0 places at moment 7")));
-  problem_.lent[7] = 1;
-  // A line pays for it whatever the split.
-  JointPrices prices{std::vector<int64_t>(12, 0), std::vector<int64_t>(12, 0)};
-  prices.shard[5] = 15;
-  const JointLine without = LineOf(problem_, prices);
-  problem_.lent[5] = 3;
-  const JointLine with = LineOf(problem_, prices);
-  EXPECT_EQ(static_cast<int64_t>(with.At(0) - without.At(0)), 2 * 15);
-  EXPECT_EQ(static_cast<int64_t>(with.slope),
-            static_cast<int64_t>(without.slope));
-  problem_.lent[5] = 1;
-  const JointSolution found = SolveJoint(problem_);
-  EXPECT_THAT(VerifyJointSolution(problem_, found), IsOk());
-  EXPECT_TRUE(found.optimal());
-  // One slot for two shards and a third of chunk 0; or gathered copies of one
-  // chunk and what is lent.
-  EXPECT_EQ(found.gain, 80);
-  problem_.lent.pop_back();
-  EXPECT_THAT(CheckJointProblem(problem_),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("11 moments")));
-}
-
 TEST_F(JointProblemTest, TheSearchFindsWhatBothKindsAllow) {
   for (int64_t capacity : {0, 1, 2, 3}) {
     problem_.capacity.assign(12, capacity);

@@ -259,39 +259,6 @@ TEST_F(ShardCopiesTest, RejectsMoreCopiesThanPlaces) {
                                    HasSubstr("1 shards in 0 places")));
 }
 
-TEST_F(ShardCopiesTest, RejectsMoreCopiesThanPlacesThatAreLent) {
-  plan_.shard_slots = {};
-  problem_.lent_class = 0;
-  problem_.lent_places.assign(trace_.size(), 2);
-  EXPECT_THAT(Validate(), IsOk());
-  problem_.lent_class = kNoSlotClass;
-  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
-                                   HasSubstr("1 shards in 0 places")));
-  problem_.lent_class = 0;
-  // From the second fetch on both are there: chunk 0's until the last access,
-  // the frozen one's past it.
-  const size_t second = std::max(fetched_at_[0], fetched_at_[1]);
-  const size_t last = trace_.size() - 1;
-  for (size_t i = 0; i < trace_.size(); ++i) {
-    problem_.lent_places[i] = 1;
-    const bool both = i >= second && i < last;
-    if (both) {
-      EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
-                                       HasSubstr("2 shards in 1 places")))
-          << i;
-    } else {
-      EXPECT_THAT(Validate(), IsOk()) << i;
-    }
-    problem_.lent_places[i] = 2;
-  }
-  problem_.lent_places[last] = 0;
-  EXPECT_THAT(Validate(), StatusIs(ErrorCode::kInternal,
-                                   HasSubstr("1 shards in 0 places")));
-  problem_.lent_places.pop_back();
-  EXPECT_THAT(Validate(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("places are lent")));
-}
-
 TEST_F(ShardCopiesTest, RejectsGatheredCopiesInSlotsThatHoldShards) {
   plan_.shard_slots = {2};
   EXPECT_THAT(Validate(),

@@ -103,7 +103,7 @@ void BM_AllOfAFit(benchmark::State& state) {
     const PlanOutcome outcome = Plan(subject, flags);
     CASTOR_CHECK(outcome.simulated.has_value() == timed);
     CASTOR_CHECK(
-        PlanExact(outcome.step.accesses, outcome.forecast->problem).ok());
+        PlanExact(outcome.step.accesses, outcome.seal->memory.problem).ok());
     CASTOR_CHECK(Alternatives(subject, flags, outcome).ok());
     CASTOR_CHECK(OneMoreGiB(subject, flags, outcome).ok());
   }

@@ -14,7 +14,6 @@ SlotWorth WorthOf(const RunPlanClass& planned, int32_t moments) {
   worth.slot_bytes = planned.slot_bytes;
   worth.slots = planned.slots;
   worth.shard_slots = planned.shard_slots;
-  worth.lent_places = planned.lent_places;
   worth.shards = planned.shards;
   worth.cost = planned.cost;
   worth.lower_bound = planned.lower_bound;

@@ -23,7 +23,6 @@ struct SlotWorth {
   int64_t slots = 0;
   int64_t shard_slots = 0;  // of these, those that hold copies of shards
   int64_t shards = 0;       // that they hold at most
-  int64_t lent_places = 0;  // for shards besides, that leases leave at most
   double cost = 0;
   double lower_bound = 0;
   bool optimal = false;

@@ -163,7 +163,6 @@ JsonValue SlotWorthJson(const PlanStatistics& plan) {
         JsonValue::Object({{"slot_bytes", each.slot_bytes},
                            {"slots", each.slots},
                            {"shard_slots", each.shard_slots},
-                           {"lent_places", each.lent_places},
                            {"shards", each.shards},
                            {"cost", each.cost},
                            {"lower_bound", each.lower_bound},

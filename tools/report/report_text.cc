@@ -260,10 +260,6 @@ class Writer {
         Add("; {} of them hold{} copies of up to {} shards", each.shard_slots,
             each.shard_slots == 1 ? "s" : "", each.shards);
       }
-      if (each.lent_places > 0) {
-        Add("; leases leave room for copies of up to {} more",
-            each.lent_places);
-      }
       if (each.one_more_saves && *each.one_more_saves == 0) {
         Add("; one more would save nothing");
       } else if (each.one_more_saves) {

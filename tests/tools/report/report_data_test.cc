@@ -88,7 +88,6 @@ TEST(ReportDataTest, HoldsThePricesOfSlots) {
   EXPECT_EQ(slots["slot_bytes"], 4096);
   EXPECT_EQ(slots["shard_slots"], 1);
   EXPECT_EQ(slots["shards"], 4);
-  EXPECT_EQ(slots["lent_places"], 0);
   EXPECT_EQ(slots["cost"], 9.0);
   EXPECT_EQ(slots["lower_bound"], 8.5);
   EXPECT_EQ(slots["one_more_saves"], 1.5);

@@ -110,11 +110,6 @@ Plan after step 1: what is fetched in a step, by the time that measured links ta
   EXPECT_THAT(Text(run),
               HasSubstr("proved the least; 2 of them hold copies of up to 8 "
                         "shards; one more saves"));
-  run.record.plans[0].classes[0].lent_places = 3;
-  EXPECT_THAT(Text(run),
-              HasSubstr("up to 8 shards; leases leave room for copies of up to "
-                        "3 more; one more saves"));
-  run.record.plans[0].classes[0].lent_places = 0;
   run.record.plans[0].classes[0].shard_slots = 0;
   run.record.plans[0].classes[0].prices.clear();
   EXPECT_THAT(Text(run), HasSubstr("9.00 s, proved the least; one more would "

@@ -139,8 +139,8 @@ JsonValue SlotsJson(const PlanOutcome& outcome) {
     slot_bytes.push_back(slots.slot_bytes);
   }
   return SlotWorthJson(
-      StatisticsOfPlan(RunPlanOf(*proved, outcome.forecast->problem, slot_bytes,
-                                 outcome.step.accesses.size())));
+      StatisticsOfPlan(RunPlanOf(*proved, outcome.seal->memory.problem,
+                                 slot_bytes, outcome.step.accesses.size())));
 }
 
 JsonValue CertificateJson(const PlanReport& report) {
@@ -158,7 +158,6 @@ JsonValue CertificateJson(const PlanReport& report) {
             : "links"},
        {"shard_slots", report.outcome.forecast->shard_slots},
        {"shards", report.outcome.forecast->shards},
-       {"lent_places", report.outcome.forecast->lent_places},
        {"slots", SlotsJson(report.outcome)}});
 }
 

@@ -165,22 +165,15 @@ std::string FitLines(const PlanReport& report, Emphasis emphasis) {
   if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
     text += Paragraph("Prefetch", PrefetchSentence(outcome));
   }
-  const StepTraffic& traffic = outcome.forecast->traffic;
-  const int64_t spared = traffic.gathers - traffic.fetches;
-  const int64_t slots = outcome.forecast->shard_slots;
-  const int64_t lent = spared > 0 ? outcome.forecast->lent_places : 0;
-  if (slots > 0 || lent > 0) {
-    const std::string in_slots = fmt::format(
-        "{} hold{} copies of up to {} shards", Plural(slots, "gathered slot"),
-        slots == 1 ? "s" : "", outcome.forecast->shards);
-    const std::string in_lent = fmt::format(
-        "leases leave room for copies of up to {}",
-        slots > 0 ? fmt::format("{} more", lent) : Plural(lent, "shard"));
-    text +=
-        Paragraph("Shards", fmt::format("{}{}{}, which spare {} of the fetches",
-                                        slots > 0 ? in_slots : "",
-                                        slots > 0 && lent > 0 ? ", " : "",
-                                        lent > 0 ? in_lent : "", spared));
+  if (const int64_t slots = outcome.forecast->shard_slots; slots > 0) {
+    const StepTraffic& traffic = outcome.forecast->traffic;
+    text += Paragraph(
+        "Shards",
+        fmt::format("{} hold{} copies of up to {} shards, which spare {} of "
+                    "the fetches",
+                    Plural(slots, "gathered slot"), slots == 1 ? "s" : "",
+                    outcome.forecast->shards,
+                    traffic.gathers - traffic.fetches));
   }
   if (report.subject.machine) text += TimeLines(outcome, emphasis);
   return text;
