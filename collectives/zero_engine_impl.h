@@ -165,8 +165,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status DrainAll();
 
   // seal
-  uint64_t HashOfParams() const;
-  uint64_t HashOfOptions(const SealOptions& declared) const;
+  int64_t HashOfParams() const;
+  int64_t HashOfOptions(const SealOptions& declared) const;
   // Whether the communicator can work on the device's memory.
   Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 
+#include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
 
 namespace castor {
@@ -15,10 +15,11 @@ namespace {
 
 // In 24 bits, so that squares and their sums stay small.
 uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches) {
-  uint64_t hash = rates ^ std::bit_cast<uint64_t>(loss_scale);
-  hash ^= static_cast<uint64_t>(micro_batches) * 0x9e3779b97f4a7c15ull;
-  hash *= 0xbf58476d1ce4e5b9ull;
-  return hash >> 40;
+  internal::ValueHash hash;
+  hash.Add(rates);
+  hash.Add(loss_scale);
+  hash.Add(micro_batches);
+  return hash.value() >> 40;
 }
 
 }  // namespace
