@@ -89,6 +89,7 @@ class MemoryManagerFixture : public testing::Test {
       classes.push_back({kSlot, slots});
       size += kSlot * slots;
     }
+    manager_.reset();  // before what it uses
     memory_ = std::make_unique<AlignedBytes>(size);
     device_ = std::make_unique<TierPool>(
         *TierPool::Create(Tier::kDevice, size, classes, memory_->data()));
