@@ -4,6 +4,7 @@
 #include "placement/joint_problem.h"
 
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -16,6 +17,10 @@ namespace castor {
 namespace {
 
 using testing::HasSubstr;
+
+auto Rejected(const std::string& why) {
+  return StatusIs(ErrorCode::kInternal, HasSubstr(why));
+}
 
 // Two slots and two chunks with two gaps each, one after the other: 0 at
 // moments 0, 4 and 8, 1 at 2, 6 and 10; uses take a moment.
@@ -65,41 +70,33 @@ TEST_F(JointProblemTest, ALineBoundsEverySplit) {
 
 TEST_F(JointProblemTest, RejectsWhatDoesNotFit) {
   solution_.split = 0;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("shards in 0 places")));
+  EXPECT_THAT(Verify(), Rejected("shards in 0 places"));
   solution_.split = 1;
   solution_.kept[1] = true;
   solution_.shard_kept[1] = false;
   solution_.gain = 100;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("2 copies in 1 slots")));
+  EXPECT_THAT(Verify(), Rejected("2 copies in 1 slots"));
   solution_.split = 3;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("3 slots for shards")));
+  EXPECT_THAT(Verify(), Rejected("3 slots for shards"));
 }
 
 TEST_F(JointProblemTest, RejectsClaimsThatAreNotSo) {
   solution_.gain = 100;
-  EXPECT_THAT(Verify(), StatusIs(ErrorCode::kInternal,
-                                 HasSubstr("gains 90 and not 100")));
+  EXPECT_THAT(Verify(), Rejected("gains 90 and not 100"));
   solution_.gain = 90;
   solution_.bound = 110;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("bound of 120")));
+  EXPECT_THAT(Verify(), Rejected("bound of 120"));
   solution_.bound = 120;
   solution_.shard_kept[0] = true;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("keeps both copies")));
+  EXPECT_THAT(Verify(), Rejected("keeps both copies"));
   solution_.shard_kept[0] = false;
   solution_.proof[0].shard[5] = -1;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("negative prices")));
+  EXPECT_THAT(Verify(), Rejected("negative prices"));
   solution_.proof[0].shard[5] = 0;
   solution_.proves = 1;
-  EXPECT_THAT(Verify(),
-              StatusIs(ErrorCode::kInternal, HasSubstr("proof 1 of 1 alone")));
+  EXPECT_THAT(Verify(), Rejected("proof 1 of 1 alone"));
   solution_.kept.pop_back();
-  EXPECT_THAT(Verify(), StatusIs(ErrorCode::kInternal, HasSubstr("4 gaps")));
+  EXPECT_THAT(Verify(), Rejected("4 gaps"));
 }
 
 TEST_F(JointProblemTest, RefusesProblemsWithoutMeaning) {

@@ -28,6 +28,10 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+auto IsMalformed(const std::string& why) {
+  return StatusIs(ErrorCode::kMalformed, HasSubstr(why));
+}
+
 constexpr char kText[] = R"({
 "schema": "castor.trace/1",
 "rank": 1,
@@ -124,7 +128,7 @@ TEST(TraceFileTest, NamesParametersInTheOrderOfTheirFirstUse) {
       {R"("params": [], "params": [],)", "params"}};
   for (const auto& [section, message] : mistakes) {
     EXPECT_THAT(ParseTrace(With("\"moments\"", section + "\"moments\"")),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+                IsMalformed(message))
         << section;
   }
 }
@@ -149,7 +153,7 @@ TEST(TraceFileTest, NamesGroupsOfRanks) {
       {R"("optimizer_span": 1,)", R"("optimizer_span" is 1)"}};
   for (const auto& [section, message] : mistakes) {
     EXPECT_THAT(ParseTrace(With("\"chunks\"", section + "\"chunks\"")),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+                IsMalformed(message))
         << section;
   }
 }
@@ -173,17 +177,14 @@ TEST(TraceFileTest, ChunksSayOfWhichTypeTheirParametersAre) {
        "chunk 1 has no dtype, unlike the chunks before it"},
       {With("false}", R"(false, "dtype": "F32"})"), "chunk 1 has a dtype"}};
   for (const auto& [wrong, message] : mistakes) {
-    EXPECT_THAT(ParseTrace(wrong),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
-        << wrong;
+    EXPECT_THAT(ParseTrace(wrong), IsMalformed(message)) << wrong;
   }
   std::string odd = text;
   odd.replace(odd.find("\"gathered_bytes\": 512"), 21,
               "\"gathered_bytes\": 510");
   EXPECT_THAT(ParseTrace(odd),
-              StatusIs(ErrorCode::kMalformed,
-                       HasSubstr("chunk 1 has 510 bytes, which is no whole "
-                                 "number of F32 elements")));
+              IsMalformed("chunk 1 has 510 bytes, which is no whole "
+                          "number of F32 elements"));
 }
 
 constexpr char kEvaluations[] = R"(],
@@ -231,7 +232,7 @@ TEST(TraceFileTest, RefusesEvaluationsThatAreNone) {
   for (const auto& [accesses, message] : mistakes) {
     const std::string section = "\"evaluations\": [" + accesses + "],";
     EXPECT_THAT(ParseTrace(With("\"moments\"", section + "\"moments\"")),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(message)))
+                IsMalformed(message))
         << section;
   }
 }
@@ -273,8 +274,7 @@ TEST(TraceFileTest, RefusesWhatIsNoStep) {
            {With("\"chunk\": 1, \"leased", "\"chunk\": 2, \"leased"),
             "there are 2 chunks"},
            {With("512, \"compute", "0, \"compute"), "moment 0 is said"}}) {
-    EXPECT_THAT(ParseTrace(text),
-                StatusIs(ErrorCode::kMalformed, HasSubstr(message)));
+    EXPECT_THAT(ParseTrace(text), IsMalformed(message));
   }
 }
 
