@@ -7,7 +7,7 @@
 // Leases of variable size from one fixed range of device memory: first fit,
 // each freed range remembered with the event after which its bytes may be
 // reused, so that neither call blocks. Few leases live at a time, so lists
-// serve. Owner thread only.
+// serve. Owner thread only. Part of the pools (tier_pool.h).
 
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,8 @@
 // lie in slots of gathered chunks, each of which gives places for as many
 // shards as it holds; a plan says how many slots do so. Takes these slots from
 // the pool and gives them back. Places are reused by events, as slots are.
-// Allocates only when the number of slots changes. Owner thread only.
+// Allocates only when the number of slots changes. Owner thread only. Part of
+// the memory manager (memory_manager.h).
 
 #include <cstddef>
 #include <cstdint>

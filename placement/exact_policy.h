@@ -22,7 +22,8 @@
 //
 // The certificate speaks of what fetches cost, not of stalls or step time.
 // Decisions depend on positions in the trace, never on a clock, so all ranks
-// make the same ones. Pure functions, thread-safe.
+// make the same ones. Pure functions, thread-safe. Part of the step planner
+// (step_planner.h).
 
 #include <vector>
 

@@ -27,7 +27,8 @@
 // there.
 //
 // Gathers are made in the order of uses: then who is kept where is alike for
-// those on demand and those ahead. Values and pure functions, thread-safe.
+// those on demand and those ahead. Values and pure functions, thread-safe. Part
+// of the joint flow (joint_flow.h).
 
 #include <cstdint>
 #include <vector>

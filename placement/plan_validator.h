@@ -9,7 +9,7 @@
 // places, every move is legal where it stands, every access finds its chunk,
 // every gather from a shard's copy finds it, every use and gradient ends with
 // the step, and none of what the update makes stale is kept past it. Knows
-// nothing of how plans are made. Pure, thread-safe.
+// nothing of how plans are made. Pure, thread-safe. Part of plans (plan.h).
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"

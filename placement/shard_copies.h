@@ -8,7 +8,8 @@
 // policies' .cc files. Between two gathers of a chunk its shard may stay on the
 // device, in a place of its own from the first gather to the second: with the
 // gathers given, that is an interval problem in which each gather is a moment,
-// and is solved exactly. Pure, thread-safe.
+// and is solved exactly. Pure, thread-safe. Part of the step planner
+// (step_planner.h).
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"
