@@ -75,7 +75,7 @@ typedef struct castor_tensor {
 enum {
   CASTOR_SEARCH_UNIFORM = 1,
   CASTOR_SEARCH_LAYER = 2,
-  CASTOR_SEARCH_CLASSES = 4 /* reserved: refused since several sizes are gone */
+  CASTOR_SEARCH_CLASSES = 4 /* reserved: several sizes at once are refused */
 };
 
 typedef struct castor_search_options {

@@ -17,12 +17,12 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/rank_scope.h"
 #include "gmock/gmock.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
-
 namespace {
 
 // Elements per rank of what is too large to be moved in one go: among all ranks
@@ -33,57 +33,83 @@ int64_t LargeShard(int world) {
   return 64'000 / static_cast<int64_t>(sizeof(T)) / world;
 }
 
-// Counts of elements per rank: none, some that fill nothing evenly, and large
-// ones.
-template <typename T>
-std::vector<int64_t> ShardSizes(int world) {
-  return {0, 1, 7, 128, LargeShard<T>(world)};
+CollectiveTag ScopedTag(int64_t moment, RankScope scope) {
+  return {ChunkId(1), moment, "test", scope};
+}
+
+std::string ScopeName(const RankScope& scope) {
+  return "among " + std::to_string(static_cast<int>(scope.among)) +
+         ", groups of " + std::to_string(scope.group);
+}
+
+// Those that `self` calls with, in rank order.
+std::vector<int> RanksOf(const RankScope& scope, const RankUnderTest& self) {
+  std::vector<int> ranks;
+  for (int i = 0; i < scope.size(self.world()); ++i) {
+    ranks.push_back(scope.member(i, self.rank(), self.world()));
+  }
+  return ranks;
 }
 
 template <typename T>
-void ExpectAllGather(RankUnderTest& self, DType dtype) {
-  for (const int64_t shard : ShardSizes<T>(self.world())) {
-    const std::vector<T> expected = MakeGathered<T>(self.world(), shard);
+void ExpectAllGather(RankUnderTest& self, DType dtype, const RankScope& scope,
+                     const std::vector<int64_t>& shards) {
+  SCOPED_TRACE(ScopeName(scope));
+  const int world = self.world();
+  const std::vector<int> ranks = RanksOf(scope, self);
+  for (const int64_t shard : shards) {
+    std::vector<T> expected(ranks.size() * static_cast<size_t>(shard));
+    for (const int rank : ranks) {
+      const auto theirs = MakeShard<T>(rank, shard);
+      std::copy(theirs.begin(), theirs.end(),
+                SliceOf(expected, scope.place(rank, world), shard));
+    }
     const std::vector<T> mine = MakeShard<T>(self.rank(), shard);
     std::vector<T> chunk(expected.size());
     self.comm.AllGather(self.lane, mine.data(), chunk.data(), Elements(shard),
-                        dtype, Tag(1, 1));
+                        dtype, ScopedTag(1, scope));
     std::vector<T> in_place(expected.size());
-    T* slice = SliceOf(in_place, self.rank(), shard);
+    T* slice = SliceOf(in_place, scope.place(self.rank(), world), shard);
     std::copy(mine.begin(), mine.end(), slice);
     self.comm.AllGather(self.lane, slice, in_place.data(), Elements(shard),
-                        dtype, Tag(2, 2));
+                        dtype, ScopedTag(2, scope));
     ASSERT_THAT(self.lane.Drain(), IsOk());
     ASSERT_TRUE(SameBits(chunk, expected)) << "shard " << shard;
     ASSERT_TRUE(SameBits(in_place, expected)) << "in place, shard " << shard;
   }
 }
 
-template <typename T>
+// In the order of the world's ranks, wherever their slices lie.
+template <typename Format>
 void ExpectReduceScatter(RankUnderTest& self, DType dtype,
-                         std::vector<T> (*make)(int, int64_t, uint64_t),
-                         T (*sum)(int, int64_t, uint64_t)) {
-  for (const int64_t shard : ShardSizes<T>(self.world())) {
+                         const RankScope& scope,
+                         const std::vector<int64_t>& shards) {
+  using T = typename Format::Bits;
+  SCOPED_TRACE(ScopeName(scope));
+  const std::vector<int> ranks = RanksOf(scope, self);
+  const int place = scope.place(self.rank(), self.world());
+  for (const int64_t shard : shards) {
     std::vector<T> expected;
     for (int64_t i = 0; i < shard; ++i) {
-      expected.push_back(sum(self.world(), self.rank() * shard + i, 0));
+      expected.push_back(SumOver<Format>(ranks, place * shard + i));
     }
-    const std::vector<T> whole = make(self.rank(), shard * self.world(), 0);
+    const std::vector<T> whole =
+        MakeNumbers<Format>(self.rank(), shard * std::ssize(ranks));
     const std::vector<T> chunk = whole;
     std::vector<T> result(expected.size());
     self.comm.ReduceScatter(self.lane, chunk.data(), result.data(),
-                            Elements(shard), dtype, Tag(1, 1));
+                            Elements(shard), dtype, ScopedTag(1, scope));
     std::vector<T> in_place = whole;
-    T* slice = SliceOf(in_place, self.rank(), shard);
+    T* slice = SliceOf(in_place, place, shard);
     self.comm.ReduceScatter(self.lane, in_place.data(), slice, Elements(shard),
-                            dtype, Tag(2, 2));
+                            dtype, ScopedTag(2, scope));
     ASSERT_THAT(self.lane.Drain(), IsOk());
     ASSERT_TRUE(SameBits(result, expected)) << "shard " << shard;
     ASSERT_TRUE(SameBits(chunk, whole)) << "what is read was written";
     // In place it writes its own slice and nothing else.
     std::vector<T> expected_chunk = whole;
     std::copy(expected.begin(), expected.end(),
-              SliceOf(expected_chunk, self.rank(), shard));
+              SliceOf(expected_chunk, place, shard));
     ASSERT_TRUE(SameBits(in_place, expected_chunk))
         << "in place, shard " << shard;
   }
@@ -125,20 +151,20 @@ TEST_P(CommunicatorContract, KnowsItsRankAndWorld) {
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
 }
 
-TEST_P(CommunicatorContract, AllGathersBytes) {
-  MakeWorld()->ForEachRank(
-      [](RankUnderTest& self) { ExpectAllGather<uint8_t>(self, DType::kU8); });
+// None, some that fill nothing evenly, and large ones.
+template <typename T>
+std::vector<int64_t> ShardSizes(int world) {
+  return {0, 1, 7, 128, LargeShard<T>(world)};
 }
 
-TEST_P(CommunicatorContract, AllGathersBFloat16) {
+TEST_P(CommunicatorContract, AllGathersElementsOfEverySize) {
   MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    ExpectAllGather<uint16_t>(self, DType::kBF16);
-  });
-}
-
-TEST_P(CommunicatorContract, AllGathersFloats) {
-  MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    ExpectAllGather<uint32_t>(self, DType::kF32);
+    const int world = self.world();
+    ExpectAllGather<uint8_t>(self, DType::kU8, {}, ShardSizes<uint8_t>(world));
+    ExpectAllGather<uint16_t>(self, DType::kBF16, {},
+                              ShardSizes<uint16_t>(world));
+    ExpectAllGather<uint32_t>(self, DType::kF32, {},
+                              ShardSizes<uint32_t>(world));
   });
 }
 
@@ -155,24 +181,15 @@ TEST_P(CommunicatorContract, TheOrderOfTheseSumsShows) {
   EXPECT_GT(differ, 100);
 }
 
-TEST_P(CommunicatorContract, ReduceScattersFloatsInRankOrder) {
-  MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    ExpectReduceScatter<float>(self, DType::kF32, MakeFloats, SumInRankOrder);
-  });
-}
-
 // In fp32, and rounded once: not after each addition.
-TEST_P(CommunicatorContract, ReduceScattersBFloat16RoundedOnce) {
+TEST_P(CommunicatorContract, ReduceScattersInRankOrderRoundedOnce) {
   MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    ExpectReduceScatter<uint16_t>(self, DType::kBF16, MakeBFloat16s,
-                                  BFloat16SumInRankOrder);
-  });
-}
-
-TEST_P(CommunicatorContract, ReduceScattersFloat16RoundedOnce) {
-  MakeWorld()->ForEachRank([](RankUnderTest& self) {
-    ExpectReduceScatter<uint16_t>(self, DType::kF16, MakeFloat16s,
-                                  Float16SumInRankOrder);
+    const int world = self.world();
+    ExpectReduceScatter<Fp32>(self, DType::kF32, {}, ShardSizes<float>(world));
+    ExpectReduceScatter<Bf16>(self, DType::kBF16, {},
+                              ShardSizes<uint16_t>(world));
+    ExpectReduceScatter<Fp16>(self, DType::kF16, {},
+                              ShardSizes<uint16_t>(world));
   });
 }
 
@@ -294,6 +311,53 @@ TEST_P(CommunicatorContract, CountsWhatItMoves) {
     EXPECT_EQ(stats.bytes_sent, others * 3 + sent);
     EXPECT_EQ(stats.bytes_received,
               others * 3 + (self.rank() == 0 ? Bytes(0) : Bytes(100)));
+  });
+}
+
+// Every way to cut a small world, and two of a large one.
+std::vector<RankScope> ScopesOf(int world) {
+  std::vector<RankScope> scopes;
+  for (int group = 1; group <= world; ++group) {
+    if (world % group != 0) continue;
+    if (world > 8 && group != 2 && group != 8) continue;
+    for (const Among among : {Among::kWorld, Among::kGroup, Among::kReplicas}) {
+      scopes.push_back({among, group});
+    }
+  }
+  return scopes;
+}
+
+TEST_P(CommunicatorContract, GathersAndReducesAmongGroups) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    for (const RankScope& scope : ScopesOf(self.world())) {
+      const std::vector<int64_t> shards = {0, 7, 16'000 / self.world()};
+      ExpectAllGather<uint32_t>(self, DType::kF32, scope, shards);
+      ExpectReduceScatter<Fp32>(self, DType::kF32, scope, shards);
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, CountsWhatItMovesAmongGroups) {
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    const int world = self.world();
+    Bytes sent;
+    int64_t operations = 0;
+    for (const RankScope& scope : ScopesOf(world)) {
+      const int among = scope.size(world);
+      std::vector<float> chunk(static_cast<size_t>(64 * among));
+      float* slice = SliceOf(chunk, scope.place(self.rank(), world), 64);
+      self.comm.AllGather(self.lane, slice, chunk.data(), Elements(64),
+                          DType::kF32, ScopedTag(1, scope));
+      self.comm.ReduceScatter(self.lane, chunk.data(), slice, Elements(64),
+                              DType::kF32, ScopedTag(2, scope));
+      ASSERT_THAT(self.lane.Drain(), IsOk());
+      sent += Bytes(64 * 4) * (among - 1) * int64_t{2};
+      operations += 2;
+    }
+    const CommunicatorStats stats = self.comm.stats();
+    EXPECT_EQ(stats.operations, operations);
+    EXPECT_EQ(stats.bytes_sent, sent);
+    EXPECT_EQ(stats.bytes_received, sent);
   });
 }
 

@@ -3,6 +3,7 @@
 
 // How operations fail: on every rank, soon, and saying who and where.
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/rank_scope.h"
 #include "gmock/gmock.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/status_matchers.h"
@@ -170,6 +172,74 @@ TEST_P(CommunicatorContract, ALaneThatFailedBeforeItsOperationEndsTheWorld) {
       EXPECT_THAT(status, skipped);
     }
     EXPECT_THAT(self.comm.Health(), skipped);
+  });
+}
+
+// Among the ranks of a group, and across groups.
+
+CollectiveTag ScopedTag(int32_t chunk, int64_t moment, RankScope scope) {
+  return {ChunkId(chunk), moment, "test", scope};
+}
+
+// Every rank by itself.
+constexpr RankScope kAlone{Among::kGroup, 1};
+
+// Groups are one world: one that departs from what others do is found out,
+// though no data goes between them, and all end with the same words.
+TEST_P(CommunicatorContract, AGroupThatDepartsFromAnotherFailsBoth) {
+  if (world() < 2) GTEST_SKIP() << "one rank agrees with itself";
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    const int last = self.world() - 1;
+    std::vector<float> value(1);
+    self.comm.AllGather(self.lane, value.data(), value.data(), Elements(1),
+                        DType::kF32,
+                        ScopedTag(self.rank() == last ? 32 : 31, 41, kAlone));
+    EXPECT_THAT(self.lane.Drain(),
+                StatusIs(ErrorCode::kFailedPrecondition,
+                         Says("rank " + std::to_string(last), "chunk 31",
+                              "chunk 32", "moment 41", "groups of 1")));
+  });
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    std::vector<float> chunk(static_cast<size_t>(self.world()));
+    const RankScope scope{self.rank() == 0 ? Among::kGroup : Among::kReplicas,
+                          self.rank() == 0 ? self.world() : 1};
+    self.comm.AllGather(self.lane, &chunk[static_cast<size_t>(self.rank())],
+                        chunk.data(), Elements(1), DType::kF32,
+                        ScopedTag(5, 6, scope));
+    EXPECT_THAT(self.lane.Drain(),
+                StatusIs(ErrorCode::kFailedPrecondition,
+                         Says("in groups of", "across groups of 1")));
+  });
+}
+
+TEST_P(CommunicatorContract, ARankOfAnotherGroupThatDoesNotComeIsNamed) {
+  if (world() < 2) GTEST_SKIP() << "one rank is never waited for";
+  MakeWorld(50'000'000)->ForEachRank([](RankUnderTest& self) {
+    const int missing = self.world() - 1;
+    if (self.rank() == missing) {
+      while (self.comm.Health().ok()) std::this_thread::yield();
+    }
+    std::vector<float> value(1);
+    self.comm.AllGather(self.lane, value.data(), value.data(), Elements(1),
+                        DType::kF32, ScopedTag(5, 9, kAlone));
+    EXPECT_THAT(
+        self.lane.Drain(),
+        StatusIs(ErrorCode::kAborted, Says("rank " + std::to_string(missing),
+                                           "chunk 5", "moment 9")));
+  });
+}
+
+TEST_P(CommunicatorContract, AbortEndsEveryGroup) {
+  if (world() < 2) GTEST_SKIP() << "there is one group only";
+  MakeWorld()->ForEachRank([](RankUnderTest& self) {
+    if (self.rank() == 0) {
+      self.comm.Abort(DataLoss("checksum of rank 0"));
+    }
+    std::vector<float> value(1);
+    self.comm.AllGather(self.lane, value.data(), value.data(), Elements(1),
+                        DType::kF32, ScopedTag(3, 7, kAlone));
+    EXPECT_THAT(self.lane.Drain(),
+                StatusIs(ErrorCode::kDataLoss, "checksum of rank 0"));
   });
 }
 

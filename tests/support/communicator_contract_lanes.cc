@@ -164,7 +164,7 @@ TEST_P(CommunicatorContract, RandomProgramsGiveWhatTheyShould) {
         }
         case 1: {
           auto chunk = std::make_shared<std::vector<uint16_t>>(
-              MakeBFloat16s(self.rank(), shard * world, step));
+              MakeNumbers<Bf16>(self.rank(), shard * world, step));
           uint16_t* slice = SliceOf(*chunk, self.rank(), shard);
           self.comm.ReduceScatter(lane, chunk->data(), slice, Elements(shard),
                                   DType::kBF16, Tag(2, moment));
@@ -173,7 +173,7 @@ TEST_P(CommunicatorContract, RandomProgramsGiveWhatTheyShould) {
             for (int64_t i = 0; i < shard; ++i) {
               const int64_t at = rank * shard + i;
               wrong += (*chunk)[static_cast<size_t>(at)] !=
-                       BFloat16SumInRankOrder(world, at, step);
+                       SumInRankOrder<Bf16>(world, at, step);
             }
             EXPECT_EQ(wrong, 0);
           });

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace castor {
@@ -36,25 +37,40 @@ inline float RandomFloat(int rank, int64_t element, uint64_t salt = 0) {
   return std::bit_cast<float>(sign_and_mantissa | exponent << 23);
 }
 
-// Rounds as IEEE 754 says, by comparing distances: no relation to how the
-// library does it.
-inline uint16_t RoundToBFloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const auto below = static_cast<uint16_t>(bits >> 16);
-  const auto above = static_cast<uint16_t>(below + 1);
-  const auto widen = [](uint16_t half) {
-    return static_cast<double>(
-        std::bit_cast<float>(static_cast<uint32_t>(half) << 16));
-  };
-  const double to_below = std::abs(widen(below) - static_cast<double>(value));
-  const double to_above = std::abs(widen(above) - static_cast<double>(value));
-  if (to_below == to_above) return below % 2 == 0 ? below : above;
-  return to_below < to_above ? below : above;
-}
-
-inline float WidenBFloat16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
+// The formats in which ranks bring numbers, whose rounding has no relation to
+// how the library does it.
+struct Fp32 {
+  using Bits = float;
+  static float Round(float value) { return value; }
+  static float Widen(float bits) { return bits; }
+};
+struct Bf16 {
+  using Bits = uint16_t;
+  // As IEEE 754 says, by comparing distances.
+  static uint16_t Round(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const auto below = static_cast<uint16_t>(bits >> 16);
+    const auto above = static_cast<uint16_t>(below + 1);
+    const auto exact = static_cast<double>(value);
+    const double to_below = std::abs(static_cast<double>(Widen(below)) - exact);
+    const double to_above = std::abs(static_cast<double>(Widen(above)) - exact);
+    if (to_below == to_above) return below % 2 == 0 ? below : above;
+    return to_below < to_above ? below : above;
+  }
+  static float Widen(uint16_t bits) {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+};
+struct Fp16 {
+  using Bits = uint16_t;
+  // The compiler's own.
+  static uint16_t Round(float value) {
+    return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  }
+  static float Widen(uint16_t bits) {
+    return static_cast<float>(std::bit_cast<_Float16>(bits));
+  }
+};
 
 template <typename T>
 std::vector<T> MakeShard(int rank, int64_t count, uint64_t salt = 0) {
@@ -76,64 +92,36 @@ std::vector<T> MakeGathered(int world, int64_t count, uint64_t salt = 0) {
   return chunk;
 }
 
+template <typename Format>
+std::vector<typename Format::Bits> MakeNumbers(int rank, int64_t count,
+                                               uint64_t salt = 0) {
+  std::vector<typename Format::Bits> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(Format::Round(RandomFloat(rank, i, salt)));
+  }
+  return values;
+}
 inline std::vector<float> MakeFloats(int rank, int64_t count,
                                      uint64_t salt = 0) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    values[static_cast<size_t>(i)] = RandomFloat(rank, i, salt);
-  }
-  return values;
+  return MakeNumbers<Fp32>(rank, count, salt);
 }
 
-inline std::vector<uint16_t> MakeBFloat16s(int rank, int64_t count,
-                                           uint64_t salt = 0) {
-  std::vector<uint16_t> values;
-  for (const float value : MakeFloats(rank, count, salt)) {
-    values.push_back(RoundToBFloat16(value));
-  }
-  return values;
+// ((g0 + g1) + g2) + ..., of element `i`, of these ranks, rounded once.
+template <typename Format>
+typename Format::Bits SumOver(const std::vector<int>& ranks, int64_t i,
+                              uint64_t salt = 0) {
+  const auto term = [&](int rank) {
+    return Format::Widen(Format::Round(RandomFloat(rank, i, salt)));
+  };
+  float sum = term(ranks[0]);
+  for (size_t r = 1; r < ranks.size(); ++r) sum += term(ranks[r]);
+  return Format::Round(sum);
 }
-
-// The compiler's own rounding, which is no code of the library's.
-inline uint16_t RoundToFloat16(float value) {
-  return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
-}
-
-inline float WidenFloat16(uint16_t bits) {
-  return static_cast<float>(std::bit_cast<_Float16>(bits));
-}
-
-inline std::vector<uint16_t> MakeFloat16s(int rank, int64_t count,
-                                          uint64_t salt = 0) {
-  std::vector<uint16_t> values;
-  for (const float value : MakeFloats(rank, count, salt)) {
-    values.push_back(RoundToFloat16(value));
-  }
-  return values;
-}
-
-// ((g0 + g1) + g2) + ..., of element `i`.
-inline float SumInRankOrder(int world, int64_t i, uint64_t salt = 0) {
-  float sum = RandomFloat(0, i, salt);
-  for (int rank = 1; rank < world; ++rank) sum += RandomFloat(rank, i, salt);
-  return sum;
-}
-
-inline uint16_t BFloat16SumInRankOrder(int world, int64_t i,
-                                       uint64_t salt = 0) {
-  float sum = WidenBFloat16(RoundToBFloat16(RandomFloat(0, i, salt)));
-  for (int rank = 1; rank < world; ++rank) {
-    sum += WidenBFloat16(RoundToBFloat16(RandomFloat(rank, i, salt)));
-  }
-  return RoundToBFloat16(sum);
-}
-
-inline uint16_t Float16SumInRankOrder(int world, int64_t i, uint64_t salt = 0) {
-  float sum = WidenFloat16(RoundToFloat16(RandomFloat(0, i, salt)));
-  for (int rank = 1; rank < world; ++rank) {
-    sum += WidenFloat16(RoundToFloat16(RandomFloat(rank, i, salt)));
-  }
-  return RoundToFloat16(sum);
+template <typename Format = Fp32>
+typename Format::Bits SumInRankOrder(int world, int64_t i, uint64_t salt = 0) {
+  std::vector<int> ranks(static_cast<size_t>(world));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return SumOver<Format>(ranks, i, salt);
 }
 
 template <typename T>

@@ -69,6 +69,10 @@ Value Value::Change(std::optional<double> change) {
   return change ? Value(Kind::kChange, *change) : Value();
 }
 
+Value Value::BytesOrDash(Bytes bytes) {
+  return bytes == Bytes(0) ? Value(bytes).As("-") : Value(bytes);
+}
+
 Value Value::As(std::string page) && {
   page_ = std::move(page);
   return std::move(*this);
@@ -250,7 +254,13 @@ void Document::Add(Table table, Form forms) {
 }
 
 void Document::Add(std::string_view key, Document part) {
-  json_[key] = std::move(part.json_);
+  if (!key.empty()) {
+    json_[key] = std::move(part.json_);
+  } else {
+    for (const std::string& each : part.json_.keys()) {
+      json_[each] = part.json_[each];
+    }
+  }
   plain_ += part.plain_;
   std::move(part.page_.begin(), part.page_.end(), std::back_inserter(page_));
 }

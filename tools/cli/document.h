@@ -75,6 +75,9 @@ class Value {
   // By which share of itself something grew: "+5.13 %".
   static Value Change(std::optional<double> change);
 
+  // No bytes are "-" on a page.
+  static Value BytesOrDash(Bytes bytes);
+
   // The same with another look on a page: always, or where there is nothing.
   Value As(std::string page) &&;
   Value Or(std::string page) &&;
@@ -139,6 +142,9 @@ class Table {
   static Column JsonOnly(std::string key) {
     return {std::move(key), "", Align::kAuto, Form::kJson};
   }
+  static Column NotPlain(std::string key, std::string title) {
+    return {std::move(key), std::move(title), Align::kAuto, Form::kPageAndJson};
+  }
   static Column PlainOnly(std::string key) {
     return {std::move(key), "", Align::kAuto, Form::kPlain};
   }
@@ -202,7 +208,8 @@ class Document {
 
   // --- For both -------------------------------------------------------------
   void Add(Table table, Form forms = Form::kAll);
-  // The part's JSON under `key`, its page and lines behind these.
+  // The part's page and lines behind these, its JSON under `key`; its members
+  // behind these where that is empty.
   void Add(std::string_view key, Document part);
 
   const JsonValue& Json() const { return json_; }

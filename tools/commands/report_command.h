@@ -8,10 +8,29 @@
 // waited for what. Owner thread only.
 
 #include <memory>
+#include <string>
 
+#include "chunk/base/status.h"
 #include "tools/cli/command.h"
+#include "tools/cli/console.h"
+#include "tools/cli/document.h"
+#include "tools/cli/text_forms.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
+
+struct ReportRequest {
+  std::string file;
+  Form form = Form::kPage;
+  StepRange steps;
+  std::string chrome;  // where to export to; empty: nowhere
+  StripInk ink = StripInk::kAscii;
+};
+
+// Writes the report to console.out. kStoppedEarly when the record is not
+// complete: what could be read has been written then, and the message says
+// where it ends.
+Status RunReport(const ReportRequest& request, const Console& console);
 
 std::unique_ptr<Command> MakeReportCommand();
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/collective_timing.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +14,7 @@
 #include "offload/event.h"
 #include "offload/lane.h"
 #include "offload/slab.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/copy_timing.h"
-
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
@@ -17,6 +15,7 @@
 #include "offload/event.h"
 #include "offload/lane.h"
 #include "offload/slab.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

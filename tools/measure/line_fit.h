@@ -4,7 +4,8 @@
 #ifndef CASTOR_TOOLS_MEASURE_LINE_FIT_H_
 #define CASTOR_TOOLS_MEASURE_LINE_FIT_H_
 
-// A link's latency and bandwidth from what transfers of several sizes took.
+// Part of the samples (samples.h): a link's latency and bandwidth from what
+// transfers of several sizes took.
 // Pure functions, thread-safe.
 
 #include <cstdint>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/memory_timing.h"
-
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -18,6 +16,7 @@
 #include "offload/kernels/optimizer.h"
 #include "offload/slab.h"
 #include "placement/tier_model.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

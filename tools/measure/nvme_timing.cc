@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/nvme_timing.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "chunk/base/clock.h"
 #include "offload/event.h"
 #include "offload/slab.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

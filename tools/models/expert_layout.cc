@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
-#include "tools/models/family_sizes.h"
+#include "tools/models/family_parts.h"
 
 namespace castor {
 namespace {

@@ -4,7 +4,8 @@
 #ifndef CASTOR_TOOLS_MODELS_EXPERT_LAYOUT_H_
 #define CASTOR_TOOLS_MODELS_EXPERT_LAYOUT_H_
 
-// The two shapes of a mixture-of-experts layer with E experts:
+// Part of the reader of models (model_reader.h). The two shapes of a
+// mixture-of-experts layer with E experts:
 //
 //   per expert   ...experts.0.gate_proj.weight [M,H]  (or w1)
 //                ...experts.0.up_proj.weight   [M,H]  (or w3)

@@ -4,13 +4,14 @@
 #ifndef CASTOR_TOOLS_MODELS_FAMILY_BUILDERS_H_
 #define CASTOR_TOOLS_MODELS_FAMILY_BUILDERS_H_
 
-// One builder per family of models, called through BuildFamilyModel. Names,
+// Part of the families (family_model.h): one builder for each, called through
+// BuildFamilyModel. Names,
 // order and defaults are those of the Transformers library. Malformed where a
 // number makes no such model; the message names the key. Pure functions,
 // thread-safe.
 
 #include "chunk/base/status.h"
-#include "tools/models/family_params.h"
+#include "tools/models/family_model.h"
 
 namespace castor {
 

@@ -5,19 +5,50 @@
 #define CASTOR_TOOLS_MODELS_FAMILY_MODEL_H_
 
 // The parameters of a known family of models, derived from its config.json in
-// the order in which the family's reference code registers them. Pure
-// functions, thread-safe.
+// the order in which the family's reference code registers them, and how weight
+// files speak of them. Values and pure functions, thread-safe.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
+#include "chunk/param_spec.h"
 #include "tools/models/config_values.h"
-#include "tools/models/family_params.h"
 #include "tools/models/model_list.h"
 
 namespace castor {
+
+// Files of other versions of the reference code write `file` where this list
+// has `listed`.
+struct Spelling {
+  std::string file;
+  std::string listed;
+};
+
+struct FamilyModel {
+  std::string family;  // "gpt2"
+  // Files may leave this out of the names: "transformer.".
+  std::string base_prefix;
+  std::vector<ParamSpec> params;
+  std::vector<TiedName> tied;  // names that are not in `params`
+  std::vector<Spelling> spellings;
+  // Names that begin so are in files and not in the model.
+  std::vector<std::string> ignored_prefixes;
+  bool quantized = false;  // the weight files' shapes are packed
+  std::vector<std::string> notes;
+};
+
+// What a family is asked for.
+struct FamilyRequest {
+  const ConfigValues& config;
+  DType dtype = DType::kF32;
+  // kFused as Transformers registers experts since v5, kPerExpert as before and
+  // as files on the hub have them; order and names differ with it.
+  ExpertLayout experts = ExpertLayout::kFused;
+  std::string architecture = {};  // "GPT2LMHeadModel", a known one
+};
 
 // "gpt2", "llama", "mistral", ...
 const std::vector<std::string>& KnownFamilies();

@@ -4,8 +4,9 @@
 #ifndef CASTOR_TOOLS_MODELS_HUB_CACHE_H_
 #define CASTOR_TOOLS_MODELS_HUB_CACHE_H_
 
-// Models that Hugging Face's libraries have downloaded to this machine. Only
-// looked up, never fetched: nothing here uses the network. The cache holds
+// Part of the folders of models (model_folder.h). Models that Hugging Face's
+// libraries have downloaded to this machine. Only looked up, never fetched:
+// nothing here uses the network. The cache holds
 //
 //   models--ORG--NAME/refs/main            the revision that "main" meant
 //   models--ORG--NAME/snapshots/REVISION/  its files, links into

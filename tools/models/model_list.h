@@ -26,19 +26,12 @@ enum class ParamOrder : uint8_t {
   kTrace,    // as a recorded step first used them
 };
 
-constexpr std::string_view ParamOrderName(ParamOrder order) {
-  switch (order) {
-    case ParamOrder::kFamily:
-      return "family";
-    case ParamOrder::kFile:
-      return "file";
-    case ParamOrder::kNatural:
-      return "natural";
-    case ParamOrder::kTrace:
-      return "trace";
-  }
-  return "unknown";
-}
+std::string_view ParamOrderName(ParamOrder order);
+
+// Names in the order a person expects: runs of digits compare as numbers of any
+// length, everything else byte by byte. A strict total order on distinct
+// strings, so sorting by it has one result.
+bool NaturalLess(std::string_view a, std::string_view b);
 
 // How the experts of a mixture-of-experts layer are held: files on the hub have
 // a tensor per expert and matrix, trainers since Transformers v5 one for all

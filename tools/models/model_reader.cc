@@ -10,13 +10,11 @@
 
 #include "chunk/base/quote.h"
 #include "chunk/tensor_fields.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/expert_layout.h"
-#include "tools/models/family_order.h"
 #include "tools/models/model_source.h"
-#include "tools/models/natural_order.h"
 #include "tools/models/param_filter.h"
-#include "tools/models/trace_order.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/param_order.h"
 
 namespace castor {
 namespace {

@@ -91,13 +91,12 @@ void ReadParams(const ModelList& model, TransformerShape* shape) {
   for (const ParamSpec& spec : model.params) {
     const std::string_view name = spec.name;
     if (Contains(name, "gate_proj") || Contains(name, "gate_up_proj") ||
-        Contains(name, "ffn_gate.") || Contains(name, ".wi_1.") ||
-        Contains(name, ".w3.")) {
+        Contains(name, ".wi_1.") || Contains(name, ".w3.")) {
       shape->gated_mlp = true;
     }
     if (shape->width == 0 && spec.shape.size() == 2 &&
         (Contains(name, "embed_tokens") || Contains(name, "wte.") ||
-         Contains(name, "token_embd") || Contains(name, "word_embeddings"))) {
+         Contains(name, "word_embeddings"))) {
       shape->vocab = spec.shape[0];
       shape->width = spec.shape[1];
     }

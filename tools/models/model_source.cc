@@ -73,12 +73,12 @@ Result<ModelSource> ReadConfig(std::string_view json, const Experts& experts) {
 
 Result<ModelSource> ReadConfigFile(const std::string& path,
                                    const Experts& experts) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  CASTOR_ASSIGN_OR_RETURN(const std::string json,
-                          file.ReadAll(kMaxConfigBytes));
-  Result<ModelSource> source = ReadConfig(json, experts);
-  if (!source.ok()) return source.status().WithContext(QuotedPath(path));
-  source->list.source = FileName(path);
+  CASTOR_ASSIGN_OR_RETURN(
+      ModelSource source,
+      ParseFile(path, kMaxConfigBytes, [&](const std::string& json) {
+        return ReadConfig(json, experts);
+      }));
+  source.list.source = FileName(path);
   return source;
 }
 

@@ -4,8 +4,9 @@
 #ifndef CASTOR_TOOLS_MODELS_MODEL_SOURCE_H_
 #define CASTOR_TOOLS_MODELS_MODEL_SOURCE_H_
 
-// Finds out what MODEL is and reads it with the reader of its format, without
-// deciding anything about order yet. Reads files; otherwise pure, thread-safe.
+// Part of the reader of models (model_reader.h). Finds out what MODEL is and
+// reads it with the reader of its format, without deciding anything about order
+// yet. Reads files; otherwise pure, thread-safe.
 
 #include <optional>
 #include <string>

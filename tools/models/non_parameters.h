@@ -4,11 +4,12 @@
 #ifndef CASTOR_TOOLS_MODELS_NON_PARAMETERS_H_
 #define CASTOR_TOOLS_MODELS_NON_PARAMETERS_H_
 
-// Weight files also hold tensors that no optimizer updates: attention masks,
-// rotary tables, running statistics, quantisation data, packed integers. They
-// are told by rule, from names and types that such tensors have in
-// Transformers, torch and the quantisation libraries, never by guess, and
-// whoever drops them says so. Pure function, thread-safe.
+// Part of the weight files (weight_file.h), which also hold tensors that no
+// optimizer updates: attention masks, rotary tables, running statistics,
+// quantisation data, packed integers. They are told by rule, from names and
+// types that such tensors have in Transformers, torch and the quantisation
+// libraries, never by guess, and whoever drops them says so. Pure function,
+// thread-safe.
 
 #include <cstdint>
 #include <optional>

@@ -4,8 +4,9 @@
 #ifndef CASTOR_TOOLS_MODELS_PARAM_FILTER_H_
 #define CASTOR_TOOLS_MODELS_PARAM_FILTER_H_
 
-// Which parameters are trained, by patterns on their names. What is frozen is
-// packed in groups of its own. Pure functions, thread-safe.
+// Part of the reader of models (model_reader.h). Which parameters are trained,
+// by patterns on their names. What is frozen is packed in groups of its own.
+// Pure functions, thread-safe.
 
 #include <string>
 #include <vector>

@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/input_file.h"
-#include "tools/models/layout_reader.h"
-#include "tools/models/machine_reader.h"
 
 namespace castor {
 

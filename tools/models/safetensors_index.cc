@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
@@ -14,8 +15,7 @@
 
 #include "chunk/base/quote.h"
 #include "chunk/base/strict_json.h"
-#include "tools/models/input_file.h"
-#include "tools/models/natural_order.h"
+#include "tools/models/model_list.h"
 
 namespace castor {
 namespace {
@@ -127,6 +127,13 @@ Status CheckAgreement(const std::string& shard,
 }
 
 }  // namespace
+
+Result<SafetensorsHeader> ReadSafetensorsHeader(const InputFile& file) {
+  return ReadSafetensorsHeader(file.path(), file.size(),
+                               [&](uint64_t offset, uint64_t length) {
+                                 return file.ReadAt(offset, length);
+                               });
+}
 
 Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json) {
   IndexHandler handler;

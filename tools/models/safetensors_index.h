@@ -4,9 +4,11 @@
 #ifndef CASTOR_TOOLS_MODELS_SAFETENSORS_INDEX_H_
 #define CASTOR_TOOLS_MODELS_SAFETENSORS_INDEX_H_
 
-// `model.safetensors.index.json`: which shard of a checkpoint holds which
-// tensor. The index knows no shapes; the shards' headers do. Pure functions
-// apart from reading the named shards, thread-safe.
+// Part of the weight files (weight_file.h): the header of a safetensors file
+// (chunk/safetensors_format.h), and `model.safetensors.index.json`, which says
+// which shard of a checkpoint holds which tensor. The index knows no shapes;
+// the shards' headers do. Pure functions apart from reading the named files,
+// thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -16,9 +18,14 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "tools/models/safetensors_header.h"
+#include "chunk/safetensors_format.h"
+#include "tools/models/input_file.h"
 
 namespace castor {
+
+// Reads 8 + N bytes of `file` at most. Malformed names the file and the tensor
+// or byte. REQUIRES: file.is_regular().
+Result<SafetensorsHeader> ReadSafetensorsHeader(const InputFile& file);
 
 // A longer index is refused.
 inline constexpr uint64_t kMaxIndexBytes = 100'000'000;

@@ -14,7 +14,6 @@
 #include "chunk/param_spec.h"
 #include "tools/models/input_file.h"
 #include "tools/models/non_parameters.h"
-#include "tools/models/safetensors_header.h"
 #include "tools/models/safetensors_index.h"
 
 namespace castor {
@@ -92,28 +91,22 @@ Result<ModelList> ReadSafetensors(const std::string& path) {
   return read;
 }
 
-Result<ModelList> ReadIndex(const std::string& path) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  CASTOR_ASSIGN_OR_RETURN(const std::string json, file.ReadAll(kMaxIndexBytes));
-  auto read = [&]() -> Result<ModelList> {
-    CASTOR_ASSIGN_OR_RETURN(const SafetensorsIndex index,
-                            ParseSafetensorsIndex(json));
-    const fs::path folder = fs::path(path).parent_path();
-    CASTOR_ASSIGN_OR_RETURN(
-        ShardedHeaders shards,
-        ReadShards(index, folder.empty() ? "." : folder.string()));
-    ModelList weights;
-    weights.source = fmt::format("{} and {} header{}", FileName(path),
-                                 shards.shards, shards.shards == 1 ? "" : "s");
-    weights.notes = std::move(shards.notes);
-    ListAliases(shards.metadata, shards.entries, &weights);
-    CASTOR_RETURN_IF_ERROR(
-        KeepParameters(Specs(std::move(shards.entries)), &weights));
-    return weights;
-  };
-  Result<ModelList> result = read();
-  if (!result.ok()) return result.status().WithContext(QuotedPath(path));
-  return result;
+// `path` is that of the index whose text is `json`.
+Result<ModelList> ReadIndex(const std::string& path, const std::string& json) {
+  CASTOR_ASSIGN_OR_RETURN(const SafetensorsIndex index,
+                          ParseSafetensorsIndex(json));
+  const fs::path folder = fs::path(path).parent_path();
+  CASTOR_ASSIGN_OR_RETURN(
+      ShardedHeaders shards,
+      ReadShards(index, folder.empty() ? "." : folder.string()));
+  ModelList read;
+  read.source = fmt::format("{} and {} header{}", FileName(path), shards.shards,
+                            shards.shards == 1 ? "" : "s");
+  read.notes = std::move(shards.notes);
+  ListAliases(shards.metadata, shards.entries, &read);
+  CASTOR_RETURN_IF_ERROR(
+      KeepParameters(Specs(std::move(shards.entries)), &read));
+  return read;
 }
 
 }  // namespace
@@ -123,8 +116,10 @@ bool IsWeightFile(std::string_view path) {
 }
 
 Result<ModelList> ReadWeightFile(const std::string& path) {
-  return path.ends_with(".index.json") ? ReadIndex(path)
-                                       : ReadSafetensors(path);
+  if (!path.ends_with(".index.json")) return ReadSafetensors(path);
+  return ParseFile(path, kMaxIndexBytes, [&](const std::string& json) {
+    return ReadIndex(path, json);
+  });
 }
 
 }  // namespace castor

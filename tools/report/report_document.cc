@@ -21,9 +21,12 @@
 namespace castor {
 namespace {
 
+double ShareOf(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
 std::string ShareText(int64_t part, int64_t whole) {
-  return Percent(
-      whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0);
+  return Percent(ShareOf(part, whole));
 }
 
 // Names come from a file: they must not talk to the terminal, nor fill it.
@@ -115,26 +118,20 @@ class Builder {
   }
 
   void Steps() {
-    const auto links = [&](const StepStatistics& step) {
+    const auto step_json = [&](const StepStatistics& step) {
+      doc_.Line({"step", step.step, step.complete ? "complete" : "partial",
+                 step.ns, step.stalled_ns});
       JsonValue bytes = JsonValue::Object();
       for (size_t i = 0; i < run_.links.size(); ++i) {
         bytes[LinkName(run_.links[i].link)] = step.link_bytes[i];
       }
-      return bytes;
+      return Fields({{"step", step.step},
+                     {"complete", step.complete},
+                     {"time_ns", step.ns},
+                     {"stalled_ns", step.stalled_ns},
+                     {"link_bytes", bytes}});
     };
-    Table steps({.key = "steps", .word = "step"},
-                {{"step"},
-                 {"complete"},
-                 {"time_ns"},
-                 {"stalled_ns"},
-                 Table::JsonOnly("link_bytes")});
-    for (const StepStatistics& step : run_.steps) {
-      doc_.Line({"step", step.step, step.complete ? "complete" : "partial",
-                 step.ns, step.stalled_ns});
-      steps.Add(
-          {step.step, step.complete, step.ns, step.stalled_ns, links(step)});
-    }
-    doc_.Add(std::move(steps), Form::kJson);
+    doc_.Set("steps", ListOf(run_.steps, step_json));
     doc_.Set("complete_steps", run_.complete_steps);
     doc_.Set("step_ns", SpreadJson(run_.step_ns));
     doc_.Set("step_stalled_ns", SpreadJson(run_.stalled_ns));
@@ -217,9 +214,7 @@ class Builder {
     }
     if (run_.ranks.size() == 1) return;
     const auto share = [](const RankStatistics& rank) {
-      return rank.step_ns == 0 ? 0
-                               : static_cast<double>(rank.stalled_ns) /
-                                     static_cast<double>(rank.step_ns);
+      return ShareOf(rank.stalled_ns, rank.step_ns);
     };
     const auto [least, most] = std::minmax_element(
         run_.ranks.begin(), run_.ranks.end(),
@@ -325,7 +320,6 @@ class Builder {
       }
       return causes;
     };
-    constexpr auto kRight = Table::Align::kRight;
     Table table({.key = "links", .word = "link"},
                 {{"link", "link"},
                  {"", "busy over a step"},
@@ -337,8 +331,8 @@ class Builder {
                  {"outside_bytes"},
                  Table::JsonOnly("busy_ns"),
                  Table::JsonOnly("unhidden_ns"),
-                 {"busy_share", "busy", kRight, Form::kPageAndJson},
-                 {"gigabytes_per_second", "GB/s", kRight, Form::kPageAndJson},
+                 Table::NotPlain("busy_share", "busy"),
+                 Table::NotPlain("gigabytes_per_second", "GB/s"),
                  Table::JsonOnly("over_step_busy_share")});
     Bytes outside;
     for (size_t i = 0; i < run_.links.size(); ++i) {

@@ -12,6 +12,9 @@
 namespace castor {
 namespace {
 
+constexpr int kParts = 32;       // of a step, for what is shown over its course
+constexpr int kWorstChunks = 3;  // per cause of a stall
+
 SlotWorth WorthOf(const RunPlanClass& planned, int32_t moments) {
   SlotWorth worth;
   worth.slot_bytes = planned.slot_bytes;
@@ -68,22 +71,18 @@ struct RankTimes {
 
 class Builder {
  public:
-  Builder(const RunRecord& record, const StatisticsOptions& options)
+  Builder(const RunRecord& record, const StepRange& steps)
       : record_(record),
-        options_(options),
-        windows_(FindStepWindows(record, options.steps)) {
-    steps_ = options.steps;
-    steps_.last = std::min(steps_.last, LastStep(record));
-  }
+        asked_(steps),
+        steps_{steps.first, std::min(steps.last, LastStep(record))},
+        windows_(FindStepWindows(record, steps)) {}
 
   RunStatistics Build() {
     DescribeRecord();
-    result_.tiers = ComputeTierStatistics(record_, windows_, options_.steps,
-                                          options_.parts);
-    result_.links = ComputeLinkStatistics(record_, windows_, options_.steps,
-                                          options_.parts);
-    result_.stalls = ComputeStallStatistics(record_, result_.links, steps_,
-                                            options_.worst_chunks);
+    result_.tiers = ComputeTierStatistics(record_, windows_, asked_, kParts);
+    result_.links = ComputeLinkStatistics(record_, windows_, asked_, kParts);
+    result_.stalls =
+        ComputeStallStatistics(record_, result_.links, steps_, kWorstChunks);
     CountEvents();
     CountCopies();
     AddSteps();
@@ -229,9 +228,9 @@ class Builder {
   }
 
   const RunRecord& record_;
-  const StatisticsOptions& options_;
+  const StepRange asked_;
+  const StepRange steps_;  // of them, up to the last there is
   const std::vector<StepWindow> windows_;
-  StepRange steps_;  // of those asked for, up to the last there is
   std::map<int32_t, RankTimes> times_;
   RunStatistics result_;
 };
@@ -255,8 +254,8 @@ std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record) {
 }
 
 RunStatistics ComputeRunStatistics(const RunRecord& record,
-                                   const StatisticsOptions& options) {
-  return Builder(record, options).Build();
+                                   const StepRange& steps) {
+  return Builder(record, steps).Build();
 }
 
 }  // namespace castor

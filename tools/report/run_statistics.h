@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/tier.h"
@@ -96,6 +97,9 @@ std::vector<StallStatistics> ComputeStallStatistics(
     const RunRecord& record, std::span<const LinkStatistics> links,
     const StepRange& steps, int worst_chunks);
 
+// "chunks fetched when asked for", ...: for people.
+std::string_view WaitTitle(RunCause cause);
+
 // What to try against these stalls, in a sentence, from what the record shows;
 // empty where it shows nothing that helps.
 std::string StallHint(const StallStatistics& stall, int64_t divergences,
@@ -154,12 +158,6 @@ PlanStatistics StatisticsOfPlan(const RunPlanInfo& plan);
 std::optional<PlanStatistics> ComputePlanStatistics(const RunRecord& record);
 
 // --- The run ----------------------------------------------------------------
-struct StatisticsOptions {
-  StepRange steps = {};
-  int parts = 32;        // of a step, for what is shown over its course
-  int worst_chunks = 3;  // per cause of a stall
-};
-
 // One step, all ranks.
 struct StepStatistics {
   int32_t step = 0;
@@ -217,7 +215,7 @@ struct RunStatistics {
 };
 
 RunStatistics ComputeRunStatistics(const RunRecord& record,
-                                   const StatisticsOptions& options);
+                                   const StepRange& steps);
 
 }  // namespace castor
 

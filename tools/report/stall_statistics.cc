@@ -133,6 +133,21 @@ std::vector<StallStatistics> ComputeStallStatistics(
   return stalls;
 }
 
+std::string_view WaitTitle(RunCause cause) {
+  switch (cause) {
+    case RunCause::kDemand:
+      return "chunks fetched when asked for";
+    case RunCause::kPrefetch:
+      return "chunks fetched ahead, too late";
+    case RunCause::kOptimizer:
+      return "parameters still being updated";
+    case RunCause::kGradient:
+      return "a slot for gradients";
+    default:
+      return RunCauseName(cause);
+  }
+}
+
 std::string StallHint(const StallStatistics& stall, int64_t divergences,
                       int32_t last_step) {
   if (stall.cause == RunCause::kDemand && last_step > 1 &&

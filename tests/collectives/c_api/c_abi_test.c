@@ -188,6 +188,9 @@ static void use_search(const struct api* api) {
   EXPECT(search == NULL);
   options.modes = 64;
   GIVES(INVALID_ARGUMENT, search_run, tensors, 8, &options, &search);
+  options.modes = CASTOR_SEARCH_CLASSES;
+  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, &options, &search);
+  EXPECT(strstr(api->castor_last_error(), "CASTOR_SEARCH_LAYER") != NULL);
   tensors[3].dtype = "F33";
   GIVES(INVALID_ARGUMENT, search_run, tensors, 8, NULL, &search);
   EXPECT(strstr(api->castor_last_error(), "F33") != NULL);

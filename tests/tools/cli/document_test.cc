@@ -45,6 +45,8 @@ TEST(ValueTest, HasOneLookOnAPageAndOneAsData) {
       {Value::Change(0.0), "equal", "0", 0.0},
       {Value(std::optional<Bytes>(KiB(1))), "1 KiB", "1024", 1024},
       {Value(std::optional<Bytes>()), "-", "-", JsonValue()},
+      {Value::BytesOrDash(Bytes(0)), "-", "0", 0},
+      {Value::BytesOrDash(KiB(1)), "1 KiB", "1024", 1024},
       {Value(5).As("five"), "five", "5", 5},
       {Value(5).Or("none"), "5", "5", 5},
       {Value::Seconds(std::nullopt).Or("unknown"), "unknown", "-", JsonValue()},
@@ -165,6 +167,18 @@ TEST(DocumentTest, IsPrintedInTheFormAskedFor) {
       out.str(),
       "{\n  \"schema\": \"castor.small/1\",\n"
       "  \"z_bytes\": 9223372036854775807,\n  \"a\": \"\xef\xbf\xbd\"\n}\n");
+}
+
+TEST(DocumentTest, PutsPartsUnderAKeyOrBehindItsOwn) {
+  Document part;
+  part.Set("ns", 5);
+  part.Line({"step", 5});
+  Document document("castor.some/1");
+  document.Add("step", part);
+  document.Add("", part);
+  EXPECT_EQ(document.Json().Dump(),
+            R"({"schema":"castor.some/1","step":{"ns":5},"ns":5})");
+  EXPECT_EQ(document.Plain(), "step\t5\nstep\t5\n");
 }
 
 TEST(DocumentTest, TakesOneFormFromTheFlags) {

@@ -102,7 +102,7 @@ TEST_F(CastorExplainTest, SaysWhereAChunkWasInARunAndWhoWaited) {
             HasSubstr("went 1 to make room, 1 as the update changed it"),
             HasSubstr("whole on the device in step 2"),
             HasSubstr("param nvme -> host: 400 B in 1 move"),
-            HasSubstr("waited for 30.0 us in 1 wait: it was fetched ahead, "
+            HasSubstr("waited for 30.0 us in 1 wait: chunks fetched ahead, "
                       "too late"),
             Not(HasSubstr("chunk 1,"))));
   const ProcessOutcome document =

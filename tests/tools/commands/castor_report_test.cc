@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// `castor report` as a user runs it: a process with its own streams.
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "chunk/base/json_value.h"
-#include "offload/record/record_writer.h"
+#include "offload/record/record_format.h"
 #include "placement/run_event.h"
 #include "tests/support/file_text.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/report/made_run.h"
 #include "tests/tools/run_process.h"
+#include "tools/commands/report_command.h"
 
 namespace castor {
 namespace {
@@ -26,19 +27,129 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
+// A record of steps 1 and 2 of one rank.
+std::string TwoSteps(int64_t dropped = 0) {
+  MadeRun run(1);
+  run.At(0, 1).Step(0, 100).Gather(2, 10, 30, 5'000);
+  run.At(0, 2).Step(100, 180).Gather(2, 110, 120, 5'000);
+  std::string bytes;
+  AppendRecordHeader(&bytes);
+  AppendRankFrame(run.record.ranks[0], &bytes);
+  AppendEventsFrame(run.record.events, dropped, &bytes);
+  AppendEndFrame({1, 4, dropped}, &bytes);
+  return bytes;
+}
+
+class RunReportTest : public testing::Test {
+ protected:
+  RunReportTest() {
+    request_.file = dir_.File("run.rec");
+    Write(TwoSteps());
+  }
+
+  void Write(std::string_view bytes) {
+    std::ofstream(request_.file, std::ios::binary) << bytes;
+  }
+  Status Run() {
+    out_.str("");
+    notes_.str("");
+    return RunReport(request_, Console{.out = out_, .err = notes_});
+  }
+
+  const TempDir dir_;
+  ReportRequest request_;
+  std::ostringstream out_;
+  std::ostringstream notes_;
+};
+
+TEST_F(RunReportTest, ShowsACompleteRecord) {
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(out_.str(), StartsWith(request_.file));
+  EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
+  EXPECT_THAT(notes_.str(), IsEmpty());
+  request_.form = Form::kPlain;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(out_.str(), HasSubstr("link\tall-gather\t2\t10000\t30000\t0\n"));
+  request_.form = Form::kJson;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(ParseJson(out_.str()).value()["complete_steps"], 2);
+}
+
+TEST_F(RunReportTest, TheSameRecordGivesTheSameBytes) {
+  EXPECT_THAT(Run(), IsOk());
+  const std::string first = out_.str();
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(out_.str(), first);
+}
+
+TEST_F(RunReportTest, ShowsWhatACutRecordHoldsAndSaysWhereItEnds) {
+  const std::string whole = TwoSteps();
+  Write(whole.substr(0, whole.size() - 1));
+  request_.form = Form::kJson;
+  const Status cut = Run();
+  EXPECT_THAT(cut, StatusIs(ErrorCode::kStoppedEarly, HasSubstr("byte")));
+  EXPECT_EQ(ExitCode(cut.code()), 6);
+  const JsonValue report = ParseJson(out_.str()).value();
+  EXPECT_EQ(report["record"]["complete"], false);
+  EXPECT_EQ(report["links"][0]["moved_bytes"], 10'000);
+}
+
+TEST_F(RunReportTest, RefusesWhatIsNoRecord) {
+  Write("gibberish");
+  const Status status = Run();
+  EXPECT_THAT(status, StatusIs(ErrorCode::kMalformed));
+  EXPECT_EQ(ExitCode(status.code()), 4);
+  EXPECT_THAT(out_.str(), IsEmpty());
+  request_.file = dir_.File("missing");
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
+}
+
+TEST_F(RunReportTest, SaysWhenEventsWereDropped) {
+  Write(TwoSteps(6));
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(notes_.str(), HasSubstr("6 of 10 events were dropped"));
+  EXPECT_THAT(out_.str(), HasSubstr("6 dropped"));
+}
+
+TEST_F(RunReportTest, LooksAtTheStepsAskedFor) {
+  request_.steps = {2, 2};
+  request_.form = Form::kJson;
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_EQ(ParseJson(out_.str()).value()["links"][0]["moved_bytes"], 5'000);
+  request_.steps = {3, 9};
+  EXPECT_THAT(Run(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("steps 1 to 2")));
+  EXPECT_THAT(out_.str(), IsEmpty());
+}
+
+TEST_F(RunReportTest, ExportsForPerfetto) {
+  request_.chrome = dir_.File("trace.json");
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(notes_.str(), HasSubstr("ui.perfetto.dev"));
+  const JsonValue trace = ParseJson(FileText(request_.chrome)).value();
+  EXPECT_FALSE(trace["traceEvents"].empty());
+}
+
+TEST_F(RunReportTest, AnExportThatFailsLeavesNothingBehind) {
+  request_.chrome = dir_.File("no/folder.json");
+  EXPECT_THAT(Run(),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
+  EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
+  request_.chrome = "/dev/full";
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kIoError, HasSubstr("No space")));
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+TEST_F(RunReportTest, AnExportNeverOverwritesTheRecord) {
+  request_.chrome = request_.file;
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
+  EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
+}
+
+// The same as a process with streams of its own.
 class CastorReportTest : public testing::Test {
  protected:
-  CastorReportTest() {
-    MadeRun run(1);
-    run.At(0, 1).Step(0, 100).Gather(2, 10, 30, 5'000);
-    run.At(0, 2).Step(100, 180).Gather(2, 110, 120, 5'000);
-    run.Stall(RunCause::kPrefetch, 2, 115, 120);
-    auto recorder = FileRecorder::Create(file_);
-    EXPECT_TRUE(recorder.ok());
-    (*recorder)->AddRank(run.record.ranks[0]);
-    for (const RunEvent& event : run.record.events) (*recorder)->Record(event);
-    EXPECT_TRUE((*recorder)->Close().ok());
-  }
+  CastorReportTest() { std::ofstream(file_, std::ios::binary) << TwoSteps(); }
 
   ProcessOutcome Report(const std::vector<std::string>& args) {
     std::vector<std::string> command = {"tools/castor", "report"};
@@ -50,56 +161,15 @@ class CastorReportTest : public testing::Test {
   const std::string file_ = dir_.File("run.rec");
 };
 
-TEST_F(CastorReportTest, ShowsARecord) {
-  const ProcessOutcome outcome = Report({file_});
+TEST_F(CastorReportTest, PrintsAsciiAndTheSameBytesIntoAPipe) {
+  const ProcessOutcome outcome = Report({file_, "--step", "2"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.out, StartsWith(file_ + ": 1 rank, ZeRO stage 3"));
-  EXPECT_THAT(outcome.out, HasSubstr("all-gather"));
   EXPECT_THAT(outcome.err, IsEmpty());
-  // Into a pipe, plain ASCII and the same bytes each time.
-  for (const char c : outcome.out)
+  for (const char c : outcome.out) {
     EXPECT_LT(static_cast<unsigned char>(c), 128);
-  EXPECT_EQ(Report({file_}).out, outcome.out);
-}
-
-TEST_F(CastorReportTest, PrintsForPrograms) {
-  const ProcessOutcome document = Report({file_, "--json"});
-  EXPECT_EQ(document.exit_code, 0);
-  EXPECT_EQ(ParseJson(document.out).value()["schema"], "castor.report/1");
-  const ProcessOutcome plain = Report({file_, "--plain", "--step", "2"});
-  EXPECT_EQ(plain.exit_code, 0);
-  EXPECT_THAT(plain.out, HasSubstr("link\tall-gather\t1\t5000\t10000\t0\n"));
-}
-
-TEST_F(CastorReportTest, ExportsATrace) {
-  const std::string trace = dir_.File("trace.json");
-  const ProcessOutcome outcome =
-      Report({file_, "--chrome", trace, "--steps", "1-1"});
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("ui.perfetto.dev"));
-  const JsonValue document = ParseJson(FileText(trace)).value();
-  int slices = 0;
-  for (const JsonValue& event : document["traceEvents"]) {
-    slices += event["ph"] == "X" ? 1 : 0;
   }
-  EXPECT_EQ(slices, 2);
-}
-
-TEST_F(CastorReportTest, ACutRecordIsShownAndSaidWithExit6) {
-  std::filesystem::resize_file(file_, std::filesystem::file_size(file_) - 1);
-  const ProcessOutcome outcome = Report({file_, "--json"});
-  EXPECT_EQ(outcome.exit_code, 6);
-  EXPECT_THAT(outcome.err, HasSubstr("cut off inside a frame"));
-  EXPECT_EQ(ParseJson(outcome.out).value()["complete_steps"], 2);
-}
-
-TEST_F(CastorReportTest, GarbageIsRefusedWithExit4) {
-  std::ofstream(file_) << "{\"not\": \"a record\"}";
-  const ProcessOutcome outcome = Report({file_});
-  EXPECT_EQ(outcome.exit_code, 4);
-  EXPECT_THAT(outcome.out, IsEmpty());
-  EXPECT_THAT(outcome.err,
-              HasSubstr("\"" + file_ + "\": this is not a record"));
+  EXPECT_EQ(Report({file_, "--steps", "2-2"}).out, outcome.out);
 }
 
 TEST_F(CastorReportTest, MistakesAreExit2) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/collective_timing.h"
-
 #include "collectives/in_process_communicator.h"
 #include "gtest/gtest.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/copy_timing.h"
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "offload/simulated_device.h"
 #include "placement/tier_model.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

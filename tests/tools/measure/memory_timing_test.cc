@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/memory_timing.h"
-
 #include "gtest/gtest.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/measure/nvme_timing.h"
-
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "offload/nvme/thread_io_queue.h"
 #include "tests/support/faulty_io_queue.h"
 #include "tests/support/temp_dir.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

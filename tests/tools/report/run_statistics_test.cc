@@ -72,8 +72,7 @@ TEST(RunStatisticsTest, SpreadsGoOverCompleteStepsOnly) {
 
 TEST(RunStatisticsTest, RanksAddUp) {
   const MadeRun run = ThreeSteps();
-  const RunStatistics statistics =
-      ComputeRunStatistics(run.record, {.steps = {1, 2}});
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {1, 2});
   ASSERT_EQ(statistics.ranks.size(), 2u);
   const RankStatistics& second = statistics.ranks[1];
   EXPECT_EQ(second.rank, 1);
@@ -103,9 +102,8 @@ TEST(RunStatisticsTest, BearsAnyEventsAndItsBytesAreTheirSum) {
     RunRecord record;
     if (round % 3 > 0) record.ranks.push_back(SomeRank(0, 8, 3));
     record.events = RandomEvents(random, random() % 200);
-    StatisticsOptions options;
-    if (round % 2 == 0) options.steps = {10, 60};
-    const RunStatistics statistics = ComputeRunStatistics(record, options);
+    const StepRange steps = round % 2 == 0 ? StepRange{10, 60} : StepRange{};
+    const RunStatistics statistics = ComputeRunStatistics(record, steps);
     int64_t expected = 0;
     for (const RunEvent& event : record.events) {
       if (MovesBytes(event)) expected += event.bytes;
@@ -114,7 +112,7 @@ TEST(RunStatisticsTest, BearsAnyEventsAndItsBytesAreTheirSum) {
     for (const LinkStatistics& link : statistics.links) {
       found += link.bytes + link.outside_bytes;
     }
-    if (options.steps.HoldsAll()) {
+    if (steps.HoldsAll()) {
       ASSERT_EQ(found, expected);
     } else {
       ASSERT_LE(found, expected);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/ckpt/ckpt_command.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,10 +14,8 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
 #include "tools/cli/flags.h"
-#include "tools/commands/ckpt/ckpt_convert.h"
-#include "tools/commands/ckpt/ckpt_diff.h"
-#include "tools/commands/ckpt/ckpt_list.h"
-#include "tools/commands/ckpt/ckpt_request.h"
+#include "tools/commands/ckpt/ckpt.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
@@ -63,25 +60,30 @@ class CkptCommand final : public Command {
                   "convert: type of all weights (default: each as it is)");
     AddSizeFlag(app, "--max-shard-size", &max_file_,
                 "convert: most bytes of a file (default 5GB)");
-    AddSwitch(app, "--json", &request_.json, "print one JSON document");
+    AddSwitch(app, "--json", &json_, "print one JSON document");
     SetHelpFooter(app, kFooter);
   }
 
   Status Run(const Console& console) override {
-    static const std::vector<std::string> kActions = {"ls", "verify", "convert",
-                                                      "diff"};
-    const auto is = [&](std::string_view action) { return action_ == action; };
-    if (!is("ls") && !is("verify") && !is("convert") && !is("diff")) {
-      return InvalidArgument(fmt::format("unknown action {}{}", Quoted(action_),
-                                         SuggestName(action_, kActions)));
+    const struct {
+      std::string name;
+      Status (*run)(const CkptRequest&, const Console&);
+    } actions[] = {{"ls", RunCkptList},
+                   {"verify", RunCkptVerify},
+                   {"convert", RunCkptConvert},
+                   {"diff", RunCkptDiff}};
+    std::vector<std::string> names;
+    for (const auto& action : actions) {
+      names.push_back(action.name);
+      if (action_ != action.name) continue;
+      CASTOR_RETURN_IF_ERROR(CheckFlags());
+      if (!dtype_.empty()) request_.dtype = ParseDType(dtype_);
+      request_.max_file = max_file_.value_or(kDefaultMaxFile);
+      if (json_) request_.form = Form::kJson;
+      return action.run(request_, console);
     }
-    CASTOR_RETURN_IF_ERROR(CheckFlags());
-    if (!dtype_.empty()) request_.dtype = ParseDType(dtype_);
-    request_.max_file = max_file_.value_or(kDefaultMaxFile);
-    if (is("ls")) return RunCkptList(request_, console);
-    if (is("verify")) return RunCkptVerify(request_, console);
-    if (is("convert")) return RunCkptConvert(request_, console);
-    return RunCkptDiff(request_, console);
+    return InvalidArgument(fmt::format("unknown action {}{}", Quoted(action_),
+                                       SuggestName(action_, names)));
   }
 
  private:
@@ -116,6 +118,7 @@ class CkptCommand final : public Command {
   std::string action_;
   std::string dtype_;
   std::optional<Bytes> max_file_;
+  bool json_ = false;
 };
 
 }  // namespace

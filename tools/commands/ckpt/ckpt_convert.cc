@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/ckpt/ckpt_convert.h"
-
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,14 +12,13 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/quote.h"
+#include "chunk/base/units_text.h"
 #include "chunk/param_spec.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
@@ -31,8 +28,8 @@
 #include "collectives/checkpoint/tensor_digest.h"
 #include "offload/kernels/convert.h"
 #include "placement/run_event.h"
-#include "tools/cli/json_out.h"
-#include "tools/cli/size_text.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/ckpt/ckpt.h"
 
 namespace castor {
 namespace {
@@ -43,23 +40,30 @@ bool IsFloat(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// A folder under a name of its own beside `path`, which goes unless it is
-// given that.
+// A folder under a name of its own beside the one that is asked for, which goes
+// unless it is given that.
 class NewFolder {
  public:
-  static Result<NewFolder> Make(const std::string& path) {
+  NewFolder() = default;
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder() {
+    std::error_code ignored;
+    if (!name_.empty()) fs::remove_all(name_, ignored);
+  }
+
+  Status Make(const std::string& path) {
     std::error_code error;
     if (fs::exists(fs::symlink_status(path, error))) {
       return InvalidArgument(fmt::format(
           "{} is there already: name a folder that is not", QuotedPath(path)));
     }
-    NewFolder folder;
     for (int i = 0; i < 1000; ++i) {
       const std::string name =
           fmt::format("{}.castor-{}-{}", path, getpid(), i);
       if (mkdir(name.c_str(), 0777) == 0) {
-        folder.name_ = name;
-        return folder;
+        name_ = name;
+        return OkStatus();
       }
       if (errno != EEXIST) break;
     }
@@ -68,17 +72,6 @@ class NewFolder {
         "written",
         QuotedPath(path), std::strerror(errno)));
   }
-  NewFolder(NewFolder&& other) noexcept
-      : name_(std::exchange(other.name_, {})) {}
-  NewFolder& operator=(NewFolder&& other) noexcept {
-    std::swap(name_, other.name_);
-    return *this;
-  }
-  ~NewFolder() {
-    std::error_code ignored;
-    if (!name_.empty()) fs::remove_all(name_, ignored);
-  }
-
   std::string At(const std::string& file) const {
     return (fs::path(name_) / file).string();
   }
@@ -94,7 +87,6 @@ class NewFolder {
   }
 
  private:
-  NewFolder() = default;
   std::string name_;  // empty once kept
 };
 
@@ -162,38 +154,32 @@ Status Write(const CheckpointReader& reader, const Weights& weights,
       Quoted(TensorNameOf(param.name, weights.from->state))));
 }
 
-void Say(const CkptRequest& request, const CheckpointReader& reader,
-         const TensorFiles& plan, const Console& console) {
+Document ConvertDocument(const CkptRequest& request,
+                         const CheckpointReader& reader,
+                         const TensorFiles& plan) {
   uint64_t bytes = 0;
-  JsonValue files = JsonValue::Array();
-  for (const TensorFile& file : plan.files) {
-    bytes += file.bytes;
-    files.Append(
-        JsonValue::Object({{"name", file.name}, {"size_bytes", file.bytes}}));
-  }
-  if (!request.json) {
-    console.out << fmt::format(
-        "{}: {} of weights in {} {}{}{}\n", request.out,
-        FormatSize(Bytes(static_cast<int64_t>(bytes))), plan.files.size(),
-        plan.files.size() == 1 ? "file" : "files",
-        reader.weights_only()
-            ? ""
-            : fmt::format(", of step {}", reader.manifest().step),
-        request.dtype ? fmt::format(", as {}", DTypeName(*request.dtype)) : "");
-    return;
-  }
-  WriteJson(
-      JsonValue::Object(
-          {{"schema", "castor.ckpt.convert/1"},
-           {"from", reader.folder()},
-           {"step", reader.weights_only() ? JsonValue(nullptr)
-                                          : JsonValue(reader.manifest().step)},
-           {"to", request.out},
-           {"dtype", request.dtype ? JsonValue(DTypeName(*request.dtype))
-                                   : JsonValue(nullptr)},
-           {"size_bytes", bytes},
-           {"files", std::move(files)}}),
-      console.out);
+  for (const TensorFile& file : plan.files) bytes += file.bytes;
+  Document document("castor.ckpt.convert/1");
+  document.Set("from", reader.folder());
+  document.Set("step",
+               reader.weights_only() ? Value() : Value(reader.manifest().step));
+  document.Set("to", request.out);
+  document.Set("dtype",
+               request.dtype ? Value(DTypeName(*request.dtype)) : Value());
+  document.Set("size_bytes", bytes);
+  document.Set(
+      "files", ListOf(plan.files, [](const TensorFile& file) {
+        return Fields({{"name", file.name}, {"size_bytes", file.bytes}});
+      }));
+  document.Text(fmt::format(
+      "{}: {} of weights in {}{}{}\n", request.out,
+      FormatSize(Bytes(static_cast<int64_t>(bytes))),
+      Plural(std::ssize(plan.files), "file"),
+      reader.weights_only()
+          ? ""
+          : fmt::format(", of step {}", reader.manifest().step),
+      request.dtype ? fmt::format(", as {}", DTypeName(*request.dtype)) : ""));
+  return document;
 }
 
 }  // namespace
@@ -212,7 +198,8 @@ Status RunCkptConvert(const CkptRequest& request, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(
       const TensorFiles plan,
       PlanTensorFiles(kModelStem, tensors, request.max_file));
-  CASTOR_ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Make(request.out));
+  NewFolder folder;
+  CASTOR_RETURN_IF_ERROR(folder.Make(request.out));
   for (size_t f = 0; f < plan.files.size(); ++f) {
     const TensorFile& planned = plan.files[f];
     CASTOR_ASSIGN_OR_RETURN(
@@ -231,7 +218,7 @@ Status RunCkptConvert(const CkptRequest& request, const Console& console) {
         WriteNewFile(folder.At(plan.index_name), plan.index));
   }
   CASTOR_RETURN_IF_ERROR(folder.Keep(request.out));
-  Say(request, reader, plan, console);
+  Print(ConvertDocument(request, reader, plan), request.form, console);
   return OkStatus();
 }
 

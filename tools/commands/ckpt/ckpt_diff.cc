@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/ckpt/ckpt_diff.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,15 +20,13 @@
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
-#include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/tensor_digest.h"
+#include "offload/kernels/convert.h"
 #include "placement/run_event.h"
-#include "tools/cli/json_out.h"
 #include "tools/cli/text_forms.h"
-#include "tools/cli/text_table.h"
-#include "tools/commands/ckpt/tensor_distance.h"
+#include "tools/commands/ckpt/ckpt.h"
 
 namespace castor {
 namespace {
@@ -45,8 +42,6 @@ struct Difference {
 };
 
 struct Comparison {
-  std::string paths[2];
-  int64_t steps[2] = {0, 0};
   int64_t compared = 0;  // tensors that both have
   std::vector<Difference> differences;
 };
@@ -56,59 +51,49 @@ std::string TypeText(const SavedParam& param, DType dtype) {
 }
 
 // A tensor as it is read: what is damaged is compared with nothing.
-class Side {
- public:
-  Side(const CheckpointReader& reader, size_t param, const SavedState& state)
-      : reader_(reader), param_(param), state_(state) {}
+struct Tensor {
+  const CheckpointReader& reader;
+  size_t param;
+  const SavedState& state;
+  uint64_t digest = 0;
+  std::vector<std::byte> data = {};  // the piece that was read last
 
-  Status Read(int64_t begin, int64_t count, std::vector<std::byte>* to) {
-    to->resize(static_cast<size_t>(count * (DTypeBits(state_.dtype) / 8)));
+  Status Read(int64_t begin, int64_t count) {
+    data.resize(static_cast<size_t>(count * (DTypeBits(state.dtype) / 8)));
     CASTOR_RETURN_IF_ERROR(
-        reader_.Read(param_, state_, begin, count, to->data()));
-    digest_ += DigestOfElements(to->data(), state_.dtype, begin, count);
+        reader.Read(param, state, begin, count, data.data()));
+    digest += DigestOfElements(data.data(), state.dtype, begin, count);
     return OkStatus();
   }
 
   // REQUIRES: all of it was read.
   Status Check() const {
-    if (digest_ == state_.digest) return OkStatus();
-    const CheckpointManifest& manifest = reader_.manifest();
+    if (digest == state.digest) return OkStatus();
+    const CheckpointManifest& manifest = reader.manifest();
     return DataLoss(fmt::format(
         "{}: tensor {} in {} does not hold what was saved; copy the checkpoint "
         "again, or compare another",
-        QuotedPath(reader_.folder()),
-        Quoted(TensorNameOf(manifest.params[param_].name, state_.state)),
-        Quoted(manifest.files[static_cast<size_t>(state_.file)].name)));
+        QuotedPath(reader.folder()),
+        Quoted(TensorNameOf(manifest.params[param].name, state.state)),
+        Quoted(manifest.files[static_cast<size_t>(state.file)].name)));
   }
-
- private:
-  const CheckpointReader& reader_;
-  const size_t param_;
-  const SavedState& state_;
-  uint64_t digest_ = 0;
 };
 
 // Of two tensors of one shape and type.
-Result<TensorDistance> Measure(const CheckpointReader& a, size_t in_a,
-                               const SavedState& of_a,
-                               const CheckpointReader& b, size_t in_b,
-                               const SavedState& of_b) {
+Result<TensorDistance> Measure(Tensor a, Tensor b) {
+  const DType dtype = a.state.dtype;
   CASTOR_ASSIGN_OR_RETURN(
       const Elements elements,
-      CountElements(a.manifest().params[in_a].shape, of_a.dtype));
-  Side first(a, in_a, of_a);
-  Side second(b, in_b, of_b);
+      CountElements(a.reader.manifest().params[a.param].shape, dtype));
   TensorDistance distance;
-  std::vector<std::byte> left;
-  std::vector<std::byte> right;
   for (int64_t begin = 0; begin < elements.count(); begin += kPiece) {
     const int64_t count = std::min(kPiece, elements.count() - begin);
-    CASTOR_RETURN_IF_ERROR(first.Read(begin, count, &left));
-    CASTOR_RETURN_IF_ERROR(second.Read(begin, count, &right));
-    AddDistance(left.data(), right.data(), of_a.dtype, count, &distance);
+    CASTOR_RETURN_IF_ERROR(a.Read(begin, count));
+    CASTOR_RETURN_IF_ERROR(b.Read(begin, count));
+    AddDistance(a.data.data(), b.data.data(), dtype, count, &distance);
   }
-  CASTOR_RETURN_IF_ERROR(first.Check());
-  CASTOR_RETURN_IF_ERROR(second.Check());
+  CASTOR_RETURN_IF_ERROR(a.Check());
+  CASTOR_RETURN_IF_ERROR(b.Check());
   return distance;
 }
 
@@ -166,7 +151,7 @@ class Comparing {
         continue;
       }
       CASTOR_ASSIGN_OR_RETURN(const TensorDistance distance,
-                              Measure(a_, in_a, *of_a, b_, in_b, *of_b));
+                              Measure({a_, in_a, *of_a}, {b_, in_b, *of_b}));
       if (distance.differing > 0) {
         result_.differences.push_back({name, "", distance});
       }
@@ -179,71 +164,90 @@ class Comparing {
   Comparison result_;
 };
 
-std::string Text(const Comparison& comparison) {
-  std::string text;
-  for (int i = 0; i < 2; ++i) {
-    text += fmt::format("{} step {}: {}\n", i == 0 ? "first,  " : "second, ",
-                        comparison.steps[i], comparison.paths[i]);
+JsonValue DifferenceJson(const Difference& difference) {
+  if (!difference.what.empty()) {
+    return Fields(
+        {{"tensor", difference.tensor}, {"problem", difference.what}});
   }
-  const size_t count = comparison.differences.size();
-  if (count == 0) {
-    return fmt::format("{}equal: all {} tensors, to the last bit\n", text,
-                       Grouped(comparison.compared));
-  }
-  TextTable table({{"tensor", TextTable::Align::kLeft},
-                   {"differ"},
-                   {"of"},
-                   {"max ULP"},
-                   {"max difference"},
-                   {"", TextTable::Align::kLeft}});
-  for (size_t i = 0; i < std::min(count, kMostRows); ++i) {
-    const Difference& each = comparison.differences[i];
-    const TensorDistance& distance = each.distance;
-    if (!each.what.empty()) {
-      table.AddRow({Shown(each.tensor), "", "", "", "", each.what});
-      continue;
-    }
-    table.AddRow({Shown(each.tensor), Grouped(distance.differing),
-                  Grouped(distance.elements),
-                  Grouped(static_cast<int64_t>(distance.max_ulp)),
-                  fmt::format("{:.3g}", distance.max_difference),
-                  distance.nans > 0
-                      ? fmt::format("{} not a number", Grouped(distance.nans))
-                      : ""});
-  }
-  text += table.Render(Emphasis::kNone);
-  if (count > kMostRows) {
-    text += fmt::format("  ... and {} more: --json\n", count - kMostRows);
-  }
-  return text;
+  const TensorDistance& distance = difference.distance;
+  return Fields({{"tensor", difference.tensor},
+                 {"elements", distance.elements},
+                 {"differing", distance.differing},
+                 {"nans", distance.nans},
+                 {"max_ulp", distance.max_ulp},
+                 {"max_difference", distance.max_difference}});
 }
 
-JsonValue Json(const Comparison& comparison) {
-  JsonValue differences = JsonValue::Array();
+Table DifferencesTable(const Comparison& comparison) {
+  using Align = Table::Align;
+  Table table({.most_rows = kMostRows}, {{"", "tensor", Align::kLeft},
+                                         {"", "differ", Align::kRight},
+                                         {"", "of", Align::kRight},
+                                         {"", "max ULP", Align::kRight},
+                                         {"", "max difference", Align::kRight},
+                                         {"", " ", Align::kLeft}});
   for (const Difference& each : comparison.differences) {
-    JsonValue row = JsonValue::Object({{"tensor", each.tensor}});
+    const Value name = Value::Name(each.tensor);
     if (!each.what.empty()) {
-      row["problem"] = each.what;
-    } else {
-      row["elements"] = each.distance.elements;
-      row["differing"] = each.distance.differing;
-      row["nans"] = each.distance.nans;
-      row["max_ulp"] = each.distance.max_ulp;
-      row["max_difference"] = each.distance.max_difference;
+      table.Add({name, "", "", "", "", each.what});
+      continue;
     }
-    differences.Append(std::move(row));
+    const TensorDistance& distance = each.distance;
+    table.Add({name, distance.differing, distance.elements, distance.max_ulp,
+               fmt::format("{:.3g}", distance.max_difference),
+               distance.nans > 0
+                   ? fmt::format("{} not a number", Grouped(distance.nans))
+                   : ""});
   }
-  return JsonValue::Object({{"schema", "castor.ckpt.diff/1"},
-                            {"first", comparison.paths[0]},
-                            {"second", comparison.paths[1]},
-                            {"first_step", comparison.steps[0]},
-                            {"second_step", comparison.steps[1]},
-                            {"equal", comparison.differences.empty()},
-                            {"compared_tensors", comparison.compared},
-                            {"differences", std::move(differences)}});
+  return table;
+}
+
+// The place of a number among all of its type, from the least up.
+int64_t Rank(uint32_t bits, int width) {
+  const uint32_t sign = uint32_t{1} << (width - 1);
+  const int64_t magnitude = bits & (sign - 1);
+  return (bits & sign) != 0 ? -magnitude - 1 : magnitude;
+}
+
+uint32_t BitsAt(const std::byte* data, int width) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, data, static_cast<size_t>(width / 8));  // little-endian
+  return bits;
 }
 
 }  // namespace
+
+void AddDistance(const void* a, const void* b, DType dtype, int64_t count,
+                 TensorDistance* distance) {
+  const int width = DTypeBits(dtype);
+  const int64_t size = width / 8;
+  const bool real =
+      dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  const std::byte* at_a = static_cast<const std::byte*>(a);
+  const std::byte* at_b = static_cast<const std::byte*>(b);
+  distance->elements += count;
+  if (std::memcmp(a, b, static_cast<size_t>(count * size)) == 0) return;
+  for (int64_t i = 0; i < count; ++i, at_a += size, at_b += size) {
+    if (std::memcmp(at_a, at_b, static_cast<size_t>(size)) == 0) continue;
+    ++distance->differing;
+    if (!real) continue;
+    float x = 0;
+    float y = 0;
+    ConvertToFloat(at_a, dtype, 1, &x);
+    ConvertToFloat(at_b, dtype, 1, &y);
+    if (std::isnan(x) || std::isnan(y)) {
+      ++distance->nans;
+      continue;
+    }
+    const int64_t steps =
+        Rank(BitsAt(at_a, width), width) - Rank(BitsAt(at_b, width), width);
+    distance->max_ulp =
+        std::max(distance->max_ulp, static_cast<uint64_t>(std::abs(steps)));
+    distance->max_difference =
+        std::max(distance->max_difference,
+                 std::abs(static_cast<double>(x) - static_cast<double>(y)));
+  }
+}
 
 Status RunCkptDiff(const CkptRequest& request, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const std::string first,
@@ -254,20 +258,30 @@ Status RunCkptDiff(const CkptRequest& request, const Console& console) {
                           CheckpointReader::Open(first));
   CASTOR_ASSIGN_OR_RETURN(const CheckpointReader b,
                           CheckpointReader::Open(second));
-  CASTOR_ASSIGN_OR_RETURN(Comparison comparison, Comparing(a, b).Run());
-  comparison.paths[0] = first;
-  comparison.paths[1] = second;
-  comparison.steps[0] = a.manifest().step;
-  comparison.steps[1] = b.manifest().step;
-  if (request.json) {
-    WriteJson(Json(comparison), console.out);
-  } else {
-    console.out << Text(comparison);
+  CASTOR_ASSIGN_OR_RETURN(const Comparison comparison, Comparing(a, b).Run());
+  const bool equal = comparison.differences.empty();
+  Document document("castor.ckpt.diff/1");
+  document.Set("first", first);
+  document.Set("second", second);
+  document.Set("first_step", a.manifest().step);
+  document.Set("second_step", b.manifest().step);
+  document.Set("equal", equal);
+  document.Set("compared_tensors", comparison.compared);
+  document.Set("differences", ListOf(comparison.differences, DifferenceJson));
+  document.SayUnbroken("First",
+                       fmt::format("step {}: {}", a.manifest().step, first));
+  document.SayUnbroken("Second",
+                       fmt::format("step {}: {}", b.manifest().step, second));
+  if (equal) {
+    document.Say("Equal", fmt::format("all {} tensors, to the last bit",
+                                      Grouped(comparison.compared)));
   }
-  if (comparison.differences.empty()) return OkStatus();
-  return Infeasible(fmt::format(
-      "the checkpoints differ in {}",
-      Plural(static_cast<int64_t>(comparison.differences.size()), "place")));
+  document.Add(DifferencesTable(comparison));
+  Print(document, request.form, console);
+  if (equal) return OkStatus();
+  return Infeasible(
+      fmt::format("the checkpoints differ in {}",
+                  Plural(std::ssize(comparison.differences), "place")));
 }
 
 }  // namespace castor

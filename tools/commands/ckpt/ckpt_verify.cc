@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,12 +11,11 @@
 #include "chunk/base/json_value.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/checkpoint_verify.h"
-#include "tools/cli/json_out.h"
-#include "tools/cli/size_text.h"
-#include "tools/commands/ckpt/ckpt_list.h"
+#include "tools/commands/ckpt/ckpt.h"
 
 namespace castor {
 namespace {
@@ -74,22 +72,19 @@ std::string VerdictText(const FoundCheckpoint& found, const Verdict& verdict) {
 }
 
 JsonValue VerdictJson(const FoundCheckpoint& found, const Verdict& verdict) {
-  JsonValue damage = JsonValue::Array();
-  for (const CheckpointDamage& each : verdict.damage) {
-    damage.Append(JsonValue::Object(
-        {{"file", each.file},
-         {"tensor",
-          each.tensor.empty() ? JsonValue(nullptr) : JsonValue(each.tensor)}}));
-  }
-  return JsonValue::Object(
+  const Status& status = verdict.status;
+  return Fields(
       {{"step", found.step},
        {"path", found.path},
        {"sound", verdict.sound()},
-       {"manifest_covered", verdict.status.ok() && verdict.manifest_digest},
-       {"problem", verdict.status.ok() ? JsonValue(nullptr)
-                                       : JsonValue(verdict.status.message())},
-       {"size_bytes", verdict.bytes.count()},
-       {"damage", std::move(damage)}});
+       {"manifest_covered", status.ok() && verdict.manifest_digest},
+       {"problem", status.ok() ? Value() : Value(status.message())},
+       {"size_bytes", verdict.bytes},
+       {"damage", ListOf(verdict.damage, [](const CheckpointDamage& each) {
+          return Fields(
+              {{"file", each.file},
+               {"tensor", each.tensor.empty() ? Value() : Value(each.tensor)}});
+        })}});
 }
 
 }  // namespace
@@ -97,6 +92,7 @@ JsonValue VerdictJson(const FoundCheckpoint& found, const Verdict& verdict) {
 Status RunCkptVerify(const CkptRequest& request, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
                           CheckpointsOf(request));
+  Document document("castor.ckpt.verify/1");
   JsonValue checkpoints = JsonValue::Array();
   Status unread;
   int64_t unsound = 0;
@@ -108,18 +104,12 @@ Status RunCkptVerify(const CkptRequest& request, const Console& console) {
       unread = verdict.status;
     }
     unsound += !verdict.sound();
-    if (request.json) {
-      checkpoints.Append(VerdictJson(each, verdict));
-    } else {
-      console.out << VerdictText(each, verdict);
-    }
+    checkpoints.Append(VerdictJson(each, verdict));
+    document.Text(VerdictText(each, verdict));
   }
-  if (request.json) {
-    WriteJson(JsonValue::Object({{"schema", "castor.ckpt.verify/1"},
-                                 {"sound", unsound == 0},
-                                 {"checkpoints", std::move(checkpoints)}}),
-              console.out);
-  }
+  document.Set("sound", unsound == 0);
+  document.Set("checkpoints", std::move(checkpoints));
+  Print(document, request.form, console);
   CASTOR_RETURN_IF_ERROR(unread);
   if (unsound == 0) return OkStatus();
   return Infeasible(fmt::format(

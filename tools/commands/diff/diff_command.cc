@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/diff/diff_command.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <ostream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -15,15 +13,14 @@
 #include "chunk/base/quote.h"
 #include "collectives/plan_file.h"
 #include "offload/record/record_reader.h"
+#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/json_out.h"
-#include "tools/commands/diff/diff_documents.h"
-#include "tools/commands/diff/diff_forms.h"
-#include "tools/commands/diff/diff_layouts.h"
-#include "tools/commands/diff/diff_runs.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/diff/diff.h"
 #include "tools/commands/file_kind.h"
+#include "tools/commands/registry.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/input_file.h"
-#include "tools/models/layout_reader.h"
 #include "tools/report/run_times.h"
 
 namespace castor {
@@ -48,22 +45,72 @@ Examples:
   castor diff plan-16GiB.json plan-24GiB.json
 )";
 
-Result<std::string> ReadText(const std::string& path) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::OpenRegular(path));
-  return file.ReadAll(kMaxDocumentBytes);
+Result<JsonValue> ParseDocument(const std::string& text, FileKind kind) {
+  if (kind == FileKind::kPlan) {
+    CASTOR_RETURN_IF_ERROR(ParsePlan(text).status());
+  }
+  Result<JsonValue> json = ParseJson(text);
+  if (!json.ok() || json->is_object()) return json;
+  return Malformed("it is no object of JSON");
 }
 
 Result<JsonValue> ReadDocument(const std::string& path, FileKind kind) {
-  CASTOR_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  if (kind == FileKind::kPlan) {
-    if (Status plan = ParsePlan(text).status(); !plan.ok()) {
-      return plan.WithContext(QuotedPath(path));
-    }
+  return ParseFile(path, kMaxDocumentBytes, [kind](const std::string& text) {
+    return ParseDocument(text, kind);
+  });
+}
+
+Value ChangeOf(const DiffRow& row) {
+  if (row.equal()) return "equal";
+  const JsonValue& a = row.a.Json();
+  const JsonValue& b = row.b.Json();
+  if (!a.is_number() || !b.is_number() || a.real() == 0) return "differs";
+  return Value::Change(b.real() / a.real() - 1);
+}
+
+JsonValue RowJson(const DiffRow& row) {
+  return Fields({{"what", row.what},
+                 {"a" + row.unit, row.a},
+                 {"b" + row.unit, row.b},
+                 {"equal", row.equal()}});
+}
+
+// castor.diff/1: {"schema", "kind", "a", "b", "equal", "sections": [{"name",
+// "rows": [{"what", "a", "b", "equal"}]}]}, where bytes are "a_bytes" and
+// "b_bytes", and times "a_ns", "b_ns", "a_seconds", "b_seconds". Plain lines
+// are of a section, what, and the value on both sides.
+Document DiffDocument(const std::string& kind, const std::string& a,
+                      const std::string& b,
+                      const std::vector<DiffSection>& sections) {
+  constexpr size_t kMostRows = 24;
+  bool equal = true;
+  for (const DiffSection& section : sections) {
+    for (const DiffRow& row : section.rows) equal = equal && row.equal();
   }
-  Result<JsonValue> json = ParseJson(text);
-  if (!json.ok()) return json.status().WithContext(QuotedPath(path));
-  if (json->is_object()) return json;
-  return Malformed(fmt::format("{} is no object of JSON", QuotedPath(path)));
+  Document document("castor.diff/1");
+  document.Set("kind", kind);
+  document.Set("a", a);
+  document.Set("b", b);
+  document.Set("equal", equal);
+  document.Say("A", Shown(a));
+  document.Say("B", Shown(b));
+  if (equal) document.Say("Equal", "in everything below");
+  for (const DiffSection& section : sections) {
+    Table table({.word = section.name, .most_rows = kMostRows},
+                {{"what", section.name, Table::Align::kLeft},
+                 {"a", "A", Table::Align::kRight},
+                 {"b", "B", Table::Align::kRight},
+                 {"", "change", Table::Align::kRight}});
+    for (const DiffRow& row : section.rows) {
+      table.Add({Value::Name(row.what), row.a, row.b, ChangeOf(row)});
+    }
+    document.Add(std::move(table));
+  }
+  document.Set("sections", ListOf(sections, [](const DiffSection& section) {
+                 return Fields({{"name", section.name},
+                                {"rows", ListOf(section.rows, RowJson)}});
+               }));
+  return document;
 }
 
 class DiffCommand final : public Command {
@@ -84,9 +131,7 @@ class DiffCommand final : public Command {
   }
 
   Status Run(const Console& console) override {
-    if (json_ && plain_) {
-      return InvalidArgument("--json and --plain exclude each other");
-    }
+    CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(json_, plain_));
     CASTOR_ASSIGN_OR_RETURN(const FileKind kind, CommonKind());
     if (kind != FileKind::kRecord && !steps_.empty()) {
       return InvalidArgument(
@@ -94,31 +139,23 @@ class DiffCommand final : public Command {
                       "leave it away",
                       FileKindName(kind)));
     }
-    DiffReport report;
-    report.a = a_;
-    report.b = b_;
+    std::string words = kind == FileKind::kSimulation ? "simulations" : "plans";
+    std::vector<DiffSection> sections;
     Status completeness;
-    switch (kind) {
-      case FileKind::kRecord:
-        report.kind = "runs";
-        CASTOR_RETURN_IF_ERROR(AddRuns(&report, &completeness));
-        break;
-      case FileKind::kLayout:
-        report.kind = "layouts";
-        CASTOR_RETURN_IF_ERROR(AddLayouts(&report));
-        break;
-      default:
-        report.kind = kind == FileKind::kSimulation ? "simulations" : "plans";
-        CASTOR_RETURN_IF_ERROR(AddDocuments(kind, &report));
-    }
-    if (json_) {
-      WriteJson(DiffJson(report), console.out);
-    } else if (plain_) {
-      console.out << DiffPlain(report);
+    if (kind == FileKind::kRecord) {
+      words = "runs";
+      CASTOR_ASSIGN_OR_RETURN(sections, Runs(&completeness));
+    } else if (kind == FileKind::kLayout) {
+      words = "layouts";
+      CASTOR_ASSIGN_OR_RETURN(const LayoutFile a, ReadLayoutFile(a_));
+      CASTOR_ASSIGN_OR_RETURN(const LayoutFile b, ReadLayoutFile(b_));
+      sections = DiffLayouts(a, b);
     } else {
-      console.out << DiffText(
-          report, console.colour ? Emphasis::kTerminal : Emphasis::kNone);
+      CASTOR_ASSIGN_OR_RETURN(const JsonValue a, ReadDocument(a_, kind));
+      CASTOR_ASSIGN_OR_RETURN(const JsonValue b, ReadDocument(b_, kind));
+      sections = DiffDocuments(a, b);
     }
+    Print(DiffDocument(words, a_, b_, sections), form, console);
     return completeness;
   }
 
@@ -151,7 +188,7 @@ class DiffCommand final : public Command {
         FileKindName(kind), QuotedPath(b_), FileKindName(other)));
   }
 
-  Status AddRuns(DiffReport* report, Status* completeness) const {
+  Result<std::vector<DiffSection>> Runs(Status* completeness) const {
     CASTOR_ASSIGN_OR_RETURN(const RunRecord a, ReadRecord(a_));
     CASTOR_ASSIGN_OR_RETURN(const RunRecord b, ReadRecord(b_));
     StepRange steps;
@@ -166,23 +203,8 @@ class DiffCommand final : public Command {
           "{} holds none of the steps {} to {}; its last one is {}",
           QuotedPath(*path), steps.first, steps.last, LastStep(*record)));
     }
-    report->sections = DiffRuns(a, b, steps);
     *completeness = a.completeness.ok() ? b.completeness : a.completeness;
-    return OkStatus();
-  }
-
-  Status AddLayouts(DiffReport* report) const {
-    CASTOR_ASSIGN_OR_RETURN(const LayoutFile a, ReadLayoutFile(a_));
-    CASTOR_ASSIGN_OR_RETURN(const LayoutFile b, ReadLayoutFile(b_));
-    report->sections = DiffLayouts(a, b);
-    return OkStatus();
-  }
-
-  Status AddDocuments(FileKind kind, DiffReport* report) const {
-    CASTOR_ASSIGN_OR_RETURN(const JsonValue a, ReadDocument(a_, kind));
-    CASTOR_ASSIGN_OR_RETURN(const JsonValue b, ReadDocument(b_, kind));
-    report->sections = DiffDocuments(a, b);
-    return OkStatus();
+    return DiffRuns(a, b, steps);
   }
 
   // The first step follows no plan, and the second one begins with what the

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/diff/diff_documents.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,21 +11,16 @@
 #include <string_view>
 #include <utility>
 
+#include "tools/commands/diff/diff.h"
+
 namespace castor {
 namespace {
 
 struct Leaf {
-  DiffUnit unit = DiffUnit::kNone;
-  DiffValue value;
+  std::string unit;
+  Value value;
 };
 using Leaves = std::map<std::string, Leaf>;
-
-DiffUnit UnitOf(std::string_view key) {
-  if (key.ends_with("bytes")) return DiffUnit::kBytes;
-  if (key == "ns" || key.ends_with("_ns")) return DiffUnit::kNs;
-  if (key.ends_with("seconds")) return DiffUnit::kSeconds;
-  return DiffUnit::kNone;
-}
 
 bool IsText(const JsonValue& value) {
   return !value.is_null() && !value.is_number() && !value.is_array() &&
@@ -54,6 +47,22 @@ bool IsLeftOut(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
+Leaf LeafOf(const JsonValue& value, std::string_view key) {
+  if (value.is_null()) return {};
+  if (!value.is_number()) {
+    return {"",
+            IsText(value) ? Value::Name(value.text()) : Value(value.boolean())};
+  }
+  if (key.ends_with("seconds"))
+    return {"_seconds", Value::Seconds(value.real())};
+  if (!value.is_integer()) return {"", value.real()};
+  if (key.ends_with("bytes")) return {"_bytes", Bytes(value.integer())};
+  if (key == "ns" || key.ends_with("_ns")) {
+    return {"_ns", Value::Ns(value.integer())};
+  }
+  return {"", value.integer()};
+}
+
 void Flatten(const JsonValue& value, const std::string& path,
              std::string_view key, Leaves* leaves) {
   const auto below = [&path](std::string_view name) {
@@ -71,17 +80,7 @@ void Flatten(const JsonValue& value, const std::string& path,
     }
     return;
   }
-  Leaf leaf{UnitOf(key), {}};
-  if (value.is_integer()) {
-    leaf.value = value.integer();
-  } else if (value.is_number()) {
-    leaf.value = value.real();
-  } else if (IsText(value)) {
-    leaf.value = value.text();
-  } else if (!value.is_null()) {
-    leaf.value = value.boolean() ? "yes" : "no";
-  }
-  leaves->insert_or_assign(path, std::move(leaf));
+  leaves->insert_or_assign(path, LeafOf(value, key));
 }
 
 DiffSection SectionOf(std::string name, const Leaves& first,
@@ -89,7 +88,7 @@ DiffSection SectionOf(std::string name, const Leaves& first,
   DiffSection section{std::move(name), {}};
   int64_t equal = 0;
   const auto add = [&](const std::string& what, const Leaf& x, const Leaf& y) {
-    DiffRow row{what, x.value.index() == 0 ? y.unit : x.unit, x.value, y.value};
+    DiffRow row{what, x.unit.empty() ? y.unit : x.unit, x.value, y.value};
     if (row.equal()) {
       ++equal;
     } else {
@@ -104,8 +103,7 @@ DiffSection SectionOf(std::string name, const Leaves& first,
     if (!first.contains(what)) add(what, Leaf(), leaf);
   }
   if (equal > 0) {
-    section.rows.push_back(
-        {"values that are equal", DiffUnit::kNone, equal, equal});
+    section.rows.push_back({"values that are equal", "", equal, equal});
   }
   return section;
 }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/diff/diff_layouts.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,6 +12,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
+#include "tools/commands/diff/diff.h"
 
 namespace castor {
 namespace {
@@ -45,42 +43,31 @@ std::map<std::string, std::string> PlacesOf(const LayoutFile& file) {
 }  // namespace
 
 std::vector<DiffSection> DiffLayouts(const LayoutFile& a, const LayoutFile& b) {
-  const auto row = [](std::string what, DiffUnit unit, int64_t first,
-                      int64_t second) {
-    return DiffRow{std::move(what), unit, first, second};
-  };
   const ChunkLayout& x = a.layout;
   const ChunkLayout& y = b.layout;
-  DiffSection whole{"layout", {}};
-  whole.rows = {row("ranks", DiffUnit::kNone, x.world(), y.world()),
-                row("parameters", DiffUnit::kNone, std::ssize(a.params),
-                    std::ssize(b.params)),
-                row("groups", DiffUnit::kNone, std::ssize(x.groups()),
-                    std::ssize(y.groups())),
-                row("chunks", DiffUnit::kNone, std::ssize(x.chunks()),
-                    std::ssize(y.chunks())),
-                row("largest chunk", DiffUnit::kBytes,
-                    LargestChunkOf(x).count(), LargestChunkOf(y).count()),
-                row("all chunks", DiffUnit::kBytes, x.allocated_bytes().count(),
-                    y.allocated_bytes().count()),
-                row("of them wasted", DiffUnit::kBytes,
-                    (x.allocated_bytes() - x.payload_bytes()).count(),
-                    (y.allocated_bytes() - y.payload_bytes()).count())};
+  std::vector<DiffSection> sections = {
+      {"layout",
+       {{"ranks", "", x.world(), y.world()},
+        {"parameters", "", std::ssize(a.params), std::ssize(b.params)},
+        {"groups", "", std::ssize(x.groups()), std::ssize(y.groups())},
+        {"chunks", "", std::ssize(x.chunks()), std::ssize(y.chunks())},
+        {"largest chunk", "_bytes", LargestChunkOf(x), LargestChunkOf(y)},
+        {"all chunks", "_bytes", x.allocated_bytes(), y.allocated_bytes()},
+        {"of them wasted", "_bytes", x.allocated_bytes() - x.payload_bytes(),
+         y.allocated_bytes() - y.payload_bytes()}}}};
   DiffSection moved{"parameters that lie elsewhere", {}};
-  const std::map<std::string, std::string> second = PlacesOf(b);
   const std::map<std::string, std::string> first = PlacesOf(a);
+  const std::map<std::string, std::string> second = PlacesOf(b);
   for (const ParamSpec& spec : a.params) {
     const auto there = second.find(spec.name);
-    DiffRow one{spec.name, DiffUnit::kNone, first.at(spec.name), {}};
-    if (there != second.end()) one.b = there->second;
-    if (!one.equal()) moved.rows.push_back(std::move(one));
+    DiffRow row{spec.name, "", first.at(spec.name), {}};
+    if (there != second.end()) row.b = there->second;
+    if (!row.equal()) moved.rows.push_back(std::move(row));
   }
   for (const ParamSpec& spec : b.params) {
     if (first.contains(spec.name)) continue;
-    moved.rows.push_back(
-        {spec.name, DiffUnit::kNone, {}, second.at(spec.name)});
+    moved.rows.push_back({spec.name, "", {}, second.at(spec.name)});
   }
-  std::vector<DiffSection> sections = {std::move(whole)};
   if (!moved.rows.empty()) sections.push_back(std::move(moved));
   return sections;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/diff/diff_runs.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,98 +8,89 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
+#include "tools/commands/diff/diff.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {
 
 // What one file has, by name, in the order in which it came up.
-class Side {
- public:
-  void Set(const std::string& what, DiffValue value) {
-    if (values_.insert_or_assign(what, std::move(value)).second) {
-      order_.push_back(what);
-    }
-  }
-  DiffValue At(const std::string& what) const {
-    const auto found = values_.find(what);
-    return found == values_.end() ? DiffValue() : found->second;
-  }
-  const std::vector<std::string>& order() const { return order_; }
+using Side = std::vector<std::pair<std::string, int64_t>>;
+using Compute = void (*)(const RunStatistics&, Side&);
 
- private:
-  std::vector<std::string> order_;
-  std::map<std::string, DiffValue> values_;
-};
-
-// What only the second has comes last. What one of two that count lacks is 0.
-std::vector<DiffRow> Rows(const Side& a, const Side& b, DiffUnit unit) {
-  std::vector<std::string> names = a.order();
-  for (const std::string& name : b.order()) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      names.push_back(name);
-    }
+int64_t At(const Side& side, const std::string& what) {
+  for (const auto& [name, value] : side) {
+    if (name == what) return value;
   }
-  std::vector<DiffRow> rows;
-  for (const std::string& name : names) {
-    DiffRow row{name, unit, a.At(name), b.At(name)};
-    if (unit != DiffUnit::kNone) {
-      if (row.a.index() == 0) row.a = int64_t{0};
-      if (row.b.index() == 0) row.b = int64_t{0};
-    }
-    rows.push_back(std::move(row));
-  }
-  return rows;
+  return 0;
 }
 
-using Compute = void (*)(const RunStatistics&, Side*);
-
-DiffSection Section(std::string_view name, DiffUnit unit, Compute compute,
-                    const RunStatistics& a, const RunStatistics& b) {
+// What only the second has comes last; what one lacks is 0.
+DiffSection Section(const std::string& name, const std::string& unit,
+                    Compute compute, const RunStatistics& a,
+                    const RunStatistics& b) {
   Side first;
   Side second;
-  compute(a, &first);
-  compute(b, &second);
-  return {std::string(name), Rows(first, second, unit)};
+  compute(a, first);
+  compute(b, second);
+  Side names = first;
+  for (const auto& each : second) {
+    if (std::none_of(first.begin(), first.end(), [&](const auto& other) {
+          return other.first == each.first;
+        })) {
+      names.push_back(each);
+    }
+  }
+  const auto value = [&unit](int64_t number) {
+    return unit == "_bytes" ? Value(Bytes(number))
+           : unit == "_ns"  ? Value::Ns(number)
+                            : Value(number);
+  };
+  DiffSection section{name, {}};
+  for (const auto& [what, unused] : names) {
+    section.rows.push_back(
+        {what, unit, value(At(first, what)), value(At(second, what))});
+  }
+  return section;
 }
 
-void Run(const RunStatistics& run, Side* side) {
-  side->Set("ranks", int64_t{run.world});
-  side->Set("stage", int64_t{run.stage});
-  side->Set("chunks", run.chunks);
-  side->Set("complete steps", run.complete_steps);
-  side->Set("chunks made whole", run.copies);
-  side->Set("of them ahead of use", run.prefetched_copies);
-  side->Set("steps that departed", run.divergences);
+void Run(const RunStatistics& run, Side& side) {
+  side = {{"ranks", run.world},
+          {"stage", run.stage},
+          {"chunks", run.chunks},
+          {"complete steps", run.complete_steps},
+          {"chunks made whole", run.copies},
+          {"of them ahead of use", run.prefetched_copies},
+          {"steps that departed", run.divergences}};
 }
 
-void Times(const RunStatistics& run, Side* side) {
-  side->Set("a step", run.step_ns.median);
-  side->Set("of it stalled", run.stalled_ns.median);
+void Times(const RunStatistics& run, Side& side) {
+  side = {{"a step", run.step_ns.median},
+          {"of it stalled", run.stalled_ns.median}};
 }
 
-void Peaks(const RunStatistics& run, Side* side) {
+void Peaks(const RunStatistics& run, Side& side) {
   for (const TierStatistics& tier : run.tiers) {
-    side->Set(fmt::format("{} peak", TierName(tier.tier)), tier.peak_bytes);
-    side->Set(fmt::format("{} budget", TierName(tier.tier)), tier.budget_bytes);
+    const std::string name(TierName(tier.tier));
+    side.emplace_back(name + " peak", tier.peak_bytes);
+    side.emplace_back(name + " budget", tier.budget_bytes);
   }
 }
 
-void Links(const RunStatistics& run, Side* side) {
+void Links(const RunStatistics& run, Side& side) {
   for (size_t i = 0; i < run.links.size(); ++i) {
-    side->Set(LinkName(run.links[i].link), run.link_bytes[i].median);
+    side.emplace_back(LinkName(run.links[i].link), run.link_bytes[i].median);
   }
 }
 
-void Stalls(const RunStatistics& run, Side* side) {
+void Stalls(const RunStatistics& run, Side& side) {
   for (const StallStatistics& stall : run.stalls) {
-    side->Set(std::string(RunCauseName(stall.cause)),
-              stall.ns / std::max<int64_t>(std::ssize(run.steps), 1));
+    side.emplace_back(RunCauseName(stall.cause),
+                      stall.ns / std::max<int64_t>(std::ssize(run.steps), 1));
   }
 }
 
@@ -162,8 +151,8 @@ DiffSection ChangedHomes(const RunRecord& a, const RunRecord& b) {
     const auto other = second.find(key);
     if (other == second.end() || other->second == home) continue;
     section.rows.push_back(
-        {fmt::format("chunk {} {}", key.first, StateKindName(key.second)),
-         DiffUnit::kNone, home, other->second});
+        {fmt::format("chunk {} {}", key.first, StateKindName(key.second)), "",
+         home, other->second});
   }
   return section;
 }
@@ -172,17 +161,15 @@ DiffSection ChangedHomes(const RunRecord& a, const RunRecord& b) {
 
 std::vector<DiffSection> DiffRuns(const RunRecord& a, const RunRecord& b,
                                   const StepRange& steps) {
-  StatisticsOptions options;
-  options.steps = steps;
-  const RunStatistics first = ComputeRunStatistics(a, options);
-  const RunStatistics second = ComputeRunStatistics(b, options);
-  std::vector<DiffSection> sections;
-  sections.push_back(Section("run", DiffUnit::kNone, Run, first, second));
-  sections.push_back(Section("time", DiffUnit::kNs, Times, first, second));
-  sections.push_back(Section("tiers", DiffUnit::kBytes, Peaks, first, second));
-  sections.push_back(Section("links", DiffUnit::kBytes, Links, first, second));
-  sections.push_back(Section("stalls", DiffUnit::kNs, Stalls, first, second));
-  sections.push_back(ChangedHomes(a, b));
+  const RunStatistics first = ComputeRunStatistics(a, steps);
+  const RunStatistics second = ComputeRunStatistics(b, steps);
+  std::vector<DiffSection> sections = {
+      Section("run", "", Run, first, second),
+      Section("time", "_ns", Times, first, second),
+      Section("tiers", "_bytes", Peaks, first, second),
+      Section("links", "_bytes", Links, first, second),
+      Section("stalls", "_ns", Stalls, first, second),
+      ChangedHomes(a, b)};
   std::erase_if(sections, [](const DiffSection& s) { return s.rows.empty(); });
   return sections;
 }

@@ -6,22 +6,21 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "chunk/base/quote.h"
-#include "offload/record/record_reader.h"
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/explain/explain_run.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
-#include "tools/report/run_times.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
@@ -90,12 +89,12 @@ class ExplainCommand final : public Command {
           "that fit",
           outcome.fits.message(), PlanCommandText(flags_)));
     }
-    CASTOR_ASSIGN_OR_RETURN(const std::vector<ExplainedChunk> explained,
+    CASTOR_ASSIGN_OR_RETURN(Document explained,
                             ExplainHomes(subject, outcome, pattern_));
     Document doc("castor.explanation/1");
     doc.Set("command", PlanCommandText(flags_));
     doc.Set("pattern", pattern_);
-    AddExplained(explained, subject.machine, &doc);
+    doc.Add("", std::move(explained));
     Print(doc, form, console);
     return OkStatus();
   }
@@ -114,9 +113,9 @@ class ExplainCommand final : public Command {
       CASTOR_ASSIGN_OR_RETURN(steps, ParseStepRange(steps_));
     }
     CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(flags_.model));
-    CASTOR_ASSIGN_OR_RETURN(const ExplainedRun run,
-                            ExplainRun(record, pattern_, steps));
-    Print(ExplainedRunDocument(flags_.model, run), form, console);
+    CASTOR_ASSIGN_OR_RETURN(const Document explained,
+                            ExplainRun(flags_.model, record, pattern_, steps));
+    Print(explained, form, console);
     return record.completeness;
   }
 

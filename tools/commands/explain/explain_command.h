@@ -7,13 +7,26 @@
 // `castor explain WHAT PATTERN`: why parameters are where a plan has them, or
 // where they were in a recorded run. Owner thread only.
 
-#include <memory>
+#include <string>
 
-#include "tools/cli/command.h"
+#include "chunk/base/status.h"
+#include "offload/record/record_reader.h"
+#include "tools/cli/document.h"
+#include "tools/report/run_times.h"
 
 namespace castor {
 
-std::unique_ptr<Command> MakeExplainCommand();
+// Where chunks of a recorded run were over its steps, what was moved of them
+// and why, and who waited for them.
+// Of the chunks that match: by a parameter's name, as far as the record has it,
+// or as chunk.N. InvalidArgument, with the nearest name, where none does, and
+// where the record holds none of the steps. castor.run-explanation/1 in JSON,
+// and lines of --plain:
+//   chunk  CHUNK  BYTES  RESIDENT_SHARE  PARAMETERS
+//   moves  CHUNK  STATE  LINK  COUNT  BYTES  NS
+//   stall  CHUNK  CAUSE  COUNT  NS
+Result<Document> ExplainRun(const std::string& file, const RunRecord& record,
+                            const std::string& pattern, const StepRange& steps);
 
 }  // namespace castor
 

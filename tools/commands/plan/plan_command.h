@@ -4,16 +4,65 @@
 #ifndef CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMMAND_H_
 #define CASTOR_TOOLS_COMMANDS_PLAN_PLAN_COMMAND_H_
 
-// `castor plan`: does a model fit, where does everything go, how long does a
-// step take. Owner thread only.
+// `castor plan MODEL`: reads the model and what else is named, plans, and
+// writes the plan for trainers. Owner thread only.
 
-#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "tools/cli/command.h"
+#include "chunk/base/status.h"
+#include "tools/cli/console.h"
+#include "tools/cli/document.h"
+#include "tools/commands/plan/plan_flags.h"
+#include "tools/commands/plan/plan_outcome.h"
+#include "tools/commands/plan/plan_subject.h"
+#include "tools/commands/plan/plan_variants.h"
 
 namespace castor {
 
-std::unique_ptr<Command> MakePlanCommand();
+// What is known of how good the plan's fetches are, in the unit of its costs:
+// links that a chunk crosses on its way into a gathered slot.
+struct PlanBound {
+  double lower_bound = 0;  // no plan costs less
+  bool optimal = false;    // the plan is proved best
+};
+
+struct PlanReport {
+  PlanFlags flags;
+  PlanSubject subject;
+  PlanOutcome outcome;
+  std::optional<PlanBound> bound;         // where it fits
+  std::vector<PlanVariant> changes;       // where it does not fit
+  std::vector<PlanVariant> alternatives;  // where it does
+  std::vector<PlanVariant> more;
+  std::optional<Document> comparison;
+  std::optional<Document> explained;  // both where it fits, if asked for
+  std::string output;  // the file that the plan was written to, if any
+};
+
+// Progress and notes go to `console.err`, nothing to `console.out`. A report
+// that says no is a report; the plan's file is written only where it fits.
+Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console);
+
+// What is printed of it. Lines of --plain start with what they are about:
+//
+//   fits      yes|no
+//   tier      TIER  PLANNED_BYTES  PEAK_BYTES
+//   class     CLASS  DEVICE_BYTES  HOST_BYTES  NVME_BYTES
+//   device    activations|overhead  BYTES
+//   link      FROM  TO  BYTES  TRANSFERS
+//   wire      all_gather|reduce_scatter|agreement  BYTES  CALLS
+//   time      RESOURCE  SECONDS|-
+//   step_ns   NS  BUSIEST
+//   stall     CAUSE  NS  COUNT
+//   change    WHAT  COMMAND  (alternative and more likewise)
+//   peak      TIER  PLANNED_BYTES  MEASURED_BYTES  (other_budget likewise)
+//   measured  LINK  PLANNED_BYTES  MEASURED_BYTES
+Document PlanDocument(const PlanReport& report);
+
+// The part of it on what is planned. REQUIRES: it fits.
+void AddFit(const PlanReport& report, Document* doc);
 
 }  // namespace castor
 

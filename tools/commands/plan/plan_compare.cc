@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
@@ -17,8 +20,10 @@
 #include "chunk/param_spec.h"
 #include "collectives/run_chunks.h"
 #include "offload/record/record_reader.h"
+#include "placement/plan.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/run_statistics.h"
 #include "tools/report/run_times.h"
 
 namespace castor {
@@ -79,10 +84,17 @@ Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
   return OkStatus();
 }
 
-// What a rank of the run was given otherwise, of the first that was.
-std::vector<ComparedBytes> OtherBudgets(const PlanOutcome& outcome,
-                                        const RunRecord& record) {
-  std::vector<ComparedBytes> other;
+struct Compared {
+  std::string what;  // "device", "host -> device", "all-gather"
+  int64_t planned = 0;
+  int64_t measured = 0;
+};
+
+// What a rank of the run was given otherwise, of the first that was; 0 where it
+// had none.
+std::vector<Compared> OtherBudgets(const PlanOutcome& outcome,
+                                   const RunRecord& record) {
+  std::vector<Compared> other;
   for (const Tier tier : kAllTiers) {
     const int64_t planned = outcome.engine_budget(tier).count();
     for (const RunRankInfo& rank : record.ranks) {
@@ -95,107 +107,71 @@ std::vector<ComparedBytes> OtherBudgets(const PlanOutcome& outcome,
   return other;
 }
 
-// A plan with a proof is recorded after the first step that was whole, and the
-// other policy proves nothing.
-std::optional<OtherPolicy> PolicyOfRun(const PlanOutcome& outcome,
-                                       const RunStatistics& run) {
-  if (!run.plan && run.complete_steps < 2) return std::nullopt;
-  const OtherPolicy both{outcome.request.options.policy,
-                         run.plan ? PlanPolicy::kPlanned : PlanPolicy::kAuto};
-  return both.planned == both.run ? std::nullopt : std::optional(both);
+std::vector<Compared> Peaks(const PlanOutcome& outcome,
+                            const RunStatistics& run) {
+  std::vector<Compared> peaks;
+  for (const Tier tier : kAllTiers) {
+    Compared row{std::string(TierName(tier)),
+                 outcome.forecast->peak[TierIndex(tier)].count(), 0};
+    for (const TierStatistics& measured : run.tiers) {
+      if (measured.tier == tier) row.measured = measured.peak_bytes;
+    }
+    if (row.planned > 0 || row.measured > 0) peaks.push_back(row);
+  }
+  return peaks;
 }
 
 // By the name that a report gives a link.
-std::vector<ComparedBytes> PlannedLinks(const PlanOutcome& outcome) {
+std::vector<Compared> Links(const PlanOutcome& outcome,
+                            const RunStatistics& run) {
   const StepTraffic& traffic = outcome.forecast->traffic;
-  std::vector<ComparedBytes> links;
-  const auto add = [&](const LinkId& link, Bytes bytes) {
+  std::vector<Compared> links;
+  const auto planned = [&](const LinkId& link, Bytes bytes) {
     if (bytes == Bytes(0)) return;
     links.push_back({LinkName(link), bytes.count() * outcome.request.world, 0});
   };
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {
-      add({RunEventKind::kTransfer, from, to}, traffic.on(from, to).bytes);
+      planned({RunEventKind::kTransfer, from, to}, traffic.on(from, to).bytes);
     }
   }
-  add({RunEventKind::kGather, Tier::kDevice, Tier::kDevice},
-      traffic.all_gather.bytes);
-  add({RunEventKind::kReduceScatter, Tier::kDevice, Tier::kDevice},
-      traffic.reduce_scatter.bytes);
+  planned({RunEventKind::kGather}, traffic.all_gather.bytes);
+  planned({RunEventKind::kReduceScatter}, traffic.reduce_scatter.bytes);
+  for (size_t i = 0; i < run.links.size(); ++i) {
+    const std::string name = LinkName(run.links[i].link);
+    const int64_t measured = run.link_bytes[i].median;
+    const auto found =
+        std::find_if(links.begin(), links.end(),
+                     [&](const Compared& row) { return row.what == name; });
+    if (found != links.end()) {
+      found->measured = measured;
+    } else if (measured > 0) {
+      links.push_back({name, 0, measured});
+    }
+  }
   return links;
 }
 
-void AddMeasured(const std::string& what, int64_t measured,
-                 std::vector<ComparedBytes>* rows) {
-  const auto found =
-      std::find_if(rows->begin(), rows->end(),
-                   [&](const ComparedBytes& row) { return row.what == what; });
-  if (found != rows->end()) {
-    found->measured = measured;
-  } else if (measured > 0) {
-    rows->push_back({what, 0, measured});
-  }
-}
-
 Table ComparedTable(std::string_view word) {
-  return Table(
-      {.word = std::string(word)},
-      {{"what", "next to the run"},
-       {"planned_bytes", "planned"},
-       {"measured_bytes", "measured"},
-       {"difference", "difference", Table::Align::kRight, Form::kPageAndJson}});
+  return Table({.word = std::string(word)},
+               {{"what", "next to the run"},
+                {"planned_bytes", "planned"},
+                {"measured_bytes", "measured"},
+                Table::NotPlain("difference", "difference")});
 }
 
-}  // namespace
-
-std::optional<double> ComparedBytes::difference() const {
-  if (planned == 0) return std::nullopt;
-  return static_cast<double>(measured) / static_cast<double>(planned) - 1;
+// Of the run over the plan, less one; nothing where nothing was planned.
+Value Difference(double planned, double measured) {
+  return planned == 0 ? Value() : Value::Change(measured / planned - 1);
 }
 
-Result<PlanComparison> CompareWithRun(const PlanSubject& subject,
-                                      const PlanOutcome& outcome,
-                                      const std::string& file) {
-  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(file));
-  const RunStatistics whole = ComputeRunStatistics(record, {});
-  if (Status same = CheckRun(subject, outcome, whole, record); !same.ok()) {
-    return same.WithContext(QuotedPath(file));
-  }
-  PlanComparison comparison;
-  comparison.file = file;
-  comparison.budgets = OtherBudgets(outcome, record);
-  comparison.policy = PolicyOfRun(outcome, whole);
-  for (const Tier tier : kAllTiers) {
-    const auto t = TierIndex(tier);
-    ComparedBytes row{std::string(TierName(tier)),
-                      outcome.forecast->peak[t].count(), 0};
-    for (const TierStatistics& measured : whole.tiers) {
-      if (measured.tier == tier) row.measured = measured.peak_bytes;
-    }
-    if (row.planned > 0 || row.measured > 0) comparison.peaks.push_back(row);
-  }
-  StatisticsOptions options;
-  if (LastStep(record) >= kFirstSteadyStep) {
-    options.steps.first = kFirstSteadyStep;
-  }
-  const RunStatistics steady = ComputeRunStatistics(record, options);
-  comparison.first_step = options.steps.first;
-  comparison.steps = steady.complete_steps;
-  comparison.links = PlannedLinks(outcome);
-  for (size_t i = 0; i < steady.links.size(); ++i) {
-    AddMeasured(LinkName(steady.links[i].link), steady.link_bytes[i].median,
-                &comparison.links);
-  }
-  comparison.measured_ns = steady.step_ns.median;
-  comparison.planned_seconds = outcome.step_seconds();
-  return comparison;
-}
-
-void AddComparison(const PlanComparison& run, Document* doc) {
+// Says that numbers differ for another reason, too.
+JsonValue AddOtherSettings(const PlanOutcome& outcome, const RunRecord& record,
+                           const RunStatistics& run, Document* doc) {
   std::vector<std::string> settings;
   Table budgets({.word = "other_budget"},
                 {{"tier"}, {"planned_bytes"}, {"run_bytes"}});
-  for (const ComparedBytes& budget : run.budgets) {
+  for (const Compared& budget : OtherBudgets(outcome, record)) {
     budgets.Add({budget.what, budget.planned, budget.measured});
     settings.push_back(fmt::format(
         "{} for {} where {} is planned", FormatSize(Bytes(budget.measured)),
@@ -204,58 +180,80 @@ void AddComparison(const PlanComparison& run, Document* doc) {
   JsonValue policy;
   JsonValue other = Fields({{"budgets", budgets.Json()}});
   doc->Add(std::move(budgets), Form::kPlain);
-  if (run.policy) {
-    const std::string_view planned = PlanPolicyName(run.policy->planned);
-    const std::string_view followed = PlanPolicyName(run.policy->run);
-    policy = Fields({{"planned", planned}, {"run", followed}});
-    doc->Line({"other_policy", planned, followed});
+  // A plan with a proof is recorded after the first step that was whole, and
+  // the other policy proves nothing.
+  const PlanPolicy planned = outcome.request.options.policy;
+  const PlanPolicy followed =
+      run.plan ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
+  if ((run.plan || run.complete_steps >= 2) && planned != followed) {
+    const std::string_view names[] = {PlanPolicyName(planned),
+                                      PlanPolicyName(followed)};
+    policy = Fields({{"planned", names[0]}, {"run", names[1]}});
+    doc->Line({"other_policy", names[0], names[1]});
     settings.push_back(
-        fmt::format("policy {} in place of {}", followed, planned));
+        fmt::format("policy {} in place of {}", names[1], names[0]));
   }
   other["policy"] = policy;
-  if (!settings.empty()) {
-    doc->Gap();
-    doc->Say("Not alike",
-             fmt::format("the run had {}: numbers differ for that reason too",
-                         JoinedWithAnd(settings)));
+  if (settings.empty()) return other;
+  doc->Gap();
+  doc->Say("Not alike",
+           fmt::format("the run had {}: numbers differ for that reason too",
+                       JoinedWithAnd(settings)));
+  return other;
+}
+
+}  // namespace
+
+Result<Document> CompareWithRun(const PlanSubject& subject,
+                                const PlanOutcome& outcome,
+                                const std::string& file) {
+  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(file));
+  const RunStatistics whole = ComputeRunStatistics(record, {});
+  if (Status same = CheckRun(subject, outcome, whole, record); !same.ok()) {
+    return same.WithContext(QuotedPath(file));
   }
+  StepRange steps;
+  if (LastStep(record) >= kFirstSteadyStep) steps.first = kFirstSteadyStep;
+  const RunStatistics steady = ComputeRunStatistics(record, steps);
+  Document doc;
+  doc.Set("file", file);
+  doc.Set("other_settings", AddOtherSettings(outcome, record, whole, &doc));
+  doc.Set("first_step", steps.first);
+  doc.Set("steps", steady.complete_steps);
   Table all = ComparedTable("");
-  const auto rows = [&](std::string_view word, std::string_view prefix,
-                        const std::vector<ComparedBytes>& compared) {
+  const auto add = [&](std::string_view key, std::string_view word,
+                       std::string_view prefix,
+                       const std::vector<Compared>& compared) {
     Table table = ComparedTable(word);
-    for (const ComparedBytes& row : compared) {
+    for (const Compared& row : compared) {
+      const Value difference = Difference(static_cast<double>(row.planned),
+                                          static_cast<double>(row.measured));
       for (Table* to : {&table, &all}) {
         to->Add({Value(row.what).As(fmt::format("{}{}", prefix, row.what)),
-                 Bytes(row.planned), Bytes(row.measured),
-                 Value::Change(row.difference())});
+                 Bytes(row.planned), Bytes(row.measured), difference});
       }
     }
-    doc->Add(table, Form::kPlain);
-    return table.Json();
+    doc.Set(key, table.Json());
+    doc.Add(std::move(table), Form::kPlain);
   };
-  const JsonValue peaks = rows("peak", "peak, ", run.peaks);
-  const JsonValue links = rows("measured", "", run.links);
-  const bool timed = run.planned_seconds && run.measured_ns > 0;
-  all.Add({"a step", Value::Seconds(run.planned_seconds).Or("unknown"),
-           Value::Ns(run.measured_ns),
-           timed ? Value::Change(static_cast<double>(run.measured_ns) / 1e9 /
-                                     *run.planned_seconds -
-                                 1)
-                 : Value()});
-  doc->Add(std::move(all), Form::kPage);
-  doc->Say(
-      "Compared",
-      fmt::format("{}: bytes of all ranks in a step, median of {} from "
-                  "step {} on",
-                  Shown(run.file), Plural(run.steps, "step"), run.first_step));
-  doc->Set("comparison", Fields({{"file", run.file},
-                                 {"other_settings", other},
-                                 {"first_step", run.first_step},
-                                 {"steps", run.steps},
-                                 {"peaks", peaks},
-                                 {"links", links},
-                                 {"measured_ns", run.measured_ns},
-                                 {"planned_seconds", run.planned_seconds}}));
+  add("peaks", "peak", "peak, ", Peaks(outcome, whole));
+  add("links", "measured", "", Links(outcome, steady));
+  const int64_t measured_ns = steady.step_ns.median;
+  const std::optional<double> planned = outcome.step_seconds();
+  doc.Set("measured_ns", measured_ns);
+  doc.Set("planned_seconds", planned);
+  all.Add(
+      {"a step", Value::Seconds(planned).Or("unknown"), Value::Ns(measured_ns),
+       measured_ns == 0 ? Value()
+                        : Difference(planned.value_or(0),
+                                     static_cast<double>(measured_ns) / 1e9)});
+  doc.Add(std::move(all), Form::kPage);
+  doc.Say("Compared",
+          fmt::format("{}: bytes of all ranks in a step, median of {} from "
+                      "step {} on",
+                      Shown(file), Plural(steady.complete_steps, "step"),
+                      steps.first));
+  return doc;
 }
 
 }  // namespace castor

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_document.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +17,7 @@
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_command.h"
 
 namespace castor {
 namespace {
@@ -162,28 +161,25 @@ std::string LeftOutText(const PlanReport& report) {
 }
 
 Table VariantTable(std::string_view key, std::string_view word, bool timed) {
-  return Table(
-      {.key = std::string(key), .word = std::string(word)},
-      {{"what", "instead"},
-       {"command"},
-       {"device_bytes", "device", Table::Align::kRight, Form::kPageAndJson},
-       {"host_bytes", "host", Table::Align::kRight, Form::kPageAndJson},
-       {"nvme_bytes", "nvme", Table::Align::kRight, Form::kPageAndJson},
-       {"moved_bytes", "moved a step", Table::Align::kRight,
-        Form::kPageAndJson},
-       Table::JsonOnly("fetch_cost"),
-       Table::JsonOnly("least_seconds"),
-       Table::JsonOnly("most_seconds"),
-       {"step_seconds", timed ? "a step" : "", Table::Align::kRight,
-        Form::kPageAndJson}});
+  return Table({.key = std::string(key), .word = std::string(word)},
+               {{"what", "instead"},
+                {"command"},
+                Table::NotPlain("device_bytes", "device"),
+                Table::NotPlain("host_bytes", "host"),
+                Table::NotPlain("nvme_bytes", "nvme"),
+                Table::NotPlain("moved_bytes", "moved a step"),
+                Table::JsonOnly("fetch_cost"),
+                Table::JsonOnly("least_seconds"),
+                Table::JsonOnly("most_seconds"),
+                Table::NotPlain("step_seconds", timed ? "a step" : "")});
 }
 
 void AddVariant(std::string_view what, std::string_view command,
                 const PlanOutcome& one, Mark mark, Table* table) {
   table->Add({what, command, one.device_total(),
-              BytesOrDash(one.seal->table.total(Tier::kHost)),
-              BytesOrDash(one.seal->table.total(Tier::kNvme)), one.moved(),
-              one.forecast->fetch_cost, one.times.least_seconds(),
+              Value::BytesOrDash(one.seal->table.total(Tier::kHost)),
+              Value::BytesOrDash(one.seal->table.total(Tier::kNvme)),
+              one.moved(), one.forecast->fetch_cost, one.times.least_seconds(),
               one.times.most_seconds(),
               Value::Seconds(one.step_seconds()).Or("unknown")},
              mark);
@@ -192,7 +188,7 @@ void AddVariant(std::string_view what, std::string_view command,
 // As data each kind by itself, on the page together below what was asked for.
 void AddVariants(const PlanReport& report, Document* doc) {
   const PlanOutcome& outcome = report.outcome;
-  const bool timed = !outcome.times.resources.empty();
+  const bool timed = report.subject.machine.has_value();
   Table all = VariantTable("", "", timed);
   if (outcome.seal) {
     AddVariant("as asked for", "", outcome, Mark::kChosen, &all);
@@ -254,13 +250,11 @@ Document PlanDocument(const PlanReport& report) {
     doc.Say("Left out", LeftOutText(report));
     return doc;
   }
-  if (report.comparison) AddComparison(*report.comparison, &doc);
-  if (!report.explained.empty()) {
-    Document part;
-    AddExplained(report.explained, report.subject.machine, &part);
-    doc.Set("explained", part.Json()["chunks"]);
+  if (report.comparison) doc.Add("comparison", *report.comparison);
+  if (report.explained) {
+    doc.Set("explained", report.explained->Json()["chunks"]);
     doc.Gap();
-    doc.Text(part.Page());
+    doc.Text(report.explained->Page());
   }
   if (report.output.empty()) {
     doc.SayUnbroken("Next", command + " -o plan.json");

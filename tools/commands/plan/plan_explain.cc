@@ -83,30 +83,15 @@ std::string NamesText(const std::vector<std::string>& params) {
   return names;
 }
 
-std::string MovesText(const StepTraffic& traffic,
-                      const std::optional<TierModel>& machine) {
-  std::string text;
-  for (const PassedLink& link : PassedLinks(traffic, machine)) {
-    text += fmt::format(
-        "{}{} {} in {}{}", text.empty() ? "" : ", ",
-        FormatSize(link.traffic.bytes), link.name,
-        Plural(link.traffic.transfers, "move"),
-        link.seconds ? fmt::format(" ({})", Value::Seconds(link.seconds).Page())
-                     : std::string());
-  }
-  return text.empty() ? std::string("a step moves nothing of it")
-                      : "a step moves " + text;
-}
-
-}  // namespace
-
-Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
-                                                 const PlanOutcome& outcome,
-                                                 const std::string& pattern) {
+// The names of parameters that match, by chunk.
+using NamesByChunk = std::map<ChunkId, std::vector<std::string>>;
+Result<NamesByChunk> Matching(const PlanSubject& subject,
+                              const PlanOutcome& outcome,
+                              const std::string& pattern) {
   const std::vector<ParamSpec>& params = subject.model.params;
   const Glob glob(pattern);
   bool matched = false;
-  std::map<ChunkId, std::vector<std::string>> names;  // by chunk
+  NamesByChunk names;
   for (size_t p = 0; p < params.size(); ++p) {
     if (!glob.Matches(params[p].name)) continue;
     matched = true;
@@ -124,51 +109,59 @@ Result<std::vector<ExplainedChunk>> ExplainHomes(const PlanSubject& subject,
         nearest ? fmt::format("; the nearest name is {}", Quoted(*nearest))
                 : std::string("; * stands for any characters")));
   }
-  const MemoryPlan& memory = outcome.seal->memory;
-  std::vector<ExplainedChunk> explained;
-  for (auto& [chunk, of_chunk] : names) {
-    ExplainedChunk& one = explained.emplace_back();
-    one.chunk = chunk;
-    one.params = std::move(of_chunk);
-    one.traffic = TrafficOfChunk(outcome, chunk);
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      if (memory.states[chunk.index()][k].bytes == Bytes(0)) continue;
-      const auto state = static_cast<StateKind>(k);
-      one.homes.push_back(
-          {state, memory.states[chunk.index()][k].home,
-           WhyHome(memory, outcome.request.options, outcome.seal->bindings,
-                   params, chunk, state)});
-    }
-  }
-  return explained;
+  return names;
 }
 
-void AddExplained(std::span<const ExplainedChunk> explained,
-                  const std::optional<TierModel>& machine, Document* doc) {
-  const auto chunk_json = [&](const ExplainedChunk& one) {
-    const int32_t chunk = one.chunk.value();
+}  // namespace
+
+Result<Document> ExplainHomes(const PlanSubject& subject,
+                              const PlanOutcome& outcome,
+                              const std::string& pattern) {
+  CASTOR_ASSIGN_OR_RETURN(const NamesByChunk matching,
+                          Matching(subject, outcome, pattern));
+  const MemoryPlan& memory = outcome.seal->memory;
+  Document doc;
+  const auto explain = [&](const NamesByChunk::value_type& of_chunk) {
+    const auto& [chunk, names] = of_chunk;
     std::string text =
-        fmt::format("chunk {}, with {}\n", chunk, NamesText(one.params));
+        fmt::format("chunk {}, with {}\n", chunk.value(), NamesText(names));
     Table homes({}, {{"state"}, {"tier"}, {"why"}});
-    for (const ExplainedHome& home : one.homes) {
-      const std::string_view state = StateKindName(home.state);
-      const std::string_view tier = TierName(home.tier);
-      text += fmt::format("  {}\n", home.why);
-      doc->Line({"state", chunk, state, tier, home.why});
-      homes.Add({state, tier, home.why});
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const StatePlace& place = memory.states[chunk.index()][k];
+      if (place.bytes == Bytes(0)) continue;
+      const auto kind = static_cast<StateKind>(k);
+      const std::string_view state = StateKindName(kind);
+      const std::string_view tier = TierName(place.home);
+      const std::string why =
+          WhyHome(memory, outcome.request.options, outcome.seal->bindings,
+                  subject.model.params, chunk, kind);
+      homes.Add({state, tier, why});
+      doc.Line({"state", chunk.value(), state, tier, why});
+      text += fmt::format("  {}\n", why);
     }
-    for (const PassedLink& link : PassedLinks(one.traffic, std::nullopt)) {
-      doc->Line({"moves", chunk, link.name, link.traffic.bytes,
-                 link.traffic.transfers});
+    const StepTraffic traffic = TrafficOfChunk(outcome, chunk);
+    std::vector<std::string> moves;
+    for (const PassedLink& link : PassedLinks(traffic, subject.machine)) {
+      doc.Line({"moves", chunk.value(), link.name, link.traffic.bytes,
+                link.traffic.transfers});
+      moves.push_back(fmt::format(
+          "{} {} in {}{}", FormatSize(link.traffic.bytes), link.name,
+          Plural(link.traffic.transfers, "move"),
+          link.seconds
+              ? fmt::format(" ({})", Value::Seconds(link.seconds).Page())
+              : std::string()));
     }
-    doc->Gap();
-    doc->Text(text + fmt::format("  {}\n", MovesText(one.traffic, machine)));
-    return Fields({{"chunk", chunk},
-                   {"params", ListOf(one.params)},
+    if (moves.empty()) moves.push_back("nothing of it");
+    doc.Gap();
+    doc.Text(
+        fmt::format("{}  a step moves {}\n", text, fmt::join(moves, ", ")));
+    return Fields({{"chunk", chunk.value()},
+                   {"params", ListOf(names)},
                    {"homes", homes.Json()},
-                   {"step", StepTrafficJson(one.traffic)}});
+                   {"step", StepTrafficJson(traffic)}});
   };
-  doc->Set("chunks", ListOf(explained, chunk_json));
+  doc.Set("chunks", ListOf(matching, explain));
+  return doc;
 }
 
 Table LinkTable(const StepTraffic& traffic) {

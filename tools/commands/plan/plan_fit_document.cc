@@ -20,7 +20,8 @@
 #include "placement/plan_record.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/plan/plan_document.h"
+#include "tools/commands/plan/plan_command.h"
+#include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
@@ -30,37 +31,12 @@ namespace {
 
 using TierBytes = std::array<Bytes, 3>;  // by TierIndex
 
-std::string_view ByteClassTitle(ByteClass kind) {
-  switch (kind) {
-    case ByteClass::kParams:
-      return "parameters";
-    case ByteClass::kGrads:
-      return "gradients";
-    case ByteClass::kMasters:
-      return "fp32 masters";
-    case ByteClass::kExpAvg:
-      return "first moments";
-    case ByteClass::kExpAvgSq:
-      return "second moments";
-    case ByteClass::kRounding:
-      return "rounding to slots";
-    case ByteClass::kGathered:
-      return "gathered chunks";
-    case ByteClass::kPrefetch:
-      return "fetched ahead";
-    case ByteClass::kKept:
-      return "copies kept";
-    case ByteClass::kStaging:
-      return "pinned staging";
-    case ByteClass::kNorm:
-      return "sums for the norm";
-    case ByteClass::kCommunicator:
-      return "communicator";
-    case ByteClass::kLeases:
-      return "borrowed";
-  }
-  return "unknown";
-}
+// For people, by ByteClass.
+constexpr std::array<std::string_view, kByteClasses> kByteClassTitles = {
+    "parameters",     "gradients",         "fp32 masters",      "first moments",
+    "second moments", "rounding to slots", "gathered chunks",   "fetched ahead",
+    "copies kept",    "pinned staging",    "sums for the norm", "communicator",
+    "borrowed"};
 
 Value Budget(const PlanOutcome& outcome, Tier tier) {
   const ZeroOptions& options = outcome.request.options;
@@ -105,14 +81,15 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
                                   {"nvme_bytes", "nvme"}});
   const auto add = [&](Value title, const TierBytes& row, Form forms,
                        Table::Mark mark = Table::Mark::kNone) {
-    table.Add({std::move(title), BytesOrDash(row[0]), BytesOrDash(row[1]),
-               BytesOrDash(row[2])},
+    table.Add({std::move(title), Value::BytesOrDash(row[0]),
+               Value::BytesOrDash(row[1]), Value::BytesOrDash(row[2])},
               mark, forms);
   };
   for (int c = 0; c < kByteClasses; ++c) {
     const auto kind = static_cast<ByteClass>(c);
-    add(Value(ByteClassName(kind)).As(std::string(ByteClassTitle(kind))),
-        bytes.bytes[static_cast<size_t>(c)],
+    const auto index = static_cast<size_t>(c);
+    add(Value(ByteClassName(kind)).As(std::string(kByteClassTitles[index])),
+        bytes.bytes[index],
         bytes.total(kind) == Bytes(0) ? Form::kPlain : Form::kAll);
   }
   const Bytes beside = outcome.request.borrows ? Bytes(0) : outcome.activations;
@@ -151,42 +128,25 @@ JsonValue HomesJson(const MemoryPlan& memory) {
   return json;
 }
 
-Table StepTable(const PlanOutcome& outcome) {
-  const std::vector<ResourceTime>& resources = outcome.times.resources;
-  std::vector<Table::Column> columns = {
-      {"", "of a step"}, {"", "bytes"}, {"", "moves", Table::Align::kRight}};
-  if (!resources.empty()) columns.push_back({"", "time"});
-  Table table({}, std::move(columns));
-  const auto add_row = [&](std::string_view title, std::string_view name,
-                           const Value& bytes, const Value& moves) {
-    std::vector<Value> cells = {title, bytes, moves};
-    if (!resources.empty()) cells.emplace_back();
-    for (const ResourceTime& resource : resources) {
-      if (resource.name != name) continue;
-      cells.back() = Value::Seconds(resource.seconds).Or("unknown");
-    }
-    table.Add(std::move(cells));
-  };
-  const auto add = [&](std::string_view title, std::string_view name,
-                       const LinkTraffic& moved) {
-    if (moved.bytes == Bytes(0)) return;
-    add_row(title, name, moved.bytes,
-            moved.transfers > 0 ? Value(moved.transfers) : Value());
-  };
-  const StepTraffic& traffic = outcome.forecast->traffic;
-  using enum Tier;
-  add("host to device", "host_to_device", traffic.on(kHost, kDevice));
-  add("device to host", "device_to_host", traffic.on(kDevice, kHost));
-  add("nvme to host", "nvme_read", traffic.on(kNvme, kHost));
-  add("host to nvme", "nvme_write", traffic.on(kHost, kNvme));
-  add("within the device", "", traffic.on(kDevice, kDevice));
-  add("all-gather", "all_gather", traffic.all_gather);
-  add("reduce-scatter", "reduce_scatter", traffic.reduce_scatter);
-  add("optimizer on the host", "optimizer",
-      {Bytes(traffic.updated_on_host.count() * kAdamBytesPerParameter), 0});
-  for (const ResourceTime& resource : resources) {
-    if (resource.name != "compute") continue;
-    add_row("compute", "compute", Value(), Value());
+// What works for a step: times where the machine is known, for --plain alone.
+Table StepTable(const PlanOutcome& outcome, bool timed) {
+  Table table({.word = "time"}, {{"name"},
+                                 {"", "of a step"},
+                                 Table::NotPlain("moved_bytes", "bytes"),
+                                 {"", "moves"},
+                                 {"seconds", timed ? "time" : ""}});
+  for (const ResourceTime& time : outcome.times.resources) {
+    const auto& [bytes, moves] = time.moved;
+    table.Add({time.name, time.title, Value::BytesOrDash(bytes),
+               Value(moves).As(moves > 0 ? Grouped(moves) : "-"),
+               Value::Seconds(time.seconds).Or("unknown")});
+  }
+  const LinkTraffic& within =
+      outcome.forecast->traffic.on(Tier::kDevice, Tier::kDevice);
+  if (within.transfers > 0) {
+    table.Add(
+        {"", "within the device", within.bytes, within.transfers, Value()},
+        Table::Mark::kNone, Form::kPage);
   }
   return table;
 }
@@ -251,11 +211,7 @@ std::string ShardsText(const StepForecast& forecast) {
 // far as that is known.
 void AddTimes(const PlanOutcome& outcome, Document* doc) {
   const StepTimes& times = outcome.times;
-  Table resources({.word = "time"},
-                  {{"name"}, Table::JsonOnly("moved_bytes"), {"seconds"}});
-  for (const ResourceTime& time : times.resources) {
-    resources.Add({time.name, time.bytes, Value::Seconds(time.seconds)});
-  }
+  const Table resources = StepTable(outcome, true);
   const std::vector<std::string_view> unknown = times.unknown();
   doc->Set("times",
            Fields({{"resources", resources.Json()},
@@ -266,7 +222,7 @@ void AddTimes(const PlanOutcome& outcome, Document* doc) {
                    {"simulated", outcome.simulated
                                      ? SimulatedStepJson(*outcome.simulated)
                                      : JsonValue()}}));
-  doc->Add(std::move(resources), Form::kPlain);
+  doc->Add(resources, Form::kPlain);
   if (!outcome.simulated) {
     const std::vector<std::string> names(unknown.begin(), unknown.end());
     doc->Say("Time",
@@ -288,17 +244,13 @@ void AddTimes(const PlanOutcome& outcome, Document* doc) {
 
 }  // namespace
 
-Value BytesOrDash(Bytes bytes) {
-  return bytes == Bytes(0) ? Value(bytes).As("-") : Value(bytes);
-}
-
 void AddFit(const PlanReport& report, Document* doc) {
   const PlanOutcome& outcome = report.outcome;
   const StepTraffic& traffic = outcome.forecast->traffic;
   AddTiers(outcome, doc);
   doc->Set("homes", HomesJson(outcome.seal->memory));
   doc->Set("step", StepTrafficJson(traffic));
-  doc->Add(StepTable(outcome), Form::kPage);
+  doc->Add(StepTable(outcome, report.subject.machine.has_value()), Form::kPage);
   doc->Add(LinkTable(traffic), Form::kPlain);
   for (const auto& [name, sent] :
        {std::pair{"all_gather", traffic.all_gather},

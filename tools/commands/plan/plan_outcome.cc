@@ -42,104 +42,76 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
     return InvalidArgument(fmt::format(
         "the trace is of {} ranks: give --world {}", trace.world, trace.world));
   }
-  std::vector<TraceChunk> chunks = TraceChunks(layout);
-  const bool typed = !trace.chunks.empty() && trace.chunks[0].dtype;
-  for (TraceChunk& chunk : chunks) {
-    if (!typed) chunk.dtype.reset();
-  }
-  if (chunks == trace.chunks) return OkStatus();
-  const auto first = [](const std::vector<TraceChunk>& of) -> std::string {
-    if (of.empty()) return "nothing";
-    return fmt::format(
-        "{}{}", FormatSizeExact(of[0].gathered),
-        of[0].dtype ? fmt::format(" of {}", DTypeName(*of[0].dtype)) : "");
-  };
+  const Status same = CheckSameChunks(TraceChunks(layout), trace.chunks);
+  if (same.ok()) return OkStatus();
   return InvalidArgument(fmt::format(
-      "the trace is of {} chunks, the first of {}, and this layout has {}, the "
-      "first of {}: give the --chunk or --layout of the run that was recorded",
-      trace.chunks.size(), first(trace.chunks), chunks.size(), first(chunks)));
+      "the trace is not of this layout: {}; give the --chunk or --layout of "
+      "the run that was recorded",
+      same.message()));
 }
 
 Bytes MostLeased(const StepTrace& step) {
   Bytes most;
   for (const LeaseChange& change : step.leases) {
-    most = std::max(most, change.level().reach);
+    most = std::max(most, change.bytes);
   }
   return most;
 }
 
-class Times {
- public:
-  Times(const StepForecast& forecast, const PlanRequest& request,
-        const TierModel& machine)
-      : traffic_(forecast.traffic), request_(request), machine_(machine) {}
-
-  StepTimes All(const StepTrace& step) {
-    Link("host_to_device", Tier::kHost, Tier::kDevice, machine_.host_to_device,
-         1);
-    Link("device_to_host", Tier::kDevice, Tier::kHost, machine_.device_to_host,
-         1);
-    const int64_t sharing = request_.ranks_per_host;
-    Link("nvme_read", Tier::kNvme, Tier::kHost, machine_.nvme_read, sharing);
-    Link("nvme_write", Tier::kHost, Tier::kNvme, machine_.nvme_write, sharing);
-    Ring("all_gather", traffic_.all_gather, traffic_.all_gather_steps,
-         machine_.all_gather);
-    Ring("reduce_scatter", traffic_.reduce_scatter,
-         traffic_.reduce_scatter_steps, machine_.reduce_scatter);
-    Optimizer(sharing);
-    Compute(step);
-    return std::move(times_);
-  }
-
- private:
-  void Link(std::string_view name, Tier from, Tier to,
-            const std::optional<LinkModel>& link, int64_t sharing) {
-    const LinkTraffic& moved = traffic_.on(from, to);
-    if (moved.transfers == 0) return;
-    ResourceTime& time = Add(name, moved.bytes);
-    if (link) {
-      time.seconds =
-          LinkSeconds(*link, moved.transfers * sharing, moved.bytes * sharing);
-    }
-  }
-
+StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
+                  const StepTrace& step,
+                  const std::optional<TierModel>& machine) {
+  const TierModel speeds = machine.value_or(TierModel());
+  const StepTraffic& traffic = forecast.traffic;
+  StepTimes times;
+  const auto add = [&](std::string_view name, std::string_view title,
+                       const LinkTraffic& moved, int64_t calls, int64_t sharing,
+                       const std::optional<LinkModel>& speed) {
+    if (moved.bytes == Bytes(0)) return;
+    ResourceTime& time =
+        times.resources.emplace_back(ResourceTime{name, title, moved, {}});
+    if (!speed) return;
+    time.seconds = LinkSeconds(*speed, calls * sharing, moved.bytes * sharing);
+  };
+  const auto link = [&](std::string_view name, std::string_view title,
+                        Tier from, Tier to, int64_t sharing,
+                        const std::optional<LinkModel>& speed) {
+    const LinkTraffic& moved = traffic.on(from, to);
+    add(name, title, moved, moved.transfers, sharing, speed);
+  };
   // As RingSeconds, of rings that need not be of one size.
-  void Ring(std::string_view name, const LinkTraffic& sent, int64_t steps,
-            const std::optional<RingModel>& ring) {
-    if (sent.transfers == 0 || request_.world == 1) return;
-    ResourceTime& time = Add(name, sent.bytes);
-    if (!ring) return;
-    time.seconds = LinkSeconds({ring->bytes_per_second, ring->step_latency_ns},
-                               steps, sent.bytes);
+  const auto ring = [&](std::string_view name, std::string_view title,
+                        const LinkTraffic& sent, int64_t steps,
+                        const std::optional<RingModel>& speed) {
+    std::optional<LinkModel> one;
+    if (speed) one = LinkModel{speed->bytes_per_second, speed->step_latency_ns};
+    if (request.world > 1) add(name, title, sent, steps, 1, one);
+  };
+  using enum Tier;
+  const int64_t sharing = request.ranks_per_host;
+  link("host_to_device", "host to device", kHost, kDevice, 1,
+       speeds.host_to_device);
+  link("device_to_host", "device to host", kDevice, kHost, 1,
+       speeds.device_to_host);
+  link("nvme_read", "nvme to host", kNvme, kHost, sharing, speeds.nvme_read);
+  link("nvme_write", "host to nvme", kHost, kNvme, sharing, speeds.nvme_write);
+  ring("all_gather", "all-gather", traffic.all_gather, traffic.all_gather_steps,
+       speeds.all_gather);
+  ring("reduce_scatter", "reduce-scatter", traffic.reduce_scatter,
+       traffic.reduce_scatter_steps, speeds.reduce_scatter);
+  std::optional<LinkModel> updates;
+  if (speeds.optimizer) updates = LinkModel{speeds.optimizer->bytes_per_second};
+  add("optimizer", "optimizer on the host",
+      {Bytes(traffic.updated_on_host.count() * kAdamBytesPerParameter), 0}, 0,
+      sharing, updates);
+  int64_t computes_ns = 0;
+  for (const int64_t moment : step.compute_ns) computes_ns += moment;
+  if (machine && computes_ns > 0) {
+    times.resources.push_back(
+        {"compute", "compute", {}, static_cast<double>(computes_ns) / 1e9});
   }
-
-  void Optimizer(int64_t sharing) {
-    if (traffic_.updated_on_host == Elements(0)) return;
-    const Bytes bytes(traffic_.updated_on_host.count() *
-                      kAdamBytesPerParameter);
-    ResourceTime& time = Add("optimizer", bytes);
-    if (machine_.optimizer) {
-      time.seconds = LinkSeconds({machine_.optimizer->bytes_per_second, 0}, 0,
-                                 bytes * sharing);
-    }
-  }
-
-  void Compute(const StepTrace& step) {
-    int64_t ns = 0;
-    for (const int64_t moment : step.compute_ns) ns += moment;
-    if (ns > 0)
-      Add("compute", Bytes(0)).seconds = static_cast<double>(ns) / 1e9;
-  }
-
-  ResourceTime& Add(std::string_view name, Bytes bytes) {
-    return times_.resources.emplace_back(ResourceTime{name, bytes, {}});
-  }
-
-  const StepTraffic& traffic_;
-  const PlanRequest& request_;
-  const TierModel& machine_;
-  StepTimes times_;
-};
+  return times;
+}
 
 // The first step finds nothing under way, the second one what the first left,
 // and the third what follows a step that did. One of very many moments leaves
@@ -353,7 +325,8 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     return outcome;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
-  Result<StepForecast> forecast = ForecastStep(*seal, options, outcome.step);
+  Result<StepForecast> forecast =
+      ForecastStep(*seal, options, outcome.step.accesses);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = forecast.status();
     return outcome;
@@ -361,13 +334,11 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   CASTOR_RETURN_IF_ERROR(forecast.status());
   outcome.seal = *std::move(seal);
   outcome.forecast = *std::move(forecast);
-  if (subject.machine) {
-    outcome.times =
-        Times(*outcome.forecast, request, *subject.machine).All(outcome.step);
-    if (outcome.times.unknown().empty()) {
-      CASTOR_ASSIGN_OR_RETURN(outcome.simulated,
-                              SimulateStep(outcome, options, *subject.machine));
-    }
+  outcome.times =
+      TimesOf(*outcome.forecast, request, outcome.step, subject.machine);
+  if (subject.machine && outcome.times.unknown().empty()) {
+    CASTOR_ASSIGN_OR_RETURN(outcome.simulated,
+                            SimulateStep(outcome, options, *subject.machine));
   }
   return outcome;
 }

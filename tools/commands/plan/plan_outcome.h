@@ -27,8 +27,9 @@ namespace castor {
 
 // What works for a step; each at the same time as the others, or not.
 struct ResourceTime {
-  std::string_view name;  // "host_to_device", "optimizer", "compute", ...
-  Bytes bytes;            // that it moves, or works through; 0 for compute
+  std::string_view name;   // "host_to_device", "optimizer", "compute", ...
+  std::string_view title;  // for people
+  LinkTraffic moved;       // or worked through; nothing by what computes
   std::optional<double> seconds;  // empty: nobody said how fast it is
 };
 
@@ -56,7 +57,7 @@ struct PlanOutcome {
   // Where it fits.
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;
-  StepTimes times;  // empty where no machine was given
+  StepTimes times;  // all unknown where no machine was given
   // A step that follows others like it (placement/simulator.h). Where it fits
   // and the machine's file knows all that it uses.
   std::optional<SimulatedStep> simulated;

@@ -13,11 +13,9 @@
 #include "chunk/param_spec.h"
 #include "chunk/tensor_fields.h"
 #include "placement/model_blocks.h"
-#include "tools/models/layout_reader.h"
-#include "tools/models/machine_reader.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/model_shape.h"
-#include "tools/models/trace_reader.h"
 
 namespace castor {
 namespace {
@@ -77,7 +75,6 @@ PlanTotals TotalsOf(const PlanSubject& subject) {
 
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   PlanSubject subject;
-  subject.argument = flags.model;
   CASTOR_ASSIGN_OR_RETURN(const ReadModelOptions read, ReadOptionsOf(flags));
   if (!flags.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(subject.machine, ReadMachineFile(flags.machine));

@@ -27,7 +27,6 @@
 namespace castor {
 
 struct PlanSubject {
-  std::string argument;  // MODEL as it was given
   ModelList model;
   TransformerShape shape;            // as far as anything tells it
   std::vector<ModelBlock> by_block;  // without activations

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "chunk/base/units_text.h"
 #include "collectives/budget_raises.h"
-#include "tools/cli/size_text.h"
+#include "tools/cli/text_forms.h"
 #include "tools/commands/plan/plan_request.h"
 
 namespace castor {
@@ -31,216 +33,215 @@ PlanFlags WithChunkBounds(const PlanFlags& flags, const PlanOutcome& outcome) {
   return bound;
 }
 
-class Finder {
- public:
-  Finder(const PlanSubject& subject, const PlanFlags& flags)
-      : subject_(subject), flags_(flags) {}
-
-  // Plans `flags` and keeps them where they fit; true then.
-  Result<bool> Try(std::string what, const PlanFlags& flags) {
-    CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                            CheckPlanFlags(flags, subject_));
-    Result<PlanOutcome> outcome = MakePlan(subject_, request);
-    // A chunk too small for so many ranks, for instance.
-    if (outcome.status().code() == ErrorCode::kInvalidArgument) return false;
-    CASTOR_RETURN_IF_ERROR(outcome.status());
-    if (!outcome->fits.ok()) return false;
-    found_.push_back({std::move(what), flags, *std::move(outcome)});
-    return true;
-  }
-
-  const PlanFlags& flags() const { return flags_; }
-  std::vector<PlanVariant> Take() { return std::move(found_); }
-
- private:
-  const PlanSubject& subject_;
-  const PlanFlags& flags_;
-  std::vector<PlanVariant> found_;
-};
-
 // A budget of one tier, for people to read and write.
 Bytes RaisedBudget(const std::optional<Bytes>& now, Bytes by) {
   return RoundUp(now.value_or(Bytes(0)) + by, kBudgetStep);
 }
 
-// By whole steps, for people to read and write. `first`: what else is changed,
-// in `flags` and `outcome` already.
-Status RaiseBudgets(const PlanSubject& subject, const PlanFlags& flags,
-                    const PlanOutcome& outcome, std::string_view first,
-                    Finder& finder) {
-  const BudgetRaises raises = RaisesFor(subject, outcome);
-  const PlanFlags bound = WithChunkBounds(flags, outcome);
-  const auto raise = [&](std::string_view name, std::string_view of_what,
-                         const std::optional<Bytes>& by,
-                         std::optional<Bytes> PlanFlags::*flag) -> Status {
-    if (!by) return OkStatus();
-    const Bytes now = (bound.*flag).value_or(Bytes(0));
-    PlanFlags raised = bound;
-    raised.*flag = RaisedBudget(now, *by);
-    const Bytes more = *(raised.*flag) - now;
-    return finder
-        .Try(now == Bytes(0) ? fmt::format("{}give {} of {}", first,
-                                           FormatSize(more), of_what)
-                             : fmt::format("{}raise the {} by {}", first, name,
-                                           FormatSize(more)),
-             raised)
-        .status();
-  };
-  if (outcome.request.device_limited) {
-    CASTOR_RETURN_IF_ERROR(raise("device budget", "device memory",
-                                 raises.device, &PlanFlags::device_budget));
-  }
-  CASTOR_RETURN_IF_ERROR(raise("host budget", "host memory", raises.host,
-                               &PlanFlags::host_budget));
-  return raise("NVMe size", "NVMe", raises.nvme, &PlanFlags::nvme);
-}
+// Plans changes of flags and keeps what fits. The first failure sticks, and
+// nothing is planned after it.
+class Finder {
+ public:
+  Finder(const PlanSubject& subject, const PlanFlags& flags,
+         const PlanOutcome& outcome)
+      : subject_(subject), flags_(flags), outcome_(outcome) {}
 
-// By how much `flags` fall short, none of their budgets where they do not.
-Result<BudgetRaises> RaisesOfFlags(const PlanSubject& subject,
-                                   const PlanFlags& flags) {
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(flags, subject));
-  CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome,
-                          MakePlan(subject, request));
-  return outcome.fits.ok() ? BudgetRaises() : RaisesFor(subject, outcome);
-}
+  // Whether it fits.
+  bool Try(std::string what, const PlanFlags& flags) {
+    std::optional<PlanOutcome> outcome = Planned(flags);
+    if (!outcome || !outcome->fits.ok()) return false;
+    found_.push_back({std::move(what), flags, *std::move(outcome)});
+    return true;
+  }
 
-// Where the device holds not even what a step holds at once, no other tier
-// helps alone: as little of the device as works, with what that leaves to host
-// memory, and to host memory and NVMe.
-Status SpreadOverTiers(const PlanSubject& subject, const PlanFlags& flags,
-                       const PlanOutcome& outcome, Finder& finder) {
-  const BudgetRaises alone = RaisesFor(subject, outcome);
-  if (!outcome.request.device_limited || alone.host || alone.nvme) {
-    return OkStatus();
+  // By whole steps, for people to read and write. `first`: what else is
+  // changed, in `flags` and `outcome` already.
+  void RaiseBudgets(const PlanFlags& flags, const PlanOutcome& outcome,
+                    std::string_view first) {
+    const BudgetRaises raises = RaisesFor(subject_, outcome);
+    const PlanFlags bound = WithChunkBounds(flags, outcome);
+    const auto raise = [&](std::string_view name, std::string_view of_what,
+                           const std::optional<Bytes>& by,
+                           std::optional<Bytes> PlanFlags::*flag) {
+      if (!by) return;
+      const Bytes now = (bound.*flag).value_or(Bytes(0));
+      PlanFlags raised = bound;
+      raised.*flag = RaisedBudget(now, *by);
+      const std::string more = FormatSize(*(raised.*flag) - now);
+      Try(now == Bytes(0)
+              ? fmt::format("{}give {} of {}", first, more, of_what)
+              : fmt::format("{}raise the {} by {}", first, name, more),
+          raised);
+    };
+    if (outcome.request.device_limited) {
+      raise("device budget", "device memory", raises.device,
+            &PlanFlags::device_budget);
+    }
+    raise("host budget", "host memory", raises.host, &PlanFlags::host_budget);
+    raise("NVMe size", "NVMe", raises.nvme, &PlanFlags::nvme);
   }
-  const PlanFlags bound = WithChunkBounds(flags, outcome);
-  PlanFlags all = bound;
-  all.host_budget = kNoDeviceLimit;
-  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises device,
-                          RaisesOfFlags(subject, all));
-  if (!device.device) return OkStatus();
-  PlanFlags host = bound;
-  host.device_budget = RaisedBudget(flags.device_budget, *device.device);
-  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises rest,
-                          RaisesOfFlags(subject, host));
-  PlanFlags nvme = host;
-  if (rest.host) {
-    host.host_budget = RaisedBudget(flags.host_budget, *rest.host);
-    CASTOR_RETURN_IF_ERROR(
-        finder
-            .Try(fmt::format("{} of device and {} of host memory",
-                             FormatSize(*host.device_budget),
-                             FormatSize(*host.host_budget)),
-                 host)
-            .status());
-  }
-  nvme.nvme = kNoDeviceLimit;
-  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises staging,
-                          RaisesOfFlags(subject, nvme));
-  if (staging.host) {
-    nvme.host_budget = RaisedBudget(flags.host_budget, *staging.host);
-  }
-  nvme.nvme = flags.nvme;
-  CASTOR_ASSIGN_OR_RETURN(const BudgetRaises drives,
-                          RaisesOfFlags(subject, nvme));
-  if (!drives.nvme) return OkStatus();
-  nvme.nvme = RaisedBudget(flags.nvme, *drives.nvme);
-  return finder
-      .Try(fmt::format("{} of device, {} of host memory, {} of NVMe",
-                       FormatSize(*nvme.device_budget),
-                       FormatSize(nvme.host_budget.value_or(Bytes(0))),
-                       FormatSize(*nvme.nvme)),
-           nvme)
-      .status();
-}
 
-Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
-  const PlanFlags& flags = finder.flags();
-  for (int64_t stage = flags.stage + 1; stage <= 3 && flags.world > 1;
-       ++stage) {
-    PlanFlags changed = flags;
-    changed.stage = stage;
-    CASTOR_ASSIGN_OR_RETURN(
-        const bool fits,
-        finder.Try(fmt::format("stage {}: share more of it", stage), changed));
-    if (fits) break;
+  // Where the device holds not even what a step holds at once, no other tier
+  // helps alone: as little of the device as works, with what that leaves to
+  // host memory, and to host memory and NVMe.
+  void SpreadOverTiers() {
+    const BudgetRaises alone = RaisesFor(subject_, outcome_);
+    if (!outcome_.request.device_limited || alone.host || alone.nvme) return;
+    PlanFlags host = WithChunkBounds(flags_, outcome_);
+    host.host_budget = kNoDeviceLimit;
+    const BudgetRaises device = RaisesOf(host);
+    if (!device.device) return;
+    host.host_budget = flags_.host_budget;
+    host.device_budget = RaisedBudget(flags_.device_budget, *device.device);
+    PlanFlags nvme = host;
+    if (const BudgetRaises rest = RaisesOf(host); rest.host) {
+      host.host_budget = RaisedBudget(flags_.host_budget, *rest.host);
+      Try(fmt::format("{} of device and {} of host memory",
+                      FormatSize(*host.device_budget),
+                      FormatSize(*host.host_budget)),
+          host);
+    }
+    nvme.nvme = kNoDeviceLimit;
+    if (const BudgetRaises staging = RaisesOf(nvme); staging.host) {
+      nvme.host_budget = RaisedBudget(flags_.host_budget, *staging.host);
+    }
+    nvme.nvme = flags_.nvme;
+    const BudgetRaises drives = RaisesOf(nvme);
+    if (!drives.nvme) return;
+    nvme.nvme = RaisedBudget(flags_.nvme, *drives.nvme);
+    Try(fmt::format("{} of device, {} of host memory, {} of NVMe",
+                    FormatSize(*nvme.device_budget),
+                    FormatSize(nvme.host_budget.value_or(Bytes(0))),
+                    FormatSize(*nvme.nvme)),
+        nvme);
   }
-  if (flags.shard_group) {
-    PlanFlags changed = flags;
-    changed.shard_group.reset();
-    CASTOR_RETURN_IF_ERROR(
-        finder.Try("one shard group of all ranks", changed).status());
-  }
-  // A layout and a trace are for their own number of ranks.
-  if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
-  PlanFlags changed = WithChunkBounds(flags, outcome);
-  while (changed.world * 2 <= kMostRanks) {
-    changed.world *= 2;
-    CASTOR_ASSIGN_OR_RETURN(
-        const bool fits,
-        finder.Try(fmt::format("train on {} ranks", changed.world), changed));
-    if (fits) break;
-  }
-  return OkStatus();
-}
 
-Status ShrinkChunks(const PlanOutcome& outcome, Finder& finder) {
-  const PlanFlags& flags = finder.flags();
-  if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
-  for (Bytes size = RoundDown(outcome.largest_chunk() / 2, kLeastChunk);
-       size >= kLeastChunk; size = RoundDown(size / 2, kLeastChunk)) {
-    PlanFlags changed = flags;
+  void ShareMore() {
+    PlanFlags changed = flags_;
+    while (changed.stage < 3 && flags_.world > 1) {
+      ++changed.stage;
+      if (Try(fmt::format("stage {}: share more of it", changed.stage),
+              changed)) {
+        break;
+      }
+    }
+    changed = flags_;
+    if (flags_.shard_group) {
+      changed.shard_group.reset();
+      Try("one shard group of all ranks", changed);
+    }
+    if (!free_layout()) return;
+    changed = WithChunkBounds(flags_, outcome_);
+    while (changed.world * 2 <= kMostRanks) {
+      changed.world *= 2;
+      if (Try(fmt::format("train on {} ranks", changed.world), changed)) break;
+    }
+  }
+
+  void ShrinkChunks() {
+    if (!free_layout()) return;
+    for (Bytes size = RoundDown(outcome_.largest_chunk() / 2, kLeastChunk);
+         size >= kLeastChunk; size = RoundDown(size / 2, kLeastChunk)) {
+      if (TryChunk(fmt::format("chunks of {}", FormatSize(size)), size)) break;
+    }
+  }
+
+  void ShrinkActivations() {
+    if (!flags_.seq) return;
+    PlanFlags changed = flags_;
+    for (int64_t batch = flags_.batch.value_or(1) / 2; batch >= 1; batch /= 2) {
+      changed.batch = batch;
+      if (Try("micro-batches of " + Plural(batch, "sequence"), changed)) break;
+    }
+  }
+
+  // Alone where that suffices, else with the budgets that do.
+  void Recompute() {
+    PlanFlags changed = flags_;
+    if (!changed.seq || changed.recompute) return;
+    changed.recompute = true;
+    if (Try("compute activations again", changed)) return;
+    const std::optional<PlanOutcome> outcome = Planned(changed);
+    if (outcome) RaiseBudgets(changed, *outcome, "compute again, ");
+  }
+
+  void ShrinkMoments() {
+    const OptimizerOptions& optimizer = outcome_.request.options.optimizer;
+    if (MomentsOf(optimizer) == 0 || optimizer.moment_dtype != DType::kF32) {
+      return;
+    }
+    PlanFlags changed = flags_;
+    changed.moments = "bf16";
+    Try("moments in bf16", changed);
+  }
+
+  void OtherStages() {
+    PlanFlags changed = WithChunkBounds(flags_, outcome_);
+    // With one micro-batch after the other, 1 and 2 keep the same.
+    for (const int64_t stage : {0, 1, 3}) {
+      if (stage == flags_.stage || flags_.world == 1) continue;
+      changed.stage = stage;
+      Try(fmt::format("--stage {}", stage), changed);
+    }
+  }
+
+  void OtherChunks() {
+    if (!free_layout()) return;
+    const Bytes largest = outcome_.largest_chunk();
+    for (const Bytes near : {largest / 2, largest * 2}) {
+      const Bytes size = std::max(RoundDown(near, KiB(4)), KiB(4));
+      TryChunk(fmt::format("--chunk {}", FormatSizeExact(size)), size);
+    }
+  }
+
+  Result<std::vector<PlanVariant>> Take() {
+    CASTOR_RETURN_IF_ERROR(status_);
+    return std::move(found_);
+  }
+
+ private:
+  // A layout and a trace are for their own chunks and ranks.
+  bool free_layout() const {
+    return flags_.layout.empty() && flags_.trace.empty();
+  }
+
+  bool TryChunk(std::string what, Bytes size) {
+    PlanFlags changed = flags_;
     changed.min = changed.max = std::nullopt;
     changed.chunk = size;
-    CASTOR_ASSIGN_OR_RETURN(
-        const bool fits,
-        finder.Try(fmt::format("chunks of {}", FormatSize(size)), changed));
-    if (fits) break;
+    return Try(std::move(what), changed);
   }
-  return OkStatus();
-}
 
-Status ShrinkActivations(Finder& finder) {
-  const PlanFlags& flags = finder.flags();
-  if (!flags.seq) return OkStatus();
-  for (int64_t batch = flags.batch.value_or(1) / 2; batch >= 1; batch /= 2) {
-    PlanFlags changed = flags;
-    changed.batch = batch;
-    CASTOR_ASSIGN_OR_RETURN(
-        const bool fits,
-        finder.Try(fmt::format("micro-batches of {} sequence{}", batch,
-                               batch == 1 ? "" : "s"),
-                   changed));
-    if (fits) break;
+  // Empty where there is no such plan: a chunk too small for so many ranks, for
+  // instance.
+  std::optional<PlanOutcome> Planned(const PlanFlags& flags) {
+    if (!status_.ok()) return std::nullopt;
+    const Result<PlanRequest> request = CheckPlanFlags(flags, subject_);
+    if (!request.ok()) {
+      status_ = request.status();
+      return std::nullopt;
+    }
+    Result<PlanOutcome> outcome = MakePlan(subject_, *request);
+    if (outcome.ok()) return *std::move(outcome);
+    if (outcome.status().code() != ErrorCode::kInvalidArgument) {
+      status_ = outcome.status();
+    }
+    return std::nullopt;
   }
-  return OkStatus();
-}
 
-// Alone where that suffices, else with the budgets that do.
-Status Recompute(const PlanSubject& subject, Finder& finder) {
-  PlanFlags changed = finder.flags();
-  if (!changed.seq || changed.recompute) return OkStatus();
-  changed.recompute = true;
-  CASTOR_ASSIGN_OR_RETURN(const bool fits,
-                          finder.Try("compute activations again", changed));
-  if (fits) return OkStatus();
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(changed, subject));
-  CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome,
-                          MakePlan(subject, request));
-  return RaiseBudgets(subject, changed, outcome, "compute again, ", finder);
-}
-
-Status ShrinkMoments(const PlanOutcome& outcome, Finder& finder) {
-  const OptimizerOptions& optimizer = outcome.request.options.optimizer;
-  if (MomentsOf(optimizer) == 0 || optimizer.moment_dtype != DType::kF32) {
-    return OkStatus();
+  // By how much `flags` fall short, none of their budgets where they do not.
+  BudgetRaises RaisesOf(const PlanFlags& flags) {
+    const std::optional<PlanOutcome> outcome = Planned(flags);
+    if (!outcome || outcome->fits.ok()) return BudgetRaises();
+    return RaisesFor(subject_, *outcome);
   }
-  PlanFlags changed = finder.flags();
-  changed.moments = "bf16";
-  return finder.Try("moments in bf16", changed).status();
-}
+
+  const PlanSubject& subject_;
+  const PlanFlags& flags_;
+  const PlanOutcome& outcome_;
+  std::vector<PlanVariant> found_;
+  Status status_;
+};
 
 bool Better(const PlanOutcome& a, const PlanOutcome& b) {
   const std::optional<double> seconds = a.step_seconds();
@@ -255,56 +256,37 @@ bool Better(const PlanOutcome& a, const PlanOutcome& b) {
 Result<std::vector<PlanVariant>> ChangesThatFit(const PlanSubject& subject,
                                                 const PlanFlags& flags,
                                                 const PlanOutcome& outcome) {
-  Finder finder(subject, flags);
-  CASTOR_RETURN_IF_ERROR(RaiseBudgets(subject, flags, outcome, "", finder));
-  CASTOR_RETURN_IF_ERROR(SpreadOverTiers(subject, flags, outcome, finder));
-  CASTOR_RETURN_IF_ERROR(ShareMore(outcome, finder));
-  CASTOR_RETURN_IF_ERROR(ShrinkChunks(outcome, finder));
-  CASTOR_RETURN_IF_ERROR(ShrinkActivations(finder));
-  CASTOR_RETURN_IF_ERROR(Recompute(subject, finder));
-  CASTOR_RETURN_IF_ERROR(ShrinkMoments(outcome, finder));
+  Finder finder(subject, flags, outcome);
+  finder.RaiseBudgets(flags, outcome, "");
+  finder.SpreadOverTiers();
+  finder.ShareMore();
+  finder.ShrinkChunks();
+  finder.ShrinkActivations();
+  finder.Recompute();
+  finder.ShrinkMoments();
   return finder.Take();
 }
 
 Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
                                               const PlanFlags& flags,
                                               const PlanOutcome& outcome) {
-  Finder finder(subject, flags);
-  const auto attempt = [&finder](std::string what, PlanFlags changed) {
-    return finder.Try(std::move(what), changed).status();
-  };
-  for (int64_t stage = 0; stage <= 3 && flags.world > 1; ++stage) {
-    // With one micro-batch after the other, 1 and 2 keep the same.
-    if (stage == flags.stage || stage == 2) continue;
-    PlanFlags changed = WithChunkBounds(flags, outcome);
-    changed.stage = stage;
-    CASTOR_RETURN_IF_ERROR(attempt(fmt::format("--stage {}", stage), changed));
-  }
-  if (flags.layout.empty() && flags.trace.empty()) {
-    const Bytes largest = outcome.largest_chunk();
-    for (const Bytes size : {largest / 2, largest * 2}) {
-      PlanFlags changed = flags;
-      changed.min = changed.max = std::nullopt;
-      changed.chunk = std::max(RoundDown(size, KiB(4)), KiB(4));
-      CASTOR_RETURN_IF_ERROR(attempt(
-          fmt::format("--chunk {}", FormatSizeExact(*changed.chunk)), changed));
-    }
-  }
+  Finder finder(subject, flags, outcome);
+  finder.OtherStages();
+  finder.OtherChunks();
   PlanFlags changed = flags;
   changed.policy = flags.policy == "planned" ? "auto" : "planned";
-  CASTOR_RETURN_IF_ERROR(
-      attempt(fmt::format("--policy {}", changed.policy), changed));
+  finder.Try(fmt::format("--policy {}", changed.policy), changed);
+  changed = flags;
   if (flags.limit.empty() && flags.host_budget) {
-    changed = flags;
     changed.limit = {"all@device=0%"};
-    CASTOR_RETURN_IF_ERROR(attempt("--limit all@device=0%", changed));
+    finder.Try("--limit all@device=0%", changed);
   }
+  changed = flags;
   if (flags.seq && !flags.recompute) {
-    changed = flags;
     changed.recompute = true;
-    CASTOR_RETURN_IF_ERROR(attempt("--recompute", changed));
+    finder.Try("--recompute", changed);
   }
-  std::vector<PlanVariant> found = finder.Take();
+  CASTOR_ASSIGN_OR_RETURN(std::vector<PlanVariant> found, finder.Take());
   std::stable_sort(found.begin(), found.end(),
                    [](const PlanVariant& a, const PlanVariant& b) {
                      return Better(a.outcome, b.outcome);
@@ -315,16 +297,14 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
 Result<std::vector<PlanVariant>> OneMoreGiB(const PlanSubject& subject,
                                             const PlanFlags& flags,
                                             const PlanOutcome& outcome) {
-  Finder finder(subject, flags);
+  Finder finder(subject, flags, outcome);
   PlanFlags more = WithChunkBounds(flags, outcome);
   if (flags.device_budget) {
     more.device_budget = *flags.device_budget + GiB(1);
-    CASTOR_RETURN_IF_ERROR(
-        finder.Try("one more GiB on the device", more).status());
+    finder.Try("one more GiB on the device", more);
     more.device_budget = flags.device_budget;
     more.host_budget = flags.host_budget.value_or(Bytes(0)) + GiB(1);
-    CASTOR_RETURN_IF_ERROR(
-        finder.Try("one more GiB of host memory", more).status());
+    finder.Try("one more GiB of host memory", more);
   }
   return finder.Take();
 }

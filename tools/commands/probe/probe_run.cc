@@ -28,12 +28,9 @@
 #include "tools/cli/nvme_flag.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
-#include "tools/measure/collective_timing.h"
-#include "tools/measure/copy_timing.h"
 #include "tools/measure/line_fit.h"
-#include "tools/measure/memory_timing.h"
-#include "tools/measure/nvme_timing.h"
 #include "tools/measure/samples.h"
+#include "tools/measure/timings.h"
 
 namespace castor {
 namespace {

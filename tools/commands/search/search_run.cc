@@ -21,11 +21,10 @@
 #include "placement/tier_model.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/expert_layout.h"
-#include "tools/models/machine_reader.h"
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
-#include "tools/models/natural_order.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {

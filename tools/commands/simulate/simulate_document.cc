@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/simulate/simulate_document.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "placement/simulation_result.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
 
 namespace castor {

@@ -15,8 +15,8 @@
 #include "collectives/zero_options.h"
 #include "placement/step_trace.h"
 #include "placement/tier_model.h"
+#include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/simulate_flags.h"
-#include "tools/commands/simulate/simulate_run.h"
 
 namespace castor {
 

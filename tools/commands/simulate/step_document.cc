@@ -13,29 +13,9 @@
 #include "placement/run_event.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/run_statistics.h"
 
 namespace castor {
-namespace {
-
-using Mark = Table::Mark;
-
-std::string_view WaitTitle(RunCause cause) {
-  switch (cause) {
-    case RunCause::kDemand:
-      return "chunks fetched when asked for";
-    case RunCause::kPrefetch:
-      return "chunks fetched ahead, too late";
-    case RunCause::kOptimizer:
-      return "parameters still being updated";
-    case RunCause::kGradient:
-      return "a slot for gradients";
-    default:
-      return RunCauseName(cause);
-  }
-}
-
-}  // namespace
-
 std::optional<Bytes> MovedOver(const SimulatedStep& step,
                                SimResource resource) {
   const size_t device = TierIndex(Tier::kDevice);
@@ -108,10 +88,11 @@ Table ResourceTable(const SimulatedStep& step) {
     const int64_t busy = step.busy(resource);
     const bool used = busy > 0 || moved.value_or(Bytes(0)) > Bytes(0) ||
                       resource == SimResource::kCompute;
-    table.Add({SimResourceName(resource), Value::Ns(busy),
-               Value::Share(busy, step.ns()), Value(moved).Or("")},
-              resource == step.critical() ? Mark::kChosen : Mark::kNone,
-              used ? Form::kAll : Form::kData);
+    table.Add(
+        {SimResourceName(resource), Value::Ns(busy),
+         Value::Share(busy, step.ns()), Value(moved).Or("")},
+        resource == step.critical() ? Table::Mark::kChosen : Table::Mark::kNone,
+        used ? Form::kAll : Form::kData);
   }
   return table;
 }
@@ -126,7 +107,7 @@ Table StallTable(const SimulatedStep& step) {
   const auto add = [&](Value what, int64_t ns, int64_t count, Form forms) {
     table.Add({std::move(what), count, Value::Ns(ns),
                Value::Share(ns, step.ns()), count},
-              Mark::kNone, forms);
+              Table::Mark::kNone, forms);
   };
   for (int c = 0; c < kRunCauses; ++c) {
     const auto cause = static_cast<RunCause>(c);

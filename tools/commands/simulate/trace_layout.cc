@@ -140,7 +140,7 @@ std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout) {
 Status CheckSameChunks(std::span<const TraceChunk> trace,
                        std::span<const TraceChunk> other) {
   if (trace.size() != other.size()) {
-    return InvalidArgument(fmt::format("it has {} chunks, and the trace {}",
+    return InvalidArgument(fmt::format("it has {} chunks in place of {}",
                                        other.size(), trace.size()));
   }
   for (size_t c = 0; c < trace.size(); ++c) {
@@ -156,9 +156,8 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
         trace[c].trainable == other[c].trainable && !types_differ) {
       continue;
     }
-    return InvalidArgument(
-        fmt::format("chunk {} of it is {}, and of the trace {}", c,
-                    text(other[c]), text(trace[c])));
+    return InvalidArgument(fmt::format("chunk {} of it is {} in place of {}", c,
+                                       text(other[c]), text(trace[c])));
   }
   return OkStatus();
 }
@@ -166,8 +165,7 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
 SealOptions DeclaredBy(const StepTrace& step) {
   SealOptions declared;
   for (const LeaseChange& change : step.leases) {
-    declared.largest_lease =
-        std::max(declared.largest_lease, change.level().reach);
+    declared.largest_lease = std::max(declared.largest_lease, change.bytes);
   }
   // Micro-batches are alike: the one with the most moments stands for all.
   std::vector<size_t> begins = MicroBatches(step.accesses);

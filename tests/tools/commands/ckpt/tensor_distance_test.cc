@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/ckpt/tensor_distance.h"
+#include "tools/commands/ckpt/ckpt.h"
 
 #include <gtest/gtest.h>
 

@@ -131,8 +131,8 @@ TEST(TraceLayoutTest, NamesTheFirstChunkThatDiffers) {
   others[1].trainable = true;
   EXPECT_THAT(CheckSameChunks(chunks, others),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("chunk 1 of it is 4096 bytes, trainable, and "
-                                 "of the trace 4096 bytes, frozen")));
+                       HasSubstr("chunk 1 of it is 4096 bytes, trainable in "
+                                 "place of 4096 bytes, frozen")));
   others = chunks;
   others[2].dtype = DType::kF32;
   EXPECT_THAT(CheckSameChunks(chunks, others), IsOk());
@@ -144,7 +144,7 @@ TEST(TraceLayoutTest, NamesTheFirstChunkThatDiffers) {
   others.pop_back();
   EXPECT_THAT(CheckSameChunks(chunks, others),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("it has 2 chunks, and the trace 3")));
+                       HasSubstr("it has 2 chunks in place of 3")));
 }
 
 TEST(TraceLayoutTest, EvaluatesWhatTheFirstForwardSweepUses) {

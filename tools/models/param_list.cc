@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/models/param_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "chunk/base/did_you_mean.h"
+#include "chunk/base/quote.h"
+#include "chunk/base/strict_json.h"
+#include "chunk/tensor_fields.h"
+
+namespace castor {
+namespace {
+
+// What precedes the next `separator`, which is consumed.
+std::string_view TakeField(std::string_view* rest, char separator) {
+  const size_t end = rest->find(separator);
+  const std::string_view field = rest->substr(0, end);
+  rest->remove_prefix(end == rest->npos ? rest->size() : end + 1);
+  return field;
+}
+
+Result<std::vector<int64_t>> ParseDims(std::string_view text) {
+  std::vector<int64_t> shape;
+  if (text.empty()) return shape;
+  while (true) {
+    const size_t comma = text.find(',');
+    const std::string_view dim = text.substr(0, comma);
+    uint64_t value = 0;
+    const auto [stop, error] =
+        std::from_chars(dim.data(), dim.data() + dim.size(), value);
+    if (error != std::errc() || stop != dim.data() + dim.size() ||
+        value > std::numeric_limits<int64_t>::max()) {
+      return Malformed(
+          fmt::format("its dimension {} is no whole number from 0 "
+                      "to 9223372036854775807",
+                      Quoted(dim)));
+    }
+    if (shape.size() == kMaxRank) {
+      return Malformed(
+          fmt::format("its shape has more than {} dimensions", kMaxRank));
+    }
+    shape.push_back(static_cast<int64_t>(value));
+    if (comma == text.npos) return shape;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<ParamSpec> ParseLine(std::string_view line) {
+  const size_t first_tab = line.find('\t');
+  const size_t second_tab =
+      first_tab == line.npos ? line.npos : line.find('\t', first_tab + 1);
+  if (second_tab == line.npos || line.find('\t', second_tab + 1) != line.npos) {
+    return Malformed(fmt::format(
+        "{} is not three fields with tabs between them: name, dimensions with "
+        "commas between them, dtype",
+        Quoted(line)));
+  }
+  ParamSpec spec;
+  spec.name = TakeField(&line, '\t');
+  if (spec.name.empty()) return Malformed("the name is empty");
+  const std::string where = fmt::format("parameter {}", Quoted(spec.name));
+  Result<std::vector<int64_t>> shape = ParseDims(TakeField(&line, '\t'));
+  if (!shape.ok()) return shape.status().WithContext(where);
+  spec.shape = *std::move(shape);
+  const Result<DType> dtype = ReadDType(line, DTypeSpelling::kLenient);
+  if (!dtype.ok()) return dtype.status().WithContext(where);
+  spec.dtype = *dtype;
+  const Result<Bytes> bytes = TensorBytes(spec.shape, spec.dtype);
+  if (!bytes.ok()) return bytes.status().WithContext(where);
+  return spec;
+}
+
+// Depth 1 is a parameter, 2 a field of it, 3 a dimension.
+class ListHandler final : public JsonHandler {
+ public:
+  std::vector<ParamSpec> Take() { return std::move(params_); }
+
+  Status Open(const JsonPath& path, JsonContainer container) override {
+    const bool object = container == JsonContainer::kObject;
+    if (path.empty()) {
+      if (object) return WrongType(path, "an object", "an array");
+      return OkStatus();
+    }
+    if (path.size() == 1) {
+      if (!object) return WrongType(path, "an array", "an object");
+      spec_ = ParamSpec{};
+      has_name_ = has_shape_ = has_dtype_ = false;
+      return OkStatus();
+    }
+    CASTOR_RETURN_IF_ERROR(KnownField(path));
+    if (object || path.size() > 2 || path[1].key != "shape") {
+      return WrongType(path, object ? "an object" : "an array",
+                       path.size() > 2 ? "a dimension" : "another type");
+    }
+    has_shape_ = true;
+    return OkStatus();
+  }
+
+  Status Close(const JsonPath& path) override {
+    if (path.size() != 1) return OkStatus();
+    std::string_view missing;
+    if (!has_dtype_) missing = "dtype";
+    if (!has_shape_) missing = "shape";
+    if (!has_name_) missing = "name";
+    if (!missing.empty()) {
+      return Malformed(
+          fmt::format("element {} has no {}", path[0].index, missing));
+    }
+    const Result<Bytes> bytes = TensorBytes(spec_.shape, spec_.dtype);
+    if (!bytes.ok()) return bytes.status().WithContext(Where(path));
+    if (!names_.insert(spec_.name).second) {
+      return Malformed(
+          fmt::format("{} is listed twice; names are unique", Where(path)));
+    }
+    params_.push_back(std::move(spec_));
+    return OkStatus();
+  }
+
+  Status Scalar(const JsonPath& path, const JsonScalar& scalar) override {
+    if (path.size() < 2) {
+      return WrongType(path, JsonScalarText(scalar),
+                       path.empty() ? "an array" : "an object");
+    }
+    CASTOR_RETURN_IF_ERROR(KnownField(path));
+    if (path.size() == 3) {
+      return AppendDim(scalar, &spec_.shape).WithContext(Where(path));
+    }
+    const std::string& field = path[1].key;
+    if (field == "shape") {
+      return WrongType(path, JsonScalarText(scalar), "an array");
+    }
+    if (scalar.kind != JsonKind::kString) {
+      return WrongType(path, JsonScalarText(scalar), "a string");
+    }
+    if (field == "name") {
+      spec_.name = scalar.text;
+      has_name_ = true;
+      if (!spec_.name.empty()) return OkStatus();
+      return Malformed(
+          fmt::format("element {}: the name is empty", path[0].index));
+    }
+    const Result<DType> dtype = ReadDType(scalar.text, DTypeSpelling::kLenient);
+    if (!dtype.ok()) return dtype.status().WithContext(Where(path));
+    spec_.dtype = *dtype;
+    has_dtype_ = true;
+    return OkStatus();
+  }
+
+ private:
+  // The element, by name where that is known already.
+  std::string Where(const JsonPath& path) const {
+    return has_name_ ? fmt::format("parameter {}", Quoted(spec_.name))
+                     : fmt::format("element {}", path[0].index);
+  }
+
+  Status WrongType(const JsonPath& path, std::string_view is,
+                   std::string_view belongs) const {
+    return Malformed(fmt::format("{} is {} where {} belongs",
+                                 JsonPathText(path), is, belongs));
+  }
+
+  Status KnownField(const JsonPath& path) const {
+    static const std::vector<std::string> kFields = {"name", "shape", "dtype"};
+    const std::string& field = path[1].key;
+    if (std::find(kFields.begin(), kFields.end(), field) != kFields.end()) {
+      return OkStatus();
+    }
+    return Malformed(fmt::format("{}: unknown key {}{}", Where(path),
+                                 Quoted(field), SuggestName(field, kFields)));
+  }
+
+  std::vector<ParamSpec> params_;
+  std::unordered_set<std::string> names_;
+  ParamSpec spec_;  // being read
+  bool has_name_ = false;
+  bool has_shape_ = false;
+  bool has_dtype_ = false;
+};
+
+}  // namespace
+
+Result<std::vector<ParamSpec>> ParseTsvList(std::string_view text) {
+  std::vector<ParamSpec> params;
+  std::unordered_map<std::string, int64_t> line_of;
+  int64_t number = 0;
+  while (!text.empty()) {
+    std::string_view line = TakeField(&text, '\n');
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    Result<ParamSpec> spec = ParseLine(line);
+    if (!spec.ok()) {
+      return spec.status().WithContext(fmt::format("line {}", number));
+    }
+    const auto [seen, is_new] = line_of.emplace(spec->name, number);
+    if (!is_new) {
+      return Malformed(fmt::format(
+          "line {}: parameter {} was listed in line {} already; names are "
+          "unique",
+          number, Quoted(spec->name), seen->second));
+    }
+    params.push_back(*std::move(spec));
+  }
+  return params;
+}
+
+Result<std::vector<ParamSpec>> ParseJsonList(std::string_view text) {
+  ListHandler handler;
+  CASTOR_RETURN_IF_ERROR(ReadStrictJson(text, handler));
+  return handler.Take();
+}
+
+}  // namespace castor
