@@ -88,11 +88,11 @@ typedef struct castor_search_options {
   int32_t modes;               /* 0: CASTOR_SEARCH_UNIFORM */
 } castor_search_options;
 
-/* A choice of chunk sizes and what it costs. */
+/* A chunk size and what it costs. */
 typedef struct castor_chunk_choice {
   int32_t mode; /* CASTOR_SEARCH_... */
   int32_t reserved;
-  int64_t chunk_elements; /* of the largest class */
+  int64_t chunk_elements;
   int64_t chunk_bytes;
   int64_t chunks; /* oversize ones included */
   int64_t oversize_chunks;

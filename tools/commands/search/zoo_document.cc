@@ -87,12 +87,6 @@ Table PlainLines(std::span<const ZooRow> rows) {
   return table;
 }
 
-// Three digits that count.
-Value Rounded(double number, std::string_view unit) {
-  const int digits = number < 1 ? 2 : number < 10 ? 1 : 0;
-  return Value(number).As(fmt::format("{:.{}f}{}", number, digits, unit));
-}
-
 bool AboveGoal(const ZooRow& row) {
   return row.best.waste_fraction > kZooWasteGoal;
 }
@@ -108,15 +102,15 @@ Table PageRows(std::span<const ZooRow> rows, const SearchOptions& options) {
   columns.push_back({"", "%"});
   Table table({}, std::move(columns));
   for (const ZooRow& row : rows) {
+    const double billions = static_cast<double>(row.parameters.count()) / 1e9;
     std::vector<Value> cells = {
         row.name + (row.experts == ExpertLayout::kFused ? ", fused" : ""),
-        Rounded(static_cast<double>(row.parameters.count()) / 1e9, "B"),
-        row.tensors};
+        Value(billions).As(fmt::format("{:.2f}B", billions)), row.tensors};
     const auto add = [&cells](Elements size, double waste_fraction) {
+      const double mib = static_cast<double>(BytesOf(size, kDType).count()) /
+                         static_cast<double>(MiB(1).count());
       cells.push_back(
-          Rounded(static_cast<double>(BytesOf(size, kDType).count()) /
-                      static_cast<double>(MiB(1).count()),
-                  ""));
+          Value(mib).As(fmt::format("{:.{}f}", mib, mib < 10 ? 1 : 0)));
       cells.push_back(ShareCell(waste_fraction));
     };
     for (const SearchMode asked : options.modes) {
