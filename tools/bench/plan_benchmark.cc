@@ -68,7 +68,7 @@ PlanOutcome Plan(const PlanSubject& subject, const PlanFlags& flags) {
 void BM_OnePlan(benchmark::State& state) {
   const PlanSubject subject = Llama70B();
   PlanFlags flags = Flags(GiB(32), GiB(16));
-  if (state.range(0) != 0) flags.policy = "planned";
+  if (state.range(0) != 0) flags.engine.policy = PlanPolicy::kPlanned;
   std::optional<PlanOutcome> outcome;
   for (auto _ : state) outcome = Plan(subject, flags);
   CASTOR_CHECK(outcome->fits.ok());
@@ -97,7 +97,7 @@ void BM_AllOfAFit(benchmark::State& state) {
   const bool timed = state.range(0) != 0;
   if (timed) {
     subject.machine = Machine();
-    flags.compute = "60s";
+    flags.compute = 60'000'000'000;
   }
   for (auto _ : state) {
     const PlanOutcome outcome = Plan(subject, flags);

@@ -65,17 +65,18 @@ TrainOptions OptionsFor(Policy policy, Bytes device_budget,
   options.batch = 1;
   options.accumulate = 2;
   options.steps = kSteps;
-  options.chunk_size = MiB(1);
-  options.device_budget = device_budget;
-  options.host_budget = MiB(44);
-  options.nvme = {{folder, std::nullopt}};
-  options.policy =
+  options.engine.chunk_size = MiB(1);
+  options.engine.device_budget = device_budget;
+  options.engine.host_budget = MiB(44);
+  options.engine.nvme = {{folder, std::nullopt}};
+  options.engine.policy =
       policy == Policy::kPlanned || policy == Policy::kStaticPlanned
           ? PlanPolicy::kPlanned
           : PlanPolicy::kAuto;
   if (policy == Policy::kStatic || policy == Policy::kStaticPlanned) {
-    options.home_limits.emplace();
-    for (StateLimits& of_state : *options.home_limits) of_state.host = 0.4;
+    options.engine.home_limits.emplace();
+    for (StateLimits& of_state : *options.engine.home_limits)
+      of_state.host = 0.4;
   }
   TierModel machine;
   machine.host_to_device = LinkModel{1'000'000'000, 20'000};
@@ -83,7 +84,7 @@ TrainOptions OptionsFor(Policy policy, Bytes device_budget,
   machine.nvme_read = LinkModel{400'000'000, 100'000};
   machine.nvme_write = LinkModel{300'000'000, 50'000};
   options.machine = machine;
-  options.log = log;
+  options.engine.log = log;
   return options;
 }
 

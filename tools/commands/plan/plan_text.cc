@@ -46,9 +46,9 @@ std::string ChunkLine(const PlanReport& report) {
                                             FormatSize(oversize.largest)),
           FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
           ParamOrderName(report.subject.model.order),
-          report.flags.layout.empty()
+          report.flags.files.layout.empty()
               ? std::string()
-              : fmt::format(", as {} says", Shown(report.flags.layout))));
+              : fmt::format(", as {} says", Shown(report.flags.files.layout))));
 }
 
 std::string StepLine(const PlanReport& report) {

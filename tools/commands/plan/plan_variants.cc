@@ -25,7 +25,7 @@ constexpr Bytes kBudgetStep = MiB(1);
 // not change the layout.
 PlanFlags WithChunkBounds(const PlanFlags& flags, const PlanOutcome& outcome) {
   PlanFlags bound = flags;
-  if (flags.chunk || !flags.layout.empty()) return bound;
+  if (flags.engine.chunk_size || !flags.files.layout.empty()) return bound;
   bound.min = outcome.request.options.min_chunk;
   bound.max = outcome.request.options.max_chunk;
   return bound;
@@ -157,23 +157,23 @@ Status SpreadOverTiers(const PlanSubject& subject, const PlanFlags& flags,
 
 Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
   const PlanFlags& flags = finder.flags();
-  for (int64_t stage = flags.stage + 1; stage <= 3 && flags.world > 1;
+  for (int stage = flags.engine.stage + 1; stage <= 3 && flags.world > 1;
        ++stage) {
     PlanFlags changed = flags;
-    changed.stage = stage;
+    changed.engine.stage = stage;
     CASTOR_ASSIGN_OR_RETURN(
         const bool fits,
         finder.Try(fmt::format("stage {}: share more of it", stage), changed));
     if (fits) break;
   }
-  if (flags.shard_group) {
+  if (flags.engine.shard_group > 0) {
     PlanFlags changed = flags;
-    changed.shard_group.reset();
+    changed.engine.shard_group = 0;
     CASTOR_RETURN_IF_ERROR(
         finder.Try("one shard group of all ranks", changed).status());
   }
   // A layout and a trace are for their own number of ranks.
-  if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
+  if (!flags.files.layout.empty() || !flags.trace.empty()) return OkStatus();
   PlanFlags changed = WithChunkBounds(flags, outcome);
   while (changed.world * 2 <= kMostRanks) {
     changed.world *= 2;
@@ -187,7 +187,7 @@ Status ShareMore(const PlanOutcome& outcome, Finder& finder) {
 
 Status ShrinkChunks(const PlanOutcome& outcome, Finder& finder) {
   const PlanFlags& flags = finder.flags();
-  if (!flags.layout.empty() || !flags.trace.empty()) return OkStatus();
+  if (!flags.files.layout.empty() || !flags.trace.empty()) return OkStatus();
   Bytes largest;
   for (const GroupInfo& group : outcome.layout.groups()) {
     largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
@@ -196,7 +196,7 @@ Status ShrinkChunks(const PlanOutcome& outcome, Finder& finder) {
        size = RoundDown(size / 2, kLeastChunk)) {
     PlanFlags changed = flags;
     changed.min = changed.max = std::nullopt;
-    changed.chunk = size;
+    changed.engine.chunk_size = size;
     CASTOR_ASSIGN_OR_RETURN(
         const bool fits,
         finder.Try(fmt::format("chunks of {}", FormatSize(size)), changed));
@@ -242,7 +242,7 @@ Status ShrinkMoments(const PlanOutcome& outcome, Finder& finder) {
     return OkStatus();
   }
   PlanFlags changed = finder.flags();
-  changed.moments = "bf16";
+  changed.engine.optimizer.moment_dtype = DType::kBF16;
   return finder.Try("moments in bf16", changed).status();
 }
 
@@ -277,14 +277,14 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
   const auto attempt = [&finder](std::string what, PlanFlags changed) {
     return finder.Try(std::move(what), changed).status();
   };
-  for (int64_t stage = 0; stage <= 3 && flags.world > 1; ++stage) {
+  for (int stage = 0; stage <= 3 && flags.world > 1; ++stage) {
     // With one micro-batch after the other, 1 and 2 keep the same.
-    if (stage == flags.stage || stage == 2) continue;
+    if (stage == flags.engine.stage || stage == 2) continue;
     PlanFlags changed = WithChunkBounds(flags, outcome);
-    changed.stage = stage;
+    changed.engine.stage = stage;
     CASTOR_RETURN_IF_ERROR(attempt(fmt::format("--stage {}", stage), changed));
   }
-  if (flags.layout.empty() && flags.trace.empty()) {
+  if (flags.files.layout.empty() && flags.trace.empty()) {
     Bytes largest;
     for (const GroupInfo& group : outcome.layout.groups()) {
       largest = std::max(largest, BytesOf(group.chunk_size, group.dtype));
@@ -292,18 +292,25 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
     for (const Bytes size : {largest / 2, largest * 2}) {
       PlanFlags changed = flags;
       changed.min = changed.max = std::nullopt;
-      changed.chunk = std::max(RoundDown(size, KiB(4)), KiB(4));
-      CASTOR_RETURN_IF_ERROR(attempt(
-          fmt::format("--chunk {}", FormatSizeExact(*changed.chunk)), changed));
+      changed.engine.chunk_size = std::max(RoundDown(size, KiB(4)), KiB(4));
+      CASTOR_RETURN_IF_ERROR(
+          attempt(fmt::format("--chunk {}",
+                              FormatSizeExact(*changed.engine.chunk_size)),
+                  changed));
     }
   }
   PlanFlags changed = flags;
-  changed.policy = flags.policy == "planned" ? "auto" : "planned";
+  changed.engine.policy = flags.engine.policy == PlanPolicy::kPlanned
+                              ? PlanPolicy::kAuto
+                              : PlanPolicy::kPlanned;
   CASTOR_RETURN_IF_ERROR(
-      attempt(fmt::format("--policy {}", changed.policy), changed));
-  if (flags.limit.empty() && flags.host_budget) {
+      attempt(fmt::format("--policy {}", PlanPolicyName(changed.engine.policy)),
+              changed));
+  if (!flags.engine.home_limits && flags.host_budget) {
     changed = flags;
-    changed.limit = {"all@device=0%"};
+    for (StateLimits& limits : changed.engine.home_limits.emplace()) {
+      limits.device = 0.0;
+    }
     CASTOR_RETURN_IF_ERROR(attempt("--limit all@device=0%", changed));
   }
   if (flags.seq && !flags.recompute) {

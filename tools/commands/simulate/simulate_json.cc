@@ -61,22 +61,22 @@ JsonValue SimulateJson(const SimulateReport& report) {
                                      {"compute_ns", report.compute_ns},
                                      {"evaluations", report.evaluations}});
   json["machine"] =
-      JsonValue::Object({{"file", request.machine_file},
+      JsonValue::Object({{"file", request.files.machine},
                          {"ranks_that_share_it", request.ranks_per_host}});
   json["engine"] = JsonValue::Object(
-      {{"stage", request.stage},
+      {{"stage", request.engine.stage},
        {"ranks", report.ranks},
        {"shard_group",
         report.shard_group > 0 ? report.shard_group : report.ranks},
        {"optimizer_span", OptimizerSpanName(report.optimizer_span)},
-       {"policy", PlanPolicyName(request.policy)},
+       {"policy", PlanPolicyName(request.engine.policy)},
        {"dtype", report.dtypes},
        {"dtype_assumed", report.dtype_assumed},
-       {"optimizer", OptimizerName(request.optimizer.kind)},
-       {"prefetch", PrefetchModeName(request.prefetch)},
-       {"prefetch_depth", request.prefetch_depth},
-       {"clip", request.clip},
-       {"grad_mode", GradModeName(request.grad_mode)}});
+       {"optimizer", OptimizerName(request.engine.optimizer.kind)},
+       {"prefetch", PrefetchModeName(request.engine.prefetch)},
+       {"prefetch_depth", request.engine.prefetch_depth},
+       {"clip", request.engine.clip_norm > 0},
+       {"grad_mode", GradModeName(request.engine.grad_mode)}});
   json["not_known"] = JsonValue::Array();
   for (const std::string& link : report.unknown) {
     json["not_known"].Append(link);

@@ -56,8 +56,8 @@ std::string EngineText(const SimulateReport& report,
   return fmt::format(
       "stage {}, {}{}, {} parameters, policy {}, {} fetched ahead; {} for "
       "gathered chunks",
-      request.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
-      PlanPolicyName(report.request.policy),
+      request.engine.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
+      PlanPolicyName(report.request.engine.policy),
       point.fetches ? std::string("in time")
                     : fmt::format("{}", point.engine.problem.prefetch_depth),
       Plural(slots, "slot"));
@@ -172,9 +172,9 @@ std::string SimulateText(const SimulateReport& report, Emphasis emphasis) {
   text += Paragraph(
       "Machine",
       request.ranks_per_host == 1
-          ? Shown(request.machine_file)
+          ? Shown(request.files.machine)
           : fmt::format("{}; {} ranks share memory, cores and drives",
-                        Shown(request.machine_file), request.ranks_per_host));
+                        Shown(request.files.machine), request.ranks_per_host));
   text += Paragraph(
       "Computes",
       report.compute_ns > 0 || request.compute_ns

@@ -130,8 +130,8 @@ class Plot {
     const SimulateRequest& request = report_.request;
     std::string text = fmt::format(
         "{}: {}, stage {}, {}, policy {}", Shown(request.trace_file),
-        Plural(report_.chunks, "chunk"), request.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.policy));
+        Plural(report_.chunks, "chunk"), request.engine.stage,
+        Plural(report_.ranks, "rank"), PlanPolicyName(request.engine.policy));
     if (request.sweep->budget == SweptBudget::kDevice) {
       text += fmt::format(", host {}", FormatSize(request.host_budget));
     } else {
