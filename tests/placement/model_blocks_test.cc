@@ -18,7 +18,6 @@
 #include "tests/support/status_matchers.h"
 #include "tools/models/config_values.h"
 #include "tools/models/family_model.h"
-#include "tools/models/family_params.h"
 
 namespace castor {
 namespace {

@@ -35,8 +35,7 @@
 #include "tools/cli/size_text.h"
 #include "tools/cli/text_table.h"
 #include "tools/measure/samples.h"
-#include "tools/models/machine_reader.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {

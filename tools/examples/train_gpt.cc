@@ -45,7 +45,7 @@
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor::gpt {
 namespace {

@@ -23,7 +23,7 @@
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/examples/train_gpt_fixture.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {

@@ -14,7 +14,7 @@
 #include "chunk/base/check.h"
 #include "tests/tools/models/param_lines.h"
 #include "tools/models/config_values.h"
-#include "tools/models/family_params.h"
+#include "tools/models/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -9,7 +9,7 @@
 
 #include "tests/tools/models/build_family.h"
 #include "tools/models/family_builders.h"
-#include "tools/models/family_params.h"
+#include "tools/models/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

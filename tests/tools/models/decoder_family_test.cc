@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/decoder_family.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +10,8 @@
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "tools/models/config_values.h"
-#include "tools/models/family_params.h"
-#include "tools/models/param_writer.h"
+#include "tools/models/family_model.h"
+#include "tools/models/family_parts.h"
 
 namespace castor {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/tools/models/build_family.h"
-#include "tools/models/family_params.h"
+#include "tools/models/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/family_order.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +13,7 @@
 #include "tools/models/expert_layout.h"
 #include "tools/models/family_model.h"
 #include "tools/models/model_list.h"
+#include "tools/models/param_order.h"
 
 namespace castor {
 namespace {

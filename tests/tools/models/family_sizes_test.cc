@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/family_sizes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "tools/models/config_values.h"
+#include "tools/models/family_parts.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/layout_reader.h"
-
 #include <fstream>
 #include <string>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {

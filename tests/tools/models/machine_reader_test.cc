@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/machine_reader.h"
-
 #include <fstream>
 #include <string>
 
@@ -12,6 +10,7 @@
 #include "placement/tier_model.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {

@@ -25,7 +25,6 @@
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/param_list.h"
-#include "tools/models/safetensors_header.h"
 #include "tools/models/safetensors_index.h"
 
 namespace castor {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/param_writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include "chunk/param_spec.h"
 #include "tests/tools/models/param_lines.h"
 #include "tools/models/expert_layout.h"
+#include "tools/models/family_parts.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/models/safetensors_header.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +12,7 @@
 #include "chunk/base/status.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/models/input_file.h"
+#include "tools/models/safetensors_index.h"
 
 namespace castor {
 namespace {

@@ -19,8 +19,8 @@
 #include "tools/commands/diff/diff.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/input_file.h"
-#include "tools/models/layout_reader.h"
 #include "tools/report/run_times.h"
 
 namespace castor {

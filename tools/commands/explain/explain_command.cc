@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/explain/explain_command.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,12 +12,14 @@
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/explain/explain_run.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {

@@ -24,7 +24,7 @@
 #include "placement/run_event.h"
 #include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/explain/explain_command.h"
+#include "tools/commands/explain/explain_run.h"
 #include "tools/report/intervals.h"
 #include "tools/report/run_statistics.h"
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_request.h"
+#include "tools/commands/registry.h"
 
 namespace castor {
 namespace {

@@ -7,13 +7,11 @@
 // `castor plan MODEL`: reads the model and what else is named, plans, and
 // writes the plan for trainers. Owner thread only.
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "tools/cli/command.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
 #include "tools/commands/plan/plan_flags.h"
@@ -65,8 +63,6 @@ Document PlanDocument(const PlanReport& report);
 
 // The part of it on what is planned. REQUIRES: it fits.
 void AddFit(const PlanReport& report, Document* doc);
-
-std::unique_ptr<Command> MakePlanCommand();
 
 }  // namespace castor
 

@@ -13,11 +13,9 @@
 #include "chunk/param_spec.h"
 #include "chunk/tensor_fields.h"
 #include "placement/model_blocks.h"
-#include "tools/models/layout_reader.h"
-#include "tools/models/machine_reader.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/model_shape.h"
-#include "tools/models/trace_reader.h"
 
 namespace castor {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_command.h"
-
+#include <memory>
 #include <ostream>
 #include <string>
 
 #include "tools/cli/json_out.h"
 #include "tools/cli/text_table.h"
+#include "tools/commands/registry.h"
 #include "tools/commands/search/search_flags.h"
 #include "tools/commands/search/search_json.h"
 #include "tools/commands/search/search_plain.h"

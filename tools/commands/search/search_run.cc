@@ -19,11 +19,10 @@
 #include "tools/cli/progress.h"
 #include "tools/commands/search/search_choice.h"
 #include "tools/commands/search/search_rules.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/expert_layout.h"
-#include "tools/models/machine_reader.h"
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
-#include "tools/models/natural_order.h"
 
 namespace castor {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "chunk/base/tier.h"
@@ -21,6 +22,7 @@
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/document.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/registry.h"
 #include "tools/commands/simulate/simulate_flags.h"
 #include "tools/commands/simulate/simulate_input.h"
 #include "tools/commands/simulate/step_document.h"

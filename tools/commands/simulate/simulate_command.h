@@ -8,7 +8,6 @@
 // one budget, or at every one of a sweep; how long they take under another
 // budget, machine or policy, and why. Owner thread only.
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +18,6 @@
 #include "placement/fetch_forecast.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
-#include "tools/cli/command.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
 #include "tools/commands/simulate/simulate_flags.h"
@@ -72,8 +70,6 @@ Document SimulateDocument(const SimulateReport& report);
 // and dark pages; every point says its numbers when pointed at. REQUIRES: a
 // sweep of which some point has a result.
 std::string SweepSvg(const SimulateReport& report);
-
-std::unique_ptr<Command> MakeSimulateCommand();
 
 }  // namespace castor
 

@@ -22,9 +22,7 @@
 #include "placement/trace_file.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/trace_layout.h"
-#include "tools/models/layout_reader.h"
-#include "tools/models/machine_reader.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {

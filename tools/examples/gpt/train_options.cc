@@ -26,8 +26,7 @@
 #include "tools/examples/gpt/resume.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/train_option_files.h"
-#include "tools/models/layout_reader.h"
-#include "tools/models/machine_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor::gpt {
 namespace {

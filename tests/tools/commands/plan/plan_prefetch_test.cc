@@ -37,7 +37,7 @@
 #include "tools/commands/plan/plan_request.h"
 #include "tools/commands/plan/plan_subject.h"
 #include "tools/commands/simulate/trace_layout.h"
-#include "tools/models/trace_reader.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {
