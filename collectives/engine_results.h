@@ -51,7 +51,6 @@ struct EngineStats {
   int64_t reduce_scatters = 0;    // one rank makes none
   int64_t early_updates = 0;      // chunks updated before Step
   int64_t releases = 0;
-  // Steps that departed from their plan, by accesses or by longer leases.
   int64_t divergences = 0;
   int64_t stall_ns = 0;  // compute lanes waited for chunks
   int64_t stalls = 0;

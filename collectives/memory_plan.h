@@ -35,9 +35,6 @@ namespace castor {
 // a step.
 inline constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
 
-// On which ranks agree in every step where leases leave room that is lent.
-inline constexpr int64_t kLentWords = 3;
-
 struct MemoryPlanInput {
   const ChunkLayout* layout = nullptr;
   Sharding sharding;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "collectives/internal/chunk_states.h"
 #include "collectives/internal/fetch_costs.h"
 #include "collectives/internal/static_homes.h"
 #include "collectives/memory_plan_needs.h"
@@ -17,10 +16,13 @@ namespace {
 
 size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
 
-// By class, the largest shard of its chunks.
-std::vector<Bytes> LargestShards(const SlotNeeds& needs) {
+// How many shards fit one gathered slot of each class, where copies of them
+// may be kept. None are worth it where others bring nothing.
+std::vector<int64_t> ShardsPerSlot(const SlotNeeds& needs,
+                                   const PlanProblem& problem) {
   const MemoryPlanInput& input = needs.input();
   const ChunkLayout& layout = needs.layout();
+  if (problem.shard_cost.empty()) return {};
   std::vector<Bytes> largest(needs.gathered().size());
   for (size_t c = 0; c < needs.slot_class().size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
@@ -30,15 +32,6 @@ std::vector<Bytes> LargestShards(const SlotNeeds& needs) {
     shard =
         std::max(shard, BytesOf(kept.end - kept.begin, layout.dtype(chunk)));
   }
-  return largest;
-}
-
-// How many shards fit one gathered slot of each class, where copies of them
-// may be kept. None are worth it where others bring nothing.
-std::vector<int64_t> ShardsPerSlot(const SlotNeeds& needs,
-                                   const PlanProblem& problem) {
-  if (problem.shard_cost.empty()) return {};
-  const std::vector<Bytes> largest = LargestShards(needs);
   std::vector<int64_t> fit;
   for (size_t k = 0; k < needs.gathered().size(); ++k) {
     fit.push_back(largest[k] > Bytes(0)
@@ -46,18 +39,6 @@ std::vector<int64_t> ShardsPerSlot(const SlotNeeds& needs,
                       : 0);
   }
   return fit;
-}
-
-// What leases leave of their arena is lent to shards of the main class: whole
-// chunks, where each rank keeps all of them, which no slot holds as shards.
-void LendLeases(const SlotNeeds& needs, PlanProblem* problem) {
-  const size_t main = needs.main_class();
-  const Bytes place = RoundUp(LargestShards(needs)[main], kDeviceAlign);
-  if (place == Bytes(0) || needs.lease_bytes() < place) return;
-  problem->lent_class = static_cast<int32_t>(main);
-  problem->lent_arena = needs.lease_bytes();
-  problem->lent_place = place;
-  if (problem->shard_cost.empty()) problem->shard_cost = problem->fetch_cost;
 }
 
 // Where the states of a chunk lie; their slots are added to the plan's classes.
@@ -139,7 +120,6 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   plan.problem.fetch_cost = std::move(costs.cost);
   plan.problem.shard_cost = std::move(costs.shard_cost);
   plan.problem.shards_per_slot = ShardsPerSlot(needs, plan.problem);
-  LendLeases(needs, &plan.problem);
   plan.problem.cost_unit = costs.unit;
   plan.problem.fetch_ns = std::move(costs.legs);
   plan.unknown_links = std::move(costs.unknown);

@@ -5,24 +5,14 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cmath>
 #include <set>
 
 #include "chunk/base/check.h"
+#include "collectives/internal/value_hash.h"
 
 namespace castor {
 namespace {
-
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash ^= value;
-  hash *= 0xbf58476d1ce4e5b9ull;
-  return hash ^ (hash >> 31);
-}
-
-uint64_t Mix(uint64_t hash, double value) {
-  return Mix(hash, std::bit_cast<uint64_t>(value));
-}
 
 OptimizerOptions OptionsFor(OptimizerOptions options,
                             const OptimizerGroup& group) {
@@ -113,24 +103,22 @@ OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {
 }
 
 uint64_t OptimizerGroups::HashOfRates(double lr) const {
-  uint64_t hash = 0;
-  for (const Group& group : groups_) hash = Mix(hash, RateOf(group, lr));
-  return hash;
+  internal::ValueHash hash;
+  for (const Group& group : groups_) hash.Add(RateOf(group, lr));
+  return hash.value();
 }
 
 uint64_t OptimizerGroups::HashOfGroups() const {
-  uint64_t hash = 0;
+  internal::ValueHash hash;
   for (const Group& group : groups_) {
-    for (const char c : group.name) {
-      hash = Mix(hash, static_cast<uint64_t>(static_cast<unsigned char>(c)));
-    }
+    hash.Add(group.name);
     for (const double number :
          {group.lr_scale, group.options.beta1, group.options.beta2,
           group.options.eps, group.options.weight_decay}) {
-      hash = Mix(hash, number);
+      hash.Add(number);
     }
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace castor

@@ -11,7 +11,6 @@
 #include "chunk/base/tier.h"
 #include "placement/copy_replay.h"
 #include "placement/plan_cost.h"
-#include "placement/trace.h"
 
 namespace castor {
 Result<SealForecast> ForecastSeal(const EngineRequest& request) {
@@ -46,13 +45,10 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
 
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const StepTrace& step) {
+                                  const Trace& trace) {
   const MemoryPlan& memory = seal.memory;
-  const Trace& trace = step.accesses;
+  const PlanProblem& problem = memory.problem;
   StepForecast forecast;
-  PlanProblem& problem = forecast.problem;
-  problem = memory.problem;
-  problem.lent_places = LentPlacesOf(options.policy, step, problem);
   CASTOR_ASSIGN_OR_RETURN(forecast.plan,
                           PlanStep(options.policy, trace, problem));
   forecast.fetches = ForeseeFetches(trace, problem, forecast.plan.plan);
@@ -65,7 +61,6 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
     const int64_t slots = forecast.plan.plan.ShardSlots(k);
     forecast.shard_slots += slots;
     forecast.shards += slots * problem.ShardsPerSlot(k);
-    forecast.lent_places += problem.MostLent(k);
   }
   std::vector<Bytes> slot_bytes;
   for (size_t c = 0; c < gathered; ++c) {
@@ -88,8 +83,7 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,
                                 .trace = &trace,
-                                .norm = CountsNorm(options),
-                                .lends = !problem.lent_places.empty()});
+                                .norm = CountsNorm(options)});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

@@ -31,7 +31,7 @@
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/step_planner.h"
-#include "placement/step_trace.h"
+#include "placement/trace.h"
 
 namespace castor {
 
@@ -61,8 +61,6 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
                                   ChunkLayout layout);
 
 struct StepForecast {
-  // For which the plan is: that of Seal, with what the step's leases leave.
-  PlanProblem problem;
   StepPlan plan;
   // When its fetches are there; empty where links or times are unknown.
   std::optional<FetchForecast> fetches;
@@ -75,8 +73,6 @@ struct StepForecast {
   // Gathered slots that hold copies of shards, and of how many at most.
   int64_t shard_slots = 0;
   int64_t shards = 0;
-  // Places beside these that leases leave for copies of shards, at most.
-  int64_t lent_places = 0;
   // Most bytes in use at one time, by TierIndex, from Seal on: of the device
   // less than Seal takes where gathered slots are never all in use.
   std::array<Bytes, 3> peak;
@@ -86,7 +82,7 @@ struct StepForecast {
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const StepTrace& step);
+                                  const Trace& trace);
 
 }  // namespace castor
 

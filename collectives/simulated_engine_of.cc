@@ -84,10 +84,6 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
       SlotsBytes(plan.host_classes), SlotsBytes(plan.nvme_classes)};
   engine.norm = input.memory->norm_bytes;
   engine.agreed_words = engine.norm.count() / 8 + 2 + input.params;
-  if (input.policy == PlanPolicy::kPlanned &&
-      plan.problem.lent_class != kNoSlotClass) {
-    engine.agreed_words += kLentWords;
-  }
   NvmeOffsets offsets(plan.nvme_classes);
   for (size_t c = 0; c < plan.states.size(); ++c) {
     const ChunkId id(static_cast<int32_t>(c));

@@ -66,7 +66,6 @@ struct StepActivity {
   std::span<const int64_t> loads;
   const Trace* trace = nullptr;  // of it
   bool norm = false;             // the global norm is computed
-  bool lends = false;            // what leases leave holds copies of shards
 };
 
 // REQUIRES: `memory` was made of the layout and the sharding; every chunk that

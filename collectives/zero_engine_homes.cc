@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "chunk/base/check.h"
+#include "collectives/internal/value_hash.h"
 #include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "placement/placement_rules.h"
@@ -17,30 +16,17 @@
 namespace castor {
 namespace {
 
-class Hash {
- public:
-  void Add(uint64_t value) {
-    hash_ ^= value;
-    hash_ *= 0x9e3779b97f4a7c15ull;
-    hash_ ^= hash_ >> 29;
-  }
-  void Add(std::string_view text) {
-    for (char c : text) Add(static_cast<uint64_t>(static_cast<uint8_t>(c)));
-    Add(text.size());
-  }
-  void Add(const std::optional<StateLimit>& limit) {
-    if (!limit) return Add(uint64_t{1});
-    if (const Bytes* bytes = std::get_if<Bytes>(&*limit)) {
-      return Add(static_cast<uint64_t>(bytes->count()) * 4 + 2);
-    }
-    Add(std::bit_cast<uint64_t>(std::get<double>(*limit)));
-    Add(uint64_t{3});
-  }
-  uint64_t value() const { return hash_; }
+using internal::ValueHash;
 
- private:
-  uint64_t hash_ = 0;
-};
+void AddLimit(const std::optional<StateLimit>& limit, ValueHash* hash) {
+  hash->Add(limit ? limit->index() : std::variant_npos);
+  if (!limit) return;
+  if (const Bytes* bytes = std::get_if<Bytes>(&*limit)) {
+    hash->Add(bytes->count());
+  } else {
+    hash->Add(std::get<double>(*limit));
+  }
+}
 
 }  // namespace
 
@@ -53,12 +39,12 @@ std::vector<ParamSpec> ZeroEngine::Impl::Specs() const {
 
 // What a callback will say is not known yet: BindHomes compares that.
 uint64_t ZeroEngine::Impl::HashOfHomes() const {
-  Hash hash;
+  ValueHash hash;
   if (options_.home_limits) {
     for (const StateLimits& of_state : *options_.home_limits) {
       for (const auto* limit :
            {&of_state.device, &of_state.host, &of_state.nvme}) {
-        hash.Add(*limit);
+        AddLimit(*limit, &hash);
       }
     }
   }
@@ -69,7 +55,7 @@ uint64_t ZeroEngine::Impl::HashOfHomes() const {
           rule.least.count(), rule.most.value_or(Bytes(-1)).count(),
           rule.state ? static_cast<int64_t>(*rule.state) : int64_t{-1},
           static_cast<int64_t>(rule.tier), int64_t{rule.decide != nullptr}}) {
-      hash.Add(static_cast<uint64_t>(number));
+      hash.Add(number);
     }
   }
   return hash.value();
@@ -82,14 +68,14 @@ Status ZeroEngine::Impl::BindHomes() {
       rules.begin(), rules.end(),
       [](const PlacementRule& rule) { return rule.decide != nullptr; });
   if (!asked || comm_->world() == 1) return OkStatus();
-  Hash hash;
+  ValueHash hash;
   for (const ChunkBindings& chunk : bindings_) {
     for (const StateBinding& binding : chunk) {
-      hash.Add(static_cast<uint64_t>(binding.rule + 1) * 4 +
-               TierIndex(binding.tier));
+      hash.Add(binding.rule);
+      hash.Add(binding.tier);
     }
   }
-  const auto bound = static_cast<int64_t>(hash.value() >> 2);
+  const int64_t bound = hash.signed_value();
   std::array<int64_t, 2> least = {bound, -bound};
   comm_->AllReduce(*comm_lane_, least.data(), Elements(2), DType::kI64,
                    ReduceOp::kMin, {ChunkId(), -1, "homes"});

@@ -105,9 +105,6 @@ class ZeroEngine::Impl final : public ChunkSource {
                    RunCause cause) override;
   Event GatherFrom(const std::byte* shard, const Event& ready, ChunkId chunk,
                    const Slot& slot, RunCause cause, int64_t moment) override;
-  Event MoveShard(ChunkId chunk, const std::byte* from, std::byte* to,
-                  const Event& ready, const Event& after) override;
-  Status AgreeOnPlaces(std::span<int64_t> places) override;
   std::byte* DirectData(ChunkId chunk) override;
   Event DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, Event last_use) override;
@@ -168,8 +165,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status DrainAll();
 
   // seal
-  uint64_t HashOfParams() const;
-  uint64_t HashOfOptions(const SealOptions& declared) const;
+  int64_t HashOfParams() const;
+  int64_t HashOfOptions(const SealOptions& declared) const;
   // Whether the communicator can work on the device's memory.
   Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);
@@ -257,9 +254,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   struct Agreement {
     double squares = 0;
     bool overflowed = false;
-    // A rank wants a plan that counts on what leases left, and all have one for
-    // steps of as many accesses.
-    bool lends = false;
   };
   Result<Agreement> Agree(double lr);
   // What gradients are multiplied by before they are clipped: undoes the loss
@@ -285,8 +279,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   void RefreshReplicas(ChunkId chunk);
   void RecordSpan(Lane& lane, const std::shared_ptr<RunEvent>& event,
                   bool begin) const;
-  // What is on lease now goes into the step's trace.
-  void NoteLeases();
   void RecordLeaseBegin(Lane& lane, const LeaseArena::Lease& lease, Bytes size);
   void RecordLeaseEnd(Lane& lane, int32_t lease);
   // Of the access served last; while a step ends, of its last one; else -1.
@@ -365,9 +357,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<WorkerLane> reduce_lane_;
   std::unique_ptr<WorkerLane> host_lane_;
   std::unique_ptr<Lane> device_lane_;
-  // Copies within the device, of shards that the plan keeps; null where there
-  // are none.
-  std::unique_ptr<Lane> shard_lane_;
   std::shared_ptr<Saving> saving_;  // under way; null: none
   std::optional<Result<SaveResult>> saved_;
 

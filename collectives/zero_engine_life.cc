@@ -125,8 +125,6 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
 
 Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_ASSIGN_OR_RETURN(const Bytes end, leases_.EndOf(size));
-  manager_->MakeWay(end);
   CASTOR_ASSIGN_OR_RETURN(LeaseArena::Lease lease, leases_.Borrow(size));
   lane.Wait(lease.free_after);
   RecordLeaseBegin(lane, lease, size);
@@ -136,7 +134,6 @@ Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
 void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
   RecordLeaseEnd(lane, lease);
   leases_.Return(lease, lane.Record());
-  NoteLeases();
 }
 
 Status ZeroEngine::Impl::BeginEvaluation() {
@@ -181,7 +178,6 @@ Status ZeroEngine::Impl::ShutDown() {
   reduce_lane_->Drain().IgnoreError();
   host_lane_->Drain().IgnoreError();
   device_lane_->Drain().IgnoreError();
-  if (shard_lane_ != nullptr) shard_lane_->Drain().IgnoreError();
   manager_->DropAll(RunCause::kNone);
   final_stats_ = stats();
   phase_ = Phase::kClosed;

@@ -59,10 +59,6 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
 
   device_lane_ = pools_->device().MakeLane(
       fmt::format("rank {} device", comm_->rank()), FailureCallback());
-  if (memory_.problem.lent_class != kNoSlotClass) {
-    shard_lane_ = pools_->device().MakeLane(
-        fmt::format("rank {} shards", comm_->rank()), FailureCallback());
-  }
   if (memory_.norm_class >= 0) {
     // A page beside the budgets, as the rest of what ranks agree on.
     HostSlabOptions words;
@@ -97,7 +93,6 @@ Status ZeroEngine::Impl::BuildStore() {
   MemoryManagerOptions manager;
   manager.device = &pools_->pool(Tier::kDevice);
   manager.problem = memory_.problem;
-  manager.leases = &leases_;
   manager.policy = options_.policy;
   manager.source = this;
   manager.clock = options_.clock;

@@ -45,31 +45,9 @@ Event ZeroEngine::Impl::FetchShard(ChunkId chunk, std::byte* to,
 Event ZeroEngine::Impl::GatherFrom(const std::byte* shard, const Event& ready,
                                    ChunkId chunk, const Slot& slot,
                                    RunCause cause, int64_t moment) {
-  if (sharding_.replicated(StateKind::kParam)) {
-    return MoveShard(chunk, shard, slot.data, ready, slot.free_after);
-  }
   comm_lane_->Wait(slot.free_after);
   comm_lane_->Wait(ready);
   return GatherAround(shard, chunk, slot, cause, moment);
-}
-
-Event ZeroEngine::Impl::MoveShard(ChunkId chunk, const std::byte* from,
-                                  std::byte* to, const Event& ready,
-                                  const Event& after) {
-  shard_lane_->Wait(after);
-  shard_lane_->Wait(ready);
-  pools_->device().Copy(*shard_lane_, to, from,
-                        store_->bytes(chunk, StateKind::kParam),
-                        CopyKind::kWithinDevice);
-  return shard_lane_->Record();
-}
-
-Status ZeroEngine::Impl::AgreeOnPlaces(std::span<int64_t> places) {
-  if (comm_->world() == 1) return OkStatus();
-  comm_->AllReduce(*comm_lane_, places.data(),
-                   Elements(static_cast<int64_t>(places.size())), DType::kI64,
-                   ReduceOp::kMin, {ChunkId(), Moment(), "lent places"});
-  return comm_lane_->Record().Wait();
 }
 
 Event ZeroEngine::Impl::GatherAround(const std::byte* shard, ChunkId chunk,

@@ -98,11 +98,11 @@ Status ZeroEngine::Impl::MakeRoom(Tier to, const ParkPlan& plan) {
 }
 
 Status ZeroEngine::Impl::DrainAll() {
-  for (Lane* lane : {static_cast<Lane*>(comm_lane_.get()),
-                     static_cast<Lane*>(reduce_lane_.get()),
-                     static_cast<Lane*>(host_lane_.get()), device_lane_.get(),
-                     shard_lane_.get()}) {
-    if (lane != nullptr) CASTOR_RETURN_IF_ERROR(lane->Drain());
+  for (Lane* lane :
+       {static_cast<Lane*>(comm_lane_.get()),
+        static_cast<Lane*>(reduce_lane_.get()),
+        static_cast<Lane*>(host_lane_.get()), device_lane_.get()}) {
+    CASTOR_RETURN_IF_ERROR(lane->Drain());
   }
   return store_->Drain();
 }

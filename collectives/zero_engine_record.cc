@@ -73,16 +73,10 @@ void ZeroEngine::Impl::RecordSpan(Lane& lane,
       });
 }
 
-void ZeroEngine::Impl::NoteLeases() {
-  // A lease may end after an engine that failed.
-  if (manager_ == nullptr) return;
-  manager_->SetLeased(leases_.in_use(), leases_.reach());
-}
-
 void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,
                                         const LeaseArena::Lease& lease,
                                         Bytes size) {
-  NoteLeases();
+  manager_->SetLeased(leases_.in_use());
   if (options_.recorder == nullptr) return;
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kLease, ChunkId(), RunCause::kNone));
@@ -92,6 +86,10 @@ void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,
 }
 
 void ZeroEngine::Impl::RecordLeaseEnd(Lane& lane, int32_t lease) {
+  // A lease may end after an engine that failed.
+  if (manager_ != nullptr) {
+    manager_->SetLeased(leases_.in_use() - leases_.SizeOf(lease));
+  }
   const auto begun = lease_events_.find(lease);
   if (begun == lease_events_.end()) return;
   RecordSpan(lane, begun->second, false);

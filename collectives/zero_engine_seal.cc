@@ -4,33 +4,18 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <bit>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "collectives/internal/layout_digest.h"
+#include "collectives/internal/value_hash.h"
 #include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "placement/tier_model_file.h"
 
 namespace castor {
-namespace {
-
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash ^= value;
-  hash *= 0x9e3779b97f4a7c15ull;
-  return hash ^ (hash >> 29);
-}
-
-uint64_t MixText(uint64_t hash, std::string_view text) {
-  for (char c : text) hash = Mix(hash, static_cast<unsigned char>(c));
-  return Mix(hash, text.size());
-}
-
-}  // namespace
-
 Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   if (phase_ != Phase::kOpen) {
     return FailedPrecondition("the engine is sealed already");
@@ -60,7 +45,6 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
     manager_.reset();
     store_.reset();
     device_lane_.reset();
-    shard_lane_.reset();
     norm_words_ = Slab();
     pools_.reset();
     phase_ = Phase::kClosed;
@@ -87,26 +71,27 @@ Status ZeroEngine::Impl::CheckDevice() const {
       comm_->world(), facts.name));
 }
 
-uint64_t ZeroEngine::Impl::HashOfParams() const {
-  uint64_t hash = 0;
+int64_t ZeroEngine::Impl::HashOfParams() const {
+  internal::ValueHash hash;
   for (const Param& param : params_) {
-    hash = MixText(hash, param.spec.name);
-    hash = Mix(hash, static_cast<uint64_t>(param.size.count()));
-    hash = Mix(hash, static_cast<uint64_t>(param.spec.dtype));
-    hash = Mix(hash, param.spec.trainable ? 1 : 2);
-    hash = Mix(hash, param.group);
+    hash.Add(param.spec.name);
+    hash.Add(param.size.count());
+    hash.Add(param.spec.dtype);
+    hash.Add(param.spec.trainable);
+    hash.Add(param.group);
   }
-  return hash;
+  return hash.signed_value();
 }
 
-uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
+int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
   const OptimizerOptions& optimizer = options_.optimizer;
   const LossScaling& scaling = options_.loss_scaling;
-  uint64_t hash = static_cast<uint64_t>(options_.stage);
+  internal::ValueHash hash;
+  hash.Add(options_.stage);
   for (double number : {options_.clip_norm, optimizer.momentum,
                         optimizer.dampening, scaling.initial, scaling.growth,
                         scaling.backoff, scaling.least, scaling.most}) {
-    hash = Mix(hash, std::bit_cast<uint64_t>(number));
+    hash.Add(number);
   }
   for (int64_t number : {static_cast<int64_t>(optimizer.kind),
                          int64_t{optimizer.nesterov},
@@ -122,8 +107,6 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          options_.step_compute_ns,
                          static_cast<int64_t>(options_.policy),
                          declared.largest_lease.count(),
-                         static_cast<int64_t>(HashOfHomes()),
-                         static_cast<int64_t>(groups_.HashOfGroups()),
                          static_cast<int64_t>(scaling.kind),
                          scaling.growth_interval,
                          int64_t{scaling.hysteresis},
@@ -131,28 +114,28 @@ uint64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          static_cast<int64_t>(options_.accumulation),
                          int64_t{options_.shard_group},
                          static_cast<int64_t>(options_.optimizer_span)}) {
-    hash = Mix(hash, static_cast<uint64_t>(number));
+    hash.Add(number);
   }
-  if (options_.machine)
-    hash = MixText(hash, FormatTierModel(*options_.machine));
+  hash.Add(HashOfHomes());
+  hash.Add(groups_.HashOfGroups());
+  if (options_.machine) hash.Add(FormatTierModel(*options_.machine));
   if (options_.layout != nullptr) {
-    hash = Mix(hash, internal::LayoutDigest(options_.layout->layout));
+    hash.Add(internal::LayoutDigest(options_.layout->layout));
   }
   for (const HeldTogether& held : declared.held) {
     for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
-      hash = Mix(hash, ids->size());
-      for (ParamId id : *ids)
-        hash = Mix(hash, static_cast<uint64_t>(id.value()));
+      hash.Add(ids->size());
+      for (ParamId id : *ids) hash.Add(id.value());
     }
   }
-  return hash;
+  return hash.signed_value();
 }
 
 // Ranks must have registered the same parameters and chosen the same options;
 // their memory is cut alike, so the least budget of any rank serves for all.
 Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
-  const int64_t params = static_cast<int64_t>(HashOfParams() >> 2);
-  const int64_t options = static_cast<int64_t>(HashOfOptions(declared) >> 2);
+  const int64_t params = HashOfParams();
+  const int64_t options = HashOfOptions(declared);
   const SealBudgets own = BudgetsOf(options_, comm_->buffer_bytes());
   std::array<int64_t, 7> least = {own.device.count(),
                                   own.host.count(),

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 
+#include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
 
 namespace castor {
@@ -15,10 +15,11 @@ namespace {
 
 // In 24 bits, so that squares and their sums stay small.
 uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches) {
-  uint64_t hash = rates ^ std::bit_cast<uint64_t>(loss_scale);
-  hash ^= static_cast<uint64_t>(micro_batches) * 0x9e3779b97f4a7c15ull;
-  hash *= 0xbf58476d1ce4e5b9ull;
-  return hash >> 40;
+  internal::ValueHash hash;
+  hash.Add(rates);
+  hash.Add(loss_scale);
+  hash.Add(micro_batches);
+  return hash.value() >> 40;
 }
 
 }  // namespace
@@ -43,9 +44,6 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
   if (CountsNorm()) CountLeftSquares();
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
-  if (agreed.lends) {
-    if (Status lent = manager_->PlanLent(); !lent.ok()) return Fail(lent);
-  }
 
   // The average, the unscaling and the clip are one factor, one multiply.
   const double average = AveragingFactor();
@@ -138,15 +136,12 @@ Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
 }
 
 // The one thing a step waits for, in one all-reduce: the sum of squares, which
-// parameters any rank had a gradient for, whether all make the same step, and
-// whether all plan anew with what leases left.
+// parameters any rank had a gradient for, and whether all make the same step.
 // Exact integers add to the same total in any order.
 Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   const size_t words = CountsNorm() ? ExactSum::kWords : 0;
   const size_t used = words + 2;
-  const size_t lent = used + params_.size();
-  agreed_words_.assign(lent, 0);
-  if (manager_->lends()) agreed_words_.resize(lent + kLentWords, 0);
+  agreed_words_.assign(used + params_.size(), 0);
   // W numbers are equal just when W times the sum of their squares is the
   // square of their sum.
   const uint64_t step =
@@ -155,14 +150,6 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   agreed_words_[words + 1] = step * step;
   for (size_t p = 0; p < params_.size(); ++p) {
     agreed_words_[used + p] = params_[p].used ? 1 : 0;
-  }
-  if (manager_->lends()) {
-    // As much as squares leave room for.
-    const uint64_t moments =
-        static_cast<uint64_t>(manager_->lendable_moments()) & 0xffffff;
-    agreed_words_[lent] = manager_->wants_lent() ? 1 : 0;
-    agreed_words_[lent + 1] = moments;
-    agreed_words_[lent + 2] = moments * moments;
   }
   // A step that was agreed on has no reduction that may fail still.
   comm_lane_->Wait(reduce_lane_->Record());
@@ -191,11 +178,6 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
     params_[p].used = agreed_words_[used + p] != 0;
   }
   Agreement agreed;
-  if (manager_->lends()) {
-    const uint64_t moments = agreed_words_[lent + 1];
-    agreed.lends = agreed_words_[lent] > 0 && moments > 0 &&
-                   world * agreed_words_[lent + 2] == moments * moments;
-  }
   if (words > 0) {
     ExactSum total;
     std::copy(agreed_words_.begin(),

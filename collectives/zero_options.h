@@ -186,8 +186,7 @@ struct SealOptions {
   // from the first to the last moment that lists it. Empty: two parameters and
   // the gradients of two chunks at a time.
   std::vector<HeldTogether> held;
-  // Most bytes on lease by Borrow at one time. Where the policy is `planned`,
-  // what is not on lease holds copies of shards, and goes to a lease at once.
+  // Most bytes on lease by Borrow at one time.
   Bytes largest_lease;
 };
 

@@ -12,7 +12,7 @@
 //
 // A point in the work of hardware (a CUDA lane's Record) is an Event too: it is
 // found done by asking, and its callbacks run on its device's completion
-// thread.
+// thread. Part of the lanes (lane.h).
 
 #include <functional>
 #include <memory>

@@ -6,7 +6,8 @@
 
 // Where background work runs. One thread pool serves all lanes of all ranks of
 // a process; tests crank an executor by hand (tests/support/manual_executor.h)
-// to fix the interleaving. Implementations are thread-safe.
+// to fix the interleaving. Implementations are thread-safe. Part of the lanes
+// (lane.h).
 
 #include <functional>
 #include <memory>

@@ -8,7 +8,7 @@
 // others, and how many came after it. Who waited for what failed meets the same
 // failure again, in the same words, and that is not another one. What drains or
 // closes reports from here. Shared by all who may fail, some of which outlive
-// their owner: a copyable handle. Thread-safe.
+// their owner: a copyable handle. Thread-safe. Part of the lanes (lane.h).
 
 #include <cstdint>
 #include <functional>

@@ -6,7 +6,7 @@
 
 // The jemalloc of the process that Castor was loaded into, where it has one: a
 // shared library must not bring its own (see offload/linked_jemalloc.h).
-// Thread-safe.
+// Thread-safe. Part of the arena for jemalloc (jemalloc_arena.h).
 
 #include <memory>
 #include <optional>

@@ -6,7 +6,8 @@
 
 // A shard's bytes in host memory for a while: what a ShardStore lends to work
 // that runs on the host. Values; made and used on the owner thread, but for
-// HostBytes, which work on a lane may hold.
+// HostBytes, which work on a lane may hold. Part of the shard store
+// (shard_store.h).
 
 #include <cstddef>
 #include <cstdint>

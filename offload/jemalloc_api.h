@@ -8,7 +8,7 @@
 // linked into Castor's executables under names of its own
 // (offload/linked_jemalloc.h), or the host process's
 // (offload/host_jemalloc.h). The arguments are those of jemalloc(3), version 5.
-// Values.
+// Values. Part of the arena for jemalloc (jemalloc_arena.h).
 
 #include <cstddef>
 

@@ -21,7 +21,7 @@ bool DoneAndOk(const Event& event) {
 
 }  // namespace
 
-Result<LeaseArena::Gap> LeaseArena::Find(Bytes size) const {
+Result<LeaseArena::Lease> LeaseArena::Borrow(Bytes size) {
   if (size < Bytes(0)) {
     return InvalidArgument(
         fmt::format("a lease of {} has no meaning", FormatBytes(size)));
@@ -44,41 +44,19 @@ Result<LeaseArena::Gap> LeaseArena::Find(Bytes size) const {
         FormatBytes(rounded), FormatBytes(size_), FormatBytes(in_use_),
         FormatBytes(std::max(largest_gap, size_ - begin))));
   }
-  return Gap{static_cast<size_t>(place - held_.begin()), begin,
-             begin + rounded};
-}
-
-Result<LeaseArena::Lease> LeaseArena::Borrow(Bytes size) {
-  CASTOR_ASSIGN_OR_RETURN(const Gap gap, Find(size));
-  const int32_t id = next_id_;
-  next_id_ = id == std::numeric_limits<int32_t>::max() ? 0 : id + 1;
-  Event free_after = Use(gap.begin, gap.end);
-  held_.insert(held_.begin() + static_cast<std::ptrdiff_t>(gap.before),
-               {id, gap.begin, gap.end, Event()});
-  in_use_ += gap.end - gap.begin;
-  return Lease{id, data_ + gap.begin.count(), std::move(free_after)};
-}
-
-Result<Bytes> LeaseArena::EndOf(Bytes size) const {
-  CASTOR_ASSIGN_OR_RETURN(const Gap gap, Find(size));
-  return gap.end;
-}
-
-Event LeaseArena::Use(Bytes begin, Bytes end) {
+  const Range range{next_id_, begin, begin + rounded, Event()};
+  next_id_ = next_id_ == std::numeric_limits<int32_t>::max() ? 0 : next_id_ + 1;
   std::vector<Event> previous;
   std::erase_if(freed_, [&](const Range& freed) {
     if (DoneAndOk(freed.free_after)) return true;
-    if (freed.end <= begin || end <= freed.begin) return false;
+    if (freed.end <= range.begin || range.end <= freed.begin) return false;
     previous.push_back(freed.free_after);
-    // In use again as a whole, it is free again when the new user is done.
-    return begin <= freed.begin && freed.end <= end;
+    // Lent again as a whole, it is free again when the new lease is.
+    return range.begin <= freed.begin && freed.end <= range.end;
   });
-  return AllOf(previous);
-}
-
-void LeaseArena::Leave(Bytes begin, Bytes end, Event free_after) {
-  if (begin == end || DoneAndOk(free_after)) return;
-  freed_.push_back({-1, begin, end, std::move(free_after)});
+  held_.insert(place, range);
+  in_use_ += rounded;
+  return Lease{range.id, data_ + range.begin.count(), AllOf(previous)};
 }
 
 void LeaseArena::Return(int32_t id, Event free_after) {
@@ -86,8 +64,18 @@ void LeaseArena::Return(int32_t id, Event free_after) {
                                  [&](const Range& r) { return r.id == id; });
   CASTOR_CHECK(held != held_.end());
   in_use_ -= held->end - held->begin;
-  Leave(held->begin, held->end, std::move(free_after));
+  held->free_after = std::move(free_after);
+  if (held->begin < held->end && !DoneAndOk(held->free_after)) {
+    freed_.push_back(std::move(*held));
+  }
   held_.erase(held);
+}
+
+Bytes LeaseArena::SizeOf(int32_t id) const {
+  const auto held = std::find_if(held_.begin(), held_.end(),
+                                 [&](const Range& r) { return r.id == id; });
+  CASTOR_CHECK(held != held_.end());
+  return held->end - held->begin;
 }
 
 }  // namespace castor

@@ -7,8 +7,7 @@
 // Leases of variable size from one fixed range of device memory: first fit,
 // each freed range remembered with the event after which its bytes may be
 // reused, so that neither call blocks. Few leases live at a time, so lists
-// serve. What no lease reaches may be used by others for a while, who leave it
-// before a lease comes there. Owner thread only.
+// serve. Owner thread only. Part of the pools (tier_pool.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -38,18 +37,8 @@ class LeaseArena {
   // own free_after.
   void Return(int32_t id, Event free_after);
 
-  // Where the next lease of so many bytes would end. Fails as Borrow.
-  Result<Bytes> EndOf(Bytes size) const;
-  // Where the lease that reaches furthest ends; 0: there is none.
-  Bytes reach() const { return held_.empty() ? Bytes(0) : held_.back().end; }
-
-  // The bytes from `begin` to `end`, of use until Leave: when they are free.
-  // REQUIRES, here and below: none of them is on lease.
-  Event Use(Bytes begin, Bytes end);
-  // `free_after` is done no sooner than what Use returned.
-  void Leave(Bytes begin, Bytes end, Event free_after);
-  std::byte* data() const { return data_; }
-
+  // What `id` takes. REQUIRES: it is on lease.
+  Bytes SizeOf(int32_t id) const;
   Bytes in_use() const { return in_use_; }
   size_t leases() const { return held_.size(); }
 
@@ -58,23 +47,15 @@ class LeaseArena {
     int32_t id;
     Bytes begin;
     Bytes end;
-    Event free_after;  // of freed_
+    Event free_after;
   };
-  struct Gap {
-    size_t before = 0;  // of held_, the lease behind it
-    Bytes begin;
-    Bytes end;
-  };
-
-  // The first gap for so many bytes, as much of it as they take.
-  Result<Gap> Find(Bytes size) const;
 
   std::byte* data_ = nullptr;
   Bytes size_;
   Bytes in_use_;
   int32_t next_id_ = 0;
   std::vector<Range> held_;   // by begin
-  std::vector<Range> freed_;  // whose events may not be done; never in use
+  std::vector<Range> freed_;  // whose events may not be done; never on lease
                               // as a whole, so there are few
 };
 

@@ -7,7 +7,7 @@
 // What a LoadTicket shares with the work of its load: whether the load has
 // begun to write to its target, or was taken back before. Either happens once;
 // whoever is first decides. `Begin` and `cancelled` are for any thread, the
-// rest is the owner's.
+// rest is the owner's. Part of the shard store (shard_store.h).
 
 #include <atomic>
 #include <cstdint>

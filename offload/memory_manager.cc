@@ -18,13 +18,9 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       grad_open_(options_.problem.param_class.size(), false),
       initial_(options_.problem.param_class.size(), false),
       initial_shards_(options_.problem.param_class.size(), false),
-      shards_(options_.device, &options_.problem, options_.leases),
-      lease_departures_(options_.problem.lent_arena,
-                        options_.problem.lent_place),
+      shards_(options_.device, &options_.problem),
       before_evaluation_(options_.problem.param_class.size(), false),
-      stall_(std::make_shared<StallCounters>()) {
-  SetLeased(Bytes(0));
-}
+      stall_(std::make_shared<StallCounters>()) {}
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   const bool traced = !evaluating();

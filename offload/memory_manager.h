@@ -13,12 +13,7 @@
 // Some of the slots may hold copies of this rank's shards instead, where the
 // plan says so: gathers then send from there what they would fetch. Whoever
 // needs a slot that the plan did not foresee gets one that holds gathered
-// copies first, then one of these. What leases leave of their arena may hold
-// such copies too, as much of it at each moment as the planned step's leases
-// left there, on the rank on which they left least. A lease never waits for
-// them: before one comes, they go to other places, or are dropped, and their
-// chunks are fetched from home. So do all once a step departs from the plan.
-// Leases that differ while accesses do not are planned for anew as well.
+// copies first, then one of these.
 //
 // A copy goes through the states of chunk/chunk_state.h. Slots are reused by
 // events: dropping a copy waits for nothing, and its next user waits for the
@@ -29,7 +24,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -40,11 +34,9 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_state.h"
 #include "offload/lane.h"
-#include "offload/lease_arena.h"
 #include "offload/shard_places.h"
 #include "offload/tier_pool.h"
 #include "placement/exact_policy.h"
-#include "placement/lease_departures.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/step_trace.h"
@@ -76,15 +68,6 @@ class ChunkSource {
                            int64_t moment) {
     return Gather(chunk, slot, cause, moment);
   }
-  // Copies such a shard from one place to another, once it is `ready` and the
-  // place is free after `after`; the event says when it is there.
-  virtual Event MoveShard(ChunkId, const std::byte* /*from*/, std::byte* /*to*/,
-                          const Event& /*ready*/, const Event& /*after*/) {
-    return Event();
-  }
-  // Makes each number the least among ranks, which all come to this in PlanLent
-  // and then plan alike. Blocks.
-  virtual Status AgreeOnPlaces(std::span<int64_t>) { return OkStatus(); }
   // A chunk whose home is the whole of it on the device: where it is, and since
   // when its contents are valid.
   virtual std::byte* DirectData(ChunkId chunk) = 0;
@@ -105,10 +88,8 @@ class ChunkSource {
 struct MemoryManagerOptions {
   TierPool* device = nullptr;
   // Slot classes of the problem are the first classes of the device pool, and
-  // nothing else takes slots of them. Its lent_places are the manager's to say.
+  // nothing else takes slots of them.
   PlanProblem problem;
-  // What the problem lends of; may be null where it lends nothing.
-  LeaseArena* leases = nullptr;
   PlanPolicy policy = PlanPolicy::kAuto;
   ChunkSource* source = nullptr;
   const Clock* clock = nullptr;
@@ -199,19 +180,6 @@ class MemoryManager {
   // the last one, drops the copies that the update makes stale. REQUIRES:
   // nothing pinned, no gradient open.
   Status EndStep();
-  // Whether what leases leave may be lent at all; the accesses of the step that
-  // ended, 0 where there is no plan for them; and whether there should be one
-  // that counts on what leases left: the step was planned for anew, as yet
-  // without that, or its leases departed (placement/lease_departures.h).
-  bool lends() const;
-  int64_t lendable_moments() const {
-    return lends() && planned_ ? std::ssize(planned_trace_) : 0;
-  }
-  bool wants_lent() const { return planned_anew_ || leases_departed_; }
-  // Plans for it once more, with what all ranks' leases leave: all call this,
-  // of a step of as many accesses, before BeginStep. Blocks until all have
-  // come. REQUIRES: lendable_moments is not 0.
-  Status PlanLent();
   // Gathers what the plan wants to be there when the next step begins. To be
   // called when the homes have been updated (in the order of events).
   void BeginStep(int32_t step);
@@ -237,12 +205,9 @@ class MemoryManager {
   // pinned or a gradient is open. Then the manager can only be destroyed.
   Status Close();
 
-  // From here on the trainer has so many bytes on lease, which reach so far up
-  // their arena: part of the step's trace.
-  void SetLeased(Bytes bytes) { SetLeased(bytes, bytes); }
-  void SetLeased(Bytes bytes, Bytes reach);
-  // A lease is going to reach so far: no copy lies there when this returns.
-  void MakeWay(Bytes reach);
+  // From here on the trainer has so many bytes on lease: part of the step's
+  // trace, from which no plan departs.
+  void SetLeased(Bytes bytes);
 
   bool pinned() const { return pins_held_ > 0; }
   // Position in the step of the access served last; -1 before the first and in
@@ -258,7 +223,8 @@ class MemoryManager {
     return planned_ && certificate_ ? &*certificate_ : nullptr;
   }
   const Trace& planned_trace() const { return planned_trace_; }
-  // The step ended last, with its leases; its accesses are planned_trace().
+  // The step ended last, with its leases; its accesses are planned_trace()
+  // unless no plan was found.
   StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }
   void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
@@ -299,17 +265,13 @@ class MemoryManager {
   void NotServed();
   // The most on lease at the last moment so far; that of `moment`, the last
   // one.
-  LeaseLevel NotedLeased() const {
-    return leases_.empty() ? LeaseLevel() : leases_.back().level();
+  Bytes NotedLeased() const {
+    return leases_.empty() ? Bytes(0) : leases_.back().bytes;
   }
-  void NoteLeased(size_t moment, const LeaseLevel& level);
-  // Whether those of the step, which followed the plan, did so too.
-  void CompareLeases();
+  void NoteLeased(size_t moment, Bytes bytes);
   void MakeMoves(size_t slice);
   // The trace just ended becomes the plan of the next step.
   Status AdoptTrace();
-  // Makes the plan for planned_trace_.
-  Status MakePlan();
   // Tells the recorder what proves the plan, if anything does.
   void RecordPlan() const;
   // OpenGrad and CloseGrad in place of the parameters.
@@ -324,12 +286,6 @@ class MemoryManager {
   void FetchShard(ChunkId chunk, RunCause cause);
   // Drops copies of shards but for those of the chunks in `kept`.
   void DropShards(const std::vector<bool>& kept);
-  // From now on copies of shards lie in so many places that are lent, or as
-  // many as leases leave: those beyond go elsewhere.
-  void Lend(int64_t places);
-  // What is lent while the access at `moment` is served, and from there on.
-  void LendDuring(size_t moment);
-  void LendAfter(size_t moment);
   void Drop(ChunkId chunk, RunCause cause);
   void GiveSlot(Copy& copy);
   // What was fetched ahead for a plan that no longer holds goes, but for the
@@ -349,8 +305,8 @@ class MemoryManager {
   std::vector<bool> grad_open_;  // by ChunkId
   Trace trace_;                  // of this step, so far
   Trace planned_trace_;
-  LeaseLevel leased_;                     // now
-  LeaseLevel leased_before_;              // most before the first access
+  Bytes leased_;                          // now
+  Bytes leased_before_;                   // most before the first access
   std::vector<LeaseChange> leases_;       // of this step, so far
   std::vector<LeaseChange> last_leases_;  // of planned_trace_
   Plan plan_;
@@ -359,11 +315,7 @@ class MemoryManager {
   std::vector<int64_t> first_use_;    // of each of plan_.initial, its moment
   std::vector<bool> initial_shards_;  // the same of plan_.initial_shards
   ShardPlaces shards_;
-  int64_t places_left_ = 0;  // by leases, of those that may be lent
   bool planned_ = false;
-  bool planned_anew_ = false;  // since the step ended
-  LeaseDepartures lease_departures_;
-  bool leases_departed_ = false;  // of the step that ended
   bool diverged_ = false;
   int evaluating_ = 0;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy

@@ -26,10 +26,8 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
     ++stats_.divergences;
     RecordInstant(RunEventKind::kDivergence, chunk, RunCause::kDemand);
     DropUnusedPrefetches(chunk);
-    Lend(0);
     return;
   }
-  LendDuring(moment);
   MakeMoves(2 * moment);
 }
 
@@ -41,11 +39,29 @@ void MemoryManager::NotServed() {
   }
 }
 
+void MemoryManager::SetLeased(Bytes bytes) {
+  leased_ = bytes;
+  if (evaluating()) return;
+  if (trace_.empty()) {
+    leased_before_ = std::max(leased_before_, bytes);
+  } else if (bytes > NotedLeased()) {
+    NoteLeased(trace_.size() - 1, bytes);
+  }
+}
+
+void MemoryManager::NoteLeased(size_t moment, Bytes bytes) {
+  if (!leases_.empty() &&
+      static_cast<size_t>(leases_.back().moment) == moment) {
+    leases_.pop_back();
+  }
+  if (bytes != NotedLeased()) {
+    leases_.push_back({static_cast<int32_t>(moment), bytes});
+  }
+}
+
 void MemoryManager::Served() {
   if (!planned_ || diverged_) return;
-  const size_t moment = trace_.size() - 1;
-  MakeMoves(2 * moment + 1);
-  LendAfter(moment);
+  MakeMoves(2 * (trace_.size() - 1) + 1);
 }
 
 void MemoryManager::MakeMoves(size_t slice) {
@@ -81,25 +97,21 @@ Status MemoryManager::EndStep() {
   CASTOR_CHECK_EQ(evaluating_, 0);
   // What was on lease before the first access belongs to the moment that lasts
   // until then.
-  if (!trace_.empty()) {
-    leased_before_.Raise(NotedLeased());
+  if (!trace_.empty() && leased_before_ > NotedLeased()) {
     NoteLeased(trace_.size() - 1, leased_before_);
   }
   leased_before_ = leased_;
   Status status;
-  leases_departed_ = false;
   if (!planned_ || diverged_ || trace_.size() != planned_trace_.size()) {
     if (planned_ && !diverged_) {  // the step was shorter
       ++stats_.divergences;
       RecordInstant(RunEventKind::kDivergence, ChunkId(), RunCause::kNone);
     }
     status = AdoptTrace();
-  } else {
-    CompareLeases();
   }
   trace_.clear();
   trace_.reserve(planned_trace_.size());
-  last_leases_.swap(leases_);
+  if (status.ok()) last_leases_.swap(leases_);
   leases_.clear();
   diverged_ = false;
   for (size_t c = 0; c < copies_.size(); ++c) {
@@ -121,19 +133,12 @@ void MemoryManager::DropShards(const std::vector<bool>& kept) {
 
 Status MemoryManager::AdoptTrace() {
   planned_ = false;
-  options_.problem.lent_places.clear();
-  lease_departures_.Adopt({}, {}, true);
-  planned_trace_.swap(trace_);
-  return MakePlan();
-}
-
-Status MemoryManager::MakePlan() {
   certificate_.reset();
-  CASTOR_ASSIGN_OR_RETURN(
-      StepPlan made,
-      PlanStep(options_.policy, planned_trace_, options_.problem));
+  CASTOR_ASSIGN_OR_RETURN(StepPlan made,
+                          PlanStep(options_.policy, trace_, options_.problem));
   plan_ = std::move(made.plan);
   certificate_ = std::move(made.certificate);
+  planned_trace_ = std::move(trace_);
   initial_.assign(copies_.size(), false);
   first_use_.clear();
   for (ChunkId chunk : plan_.initial) {
@@ -148,7 +153,7 @@ Status MemoryManager::MakePlan() {
     initial_shards_[chunk.index()] = true;
   }
   planned_ = true;
-  planned_anew_ = true;
+  RecordPlan();
   return OkStatus();
 }
 
@@ -168,9 +173,8 @@ void MemoryManager::RecordPlan() const {
 
 void MemoryManager::BeginStep(int32_t step) {
   CASTOR_CHECK_EQ(evaluating_, 0);
-  if (std::exchange(planned_anew_, false)) RecordPlan();
   step_ = step;
-  if (!planned_) return Lend(0);
+  if (!planned_) return;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].state == CopyState::kResident && !initial_[c]) {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
@@ -181,8 +185,6 @@ void MemoryManager::BeginStep(int32_t step) {
     shards_.Hold(static_cast<int32_t>(k), plan_.ShardSlots(k));
   }
   if (!plan_.shard_slots.empty()) RecordTierBytes();
-  const std::vector<int64_t>& lent = options_.problem.lent_places;
-  Lend(lent.empty() ? 0 : lent.back());
   for (ChunkId chunk : plan_.initial_shards) {
     FetchShard(chunk, RunCause::kPrefetch);
   }

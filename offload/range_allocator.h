@@ -10,7 +10,8 @@
 // of two, and a bitmap finds the first list that has one. Only gaps are
 // remembered, so a piece may be given back in parts, or together with its
 // neighbours, which is what an allocator that splits and merges extents needs.
-// The memory itself is never touched. Thread-compatible.
+// The memory itself is never touched. Thread-compatible. Part of the pinned
+// arena (pinned_arena.h).
 
 #include <array>
 #include <cstddef>

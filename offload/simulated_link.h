@@ -10,7 +10,8 @@
 // (one copy engine per direction, as hardware has it). One transfer alone takes
 // what LinkSeconds of placement/tier_model.h says, rounded up to a nanosecond.
 // Where the link is half duplex both directions share one wire. Books time, and
-// neither waits nor copies. Thread-safe.
+// neither waits nor copies. Thread-safe. Part of the simulated device
+// (simulated_device.h).
 
 #include <array>
 #include <cstdint>

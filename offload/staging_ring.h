@@ -13,7 +13,8 @@
 // what is queued on lanes is queued in the order in which it was asked for.
 //
 // Takes its slots from a pool and gives them back at the end. Owner thread
-// only: a grant runs inside Take or inside the Give that made it possible.
+// only: a grant runs inside Take or inside the Give that made it possible. Part
+// of the shard store (shard_store.h).
 
 #include <cstdint>
 #include <deque>

@@ -18,7 +18,8 @@
 // post at any time, and finds that time has jumped.
 //
 // Work that ends elsewhere (a drive, a thread of somebody's own) takes machine
-// time, which this clock does not see. Thread-safe.
+// time, which this clock does not see. Thread-safe. Part of the timers
+// (timer.h).
 
 #include <cstdint>
 #include <memory>

@@ -122,9 +122,10 @@ void AccessRecorder::EndEvaluation() {
   evaluation_.reset();
 }
 
-void AccessRecorder::SetLeased(Bytes bytes, Bytes reach) {
-  leased_now_ = {bytes, reach};
-  (leased_.empty() ? leased_before_ : leased_.back()).Raise(leased_now_);
+void AccessRecorder::SetLeased(Bytes bytes) {
+  leased_now_ = bytes;
+  Bytes& most = leased_.empty() ? leased_before_ : leased_.back();
+  most = std::max(most, bytes);
 }
 
 void AccessRecorder::Compute(int64_t ns) {
@@ -146,10 +147,15 @@ StepTrace AccessRecorder::Finish() {
   CASTOR_CHECK(!evaluation_.has_value());
   StepTrace done = std::exchange(trace_, StepTrace());
   if (!leased_.empty()) {
-    leased_.back().Raise(leased_before_);
+    leased_.back() = std::max(leased_.back(), leased_before_);
     done.compute_ns.back() += compute_before_;
   }
-  done.leases = LeaseChanges(leased_);
+  Bytes before;
+  for (size_t i = 0; i < leased_.size(); ++i) {
+    if (leased_[i] == before) continue;
+    before = leased_[i];
+    done.leases.push_back({static_cast<int32_t>(i), before});
+  }
   if (!timed_) {
     done.compute_ns.clear();
     for (EvaluationPass& pass : done.evaluations) pass.compute_ns.clear();

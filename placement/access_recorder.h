@@ -55,10 +55,8 @@ class AccessRecorder {
   void BeginEvaluation();
   void EndEvaluation();
 
-  // From here on the trainer has so many bytes of its own on the device, which
-  // reach so far up the arena that they are borrowed from.
-  void SetLeased(Bytes bytes) { SetLeased(bytes, bytes); }
-  void SetLeased(Bytes bytes, Bytes reach);
+  // From here on the trainer has so many bytes of its own on the device.
+  void SetLeased(Bytes bytes);
   // Computes for so long with what it holds now. REQUIRES: ns >= 0.
   void Compute(int64_t ns);
 
@@ -90,9 +88,9 @@ class AccessRecorder {
   const bool in_place_;
   bool last_micro_batch_ = false;
   StepTrace trace_;
-  std::vector<LeaseLevel> leased_;  // the most at each moment
-  LeaseLevel leased_now_;
-  LeaseLevel leased_before_;  // the most before the first access
+  std::vector<Bytes> leased_;  // the most at each moment
+  Bytes leased_now_;
+  Bytes leased_before_;  // the most before the first access
   bool timed_ = false;
   int64_t compute_before_ = 0;                // before the first access
   std::optional<EvaluationPass> evaluation_;  // that is open

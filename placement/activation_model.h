@@ -24,7 +24,8 @@
 // absent. Behind the last layer a norm and the head keep their inputs, and the
 // loss keeps logits in fp32: 2e sbh + 4 sbv. Before the first the embedding's
 // dropout keeps a mask. A recomputed layer keeps its input, e sbh. What kernels
-// use besides is not counted. Values and pure functions, thread-safe.
+// use besides is not counted. Values and pure functions, thread-safe. Part of
+// the model of a step (step_model.h).
 
 #include <cstdint>
 #include <span>

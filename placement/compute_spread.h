@@ -6,7 +6,8 @@
 
 // A step's compute time where only the whole of it is known: shared out over
 // the moments of the step. A run, its simulation and its plan share it out
-// here, and so count on the same times. Pure functions, thread-safe.
+// here, and so count on the same times. Pure functions, thread-safe. Part of
+// the forecast of fetches (fetch_forecast.h).
 
 #include <cstdint>
 #include <span>

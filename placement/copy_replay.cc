@@ -22,7 +22,7 @@ CopyReplay::CopyReplay(const PlanProblem& problem,
 }
 
 void CopyReplay::Adopt(const Trace& trace, const Plan& plan) {
-  copies_.Adopt(trace, plan, problem_.lent_places);
+  copies_.Adopt(trace, plan);
   copies_.BeginStep();
 }
 

@@ -30,8 +30,8 @@ class CopyReplay final : private internal::CopySource {
   CopyReplay(const CopyReplay&) = delete;
   CopyReplay& operator=(const CopyReplay&) = delete;
 
-  // As if a step of the trace had been planned so, for the problem: brings what
-  // the plan wants to be there when the next one begins.
+  // As if a step of the trace had been planned so: brings what the plan wants
+  // to be there when the next one begins.
   void Adopt(const Trace& trace, const Plan& plan);
   // One step, from its first access to the moment before the next one's: by the
   // plan that was adopted, and on demand where there is none. `refreshed`: the
@@ -57,10 +57,6 @@ class CopyReplay final : private internal::CopySource {
                                 RunCause cause) override;
   internal::SimEvent GatherFrom(const internal::SimEvent& ready, ChunkId chunk,
                                 const internal::SimEvent& after) override;
-  internal::SimEvent MoveShard(const internal::SimEvent&, ChunkId,
-                               const internal::SimEvent&) override {
-    return {};
-  }
   internal::SimEvent DirectReady(ChunkId) override { return {}; }
   void DirectUsed(ChunkId, internal::SimEvent) override {}
   void Raise(ChunkId) override {}

@@ -10,7 +10,8 @@
 // interval is an arc of one slot past the cuts it lies across, whose cost is
 // what it gains, negated. A flow that is as large at each cut as the cut's
 // capacity is a choice of intervals that fits, and the least costly one gains
-// most; its potentials are the prices. Pure, thread-safe.
+// most; its potentials are the prices. Pure, thread-safe. Part of the interval
+// flow (interval_flow.h).
 
 #include <cstdint>
 #include <vector>

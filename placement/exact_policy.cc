@@ -151,7 +151,7 @@ class Planner {
         static_cast<int>(std::bit_width(of_class.needs.size() + 1));
     const int shift = count_bits + 10;
     const int bits = std::max(57 - count_bits - shift, 1);
-    if (!shards || (parts == 0 && problem_.MostLent(slot_class) == 0)) {
+    if (parts == 0 || !shards) {
       return DecideGathered(of_class, costs, bits, shift);
     }
     return DecideBoth(of_class, costs, bits, shift, parts);
@@ -175,15 +175,14 @@ class Planner {
     if (std::any_of(splits_.begin(), splits_.end(),
                     [](int64_t split) { return split > 0; })) {
       exact.plan.shard_slots = splits_;
+      CASTOR_RETURN_IF_ERROR(internal::KeepShards(problem_, &exact.plan));
     }
-    CASTOR_RETURN_IF_ERROR(internal::KeepShards(trace_, problem_, &exact.plan));
     exact.certificate = std::move(certificate_);
     Account(&exact);
     for (size_t k = 0; k < splits_.size(); ++k) {
       // Copies that are there when the step begins take their places at once.
       ClassCertificate& proof = exact.certificate.classes[k];
-      const bool places = splits_[k] > 0 || problem_.MostLent(k) > 0;
-      proof.optimal &= !places || proof.cost <= foreseen_[k];
+      proof.optimal &= splits_[k] == 0 || proof.cost <= foreseen_[k];
     }
     exact.certificate.optimal = std::all_of(
         exact.certificate.classes.begin(), exact.certificate.classes.end(),
@@ -198,7 +197,7 @@ class Planner {
     for (size_t k = 0; k < next_use.certificate.classes.size(); ++k) {
       ClassCertificate& proof = next_use.certificate.classes[k];
       proof.optimal &= proof.cost <= exact.certificate.classes[k].cost;
-      proof.shard_slots = proof.shard_places = proof.lent_places = 0;
+      proof.shard_slots = proof.shard_places = 0;
     }
     return next_use.certificate.cost < exact.certificate.cost ? next_use
                                                               : exact;
@@ -247,9 +246,6 @@ class Planner {
     JointProblem joint;
     joint.capacity = of_class.capacity;
     joint.parts = parts;
-    if (problem_.Lends(certificate_.classes.size())) {
-      joint.lent = problem_.lent_places;
-    }
     joint.gaps = of_class.gaps;
     joint.unit = int64_t{1} << shift;
     for (size_t j = 0; j < joint.gaps.size(); ++j) {
@@ -275,7 +271,6 @@ class Planner {
     ClassCertificate& proof = certificate_.classes.back();
     proof.shard_slots = solution.split;
     proof.shard_places = solution.split * parts;
-    proof.lent_places = problem_.MostLent(certificate_.classes.size() - 1);
     return OkStatus();
   }
 

@@ -14,17 +14,16 @@
 // What is fetched when follows as for the `auto` policy: on demand, and then
 // moved ahead into the time in which its slot lies idle.
 //
-// Where slots may hold copies of shards instead (PlanProblem::shard_cost), or
-// places are lent to such copies (PlanProblem::lent_places), how many slots do,
-// and what is kept in either kind, is searched together
+// Where slots may hold copies of shards instead (PlanProblem::shard_cost), how
+// many do, and what is kept in either kind, is searched together
 // (placement/joint_flow.h), and none do where that saves nothing. Then too the
 // plan comes with a bound, of all plans with any number of such slots that
-// gather in the order of uses and need no more places that are lent than they
-// would if they gathered on demand.
+// gather in the order of uses.
 //
 // The certificate speaks of what fetches cost, not of stalls or step time.
 // Decisions depend on positions in the trace, never on a clock, so all ranks
-// make the same ones. Pure functions, thread-safe.
+// make the same ones. Pure functions, thread-safe. Part of the step planner
+// (step_planner.h).
 
 #include <vector>
 
@@ -44,7 +43,6 @@ struct ClassCertificate {
   // Of the class's slots, those that hold copies of shards, and of how many.
   int64_t shard_slots = 0;
   int64_t shard_places = 0;
-  int64_t lent_places = 0;  // beside these, at most at one moment
   // By moment: what one more slot there saves at most, and what one less costs
   // at least. Empty where slots may hold shards and no one price tells.
   std::vector<double> slot_price;

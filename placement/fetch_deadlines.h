@@ -40,7 +40,8 @@
 // Where links hold the step up, deadlines follow what is late, so that nothing
 // is begun early for a use that will wait anyway. A lead of more than 1 is time
 // for what the model does not know: that links carry gradients as well, and
-// that a slot is idle only once its gradient has gone.
+// that a slot is idle only once its gradient has gone. Part of what the
+// policies share (slot_replay.h).
 
 #include <cstdint>
 #include <span>

@@ -4,7 +4,8 @@
 #ifndef CASTOR_PLACEMENT_FETCH_SCHEDULE_H_
 #define CASTOR_PLACEMENT_FETCH_SCHEDULE_H_
 
-// When each fetch begins, for the policies' .cc files. Pure, thread-safe.
+// When each fetch begins, for the policies' .cc files. Pure, thread-safe. Part
+// of what the policies share (slot_replay.h).
 
 #include <vector>
 

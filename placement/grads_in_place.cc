@@ -58,7 +58,7 @@ Status CheckUsedOnce(const StepTrace& step) {
 class Converter {
  public:
   explicit Converter(const StepTrace& step)
-      : step_(step), leased_(LeaseLevels(step)) {}
+      : step_(step), leased_(LeasedBytes(step)) {}
 
   StepTrace Convert() {
     std::vector<int32_t> begins;  // by moment of the step, that of the result
@@ -67,7 +67,12 @@ class Converter {
       Take(i);
     }
     begins.push_back(static_cast<int32_t>(done_.accesses.size()));
-    done_.leases = LeaseChanges(on_lease_);
+    Bytes before;
+    for (size_t i = 0; i < on_lease_.size(); ++i) {
+      if (on_lease_[i] == before) continue;
+      before = on_lease_[i];
+      done_.leases.push_back({static_cast<int32_t>(i), before});
+    }
     if (step_.compute_ns.empty()) done_.compute_ns.clear();
     done_.evaluations = step_.evaluations;
     for (EvaluationPass& pass : done_.evaluations) {
@@ -124,22 +129,22 @@ class Converter {
 
   // What a moment has whose access is left out is the one's before it.
   void Merge(size_t moment) {
-    on_lease_.back().Raise(leased_[moment]);
+    on_lease_.back() = std::max(on_lease_.back(), leased_[moment]);
     if (!step_.compute_ns.empty()) {
       done_.compute_ns.back() += step_.compute_ns[moment];
     }
   }
 
-  void Add(const Access& access, const LeaseLevel& leased, int64_t compute_ns) {
+  void Add(const Access& access, Bytes leased, int64_t compute_ns) {
     done_.accesses.push_back(access);
     done_.compute_ns.push_back(compute_ns);
     on_lease_.push_back(leased);
   }
 
   const StepTrace& step_;
-  const std::vector<LeaseLevel> leased_;
+  const std::vector<Bytes> leased_;
   std::map<ChunkId, Uses> uses_;
-  std::vector<LeaseLevel> on_lease_;
+  std::vector<Bytes> on_lease_;
   StepTrace done_;
 };
 

@@ -6,7 +6,8 @@
 
 // Steps whose gradients are written over parameters: in their traces a gradient
 // opens just behind a use of its chunk and closes just behind the end of one,
-// as the engine records them then. Pure functions, thread-safe.
+// as the engine records them then. Pure functions, thread-safe. Part of traces
+// (trace.h).
 
 #include "chunk/base/status.h"
 #include "placement/step_trace.h"

@@ -6,6 +6,7 @@
 
 // Whether states fit at all, and homes that show it, for the .cc files of
 // home_policy.h: how well homes are chosen is decided there. Pure, thread-safe.
+// Part of the static policy (static_policy.h).
 
 #include <array>
 #include <cstddef>

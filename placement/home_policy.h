@@ -11,7 +11,7 @@
 // are interleaved evenly with those of another, so that both links stay busy.
 // Whether states fit at all never turns on that: more bytes on a tier never
 // make fail what fitted. The same input gives the same homes on every rank.
-// Pure, thread-safe.
+// Pure, thread-safe. Part of the static policy (static_policy.h).
 
 #include <array>
 #include <cstdint>

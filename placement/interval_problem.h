@@ -17,7 +17,8 @@
 //   sum p(t) capacity(t) + sum over intervals max(0, gain - its prices),
 //
 // whatever the prices are. Prices that meet the gain of a choice prove it best.
-// Values and pure functions, thread-safe.
+// Values and pure functions, thread-safe. Part of the interval flow
+// (interval_flow.h).
 
 #include <cstdint>
 #include <vector>

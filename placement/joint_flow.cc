@@ -113,15 +113,6 @@ class JointSearch {
     return kept;
   }
 
-  // Places for shards' copies, by moment.
-  std::vector<int64_t> Places(int64_t split) const {
-    std::vector<int64_t> places;
-    for (size_t t = 0; t < problem_.capacity.size(); ++t) {
-      places.push_back(problem_.PlacesAt(t, split));
-    }
-    return places;
-  }
-
   // Gathered copies, where a gap is worth `less` less.
   Kept Whole(int64_t split, const std::vector<int64_t>& less) {
     Level level;
@@ -137,7 +128,8 @@ class JointSearch {
   // Shards' copies by themselves, from the use before on.
   Kept Shards(int64_t split, const std::vector<int64_t>& less) {
     Level level;
-    level.intervals.capacity = Places(split);
+    level.intervals.capacity.assign(problem_.capacity.size(),
+                                    problem_.parts * split);
     for (size_t j = 0; j < problem_.gaps.size(); ++j) {
       const JointGap& gap = problem_.gaps[j];
       level.Add(gap.last_need, gap.need, gap.shard_gain - less[j], j);
@@ -149,13 +141,14 @@ class JointSearch {
   // remembered if it is most.
   std::vector<bool> Complete(int64_t split, const Kept& whole) {
     Level level;
-    level.intervals.capacity = Places(split);
+    level.intervals.capacity.assign(problem_.capacity.size(),
+                                    problem_.parts * split);
     int64_t gain = 0;
     for (size_t j = 0; j < problem_.gaps.size(); ++j) {
       const JointGap& gap = problem_.gaps[j];
       if (whole.of_gap[j]) {
         gain += gap.gain;
-      } else if (problem_.HasPlaces(split)) {
+      } else if (split > 0) {
         level.Add(ShardSince(problem_, whole.of_gap, j), gap.need,
                   gap.shard_gain, j);
       }
@@ -239,7 +232,7 @@ class JointSearch {
     const Kept alone = Whole(split, nothing);
     std::vector<bool> shards = Complete(split, alone);
     const Kept beside = Descend(split, alone);
-    if (!problem_.HasPlaces(split) || Proved(split)) return;
+    if (split == 0 || Proved(split)) return;
     // From the other end: as if every shard were here anyway.
     std::vector<int64_t> given;
     for (const JointGap& gap : problem_.gaps) given.push_back(gap.shard_gain);

@@ -19,8 +19,7 @@
 // moved along the subgradient (placement/joint_prices.h). Enough are forty
 // flows of a thousand gaps, more of smaller ones.
 //
-// A split other than none is chosen only where it gains more than what is lent
-// does by itself. The same problem
+// A split other than none is chosen only where it gains more. The same problem
 // gives the same solution, on every machine. Pure, thread-safe.
 
 #include "placement/joint_problem.h"

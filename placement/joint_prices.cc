@@ -90,10 +90,7 @@ class Prices {
   double CapacityOf(size_t t) const {
     return static_cast<double>(problem_.capacity[t]) - split_;
   }
-  double PlacesAt(size_t t) const {
-    return static_cast<double>(
-        problem_.PlacesAt(t, static_cast<int64_t>(split_)));
-  }
+  double places() const { return static_cast<double>(problem_.parts) * split_; }
 
   // What the prices bound, by what every chunk then takes.
   double Respond() {
@@ -101,7 +98,7 @@ class Prices {
     shard_.Open();
     double value = 0;
     for (size_t t = 0; t < problem_.capacity.size(); ++t) {
-      value += slot_.price[t] * CapacityOf(t) + shard_.price[t] * PlacesAt(t);
+      value += slot_.price[t] * CapacityOf(t) + shard_.price[t] * places();
     }
     for (const std::vector<size_t>& chain : chains_) value += BestOf(chain);
     slot_.Close();
@@ -175,14 +172,14 @@ class Prices {
     double norm = 0;
     for (size_t t = 0; t < problem_.capacity.size(); ++t) {
       const double slot = slot_.Left(t, CapacityOf(t));
-      const double shard = shard_.Left(t, PlacesAt(t));
+      const double shard = shard_.Left(t, places());
       norm += slot * slot + shard * shard;
     }
     if (norm == 0) return false;
     const double step = difference / norm;
     for (size_t t = 0; t < problem_.capacity.size(); ++t) {
       const double slot = step * slot_.Left(t, CapacityOf(t));
-      const double shard = step * shard_.Left(t, PlacesAt(t));
+      const double shard = step * shard_.Left(t, places());
       slot_.price[t] = std::max(0.0, slot_.price[t] - slot);
       shard_.price[t] = std::max(0.0, shard_.price[t] - shard);
     }

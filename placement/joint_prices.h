@@ -8,7 +8,7 @@
 // chunk chooses for itself what is best for it, and where all of them together
 // take more than there is the price rises, where they take less it falls (the
 // subgradient, in Polyak's steps). Takes no flow and so little time. Pure,
-// thread-safe.
+// thread-safe. Part of the joint flow (joint_flow.h).
 
 #include <cstdint>
 #include <vector>

@@ -173,14 +173,6 @@ Status CheckJointProblem(const JointProblem& problem) {
                     "have no meaning",
                     problem.parts, problem.unit));
   }
-  if (!problem.lent.empty() &&
-      (problem.lent.size() != problem.capacity.size() ||
-       *std::min_element(problem.lent.begin(), problem.lent.end()) < 0)) {
-    return InvalidArgument(fmt::format(
-        "places are lent at {} moments of {}: give a number for each, from 0, "
-        "or none",
-        problem.lent.size(), problem.capacity.size()));
-  }
   IntervalProblem slots{problem.capacity, {}};
   for (const JointGap& gap : problem.gaps) {
     slots.intervals.push_back({gap.idle_since, gap.need, gap.gain});
@@ -224,8 +216,7 @@ JointLine LineOf(const JointProblem& problem, const JointPrices& prices) {
   const Paid shard(prices.shard);
   JointLine line;
   for (size_t t = 0; t < problem.capacity.size(); ++t) {
-    line.at_zero += Wide{prices.slot[t]} * problem.capacity[t] +
-                    Wide{prices.shard[t]} * problem.PlacesAt(t, 0);
+    line.at_zero += Wide{prices.slot[t]} * problem.capacity[t];
   }
   line.slope = shard.all() * problem.parts - slot.all();
   for (const std::vector<size_t>& chain : ChainsOf(problem)) {
@@ -282,11 +273,11 @@ Status VerifyJointSolution(const JointProblem& problem,
   const std::vector<int64_t> shards = parts.ByMoment();
   for (size_t t = 0; t < moments; ++t) {
     if (gathered[t] > problem.capacity[t] - solution.split ||
-        shards[t] > problem.PlacesAt(t, solution.split)) {
+        shards[t] > problem.parts * solution.split) {
       return Internal(fmt::format(
           "{} copies in {} slots and {} shards in {} places at moment {}",
           gathered[t], problem.capacity[t] - solution.split, shards[t],
-          problem.PlacesAt(t, solution.split), t));
+          problem.parts * solution.split, t));
     }
   }
   if (gain != solution.gain) {

@@ -9,15 +9,14 @@
 // slot from the end of one use to the next and spares the fetch and the gather,
 // or the copy of a shard, of which several fit one slot, which lies there from
 // one gather to the next and spares the fetch alone. How many slots hold shards
-// is chosen once for the whole step: the split. Besides there may be places
-// for shards' copies that come and go with the moments: these are lent. With it
-// comes the check of an answer, which knows nothing of how answers are found.
+// is chosen once for the whole step: the split. With it comes the check of an
+// answer, which knows nothing of how answers are found.
 //
 // The proof is that of placement/interval_problem.h with a second price: a slot
 // at moment t has the price p(t), the place of a shard's copy q(t). For a split
 // of k slots, each with places for `parts`, no choice gains more than
 //
-//   sum p(t) (capacity(t) - k) + sum q(t) (parts k + lent(t)) +
+//   sum p(t) (capacity(t) - k) + sum q(t) parts k +
 //   sum over chunks of what the best choice for the chunk alone gains beyond
 //   the prices of what it takes,
 //
@@ -28,11 +27,9 @@
 // there.
 //
 // Gathers are made in the order of uses: then who is kept where is alike for
-// those on demand and those ahead. What is lent is that of the moments at which
-// they are on demand. Values and pure functions, thread-safe.
+// those on demand and those ahead. Values and pure functions, thread-safe. Part
+// of the joint flow (joint_flow.h).
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -57,20 +54,10 @@ struct JointGap {
 struct JointProblem {
   std::vector<int64_t> capacity;  // by moment; slots where none hold shards
   int64_t parts = 0;              // shards' copies that one slot holds
-  std::vector<int64_t> lent;      // by moment; places besides. Empty: none
   std::vector<JointGap> gaps;
   // What all gains are multiples of, some thousand times as large as there are
   // gaps (placement/interval_flow.h).
   int64_t unit = 1;
-
-  int64_t PlacesAt(size_t moment, int64_t split) const {
-    return parts * split + (lent.empty() ? 0 : lent[moment]);
-  }
-  // Whether there is a place at any moment.
-  bool HasPlaces(int64_t split) const {
-    return parts * split > 0 || std::any_of(lent.begin(), lent.end(),
-                                            [](int64_t n) { return n > 0; });
-  }
 };
 
 struct JointPrices {

@@ -8,7 +8,8 @@
 // repeats by number in their names ("h.3.", "model.layers.17.", "blk.0.") is a
 // layer each; where names have no numbers, sizes that repeat back to back are
 // (chunk/layer_repeat.h). Blocks follow each other as their parameters were
-// registered. Pure function, thread-safe.
+// registered. Pure function, thread-safe. Part of the model of a step
+// (step_model.h).
 
 #include <span>
 #include <string>

@@ -102,16 +102,6 @@ struct PlanProblem {
   // between the access there and the next one; the last moment is followed by
   // the first. Empty, or a class's empty: none.
   std::vector<std::vector<int64_t>> slots_taken;
-  // The class whose chunks' shards may lie in room that leases leave of their
-  // arena, besides those in slots; kNoSlotClass: none may. The arena's bytes,
-  // and those of a place for one shard; places are cut from its end down, which
-  // leases reach last.
-  int32_t lent_class = kNoSlotClass;
-  Bytes lent_arena;
-  Bytes lent_place;
-  // By moment: how many such places there are between the access there and the
-  // next one; the last moment is followed by the first. Empty: none.
-  std::vector<int64_t> lent_places;
 
   // The class of a slot for the chunk's bytes that are neither: what is reduced
   // or refreshed.
@@ -131,26 +121,6 @@ struct PlanProblem {
     const std::vector<int64_t>& taken = slots_taken[slot_class];
     return std::min(moment == 0 ? taken.back() : taken[moment - 1],
                     taken[moment]);
-  }
-  // Places that are lent to shards of the class after the access at `moment`
-  // and until the next; just before that access and while it is served; and at
-  // most at any moment.
-  int64_t LentAfter(size_t slot_class, size_t moment) const {
-    return Lends(slot_class) ? lent_places[moment] : 0;
-  }
-  int64_t LentDuring(size_t slot_class, size_t moment) const {
-    if (!Lends(slot_class)) return 0;
-    return std::max(moment == 0 ? lent_places.back() : lent_places[moment - 1],
-                    lent_places[moment]);
-  }
-  int64_t MostLent(size_t slot_class) const {
-    return Lends(slot_class)
-               ? *std::max_element(lent_places.begin(), lent_places.end())
-               : 0;
-  }
-  bool Lends(size_t slot_class) const {
-    return lent_class == static_cast<int32_t>(slot_class) &&
-           !lent_places.empty();
   }
   double ShardCost(ChunkId chunk) const {
     return shard_cost.empty() ? 0 : shard_cost[chunk.index()];
@@ -188,7 +158,6 @@ struct Plan {
   std::vector<Move> moves;
   std::vector<int32_t> first_move;  // 2 x accesses + 1
   // By class: slots that hold shards' copies, all the step long. Empty: none.
-  // Beside these, copies lie in places that are lent.
   std::vector<int64_t> shard_slots;
   // Shards' copies that are there, or on their way, when the step begins: what
   // is in `initial` too is gathered from them.

@@ -5,7 +5,7 @@
 #define CASTOR_PLACEMENT_PLAN_COST_H_
 
 // What the fetches of a plan cost, step after step. Knows nothing of how plans
-// are made. Pure, thread-safe.
+// are made. Pure, thread-safe. Part of plans (plan.h).
 
 #include <vector>
 

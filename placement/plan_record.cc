@@ -20,7 +20,6 @@ RunPlanInfo RunPlanOf(const PlanCertificate& certificate,
     slots.slots = problem.slots[k];
     slots.shard_slots = proof.shard_slots;
     slots.shards = proof.shard_places;
-    slots.lent_places = proof.lent_places;
     slots.cost = proof.cost;
     slots.lower_bound = proof.lower_bound;
     slots.optimal = proof.optimal;

@@ -5,7 +5,8 @@
 #define CASTOR_PLACEMENT_PLAN_RECORD_H_
 
 // A plan's proof as the record of a run keeps it: for the engine that records,
-// and for whoever foretells what it would. Pure function, thread-safe.
+// and for whoever foretells what it would. Pure function, thread-safe. Part of
+// the step planner (step_planner.h).
 
 #include <cstddef>
 #include <span>

@@ -23,23 +23,13 @@ class Replay {
         pins_(problem.param_class.size(), 0),
         grad_open_(problem.param_class.size(), false),
         held_(problem.slots.size(), 0),
-        left_(problem.slots),
-        lent_(problem.slots.size(), 0) {}
-
-  // Copies of shards that are there when the step begins lie in what is lent
-  // after its last access.
-  void AtBegin(size_t moments) {
-    for (size_t c = 0; c < lent_.size(); ++c) {
-      lent_[c] = problem_.LentAfter(c, moments - 1);
-    }
-  }
+        left_(problem.slots) {}
 
   // From now on something else takes slots as just before the access at
   // `moment`, and then as after it.
   void Before(size_t moment) {
     for (size_t c = 0; c < left_.size(); ++c) {
       left_[c] = SlotsFor(c) - problem_.TakenDuring(c, moment);
-      lent_[c] = problem_.LentDuring(c, moment);
     }
   }
   void After(size_t moment) {
@@ -48,12 +38,10 @@ class Replay {
     }
   }
 
-  // That after the access at `moment` no class holds more than is left of it.
-  Status CheckHeld(size_t moment) const {
+  // That no class holds more than is left of it.
+  Status CheckHeld() const {
     for (size_t c = 0; c < left_.size(); ++c) {
       if (held_[c] > left_[c]) return TooMany(c);
-      const int64_t places = PlacesInSlots(c) + problem_.LentAfter(c, moment);
-      if (shards_held_[c] > places) return TooManyShards(c, places);
     }
     return OkStatus();
   }
@@ -97,8 +85,13 @@ class Replay {
                                   chunk.value()));
     }
     const size_t c = Index(slot_class);
-    const int64_t places = PlacesInSlots(c) + lent_[c];
-    if (++shards_held_[c] > places) return TooManyShards(c, places);
+    const int64_t places = plan_.ShardSlots(c) * problem_.ShardsPerSlot(c);
+    if (++shards_held_[c] > places) {
+      return Internal(
+          fmt::format("class {} holds copies of {} shards in {} "
+                      "places",
+                      c, shards_held_[c], places));
+    }
     shard_there_[chunk.index()] = true;
     return OkStatus();
   }
@@ -234,16 +227,6 @@ class Replay {
     return ++held_[c] <= left_[c] ? OkStatus() : TooMany(c);
   }
 
-  int64_t PlacesInSlots(size_t slot_class) const {
-    return plan_.ShardSlots(slot_class) * problem_.ShardsPerSlot(slot_class);
-  }
-
-  Status TooManyShards(size_t slot_class, int64_t places) const {
-    return Internal(
-        fmt::format("class {} holds copies of {} shards in {} places",
-                    slot_class, shards_held_[slot_class], places));
-  }
-
   Status TooMany(size_t slot_class) const {
     return Internal(fmt::format("class {} holds {} slots of {}", slot_class,
                                 held_[slot_class], left_[slot_class]));
@@ -258,7 +241,6 @@ class Replay {
   std::vector<bool> grad_open_;
   std::vector<int64_t> held_;  // by class, copies and gradients
   std::vector<int64_t> left_;  // by class, slots that nothing else takes
-  std::vector<int64_t> lent_;  // by class, places for copies of shards
 };
 
 Status CheckShape(const Trace& trace, const PlanProblem& problem,
@@ -272,11 +254,6 @@ Status CheckShape(const Trace& trace, const PlanProblem& problem,
                       problem.slots_taken.size(), problem.slots.size(),
                       taken.size(), trace.size()));
     }
-  }
-  if (!problem.lent_places.empty() &&
-      problem.lent_places.size() != trace.size()) {
-    return Internal(fmt::format("plan: places are lent after {} accesses of {}",
-                                problem.lent_places.size(), trace.size()));
   }
   const size_t classes = problem.slots.size();
   const size_t chunks = problem.param_class.size();
@@ -318,10 +295,7 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
                     const Plan& plan) {
   CASTOR_RETURN_IF_ERROR(CheckShape(trace, problem, plan));
   Replay replay(problem, plan);
-  if (!trace.empty()) {
-    replay.Before(0);
-    replay.AtBegin(trace.size());
-  }
+  if (!trace.empty()) replay.Before(0);
   for (ChunkId chunk : plan.initial_shards) {
     if (Status s = replay.FetchShard(chunk); !s.ok()) {
       return s.WithContext("plan, before the step");
@@ -352,7 +326,7 @@ Status ValidatePlan(const Trace& trace, const PlanProblem& problem,
     }
     replay.After(i);
     CASTOR_RETURN_IF_ERROR(make_moves(2 * i + 1));
-    if (Status s = replay.CheckHeld(i); !s.ok()) {
+    if (Status s = replay.CheckHeld(); !s.ok()) {
       return s.WithContext(fmt::format("plan, after moment {}", i));
     }
   }

@@ -5,11 +5,11 @@
 #define CASTOR_PLACEMENT_PLAN_VALIDATOR_H_
 
 // Proves a plan by replaying it: no class ever holds more copies and open
-// gradients than it has slots, nor more copies of shards than their slots and
-// what is lent have places, every move is legal where it stands, every access
-// finds its chunk, every gather from a shard's copy finds it, every use and
-// gradient ends with the step, and none of what the update makes stale is kept
-// past it. Knows nothing of how plans are made. Pure, thread-safe.
+// gradients than it has slots, nor more copies of shards than their slots have
+// places, every move is legal where it stands, every access finds its chunk,
+// every gather from a shard's copy finds it, every use and gradient ends with
+// the step, and none of what the update makes stale is kept past it. Knows
+// nothing of how plans are made. Pure, thread-safe. Part of plans (plan.h).
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"

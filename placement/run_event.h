@@ -198,7 +198,6 @@ struct RunPlanClass {
   bool optimal = false;
   bool priced = false;               // `prices` is all of them
   std::vector<RunSlotPrice> prices;  // by rising moments; 0 before the first
-  int64_t lent_places = 0;  // for shards besides, that leases leave at most
 
   friend bool operator==(const RunPlanClass&, const RunPlanClass&) = default;
 };

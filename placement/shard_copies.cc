@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -20,13 +19,10 @@ namespace castor::internal {
 namespace {
 
 // One gather of a steady step. All that are made before its first access are at
-// moment 0 together, and moment 1 begins with that access; the others are each
-// at one of their own.
+// moment 0 together, the others each at one of their own.
 struct GatherMade {
   ChunkId chunk;
   int32_t move = -1;    // of the plan; -1: before the first access
-  size_t slice = 0;     // of the plan's moves, in which that is
-  size_t need = 0;      // the access that it is for; past the step: the next's
   bool before = false;  // the shard's copy is kept from the gather before
   bool after = false;   // and to the next
 };
@@ -38,16 +34,7 @@ struct Keep {
   bool round = false;  // across the border of the step
 };
 
-// The first access from `moment` on that uses the chunk, round and round.
-size_t NextUse(const Trace& trace, ChunkId chunk, size_t moment) {
-  const Access use{AccessKind::kUse, chunk};
-  size_t at = moment;
-  while (at < moment + trace.size() && trace[at % trace.size()] != use) ++at;
-  return at;
-}
-
-std::vector<GatherMade> GathersOf(const Trace& trace,
-                                  const PlanProblem& problem, const Plan& plan,
+std::vector<GatherMade> GathersOf(const PlanProblem& problem, const Plan& plan,
                                   size_t slot_class) {
   std::vector<bool> resident(problem.param_class.size(), false);
   for (ChunkId chunk : plan.initial) resident[chunk.index()] = true;
@@ -55,88 +42,31 @@ std::vector<GatherMade> GathersOf(const Trace& trace,
     resident[move.chunk.index()] = move.kind == MoveKind::kGather;
   }
   std::vector<GatherMade> gathers;
-  const auto add = [&](ChunkId chunk, int32_t move, size_t slice) {
+  const auto add = [&](ChunkId chunk, int32_t move) {
     const int32_t of_chunk = problem.param_class[chunk.index()];
     if (of_chunk != static_cast<int32_t>(slot_class)) return;
-    const size_t need = NextUse(trace, chunk, (slice + 1) / 2);
-    gathers.push_back({chunk, move, slice, need, false, false});
+    gathers.push_back({chunk, move, false, false});
   };
   for (ChunkId chunk : plan.initial) {
     const size_t c = chunk.index();
-    if (!resident[c] || !problem.survives_step[c]) add(chunk, -1, 0);
+    if (!resident[c] || !problem.survives_step[c]) add(chunk, -1);
   }
-  size_t slice = 0;
   for (size_t m = 0; m < plan.moves.size(); ++m) {
-    while (plan.first_move[slice + 1] <= static_cast<int32_t>(m)) ++slice;
     if (plan.moves[m].kind != MoveKind::kGather) continue;
-    add(plan.moves[m].chunk, static_cast<int32_t>(m), slice);
+    add(plan.moves[m].chunk, static_cast<int32_t>(m));
   }
   return gathers;
 }
 
-// The fewest places that are lent, by moment of the problem that Decide solves.
-class FewestLent {
- public:
-  // REQUIRES: the class is lent places; the trace has accesses.
-  FewestLent(const PlanProblem& problem, size_t slot_class)
-      : problem_(problem),
-        slot_class_(slot_class),
-        moments_(problem.lent_places.size()) {}
-
-  // From before the first access to the next gather, or to the step's end.
-  int64_t AtBegin(const GatherMade* next) const {
-    return std::min(problem_.LentAfter(slot_class_, moments_ - 1),
-                    FromFirst(next));
-  }
-  int64_t FromFirst(const GatherMade* next) const {
-    return std::min(InSlices(0, SliceOf(next)), OnDemand(0, NeedOf(next)));
-  }
-  // From one gather to the next one, or to the step's end.
-  int64_t From(const GatherMade& gather, const GatherMade* next) const {
-    return std::min(InSlices(gather.slice, SliceOf(next)),
-                    OnDemand(gather.need, NeedOf(next)));
-  }
-
- private:
-  size_t SliceOf(const GatherMade* gather) const {
-    return gather == nullptr ? 2 * moments_ : gather->slice;
-  }
-  size_t NeedOf(const GatherMade* gather) const {
-    return gather == nullptr ? moments_ : gather->need;
-  }
-
-  // Slices come in pairs: what is done before an access, and after it; time
-  // passes between pairs.
-  int64_t InSlices(size_t from, size_t to) const {
-    int64_t fewest = problem_.LentDuring(slot_class_, from / 2);
-    for (size_t i = from / 2; i < to / 2; ++i) {
-      fewest = std::min(fewest, problem_.LentAfter(slot_class_, i));
-    }
-    return fewest;
-  }
-  // From the access that needs one gather to that which needs the next.
-  int64_t OnDemand(size_t from, size_t to) const {
-    int64_t fewest = std::numeric_limits<int64_t>::max();
-    for (size_t i = from; i < to; ++i) {
-      fewest = std::min(fewest, problem_.LentAfter(slot_class_, i % moments_));
-    }
-    return fewest;
-  }
-
-  const PlanProblem& problem_;
-  const size_t slot_class_;
-  const size_t moments_;
-};
-
 // Decides what is kept between the gathers of a class, and marks them.
-Status Decide(const PlanProblem& problem, size_t slot_class, int64_t places,
+Status Decide(const PlanProblem& problem, int64_t places,
               std::vector<GatherMade>* gathers) {
   const size_t at_begin = static_cast<size_t>(
       std::count_if(gathers->begin(), gathers->end(),
                     [](const GatherMade& g) { return g.move < 0; }));
-  // Moments 0 and 1 are there also where nothing is gathered then.
+  // Moment 0 is there also where nothing is gathered then.
   const auto moment = [&](size_t gather) {
-    return gather < at_begin ? 0 : static_cast<int32_t>(gather - at_begin) + 2;
+    return gather < at_begin ? 0 : static_cast<int32_t>(gather - at_begin) + 1;
   };
   std::vector<Keep> keeps;
   std::vector<int64_t> first(problem.param_class.size(), -1);
@@ -167,19 +97,7 @@ Status Decide(const PlanProblem& problem, size_t slot_class, int64_t places,
   const WholeCosts whole =
       ToWholeCosts(costs, std::max(57 - count_bits - shift, 1));
   IntervalProblem keeping;
-  keeping.capacity.assign(gathers->size() - at_begin + 2, places);
-  if (problem.Lends(slot_class)) {
-    const FewestLent lent(problem, slot_class);
-    const auto next = [&](size_t gather) {
-      return gather < gathers->size() ? &(*gathers)[gather] : nullptr;
-    };
-    keeping.capacity[0] += lent.AtBegin(next(at_begin));
-    keeping.capacity[1] += lent.FromFirst(next(at_begin));
-    for (size_t g = at_begin; g < gathers->size(); ++g) {
-      keeping.capacity[static_cast<size_t>(moment(g))] +=
-          lent.From((*gathers)[g], next(g + 1));
-    }
-  }
+  keeping.capacity.assign(gathers->size() - at_begin + 1, places);
   for (size_t j = 0; j < keeps.size(); ++j) {
     const Keep& keep = keeps[j];
     KeepInterval interval{moment(keep.from), moment(keep.to),
@@ -203,16 +121,16 @@ Status Decide(const PlanProblem& problem, size_t slot_class, int64_t places,
 
 }  // namespace
 
-Status KeepShards(const Trace& trace, const PlanProblem& problem, Plan* plan) {
+Status KeepShards(const PlanProblem& problem, Plan* plan) {
   std::vector<GatherMade> of_move(plan->moves.size());
   // What a copy that the step begins with is no longer kept for goes when the
   // step has begun.
   std::vector<Move> at_begin;
   for (size_t k = 0; k < problem.slots.size(); ++k) {
     const int64_t places = plan->ShardSlots(k) * problem.ShardsPerSlot(k);
-    if (places == 0 && problem.MostLent(k) == 0) continue;
-    std::vector<GatherMade> gathers = GathersOf(trace, problem, *plan, k);
-    CASTOR_RETURN_IF_ERROR(Decide(problem, k, places, &gathers));
+    if (places == 0) continue;
+    std::vector<GatherMade> gathers = GathersOf(problem, *plan, k);
+    CASTOR_RETURN_IF_ERROR(Decide(problem, places, &gathers));
     std::vector<bool> met(problem.param_class.size(), false);
     for (const GatherMade& gather : gathers) {
       const bool first = !met[gather.chunk.index()];

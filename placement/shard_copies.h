@@ -8,22 +8,18 @@
 // policies' .cc files. Between two gathers of a chunk its shard may stay on the
 // device, in a place of its own from the first gather to the second: with the
 // gathers given, that is an interval problem in which each gather is a moment,
-// and is solved exactly. Of what is lent, as much counts as there is from one
-// gather to the next, and would be if each were made on demand: what is
-// fetched ahead must not count on places that are gone by then, or bounds
-// would not hold for it (placement/joint_problem.h). Pure, thread-safe.
+// and is solved exactly. Pure, thread-safe. Part of the step planner
+// (step_planner.h).
 
 #include "chunk/base/status.h"
 #include "placement/plan.h"
-#include "placement/trace.h"
 
 namespace castor::internal {
 
-// Adds the moves that keep what spares most fetches in the plan's shard_slots
-// and in places that are lent; with none, the plan stays as it is. What was
-// gathered when before still is. REQUIRES: the plan is valid and keeps no
-// copies of shards yet.
-Status KeepShards(const Trace& trace, const PlanProblem& problem, Plan* plan);
+// Adds the moves that keep what spares most fetches in the plan's shard_slots;
+// with none, the plan stays as it is. What was gathered when before still is.
+// REQUIRES: the plan is valid and keeps no copies of shards yet.
+Status KeepShards(const PlanProblem& problem, Plan* plan);
 
 }  // namespace castor::internal
 

@@ -5,7 +5,8 @@
 #define CASTOR_PLACEMENT_SIMULATION_RESULT_H_
 
 // What a simulation (placement/simulator.h) tells of the steps it made, and
-// what it tells apart. Values.
+// what it tells apart. Values. Part of the simulated engine
+// (simulated_engine.h).
 
 #include <array>
 #include <cstdint>

@@ -80,7 +80,7 @@ Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
   std::vector<LaneSums> lane(1);
   lane.reserve(steps.size() + 1);
   if (options.plan != nullptr) {
-    rank.Adopt(*steps.front(), *options.plan);
+    rank.Adopt(steps.front()->accesses, *options.plan);
     sums.front() = Sums::Of(rank);
   }
   for (const StepTrace* const step : steps) {

@@ -24,7 +24,7 @@
 // chunks, takes no longer on any link of any machine, and the Pareto front over
 // (allocated, chunks, gathered bytes) stays the same when modelled times are
 // added to it: what is fastest for its gathered bytes is on it. Values and pure
-// functions, thread-safe.
+// functions, thread-safe. Part of the model of tiers (tier_model.h).
 
 #include <array>
 #include <cstdint>

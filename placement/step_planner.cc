@@ -10,14 +10,6 @@
 
 namespace castor {
 
-std::vector<int64_t> LentPlacesOf(PlanPolicy policy, const StepTrace& step,
-                                  const PlanProblem& problem) {
-  if (policy != PlanPolicy::kPlanned || problem.lent_class == kNoSlotClass) {
-    return {};
-  }
-  return PlacesLeft(step, problem.lent_arena, problem.lent_place);
-}
-
 Result<StepPlan> PlanStep(PlanPolicy policy, const Trace& trace,
                           const PlanProblem& problem) {
   StepPlan made;

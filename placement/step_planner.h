@@ -8,14 +8,11 @@
 // it. A run and whoever foretells one ask here, and so plan alike. Pure
 // function, thread-safe.
 
-#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "chunk/base/status.h"
 #include "placement/exact_policy.h"
 #include "placement/plan.h"
-#include "placement/step_trace.h"
 #include "placement/trace.h"
 
 namespace castor {
@@ -26,12 +23,6 @@ struct StepPlan {
   // policy proves nothing.
   std::optional<PlanCertificate> certificate;
 };
-
-// PlanProblem::lent_places, of a step with these leases; none where the problem
-// lends nothing or the policy keeps no copies of shards. REQUIRES: a trace that
-// ValidateStep accepts.
-std::vector<int64_t> LentPlacesOf(PlanPolicy policy, const StepTrace& step,
-                                  const PlanProblem& problem);
 
 // Fails as the policies do (PlanNextUse, PlanExact), and with Internal where
 // their plan does not pass ValidatePlan.

@@ -79,22 +79,21 @@ Status ValidateAccesses(const Trace& accesses, size_t chunks) {
 
 Status ValidateLeases(const StepTrace& trace) {
   int64_t last_moment = -1;
-  LeaseLevel last;
+  Bytes last_bytes;
   for (const LeaseChange& change : trace.leases) {
     if (change.moment <= last_moment ||
         static_cast<size_t>(change.moment) >= trace.accesses.size() ||
         change.bytes < Bytes(0) || change.bytes > kMaxLeased ||
-        change.gaps < Bytes(0) || change.gaps > kMaxLeased ||
-        change.level() == last) {
+        change.bytes == last_bytes) {
       return InvalidArgument(fmt::format(
-          "moment {} is said to change the bytes on lease to {}, with {} in "
-          "gaps: there are {} moments, which rise from one change to the next, "
-          "and bytes are 0 to {} and unlike those before",
-          change.moment, change.bytes.count(), change.gaps.count(),
-          trace.accesses.size(), kMaxLeased.count()));
+          "moment {} is said to change the bytes on lease to {}: there are {} "
+          "moments, which rise from one change to the next, and bytes are 0 to "
+          "{} and unlike those before",
+          change.moment, change.bytes.count(), trace.accesses.size(),
+          kMaxLeased.count()));
     }
     last_moment = change.moment;
-    last = change.level();
+    last_bytes = change.bytes;
   }
   return OkStatus();
 }
@@ -151,8 +150,8 @@ Status ValidateEvaluations(const StepTrace& trace, size_t chunks) {
 
 }  // namespace
 
-std::vector<LeaseLevel> LeaseLevels(const StepTrace& trace) {
-  std::vector<LeaseLevel> leased(trace.accesses.size());
+std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
+  std::vector<Bytes> leased(trace.accesses.size());
   for (size_t i = 0; i < trace.leases.size(); ++i) {
     const auto from = static_cast<size_t>(trace.leases[i].moment);
     const size_t to = i + 1 < trace.leases.size()
@@ -160,40 +159,9 @@ std::vector<LeaseLevel> LeaseLevels(const StepTrace& trace) {
                           : leased.size();
     std::fill(leased.begin() + static_cast<std::ptrdiff_t>(from),
               leased.begin() + static_cast<std::ptrdiff_t>(to),
-              trace.leases[i].level());
+              trace.leases[i].bytes);
   }
   return leased;
-}
-
-std::vector<Bytes> LeasedBytes(const StepTrace& trace) {
-  std::vector<Bytes> leased;
-  for (const LeaseLevel& level : LeaseLevels(trace)) {
-    leased.push_back(level.bytes);
-  }
-  return leased;
-}
-
-std::vector<LeaseChange> LeaseChanges(std::span<const LeaseLevel> by_moment) {
-  std::vector<LeaseChange> changes;
-  LeaseLevel before;
-  for (size_t i = 0; i < by_moment.size(); ++i) {
-    const LeaseLevel& now = by_moment[i];
-    if (now == before) continue;
-    before = now;
-    changes.push_back(
-        {static_cast<int32_t>(i), now.bytes, now.reach - now.bytes});
-  }
-  return changes;
-}
-
-std::vector<int64_t> PlacesLeft(const StepTrace& trace, Bytes arena,
-                                Bytes place) {
-  std::vector<int64_t> places;
-  places.reserve(trace.accesses.size());
-  for (const LeaseLevel& leased : LeaseLevels(trace)) {
-    places.push_back(std::max(arena - leased.reach, Bytes(0)) / place);
-  }
-  return places;
 }
 
 Status ValidateStep(const StepTrace& trace, size_t chunks) {

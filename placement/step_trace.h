@@ -9,12 +9,10 @@
 // to the next one; the last one lasts to the first access of the next step, so
 // what comes before the first access belongs to it. Since the slab never grows,
 // bytes on lease are all that makes the room for copies vary (design section
-// 6). Values and pure functions, thread-safe.
+// 6). Values and pure functions, thread-safe. Part of traces (trace.h).
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -28,29 +26,11 @@ namespace castor {
 inline constexpr Bytes kMaxLeased{int64_t{1} << 50};
 inline constexpr int64_t kMaxStepNs = 1'000'000'000'000'000;
 
-// What is on lease, and how far up their arena leases reach: as many bytes, or
-// more where there are gaps between them.
-struct LeaseLevel {
-  Bytes bytes;
-  Bytes reach;
-
-  // The most of both.
-  void Raise(const LeaseLevel& other) {
-    bytes = std::max(bytes, other.bytes);
-    reach = std::max(reach, other.reach);
-  }
-  friend bool operator==(const LeaseLevel&, const LeaseLevel&) = default;
-};
-
 // From this moment on, until the next change, so many bytes of the device pool
 // are on lease: the most at any time of the moment.
 struct LeaseChange {
   int32_t moment = 0;
   Bytes bytes;
-  // How much further up their arena leases reach, at most; not negative.
-  Bytes gaps = {};
-
-  LeaseLevel level() const { return {bytes, bytes + gaps}; }
 
   friend bool operator==(const LeaseChange&, const LeaseChange&) = default;
 };
@@ -79,17 +59,9 @@ struct StepTrace {
   friend bool operator==(const StepTrace&, const StepTrace&) = default;
 };
 
-// On lease at each moment. REQUIRES, here and for PlacesLeft: a trace that
-// ValidateStep accepts for some number of chunks.
-std::vector<LeaseLevel> LeaseLevels(const StepTrace& trace);
+// On lease at each moment. REQUIRES: a trace that ValidateStep accepts for some
+// number of chunks.
 std::vector<Bytes> LeasedBytes(const StepTrace& trace);
-// The same as changes. REQUIRES: no level reaches less far than its bytes.
-std::vector<LeaseChange> LeaseChanges(std::span<const LeaseLevel> by_moment);
-
-// How many places of so many bytes each moment's leases leave at the end of an
-// arena. REQUIRES: place > 0.
-std::vector<int64_t> PlacesLeft(const StepTrace& trace, Bytes arena,
-                                Bytes place);
 
 // Ok, or InvalidArgument naming the first moment at which this is no step of a
 // model of `chunks` chunks: an access to a chunk that does not exist, an end

@@ -30,7 +30,8 @@
 // what they do while the other one is busy, nvme_read, nvme_write, nvme_mixed;
 // collectives all_gather, reduce_scatter; rates, beside those two sections,
 // memory and optimizer. Whatever is left out is unknown; what is there says all
-// of its numbers. Pure functions, thread-safe.
+// of its numbers. Pure functions, thread-safe. Part of the model of tiers
+// (tier_model.h).
 
 #include <cstdint>
 #include <string>

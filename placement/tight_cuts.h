@@ -8,7 +8,7 @@
 // .cc files of interval_flow.h. A moment is left out where another one allows
 // no more: of a sweep forward and back only the turning point stays, of several
 // sweeps one moment per use, and the flow is as small as they are few. Pure,
-// thread-safe.
+// thread-safe. Part of the interval flow (interval_flow.h).
 
 #include <cstdint>
 #include <vector>

@@ -5,7 +5,7 @@
 #define CASTOR_PLACEMENT_TRACE_ACCESS_NAMES_H_
 
 // What a trace file calls the kinds of access, for the .cc files of
-// trace_file.h. Values.
+// trace_file.h. Values. Part of the trace file (trace_file.h).
 
 #include <array>
 #include <cstddef>

@@ -41,8 +41,9 @@ const Keys& ChunkKeys() {
 constexpr size_t kChunkFieldsNeeded = 4;  // of these, the first
 
 const Keys& MomentKeys() {
-  static const Keys keys = {"moment",       "access",     "chunk",
-                            "leased_bytes", "compute_ns", "lease_gap_bytes"};
+  static const Keys keys = {
+      "moment",     "access",         "chunk", "leased_bytes",
+      "compute_ns", "lease_gap_bytes"};  // of earlier versions, ignored
   return keys;
 }
 
@@ -160,7 +161,6 @@ class TraceHandler final : public JsonHandler {
     } else {
       file_.step.accesses.emplace_back();
       leased_.reset();
-      lease_gap_.reset();
       compute_ns_.reset();
     }
     return OkStatus();
@@ -172,11 +172,13 @@ class TraceHandler final : public JsonHandler {
         CheckSeen(path, std::span(MomentKeys()).first(3), fields_seen_));
     StepTrace& step = file_.step;
     if (leased_) {
-      step.leases.push_back({static_cast<int32_t>(path[1].index),
-                             Bytes(*leased_), Bytes(lease_gap_.value_or(0))});
-    } else if (lease_gap_) {
-      return Malformed(fmt::format(
-          "{} has lease_gap_bytes without leased_bytes", JsonPathText(path)));
+      // Where gaps alone changed, the bytes on lease did not.
+      const Bytes before =
+          step.leases.empty() ? Bytes(0) : step.leases.back().bytes;
+      if (!has_gaps_ || Bytes(*leased_) != before) {
+        step.leases.push_back(
+            {static_cast<int32_t>(path[1].index), Bytes(*leased_)});
+      }
     }
     if (compute_ns_) step.compute_ns.push_back(*compute_ns_);
     const bool first = path[1].index == 0;
@@ -309,8 +311,13 @@ class TraceHandler final : public JsonHandler {
                               ReadJsonCount(path, scalar, 0, kMaxStepNs));
       return OkStatus();
     }
-    CASTOR_ASSIGN_OR_RETURN((key == "leased_bytes" ? leased_ : lease_gap_),
+    CASTOR_ASSIGN_OR_RETURN(const int64_t bytes,
                             ReadJsonCount(path, scalar, 0, kMaxLeased.count()));
+    if (key == "leased_bytes") {
+      leased_ = bytes;
+    } else {
+      has_gaps_ = true;
+    }
     return OkStatus();
   }
 
@@ -356,9 +363,9 @@ class TraceHandler final : public JsonHandler {
   EvaluationAccess evaluated_;
   // Of the moment, or the access of an evaluation, that is read.
   std::optional<int64_t> leased_;
-  std::optional<int64_t> lease_gap_;
   std::optional<int64_t> compute_ns_;
-  bool times_ = false;  // the moment before it had a compute time
+  bool times_ = false;     // the moment before it had a compute time
+  bool has_gaps_ = false;  // a moment so far had lease_gap_bytes
 };
 
 }  // namespace

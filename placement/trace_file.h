@@ -45,11 +45,11 @@
 // none. `params` may be left out: the names of all parameters in the order in
 // which the step first used them, which a layout may be packed in; those that
 // it did not use come last. `access` is one of use, use_end, grad_open,
-// grad_close. `leased_bytes` stands where it changes, and is 0 before that, and
-// with it `lease_gap_bytes` where there are gaps between leases, below the end
-// of the topmost; `compute_ns` stands in every moment or in none. `evaluations`
-// may be left out: uses that are none of the step, of passes that are numbered
-// in order, each before the moment of that number. Pure functions, thread-safe.
+// grad_close. `leased_bytes` stands where it changes, and is 0 before that;
+// `lease_gap_bytes`, which earlier versions wrote, is ignored.
+// `compute_ns` stands in every moment or in none. `evaluations` may be left
+// out: uses that are none of the step, of passes that are numbered in order,
+// each before the moment of that number. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>

@@ -142,9 +142,6 @@ std::string WriteTrace(const TraceFile& trace) {
     if (change != step.leases.end() &&
         change->moment == static_cast<int32_t>(i)) {
       fmt::format_to(out, R"(, "leased_bytes": {})", change->bytes.count());
-      if (change->gaps > Bytes(0)) {
-        fmt::format_to(out, R"(, "lease_gap_bytes": {})", change->gaps.count());
-      }
       ++change;
     }
     if (!step.compute_ns.empty()) {

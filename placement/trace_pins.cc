@@ -11,25 +11,6 @@ namespace castor::internal {
 
 namespace {
 
-Status CheckLent(const Trace& trace, const PlanProblem& problem) {
-  const std::vector<int64_t>& lent = problem.lent_places;
-  if (lent.empty()) return OkStatus();
-  if (problem.lent_class < 0 ||
-      problem.lent_class >= std::ssize(problem.slots) ||
-      lent.size() != trace.size()) {
-    return InvalidArgument(fmt::format(
-        "places are lent to class {} of {} at {} moments of {}; give one of "
-        "these classes, and a number for each moment",
-        problem.lent_class, problem.slots.size(), lent.size(), trace.size()));
-  }
-  for (size_t i = 0; i < lent.size(); ++i) {
-    if (lent[i] >= 0) continue;
-    return InvalidArgument(
-        fmt::format("{} places lent at moment {} have no meaning", lent[i], i));
-  }
-  return OkStatus();
-}
-
 Status CheckTaken(const Trace& trace, const PlanProblem& problem) {
   if (problem.slots_taken.empty()) return OkStatus();
   if (problem.slots_taken.size() != problem.slots.size()) {
@@ -88,7 +69,6 @@ Status CheckTrace(const Trace& trace, const PlanProblem& problem) {
           i, AccessKindName(trace[i].kind), chunk.value()));
     }
   }
-  CASTOR_RETURN_IF_ERROR(CheckLent(trace, problem));
   return CheckTaken(trace, problem);
 }
 

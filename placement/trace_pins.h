@@ -6,7 +6,7 @@
 
 // What a trace pins, for the policies' .cc files: whether it is one of a step
 // at all, how many slots it holds at each moment, and whether there are as
-// many. Immutable.
+// many. Immutable. Part of what the policies share (slot_replay.h).
 
 #include <algorithm>
 #include <cstddef>

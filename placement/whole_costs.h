@@ -6,7 +6,7 @@
 
 // Costs as whole numbers of one unit, a power of two, so that sums of them are
 // exact and can be proved equal. For the .cc files of exact_policy.h. Pure,
-// thread-safe.
+// thread-safe. Part of the step planner (step_planner.h).
 
 #include <cstdint>
 #include <vector>

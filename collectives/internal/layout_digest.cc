@@ -3,34 +3,33 @@
 
 #include "collectives/internal/layout_digest.h"
 
-#include <xxhash.h>
-
-#include <vector>
+#include "collectives/internal/value_hash.h"
 
 namespace castor::internal {
 
 uint64_t LayoutDigest(const ChunkLayout& layout) {
-  // Every list with its length before it, so that no two layouts give the same
-  // numbers.
-  std::vector<int64_t> numbers = {layout.world(), layout.align().count(),
-                                  static_cast<int64_t>(layout.groups().size()),
-                                  static_cast<int64_t>(layout.chunks().size()),
-                                  static_cast<int64_t>(layout.places().size())};
+  ValueHash hash;
+  // Lengths first, so that no two layouts give the same numbers.
+  hash.Add(layout.world());
+  hash.Add(layout.align().count());
+  hash.Add(layout.groups().size());
+  hash.Add(layout.chunks().size());
+  hash.Add(layout.places().size());
   for (const GroupInfo& group : layout.groups()) {
-    numbers.push_back(static_cast<int64_t>(group.dtype));
-    numbers.push_back(group.trainable);
-    numbers.push_back(group.chunk_size.count());
+    hash.Add(group.dtype);
+    hash.Add(group.trainable);
+    hash.Add(group.chunk_size.count());
   }
   for (const ChunkInfo& chunk : layout.chunks()) {
-    numbers.push_back(chunk.group);
-    numbers.push_back(chunk.size.count());
+    hash.Add(chunk.group);
+    hash.Add(chunk.size.count());
   }
   for (const ParamPlace& place : layout.places()) {
-    numbers.push_back(place.chunk.value());
-    numbers.push_back(place.offset.count());
-    numbers.push_back(place.size.count());
+    hash.Add(place.chunk.value());
+    hash.Add(place.offset.count());
+    hash.Add(place.size.count());
   }
-  return XXH3_64bits(numbers.data(), numbers.size() * sizeof(int64_t));
+  return hash.value();
 }
 
 }  // namespace castor::internal

@@ -6,7 +6,8 @@
 
 // Hands out the pinned words of lanes (cuda_lane_control.h), from pages that
 // are registered with the driver one after the other as lanes are made, and
-// never in a step. Held by what it handed out. Thread-safe.
+// never in a step. Held by what it handed out. Thread-safe. Part of the CUDA
+// device (cuda_device.h).
 
 #include <cstddef>
 #include <memory>

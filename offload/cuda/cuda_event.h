@@ -6,7 +6,8 @@
 
 // A point in a CUDA stream, as an Event: what CudaLane::Record returns. It
 // holds a cudaEvent_t of its device's pool from its record until it is known
-// done. Done, it tells whether its lane had failed before it. Thread-safe.
+// done. Done, it tells whether its lane had failed before it. Thread-safe. Part
+// of the CUDA lanes (cuda_lane.h).
 
 #include <condition_variable>
 #include <cstdint>

@@ -9,7 +9,8 @@
 // had to wait for the host. It asks rather than let the driver call
 // (cudaLaunchHostFunc), because a stream stands still until such a call
 // returns, nothing in it may use CUDA, and none comes from a device that
-// failed. Nothing is asked while nobody waits. Thread-safe.
+// failed. Nothing is asked while nobody waits. Thread-safe. Part of the CUDA
+// lanes (cuda_lane.h).
 
 #include <condition_variable>
 #include <cstddef>

@@ -16,7 +16,7 @@
 // flag that lets the stream reach what it concerns, so every block of a kernel
 // reads the same answer.
 //
-// Thread-safe.
+// Thread-safe. Part of the CUDA lanes (cuda_lane.h).
 
 #include <atomic>
 #include <cstddef>

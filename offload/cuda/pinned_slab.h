@@ -4,7 +4,8 @@
 #ifndef CASTOR_OFFLOAD_CUDA_PINNED_SLAB_H_
 #define CASTOR_OFFLOAD_CUDA_PINNED_SLAB_H_
 
-// Host memory that a CUDA device copies at full speed.
+// Host memory that a CUDA device copies at full speed. Part of the CUDA device
+// (cuda_device.h).
 
 #include <memory>
 

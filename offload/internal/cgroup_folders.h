@@ -6,7 +6,8 @@
 
 // Where the kernel says what the cgroups of this process may use. A limit binds
 // all that is below it, so each group counts, from the process's own up to the
-// root of the mount. Pure functions of the files, thread-safe.
+// root of the mount. Pure functions of the files, thread-safe. Part of what the
+// machine leaves (available_memory.h).
 
 #include <optional>
 #include <string>

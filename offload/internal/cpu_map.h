@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_INTERNAL_CPU_MAP_H_
 
 // The cores that this process may run on, and the NUMA nodes they belong to, as
-// hwloc saw them when the map was made. Immutable, thread-safe.
+// hwloc saw them when the map was made. Immutable, thread-safe. Part of the
+// machine's topology (machine_topology.h).
 
 #include <memory>
 #include <string>

@@ -6,7 +6,8 @@
 
 // How much processor time the cgroups of this process may use: the least of all
 // quotas above it. A container with `--cpus 4` sees all cores of its machine,
-// and a thread on each of them would be stopped most of the time.
+// and a thread on each of them would be stopped most of the time. Part of what
+// the machine leaves (available_memory.h).
 
 #include <optional>
 

@@ -6,7 +6,8 @@
 
 // The machine as hwloc sees it, with no more of it than Castor asks for. A
 // loaded topology is read from several threads. Included by .cc files of this
-// folder only, so that hwloc's types stay here.
+// folder only, so that hwloc's types stay here. Part of the machine's topology
+// (machine_topology.h).
 
 #include <hwloc.h>
 

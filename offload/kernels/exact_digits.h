@@ -6,7 +6,8 @@
 
 // How a double falls on the digits of an ExactSum (exact_sum.h): 32 bits each,
 // least significant first, in units of the least denormal. The same code on
-// host and device. Pure functions, thread-safe.
+// host and device. Pure functions, thread-safe. Part of the exact sums
+// (exact_sum.h).
 
 #include <cstdint>
 

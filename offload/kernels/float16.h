@@ -8,7 +8,8 @@
 // even, denormals kept, what is too large rounded to infinity, one canonical
 // NaN in both directions, since instruction sets differ in what they do to a
 // payload. Integer arithmetic, so neither compiler flags nor the floating-point
-// mode matter. Pure functions, thread-safe; host and device.
+// mode matter. Pure functions, thread-safe; host and device. Part of the small
+// float types (bfloat16.h).
 
 #include <cstdint>
 

@@ -8,7 +8,8 @@
 // that a host compiler and nvcc read alike, and to the same bits. That takes
 // -ffp-contract=off and -fmad=false, which the build sets, and no library call:
 // nvcc knows none of the standard library's inside a kernel. Division is `/`,
-// correctly rounded on both sides. Pure functions, thread-safe.
+// correctly rounded on both sides. Pure functions, thread-safe. Part of the
+// small float types (bfloat16.h).
 
 #include <cstdint>
 

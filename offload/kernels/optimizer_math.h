@@ -10,7 +10,8 @@
 // square root. The same code is the reference for vector code on the host and
 // the body of the kernel on a device: the bits are the same everywhere. A
 // gradient comes in already multiplied by its factor; what comes out may be any
-// NaN, which storing makes canonical. Pure functions, thread-safe.
+// NaN, which storing makes canonical. Pure functions, thread-safe. Part of the
+// optimizers' options (optimizer_options.h).
 
 #include <cstdint>
 

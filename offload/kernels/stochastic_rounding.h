@@ -9,6 +9,7 @@
 // of its last place (Gupta et al. 2015). The chance is no state: 32 bits are
 // computed from (seed, parameter, step, element), so an element draws the same
 // wherever and in whatever order it is updated. Pure functions, thread-safe.
+// Part of the small float types (bfloat16.h).
 
 #include <cstdint>
 

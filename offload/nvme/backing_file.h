@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_NVME_BACKING_FILE_H_
 
 // The file behind an NVMe tier, made and opened. Owns the descriptor, not the
-// file: that goes with its directory. Move-only; thread-compatible.
+// file: that goes with its directory. Move-only; thread-compatible. Part of the
+// drive (nvme_drive.h).
 
 #include <filesystem>
 

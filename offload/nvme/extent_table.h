@@ -16,7 +16,8 @@
 // checked one by one, as they come, by whoever has the time. Transfers of
 // overlapping ranges are the caller's to order; the table refuses a transfer
 // whose range is in use by a write, or, for a write, by anything. Rewriting the
-// same extents allocates no more of the table. Thread-safe.
+// same extents allocates no more of the table. Thread-safe. Part of the store
+// (nvme_store.h).
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,8 @@
 
 // The system calls on a file that can go wrong in more ways than a test can
 // provoke, as a table: the kernel's own by default, a misbehaving one in tests.
-// Value; what it holds must be callable from several threads.
+// Value; what it holds must be callable from several threads. Part of the
+// queues of reads and writes (io_queue.h).
 
 #include <fcntl.h>
 #include <sys/types.h>

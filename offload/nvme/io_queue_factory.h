@@ -4,7 +4,8 @@
 #ifndef CASTOR_OFFLOAD_NVME_IO_QUEUE_FACTORY_H_
 #define CASTOR_OFFLOAD_NVME_IO_QUEUE_FACTORY_H_
 
-// Chooses the best IoQueue that this machine gives.
+// Chooses the best IoQueue that this machine gives. Part of the queues of reads
+// and writes (io_queue.h).
 
 #include <memory>
 

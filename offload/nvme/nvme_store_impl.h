@@ -4,7 +4,8 @@
 #ifndef CASTOR_OFFLOAD_NVME_NVME_STORE_IMPL_H_
 #define CASTOR_OFFLOAD_NVME_NVME_STORE_IMPL_H_
 
-// The inside of an NvmeStore, for its source files alone.
+// The inside of an NvmeStore, for its source files alone. Part of the store
+// (nvme_store.h).
 
 #include <atomic>
 #include <condition_variable>

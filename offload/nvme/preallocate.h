@@ -5,6 +5,7 @@
 #define CASTOR_OFFLOAD_NVME_PREALLOCATE_H_
 
 // A disk that is too small is an error at start, not in the middle of a run.
+// Part of the drive (nvme_drive.h).
 
 #include <filesystem>
 

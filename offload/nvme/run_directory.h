@@ -8,7 +8,7 @@
 // share, locked while its run lives, removed when it ends, reclaimed by the
 // next run after a crash. Two runs on one path, of one process or of several,
 // never touch each other's files. Owns the directory and whatever is put into
-// it. Move-only; thread-compatible.
+// it. Move-only; thread-compatible. Part of the drive (nvme_drive.h).
 
 #include <sys/types.h>
 

@@ -14,7 +14,7 @@
 //   drive 2   | 2 |
 //
 // Each drive's part of a range that is read in order lies in order on it.
-// Immutable.
+// Immutable. Part of the store (nvme_store.h).
 
 #include <cstddef>
 #include <optional>

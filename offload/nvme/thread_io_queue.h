@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_NVME_THREAD_IO_QUEUE_H_
 
 // An IoQueue of blocking pread and pwrite on threads of its own: works
-// everywhere, and keeps one transfer per thread in flight.
+// everywhere, and keeps one transfer per thread in flight. Part of the queues
+// of reads and writes (io_queue.h).
 
 #include <memory>
 

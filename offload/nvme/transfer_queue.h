@@ -9,7 +9,8 @@
 // what the kernel answered to a transfer comes back, and says whether to go on
 // with it. The first failure of a request cancels its transfers that have not
 // gone out. Thread-safe; `done` is called without a lock, on the thread that
-// brings the request's last answer or cancels what was left of it.
+// brings the request's last answer or cancels what was left of it. Part of the
+// queues of reads and writes (io_queue.h).
 
 #include <array>
 #include <condition_variable>

@@ -5,7 +5,7 @@
 #define CASTOR_OFFLOAD_NVME_URING_IO_QUEUE_H_
 
 // An IoQueue on the kernel's io_uring: one thread keeps `depth` transfers with
-// the drive.
+// the drive. Part of the queues of reads and writes (io_queue.h).
 
 #include <memory>
 

@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_NVME_URING_SETUP_H_
 
 // What is asked of the kernel before an io_uring serves, each refusal with its
-// reason and the remedy. Stateless; thread-safe for different rings.
+// reason and the remedy. Stateless; thread-safe for different rings. Part of
+// the queues of reads and writes (io_queue.h).
 
 #include <cstddef>
 #include <span>

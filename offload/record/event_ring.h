@@ -19,6 +19,7 @@
 //
 // A mutex would do the same; but a recording thread that is descheduled inside
 // it would stop all others, and there are more recording threads than cores.
+// Part of the record's writer (record_writer.h).
 
 #include <atomic>
 #include <cstddef>

@@ -5,7 +5,8 @@
 #define CASTOR_OFFLOAD_RECORD_FRAME_BYTES_H_
 
 // Integers and frames as bytes, for record_format.cc: little endian, whatever
-// the machine's order. Thread-compatible.
+// the machine's order. Thread-compatible. Part of the record's format
+// (record_format.h).
 
 #include <cstddef>
 #include <cstdint>

@@ -17,15 +17,14 @@ namespace {
 constexpr size_t kPlanBytes = 20;   // of a plan without its classes
 constexpr size_t kClassBytes = 40;  // of a class without its prices
 constexpr size_t kShardsBytes = 16;
-constexpr size_t kLentBytes = 8;
 constexpr size_t kPriceBytes = 12;
 constexpr int64_t kMaxSlotBytes = int64_t{1} << 60;
 constexpr uint32_t kOptimal = 1;
 constexpr uint32_t kPriced = 2;
 // Some slots hold shards: how many of them, and of these, follow.
 constexpr uint32_t kShards = 4;
-// Leases leave places for shards: how many at most follows.
-constexpr uint32_t kLent = 8;
+// In records of earlier versions: a number follows that is no longer used.
+constexpr uint32_t kUnused = 8;
 
 void AppendReal(double value, std::string* out) {
   AppendInteger(std::bit_cast<uint64_t>(value), out);
@@ -54,11 +53,8 @@ bool TakeClass(ByteReader* reader, int32_t moments, RunPlanClass* read) {
     sane = sane && read->shard_slots > 0 && read->shard_slots <= read->slots &&
            read->shards >= 0;
   }
-  if ((flags & kLent) != 0) {
-    read->lent_places = reader->Take<int64_t>();
-    sane = sane && read->lent_places > 0;
-  }
-  sane = sane && flags <= (kOptimal | kPriced | kShards | kLent) &&
+  if ((flags & kUnused) != 0) reader->Take<int64_t>();
+  sane = sane && flags <= (kOptimal | kPriced | kShards | kUnused) &&
          (read->priced || prices == 0) &&
          prices <= reader->left() / kPriceBytes;
   if (reader->failed() || !sane) return false;
@@ -83,7 +79,7 @@ void AppendPlanFrame(const RunPlanInfo& info, std::string* out) {
   AppendInteger(info.moments, out);
   AppendInteger(static_cast<uint32_t>(info.classes.size()), out);
   size_t room = kMaxFramePayload - kPlanBytes -
-                info.classes.size() * (kClassBytes + kShardsBytes + kLentBytes);
+                info.classes.size() * (kClassBytes + kShardsBytes);
   for (const RunPlanClass& slots : info.classes) {
     const bool priced =
         slots.priced && slots.prices.size() <= room / kPriceBytes;
@@ -94,16 +90,14 @@ void AppendPlanFrame(const RunPlanInfo& info, std::string* out) {
     AppendReal(slots.cost, out);
     AppendReal(slots.lower_bound, out);
     const bool shards = slots.shard_slots > 0;
-    const bool lent = slots.lent_places > 0;
     AppendInteger((slots.optimal ? kOptimal : 0) | (priced ? kPriced : 0) |
-                      (shards ? kShards : 0) | (lent ? kLent : 0),
+                      (shards ? kShards : 0),
                   out);
     AppendInteger(static_cast<uint32_t>(prices), out);
     if (shards) {
       AppendInteger(slots.shard_slots, out);
       AppendInteger(slots.shards, out);
     }
-    if (lent) AppendInteger(slots.lent_places, out);
     for (size_t i = 0; i < prices; ++i) {
       AppendInteger(slots.prices[i].moment, out);
       AppendReal(slots.prices[i].price, out);

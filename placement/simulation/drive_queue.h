@@ -7,7 +7,8 @@
 // Transfers of whole extents to and from the drive of a simulation: they wait
 // for what comes before them, are cut into pieces of a stripe, and go out by
 // priority, as many at a time as a queue is deep, as offload/nvme/nvme_store.h
-// and offload/nvme/simulated_io_queue.h have it. Owner thread only.
+// and offload/nvme/simulated_io_queue.h have it. Owner thread only. Part of the
+// wires (wires.h).
 
 #include <array>
 #include <cstdint>

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -24,11 +23,7 @@ GatheredCopies::GatheredCopies(const PlanProblem* problem,
       copies_(problem->param_class.size()),
       initial_(copies_.size(), false),
       initial_shards_(copies_.size(), false),
-      before_evaluation_(copies_.size(), false) {
-  if (problem->lent_class != kNoSlotClass) {
-    places_left_ = problem->lent_arena / problem->lent_place;
-  }
-}
+      before_evaluation_(copies_.size(), false) {}
 
 Result<GatheredCopies::Ready> GatheredCopies::Acquire(ChunkId chunk) {
   Begin(AccessKind::kUse, chunk);
@@ -172,30 +167,6 @@ void GatheredCopies::FetchShard(ChunkId chunk, RunCause cause) {
   const SimEvent free_after = shards_.Take(chunk);
   shards_.SetReady(chunk, source_->FetchShard(chunk, free_after, cause));
   CountFetch(cause);
-}
-
-void GatheredCopies::Lend(int64_t places) {
-  shards_.Lend(std::min(places, places_left_));
-  for (ChunkId chunk = shards_.Beyond(); chunk.valid();
-       chunk = shards_.Beyond()) {
-    if (!shards_.has_place(chunk)) {
-      shards_.Drop(chunk);
-      continue;
-    }
-    const SimEvent free_after = shards_.Move(chunk);
-    shards_.SetMoved(
-        chunk, source_->MoveShard(shards_.ready(chunk), chunk, free_after));
-  }
-}
-
-SimEvent GatheredCopies::TakePlaces(int64_t left) {
-  const int64_t before = std::exchange(places_left_, left);
-  Lend(shards_.lent());
-  return shards_.FreeAfter(left, before);
-}
-
-void GatheredCopies::ReturnPlaces(int64_t left, const SimEvent& returned) {
-  shards_.Return(std::exchange(places_left_, left), left, returned);
 }
 
 }  // namespace castor::internal

@@ -44,10 +44,6 @@ class CopySource {
                               RunCause cause) = 0;
   virtual SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
                               const SimEvent& after) = 0;
-  // Queues what brings such a copy, there since `ready`, to a place that is
-  // free after `after`.
-  virtual SimEvent MoveShard(const SimEvent& ready, ChunkId chunk,
-                             const SimEvent& after) = 0;
   // A chunk whose home is the whole of it on the device.
   virtual SimEvent DirectReady(ChunkId chunk) = 0;
   virtual void DirectUsed(ChunkId chunk, SimEvent last_use) = 0;
@@ -81,10 +77,9 @@ class GatheredCopies {
   GatheredCopies(const PlanProblem* problem, std::span<const Bytes> slot_bytes,
                  CopySource* source);
 
-  // As if a step of this trace had been planned so, with as many places lent at
-  // its moments (PlanProblem::lent_places): the next one follows the plan. To
-  // be followed by BeginStep.
-  void Adopt(const Trace& trace, const Plan& plan, std::vector<int64_t> lent);
+  // As if a step of this trace had been planned so: the next one follows the
+  // plan. To be followed by BeginStep.
+  void Adopt(const Trace& trace, const Plan& plan);
 
   // Accesses of the step, in order: what was asked for, and what else the plan
   // has at that moment. Infeasible where all slots are held.
@@ -113,15 +108,6 @@ class GatheredCopies {
     pool_.Give(slot, std::move(free_after));
   }
 
-  // From here on leases leave the first so many of the places that may be lent.
-  // Fewer: copies go elsewhere, or are dropped, and who takes their places
-  // waits for what is returned. More: they are free once `returned` is done.
-  SimEvent TakePlaces(int64_t left);
-  void ReturnPlaces(int64_t left, const SimEvent& returned);
-  int64_t places_left() const { return places_left_; }
-
-  // What the plan counted on was not there, though the accesses were.
-  void CountDivergence() { ++counts_.divergences; }
   // Drops what is stale. True where the step was not the one that was planned,
   // or none was: then it is to be planned, and adopted.
   bool EndStep();
@@ -160,10 +146,6 @@ class GatheredCopies {
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
   void FetchShard(ChunkId chunk, RunCause cause);
-  // From now on so many places are lent, or as many as leases leave.
-  void Lend(int64_t places);
-  void LendDuring(size_t moment);
-  void LendAfter(size_t moment);
   void CountFetch(RunCause cause) {
     ++counts_.fetches;
     counts_.prefetched_fetches += cause == RunCause::kPrefetch;
@@ -173,10 +155,8 @@ class GatheredCopies {
   CopySource* const source_;
   SlotPool pool_;
   ShardPlaces shards_;
-  int64_t places_left_ = 0;    // by leases
-  std::vector<int64_t> lent_;  // by moment of the plan; empty: none
-  std::vector<Copy> copies_;   // by ChunkId
-  size_t accesses_ = 0;        // of this step, so far
+  std::vector<Copy> copies_;  // by ChunkId
+  size_t accesses_ = 0;       // of this step, so far
   Trace planned_trace_;
   std::optional<Plan> plan_;
   std::vector<bool> initial_;         // by ChunkId

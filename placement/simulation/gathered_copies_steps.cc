@@ -4,18 +4,13 @@
 // How gathered copies follow the plan: what it has at each access, the borders
 // of steps and of evaluations.
 
-#include <algorithm>
-#include <utility>
-
 #include "placement/simulation/gathered_copies.h"
 
 namespace castor::internal {
 
-void GatheredCopies::Adopt(const Trace& trace, const Plan& plan,
-                           std::vector<int64_t> lent) {
+void GatheredCopies::Adopt(const Trace& trace, const Plan& plan) {
   planned_trace_ = trace;
   plan_ = plan;
-  lent_ = std::move(lent);
   initial_.assign(copies_.size(), false);
   for (const ChunkId chunk : plan.initial) initial_[chunk.index()] = true;
   initial_shards_.assign(copies_.size(), false);
@@ -33,27 +28,13 @@ void GatheredCopies::Begin(AccessKind kind, ChunkId chunk) {
     diverged_ = true;
     ++counts_.divergences;
     DropUnusedPrefetches(chunk);
-    Lend(0);
     return;
   }
-  LendDuring(moment);
   MakeMoves(2 * moment);
 }
 
 void GatheredCopies::Served() {
-  if (evaluating_ || !planned()) return;
-  MakeMoves(2 * (accesses_ - 1) + 1);
-  LendAfter(accesses_ - 1);
-}
-
-void GatheredCopies::LendDuring(size_t moment) {
-  if (lent_.empty()) return;
-  const int64_t before = moment == 0 ? lent_.back() : lent_[moment - 1];
-  Lend(std::max(before, lent_[moment]));
-}
-
-void GatheredCopies::LendAfter(size_t moment) {
-  if (!lent_.empty()) Lend(lent_[moment]);
+  if (!evaluating_ && planned()) MakeMoves(2 * (accesses_ - 1) + 1);
 }
 
 void GatheredCopies::DropUnusedPrefetches(ChunkId wanted) {
@@ -146,7 +127,6 @@ void GatheredCopies::BeginStep() {
   for (size_t k = 0; k < pool_.classes(); ++k) {
     shards_.Hold(static_cast<int32_t>(k), plan_->ShardSlots(k));
   }
-  Lend(lent_.empty() ? 0 : lent_.back());
   for (const ChunkId chunk : plan_->initial_shards) {
     FetchShard(chunk, RunCause::kPrefetch);
   }

@@ -6,7 +6,7 @@
 
 // The shards of a simulated rank at their homes and the moves to and from them:
 // what offload/shard_store.h queues on which lane after which events. Owner
-// thread only.
+// thread only. Part of the simulated rank (simulated_rank.h).
 
 #include <array>
 #include <cstdint>

@@ -5,8 +5,9 @@
 #define CASTOR_PLACEMENT_SIMULATION_SHARD_PLACES_H_
 
 // Copies of a simulated rank's shards on its device, for gathers that are to
-// come: which places they take, in slots and in what leases leave, and when
-// these are free, as offload/shard_places.h has them. Owner thread only.
+// come: which places they take, and when these are free, as
+// offload/shard_places.h has them. Owner thread only. Part of the gathered
+// copies (gathered_copies.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,7 @@ namespace castor::internal {
 
 class ShardPlaces {
  public:
-  // Both outlive it; the pool's classes are the problem's, and leases leave all
-  // places that may be lent.
+  // Both outlive it; the pool's classes are the problem's.
   ShardPlaces(SlotPool* pool, const PlanProblem* problem);
 
   // Holds so many slots of the class from now on, or as many as are free. What
@@ -31,28 +31,12 @@ class ShardPlaces {
   // Gives one slot of the class back; false where none is held.
   bool GiveOne(int32_t slot_class);
 
-  // Of what is lent, copies lie in the first so many places from now on, or in
-  // as many as there are: who lies beyond them is to move or to be dropped.
-  void Lend(int64_t places);
-  int64_t lent() const { return lent_; }
-  // The first chunk whose copy lies beyond them; not valid: there is none.
-  ChunkId Beyond();
-  // When places from `begin` to `end`, which nobody has, are free.
-  SimEvent FreeAfter(int64_t begin, int64_t end) const;
-  // A lease that took them ends with `returned`.
-  void Return(int64_t begin, int64_t end, const SimEvent& returned);
-
-  bool has(ChunkId chunk) const {
-    return copies_[chunk.index()].place != kNowhere;
-  }
+  bool has(ChunkId chunk) const { return copies_[chunk.index()].place >= 0; }
   // Whether a copy of the chunk's shard has a place, not taken, to go to.
-  bool has_place(ChunkId chunk) const { return FreePlace(chunk) != kNowhere; }
+  bool has_place(ChunkId chunk) const;
   // A place for a copy of the chunk's shard: when its bytes are free. REQUIRES:
   // has_place, and there is no copy yet.
   SimEvent Take(ChunkId chunk);
-  // Another place for a copy. REQUIRES: has, has_place; SetMoved follows.
-  SimEvent Move(ChunkId chunk);
-  void SetMoved(ChunkId chunk, SimEvent moved);
 
   // REQUIRES, here and below: has.
   const SimEvent& ready(ChunkId chunk) const {
@@ -65,14 +49,8 @@ class ShardPlaces {
   void Drop(ChunkId chunk);
 
  private:
-  static constexpr int32_t kNowhere = -1;
-  static constexpr int32_t kFirstLent = int32_t{1} << 30;
-
   struct Copy {
-    // Of its class, those in slots first, from kFirstLent on those that are
-    // lent; kNowhere: there is no copy.
-    int32_t place = kNowhere;
-    int32_t left = kNowhere;  // while it moves, from where
+    int32_t place = -1;  // of its class; -1: there is none
     SimEvent ready;
     SimEvent busy;  // the last that reads or writes it
   };
@@ -87,22 +65,8 @@ class ShardPlaces {
     return classes_[static_cast<size_t>(problem_->param_class[chunk.index()])];
   }
 
-  // Who has a place, and when it is free.
-  struct PlaceRef {
-    ChunkId& holds;
-    SimEvent& free_after;
-  };
-  PlaceRef At(ChunkId chunk, int32_t place);
-  int32_t FreePlace(ChunkId chunk) const;
-  SimEvent Occupy(ChunkId chunk, int32_t place);
-  void Vacate(ChunkId chunk, int32_t place, SimEvent free_after);
-
   SlotPool* const pool_;
   const PlanProblem* const problem_;
-  std::vector<ChunkId> lent_holds_;        // by lent place; not valid: free
-  std::vector<SimEvent> lent_free_after_;  // by lent place
-  int64_t lent_ = 0;                  // of these, those that copies may lie in
-  int64_t lent_end_ = 0;              // none lies in this one, or beyond
   std::vector<Copy> copies_;          // by ChunkId
   std::vector<ClassPlaces> classes_;  // by class of the problem
 };

@@ -7,7 +7,7 @@
 // A lane of a simulation: work in the order in which it was queued, one at a
 // time, as offload/lane.h has it, down to the turns that lanes take on their
 // executor, so that what happens at the same time happens in the same order.
-// Lanes do not fail. Owner thread only.
+// Lanes do not fail. Owner thread only. Part of the event loop (event_loop.h).
 
 #include <cstdint>
 #include <deque>

@@ -48,14 +48,12 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       wires_(&loop_, *machine, device_memory),
       moves_(&loop_, &wires_, engine),
       copies_(&engine->problem, engine->slot_bytes, this),
-      departures_(engine->problem.lent_arena, engine->problem.lent_place),
       trainer_(&loop_, trainer == SimTrainer::kThread ? SimLane::Kind::kThread
                                                       : SimLane::Kind::kQueue),
       comm_(&loop_),
       reduce_(&loop_),
       host_(&loop_),
       device_(&loop_),
-      shards_(&loop_),
       grads_(engine->chunks.size()) {}
 
 std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
@@ -70,23 +68,10 @@ std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
           wires_.busy_ns(Traffic::kDevice)};
 }
 
-void SimulatedRank::Adopt(const StepTrace& step, const Plan& plan) {
-  AdoptLent(step, plan, LentPlaces(step), true);
-  copies_.BeginStep();
-}
-
-void SimulatedRank::AdoptLent(const StepTrace& step, const Plan& plan,
-                              std::vector<int64_t> lent,
-                              bool accesses_departed) {
-  departures_.Adopt(lent, lent, accesses_departed);
-  copies_.Adopt(step.accesses, plan, std::move(lent));
-}
-
 Status SimulatedRank::MakeStep(const StepTrace& step,
                                std::function<void()> ended) {
   const std::vector<bool> in_last =
       InLastMicroBatch(step.accesses, engine_->chunks.size());
-  const std::vector<int64_t> places = LentPlaces(step);
   auto pass = step.evaluations.begin();
   for (size_t i = 0; i < step.accesses.size(); ++i) {
     for (; pass != step.evaluations.end() &&
@@ -94,63 +79,27 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
          ++pass) {
       CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
     }
-    // What was returned was so before the access, what is borrowed is so after.
-    if (!places.empty()) {
-      LeavePlaces(std::max(copies_.places_left(), places[i]));
-    }
     CASTOR_RETURN_IF_ERROR(Serve(step.accesses, i, in_last[i]));
-    if (!places.empty()) LeavePlaces(places[i]);
     if (!step.compute_ns.empty()) Compute(step.compute_ns[i]);
   }
   for (; pass != step.evaluations.end(); ++pass) {
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
   }
   trainer_.Run(std::move(ended));
-  const bool departed = copies_.EndStep();
-  bool anew = departed;
-  if (!departed) {
-    const auto departure = departures_.After(step.leases);
-    anew = departure != LeaseDepartures::Departure::kNone;
-    if (departure == LeaseDepartures::Departure::kFewer) {
-      copies_.CountDivergence();
-    }
+  if (copies_.EndStep()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const StepPlan made,
+        PlanStep(engine_->policy, step.accesses, engine_->problem));
+    copies_.Adopt(step.accesses, made.plan);
   }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
-  if (anew) CASTOR_RETURN_IF_ERROR(PlanAnew(step, departed));
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (!grads_[c].valid) continue;
     CASTOR_RETURN_IF_ERROR(Update(ChunkId(static_cast<int32_t>(c))));
     grads_[c] = Gradient();
   }
   copies_.BeginStep();
-  return OkStatus();
-}
-
-std::vector<int64_t> SimulatedRank::LentPlaces(const StepTrace& step) const {
-  return LentPlacesOf(engine_->policy, step, engine_->problem);
-}
-
-void SimulatedRank::LeavePlaces(int64_t left) {
-  if (left > copies_.places_left()) {
-    copies_.ReturnPlaces(left, trainer_.Record());
-  } else if (left < copies_.places_left()) {
-    trainer_.Wait(copies_.TakePlaces(left));
-  }
-}
-
-Status SimulatedRank::PlanAnew(const StepTrace& step, bool accesses_departed) {
-  PlanProblem problem = engine_->problem;
-  problem.lent_places = departures_.own();
-  if (accesses_departed || problem.lent_places.empty()) {
-    problem.lent_places = LentPlaces(step);
-  }
-  if (!problem.lent_places.empty() && engine_->world > 1) {
-    AllReduceWords(std::ssize(problem.lent_places));
-  }
-  CASTOR_ASSIGN_OR_RETURN(const StepPlan made,
-                          PlanStep(engine_->policy, step.accesses, problem));
-  AdoptLent(step, made.plan, std::move(problem.lent_places), accesses_departed);
   return OkStatus();
 }
 
@@ -306,20 +255,11 @@ SimEvent SimulatedRank::FetchShard(ChunkId chunk, const SimEvent& after,
 
 SimEvent SimulatedRank::GatherFrom(const SimEvent& ready, ChunkId chunk,
                                    const SimEvent& after) {
-  if (engine_->param_ranks == 1) return MoveShard(ready, chunk, after);
   comm_.Wait(after);
   comm_.Wait(ready);
   QueueCollective(comm_, Collective::kAllGather, Facts(chunk).gathered,
                   engine_->param_ranks);
   return comm_.Record();
-}
-
-SimEvent SimulatedRank::MoveShard(const SimEvent& ready, ChunkId chunk,
-                                  const SimEvent& after) {
-  shards_.Wait(after);
-  shards_.Wait(ready);
-  QueueKernel(shards_, moves_.bytes(chunk, StateKind::kParam) * 2);
-  return shards_.Record();
 }
 
 SimEvent SimulatedRank::DirectReady(ChunkId chunk) {
@@ -341,12 +281,9 @@ void SimulatedRank::Agree() {
   comm_.Wait(fetched);
   comm_.Wait(host_.Record());
   comm_.Run([] {});
-  AllReduceWords(engine_->agreed_words);
-}
-
-// All words go out to be added, and a slice's sums to everybody.
-void SimulatedRank::AllReduceWords(int64_t words) {
+  // All words go out to be added, and a slice's sums to everybody.
   const int world = engine_->world;
+  const int64_t words = engine_->agreed_words;
   const int64_t slice =
       words * (engine_->rank + 1) / world - words * engine_->rank / world;
   if (world > 1) {

@@ -18,7 +18,6 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "placement/lease_departures.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "placement/simulated_engine.h"
@@ -62,7 +61,10 @@ class SimulatedRank final : private CopySource {
 
   // As if a step of this trace had been planned so, and had ended. To be called
   // before the first step.
-  void Adopt(const StepTrace& step, const Plan& plan);
+  void Adopt(const Trace& trace, const Plan& plan) {
+    copies_.Adopt(trace, plan);
+    copies_.BeginStep();
+  }
   // Makes the next step, until its end is queued; `ended` is called when the
   // trainer's lane gets there. Infeasible as Simulate. REQUIRES: the trace is
   // one of the engine's chunks.
@@ -97,8 +99,6 @@ class SimulatedRank final : private CopySource {
                       RunCause cause) override;
   SimEvent GatherFrom(const SimEvent& ready, ChunkId chunk,
                       const SimEvent& after) override;
-  SimEvent MoveShard(const SimEvent& ready, ChunkId chunk,
-                     const SimEvent& after) override;
   SimEvent DirectReady(ChunkId chunk) override;
   void DirectUsed(ChunkId chunk, SimEvent last_use) override;
   void Raise(ChunkId chunk) override { moves_.Raise(chunk); }
@@ -113,16 +113,6 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
-  // What leases leave for copies of shards, by moment of the step; empty: none
-  // are kept there.
-  std::vector<int64_t> LentPlaces(const StepTrace& step) const;
-  // From here on leases leave so many of these places.
-  void LeavePlaces(int64_t left);
-  // Plans the next step as this one was, as ranks agree.
-  // `accesses_departed`: else its leases alone did.
-  Status PlanAnew(const StepTrace& step, bool accesses_departed);
-  void AdoptLent(const StepTrace& step, const Plan& plan,
-                 std::vector<int64_t> lent, bool accesses_departed);
   Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
   // Whether the use that begins or ends there is of the chunk's gradient, which
   // is written over it and opens or closes next.
@@ -144,8 +134,6 @@ class SimulatedRank final : private CopySource {
                                  bool squares);
   Status CountLeftSquares();
   void Agree();
-  // Waits until all ranks have added up so many words of 8 bytes, or compared.
-  void AllReduceWords(int64_t words);
   Status Update(ChunkId chunk);
   void UpdateOnDevice(ChunkId chunk);
   Status UpdateOnHost(ChunkId chunk);
@@ -166,13 +154,11 @@ class SimulatedRank final : private CopySource {
   Wires wires_;
   ShardMoves moves_;
   GatheredCopies copies_;
-  LeaseDepartures departures_;
   SimLane trainer_;
   SimLane comm_;
   SimLane reduce_;
   SimLane host_;
   SimLane device_;
-  SimLane shards_;
   std::vector<Gradient> grads_;  // by ChunkId
   std::array<SimulatedStall, kRunCauses> stalls_;
   Bytes wire_sent_;

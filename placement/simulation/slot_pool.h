@@ -7,6 +7,7 @@
 // Slots for gathered chunks, by class, that hold nothing: handed out as
 // offload/tier_pool.h does it, the one that has been free for longest first,
 // each with the event after which its bytes may be written. Owner thread only.
+// Part of the event loop (event_loop.h).
 
 #include <cstddef>
 #include <cstdint>

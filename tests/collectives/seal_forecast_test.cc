@@ -180,7 +180,8 @@ class ForetoldTest : public SealForecastTest {
       if (c.declares) {
         ExpectSameNeed(*seal, declared, outcome.trace, shape);
       }
-      const Result<StepForecast> forecast = ForecastStep(*seal, options, *step);
+      const Result<StepForecast> forecast =
+          ForecastStep(*seal, options, step->accesses);
       ASSERT_THAT(forecast, IsOk());
       ExpectForetold(*seal, *forecast, outcome);
       if (c.keeps_shards) {

@@ -43,6 +43,10 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
+auto Refused(const std::string& why) {
+  return StatusIs(ErrorCode::kInvalidArgument, HasSubstr(why));
+}
+
 // Every file's bytes by name, but for the manifest, which says who saved it.
 std::map<std::string, std::string> FilesOf(const std::string& folder) {
   std::map<std::string, std::string> files;
@@ -204,18 +208,15 @@ TEST_F(ZeroEngineCheckpointTest, RanksFailAlikeAndTrainOn) {
     const std::string own = dir_.File(fmt::format("of-{}", engine.rank()));
     const std::string shared = dir_.File("shared");
     EXPECT_THAT(engine.Save({.directory = own}),
-                StatusIs(ErrorCode::kInvalidArgument,
-                         HasSubstr("the same on every rank")));
+                Refused("the same on every rank"));
     EXPECT_THAT(engine.Save({.directory = dir_.File("no/such/folder")}),
                 StatusIs(ErrorCode::kIoError, HasSubstr("rank 0: ")));
-    EXPECT_THAT(engine.Load({.directory = own}),
-                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("rank 0: ")));
+    EXPECT_THAT(engine.Load({.directory = own}), Refused("rank 0: "));
     CASTOR_RETURN_IF_ERROR(
         engine.Save({.directory = shared, .max_file = KiB(4), .keep = 1})
             .status());
     EXPECT_THAT(engine.Load({.directory = shared, .step = 99}),
-                StatusIs(ErrorCode::kInvalidArgument,
-                         HasSubstr("no checkpoint of step 99")));
+                Refused("no checkpoint of step 99"));
     // All ranks are past this before the next save changes the folder.
     if (step == 1) {
       EXPECT_THAT(engine.Load({.directory = shared}), IsOk());
@@ -270,8 +271,7 @@ class OneRankCheckpointTest : public OneRankEngineTest {
                      const ZeroOptions& options, const std::string& why) {
     Reopen(options, specs);
     const uint64_t before = *engine_->WeightDigest();
-    EXPECT_THAT(engine_->Load({.directory = Dir()}),
-                StatusIs(ErrorCode::kInvalidArgument, HasSubstr(why)));
+    EXPECT_THAT(engine_->Load({.directory = Dir()}), Refused(why));
     EXPECT_EQ(*engine_->WeightDigest(), before);
   }
 
@@ -307,9 +307,8 @@ TEST_F(OneRankCheckpointTest, WeightsAloneBeginATraining) {
   const std::string weights = Saved() + "/model.safetensors";
   const uint64_t saved = *engine_->WeightDigest();
   Reopen(Roomy(3), Specs());
-  EXPECT_THAT(
-      engine_->Load({.directory = weights}),
-      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("holds weights alone")));
+  EXPECT_THAT(engine_->Load({.directory = weights}),
+              Refused("holds weights alone"));
   ASSERT_NE(*engine_->WeightDigest(), saved);
   const Result<LoadResult> loaded =
       engine_->Load({.directory = weights, .optimizer_states = false});
@@ -325,10 +324,8 @@ TEST_F(OneRankCheckpointTest, WeightsAloneBeginATraining) {
   specs[1].name = "q1";
   Reopen(Roomy(3), specs);
   const uint64_t before = *engine_->WeightDigest();
-  EXPECT_THAT(
-      engine_->Load({.directory = weights, .optimizer_states = false}),
-      StatusIs(ErrorCode::kInvalidArgument,
-               HasSubstr("\"q1\" is not in the checkpoint, which has 3")));
+  EXPECT_THAT(engine_->Load({.directory = weights, .optimizer_states = false}),
+              Refused("\"q1\" is not in the checkpoint, which has 3"));
   EXPECT_EQ(*engine_->WeightDigest(), before);
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -50,13 +49,10 @@ struct Case {
   bool grouped = false;  // ranks share shards two by two
   bool keeps_shards = false;
   bool evaluates = false;
-  bool departs = false;    // one step is shorter than the others
-  bool asked = false;      // homes are by limits and rules
-  bool reuses = false;     // gradients are written over parameters
-  bool in_time = false;    // fetches ahead go by deadlines
-  bool borrows = false;    // the trainer keeps something of every use on lease
-  bool lends = false;      // and what that leaves spares fetches
-  bool lengthens = false;  // and keeps more in one step
+  bool departs = false;  // one step is shorter than the others
+  bool asked = false;    // homes are by limits and rules
+  bool reuses = false;   // gradients are written over parameters
+  bool in_time = false;  // fetches ahead go by deadlines
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& of) {
@@ -98,23 +94,6 @@ std::vector<Case> AllCases() {
     more.in_time = true;
     more.evaluates = n % 5 == 1;
     more.departs = n % 3 == 2;
-    cases.push_back(more);
-  }
-  // What leases leave is lent, to planned ones above all; chunks of some are
-  // frozen, some keep shards in slots as well.
-  for (int n = 72; n < 90; ++n) {
-    Case more{n % 6 < 4 ? 3 : n % 4, 1 + n / 2 % 4, rooms[n / 3 % 2], n};
-    more.borrows = true;
-    more.lends = n == 74 || n == 78 || n == 88;
-    more.grouped = more.world == 4 && n % 3 == 0;
-    more.evaluates = n % 7 == 3;
-    more.departs = n % 5 == 1;
-    more.reuses = n % 9 == 8;
-    cases.push_back(more);
-  }
-  for (const int n : {92, 94, 96, 98}) {
-    Case more{3, 1 + n / 2 % 4, rooms[n / 4 % 2], n};
-    more.borrows = more.lengthens = true;
     cases.push_back(more);
   }
   return cases;
@@ -195,21 +174,6 @@ class SimulatorTest : public testing::TestWithParam<Case> {
       training.lease = KiB(3);
       training.seal.largest_lease = KiB(4);
     }
-    if (of.borrows) {
-      for (int p = 0; p < 12; ++p) {
-        training.kept.push_back(Bytes(512 * (1 + (p * 3 + n) % 9)));
-        training.seal.largest_lease += training.kept.back();
-      }
-      if (of.lengthens) {
-        training.seal.largest_lease = training.seal.largest_lease * 2;
-        training.long_step = 2;
-        training.steps = 6;
-      }
-      // Few slots beside.
-      options.device_budget += training.seal.largest_lease - KiB(20);
-      if (!of.reuses) training.micro_batches = 2 + n % 2;
-      if (n % 3 == 0) training.device_memory = LinkModel{2'000'000'000, 700};
-    }
     training.machine.host_to_device = LinkModel{900'000'000, 2'000};
     training.machine.device_to_host = LinkModel{700'000'000, 3'000};
     training.machine.nvme_read = LinkModel{300'000'000, 9'000};
@@ -225,16 +189,16 @@ class SimulatorTest : public testing::TestWithParam<Case> {
   }
 
   // What Seal makes of the same numbers.
-  static SealForecast SealOf(const TwinTraining& training,
-                             const ChunkLayout& layout) {
+  static SimulatedEngine EngineOf(const TwinTraining& training,
+                                  const ChunkLayout& layout) {
     EngineRequest request;
     request.params = training.params;
     request.options = training.options;
     request.world = training.world;
     request.declared = training.seal;
-    Result<SealForecast> seal = ForecastSeal(request, layout);
+    const Result<SealForecast> seal = ForecastSeal(request, layout);
     EXPECT_THAT(seal, IsOk());
-    return *std::move(seal);
+    return SimulatedEngineOf(*seal, training.options);
   }
 
   Log log_{[](LogLevel, std::string_view) {}};
@@ -245,13 +209,11 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   const TwinTraining training = TrainingOf(GetParam());
   const TwinOutcome run = TrainOnTwins(training);
   ASSERT_THAT(run.status, IsOk());
-  const SealForecast seal = SealOf(training, run.layout);
-  const SimulatedEngine engine = SimulatedEngineOf(seal, training.options);
+  const SimulatedEngine engine = EngineOf(training, run.layout);
   std::vector<const StepTrace*> steps;
   for (const StepTrace& step : run.traces) steps.push_back(&step);
   const Result<SimulationResult> simulated = SimulateSteps(
-      steps, engine, training.machine,
-      {.trainer = training.trainer, .device_memory = training.device_memory});
+      steps, engine, training.machine, {.trainer = training.trainer});
   ASSERT_THAT(simulated, IsOk());
   // Bytes per link, step by step; what Seal writes is none of a step.
   for (const Tier from : kAllTiers) {
@@ -295,11 +257,8 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     wire_sent += Bytes(8) * (7 - slice + slice * (world - 1));
   }
   EXPECT_EQ(run.stats.wire_sent, wire_sent);
-  // The step that departs, and the one after it, which is not its like; what is
-  // longer for once departs by itself.
-  EXPECT_EQ(divergences, training.short_step >= 0  ? 2
-                         : training.long_step >= 0 ? 1
-                                                   : 0);
+  // The step that departs, and the one after it, which is not its like.
+  EXPECT_EQ(divergences, training.short_step < 0 ? 0 : 2);
   for (const Tier tier : kAllTiers) {
     EXPECT_EQ(run.stats.tiers[TierIndex(tier)].peak,
               simulated->peak[TierIndex(tier)])
@@ -308,34 +267,6 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   // Times, to the nanosecond.
   for (size_t s = 0; s < run.step_end_ns.size(); ++s) {
     EXPECT_EQ(run.step_end_ns[s], simulated->steps[s].end_ns) << "step " << s;
-  }
-  if (GetParam().borrows && training.options.policy == PlanPolicy::kPlanned) {
-    SimulatedEngine without = engine;
-    without.problem.lent_class = kNoSlotClass;
-    const Result<SimulationResult> alone = SimulateSteps(
-        steps, without, training.machine, {.trainer = training.trainer});
-    ASSERT_THAT(alone, IsOk());
-    int64_t fetches_alone = 0;
-    for (const SimulatedStep& step : alone->steps) {
-      fetches_alone += step.fetches;
-    }
-    // Unless a plan counted on more than there was.
-    if (!GetParam().lengthens) {
-      EXPECT_LE(fetches, fetches_alone);
-    }
-    // A plan made before any step counts on as much.
-    if (!GetParam().departs && !GetParam().evaluates) {
-      const Result<StepForecast> forecast =
-          ForecastStep(seal, training.options, run.traces.back());
-      ASSERT_THAT(forecast, IsOk());
-      EXPECT_EQ(forecast->traffic.fetches, simulated->steps.back().fetches);
-      EXPECT_EQ(forecast->traffic.gathers, simulated->steps.back().gathers);
-      EXPECT_EQ(forecast->traffic.wire_sent(),
-                simulated->steps.back().wire_sent);
-    }
-    if (GetParam().lends) {
-      EXPECT_LT(fetches, fetches_alone);
-    }
   }
   int64_t stall_ns = 0;
   for (const SimulatedStep& step : simulated->steps) {

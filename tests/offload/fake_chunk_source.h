@@ -9,18 +9,14 @@
 // are there at once, or, with a lane, when the lane gets to them; until then
 // they may be taken back, where that is switched on. Owner thread only.
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
-#include "chunk/base/status.h"
 #include "offload/event.h"
 #include "offload/lane.h"
 #include "offload/memory_manager.h"
@@ -83,17 +79,6 @@ class FakeChunkSource final : public ChunkSource {
       std::memcpy(to, shard, sizeof(ChunkStamp));
     });
   }
-  Event MoveShard(ChunkId chunk, const std::byte* from, std::byte* to,
-                  const Event& ready, const Event& after) override {
-    moved.push_back(chunk);
-    return Stamped(after, ready,
-                   [from, to] { std::memcpy(to, from, sizeof(ChunkStamp)); });
-  }
-  Status AgreeOnPlaces(std::span<int64_t> places) override {
-    ++agreements;
-    for (int64_t& each : places) each = std::min(each, most_places);
-    return OkStatus();
-  }
   std::byte* DirectData(ChunkId chunk) override {
     std::array<std::byte, sizeof(ChunkStamp)>& data =
         direct_data_[chunk.index()];
@@ -123,10 +108,6 @@ class FakeChunkSource final : public ChunkSource {
   std::vector<Slot> slots;           // of the calls
   std::vector<ChunkId> shards;       // fetched to places of their own
   std::vector<ChunkId> from_shards;  // gathered from there
-  std::vector<ChunkId> moved;        // shards, to another place
-  // What other ranks leave of places that are lent.
-  int64_t most_places = std::numeric_limits<int64_t>::max();
-  int agreements = 0;
   std::vector<int32_t> versions;
   std::vector<std::vector<Event>> direct_used;
   Event direct_ready;

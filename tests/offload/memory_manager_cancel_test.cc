@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
@@ -18,7 +17,6 @@
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/lane.h"
-#include "offload/lease_arena.h"
 #include "offload/memory_manager.h"
 #include "offload/tier_pool.h"
 #include "placement/plan.h"
@@ -137,13 +135,10 @@ TEST_F(MemoryManagerCancelTest, AShardOnItsWayIsNotTakenBackWithACopy) {
     problem.grad_class.assign(n, 0);
     problem.fetch_cost.assign(n, 1);
     problem.shard_cost.assign(n, 1);
-    problem.shards_per_slot = {0};
+    problem.shards_per_slot = {2};
     problem.survives_step.assign(n, true);
-    problem.slots = {2};
+    problem.slots = {3};
     problem.prefetch_depth = 1 + pick(2);
-    problem.lent_class = 0;
-    problem.lent_place = Bytes(512);
-    problem.lent_arena = Bytes(512) * chunks;
     policy_ = PlanPolicy::kPlanned;
     Open(std::move(problem));
     source_->cancellable = true;
@@ -167,18 +162,17 @@ TEST_F(MemoryManagerCancelTest, AShardOnItsWayIsNotTakenBackWithACopy) {
     copies_.Wait(drive.event());
     WorkerLane lane("compute", &executor_);
     // An evaluation takes copies and shards away, and the copies come back.
-    const auto evaluate = [&](bool borrows) {
+    const auto evaluate = [&](bool takes_all_slots) {
       manager_->BeginEvaluation();
-      if (borrows) {
-        const LeaseArena::Lease all = Borrow(problem_.lent_arena);
-        std::memset(all.data, 0, arena_->span().size());
-        Return(all);
-      }
+      std::vector<ChunkPin> pins;
       for (int c = 0; c < chunks; ++c) {
         const bool wanted = std::count(plan.initial.begin(), plan.initial.end(),
                                        ChunkId(c)) > 0;
-        if (wanted && !borrows) continue;
-        EXPECT_THAT(manager_->Acquire(ChunkId(c), lane), IsOk());
+        if (wanted && !takes_all_slots) continue;
+        Result<ChunkPin> pin = manager_->Acquire(ChunkId(c), lane);
+        ASSERT_THAT(pin, IsOk());
+        if (takes_all_slots && c < 3) pins.push_back(*std::move(pin));
+        if (c == 2) pins.clear();
       }
       manager_->EndEvaluation();
     };

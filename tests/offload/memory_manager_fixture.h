@@ -19,9 +19,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
 #include "offload/lane.h"
-#include "offload/lease_arena.h"
 #include "offload/memory_manager.h"
 #include "offload/tier_pool.h"
 #include "placement/plan.h"
@@ -85,16 +83,14 @@ class MemoryManagerFixture : public testing::Test {
     Open(std::move(problem));
   }
   void Open(PlanProblem problem) {
-    manager_.reset();
     std::vector<SlotClass> classes;
     Bytes size;
     for (int64_t slots : problem.slots) {
       classes.push_back({kSlot, slots});
       size += kSlot * slots;
     }
+    manager_.reset();  // before what it uses
     memory_ = std::make_unique<AlignedBytes>(size);
-    arena_ = std::make_unique<AlignedBytes>(problem.lent_arena);
-    leases_ = LeaseArena(arena_->data(), problem.lent_arena);
     device_ = std::make_unique<TierPool>(
         *TierPool::Create(Tier::kDevice, size, classes, memory_->data()));
     source_ = std::make_unique<FakeChunkSource>(problem.param_class.size());
@@ -102,7 +98,6 @@ class MemoryManagerFixture : public testing::Test {
     MemoryManagerOptions options;
     options.device = device_.get();
     options.problem = std::move(problem);
-    options.leases = &leases_;
     options.policy = policy_;
     options.source = source_.get();
     options.clock = &clock_;
@@ -132,9 +127,6 @@ class MemoryManagerFixture : public testing::Test {
   }
   void NextStep() {
     ASSERT_THAT(manager_->EndStep(), IsOk());
-    if (manager_->lendable_moments() > 0 && manager_->wants_lent()) {
-      ASSERT_THAT(manager_->PlanLent(), IsOk());
-    }
     Update();
     manager_->BeginStep(++step_);
   }
@@ -150,24 +142,11 @@ class MemoryManagerFixture : public testing::Test {
     }
     return chunks;
   }
-  // What is on lease, as an engine tells the manager of it.
-  LeaseArena::Lease Borrow(Bytes size) {
-    manager_->MakeWay(*leases_.EndOf(size));
-    LeaseArena::Lease lease = *leases_.Borrow(size);
-    manager_->SetLeased(leases_.in_use(), leases_.reach());
-    return lease;
-  }
-  void Return(const LeaseArena::Lease& lease) {
-    leases_.Return(lease.id, Event());
-    manager_->SetLeased(leases_.in_use(), leases_.reach());
-  }
   Bytes in_use() const { return device_->stats().in_use; }
 
   PlanPolicy policy_ = PlanPolicy::kAuto;
   FakeClock clock_;
   std::unique_ptr<AlignedBytes> memory_;
-  std::unique_ptr<AlignedBytes> arena_;
-  LeaseArena leases_;
   std::unique_ptr<TierPool> device_;
   std::unique_ptr<FakeChunkSource> source_;
   std::unique_ptr<MoveList> moves_;

@@ -11,7 +11,6 @@
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
-#include "offload/lease_arena.h"
 #include "offload/tier_pool.h"
 #include "placement/plan.h"
 #include "tests/support/aligned_bytes.h"
@@ -25,18 +24,13 @@ class ShardPlacesTest : public testing::Test {
     problem_.param_class = {0, 0, 0, 0, 0};
     problem_.shards_per_slot = {2};
     problem_.slots = {3};
-    problem_.lent_class = 0;
-    problem_.lent_arena = Bytes(2048);
-    problem_.lent_place = Bytes(512);
     const SlotClass classes[] = {{Bytes(1024), 3}};
     device_ = std::make_unique<TierPool>(*TierPool::Create(
         Tier::kDevice, Bytes(3 * 1024), classes, memory_.data()));
-    places_ = std::make_unique<ShardPlaces>(device_.get(), &problem_, &leases_);
+    places_ = std::make_unique<ShardPlaces>(device_.get(), &problem_);
   }
 
   AlignedBytes memory_{Bytes(3 * 1024)};
-  AlignedBytes arena_{Bytes(2048)};
-  LeaseArena leases_{arena_.data(), Bytes(2048)};
   PlanProblem problem_;
   std::unique_ptr<TierPool> device_;
   std::unique_ptr<ShardPlaces> places_;
@@ -96,82 +90,6 @@ TEST_F(ShardPlacesTest, WhatLiesInSlotsGivenBackGoes) {
   EXPECT_FALSE(places_->has(ChunkId(0)));
   EXPECT_FALSE(places_->GiveOne(0));
   EXPECT_EQ(device_->free_slots(0), 3);
-}
-
-TEST_F(ShardPlacesTest, WhatIsLentIsCutFromTheArenasEndDown) {
-  EXPECT_FALSE(places_->has_place(ChunkId(0)));
-  places_->Lend(2);
-  EXPECT_EQ(places_->Take(ChunkId(0)).data, arena_.data() + 1536);
-  EXPECT_EQ(places_->Take(ChunkId(1)).data, arena_.data() + 1024);
-  EXPECT_FALSE(places_->has_place(ChunkId(2)));
-  // Those in slots come first.
-  places_->Hold(0, 1);
-  EXPECT_EQ(places_->Take(ChunkId(2)).data, memory_.data());
-  EXPECT_EQ(places_->Take(ChunkId(3)).data, memory_.data() + 512);
-  places_->Lend(9);
-  EXPECT_EQ(places_->lent(), 4);
-  EXPECT_EQ(places_->Take(ChunkId(4)).data, arena_.data() + 512);
-  EXPECT_FALSE(places_->Beyond().valid());
-  places_->Lend(1);
-  EXPECT_EQ(places_->Beyond(), ChunkId(1));
-  places_->Drop(ChunkId(1));
-  EXPECT_EQ(places_->Beyond(), ChunkId(4));
-  places_->Clear();
-  EXPECT_EQ(places_->lent(), 0);
-  for (int c = 0; c < 5; ++c) EXPECT_FALSE(places_->has(ChunkId(c)));
-}
-
-TEST_F(ShardPlacesTest, ALeaseWaitsForWhatLayThereAndACopyForTheLease) {
-  places_->Lend(4);
-  places_->Take(ChunkId(0));
-  const EventSource sent;
-  places_->AddReader(ChunkId(0), sent.event());
-  places_->Drop(ChunkId(0));
-  // One below the place does not touch it.
-  const LeaseArena::Lease below = *leases_.Borrow(Bytes(1536));
-  EXPECT_TRUE(below.free_after.done());
-  const LeaseArena::Lease there = *leases_.Borrow(Bytes(512));
-  EXPECT_FALSE(there.free_after.done());
-  sent.Complete();
-  EXPECT_TRUE(there.free_after.done());
-  const EventSource computed;
-  leases_.Return(there.id, computed.event());
-  const ShardPlaces::Place place = places_->Take(ChunkId(1));
-  EXPECT_EQ(place.data, arena_.data() + 1536);
-  EXPECT_FALSE(place.free_after.done());
-  computed.Complete();
-  EXPECT_TRUE(place.free_after.done());
-  leases_.Return(below.id, Event());
-}
-
-TEST_F(ShardPlacesTest, ACopyThatMovesIsInBothPlacesUntilItHasMoved) {
-  places_->Lend(2);
-  places_->Take(ChunkId(0));
-  const EventSource fetched;
-  const EventSource sent;
-  const EventSource moved;
-  places_->SetReady(ChunkId(0), fetched.event());
-  places_->AddReader(ChunkId(0), sent.event());
-  places_->Lend(0);
-  EXPECT_FALSE(places_->has_place(ChunkId(0)));
-  places_->Hold(0, 1);
-  const std::byte* const from = places_->data(ChunkId(0));
-  EXPECT_EQ(from, arena_.data() + 1536);
-  const ShardPlaces::Place to = places_->Move(ChunkId(0));
-  EXPECT_EQ(to.data, memory_.data());
-  EXPECT_EQ(places_->data(ChunkId(0)), to.data);
-  places_->SetMoved(ChunkId(0), moved.event());
-  EXPECT_FALSE(places_->Beyond().valid());
-  // Whoever takes its place waits for its readers there and for the move.
-  const LeaseArena::Lease lease = *leases_.Borrow(Bytes(2048));
-  fetched.Complete();
-  EXPECT_FALSE(places_->ready(ChunkId(0)).done());
-  moved.Complete();
-  EXPECT_TRUE(places_->ready(ChunkId(0)).done());
-  EXPECT_FALSE(lease.free_after.done());
-  sent.Complete();
-  EXPECT_TRUE(lease.free_after.done());
-  leases_.Return(lease.id, Event());
 }
 
 TEST_F(ShardPlacesTest, NoMoreSlotsAreHeldThanAreFree) {

@@ -136,22 +136,6 @@ TEST_F(AccessRecorderTest, TheMostOnLeaseAndTheTimeBelongToTheirMoment) {
   EXPECT_TRUE(next.compute_ns.empty());
 }
 
-TEST_F(AccessRecorderTest, HowFarLeasesReachIsTheMostOfTheMomentToo) {
-  recorder_.SetLeased(Bytes(512), Bytes(2048));
-  recorder_.BeginMicroBatch();
-  const int hold = Hold({kA});
-  recorder_.SetLeased(Bytes(1024), Bytes(1024));
-  recorder_.Release(hold);
-  recorder_.SetLeased(Bytes(0));
-  recorder_.Release(Hold({kC}));
-  const StepTrace step = recorder_.Finish();
-  EXPECT_EQ(step.leases,
-            (std::vector<LeaseChange>{{0, Bytes(1024), Bytes(1024)},
-                                      {1, Bytes(1024)},
-                                      {2, Bytes(0)},
-                                      {3, Bytes(512), Bytes(1536)}}));
-}
-
 TEST_F(AccessRecorderTest, AnEvaluationIsAPassOfItsOwn) {
   recorder_.BeginEvaluation();
   recorder_.EndEvaluation();  // used nothing

@@ -41,8 +41,7 @@ class ClassSearch {
       chunk_.push_back(c);
     }
     whole_ = (size_t{1} << chunk_.size()) - 1;
-    shards_ = places_ > 0 || problem.MostLent(slot_class) > 0;
-    if (shards_) survivors_ |= survivors_ << chunk_.size();
+    if (places_ > 0) survivors_ |= survivors_ << chunk_.size();
   }
 
   double Cheapest() const {
@@ -59,18 +58,18 @@ class ClassSearch {
     if (trace_.empty()) return 0;
     if (std::popcount(begin & whole_) >
             slots_ - problem_.TakenDuring(slot_class_, 0) ||
-        std::popcount(begin & ~whole_) > PlacesAfter(trace_.size() - 1)) {
+        std::popcount(begin & ~whole_) > places_) {
       return kInfinity;
     }
-    const size_t kinds = shards_ ? 2 : 1;
+    const size_t kinds = places_ > 0 ? 2 : 1;
     Costs costs(size_t{1} << (kinds * chunk_.size()), kInfinity);
     costs[begin] = 0;
     std::vector<int> pins(chunk_.size(), 0);
     int64_t grads = 0;
     for (size_t i = 0; i < trace_.size(); ++i) {
       Serve(trace_[i], &costs, &pins, &grads);
-      MakeRoom(slots_ - grads - problem_.TakenAfter(slot_class_, i),
-               PlacesAfter(i), pins, &costs);
+      MakeRoom(slots_ - grads - problem_.TakenAfter(slot_class_, i), pins,
+               &costs);
     }
     double cheapest = kInfinity;
     for (size_t set = 0; set < costs.size(); ++set) {
@@ -116,7 +115,7 @@ class ClassSearch {
     };
     const double whole = problem_.fetch_cost[chunk];
     const double shard = problem_.ShardCost(ChunkId(static_cast<int>(chunk)));
-    if (!shards_ || shard == 0) return reach(with, whole);
+    if (places_ == 0 || shard == 0) return reach(with, whole);
     const size_t kept = size_t{1} << (bit_[chunk] + chunk_.size());
     if ((set & kept) != 0) return reach(with, whole - shard);
     reach(with, whole);
@@ -124,12 +123,12 @@ class ClassSearch {
   }
 
   // Drops what nobody uses, one copy at a time and in every way.
-  void MakeRoom(int64_t limit, int64_t places, const std::vector<int>& pins,
+  void MakeRoom(int64_t limit, const std::vector<int>& pins,
                 Costs* costs) const {
     for (size_t set = costs->size(); set-- > 0;) {
       if ((*costs)[set] == kInfinity) continue;
       const bool many = std::popcount(set & whole_) > limit;
-      if (!many && std::popcount(set & ~whole_) <= places) continue;
+      if (!many && std::popcount(set & ~whole_) <= places_) continue;
       for (size_t bit = 0; bit < pins.size(); ++bit) {
         const size_t at = many ? bit : bit + pins.size();
         if ((set >> at & 1) == 0 || (many && pins[bit] > 0)) continue;
@@ -140,16 +139,11 @@ class ClassSearch {
     }
   }
 
-  int64_t PlacesAfter(size_t moment) const {
-    return places_ + problem_.LentAfter(slot_class_, moment);
-  }
-
   const Trace& trace_;
   const PlanProblem& problem_;
   const size_t slot_class_;
   const int64_t slots_;        // for gathered copies
-  const int64_t places_;       // for shards', in slots
-  bool shards_ = false;        // there are places at some moment
+  const int64_t places_;       // for shards'
   std::vector<int> bit_;       // by chunk; -1: not of this class, or not used
   std::vector<size_t> chunk_;  // by bit
   size_t survivors_ = 0;

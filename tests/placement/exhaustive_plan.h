@@ -15,8 +15,8 @@ namespace castor {
 
 // The least that the fetches of a step cost, when the step ends with the valid
 // copies it began with, over every number of slots that hold copies of shards,
-// where they may, beside those in places that are lent. REQUIRES: the trace is
-// one of a step and fits; at most 16 chunks, or 6 where shards may be kept.
+// where they may. REQUIRES: the trace is one of a step and fits; at most 16
+// chunks, or 6 where shards may be kept.
 double CheapestStep(const Trace& trace, const PlanProblem& problem);
 
 }  // namespace castor

@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -18,6 +19,10 @@ namespace castor {
 namespace {
 
 using testing::HasSubstr;
+
+auto Rejected(const std::string& why) {
+  return StatusIs(ErrorCode::kInternal, HasSubstr(why));
+}
 
 // One slot, three copies that want it at moment 1; the dearest is kept.
 class IntervalProblemTest : public testing::Test {
@@ -76,36 +81,31 @@ TEST_F(IntervalProblemTest, AnIntervalThatWrapsPaysForBothItsEnds) {
 TEST_F(IntervalProblemTest, RejectsMoreCopiesThanSlots) {
   solution_.kept[0] = true;
   solution_.gain += 3;
-  EXPECT_THAT(Verify(), StatusIs(ErrorCode::kInternal,
-                                 HasSubstr("2 copies are kept at moment 1")));
+  EXPECT_THAT(Verify(), Rejected("2 copies are kept at moment 1"));
   problem_.intervals = {{2, 1, 3}, {0, 1, 5}, {1, 3, 2}};
   problem_.capacity = {1, 1, 2};
-  EXPECT_THAT(Verify(), StatusIs(ErrorCode::kInternal,
-                                 HasSubstr("2 copies are kept at moment 0")));
+  EXPECT_THAT(Verify(), Rejected("2 copies are kept at moment 0"));
 }
 
 TEST_F(IntervalProblemTest, RejectsClaimsThatDoNotHold) {
   IntervalSolution claim = solution_;
   claim.gain = 6;
   EXPECT_THAT(VerifyIntervalSolution(problem_, claim),
-              StatusIs(ErrorCode::kInternal, HasSubstr("gains 5 and not 6")));
+              Rejected("gains 5 and not 6"));
   claim = solution_;
   claim.bound = 4;
-  EXPECT_THAT(
-      VerifyIntervalSolution(problem_, claim),
-      StatusIs(ErrorCode::kInternal, HasSubstr("a bound of 5 and not 4")));
+  EXPECT_THAT(VerifyIntervalSolution(problem_, claim),
+              Rejected("a bound of 5 and not 4"));
   claim = solution_;
   claim.price[1] = 1;  // proves less
-  EXPECT_THAT(VerifyIntervalSolution(problem_, claim),
-              StatusIs(ErrorCode::kInternal, HasSubstr("bound")));
+  EXPECT_THAT(VerifyIntervalSolution(problem_, claim), Rejected("bound"));
   claim = solution_;
   claim.price[0] = -1;
   EXPECT_THAT(VerifyIntervalSolution(problem_, claim),
-              StatusIs(ErrorCode::kInternal, HasSubstr("price at moment 0")));
+              Rejected("price at moment 0"));
   claim = solution_;
   claim.kept.pop_back();
-  EXPECT_THAT(VerifyIntervalSolution(problem_, claim),
-              StatusIs(ErrorCode::kInternal, HasSubstr("2 choices")));
+  EXPECT_THAT(VerifyIntervalSolution(problem_, claim), Rejected("2 choices"));
 }
 
 TEST_F(IntervalProblemTest, RefusesWhatHasNoMeaning) {

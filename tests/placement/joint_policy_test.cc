@@ -145,46 +145,6 @@ TEST(JointPolicyTest, FrozenShardsStayFromStepToStep) {
   EXPECT_TRUE(exact->certificate.optimal);
 }
 
-TEST(JointPolicyTest, WhatIsLentBetweenTwoPassesSparesTheirFetches) {
-  // A slot for what is in use. Three places from the end of the first sweep's
-  // way back to the middle of the second's way there.
-  const Trace trace = Sweeps(4, 2);
-  PlanProblem problem = OneClass(4, 1, 2, 0);
-  problem.lent_class = 0;
-  problem.lent_places.assign(trace.size(), 0);
-  for (size_t i = 9; i < 22; ++i) problem.lent_places[i] = 3;
-  const Result<ExactPlan> exact = PlanExact(trace, problem);
-  ASSERT_THAT(exact, IsOk());
-  ASSERT_THAT(ValidatePlan(trace, problem, exact->plan), IsOk());
-  EXPECT_THAT(exact->plan.shard_slots, IsEmpty());
-  // Chunk 0 stays whole from one pass to the next; 1 and 2 begin in time.
-  EXPECT_EQ(CountOf(exact->plan, MoveKind::kFetchShard), 2);
-  EXPECT_EQ(exact->certificate.cost, CheapestStep(trace, problem));
-  EXPECT_TRUE(exact->certificate.optimal);
-  EXPECT_EQ(exact->certificate.classes[0].lent_places, 3);
-  problem.lent_places.assign(trace.size(), 0);
-  const Result<ExactPlan> none = PlanExact(trace, problem);
-  ASSERT_THAT(none, IsOk());
-  EXPECT_EQ(none->certificate.cost, exact->certificate.cost + 2 * 2);
-}
-
-TEST(JointPolicyTest, RefusesPlacesThatAreLentToNobody) {
-  const Trace trace = Sweeps(2, 1);
-  PlanProblem problem = OneClass(2, 2, 2, 0);
-  problem.lent_class = 0;
-  problem.lent_places.assign(trace.size() - 1, 1);
-  EXPECT_THAT(
-      PlanExact(trace, problem).status(),
-      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("at 7 moments of 8")));
-  problem.lent_places.assign(trace.size(), -1);
-  EXPECT_THAT(
-      PlanExact(trace, problem).status(),
-      StatusIs(ErrorCode::kInvalidArgument, HasSubstr("-1 places lent")));
-  problem.lent_class = 1;
-  EXPECT_THAT(PlanExact(trace, problem).status(),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("class 1 of 1")));
-}
-
 TEST(JointPolicyTest, FetchingAheadCostsTheSame) {
   const Trace trace = Sweeps(12, 2);
   PlanProblem problem = OneClass(12, 5, 2, 4);
@@ -203,7 +163,6 @@ TEST(JointPolicyTest, TheCheapestIsBetweenBoundAndPlan) {
   int best = 0;
   int proved = 0;
   int with_shards = 0;
-  int lent_spare = 0;
   double worst = 0;
   double sum = 0;
   for (int round = 0; round < 300; ++round) {
@@ -211,7 +170,6 @@ TEST(JointPolicyTest, TheCheapestIsBetweenBoundAndPlan) {
     RandomCase c = RandomUses(random, cyclic);
     AddRandomShards(random, &c.problem);
     if (round % 4 == 0) AddRandomLeases(random, &c);
-    if (round % 5 < 2) AddRandomLent(random, &c);
     const Result<ExactPlan> exact = PlanExact(c.trace, c.problem);
     ASSERT_THAT(exact, IsOk()) << "round " << round;
     ASSERT_THAT(ValidatePlan(c.trace, c.problem, exact->plan), IsOk())
@@ -228,14 +186,6 @@ TEST(JointPolicyTest, TheCheapestIsBetweenBoundAndPlan) {
     whole.shard_cost.clear();
     whole.shards_per_slot.clear();
     ASSERT_LE(proof.cost, PlanExact(c.trace, whole)->certificate.cost);
-    const double used = CostOf(c.problem, exact->plan);
-    if (!c.problem.lent_places.empty()) {
-      PlanProblem alone = c.problem;
-      alone.lent_places.clear();
-      const double without = PlanExact(c.trace, alone)->certificate.cost;
-      lent_spare += used < without;
-      ASSERT_LE(proof.lower_bound, without) << "round " << round;
-    }
     ++tried;
     best += proof.cost == cheapest;
     proved += proof.optimal;
@@ -250,7 +200,6 @@ TEST(JointPolicyTest, TheCheapestIsBetweenBoundAndPlan) {
             << " % above the cheapest, bounds are " << 100 * sum / tried
             << " % below plans on average" << std::endl;
   EXPECT_GT(with_shards, tried / 20);
-  EXPECT_GT(lent_spare, tried / 20);
   EXPECT_GT(best, tried * 95 / 100);
   EXPECT_GT(proved, tried * 85 / 100);
 }

@@ -29,7 +29,6 @@ class Naive {
 
   bool Holds(const Trace& trace) {
     if (!ShapeHolds(trace.size())) return false;
-    if (!trace.empty()) Lend(trace.size() - 1, false);
     for (const ChunkId chunk : plan_.initial_shards) {
       if (!FetchShard(chunk.value())) return false;
     }
@@ -39,7 +38,6 @@ class Naive {
       if (!Fits(0, true, problem_.param_class[At(chunk.value())])) return false;
     }
     for (size_t i = 0; i < trace.size(); ++i) {
-      Lend(i, true);
       if (!MovesHold(2 * i, i, true)) return false;
       if (!Serve(trace[i])) return false;
       if (trace[i].kind == AccessKind::kGradOpen &&
@@ -47,10 +45,8 @@ class Naive {
         return false;
       }
       if (!MovesHold(2 * i + 1, i, false)) return false;
-      Lend(i, false);
       for (size_t k = 0; k < problem_.slots.size(); ++k) {
         if (!Fits(i, false, static_cast<int32_t>(k))) return false;
-        if (!ShardsFit(k)) return false;
       }
     }
     for (const auto& [chunk, uses] : there_.uses) {
@@ -143,26 +139,12 @@ class Naive {
         !there_.shards.insert(chunk).second) {
       return false;
     }
-    return ShardsFit(At(problem_.param_class[At(chunk)]));
-  }
-
-  // What is lent from now on: after the access at `moment`, or around it.
-  void Lend(size_t moment, bool during) {
-    const std::vector<int64_t>& lent = problem_.lent_places;
-    if (lent.empty()) return;
-    const size_t last = lent.size() - 1;
-    const int64_t before = lent[moment == 0 ? last : moment - 1];
-    lent_ = during && before > lent[moment] ? before : lent[moment];
-  }
-
-  bool ShardsFit(size_t k) const {
+    const size_t k = At(problem_.param_class[At(chunk)]);
     int64_t held = 0;
-    for (const int32_t chunk : there_.shards) {
-      held += At(problem_.param_class[At(chunk)]) == k;
+    for (const int32_t other : there_.shards) {
+      held += At(problem_.param_class[At(other)]) == k;
     }
-    const int64_t lent =
-        problem_.lent_class == static_cast<int32_t>(k) ? lent_ : 0;
-    return held <= plan_.ShardSlots(k) * problem_.ShardsPerSlot(k) + lent;
+    return held <= plan_.ShardSlots(k) * problem_.ShardsPerSlot(k);
   }
 
   bool Serve(const Access& access) {
@@ -190,7 +172,6 @@ class Naive {
   const PlanProblem& problem_;
   const Plan& plan_;
   There there_;
-  int64_t lent_ = 0;  // places for copies of shards
 };
 
 }  // namespace

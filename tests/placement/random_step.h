@@ -53,14 +53,14 @@ inline TraceFile RandomTraceFile(std::mt19937_64& random) {
   }
   file.step.accesses = made.trace;
   const bool timed = pick(2) == 0;
-  LeaseLevel leased;
+  Bytes leased;
   for (size_t m = 0; m < made.trace.size(); ++m) {
     if (timed) file.step.compute_ns.push_back(pick(1'000'000));
-    LeaseChange now{static_cast<int32_t>(m), Bytes(512 * pick(4)),
-                    Bytes(512 * pick(3))};
-    if (pick(3) != 0 || now.level() == leased) continue;
-    leased = now.level();
-    file.step.leases.push_back(now);
+    const Bytes now(pick(3) == 0 ? 512 * pick(4) : leased.count());
+    if (now != leased) {
+      file.step.leases.push_back({static_cast<int32_t>(m), now});
+      leased = now;
+    }
   }
   int32_t before = 0;
   const auto chunks = static_cast<int64_t>(file.chunks.size());

@@ -158,19 +158,6 @@ inline void AddRandomLeases(std::mt19937_64& random, RandomCase* made) {
   }
 }
 
-// For copies of shards of one class there are up to three places besides, more
-// and fewer of them from moment to moment.
-inline void AddRandomLent(std::mt19937_64& random, RandomCase* made) {
-  PlanProblem& problem = made->problem;
-  problem.lent_class = static_cast<int32_t>(random() % problem.slots.size());
-  problem.lent_places.clear();
-  int64_t places = 0;
-  for (size_t i = 0; i < made->trace.size(); ++i) {
-    if (random() % 3 == 0) places = static_cast<int64_t>(random() % 4);
-    problem.lent_places.push_back(places);
-  }
-}
-
 // Of the fetches, most of the cost is for shards, of which one to four fit a
 // slot.
 inline void AddRandomShards(std::mt19937_64& random, PlanProblem* problem) {

@@ -41,25 +41,6 @@ TEST(StepTraceTest, LeasesHoldFromTheirMomentToTheNextChange) {
   EXPECT_THAT(ValidateStep(step, 2), IsOk());
 }
 
-TEST(StepTraceTest, PlacesAreLeftWhereLeasesDoNotReach) {
-  StepTrace step = Nested();
-  EXPECT_THAT(PlacesLeft(step, Bytes(1024), Bytes(256)),
-              ElementsAre(4, 4, 4, 4, 4, 4));
-  // A gap below the topmost lease is of no use; and one that reaches further
-  // than the arena leaves nothing.
-  step.leases = {{1, Bytes(512)},
-                 {2, Bytes(512), Bytes(1)},
-                 {3, Bytes(2048)},
-                 {4, Bytes(0), Bytes(1024)},
-                 {5, Bytes(0)}};
-  ASSERT_THAT(ValidateStep(step, 2), IsOk());
-  EXPECT_THAT(PlacesLeft(step, Bytes(1024), Bytes(256)),
-              ElementsAre(4, 2, 1, 0, 0, 4));
-  EXPECT_THAT(PlacesLeft(step, Bytes(1000), Bytes(256)),
-              ElementsAre(3, 1, 1, 0, 0, 3));
-  EXPECT_EQ(LeaseChanges(LeaseLevels(step)), step.leases);
-}
-
 struct Mistake {
   std::string what;
   void (*make)(StepTrace&);
@@ -108,10 +89,6 @@ TEST(StepTraceTest, RefusesWhatIsNoStepAndNamesTheMoment) {
       {"moment 0 is said to change",
        [](StepTrace& s) {
          s.leases = {{0, Bytes(-1)}};
-       }},
-      {"moment 1 is said to change the bytes on lease to 4, with -1 in gaps",
-       [](StepTrace& s) {
-         s.leases = {{1, Bytes(4), Bytes(-1)}};
        }},
       {"times of 2 moments, and 6 accesses",
        [](StepTrace& s) {

@@ -74,11 +74,6 @@ struct ToyRun {
   double skipped = 0;
   double left_open = 0;
   uint64_t seed = 0;
-  // What a rank keeps on lease from a parameter's use in the forward sweep to
-  // its use in the backward sweep, where it finds what it wrote; and what Seal
-  // is told of it. Empty: nothing.
-  std::function<Bytes(int rank, const ToyMoment&)> keeps;
-  Bytes largest_lease;
   // Parameters used once more at the other end of the model, as a tied
   // embedding is: the gradient comes in two pieces.
   std::vector<int> tied;

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <cstring>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,8 +51,7 @@ class ToyRank {
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
         fp32_grads_(options.grad_mode == GradMode::kFp32),
         grads_in_place_(options.grad_mode == GradMode::kReuse),
-        lanes_(options, run.worker_lanes,
-               std::max(LargestOf(model), run.largest_lease)) {}
+        lanes_(options, run.worker_lanes, LargestOf(model)) {}
   // Work on a gradient that was never handed back ends before its memory does.
   ~ToyRank() { DrainLanes().IgnoreError(); }
   ToyRank(const ToyRank&) = delete;
@@ -97,7 +93,6 @@ class ToyRank {
     engine_.reset();
     CASTOR_RETURN_IF_ERROR(DrainLanes());
     result.seen = seen_.Take();
-    if (lost_) return Internal("what was on lease is not what was written");
     return seen_.contradicted()
                ? Internal("a parameter changed its value within a step")
                : OkStatus();
@@ -151,9 +146,7 @@ class ToyRank {
                                 model_.groups.empty() ? "" : model_.groups[p]));
       ids_.push_back(id);
     }
-    SealOptions declared = run_.declares ? Declared() : SealOptions();
-    declared.largest_lease = run_.largest_lease;
-    return engine_->Seal(declared);
+    return engine_->Seal(run_.declares ? Declared() : SealOptions());
   }
 
   size_t Next(size_t param) const {
@@ -209,7 +202,6 @@ class ToyRank {
       if (!abandoned) {
         CASTOR_ASSIGN_OR_RETURN(abandoned, Backward());
       }
-      kept_.clear();
       if (abandoned) return true;
     }
     return Pass(ToyPoint::kEnd, 0);
@@ -236,7 +228,6 @@ class ToyRank {
       if (abandoned) return true;
       // Forward holds two parameters at a time.
       CASTOR_RETURN_IF_ERROR(Look({p, Next(p)}));
-      CASTOR_RETURN_IF_ERROR(Keep(p));
     }
     for (size_t p = 0; p < ids_.size(); ++p) {
       if (toy::Tied(run_, p)) CASTOR_RETURN_IF_ERROR(Look({p}));
@@ -254,7 +245,6 @@ class ToyRank {
       // The second piece is added after the first, on whichever lane.
       if (toy::Tied(run_, p)) LaneFor(p).Wait(LaneFor(p + 1).Record());
       CASTOR_RETURN_IF_ERROR(Differentiate(p, 0, p));
-      LetGo(p);
       CASTOR_ASSIGN_OR_RETURN(bool abandoned, Pass(ToyPoint::kOpened, p));
       if (abandoned) return true;
       if (!toy::LeftOpen(run_, p, at_.step, at_.micro_batch)) {
@@ -281,38 +271,6 @@ class ToyRank {
                });
     return OkStatus();
   }
-
-  // What is on lease for a parameter is written, and found again.
-  Status Keep(size_t p) {
-    if (!run_.keeps) return OkStatus();
-    const Bytes size = run_.keeps(engine_->rank(), at_);
-    if (size == Bytes(0)) return OkStatus();
-    CASTOR_ASSIGN_OR_RETURN(MemoryLease lease,
-                            engine_->Borrow(size, LaneFor(p)));
-    lanes_.Run(p, nullptr, Bytes(0), lease.data(), size,
-               [p, size](const void*, void* kept) {
-                 std::memset(kept, MarkOf(p),
-                             static_cast<size_t>(size.count()));
-               });
-    kept_[p] = std::move(lease);
-    return OkStatus();
-  }
-  void LetGo(size_t p) {
-    const auto kept = kept_.find(p);
-    if (kept == kept_.end()) return;
-    const Bytes size = kept->second.size();
-    lanes_.Run(
-        p, kept->second.data(), size, nullptr, Bytes(0),
-        [this, p, size](const void* kept, void*) {
-          const auto* const bytes = static_cast<const uint8_t*>(kept);
-          if (std::any_of(bytes, bytes + size.count(),
-                          [p](uint8_t byte) { return byte != MarkOf(p); })) {
-            lost_ = true;
-          }
-        });
-    kept_.erase(kept);
-  }
-  static uint8_t MarkOf(size_t p) { return static_cast<uint8_t>(p * 7 + 129); }
 
   size_t SightOf(size_t param) const {
     return static_cast<size_t>(at_.step) * ids_.size() + param;
@@ -379,8 +337,6 @@ class ToyRank {
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;
   ToyMoment at_;
-  std::map<size_t, MemoryLease> kept_;  // by parameter
-  std::atomic<bool> lost_{false};       // something of it was written over
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "tools/bench/twin_training.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -80,7 +79,6 @@ class Rank {
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
       short_ = step == training_.short_step;
-      long_ = step == training_.long_step;
       if (training_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
       for (int m = 0; m < training_.micro_batches; ++m) {
         CASTOR_RETURN_IF_ERROR(
@@ -166,8 +164,7 @@ class Rank {
     MemoryLease lease;
     if (training_.lease > Bytes(0)) {
       CASTOR_ASSIGN_OR_RETURN(lease, engine_->Borrow(training_.lease, *lane_));
-      lease_end_ = kept_now_ + training_.lease;
-      NoteLeases();
+      recorder_->SetLeased(training_.lease);
     }
     for (size_t u = units_.size(); u-- > 0;) {
       if (LeavesOut(u)) continue;
@@ -175,34 +172,9 @@ class Rank {
     }
     if (training_.lease > Bytes(0)) {
       lease.Release();
-      lease_end_ = Bytes(0);
-      NoteLeases();
+      recorder_->SetLeased(Bytes(0));
     }
     return OkStatus();
-  }
-
-  // What a unit keeps lies in one pile, and on it what is on lease besides.
-  void NoteLeases() {
-    recorder_->SetLeased(
-        kept_now_ + (lease_end_ > Bytes(0) ? training_.lease : Bytes(0)),
-        std::max(kept_now_, lease_end_));
-  }
-  Bytes Kept(size_t unit) const {
-    return training_.kept[unit] * (long_ ? 2 : 1);
-  }
-  Status Keep(size_t unit) {
-    if (training_.kept.empty()) return OkStatus();
-    CASTOR_ASSIGN_OR_RETURN(kept_.emplace_back(),
-                            engine_->Borrow(Kept(unit), *lane_));
-    kept_now_ += Kept(unit);
-    NoteLeases();
-    return OkStatus();
-  }
-  void LetGo(size_t unit) {
-    if (training_.kept.empty()) return;
-    kept_.pop_back();
-    kept_now_ -= Kept(unit);
-    NoteLeases();
   }
 
   // Gradients are written over parameters.
@@ -220,7 +192,6 @@ class Rank {
     const std::vector<ParamId>& ids = units_[unit];
     CASTOR_ASSIGN_OR_RETURN(ParamLease held, engine_->Acquire(ids, *lane_));
     const int hold = recorder_->Hold(ids);
-    if (!backward) CASTOR_RETURN_IF_ERROR(Keep(unit));
     std::vector<ParamId> grads;
     for (const ParamId id : ids) {
       if (backward && HasGradient(id, last)) grads.push_back(id);
@@ -240,7 +211,6 @@ class Rank {
       CASTOR_RETURN_IF_ERROR(engine_->GradReady(id, *lane_));
       recorder_->GradReady(id);
     }
-    if (backward) LetGo(unit);
     if (InPlace() && backward) return OkStatus();
     held.Release();
     recorder_->Release(hold);
@@ -256,11 +226,7 @@ class Rank {
   std::unique_ptr<ZeroEngine> engine_;
   std::unique_ptr<Lane> lane_;
   std::optional<AccessRecorder> recorder_;
-  std::vector<MemoryLease> kept_;  // of units, in the order of their uses
-  Bytes kept_now_;                 // of these together
-  Bytes lease_end_;     // of the lease on top of them; 0: there is none
   bool short_ = false;  // the step that is made leaves a unit out
-  bool long_ = false;   // or keeps more of each
   std::optional<VirtualParticipant> turn_;
 };
 

@@ -59,17 +59,12 @@ struct TwinTraining {
   int skipped_last = -1;
   // On lease in every backward sweep.
   Bytes lease;
-  // Of each unit, what is on lease from its use in the forward sweep to the end
-  // of that in the backward sweep; empty: nothing is.
-  std::vector<Bytes> kept = {};
   // Before every step, and between the two sweeps of its first micro-batch, the
   // trainer evaluates: it goes through all units once, without gradients.
   bool evaluates = false;
   // In this step, from 0, the trainer leaves one unit out; -1: in none.
   int short_step = -1;
   size_t left_out = 0;
-  // In this step, from 0, units keep twice as much; -1: in none.
-  int long_step = -1;
 };
 
 // What rank 0 saw.

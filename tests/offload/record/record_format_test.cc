@@ -240,15 +240,29 @@ TEST(RecordFormatTest, APlanIsTheSpecifiedBytesAndComesBack) {
   EXPECT_EQ(read, SomePlan(0x21222324));
 }
 
+// Earlier versions said how many places leases left for shards.
+TEST(RecordFormatTest, LentPlacesOfEarlierVersionsAreIgnored) {
+  RunPlanInfo plan = SomePlan(0);
+  plan.classes[0].shard_slots = 7;
+  plan.classes[0].shards = 28;
+  std::string bytes;
+  AppendPlanFrame(plan, &bytes);
+  std::string earlier(Payload(bytes, FrameType::kPlan));
+  earlier[20 + 32] |= 8;                    // flags of the first class
+  earlier.insert(20 + 40 + 16, 8, '\x05');  // behind its shards
+  RunPlanInfo read;
+  ASSERT_TRUE(DecodePlan(earlier, &read));
+  EXPECT_EQ(read, plan);
+}
+
 TEST(RecordFormatTest, SlotsThatHoldShardsComeBack) {
   RunPlanInfo plan = SomePlan(0);
   plan.classes[0].shard_slots = 7;
   plan.classes[0].shards = 28;
-  plan.classes[0].lent_places = 5;
   std::string bytes;
   AppendPlanFrame(plan, &bytes);
   const std::string_view payload = Payload(bytes, FrameType::kPlan);
-  EXPECT_EQ(payload.size(), 20u + 2 * 40 + 16 + 8 + 2 * 12);
+  EXPECT_EQ(payload.size(), 20u + 2 * 40 + 16 + 2 * 12);
   RunPlanInfo read;
   ASSERT_TRUE(DecodePlan(payload, &read));
   EXPECT_EQ(read, plan);

@@ -53,7 +53,7 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
 Bytes MostLeased(const StepTrace& step) {
   Bytes most;
   for (const LeaseChange& change : step.leases) {
-    most = std::max(most, change.level().reach);
+    most = std::max(most, change.bytes);
   }
   return most;
 }
@@ -325,7 +325,8 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     return outcome;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
-  Result<StepForecast> forecast = ForecastStep(*seal, options, outcome.step);
+  Result<StepForecast> forecast =
+      ForecastStep(*seal, options, outcome.step.accesses);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = forecast.status();
     return outcome;

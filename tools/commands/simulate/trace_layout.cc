@@ -165,8 +165,7 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
 SealOptions DeclaredBy(const StepTrace& step) {
   SealOptions declared;
   for (const LeaseChange& change : step.leases) {
-    declared.largest_lease =
-        std::max(declared.largest_lease, change.level().reach);
+    declared.largest_lease = std::max(declared.largest_lease, change.bytes);
   }
   // Micro-batches are alike: the one with the most moments stands for all.
   std::vector<size_t> begins = MicroBatches(step.accesses);
