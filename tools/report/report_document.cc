@@ -16,7 +16,7 @@
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
-#include "tools/cli/duration_text.h"
+#include "tools/cli/text_forms.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/explain/explain_command.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>

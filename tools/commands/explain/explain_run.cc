@@ -22,7 +22,6 @@
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/explain/explain_run.h"
 #include "tools/report/intervals.h"

@@ -33,7 +33,7 @@ Result<PlanBound> BoundOf(const PlanOutcome& outcome) {
   }
   CASTOR_ASSIGN_OR_RETURN(
       const ExactPlan exact,
-      PlanExact(outcome.step.accesses, outcome.forecast->problem));
+      PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
   const double bound = exact.certificate.lower_bound;
   return PlanBound{bound, outcome.forecast->fetch_cost <= bound};
 }
