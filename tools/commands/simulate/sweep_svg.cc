@@ -200,8 +200,8 @@ class Plot {
     const SimulateRequest& request = report_.request;
     std::string text = fmt::format(
         "{}: {}, stage {}, {}, policy {}, {} {}", Shown(request.trace_file),
-        Plural(report_.chunks, "chunk"), request.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.policy),
+        Plural(report_.chunks, "chunk"), request.engine.stage,
+        Plural(report_.ranks, "rank"), PlanPolicyName(request.engine.policy),
         by_device() ? "host" : "device",
         FormatSize(by_device() ? request.host_budget : request.device_budget));
     if (request.nvme_budget) {
