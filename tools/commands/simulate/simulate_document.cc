@@ -14,7 +14,6 @@
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
