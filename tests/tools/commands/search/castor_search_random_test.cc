@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tests/tools/commands/search/search_document.h"
+// The JSON document of `castor search` against the parameters' sizes: costs
+// against a second packer, written from the words of the design, and proofs
+// with the library's verifiers, from the document's numbers alone.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
@@ -17,9 +22,20 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
+#include "tests/support/test_rounds.h"
+#include "tests/tools/run_process.h"
 
 namespace castor {
 namespace {
+
+// What a document was made from: one group of parameters, in order.
+struct SearchedModel {
+  std::vector<int64_t> sizes;
+  int64_t world = 1;
+  int64_t align = 64;
+  int64_t bytes_each = 4;
+  int64_t gathered_slots = 3;
+};
 
 int64_t RoundedUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -27,36 +43,30 @@ int64_t RoundedUp(int64_t value, int64_t multiple) {
 
 struct Packed {
   int64_t allocated = 0;
-  int64_t chunks = 0;  // oversize ones included
+  int64_t chunks = 0;
   int64_t oversize_chunks = 0;
   std::set<int64_t> oversize_sizes;
 };
 
-// Next-fit in chunks of `chunk` elements; a larger parameter is oversize.
-Packed PackAgain(const SearchedModel& model, int64_t chunk) {
+// Next-fit: what a chunk does not hold is oversize and closes the open one.
+Packed PackAgain(const SearchedModel& model, int64_t chunk_size) {
   const int64_t q = 128 * model.world;
   Packed packed;
-  std::optional<int64_t> open_until;  // end of the last parameter
+  int64_t end = chunk_size;  // of the last parameter in the open chunk
   for (const int64_t size : model.sizes) {
     if (size == 0) continue;
-    if (size > chunk) {
-      open_until.reset();
-      packed.allocated += RoundedUp(size, q);
-      ++packed.chunks;
-      ++packed.oversize_chunks;
-      packed.oversize_sizes.insert(RoundedUp(size, q));
+    const bool oversize = size > chunk_size;
+    const int64_t start = RoundedUp(end, model.align);
+    if (!oversize && start + size <= chunk_size) {
+      end = start + size;
       continue;
     }
-    if (open_until) {
-      const int64_t start = RoundedUp(*open_until, model.align);
-      if (start + size <= chunk) {
-        open_until = start + size;
-        continue;
-      }
-    }
-    packed.allocated += chunk;
     ++packed.chunks;
-    open_until = size;
+    packed.allocated += oversize ? RoundedUp(size, q) : chunk_size;
+    end = oversize ? chunk_size : size;
+    if (!oversize) continue;
+    ++packed.oversize_chunks;
+    packed.oversize_sizes.insert(RoundedUp(size, q));
   }
   return packed;
 }
@@ -69,11 +79,11 @@ int64_t PayloadOf(const SearchedModel& model) {
 
 void CheckCandidate(const JsonValue& candidate, const SearchedModel& model) {
   SCOPED_TRACE(candidate.Dump());
-  const int64_t chunk = candidate["chunk_elements"].integer();
+  const int64_t chunk_size = candidate["chunk_elements"].integer();
   const int64_t payload = PayloadOf(model);
-  EXPECT_EQ(chunk % (128 * model.world), 0);
-  const Packed packed = PackAgain(model, chunk);
-  EXPECT_EQ(candidate["chunk_bytes"], chunk * model.bytes_each);
+  EXPECT_EQ(chunk_size % (128 * model.world), 0);
+  const Packed packed = PackAgain(model, chunk_size);
+  EXPECT_EQ(candidate["chunk_bytes"], chunk_size * model.bytes_each);
   EXPECT_EQ(candidate["chunks"], packed.chunks);
   EXPECT_EQ(candidate["oversize_chunks"], packed.oversize_chunks);
   EXPECT_EQ(candidate["allocated_elements"], packed.allocated);
@@ -85,7 +95,7 @@ void CheckCandidate(const JsonValue& candidate, const SearchedModel& model) {
       packed.allocated == 0
           ? 0
           : static_cast<double>(waste) / static_cast<double>(packed.allocated));
-  int64_t gathered = model.gathered_slots * chunk;
+  int64_t gathered = model.gathered_slots * chunk_size;
   for (const int64_t size : packed.oversize_sizes) gathered += size;
   EXPECT_EQ(candidate["gathered_bytes"], gathered * model.bytes_each);
 }
@@ -117,17 +127,6 @@ void CheckFront(const JsonValue& document) {
   }
 }
 
-std::vector<CertificateInterval> Intervals(const JsonValue& list) {
-  std::vector<CertificateInterval> intervals;
-  for (const JsonValue& one : list) {
-    intervals.push_back({Elements(one["from_elements"].integer()),
-                         Elements(one["to_elements"].integer()),
-                         one["chunks"].integer(),
-                         Elements(one["oversize_elements"].integer())});
-  }
-  return intervals;
-}
-
 // The proof, rebuilt from what is printed, is one.
 void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
                       int64_t best_waste) {
@@ -142,14 +141,19 @@ void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
   Status status;
   if (proof["mode"] == "uniform") {
     SearchCertificate certificate;
-    certificate.intervals = Intervals(proof["intervals"]);
+    for (const JsonValue& one : proof["intervals"]) {
+      certificate.intervals.push_back(
+          {Elements(one["from_elements"].integer()),
+           Elements(one["to_elements"].integer()), one["chunks"].integer(),
+           Elements(one["oversize_elements"].integer())});
+    }
     ASSERT_FALSE(certificate.intervals.empty());
     certificate.min_size = certificate.intervals.front().from;
     certificate.max_size = certificate.intervals.back().to;
     certificate.lower_bound_waste = bound;
     certificate.optimal = proof["optimal"].boolean();
     status = VerifyCertificate(certificate, sizes, pack, Elements(best_waste));
-  } else if (proof["mode"] == "layer") {
+  } else {
     LayerCertificate certificate;
     const JsonValue& repeat = proof["repeat"];
     certificate.repeat = {repeat["first"].integer(), repeat["params"].integer(),
@@ -161,16 +165,12 @@ void CheckCertificate(const JsonValue& proof, const SearchedModel& model,
     }
     status =
         VerifyLayerCertificate(certificate, sizes, pack, Elements(best_waste));
-  } else {
-    ADD_FAILURE() << "no mode is called " << proof["mode"].Dump();
   }
   EXPECT_TRUE(status.ok()) << status;
 }
 
-}  // namespace
-
-void CheckSearchDocument(const JsonValue& document,
-                         const SearchedModel& model) {
+// Fails the running test for the first number of each kind that is wrong.
+void CheckDocument(const JsonValue& document, const SearchedModel& model) {
   EXPECT_EQ(document["schema"], "castor.search/1");
   EXPECT_EQ(document["alignment"]["q_elements"], 128 * model.world);
   EXPECT_EQ(document["alignment"]["a_elements"], model.align);
@@ -205,4 +205,45 @@ void CheckSearchDocument(const JsonValue& document,
   EXPECT_EQ(document["certificates"].size(), least_waste.size());
 }
 
+TEST(CastorSearchRandomTest, AgreesWithASecondPackerOnRandomLists) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < TestRounds(20); ++round) {
+    std::vector<int64_t> sizes;
+    std::string list;
+    for (size_t i = 0, count = 1 + random() % 40; i < count; ++i) {
+      sizes.push_back(static_cast<int64_t>(random() % 5000));
+    }
+    if (round % 2 == 0) {
+      // A model of layers: the whole list again and again.
+      const std::vector<int64_t> layer(sizes.begin() + 1, sizes.end());
+      for (size_t i = 0, more = random() % 4; i < more; ++i) {
+        sizes.insert(sizes.end(), layer.begin(), layer.end());
+      }
+    }
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      list +=
+          "p" + std::to_string(i) + "\t" + std::to_string(sizes[i]) + "\tF32\n";
+    }
+    const int64_t world = 1 + static_cast<int64_t>(random() % 3);
+    const int64_t align = random() % 2 == 0 ? 64 : 192;
+    const int64_t depth = static_cast<int64_t>(random() % 3);
+    const ProcessOutcome outcome = RunProcess(
+        {"tools/castor", "search", "-", "--json", "--order", "file", "--min",
+         "4KiB", "--max", "24KiB", "--world", std::to_string(world), "--align",
+         std::to_string(align), "--prefetch-depth", std::to_string(depth)},
+        list);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    CheckDocument(ParseJson(outcome.out).value(),
+                  {.sizes = sizes,
+                   .world = world,
+                   .align = align,
+                   .bytes_each = 4,
+                   .gathered_slots = depth + 2});
+    if (HasFailure()) FAIL() << list;
+  }
+}
+
+}  // namespace
 }  // namespace castor

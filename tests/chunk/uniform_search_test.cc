@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/certificate_builder.h"
+#include "chunk/uniform_search.h"
 
 #include <cstdint>
 #include <vector>
