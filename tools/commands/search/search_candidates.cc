@@ -11,7 +11,6 @@
 
 #include "chunk/base/dtype.h"
 #include "placement/step_cost.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_parts.h"
 #include "tools/rules/compatibility_rule.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_COMMAND_H_
-#define CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_COMMAND_H_
+#ifndef CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_RUN_H_
+#define CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_RUN_H_
 
-// `castor explain WHAT PATTERN`: why parameters are where a plan has them, or
-// where they were in a recorded run. Owner thread only.
+// Where chunks of a recorded run were over its steps, what was moved of them
+// and why, and who waited for them. Pure function, thread-safe. Part of castor
+// explain (explain_command.cc).
 
 #include <string>
 
@@ -16,8 +17,6 @@
 
 namespace castor {
 
-// Where chunks of a recorded run were over its steps, what was moved of them
-// and why, and who waited for them.
 // Of the chunks that match: by a parameter's name, as far as the record has it,
 // or as chunk.N. InvalidArgument, with the nearest name, where none does, and
 // where the record holds none of the steps. castor.run-explanation/1 in JSON,
@@ -30,4 +29,4 @@ Result<Document> ExplainRun(const std::string& file, const RunRecord& record,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_COMMAND_H_
+#endif  // CASTOR_TOOLS_COMMANDS_EXPLAIN_EXPLAIN_RUN_H_
