@@ -59,6 +59,17 @@ Status ValidateSearchOptions(const SearchOptions& options) {
   return OkStatus();
 }
 
+ModeSearchInput InputOf(std::span<const Elements> sizes, DType dtype,
+                        const PackOptions& pack, int64_t gathered_slots) {
+  ModeSearchInput input;
+  input.sizes = sizes;
+  for (const Elements size : sizes) input.payload += size;
+  input.dtype = dtype;
+  input.pack = pack;
+  input.gathered_slots = gathered_slots;
+  return input;
+}
+
 // Where the group's last parameter ends when all share one chunk.
 Elements PackedSize(std::span<const Elements> sizes, Elements align) {
   Elements end;
@@ -125,16 +136,11 @@ Result<GroupSearchResult> SearchGroup(std::span<const ParamSpec> params,
   result.dtype = group.dtype;
   result.trainable = group.trainable;
   result.params = static_cast<int64_t>(sizes.size());
-  for (const Elements size : sizes) result.payload += size;
-
-  ModeSearchInput input;
-  input.sizes = sizes;
-  input.payload = result.payload;
-  input.dtype = group.dtype;
+  ModeSearchInput input =
+      InputOf(sizes, group.dtype, options.pack, options.gathered_slots);
   input.min_size = range.min;
   input.max_size = range.max;
-  input.pack = options.pack;
-  input.gathered_slots = options.gathered_slots;
+  result.payload = input.payload;
 
   const auto asked = [&options](SearchMode mode) {
     return std::find(options.modes.begin(), options.modes.end(), mode) !=
@@ -170,6 +176,19 @@ Result<SearchResult> SearchChunkSize(std::span<const ParamSpec> params,
   }
   CASTOR_RETURN_IF_ERROR(Recommend(options.device_budget, &result));
   return result;
+}
+
+Result<ChunkSizeCandidate> CostOfChunkSize(std::span<const ParamSpec> params,
+                                           const ParamGroup& group,
+                                           Elements chunk_size,
+                                           const PackOptions& pack,
+                                           int64_t gathered_slots) {
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
+                          GroupSizes(params, group));
+  CASTOR_RETURN_IF_ERROR(
+      ValidatePackSums(sizes, chunk_size, group.dtype, pack));
+  return CandidateAt(SearchMode::kUniform, chunk_size,
+                     InputOf(sizes, group.dtype, pack, gathered_slots));
 }
 
 }  // namespace castor

@@ -18,7 +18,6 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 
 namespace castor {
@@ -43,6 +42,16 @@ struct SearchOptions {
 // names the least that would.
 Result<SearchResult> SearchChunkSize(std::span<const ParamSpec> params,
                                      const SearchOptions& options);
+
+// What `chunk_size` costs one group of GroupParams(params), to stand beside the
+// candidates of a search; without a reason. InvalidArgument where a sum could
+// overflow, Malformed where a shape is. REQUIRES: `pack` is valid, `chunk_size`
+// a positive multiple of Q, gathered_slots > 0.
+Result<ChunkSizeCandidate> CostOfChunkSize(std::span<const ParamSpec> params,
+                                           const ParamGroup& group,
+                                           Elements chunk_size,
+                                           const PackOptions& pack,
+                                           int64_t gathered_slots);
 
 }  // namespace castor
 

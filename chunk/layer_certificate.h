@@ -4,11 +4,11 @@
 #ifndef CASTOR_CHUNK_LAYER_CERTIFICATE_H_
 #define CASTOR_CHUNK_LAYER_CERTIFICATE_H_
 
-// The proof of a layer search: where sizes repeat back to back, and for each m
-// from 1 to 8 the least size C_m, a multiple of Q that holds every parameter of
-// the repeat, at which next-fit packs one repeat into at most m chunks. Counts
-// never rise with C there, so one packing at C_m and one at C_m - Q prove a
-// step. Values and pure functions, thread-safe.
+// Beside search_certificate.h. The proof of a layer search: where sizes repeat
+// back to back, and for each m from 1 to 8 the least size C_m, a multiple of Q
+// that holds every parameter of the repeat, at which next-fit packs one repeat
+// into at most m chunks. Counts never rise with C there, so one packing at C_m
+// and one at C_m - Q prove a step. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>

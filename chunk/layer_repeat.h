@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_LAYER_REPEAT_H_
 #define CASTOR_CHUNK_LAYER_REPEAT_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // Which part of a list of parameters repeats back to back: a model's layers,
 // found by sizes alone, whatever the parameters are called. Pure function,
 // thread-safe.

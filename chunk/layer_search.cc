@@ -16,7 +16,6 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/layer_repeat.h"
-#include "chunk/search_mode.h"
 
 namespace castor {
 namespace {
@@ -74,34 +73,6 @@ class RepeatPacking {
   std::vector<Elements> ends_;
 };
 
-// The sum of the distinct sizes of oversize chunks, for any chunk size.
-class OversizeClasses {
- public:
-  // For chunk sizes of at least `least`.
-  OversizeClasses(std::span<const Elements> sizes, Elements least,
-                  const PackOptions& options) {
-    const Elements quantum = ChunkQuantum(options.world);
-    for (const Elements size : sizes) {
-      if (size > least) classes_.push_back(RoundUp(size, quantum));
-    }
-    std::sort(classes_.begin(), classes_.end());
-    classes_.erase(std::unique(classes_.begin(), classes_.end()),
-                   classes_.end());
-  }
-
-  Elements SumAbove(Elements chunk_size) const {
-    Elements sum;
-    for (auto it = classes_.rbegin(); it != classes_.rend() && *it > chunk_size;
-         ++it) {
-      sum += *it;
-    }
-    return sum;
-  }
-
- private:
-  std::vector<Elements> classes_;  // by size
-};
-
 }  // namespace
 
 std::optional<ModeSearch> SearchLayer(const ModeSearchInput& input) {
@@ -116,21 +87,12 @@ std::optional<ModeSearch> SearchLayer(const ModeSearchInput& input) {
     return std::nullopt;
   }
 
-  const OversizeClasses oversize(input.sizes, sizes.back(), input.pack);
   LayerCertificate certificate;
   certificate.repeat = *repeat;
   std::vector<ChunkSizeCandidate> candidates;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (i == 0 || sizes[i] != sizes[i - 1]) {
-      const PackCount count = CountPacking(input.sizes, sizes[i], input.pack);
-      candidates.push_back(MakeCandidate(
-          {.mode = SearchMode::kLayer,
-           .chunk_size = sizes[i],
-           .chunks = count.chunks - count.oversize_chunks,
-           .oversize_chunks = count.oversize_chunks,
-           .oversize_allocated = count.oversize_allocated,
-           .oversize_sizes = oversize.SumAbove(sizes[i])},
-          input));
+      candidates.push_back(CandidateAt(SearchMode::kLayer, sizes[i], input));
       candidates.back().reason =
           fmt::format("one layer in {} chunk{}", i + 1, i == 0 ? "" : "s");
     }

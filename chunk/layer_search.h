@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_LAYER_SEARCH_H_
 #define CASTOR_CHUNK_LAYER_SEARCH_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // Chunk sizes that hold a layer in a whole number of chunks: where a sequence
 // of sizes repeats back to back (chunk/layer_repeat.h), C_m is the least
 // multiple of Q at which next-fit packs one repeat, by itself, into at most m

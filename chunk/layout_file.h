@@ -29,9 +29,9 @@
 //
 // Groups, chunks and parameters are numbered from 0 in the order in which they
 // stand; parameters stand in initialization order. Chunks of one dtype and kind
-// (trainable or frozen) are a group and have one size; oversize chunks belong to
-// the group whose parameters they hold. Everything is counted in elements of the
-// group's dtype. Pure functions, thread-safe.
+// (trainable or frozen) are a group and have one size; oversize chunks belong
+// to the group whose parameters they hold. Everything is counted in elements of
+// the group's dtype. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>

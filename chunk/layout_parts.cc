@@ -221,10 +221,10 @@ class Assembler {
     if (spec.dtype == info.dtype && spec.trainable == info.trainable) {
       return OkStatus();
     }
-    return Malformed(fmt::format(
-        "it is {} {}, and chunk {} holds {} {}", KindName(spec.trainable),
-        DTypeName(spec.dtype), chunk, KindName(info.trainable),
-        DTypeName(info.dtype)));
+    return Malformed(
+        fmt::format("it is {} {}, and chunk {} holds {} {}",
+                    KindName(spec.trainable), DTypeName(spec.dtype), chunk,
+                    KindName(info.trainable), DTypeName(info.dtype)));
   }
 
   const LayoutParts& parts_;

@@ -11,17 +11,16 @@
 
 namespace castor {
 
-ChunkSizeCandidate MakeCandidate(const PackedChoice& choice,
+ChunkSizeCandidate MakeCandidate(SearchMode mode, const SizePiece& piece,
                                  const ModeSearchInput& input) {
   ChunkSizeCandidate candidate;
-  candidate.mode = choice.mode;
-  candidate.chunk_size = choice.chunk_size;
+  candidate.mode = mode;
+  candidate.chunk_size = piece.from;
   candidate.chunk_bytes = BytesOf(candidate.chunk_size, input.dtype);
-  candidate.chunks = choice.chunks + choice.oversize_chunks;
-  candidate.oversize_chunks = choice.oversize_chunks;
-  candidate.oversize_allocated = choice.oversize_allocated;
-  candidate.allocated =
-      choice.chunk_size * choice.chunks + choice.oversize_allocated;
+  candidate.chunks = piece.chunks + piece.oversize_chunks;
+  candidate.oversize_chunks = piece.oversize_chunks;
+  candidate.oversize_allocated = piece.oversize_allocated;
+  candidate.allocated = piece.AllocatedAtFrom();
   candidate.waste = candidate.allocated - input.payload;
   candidate.waste_bytes = BytesToHold(candidate.waste, input.dtype);
   if (candidate.allocated > Elements(0)) {
@@ -29,9 +28,17 @@ ChunkSizeCandidate MakeCandidate(const PackedChoice& choice,
                                static_cast<double>(candidate.allocated.count());
   }
   candidate.gathered_bytes = BytesOf(
-      candidate.chunk_size * input.gathered_slots + choice.oversize_sizes,
+      candidate.chunk_size * input.gathered_slots + piece.oversize_classes,
       input.dtype);
   return candidate;
+}
+
+ChunkSizeCandidate CandidateAt(SearchMode mode, Elements chunk_size,
+                               const ModeSearchInput& input) {
+  return MakeCandidate(
+      mode,
+      SweepChunkSizes(input.sizes, chunk_size, chunk_size, input.pack).front(),
+      input);
 }
 
 std::vector<ChunkSizeCandidate> FrontOf(

@@ -4,9 +4,9 @@
 #ifndef CASTOR_CHUNK_MODE_SEARCH_H_
 #define CASTOR_CHUNK_MODE_SEARCH_H_
 
-// What the search of one mode is given and what it gives back; and the cost of
-// a choice, counted in one place for all modes. Values and pure functions,
-// thread-safe.
+// Part of the chunk-size search (chunk_size_search.h): what the search of one
+// mode is given and what it gives back, and the cost of a choice, counted in
+// one place for all modes. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
-#include "chunk/search_mode.h"
+#include "chunk/packing_sweep.h"
 #include "chunk/search_result.h"
 
 namespace castor {
@@ -39,19 +39,14 @@ struct ModeSearch {
   ModeResult result;
 };
 
-// What a choice packs to, from which all of its costs follow.
-struct PackedChoice {
-  SearchMode mode = SearchMode::kUniform;
-  Elements chunk_size;
-  int64_t chunks = 0;  // oversize ones aside
-  int64_t oversize_chunks = 0;
-  Elements oversize_allocated;
-  Elements oversize_sizes;  // the sum of their distinct sizes
-};
-
-// The candidate, without a reason yet.
-ChunkSizeCandidate MakeCandidate(const PackedChoice& choice,
+// What the size that `piece` begins with costs, without a reason yet.
+ChunkSizeCandidate MakeCandidate(SearchMode mode, const SizePiece& piece,
                                  const ModeSearchInput& input);
+
+// The same for any size. REQUIRES: a positive multiple of Q at which
+// ValidatePackSums accepts `input.sizes`.
+ChunkSizeCandidate CandidateAt(SearchMode mode, Elements chunk_size,
+                               const ModeSearchInput& input);
 
 // Keeps of `candidates` the Pareto front over (allocated, chunks, gathered
 // bytes), and the least wasteful (ties to the smallest chunk), by chunk size,

@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_PACKING_SWEEP_H_
 #define CASTOR_CHUNK_PACKING_SWEEP_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // Next-fit at every allowed chunk size in one sweep. While C grows, a chunk
 // changes only when the first parameter after it comes to fit, which happens
 // at one known size; then the chunks after it shift until their borders meet

@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_PARETO_FRONT_H_
 #define CASTOR_CHUNK_PARETO_FRONT_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // Which of many points nobody can improve in one respect without losing in
 // another. Pure function, thread-safe.
 

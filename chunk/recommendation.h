@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_RECOMMENDATION_H_
 #define CASTOR_CHUNK_RECOMMENDATION_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // Chooses among the candidates of a search. Pure function, thread-safe.
 
 #include <optional>

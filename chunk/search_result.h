@@ -4,12 +4,14 @@
 #ifndef CASTOR_CHUNK_SEARCH_RESULT_H_
 #define CASTOR_CHUNK_SEARCH_RESULT_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // What a chunk-size search answers: never one number alone but the choices
 // worth having, the best of each mode with its proof, and one recommended.
 // Values.
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -17,9 +19,18 @@
 #include "chunk/base/units.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
-#include "chunk/search_mode.h"
 
 namespace castor {
+
+// The two ways in which a chunk size is chosen.
+enum class SearchMode : uint8_t {
+  kUniform,  // one size in [min, max]
+  kLayer,    // the sizes that hold one repeat of a layer in 1 to 8 chunks
+};
+
+constexpr std::string_view SearchModeName(SearchMode mode) {
+  return mode == SearchMode::kUniform ? "uniform" : "layer";
+}
 
 // One chunk size and what it costs.
 struct ChunkSizeCandidate {

@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_SIZE_EVENT_QUEUE_H_
 #define CASTOR_CHUNK_SIZE_EVENT_QUEUE_H_
 
+// Part of the chunk-size search (chunk_size_search.h).
 // The agenda of a sweep over chunk sizes: events come out by size, then by
 // item, and a new one is never earlier than the last that came out. The range
 // of sizes is cut into equal buckets and only the bucket under the sweep is

@@ -3,13 +3,12 @@
 
 #include "chunk/uniform_search.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "chunk/certificate_builder.h"
-#include "chunk/packing_sweep.h"
+#include "chunk/base/check.h"
 #include "chunk/pareto_front.h"
 
 namespace castor {
@@ -17,13 +16,7 @@ namespace {
 
 ChunkSizeCandidate CandidateOf(const SizePiece& piece,
                                const ModeSearchInput& input) {
-  return MakeCandidate({.mode = SearchMode::kUniform,
-                        .chunk_size = piece.from,
-                        .chunks = piece.chunks,
-                        .oversize_chunks = piece.oversize_chunks,
-                        .oversize_allocated = piece.oversize_allocated,
-                        .oversize_sizes = piece.oversize_classes},
-                       input);
+  return MakeCandidate(SearchMode::kUniform, piece, input);
 }
 
 // Inside a piece every cost but the count grows with C, so its left end stands
@@ -56,6 +49,40 @@ size_t LeastWaste(std::span<const SizePiece> pieces) {
 }
 
 }  // namespace
+
+SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
+                                   Elements max_size, Elements payload,
+                                   const PackOptions& options) {
+  CASTOR_CHECK(!pieces.empty());
+  const Elements quantum = ChunkQuantum(options.world);
+  Elements best = pieces.front().AllocatedAtFrom();
+  for (const SizePiece& piece : pieces) {
+    best = std::min(best, piece.AllocatedAtFrom());
+  }
+
+  SearchCertificate certificate;
+  certificate.min_size = pieces.front().from;
+  certificate.max_size = max_size;
+  certificate.lower_bound_waste = best - payload;
+  certificate.optimal = true;
+  // An interval that starts further left bounds less, so taking as many pieces
+  // as the bound bears, from the left, leaves the fewest intervals.
+  for (size_t first = 0; first < pieces.size();) {
+    const Elements from = pieces[first].from;
+    size_t end = first + 1;
+    while (end < pieces.size() &&
+           pieces[end].oversize_chunks == pieces[first].oversize_chunks &&
+           from * pieces[end].chunks + pieces[end].oversize_allocated >= best) {
+      ++end;
+    }
+    const SizePiece& last = pieces[end - 1];
+    certificate.intervals.push_back(
+        {from, end < pieces.size() ? pieces[end].from - quantum : max_size,
+         last.chunks, last.oversize_allocated});
+    first = end;
+  }
+  return certificate;
+}
 
 ModeSearch SearchUniform(const ModeSearchInput& input) {
   const std::vector<SizePiece> pieces =

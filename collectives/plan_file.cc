@@ -5,101 +5,110 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
-#include <variant>
 
 #include "chunk/base/check.h"
-#include "chunk/base/dtype.h"
-#include "chunk/base/json_value.h"
-#include "chunk/base/tier.h"
-#include "placement/run_event.h"
+#include "collectives/option_table.h"
 
 namespace castor {
 namespace {
 
-JsonValue ChunkJson(const PlanFile& plan) {
-  if (!plan.layout.empty()) {
-    return JsonValue::Object({{"layout", plan.layout}});
-  }
-  if (plan.chunk_size) {
-    return JsonValue::Object({{"bytes", plan.chunk_size->count()}});
-  }
-  return JsonValue::Object({{"min_bytes", plan.min_chunk.count()},
-                            {"max_bytes", plan.max_chunk.count()}});
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
+constexpr int64_t kMostRanks = 1 << 20;
+
+// A chunk's size is searched where nothing else says it.
+bool IsSearched(const PlanFile& plan) {
+  return !plan.engine.chunk_size && plan.files.layout.empty();
 }
 
-JsonValue LimitsJson(const StaticLimits& limits) {
-  JsonValue json = JsonValue::Array();
-  for (size_t k = 0; k < limits.size(); ++k) {
-    for (const Tier tier : kAllTiers) {
-      const std::optional<StateLimit>& limit = limits[k].on(tier);
-      if (!limit) continue;
-      JsonValue one = JsonValue::Object(
-          {{"state", StateKindName(static_cast<StateKind>(k))},
-           {"tier", TierName(tier)}});
-      if (const Bytes* const bytes = std::get_if<Bytes>(&*limit)) {
-        one["bytes"] = bytes->count();
-      } else {
-        one["fraction"] = std::get<double>(*limit);
-      }
-      json.Append(std::move(one));
+// What a plan calls otherwise than a config.
+std::string PlanKey(const std::string& key) {
+  if (key == "home_limits") return "limits";
+  if (key == "home_rules") return "rules";
+  return key == "chunk.align_elements" ? "align_elements" : key;
+}
+
+OptionTable PlanRows(ZeroOptions* options, EngineFiles* files) {
+  return EngineOptions(options, files).For(kPlanKey | kPlanMust);
+}
+
+OptionTable TableOf(PlanFile* plan) {
+  OptionTable table;
+  table.Schema(kPlanSchema).Must();
+  table.Text("model.name", &plan->model).Must();
+  table.Whole("model.tensors", &plan->tensors, 0, kMost).Must();
+  table.Whole("model.elements", &plan->elements, 0, kMost).Must();
+  table.Whole("world", &plan->world, 1, kMostRanks).Must();
+  const OptionTable rows = PlanRows(&plan->engine, &plan->files);
+  for (Option row : rows.rows()) {
+    if (row.key == "chunk.min_bytes" || row.key == "chunk.max_bytes") {
+      row.get = [get = row.get, plan] {
+        return IsSearched(*plan) ? get() : std::nullopt;
+      };
     }
+    row.key = PlanKey(row.key);
+    row.required = (row.uses & kPlanMust) != 0;
+    table.Add(std::move(row));
   }
-  return json;
+  table.Size("nvme_bytes", &plan->nvme);
+  return table;
 }
 
-JsonValue RulesJson(const std::vector<PlacementRule>& rules) {
-  JsonValue json = JsonValue::Array();
-  for (const PlacementRule& rule : rules) {
-    CASTOR_CHECK(!rule.decide);
-    JsonValue& one = json.Append(JsonValue::Object(
-        {{"tier", TierName(rule.tier)}, {"glob", rule.glob}}));
-    if (rule.dtype) one["dtype"] = DTypeName(*rule.dtype);
-    if (rule.least > Bytes(0)) one["least_bytes"] = rule.least.count();
-    if (rule.most) one["most_bytes"] = rule.most->count();
-    if (rule.state) one["state"] = StateKindName(*rule.state);
+Status CheckChunk(const PlanFile& plan, const std::vector<std::string>& said) {
+  const auto says = [&](const char* key) {
+    return std::count(said.begin(), said.end(), key) > 0;
+  };
+  const bool least = says("chunk.min_bytes");
+  const bool most = says("chunk.max_bytes");
+  const int ways = int{least || most} +
+                   int{plan.engine.chunk_size.has_value()} +
+                   int{!plan.files.layout.empty()};
+  if (ways != 1) {
+    return Malformed(fmt::format(
+        "\"chunk\" says {}: give min_bytes and max_bytes, or bytes, or layout",
+        ways == 0 ? "nothing of a size" : "more than one size"));
   }
-  return json;
+  if (least != most) {
+    return Malformed(fmt::format("\"chunk\" has no \"{}\"",
+                                 least ? "max_bytes" : "min_bytes"));
+  }
+  if (!least || plan.engine.min_chunk <= plan.engine.max_chunk) {
+    return OkStatus();
+  }
+  return Malformed(fmt::format(
+      "\"chunk\" has a min_bytes of {} above its max_bytes of {}",
+      plan.engine.min_chunk.count(), plan.engine.max_chunk.count()));
 }
 
 }  // namespace
 
-bool HasLimits(const StaticLimits& limits) {
-  for (const StateLimits& of_state : limits) {
-    if (of_state.device || of_state.host || of_state.nvme) return true;
+std::vector<std::string> PlanKeys() {
+  PlanFile plan;
+  const OptionTable table = PlanRows(&plan.engine, &plan.files);
+  std::vector<std::string> keys;
+  for (const Option& row : table.rows()) {
+    if (row.key != "machine") keys.push_back(row.key);
   }
-  return false;
+  return keys;
 }
 
 std::string WritePlan(const PlanFile& plan) {
-  JsonValue json;
-  json["schema"] = kPlanSchema;
-  json["model"] = JsonValue::Object({{"name", plan.model},
-                                     {"tensors", plan.tensors},
-                                     {"elements", plan.elements.count()}});
-  json["world"] = plan.world;
-  json["stage"] = plan.stage;
-  json["align_elements"] = plan.align.count();
-  json["chunk"] = ChunkJson(plan);
-  json["device_budget_bytes"] = plan.device_budget.count();
-  json["host_budget_bytes"] = plan.host_budget.count();
-  if (plan.nvme) json["nvme_bytes"] = plan.nvme->count();
-  json["prefetch_depth"] = plan.prefetch_depth;
-  if (plan.prefetch != PrefetchMode::kDepth) {
-    json["prefetch"] = PrefetchModeName(plan.prefetch);
+  PlanFile own = plan;
+  return WriteOptions(TableOf(&own)).Dump(2) + "\n";
+}
+
+Result<PlanFile> ParsePlan(std::string_view text) {
+  if (text.size() > kMaxPlanBytes) {
+    return Malformed(fmt::format("it has {} bytes, and a plan at most {}",
+                                 text.size(), kMaxPlanBytes));
   }
-  if (plan.step_compute_ns > 0) json["step_compute_ns"] = plan.step_compute_ns;
-  json["policy"] = PlanPolicyName(plan.policy);
-  if (plan.shard_group > 0) json["shard_group"] = plan.shard_group;
-  if (plan.optimizer_span != OptimizerSpan::kGroup) {
-    json["optimizer_span"] = OptimizerSpanName(plan.optimizer_span);
-  }
-  json["grad_mode"] = GradModeName(plan.grad_mode);
-  json["accumulation_order"] = AccumulationOrderName(plan.accumulation);
-  if (HasLimits(plan.limits)) json["limits"] = LimitsJson(plan.limits);
-  if (!plan.rules.empty()) json["rules"] = RulesJson(plan.rules);
-  if (!plan.machine.empty()) json["machine"] = plan.machine;
-  return json.Dump(2) + "\n";
+  PlanFile plan;
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<std::string> said,
+                          ReadOptions(text, TableOf(&plan)));
+  CASTOR_RETURN_IF_ERROR(CheckChunk(plan, said));
+  return plan;
 }
 
 Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
@@ -139,23 +148,17 @@ Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {
         "the plan puts nothing on NVMe: leave the directory away, or plan "
         "again with castor plan --nvme");
   }
-  options->stage = plan.stage;
-  options->shard_group = plan.shard_group;
-  options->optimizer_span = plan.optimizer_span;
-  options->align = plan.align;
-  options->chunk_size = plan.chunk_size;
-  options->min_chunk = plan.min_chunk;
-  options->max_chunk = plan.max_chunk;
-  options->device_budget = plan.device_budget;
-  options->host_budget = plan.host_budget;
-  options->prefetch_depth = plan.prefetch_depth;
-  options->prefetch = plan.prefetch;
-  options->step_compute_ns = plan.step_compute_ns;
-  options->policy = plan.policy;
-  options->grad_mode = plan.grad_mode;
-  options->accumulation = plan.accumulation;
-  if (HasLimits(plan.limits)) options->home_limits = plan.limits;
-  options->home_rules = plan.rules;
+  // As a document, which lists come through as they are, too.
+  PlanFile own = plan;
+  const JsonValue said = WriteOptions(PlanRows(&own.engine, &own.files));
+  options->chunk_size.reset();
+  options->home_limits.reset();
+  options->home_rules.clear();
+  const Result<std::vector<std::string>> set =
+      ReadOptions(said.Dump(), PlanRows(options, &own.files));
+  CASTOR_CHECK(set.ok());
+  options->layout = plan.engine.layout;
+  if (!options->machine) options->machine = plan.engine.machine;
   if (options->nvme.size() == 1 && !options->nvme[0].size) {
     options->nvme[0].size = plan.nvme;
   }

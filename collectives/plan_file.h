@@ -46,10 +46,8 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
+#include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
-#include "placement/placement_rules.h"
-#include "placement/plan.h"
-#include "placement/static_policy.h"
 
 namespace castor {
 
@@ -59,41 +57,26 @@ inline constexpr char kPlanSchema[] = "castor.plan/1";
 inline constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 20;
 
 struct PlanFile {
-  std::string model;  // what people call it
+  std::string model = {};  // what people call it
   int64_t tensors = 0;
-  Elements elements;
+  Elements elements = {};
   int world = 1;
-  int stage = 3;
-  int shard_group = 0;  // as ZeroOptions'
-  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
-  Elements align{64};
-  // One of the three: a size, a layout's file, or neither: searched.
-  std::optional<Bytes> chunk_size = {};
-  std::string layout = {};
-  Bytes min_chunk = MiB(1);
-  Bytes max_chunk = {};
-  Bytes device_budget;
-  Bytes host_budget;
+  // As far as a plan tells; `nvme` is empty. Rules have no callbacks.
+  ZeroOptions engine = {};
+  EngineFiles files = {};
   std::optional<Bytes> nvme = {};
-  int prefetch_depth = 3;
-  PrefetchMode prefetch = PrefetchMode::kDepth;
-  int64_t step_compute_ns = 0;  // 0: unknown
-  PlanPolicy policy = PlanPolicy::kAuto;
-  GradMode grad_mode = GradMode::kSeparate;
-  AccumulationOrder accumulation = AccumulationOrder::kEach;
-  StaticLimits limits = {};
-  std::vector<PlacementRule> rules = {};  // without callbacks
-  std::string machine = {};               // a file; empty: none
 };
 
-bool HasLimits(const StaticLimits& limits);
+// The keys of a config (zero_config.h) that a plan says.
+std::vector<std::string> PlanKeys();
 
 // The same plan gives the same text, which ParsePlan reads back as it was.
-// REQUIRES: its numbers are within ParsePlan's limits; rules have no callback.
+// REQUIRES: its numbers are within ParsePlan's limits.
 std::string WritePlan(const PlanFile& plan);
 
-// Malformed, naming the key, for every text that is no plan: another schema,
-// keys that are unknown, missing or given twice, numbers out of their limits.
+// Malformed, with line and column, for every text that is no plan: another
+// schema, keys that are unknown, missing or given twice, numbers out of their
+// limits. The files that it names are read by the caller.
 Result<PlanFile> ParsePlan(std::string_view text);
 
 // InvalidArgument, with both numbers, where the plan is for another model or
@@ -101,9 +84,9 @@ Result<PlanFile> ParsePlan(std::string_view text);
 Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
                      int world);
 
-// Sets what the plan says in `options`; the files that it names are read by the
-// caller. One drive without a size gets the plan's. InvalidArgument where the
-// plan counts on NVMe and `options` name no drive, or the other way round.
+// Sets what the plan says in `options`, whose machine goes before the plan's.
+// One drive without a size gets the plan's. InvalidArgument where the plan
+// counts on NVMe and `options` name no drive, or the other way round.
 Status ApplyPlan(const PlanFile& plan, ZeroOptions* options);
 
 }  // namespace castor

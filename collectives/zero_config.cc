@@ -5,58 +5,357 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
-#include <cstdint>
 #include <fstream>
+#include <limits>
 #include <memory>
-#include <string>
+#include <optional>
 #include <utility>
-#include <vector>
+#include <variant>
 
-#include "chunk/base/json_fields.h"
+#include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
-#include "chunk/base/strict_json.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
 #include "chunk/layout_file.h"
-#include "collectives/internal/config_fields.h"
-#include "collectives/zero_config_parts.h"
+#include "collectives/loss_scaler.h"
+#include "collectives/optimizer_groups.h"
+#include "collectives/option_words.h"
+#include "offload/kernels/optimizer_options.h"
+#include "offload/nvme/nvme_option.h"
+#include "placement/placement_rules.h"
+#include "placement/plan.h"
+#include "placement/run_event.h"
+#include "placement/static_policy.h"
+#include "placement/step_trace.h"
 #include "placement/tier_model_file.h"
 
 namespace castor {
 namespace {
 
-constexpr char kSchema[] = "castor.config/1";
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kAlign = 64;
+constexpr int64_t kMostAlign = int64_t{1} << 30;
+constexpr int64_t kMostDepth = 1024;
+constexpr double kMostReal = 1e30;
+constexpr uint32_t kFlags = kTrainFlag | kPlanFlag | kSimulateFlag;
 
-// Whether it is for a trainer to do what may be said.
-enum class Reader : uint8_t { kEngine, kTrainer };
-
-void AddFields(internal::ConfigFields& fields, Reader reader,
-               ZeroConfig* config) {
-  fields.Add("schema", [](const JsonPath&, const JsonScalar& scalar) {
-    return CheckSchema(scalar, kSchema);
-  });
-  internal::AddTrainingFields(fields, &config->engine);
-  internal::AddMemoryFields(fields, config);
-  internal::AddOptimizerFields(fields, &config->engine);
-  internal::AddHomeFields(fields, &config->engine);
-  if (reader == Reader::kTrainer) internal::AddTrainerFields(fields, config);
+std::string_view LossScalingName(LossScalingKind kind) {
+  return kind == LossScalingKind::kNone     ? "none"
+         : kind == LossScalingKind::kStatic ? "static"
+                                            : "dynamic";
 }
 
-Status ReadConfig(std::string_view text, Reader reader, ZeroConfig* config,
-                  std::vector<std::string>* said) {
-  internal::ConfigFields fields;
-  AddFields(fields, reader, config);
-  if (const Status read = ReadStrictJsonByLine(text, fields); !read.ok()) {
-    // Of the caller's own, as a flag is.
-    return InvalidArgument(std::string(read.message()));
+void AddSharing(OptionTable& t, ZeroOptions* o) {
+  t.Whole("stage", &o->stage, 0, 3)
+      .Flag("--stage", "ZeRO stage")
+      .For(kFlags | kPlanMust);
+  t.Whole("shard_group", &o->shard_group, 0, kMostRanks)
+      .Flag("--shard-group",
+            "ranks that share one set of shards, as those of a host; other "
+            "groups keep copies")
+      .Default("all ranks")
+      .For(kFlags | kPlanKey);
+  t.Choice("optimizer_span", &o->optimizer_span, OptimizerSpanName,
+           {OptimizerSpan::kGroup, OptimizerSpan::kWorld})
+      .Flag("--optimizer-span",
+            "optimizer states are cut among the ranks of a group, or among all")
+      .For(kTrainFlag | kPlanFlag | kPlanKey);
+}
+
+Status ReadPrefetch(std::string_view text, ZeroOptions* o) {
+  if (text == PrefetchModeName(PrefetchMode::kDeadlines)) {
+    o->prefetch = PrefetchMode::kDeadlines;
+    return OkStatus();
   }
-  said->insert(said->end(), fields.said().begin(), fields.said().end());
-  if (!config->layout_file.empty() && config->engine.chunk_size) {
+  int depth = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, depth);
+  if (read.ec != std::errc() || read.ptr != end || depth < 0 ||
+      depth > kMostDepth) {
     return InvalidArgument(
-        "chunk.layout and chunk.bytes exclude each other: a layout has its own "
-        "chunks; leave one away");
+        fmt::format("{}: give a number from 0 to {}, or deadlines",
+                    Quoted(text), kMostDepth));
   }
+  o->prefetch_depth = depth;
   return OkStatus();
+}
+
+void AddFetching(OptionTable& t, ZeroOptions* o) {
+  t.Whole("prefetch_depth", &o->prefetch_depth, 0, kMostDepth).For(kPlanMust);
+  t.Choice("prefetch", &o->prefetch, PrefetchModeName,
+           {PrefetchMode::kDepth, PrefetchMode::kDeadlines})
+      .For(kPlanKey);
+  t.Words("N|deadlines")
+      .Flag(
+          "--prefetch",
+          "gathers under way ahead of use, or deadlines: each as late as it "
+          "may be begun, by the machine's links and the step's compute time",
+          [o](std::string_view text) { return ReadPrefetch(text, o); },
+          [o]() -> std::vector<std::string> {
+            if (o->prefetch == PrefetchMode::kDepth) {
+              return {fmt::format("{}", o->prefetch_depth)};
+            }
+            return {std::string(PrefetchModeName(o->prefetch))};
+          })
+      .Same({"prefetch_depth", "prefetch"})
+      .For(kFlags);
+  t.Add(OptionType::kSwitch, "")
+      .Flag("--no-prefetch", "gather on demand only, as --prefetch 0",
+            [o](std::string_view) { return ReadPrefetch("0", o); })
+      .Same({"prefetch_depth", "prefetch", "--prefetch"})
+      .For(kTrainFlag);
+  t.Time("step_compute_ns", &o->step_compute_ns, kMaxStepNs)
+      .Flag("--compute", "how long a rank computes in a step, such as 850ms")
+      .Default("unknown")
+      .For(kFlags | kPlanKey);
+  t.Choice("policy", &o->policy, PlanPolicyName,
+           {PlanPolicy::kAuto, PlanPolicy::kPlanned})
+      .Flag("--policy",
+            "who decides which copies stay on the device: next use weighed by "
+            "cost, or the cheapest plan")
+      .For(kFlags | kPlanMust);
+}
+
+void AddGradients(OptionTable& t, ZeroOptions* o) {
+  t.Real("clip_norm", &o->clip_norm, 0, kMostReal)
+      .Flag("--clip", "largest global norm of the gradient; 0: none")
+      .For(kFlags);
+  t.Choice("grad_mode", &o->grad_mode, GradModeName,
+           {GradMode::kSeparate, GradMode::kFp32, GradMode::kReuse})
+      .Flag("--grad-mode",
+            "gradients are of the parameters' type, or fp32, or take the place "
+            "of parameters")
+      .For(kFlags | kPlanMust);
+  t.Choice("accumulation_order", &o->accumulation, AccumulationOrderName,
+           {AccumulationOrder::kEach, AccumulationOrder::kLast})
+      .Flag("--accumulation-order",
+            "every micro-batch's gradients are reduced, or they are added up, "
+            "whole, and reduced once")
+      .For(kTrainFlag | kPlanFlag | kPlanMust);
+  t.Gone("update_order", "--update-order",
+         "every step updates chunks in the same order; leave it away")
+      .For(kTrainFlag);
+}
+
+void FillDrive(OptionTable& t, NvmeOption* drive) {
+  t.Text("directory", &drive->directory).Must();
+  t.Size("size_bytes", &drive->size);
+}
+
+void AddMemory(OptionTable& t, ZeroOptions* o, EngineFiles* files) {
+  t.Size("device_budget_bytes", &o->device_budget)
+      .Flag("--device-budget", "device bytes of a rank")
+      .Default("room for everything")
+      .For(kFlags | kPlanMust);
+  t.Size("host_budget_bytes", &o->host_budget)
+      .Flag("--host-budget", "pinned host bytes of a rank")
+      .For(kFlags | kPlanMust);
+  t.List("nvme", FillDrive, &o->nvme)
+      .Flag("--nvme", kNvmeFlagHelp,
+            [o](std::string_view text) { return ParseDrive(text, &o->nvme); })
+      .For(kTrainFlag);
+  t.Size("chunk.bytes", &o->chunk_size)
+      .Flag("--chunk", "chunk size")
+      .Default("searched between 1 MiB and an eighth of the device budget")
+      .Same({"chunk.layout"})
+      .For(kTrainFlag | kPlanFlag | kPlanKey);
+  t.Size("chunk.min_bytes", &o->min_chunk).For(kPlanKey);
+  t.Size("chunk.max_bytes", &o->max_chunk).For(kPlanKey);
+  t.Text("chunk.layout", &files->layout)
+      .Form("FILE")
+      .Flag("--layout",
+            "file of castor search -o that says where every parameter lies")
+      .Same({"chunk", "--chunk"})
+      .For(kFlags | kPlanKey);
+  t.Whole("chunk.align_elements", &o->align, kAlign, kMostAlign)
+      .MultipleOf(kAlign)
+      .Flag("--align", "parameters start at multiples of N elements")
+      .For(kPlanFlag | kPlanMust);
+  t.Text("machine", &files->machine)
+      .Form("FILE")
+      .Flag("--machine",
+            "file of a machine's speeds, of castor probe, by which fetches are "
+            "weighed and times are told")
+      .For(kFlags | kPlanKey);
+}
+
+// One of ZeroOptions::home_limits, as a document has it.
+struct OneLimit {
+  StateKind state = StateKind::kParam;
+  Tier tier = Tier::kDevice;
+  std::optional<Bytes> bytes = {};
+  std::optional<double> fraction = {};
+};
+
+Option& AddState(OptionTable& t, auto* to) {
+  return t.Choice("state", to, StateKindName,
+                  {StateKind::kParam, StateKind::kGrad, StateKind::kMaster,
+                   StateKind::kExpAvg, StateKind::kExpAvgSq});
+}
+
+Option& AddTier(OptionTable& t, Tier* to) {
+  return t.Choice("tier", to, TierName, {kAllTiers.begin(), kAllTiers.end()});
+}
+
+void FillLimit(OptionTable& t, OneLimit* one) {
+  AddState(t, &one->state).Must();
+  AddTier(t, &one->tier).Must();
+  t.Size("bytes", &one->bytes);
+  t.Real("fraction", &one->fraction, 0, 1);
+}
+
+Status TakeLimit(const OneLimit& one, std::optional<StaticLimits>* limits) {
+  if (one.bytes.has_value() == one.fraction.has_value()) {
+    return InvalidArgument(
+        fmt::format("has {} \"bytes\" {} \"fraction\": give one of them",
+                    one.bytes ? "both" : "neither", one.bytes ? "and" : "nor"));
+  }
+  return AddLimit(one.state, one.tier,
+                  one.bytes ? StateLimit(*one.bytes) : *one.fraction, limits);
+}
+
+std::vector<OneLimit> LimitsIn(const std::optional<StaticLimits>& limits) {
+  std::vector<OneLimit> all;
+  for (size_t k = 0; limits && k < limits->size(); ++k) {
+    for (const Tier tier : kAllTiers) {
+      const std::optional<StateLimit>& limit = (*limits)[k].on(tier);
+      if (!limit) continue;
+      OneLimit& one = all.emplace_back();
+      one.state = static_cast<StateKind>(k);
+      one.tier = tier;
+      if (const Bytes* const bytes = std::get_if<Bytes>(&*limit)) {
+        one.bytes = *bytes;
+      } else {
+        one.fraction = std::get<double>(*limit);
+      }
+    }
+  }
+  return all;
+}
+
+void FillRule(OptionTable& t, PlacementRule* rule) {
+  AddTier(t, &rule->tier).Must();
+  t.Text("glob", &rule->glob);
+  Option& dtype = t.Add(OptionType::kText, "dtype");
+  dtype.set = [rule](const OptionScalar& scalar) -> Status {
+    rule->dtype = ParseDType(std::get<std::string>(scalar));
+    if (rule->dtype) return OkStatus();
+    return InvalidArgument("is no type, such as BF16");
+  };
+  dtype.get = [rule]() -> std::optional<OptionScalar> {
+    if (!rule->dtype) return std::nullopt;
+    return std::string(DTypeName(*rule->dtype));
+  };
+  t.Size("least_bytes", &rule->least);
+  t.Size("most_bytes", &rule->most);
+  AddState(t, &rule->state);
+}
+
+void AddHomes(OptionTable& t, ZeroOptions* o) {
+  t.List<OneLimit>(
+       "home_limits", FillLimit,
+       [o](const OneLimit& one) { return TakeLimit(one, &o->home_limits); },
+       [o] { return LimitsIn(o->home_limits); })
+      .Flag(
+          "--limit",
+          "STATE@TIER=AMOUNT: most of a state's bytes on a tier, as a size "
+          "or a percentage: exp_avg@host=12GiB, param@device=25%; STATE may "
+          "be all",
+          [o](std::string_view text) {
+            return ParseLimit(text, &o->home_limits);
+          },
+          [o] { return LimitWords(o->home_limits); })
+      .For(kFlags | kPlanKey);
+  t.List("home_rules", FillRule, &o->home_rules)
+      .Flag(
+          "--place",
+          "TIER:GLOB[,state=S][,type=T][,least=SIZE][,most=SIZE]: parameters "
+          "by name, and by their type and size, live on a tier; the first "
+          "that matches holds",
+          [o](std::string_view text) {
+            return ParseRule(text, &o->home_rules);
+          },
+          [o] { return RuleWords(o->home_rules); })
+      .For(kFlags | kPlanKey);
+}
+
+void AddOptimizer(OptionTable& t, OptimizerOptions* o) {
+  t.Choice("optimizer.kind", &o->kind, OptimizerName,
+           {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
+            OptimizerKind::kLion})
+      .Then([o] { *o = DefaultOptimizerOptions(o->kind); })
+      .Flag("--optimizer", "whose states there are")
+      .For(kPlanFlag | kSimulateFlag);
+  t.Choice("optimizer.moment_dtype", &o->moment_dtype, DTypeName,
+           {DType::kF32, DType::kBF16})
+      .Flag("--moments", "what moments are kept in")
+      .For(kPlanFlag | kSimulateFlag);
+  t.Real("optimizer.weight_decay", &o->weight_decay, 0, kMostReal)
+      .Flag("--weight-decay", "of AdamW")
+      .Same({"optimizer.kind"})
+      .For(kTrainFlag);
+  t.Real("optimizer.momentum", &o->momentum, 0, kMostReal)
+      .Flag("--momentum", "of sgd, which keeps a moment for it")
+      .For(kPlanFlag);
+  t.Real("optimizer.beta1", &o->beta1);
+  t.Real("optimizer.beta2", &o->beta2);
+  t.Real("optimizer.eps", &o->eps);
+  t.Real("optimizer.dampening", &o->dampening);
+  t.Switch("optimizer.nesterov", &o->nesterov);
+  t.Switch("optimizer.stochastic_rounding", &o->stochastic_rounding);
+  t.Whole("optimizer.seed", &o->seed, 0, kMost);
+}
+
+void FillGroup(OptionTable& t, OptimizerGroup* group) {
+  t.Text("name", &group->name).Must();
+  t.Real("lr_scale", &group->lr_scale);
+  t.Real("lr", &group->lr);
+  t.Real("beta1", &group->beta1);
+  t.Real("beta2", &group->beta2);
+  t.Real("eps", &group->eps);
+  t.Real("weight_decay", &group->weight_decay);
+}
+
+Status ReadLossScale(std::string_view text, LossScaling* scaling) {
+  if (text == LossScalingName(LossScalingKind::kDynamic)) {
+    scaling->kind = LossScalingKind::kDynamic;
+    return OkStatus();
+  }
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, scaling->initial);
+  if (read.ec != std::errc() || read.ptr != end || !(scaling->initial > 0)) {
+    return InvalidArgument(fmt::format(
+        "{} is neither a positive number nor dynamic", Quoted(text)));
+  }
+  scaling->kind = LossScalingKind::kStatic;
+  return OkStatus();
+}
+
+void AddLossScale(OptionTable& t, LossScaling* scaling) {
+  t.Choice("loss_scale.kind", &scaling->kind, LossScalingName,
+           {LossScalingKind::kNone, LossScalingKind::kStatic,
+            LossScalingKind::kDynamic});
+  t.Real("loss_scale.initial", &scaling->initial);
+  t.Real("loss_scale.growth", &scaling->growth);
+  t.Whole("loss_scale.growth_interval", &scaling->growth_interval, 1, kMost);
+  t.Real("loss_scale.backoff", &scaling->backoff);
+  t.Whole("loss_scale.hysteresis", &scaling->hysteresis, 1,
+          std::numeric_limits<int32_t>::max());
+  t.Real("loss_scale.least", &scaling->least);
+  t.Real("loss_scale.most", &scaling->most);
+  t.Words("X|dynamic")
+      .Flag("--loss-scale",
+            "factor of the loss, for f16; dynamic: from 65536 on, less where "
+            "gradients overflow",
+            [=](std::string_view text) { return ReadLossScale(text, scaling); })
+      .Default("none")
+      .Same({"loss_scale"})
+      .For(kTrainFlag);
 }
 
 Result<std::string> TextOf(const std::string& path, uint64_t limit) {
@@ -80,48 +379,64 @@ Result<std::string> TextOf(const std::string& path, uint64_t limit) {
 
 }  // namespace
 
-Result<ZeroConfig> ParseTrainerConfig(std::string_view text, ZeroConfig base,
-                                      std::vector<std::string>* said) {
-  CASTOR_RETURN_IF_ERROR(ReadConfig(text, Reader::kTrainer, &base, said));
-  return base;
+OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files) {
+  OptionTable table;
+  AddSharing(table, options);
+  AddGradients(table, options);
+  AddMemory(table, options, files);
+  AddFetching(table, options);
+  AddHomes(table, options);
+  AddOptimizer(table, &options->optimizer);
+  table.List("groups", FillGroup, &options->groups);
+  AddLossScale(table, &options->loss_scaling);
+  return table;
 }
 
-std::vector<std::string> ConfigKeys() {
-  ZeroConfig config;
-  internal::ConfigFields fields;
-  AddFields(fields, Reader::kTrainer, &config);
-  return fields.names();
+Result<std::vector<std::string>> ReadConfig(std::string_view text,
+                                            const OptionTable& table) {
+  OptionTable document = table;
+  document.Schema("castor.config/1");
+  Result<std::vector<std::string>> said = ReadOptions(text, document);
+  // Of the caller's own, as a flag is.
+  if (!said.ok()) return InvalidArgument(std::string(said.status().message()));
+  if (std::count(said->begin(), said->end(), "chunk.layout") > 0 &&
+      std::count(said->begin(), said->end(), "chunk.bytes") > 0) {
+    return InvalidArgument(
+        "chunk.layout and chunk.bytes exclude each other: a layout has its own "
+        "chunks; leave one away");
+  }
+  return said;
 }
 
-Status ReadFilesOf(ZeroConfig* config) {
-  if (!config->layout_file.empty()) {
+Status ReadEngineFiles(const EngineFiles& files, ZeroOptions* options) {
+  if (!files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            TextOf(config->layout_file, kMaxLayoutBytes));
+                            TextOf(files.layout, kMaxLayoutBytes));
     Result<LayoutFile> layout = ParseLayout(text);
     if (!layout.ok()) {
-      return layout.status().WithContext(QuotedPath(config->layout_file));
+      return layout.status().WithContext(QuotedPath(files.layout));
     }
-    config->engine.layout =
-        std::make_shared<const LayoutFile>(*std::move(layout));
+    options->layout = std::make_shared<const LayoutFile>(*std::move(layout));
   }
-  if (!config->machine_file.empty()) {
+  if (!files.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            TextOf(config->machine_file, kMaxTierModelBytes));
+                            TextOf(files.machine, kMaxTierModelBytes));
     const Result<TierModel> machine = ParseTierModel(text);
     if (!machine.ok()) {
-      return machine.status().WithContext(QuotedPath(config->machine_file));
+      return machine.status().WithContext(QuotedPath(files.machine));
     }
-    config->engine.machine = *machine;
+    options->machine = *machine;
   }
   return OkStatus();
 }
 
 Result<ZeroOptions> ReadZeroConfig(std::string_view text) {
-  ZeroConfig config;
-  std::vector<std::string> said;
-  CASTOR_RETURN_IF_ERROR(ReadConfig(text, Reader::kEngine, &config, &said));
-  CASTOR_RETURN_IF_ERROR(ReadFilesOf(&config));
-  return std::move(config.engine);
+  ZeroOptions options;
+  EngineFiles files;
+  CASTOR_RETURN_IF_ERROR(
+      ReadConfig(text, EngineOptions(&options, &files)).status());
+  CASTOR_RETURN_IF_ERROR(ReadEngineFiles(files, &options));
+  return options;
 }
 
 }  // namespace castor

@@ -4,9 +4,9 @@
 #ifndef CASTOR_COLLECTIVES_ZERO_CONFIG_H_
 #define CASTOR_COLLECTIVES_ZERO_CONFIG_H_
 
-// All that a training is told of its engine, as one JSON document: ZeroOptions,
-// and what a trainer does with the engine. For programs in other languages and
-// for files. Every key has the default of its option and may be left out:
+// The table of all that an engine is told (ZeroOptions), and the JSON document
+// made of it: for programs in other languages and for files. Every key has the
+// default of its option and may be left out:
 //
 //   {"schema": "castor.config/1",
 //    "stage": 3, "shard_group": 0, "optimizer_span": "group",
@@ -33,88 +33,56 @@
 //                "beta2": 0.999, "eps": 1e-8, "weight_decay": 0}],
 //    "loss_scale": {"kind": "dynamic", "initial": 65536, "growth": 2,
 //                   "growth_interval": 2000, "backoff": 0.5,
-//                   "hysteresis": 1, "least": 1, "most": 4294967296},
-//    "learning_rate": {"schedule": "cosine", "peak": 3e-4, "floor": 0,
-//                      "warmup_steps": 100, "steps": 10000},
-//    "launch": {"ranks": 4, "rank": 0, "backend": "host", "reduce": "exact",
-//               "id_file": "ids", "timeout_seconds": 120},
-//    "checkpoint": {"directory": "run", "every": 100, "keep": 3,
-//                   "async": false, "resume": "run", "init": "weights"}}
+//                   "hysteresis": 1, "least": 1, "most": 4294967296}}
 //
-// The last three sections are of the trainer: an engine by itself, which does
-// nothing with them, refuses them as unknown. An optimizer's numbers begin with
-// what its kind takes unless told otherwise, so "kind" comes first. What
-// numbers mean together, ZeroEngine::Create checks. Paths are from the working
-// directory. Thread-safe; pure but for the two that read the files named.
+// A trainer adds rows of its own to the table, for keys that an engine by
+// itself refuses as unknown. An optimizer's numbers begin with what its kind
+// takes unless told otherwise, so "kind" comes first. What numbers mean
+// together, ZeroEngine::Create checks. Paths are from the working directory.
+// Thread-safe; pure but for what reads the files named.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/lr_schedule.h"
+#include "collectives/option_table.h"
 #include "collectives/zero_options.h"
 
 namespace castor {
 
-// Empty: not said.
-struct RateConfig {
-  std::optional<LrShape> schedule = {};
-  std::optional<double> peak = {};
-  std::optional<double> floor = {};
-  std::optional<int64_t> warmup_steps = {};
-  std::optional<int64_t> steps = {};  // of the whole run
+// Who has a row of the table, as bits of Option::uses: trainers, castor plan
+// and castor simulate as a flag, and the plan file as a key, which some of its
+// rows must be.
+inline constexpr uint32_t kTrainFlag = 1;
+inline constexpr uint32_t kPlanFlag = 2;
+inline constexpr uint32_t kSimulateFlag = 4;
+inline constexpr uint32_t kPlanKey = 8;
+inline constexpr uint32_t kPlanMust = 16;
+
+// The files that an engine's options name; empty: none.
+struct EngineFiles {
+  std::string layout = {};   // chunk/layout_file.h
+  std::string machine = {};  // placement/tier_model_file.h
 };
 
-struct LaunchConfig {
-  std::optional<int64_t> ranks = {};
-  std::optional<int64_t> rank = {};             // of this process
-  std::optional<std::string> backend = {};      // "host", "nccl"
-  std::optional<std::string> reduce = {};       // of nccl: "exact", "native"
-  std::optional<std::string> id_file = {};      // of nccl
-  std::optional<int64_t> timeout_seconds = {};  // 0: none
-};
+// Collaborators of an engine are in no row.
+OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files);
 
-struct CheckpointConfig {
-  std::optional<std::string> directory = {};
-  std::optional<int64_t> every = {};  // steps
-  std::optional<int64_t> keep = {};
-  std::optional<bool> async = {};
-  std::optional<std::string> resume = {};
-  std::optional<std::string> init = {};
-};
+// Sets what the document `text` says, and returns the keys of that.
+// InvalidArgument, with line and column, where `text` is no such document; for
+// a key that there is not, with the nearest that there is.
+Result<std::vector<std::string>> ReadConfig(std::string_view text,
+                                            const OptionTable& table);
 
-struct ZeroConfig {
-  // Without what the two files below say, until ReadFilesOf. Collaborators are
-  // no part of a document.
-  ZeroOptions engine = {};
-  std::string layout_file = {};   // chunk/layout_file.h
-  std::string machine_file = {};  // placement/tier_model_file.h
-  RateConfig learning_rate = {};
-  LaunchConfig launch = {};
-  CheckpointConfig checkpoint = {};
-};
+// Sets the layout and the machine where files of them are named. Errors name
+// the file.
+Status ReadEngineFiles(const EngineFiles& files, ZeroOptions* options);
 
-// An engine's options alone, with the files that they name. InvalidArgument,
-// with line and column, where `text` is no such document; for a key that there
-// is not, with the nearest that there is; errors of the files. Collaborators
-// are as in a ZeroOptions{}.
+// An engine's options by a document, with the files that it names. Fails as the
+// two above.
 Result<ZeroOptions> ReadZeroConfig(std::string_view text);
-
-// The whole document on top of `base`: what `text` leaves out is as it was
-// there. Reads no file. Adds to `said` the names of what it does say: "stage",
-// "optimizer.beta1", "nvme[].directory". InvalidArgument as above.
-Result<ZeroConfig> ParseTrainerConfig(std::string_view text, ZeroConfig base,
-                                      std::vector<std::string>* said);
-
-// Sets the engine's layout and machine where files of them are named. Errors
-// name the file.
-Status ReadFilesOf(ZeroConfig* config);
-
-// The names of all that a document may say, sorted.
-std::vector<std::string> ConfigKeys();
 
 }  // namespace castor
 

@@ -17,7 +17,6 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/search_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -22,11 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<ParamSpec> Params(const std::vector<int64_t>& sizes) {
-  std::vector<ParamSpec> params;
-  for (const int64_t size : sizes) {
-    params.push_back({"p", {size}, DType::kBF16, true});
-  }
-  return params;
+  return ParamsOf(SizesOf(sizes), DType::kBF16);
 }
 
 ChunkLayout Pack(const std::vector<int64_t>& sizes, int64_t chunk_size,
@@ -121,12 +118,10 @@ TEST(ChunkPackerTest, EqualsANaivePackerOnRandomLists) {
 
     const std::vector<NaiveChunk> expected =
         NaivePacking(sizes, chunk_size, world, align);
-    std::vector<int64_t> counts;
-    for (const Elements size : sizes) counts.push_back(size.count());
     const std::vector<Elements> of_groups(sizes.empty() ? 0 : 1,
                                           Elements(chunk_size));
     const Result<ChunkLayout> layout =
-        PackChunks(Params(counts), of_groups, options);
+        PackChunks(ParamsOf(sizes, DType::kBF16), of_groups, options);
     ASSERT_THAT(layout, IsOk());
     ASSERT_EQ(layout->chunks().size(), expected.size());
     for (size_t c = 0; c < expected.size(); ++c) {
@@ -148,104 +143,6 @@ TEST(ChunkPackerTest, EqualsANaivePackerOnRandomLists) {
     ASSERT_EQ(count.oversize_chunks, cost.oversize_chunks);
     ASSERT_EQ(count.oversize_allocated.count(), cost.oversize_allocated);
     ASSERT_EQ(count.allocated.count(), cost.allocated);
-  }
-}
-
-TEST(ChunkPackerTest, AParameterGoesToTheSmallestClassThatHoldsIt) {
-  const std::vector<Elements> classes[] = {{Elements(128), Elements(384)}};
-  const ChunkLayout layout =
-      PackChunks(Params({100, 300, 20, 64, 64, 400, 0, 64}), classes, {})
-          .value();
-  ASSERT_EQ(layout.groups().size(), 2u);
-  const GroupInfo& small = layout.groups()[0];
-  const GroupInfo& large = layout.groups()[1];
-  EXPECT_EQ(small.chunk_size, Elements(128));
-  EXPECT_EQ(large.chunk_size, Elements(384));
-  // Numbered as they are opened: 100, 300, 20 + 64, 64 + 64, and 400 oversize.
-  EXPECT_THAT(small.chunks, ElementsAre(ChunkId(0), ChunkId(2), ChunkId(3)));
-  EXPECT_THAT(large.chunks, ElementsAre(ChunkId(1), ChunkId(4)));
-  EXPECT_EQ(layout.place(ParamId(3)).chunk, ChunkId(2));
-  EXPECT_EQ(layout.place(ParamId(3)).offset, Elements(64));
-  // What is oversize closes no chunk of the smaller class.
-  EXPECT_EQ(layout.place(ParamId(7)).chunk, ChunkId(3));
-  EXPECT_EQ(layout.place(ParamId(7)).offset, Elements(64));
-  EXPECT_TRUE(layout.chunk(ChunkId(4)).oversize);
-  EXPECT_EQ(layout.chunk(ChunkId(4)).size, Elements(512));
-  EXPECT_FALSE(layout.place(ParamId(6)).chunk.valid());
-}
-
-TEST(ChunkPackerTest, AClassWithoutParametersIsAGroupWithoutChunks) {
-  const std::vector<Elements> classes[] = {
-      {Elements(128), Elements(256), Elements(512)}};
-  const ChunkLayout layout = PackChunks(Params({200}), classes, {}).value();
-  ASSERT_EQ(layout.groups().size(), 3u);
-  EXPECT_TRUE(layout.groups()[0].chunks.empty());
-  EXPECT_THAT(layout.groups()[1].chunks, ElementsAre(ChunkId(0)));
-  EXPECT_TRUE(layout.groups()[2].chunks.empty());
-}
-
-// Every class is what a naive packer makes of its own parameters, those larger
-// than all classes with the largest's.
-TEST(ChunkPackerTest, EveryClassEqualsANaivePackerOnRandomLists) {
-  std::mt19937_64 random(TestSeed(20240612));
-  const int worlds[] = {1, 3, 8};
-  for (int round = 0; round < 2000; ++round) {
-    const int world = worlds[random() % 3];
-    const int64_t quantum = 128 * world;
-    const PackOptions options = {.world = world, .align = Elements(64)};
-    std::vector<std::vector<Elements>> classes(1);
-    int64_t largest = 0;
-    for (uint64_t c = 0; c < 1 + random() % 4; ++c) {
-      largest += quantum * (1 + static_cast<int64_t>(random() % 5));
-      classes[0].emplace_back(largest);
-    }
-    std::vector<Elements> sizes =
-        RandomSizes(random, 30, quantum, 12 * quantum);
-    sizes.emplace_back(5);  // at least one parameter, hence one group
-    std::vector<int64_t> counts;
-    for (const Elements size : sizes) counts.push_back(size.count());
-    SCOPED_TRACE(testing::Message() << "round " << round << " world " << world
-                                    << " classes " << classes[0].size());
-
-    const ChunkLayout layout =
-        PackChunks(Params(counts), classes, options).value();
-    ASSERT_EQ(layout.groups().size(), classes[0].size());
-    Elements above;
-    for (size_t c = 0; c < classes[0].size(); ++c) {
-      const GroupInfo& group = layout.groups()[c];
-      ASSERT_EQ(group.chunk_size, classes[0][c]);
-      const bool last = c + 1 == classes[0].size();
-      std::vector<Elements> own;
-      std::vector<size_t> ids;
-      for (size_t i = 0; i < sizes.size(); ++i) {
-        if (sizes[i] <= above || (sizes[i] > group.chunk_size && !last)) {
-          continue;
-        }
-        own.push_back(sizes[i]);
-        ids.push_back(i);
-      }
-      const std::vector<NaiveChunk> expected =
-          NaivePacking(own, group.chunk_size.count(), world, 64);
-      ASSERT_EQ(group.chunks.size(), expected.size());
-      for (size_t k = 0; k < expected.size(); ++k) {
-        const ChunkInfo& chunk = layout.chunk(group.chunks[k]);
-        ASSERT_EQ(chunk.group, static_cast<int32_t>(c));
-        ASSERT_EQ(chunk.size.count(), expected[k].size);
-        ASSERT_EQ(chunk.oversize, expected[k].oversize);
-        ASSERT_EQ(chunk.params.size(), expected[k].params.size());
-        for (size_t i = 0; i < chunk.params.size(); ++i) {
-          ASSERT_EQ(chunk.params[i].index(), ids[expected[k].params[i]]);
-          ASSERT_EQ(layout.place(chunk.params[i]).offset.count(),
-                    expected[k].offsets[i]);
-        }
-      }
-      above = group.chunk_size;
-    }
-    for (size_t c = 1; c < layout.chunks().size(); ++c) {
-      // Numbered by their first parameters.
-      ASSERT_LT(layout.chunks()[c - 1].params[0].index(),
-                layout.chunks()[c].params[0].index());
-    }
   }
 }
 
@@ -275,21 +172,6 @@ TEST(ChunkPackerTest, RefusesChunkSizesThatAreNoMultipleOfQ) {
   EXPECT_THAT(PackChunks(Params({1}), std::span<const Elements>(), options),
               StatusIs(ErrorCode::kInvalidArgument,
                        HasSubstr("0 chunk sizes for 1 groups")));
-}
-
-TEST(ChunkPackerTest, RefusesClassesThatDoNotRise) {
-  for (const std::vector<Elements>& classes :
-       {std::vector<Elements>{Elements(256), Elements(128)},
-        std::vector<Elements>{Elements(256), Elements(256)}}) {
-    EXPECT_THAT(PackChunks(Params({1}), std::span(&classes, 1), {}),
-                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("rising")));
-  }
-  const std::vector<Elements> none;
-  EXPECT_THAT(PackChunks(Params({1}), std::span(&none, 1), {}),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("group 0")));
-  const std::vector<Elements> odd = {Elements(128), Elements(200)};
-  EXPECT_THAT(PackChunks(Params({1}), std::span(&odd, 1), {}),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("200")));
 }
 
 TEST(ChunkPackerTest, NamesTheParameterWhoseShapeIsMalformed) {

@@ -45,26 +45,6 @@ std::vector<NaiveCost> BruteForce(const std::vector<Elements>& sizes,
   return costs;
 }
 
-void ExpectIs(const ChunkSizeCandidate& candidate, const NaiveCost& cost,
-              int64_t payload, DType dtype) {
-  EXPECT_EQ(candidate.chunk_size.count(), cost.chunk_size);
-  EXPECT_EQ(candidate.chunk_bytes, BytesOf(candidate.chunk_size, dtype));
-  EXPECT_EQ(candidate.chunks, cost.chunks);
-  EXPECT_EQ(candidate.oversize_chunks, cost.oversize_chunks);
-  EXPECT_EQ(candidate.allocated.count(), cost.allocated);
-  EXPECT_EQ(candidate.waste.count(), cost.allocated - payload);
-  EXPECT_EQ(candidate.waste_bytes, BytesToHold(candidate.waste, dtype));
-  EXPECT_EQ(candidate.gathered_bytes, BytesOf(Elements(cost.gathered), dtype));
-  EXPECT_FALSE(candidate.reason.empty());
-  if (cost.allocated > 0) {
-    EXPECT_DOUBLE_EQ(candidate.waste_fraction,
-                     static_cast<double>(cost.allocated - payload) /
-                         static_cast<double>(cost.allocated));
-  } else {
-    EXPECT_EQ(candidate.waste_fraction, 0);
-  }
-}
-
 // Compares the whole answer for one group with brute force over every size.
 void ExpectEqualsBruteForce(const std::vector<Elements>& sizes, DType dtype,
                             const SearchOptions& options) {
@@ -88,24 +68,10 @@ void ExpectEqualsBruteForce(const std::vector<Elements>& sizes, DType dtype,
   EXPECT_EQ(group.payload.count(), payload);
   EXPECT_EQ(group.params, static_cast<int64_t>(sizes.size()));
 
-  const NaiveCost best = *std::min_element(
-      costs.begin(), costs.end(), [](const NaiveCost& a, const NaiveCost& b) {
-        return a.allocated < b.allocated;
-      });
+  const NaiveCost best = LeastAllocated(costs);
   ExpectIs(group.best, best, payload, dtype);
-
-  std::vector<NaiveCost> front;
-  for (const NaiveCost& cost : costs) {
-    const bool dominated = std::any_of(
-        costs.begin(), costs.end(),
-        [&cost](const NaiveCost& other) { return Dominates(other, cost); });
-    if (!dominated || cost == best) front.push_back(cost);
-  }
-  ASSERT_EQ(group.candidates.size(), front.size());
-  for (size_t i = 0; i < front.size(); ++i) {
-    ExpectIs(group.candidates[i], front[i], payload, dtype);
-  }
-
+  const std::vector<NaiveCost> front = NaiveFront(costs);
+  ExpectAre(group.candidates, front, payload, dtype);
   const auto recommended = std::find_if(
       front.begin(), front.end(), [&best, payload](const NaiveCost& cost) {
         return (cost.allocated - best.allocated) * 200 <= payload;

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <variant>
 #include <vector>
 
-#include "chunk/classes_certificate.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
-#include "chunk/search_mode.h"
+#include "chunk/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/search_input.h"
@@ -27,19 +25,17 @@ using testing::HasSubstr;
 // Sizes are counted in elements: what a list's dtype is changes bytes, and
 // nothing else (PatrickStar and OSLO take one for the other, defect B1).
 TEST(ChunkSizeSearchTest, TheSameElementsOfAnotherTypePackAlike) {
-  std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < 60; ++i) sizes.push_back(100 + i * i * 37 % 5000);
+  std::vector<Elements> sizes;
+  for (int64_t i = 0; i < 60; ++i) sizes.emplace_back(100 + i * i * 37 % 5000);
   std::vector<Elements> chunks;
   for (const DType dtype : {DType::kU8, DType::kBF16, DType::kF32}) {
-    std::vector<ParamSpec> params;
-    for (const int64_t size : sizes)
-      params.push_back({"p", {size}, dtype, true});
     SearchOptions options;
     options.min_chunk = BytesOf(Elements(4096), dtype);
     options.max_chunk = BytesOf(Elements(32768), dtype);
-    const Result<SearchResult> found = SearchChunkSize(params, options);
-    ASSERT_THAT(found, IsOk());
-    chunks.push_back(found->groups[0].best.classes[0].chunk_size);
+    chunks.push_back(SearchChunkSize(ParamsOf(sizes, dtype), options)
+                         .value()
+                         .groups[0]
+                         .best.chunk_size);
     EXPECT_GE(chunks.back(), Elements(4096));
     EXPECT_EQ(chunks.back(), chunks.front());
   }
@@ -136,52 +132,6 @@ TEST(ChunkSizeSearchTest, ListsTheCandidatesOfAllModesBySize) {
     EXPECT_LE(group.candidates[i - 1].chunk_size,
               group.candidates[i].chunk_size);
   }
-}
-
-TEST(ChunkSizeSearchTest, SeveralClassesOfChunksWasteLessThanOne) {
-  const std::vector<ParamSpec> params = LlamaParams({.layers = 32,
-                                                     .hidden = 4096,
-                                                     .kv_hidden = 4096,
-                                                     .mlp = 11008,
-                                                     .vocabulary = 32000},
-                                                    DType::kBF16);
-  SearchOptions options;
-  options.pack.world = 8;
-  options.modes = {SearchMode::kUniform, SearchMode::kLayer,
-                   SearchMode::kClasses};
-  const SearchResult result = SearchChunkSize(params, options).value();
-  const GroupSearchResult& group = result.groups[0];
-  ASSERT_EQ(group.modes.size(), 3u);
-  const ModeResult& classes = group.modes[2];
-  EXPECT_EQ(classes.mode, SearchMode::kClasses);
-  EXPECT_TRUE(classes.optimal);
-  const std::vector<Elements> sizes =
-      GroupSizes(params, GroupParams(params)[0]).value();
-  EXPECT_THAT(VerifyClassesCertificate(
-                  std::get<ClassesCertificate>(classes.certificate), sizes,
-                  options.pack, classes.best.waste),
-              IsOk());
-  // The attention matrices, those of the perceptrons, and the embeddings.
-  ASSERT_EQ(classes.best.classes.size(), 3u);
-  EXPECT_EQ(classes.best.classes[2].chunk_size.count(), 32000 * 4096);
-  EXPECT_LT(classes.best.waste, group.modes[0].best.waste);
-  EXPECT_EQ(group.best.mode, SearchMode::kClasses);
-
-  // Packing in those classes wastes what the search says.
-  std::vector<Elements> class_sizes;
-  for (const ChunkClass& one : group.best.classes) {
-    class_sizes.push_back(one.chunk_size);
-  }
-  const ChunkLayout layout =
-      PackChunks(params, std::span(&class_sizes, 1), options.pack).value();
-  ASSERT_EQ(layout.groups().size(), class_sizes.size());
-  Elements waste;
-  for (size_t c = 0; c < class_sizes.size(); ++c) {
-    waste += layout.waste(static_cast<int32_t>(c));
-    EXPECT_EQ(static_cast<int64_t>(layout.groups()[c].chunks.size()),
-              group.best.classes[c].chunks);
-  }
-  EXPECT_EQ(waste, group.best.waste);
 }
 
 TEST(ChunkSizeSearchTest, AGroupWithoutLayersHasNoLayerMode) {

@@ -13,16 +13,11 @@
 
 #include "gtest/gtest.h"
 #include "tests/chunk/layered_shapes.h"
+#include "tests/chunk/naive_packing.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
-
-std::vector<Elements> Sizes(const std::vector<int64_t>& counts) {
-  std::vector<Elements> sizes;
-  for (const int64_t count : counts) sizes.emplace_back(count);
-  return sizes;
-}
 
 // Tries every run, by the words of the header.
 std::optional<LayerRepeat> BruteForce(const std::vector<int64_t>& sizes) {
@@ -53,7 +48,7 @@ std::optional<LayerRepeat> BruteForce(const std::vector<int64_t>& sizes) {
 
 void ExpectEqualsBruteForce(const std::vector<int64_t>& sizes) {
   const std::optional<LayerRepeat> expected = BruteForce(sizes);
-  const std::optional<LayerRepeat> found = FindLayerRepeat(Sizes(sizes));
+  const std::optional<LayerRepeat> found = FindLayerRepeat(SizesOf(sizes));
   SCOPED_TRACE(testing::PrintToString(sizes));
   ASSERT_EQ(found.has_value(), expected.has_value());
   if (!found) return;
@@ -129,15 +124,15 @@ TEST(LayerRepeatTest, EqualsBruteForceWhereRunsAbound) {
 
 TEST(LayerRepeatTest, NothingRepeats) {
   EXPECT_FALSE(FindLayerRepeat({}).has_value());
-  EXPECT_FALSE(FindLayerRepeat(Sizes({5})).has_value());
-  EXPECT_FALSE(FindLayerRepeat(Sizes({5, 6, 5})).has_value());
+  EXPECT_FALSE(FindLayerRepeat(SizesOf({5})).has_value());
+  EXPECT_FALSE(FindLayerRepeat(SizesOf({5, 6, 5})).has_value());
   // Repeated, but nothing to pack.
-  EXPECT_FALSE(FindLayerRepeat(Sizes({0, 0, 5, 0, 0})).has_value());
+  EXPECT_FALSE(FindLayerRepeat(SizesOf({0, 0, 5, 0, 0})).has_value());
 }
 
 TEST(LayerRepeatTest, TakesWhatCoversMostElementsNotMostParameters) {
   const std::optional<LayerRepeat> found =
-      FindLayerRepeat(Sizes({1, 1, 1, 1, 9, 50, 3, 50, 3}));
+      FindLayerRepeat(SizesOf({1, 1, 1, 1, 9, 50, 3, 50, 3}));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->first, 5);
   EXPECT_EQ(found->params, 2);

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/chunk/layered_shapes.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/search_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
@@ -93,8 +94,8 @@ std::set<int64_t> NeighboursSizes(const std::vector<Elements>& one,
 }
 
 // Compares the answer with least sizes found otherwise.
-void ExpectIs(const ModeSearch& found, const std::vector<int64_t>& least,
-              const std::vector<Elements>& sizes, const PackOptions& pack) {
+void ExpectFound(const ModeSearch& found, const std::vector<int64_t>& least,
+                 const std::vector<Elements>& sizes, const PackOptions& pack) {
   const auto& certificate =
       std::get<LayerCertificate>(found.result.certificate);
   std::vector<NaiveCost> costs;  // by falling size
@@ -113,11 +114,7 @@ void ExpectIs(const ModeSearch& found, const std::vector<int64_t>& least,
               costs.back().allocated - payload);
   }
   std::reverse(costs.begin(), costs.end());
-  const NaiveCost best = *std::min_element(
-      costs.begin(), costs.end(), [](const NaiveCost& a, const NaiveCost& b) {
-        return a.allocated < b.allocated;
-      });
-
+  const NaiveCost best = LeastAllocated(costs);
   EXPECT_EQ(found.result.mode, SearchMode::kLayer);
   EXPECT_TRUE(found.result.optimal);
   EXPECT_EQ(found.result.best.chunk_size.count(), best.chunk_size);
@@ -127,30 +124,7 @@ void ExpectIs(const ModeSearch& found, const std::vector<int64_t>& least,
       VerifyLayerCertificate(certificate, sizes, pack, found.result.best.waste),
       IsOk());
 
-  std::vector<NaiveCost> front;
-  for (const NaiveCost& cost : costs) {
-    const bool dominated = std::any_of(
-        costs.begin(), costs.end(),
-        [&cost](const NaiveCost& other) { return Dominates(other, cost); });
-    if (!dominated || cost == best) front.push_back(cost);
-  }
-  ASSERT_EQ(found.candidates.size(), front.size());
-  for (size_t i = 0; i < front.size(); ++i) {
-    const ChunkSizeCandidate& candidate = found.candidates[i];
-    EXPECT_EQ(candidate.mode, SearchMode::kLayer);
-    EXPECT_EQ(candidate.chunk_size.count(), front[i].chunk_size);
-    EXPECT_EQ(candidate.chunks, front[i].chunks);
-    EXPECT_EQ(candidate.oversize_chunks, front[i].oversize_chunks);
-    EXPECT_EQ(candidate.oversize_allocated.count(),
-              front[i].oversize_allocated);
-    EXPECT_EQ(candidate.allocated.count(), front[i].allocated);
-    EXPECT_EQ(candidate.gathered_bytes,
-              BytesOf(Elements(front[i].gathered), DType::kBF16));
-    ASSERT_EQ(candidate.classes.size(), 1u);
-    EXPECT_EQ(candidate.classes[0].chunk_size, candidate.chunk_size);
-    EXPECT_EQ(candidate.classes[0].chunks,
-              candidate.chunks - candidate.oversize_chunks);
-  }
+  ExpectAre(found.candidates, NaiveFront(costs), payload, DType::kBF16);
 }
 
 std::vector<Elements> OneRepeat(const std::vector<Elements>& sizes,
@@ -186,10 +160,10 @@ TEST(LayerSearchTest, EqualsBruteForceOnRandomLists) {
     if (!found) continue;
     ++searched;
     const std::vector<Elements> one = OneRepeat(sizes, *repeat);
-    ExpectIs(*found,
-             LeastSizes(one, AllSizes(one, pack.world, pack.align.count()),
-                        pack.world, pack.align.count()),
-             sizes, pack);
+    ExpectFound(*found,
+                LeastSizes(one, AllSizes(one, pack.world, pack.align.count()),
+                           pack.world, pack.align.count()),
+                sizes, pack);
     if (HasFailure()) return;
   }
   EXPECT_GT(searched, TestRounds(1500));
@@ -208,7 +182,7 @@ TEST(LayerSearchTest, EqualsBruteForceOnPublicModels) {
           SearchLayer(InputOf(shape.sizes, pack));
       ASSERT_TRUE(found.has_value());
       const std::vector<Elements> one = OneRepeat(shape.sizes, shape.repeat);
-      ExpectIs(
+      ExpectFound(
           *found,
           LeastSizes(one,
                      NeighboursSizes(one, ChunkQuantum(pack.world), pack.align),

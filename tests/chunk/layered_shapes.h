@@ -17,6 +17,7 @@
 #include "chunk/base/units.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/param_spec.h"
+#include "tests/chunk/naive_packing.h"
 #include "tools/bench/model_shapes.h"
 
 namespace castor {
@@ -27,7 +28,8 @@ struct LayeredShape {
   LayerRepeat repeat;
 };
 
-inline std::vector<Elements> SizesOf(const std::vector<ParamSpec>& params) {
+inline std::vector<Elements> SizesOfParams(
+    const std::vector<ParamSpec>& params) {
   std::vector<Elements> sizes;
   for (const ParamSpec& param : params) {
     sizes.push_back(CountElements(param.shape, param.dtype).value());
@@ -44,13 +46,11 @@ inline std::vector<Elements> SizesOf(const std::vector<int64_t>& first,
     counts.insert(counts.end(), layer.begin(), layer.end());
   }
   counts.insert(counts.end(), last.begin(), last.end());
-  std::vector<Elements> sizes;
-  for (const int64_t count : counts) sizes.emplace_back(count);
-  return sizes;
+  return SizesOf(counts);
 }
 
 inline std::vector<Elements> LlamaSizes(const LlamaShape& shape) {
-  return SizesOf(LlamaParams(shape, DType::kBF16));
+  return SizesOfParams(LlamaParams(shape, DType::kBF16));
 }
 
 // Weight and bias of the query, key and value.
@@ -114,7 +114,7 @@ inline std::vector<LayeredShape> LayeredShapes() {
       {"Llama-2-7B", LlamaSizes(llama2_7b), {1, 9, 32}},
       {"Llama-2-13B", LlamaSizes(llama2_13b), {1, 9, 40}},
       {"Llama-3-70B", LlamaSizes(Llama3With70B()), {1, 9, 80}},
-      {"GPT-2 XL", SizesOf(Gpt2Params({}, DType::kF32)), {2, 12, 48}},
+      {"GPT-2 XL", SizesOfParams(Gpt2Params({}, DType::kF32)), {2, 12, 48}},
       {"Qwen2.5-7B", Qwen25With7B(), {1, 12, 28}},
       {"OPT-6.7B", OptWith6700M(), {2, 16, 32}},
       {"BERT-large", BertLarge(), {3, 16, 24}},
@@ -123,7 +123,9 @@ inline std::vector<LayeredShape> LayeredShapes() {
       // From the two norms on that end the third, dense, layer; a layer has 7
       // tensors of attention, 256 * 3 of experts, 2 of the router, 3 of the
       // shared expert and 2 norms.
-      {"DeepSeek-V3", SizesOf(DeepSeekV3Params(DType::kBF16)), {35, 782, 58}},
+      {"DeepSeek-V3",
+       SizesOfParams(DeepSeekV3Params(DType::kBF16)),
+       {35, 782, 58}},
   };
 }
 

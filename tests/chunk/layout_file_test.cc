@@ -137,31 +137,6 @@ TEST(LayoutFileTest, HoldsAModelWithoutParameters) {
   ExpectSame(*read, empty);
 }
 
-// Classes: chunks of one dtype in two sizes, a group each.
-TEST(LayoutFileTest, HoldsSeveralSizesOfOneType) {
-  const std::vector<ParamSpec> params = {{"small", {100}, DType::kF32, true},
-                                         {"large", {500}, DType::kF32, true},
-                                         {"little", {28}, DType::kF32, true}};
-  const ChunkLayout layout(
-      1, Elements(64),
-      {{ChunkId(0), Elements(0), Elements(100)},
-       {ChunkId(1), Elements(0), Elements(500)},
-       {ChunkId(0), Elements(128), Elements(28)}},
-      {{0,
-        Elements(256),
-        Elements(156),
-        Elements(128),
-        false,
-        {ParamId(0), ParamId(2)}},
-       {1, Elements(512), Elements(500), Elements(500), false, {ParamId(1)}}},
-      {{DType::kF32, true, Elements(256), {ChunkId(0)}},
-       {DType::kF32, true, Elements(512), {ChunkId(1)}}});
-  const LayoutFile file = {params, layout};
-  const Result<LayoutFile> read = ParseLayout(Written(file));
-  ASSERT_THAT(read, IsOk());
-  ExpectSame(*read, file);
-}
-
 TEST(LayoutFileTest, RefusesToWriteNamesThatDoNotReadBack) {
   const auto write = [](const std::vector<std::string>& names) {
     std::vector<ParamSpec> params;

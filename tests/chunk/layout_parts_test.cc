@@ -89,6 +89,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Contradiction{"world of 0 ranks", [](auto& p) { p.world = 0; }},
         Contradiction{"world of 0 ranks", [](auto& p) { p.world = kMax; }},
+        Contradiction{"groups 0 and 1 both hold trainable F32, in chunks of "
+                      "256 and 128 elements",
+                      [](auto& p) { p.groups[1].trainable = true; }},
         Contradiction{"alignment of 96 elements",
                       [](auto& p) { p.align = 96; }},
         Contradiction{"alignment of 0 elements", [](auto& p) { p.align = 0; }},

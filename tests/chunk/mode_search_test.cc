@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/search_mode.h"
 #include "chunk/search_result.h"
 #include "gtest/gtest.h"
 
@@ -20,24 +19,24 @@ TEST(MakeCandidateTest, CountsEveryCostFromWhatIsPacked) {
   input.dtype = DType::kBF16;
   input.gathered_slots = 4;
   const ChunkSizeCandidate candidate =
-      MakeCandidate({.mode = SearchMode::kClasses,
-                     .classes = {{Elements(128), 3}, {Elements(512), 2}},
+      MakeCandidate(SearchMode::kLayer,
+                    {.from = Elements(512),
+                     .chunks = 2,
                      .oversize_chunks = 3,
-                     .oversize_allocated = Elements(1920),
+                     .oversize_allocated = Elements(2304),
                      .oversize_classes = Elements(1280)},
                     input);
-  EXPECT_EQ(candidate.mode, SearchMode::kClasses);
-  EXPECT_EQ(candidate.classes.size(), 2u);
+  EXPECT_EQ(candidate.mode, SearchMode::kLayer);
   EXPECT_EQ(candidate.chunk_size, Elements(512));
   EXPECT_EQ(candidate.chunk_bytes, Bytes(1024));
-  EXPECT_EQ(candidate.chunks, 3 + 2 + 3);
+  EXPECT_EQ(candidate.chunks, 2 + 3);
   EXPECT_EQ(candidate.oversize_chunks, 3);
-  EXPECT_EQ(candidate.oversize_allocated, Elements(1920));
-  EXPECT_EQ(candidate.allocated, Elements(3 * 128 + 2 * 512 + 1920));
+  EXPECT_EQ(candidate.oversize_allocated, Elements(2304));
+  EXPECT_EQ(candidate.allocated, Elements(2 * 512 + 2304));
   EXPECT_EQ(candidate.waste, Elements(328));
   EXPECT_EQ(candidate.waste_bytes, Bytes(656));
   EXPECT_DOUBLE_EQ(candidate.waste_fraction, 328.0 / 3328.0);
-  // Four slots of the largest class, one of each oversize class.
+  // Four slots of the chunk size, one for each oversize size.
   EXPECT_EQ(candidate.gathered_bytes, Bytes(2 * (4 * 512 + 1280)));
   EXPECT_TRUE(candidate.reason.empty());
 }
@@ -45,12 +44,7 @@ TEST(MakeCandidateTest, CountsEveryCostFromWhatIsPacked) {
 TEST(MakeCandidateTest, NothingWastesNothing) {
   ModeSearchInput input;
   const ChunkSizeCandidate candidate =
-      MakeCandidate({.mode = SearchMode::kUniform,
-                     .classes = {{Elements(128), 0}},
-                     .oversize_chunks = 0,
-                     .oversize_allocated = Elements(0),
-                     .oversize_classes = Elements(0)},
-                    input);
+      CandidateAt(SearchMode::kUniform, Elements(128), input);
   EXPECT_EQ(candidate.chunks, 0);
   EXPECT_EQ(candidate.waste_fraction, 0);
 }

@@ -10,15 +10,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <random>
 #include <set>
-#include <tuple>
 #include <vector>
 
 #include "chunk/base/units.h"
 
 namespace castor {
+
+inline std::vector<Elements> SizesOf(const std::vector<int64_t>& counts) {
+  return {counts.begin(), counts.end()};
+}
 
 struct NaiveChunk {
   int64_t size = 0;
@@ -102,6 +104,14 @@ inline NaiveCost NaiveCostOf(const std::vector<Elements>& sizes,
   return cost;
 }
 
+// Ties to the first.
+inline const NaiveCost& LeastAllocated(const std::vector<NaiveCost>& costs) {
+  return *std::min_element(costs.begin(), costs.end(),
+                           [](const NaiveCost& a, const NaiveCost& b) {
+                             return a.allocated < b.allocated;
+                           });
+}
+
 // Whether nobody would take `b` where `a` is to be had. Of equal ones the
 // smaller chunk stays.
 inline bool Dominates(const NaiveCost& a, const NaiveCost& b) {
@@ -112,86 +122,19 @@ inline bool Dominates(const NaiveCost& a, const NaiveCost& b) {
   return no_worse && (better || a.chunk_size < b.chunk_size);
 }
 
-// The parameters of one class: those larger than the class below, `above`, that
-// `chunk_size` holds; of the largest class also those that nothing holds.
-inline std::vector<Elements> NaiveClassMembers(
-    const std::vector<Elements>& sizes, int64_t above, int64_t chunk_size,
-    bool largest_class) {
-  std::vector<Elements> members;
-  for (const Elements size : sizes) {
-    if (size.count() <= above) continue;
-    if (size.count() <= chunk_size || largest_class) members.push_back(size);
+// Of the costs of allowed sizes, by size, those that nobody would do without,
+// and the least wasteful.
+inline std::vector<NaiveCost> NaiveFront(const std::vector<NaiveCost>& costs) {
+  std::vector<NaiveCost> front;
+  const NaiveCost& best = LeastAllocated(costs);
+  for (const NaiveCost& cost : costs) {
+    const bool dominated = std::any_of(
+        costs.begin(), costs.end(),
+        [&cost](const NaiveCost& other) { return Dominates(other, cost); });
+    if (!dominated || cost == best) front.push_back(cost);
   }
-  return members;
+  return front;
 }
-
-// What brute force knows of the best choice of classes.
-struct NaiveClasses {
-  int64_t allocated = -1;  // the least
-  int64_t classes = 0;     // the fewest that allocate it
-};
-
-// Tries every choice of at most `most` multiples of Q up to `max`, the largest
-// of which holds every parameter within max (design section 5), and one at
-// least of them: an empty class above it would keep parameters larger than max
-// from closing its chunks, which is no use of a pool. Each class is packed by
-// itself, so its cost is kept.
-class NaiveClassSearch {
- public:
-  NaiveClassSearch(const std::vector<Elements>& sizes, int64_t max, int world,
-                   int64_t align)
-      : sizes_(sizes), max_(max), world_(world), align_(align) {
-    for (const Elements size : sizes) {
-      if (size.count() <= max) held_ = std::max(held_, size.count());
-    }
-  }
-
-  NaiveClasses Best(int64_t most) {
-    best_ = {};
-    Choose(0, 0, 0, most);
-    return best_;
-  }
-
- private:
-  // `below` is the largest class chosen so far, of `classes`.
-  void Choose(int64_t below, int64_t allocated, int64_t classes, int64_t most) {
-    if (classes == most) return;
-    const int64_t quantum = int64_t{128} * world_;
-    if (below > 0 && below >= held_) return;
-    for (int64_t size = below + quantum; size <= max_; size += quantum) {
-      if (size >= held_) {
-        const int64_t all = allocated + Cost(below, size, /*largest=*/true);
-        if (best_.allocated < 0 || all < best_.allocated ||
-            (all == best_.allocated && classes + 1 < best_.classes)) {
-          best_ = {all, classes + 1};
-        }
-      }
-      Choose(size, allocated + Cost(below, size, /*largest=*/false),
-             classes + 1, most);
-    }
-  }
-
-  int64_t Cost(int64_t above, int64_t size, bool largest) {
-    const auto [found, is_new] =
-        costs_.try_emplace({above, size, largest}, int64_t{0});
-    if (is_new) {
-      for (const NaiveChunk& chunk :
-           NaivePacking(NaiveClassMembers(sizes_, above, size, largest), size,
-                        world_, align_)) {
-        found->second += chunk.size;
-      }
-    }
-    return found->second;
-  }
-
-  const std::vector<Elements>& sizes_;
-  const int64_t max_;
-  const int world_;
-  const int64_t align_;
-  int64_t held_ = 0;  // the largest parameter within max
-  std::map<std::tuple<int64_t, int64_t, bool>, int64_t> costs_;
-  NaiveClasses best_;
-};
 
 // Sizes that meet borders: multiples of Q and one more or less, repeats, zeros,
 // runs, one that dwarfs the rest; else even draws. Up to `most` of them, most

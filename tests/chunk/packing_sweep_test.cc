@@ -15,12 +15,6 @@
 namespace castor {
 namespace {
 
-std::vector<Elements> Sizes(const std::vector<int64_t>& counts) {
-  std::vector<Elements> sizes;
-  for (const int64_t count : counts) sizes.emplace_back(count);
-  return sizes;
-}
-
 TEST(PackingSweepTest, NothingIsOnePieceOfNoChunk) {
   const std::vector<SizePiece> pieces =
       SweepChunkSizes({}, Elements(128), Elements(1024), {});
@@ -34,7 +28,7 @@ TEST(PackingSweepTest, FindsTheSizesWhereCountsChange) {
   // Four of 128: four chunks, then two from 256 on, two still at 384 (three and
   // one), one from 512 on.
   const std::vector<SizePiece> pieces = SweepChunkSizes(
-      Sizes({128, 128, 128, 128}), Elements(128), Elements(1024), {});
+      SizesOf({128, 128, 128, 128}), Elements(128), Elements(1024), {});
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[0].chunks, 4);
   EXPECT_EQ(pieces[1].from, Elements(256));
@@ -46,7 +40,7 @@ TEST(PackingSweepTest, FindsTheSizesWhereCountsChange) {
 TEST(PackingSweepTest,
      AParameterTurnsOrdinaryAtTheFirstMultipleOfQThatHoldsIt) {
   const std::vector<SizePiece> pieces =
-      SweepChunkSizes(Sizes({200, 130}), Elements(128), Elements(512), {});
+      SweepChunkSizes(SizesOf({200, 130}), Elements(128), Elements(512), {});
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[0].chunks, 0);
   EXPECT_EQ(pieces[0].oversize_chunks, 2);

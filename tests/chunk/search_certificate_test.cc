@@ -10,13 +10,13 @@
 #include <random>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "chunk/chunk_size_search.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/search_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 
@@ -159,22 +159,18 @@ TEST(VerifyCertificateTest, RefusesATamperedFieldAnywhere) {
     const std::vector<Elements> sizes =
         RandomSizes(random, 30, quantum.count(), 12 * quantum.count());
     if (sizes.empty()) continue;
-    std::vector<ParamSpec> params;
-    for (const Elements size : sizes) {
-      params.push_back({"p", {size.count()}, DType::kU8, true});
-    }
     SearchOptions search;
     search.min_chunk = BytesOf(quantum * 3, DType::kU8);
     search.max_chunk = BytesOf(quantum * 20, DType::kU8);
     search.pack = options;
-    const SearchResult found = SearchChunkSize(params, search).value();
+    const SearchResult found =
+        SearchChunkSize(ParamsOf(sizes, DType::kU8), search).value();
     const GroupSearchResult& group = found.groups[0];
     const auto verify = [&](const SearchCertificate& certificate) {
       return VerifyCertificate(certificate, sizes, options, group.best.waste);
     };
     SCOPED_TRACE(testing::Message() << "round " << round);
-    const auto& proof =
-        std::get<SearchCertificate>(group.modes.at(0).certificate);
+    const SearchCertificate& proof = ProofOf(group);
     ASSERT_THAT(verify(proof), IsOk());
     for (const auto& [what, tamper] : AllTampers(proof, quantum)) {
       SearchCertificate tampered = proof;

@@ -4,7 +4,8 @@
 #ifndef CASTOR_TESTS_CHUNK_SEARCH_INPUT_H_
 #define CASTOR_TESTS_CHUNK_SEARCH_INPUT_H_
 
-// What tests of chunk_size_search.h ask with, and the proof in its answers.
+// What tests of chunk_size_search.h ask with, and what they expect of its
+// answers.
 
 #include <cstdint>
 #include <variant>
@@ -16,6 +17,8 @@
 #include "chunk/param_spec.h"
 #include "chunk/search_certificate.h"
 #include "chunk/search_result.h"
+#include "gtest/gtest.h"
+#include "tests/chunk/naive_packing.h"
 
 namespace castor {
 
@@ -39,6 +42,35 @@ inline SearchOptions Between(int64_t min, int64_t max) {
   options.min_chunk = Bytes(min);
   options.max_chunk = Bytes(max);
   return options;
+}
+
+// `candidate` costs what brute force says.
+inline void ExpectIs(const ChunkSizeCandidate& candidate, const NaiveCost& cost,
+                     int64_t payload, DType dtype) {
+  EXPECT_EQ(candidate.chunk_size.count(), cost.chunk_size);
+  EXPECT_EQ(candidate.chunk_bytes, BytesOf(candidate.chunk_size, dtype));
+  EXPECT_EQ(candidate.chunks, cost.chunks);
+  EXPECT_EQ(candidate.oversize_chunks, cost.oversize_chunks);
+  EXPECT_EQ(candidate.oversize_allocated.count(), cost.oversize_allocated);
+  EXPECT_EQ(candidate.allocated.count(), cost.allocated);
+  EXPECT_EQ(candidate.waste.count(), cost.allocated - payload);
+  EXPECT_EQ(candidate.waste_bytes, BytesToHold(candidate.waste, dtype));
+  EXPECT_EQ(candidate.gathered_bytes, BytesOf(Elements(cost.gathered), dtype));
+  EXPECT_FALSE(candidate.reason.empty());
+  EXPECT_DOUBLE_EQ(candidate.waste_fraction,
+                   cost.allocated == 0
+                       ? 0
+                       : static_cast<double>(cost.allocated - payload) /
+                             static_cast<double>(cost.allocated));
+}
+
+inline void ExpectAre(const std::vector<ChunkSizeCandidate>& candidates,
+                      const std::vector<NaiveCost>& costs, int64_t payload,
+                      DType dtype) {
+  ASSERT_EQ(candidates.size(), costs.size());
+  for (size_t i = 0; i < costs.size(); ++i) {
+    ExpectIs(candidates[i], costs[i], payload, dtype);
+  }
 }
 
 }  // namespace castor

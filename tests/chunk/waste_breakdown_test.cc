@@ -13,6 +13,7 @@
 #include "chunk/param_spec.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
+#include "tests/chunk/search_input.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
@@ -73,13 +74,10 @@ TEST(WasteBreakdownTest, EqualsASecondPackerOnRandomLists) {
     if (sizes.empty()) continue;
     const Elements chunk_size(quantum *
                               (1 + static_cast<int64_t>(random() % 10)));
-    std::vector<ParamSpec> params;
-    for (const Elements size : sizes) {
-      params.push_back({"p", {size.count()}, DType::kF32, true});
-    }
     SCOPED_TRACE(testing::Message() << "round " << round);
-    const WasteBreakdown breakdown =
-        BreakDownWaste(PackChunks(params, {&chunk_size, 1}, options).value());
+    const WasteBreakdown breakdown = BreakDownWaste(
+        PackChunks(ParamsOf(sizes, DType::kF32), {&chunk_size, 1}, options)
+            .value());
     const std::vector<NaiveChunk> chunks = NaivePacking(
         sizes, chunk_size.count(), options.world, options.align.count());
     ASSERT_EQ(breakdown.chunks.size(), chunks.size());

@@ -242,16 +242,6 @@ TEST_F(CrankedWorldTest, AbortLetsDataThatMovesComeToRest) {
   EXPECT_EQ(Rank(0).stats().operations, 0);
 }
 
-TEST_F(CrankedWorldTest, AbortReleasesWaitingLanesAtOnce) {
-  Make(2);
-  auto chunks = Chunks(kLarge);
-  const Event waiting = Gather(0, chunks[0]);
-  executor_.RunAll();
-  Rank(1).Abort(DataLoss("checksum"));
-  executor_.RunAll();
-  EXPECT_THAT(waiting.status(), StatusIs(ErrorCode::kDataLoss, "checksum"));
-}
-
 TEST_F(CrankedWorldTest, AMismatchFailsOperationsAtOtherPositionsToo) {
   Make(2);
   WorkerLane second("second lane of rank 0", &executor_);

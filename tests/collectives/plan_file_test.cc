@@ -26,22 +26,25 @@ PlanFile MadePlan() {
   plan.tensors = 2;
   plan.elements = Elements(300);
   plan.world = 4;
-  plan.stage = 2;
-  plan.shard_group = 2;
-  plan.optimizer_span = OptimizerSpan::kWorld;
-  plan.align = Elements(128);
-  plan.min_chunk = KiB(32);
-  plan.max_chunk = MiB(3);
-  plan.device_budget = MiB(7);
-  plan.host_budget = MiB(9);
+  plan.engine.stage = 2;
+  plan.engine.shard_group = 2;
+  plan.engine.optimizer_span = OptimizerSpan::kWorld;
+  plan.engine.align = Elements(128);
+  plan.engine.min_chunk = KiB(32);
+  plan.engine.max_chunk = MiB(3);
+  plan.engine.device_budget = MiB(7);
+  plan.engine.host_budget = MiB(9);
   plan.nvme = GiB(1);
-  plan.prefetch_depth = 5;
-  plan.prefetch = PrefetchMode::kDeadlines;
-  plan.step_compute_ns = 800'000'000;
-  plan.policy = PlanPolicy::kPlanned;
-  plan.grad_mode = GradMode::kReuse;
-  plan.limits[static_cast<size_t>(StateKind::kExpAvg)].host = MiB(2);
-  plan.limits[static_cast<size_t>(StateKind::kParam)].device = 0.1;
+  plan.engine.prefetch_depth = 5;
+  plan.engine.prefetch = PrefetchMode::kDeadlines;
+  plan.engine.step_compute_ns = 800'000'000;
+  plan.engine.policy = PlanPolicy::kPlanned;
+  plan.engine.grad_mode = GradMode::kReuse;
+  plan.engine.home_limits.emplace();
+  (*plan.engine.home_limits)[static_cast<size_t>(StateKind::kExpAvg)].host =
+      MiB(2);
+  (*plan.engine.home_limits)[static_cast<size_t>(StateKind::kParam)].device =
+      0.1;
   PlacementRule rule;
   rule.glob = "*.experts.*";
   rule.tier = Tier::kNvme;
@@ -51,7 +54,7 @@ PlanFile MadePlan() {
   rule.state = StateKind::kMaster;
   PlacementRule plain;
   plain.tier = Tier::kHost;
-  plan.rules = {rule, plain};
+  plan.engine.home_rules = {rule, plain};
   return plan;
 }
 
@@ -70,40 +73,41 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(WritePlan(*read), text);
   EXPECT_EQ(read->model, plan.model);
-  EXPECT_EQ(read->limits[static_cast<size_t>(StateKind::kParam)].device,
+  EXPECT_EQ((*read->engine.home_limits)[static_cast<size_t>(StateKind::kParam)]
+                .device,
             StateLimit(0.1));
-  EXPECT_EQ(read->rules[0].most, KiB(64));
+  EXPECT_EQ(read->engine.home_rules[0].most, KiB(64));
   EXPECT_EQ(read->nvme, GiB(1));
-  EXPECT_EQ(read->shard_group, 2);
-  EXPECT_EQ(read->prefetch, PrefetchMode::kDeadlines);
-  EXPECT_EQ(read->step_compute_ns, 800'000'000);
-  EXPECT_EQ(read->optimizer_span, OptimizerSpan::kWorld);
+  EXPECT_EQ(read->engine.shard_group, 2);
+  EXPECT_EQ(read->engine.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(read->engine.step_compute_ns, 800'000'000);
+  EXPECT_EQ(read->engine.optimizer_span, OptimizerSpan::kWorld);
 
-  EXPECT_EQ(read->grad_mode, GradMode::kReuse);
-  EXPECT_EQ(read->accumulation, AccumulationOrder::kEach);
+  EXPECT_EQ(read->engine.grad_mode, GradMode::kReuse);
+  EXPECT_EQ(read->engine.accumulation, AccumulationOrder::kEach);
 
   EXPECT_EQ(ParsePlan(With(WritePlan(plan), "\"step_compute_ns\": 800000000",
                            "\"step_compute_ns\": 0"))
-                ->step_compute_ns,
+                ->engine.step_compute_ns,
             0);  // unknown, as if it were not there
 
-  plan.chunk_size = KiB(96);
-  plan.grad_mode = GradMode::kFp32;
-  plan.accumulation = AccumulationOrder::kLast;
+  plan.engine.chunk_size = KiB(96);
+  plan.engine.grad_mode = GradMode::kFp32;
+  plan.engine.accumulation = AccumulationOrder::kLast;
   plan.nvme.reset();
-  plan.limits = {};
-  plan.rules.clear();
+  plan.engine.home_limits.reset();
+  plan.engine.home_rules.clear();
   const Result<PlanFile> sized = ParsePlan(WritePlan(plan));
   ASSERT_THAT(sized, IsOk());
-  EXPECT_EQ(sized->chunk_size, KiB(96));
-  EXPECT_EQ(sized->grad_mode, GradMode::kFp32);
-  EXPECT_EQ(sized->accumulation, AccumulationOrder::kLast);
+  EXPECT_EQ(sized->engine.chunk_size, KiB(96));
+  EXPECT_EQ(sized->engine.grad_mode, GradMode::kFp32);
+  EXPECT_EQ(sized->engine.accumulation, AccumulationOrder::kLast);
   EXPECT_EQ(sized->nvme, std::nullopt);
-  EXPECT_FALSE(HasLimits(sized->limits));
+  EXPECT_FALSE(sized->engine.home_limits.has_value());
 
-  plan.chunk_size.reset();
-  plan.layout = "a b/layout.json";
-  EXPECT_EQ(ParsePlan(WritePlan(plan))->layout, plan.layout);
+  plan.engine.chunk_size.reset();
+  plan.files.layout = "a b/layout.json";
+  EXPECT_EQ(ParsePlan(WritePlan(plan))->files.layout, plan.files.layout);
 }
 
 TEST(PlanFileTest, NamesWhatIsWrong) {
@@ -112,7 +116,7 @@ TEST(PlanFileTest, NamesWhatIsWrong) {
     std::string text;
     const char* says;
   } cases[] = {
-      {"", "byte"},
+      {"", "line 1"},
       {"[]", "where an object belongs"},
       {With(good, "castor.plan/1", "castor.plan/2"), "castor.plan/1"},
       {With(good, "\"stage\": 2", "\"stag\": 2"), "stage"},

@@ -29,13 +29,13 @@ class FullSizeEquivalenceTest : public testing::Test {
     options.steps = 2;
     options.accumulate = 2;
     options.batch = 1;
-    options.clip_norm = 0.5;
+    options.engine.clip_norm = 0.5;
     return options;
   }
   TrainOptions Tight(TrainOptions options) const {
-    options.device_budget = MiB(64);
-    options.host_budget = MiB(96);
-    options.nvme = {{.directory = dir_.path(), .size = {}}};
+    options.engine.device_budget = MiB(64);
+    options.engine.host_budget = MiB(96);
+    options.engine.nvme = {{.directory = dir_.path(), .size = {}}};
     return options;
   }
   TextData Text() const {

@@ -55,7 +55,7 @@ TrainOptions SmallRun(DType dtype, int ranks) {
   options.ranks = ranks;
   options.steps = 3;
   options.lr = 1e-3;
-  options.clip_norm = 0.7;
+  options.engine.clip_norm = 0.7;
   return options;
 }
 
@@ -108,7 +108,7 @@ class ZeroEquivalenceTest : public testing::TestWithParam<World> {
     for (const EngineStats& rank : outcome->ranks) {
       for (const TierUse& tier : rank.tiers) EXPECT_LE(tier.peak, tier.budget);
       EXPECT_EQ(rank.tiers[TierIndex(Tier::kNvme)].peak > Bytes(0),
-                !options.nvme.empty());
+                !options.engine.nvme.empty());
     }
     return BitsOf(*outcome);
   }
@@ -118,14 +118,14 @@ class ZeroEquivalenceTest : public testing::TestWithParam<World> {
     const int64_t width = DTypeBits(options.dtype) / 8;
     constexpr int64_t kLargestWeight = 192 * 768;
     const int64_t elements =
-        std::max(options.chunk_size->count() / width, kLargestWeight);
-    options.device_budget = Bytes(4 * elements * width);
+        std::max(options.engine.chunk_size->count() / width, kLargestWeight);
+    options.engine.device_budget = Bytes(4 * elements * width);
     // Staging: five times the largest shard, of fp32 states or of parameters.
     int64_t staged =
-        options.stage == 0 ? elements * 4 : elements * 4 / options.ranks;
-    if (options.stage < 3) staged = std::max(staged, elements * width);
-    options.host_budget = Bytes(5 * staged) + KiB(512);
-    options.nvme = {{.directory = dir_.path(), .size = {}}};
+        options.engine.stage == 0 ? elements * 4 : elements * 4 / options.ranks;
+    if (options.engine.stage < 3) staged = std::max(staged, elements * width);
+    options.engine.host_budget = Bytes(5 * staged) + KiB(512);
+    options.engine.nvme = {{.directory = dir_.path(), .size = {}}};
     return options;
   }
 
@@ -142,19 +142,19 @@ TEST_P(ZeroEquivalenceTest, WeightsDependOnNothingButWorldAndData) {
     for (int c = 0; c < 3; ++c) {
       for (bool tight : {false, true}) {
         TrainOptions options = Options();
-        options.stage = stage;
-        options.chunk_size = chunks[c];
+        options.engine.stage = stage;
+        options.engine.chunk_size = chunks[c];
         // Each with every level of each of the others, and in half of all
         // combinations.
-        options.prefetch_depth = (stage + c + tight) % 2 == 0 ? 3 : 0;
-        options.policy =
+        options.engine.prefetch_depth = (stage + c + tight) % 2 == 0 ? 3 : 0;
+        options.engine.policy =
             (stage / 2 + c) % 2 == 0 ? PlanPolicy::kAuto : PlanPolicy::kPlanned;
         if (tight) options = Tight(options);
         SCOPED_TRACE(testing::Message()
                      << "stage " << stage << ", chunks of " << chunks[c]
                      << (tight ? ", tight budgets" : ", all resident")
-                     << ", prefetch " << options.prefetch_depth << ", policy "
-                     << PlanPolicyName(options.policy));
+                     << ", prefetch " << options.engine.prefetch_depth
+                     << ", policy " << PlanPolicyName(options.engine.policy));
         EXPECT_EQ(MustTrain(options), expected);
       }
     }
@@ -175,7 +175,7 @@ TEST_P(ReferenceEquivalenceTest, OneRankEqualsTheReference) {
   for (double clip : {0.0, 0.7, 1e9}) {
     for (int accumulate : {1, 2, 3}) {
       TrainOptions options = Options();
-      options.clip_norm = clip;
+      options.engine.clip_norm = clip;
       options.accumulate = accumulate;
       const Result<TrainOutcome> reference = TrainReference(options, text_, {});
       ASSERT_THAT(reference, IsOk());

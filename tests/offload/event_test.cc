@@ -37,12 +37,6 @@ TEST(EventTest, ADefaultOneIsDoneAndOk) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(EventTest, AFailedOneCarriesItsFailure) {
-  const Event event = Event::Failed(IoError("disk gone"));
-  EXPECT_TRUE(event.done());
-  EXPECT_THAT(event.Wait(), StatusIs(ErrorCode::kIoError, "disk gone"));
-}
-
 TEST(EventTest, CopiesCompleteTogether) {
   const EventSource source;
   const Event a = source.event();

@@ -7,30 +7,22 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/event.h"
+#include "offload/failure_log.h"
 #include "tests/support/manual_executor.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
 
 using testing::ElementsAre;
-
-TEST(ThreadPoolTest, RunsOffTheCallersThread) {
-  ThreadPool pool(1);
-  const EventSource ran;
-  std::thread::id id;
-  pool.Post([&] {
-    id = std::this_thread::get_id();
-    ran.Complete();
-  });
-  ran.event().Wait().IgnoreError();
-  EXPECT_NE(id, std::this_thread::get_id());
-}
 
 TEST(ThreadPoolTest, OneThreadRunsInOrder) {
   std::vector<int> order;
@@ -139,6 +131,46 @@ TEST(ManualExecutorTest, RunsWhatTheTestChooses) {
   executor.Post([&] { executor.Post([&] { order.push_back(5); }); });
   EXPECT_EQ(executor.RunAll(), 4u);
   EXPECT_THAT(order, ElementsAre(2, 0, 1, 3, 5));
+}
+
+TEST(FailureLogTest, CountsThoseThatFollowTheFirstButNotTheSameOneAgain) {
+  const FailureLog failures;
+  EXPECT_THAT(failures.Summary(), IsOk());
+  failures.Add(IoError("drive 1 is gone"));
+  failures.Add(IoError("drive 1 is gone"));  // met by who waited for it
+  EXPECT_THAT(failures.Summary(),
+              StatusIs(ErrorCode::kIoError, "drive 1 is gone"));
+  const FailureLog copy = failures;  // NOLINT: shares what it knows
+  copy.Add(DataLoss("chunk 3 is damaged"));
+  EXPECT_THAT(failures.Summary(),
+              StatusIs(ErrorCode::kIoError,
+                       "drive 1 is gone (1 more failure followed)"));
+  failures.Add(DataLoss("chunk 4 is damaged"));
+  EXPECT_THAT(failures.Summary(),
+              StatusIs(ErrorCode::kIoError,
+                       "drive 1 is gone (2 more failures followed)"));
+  EXPECT_EQ(failures.count(), 3);
+}
+
+TEST(FailureLogTest, TheFirstOfManyThreadsIsHeardOnceAndAllAreCounted) {
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> heard = 0;
+    Status first;
+    const FailureLog failures([&](const Status& status) {
+      ++heard;
+      first = status;
+    });
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back(
+          [&, t] { failures.Add(Internal("failure " + std::to_string(t))); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(heard, 1);
+    EXPECT_EQ(failures.count(), 4);
+    EXPECT_EQ(failures.Summary().message(),
+              std::string(first.message()) + " (3 more failures followed)");
+  }
 }
 
 }  // namespace

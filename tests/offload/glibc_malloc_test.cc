@@ -35,12 +35,11 @@ class GlibcMallocTest : public testing::Test {
 #ifdef CASTOR_SANITIZER_IS_MALLOC
     GTEST_SKIP() << "the sanitizer serves malloc here";
 #endif
-    auto arena = MakeJemallocArena(LinkedJemalloc(), {.budget = MiB(1)});
-    ASSERT_THAT(arena, IsOk());
-    arena_ = std::move(arena).value();
-    auto buffer = arena_->Allocate(Bytes(100));
-    ASSERT_THAT(buffer, IsOk());
-    buffer_ = std::move(buffer).value();
+    ASSERT_OK_AND_ASSIGN(
+        auto arena, MakeJemallocArena(LinkedJemalloc(), {.budget = MiB(1)}));
+    arena_ = std::move(arena);
+    ASSERT_OK_AND_ASSIGN(auto buffer, arena_->Allocate(Bytes(100)));
+    buffer_ = std::move(buffer);
   }
 
   std::unique_ptr<PinnedArena> arena_;

@@ -29,9 +29,9 @@ std::string Expected() {
 
 TEST(HostJemallocTest, AsksTheProcess) {
   EXPECT_EQ(HostJemalloc().has_value(), Expected() == "jemalloc");
-  const auto arena = MakeHostPinnedArena({.budget = KiB(64)});
-  ASSERT_THAT(arena, IsOk());
-  EXPECT_THAT((*arena)->stats().allocator, testing::StartsWith(Expected()));
+  ASSERT_OK_AND_ASSIGN(const auto arena,
+                       MakeHostPinnedArena({.budget = KiB(64)}));
+  EXPECT_THAT(arena->stats().allocator, testing::StartsWith(Expected()));
 }
 
 }  // namespace

@@ -77,8 +77,7 @@ TEST(JemallocArenaTest, JemallocCountsWhatItServes) {
   EXPECT_GE(stats.resident, stats.active);
   EXPECT_GT(stats.metadata, Bytes(0));
   // 1 MiB and a page is no class: it gets an extent of its own.
-  const auto odd = arena->Allocate(MiB(1) + KiB(4));
-  ASSERT_THAT(odd, IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto odd, arena->Allocate(MiB(1) + KiB(4)));
   EXPECT_EQ(Control("thread.allocated"), before_both + (1 << 20) + 112);
   const Bytes before = stats.live;
   stats = arena->stats();
@@ -90,9 +89,8 @@ TEST(JemallocArenaTest, SmallBuffersShareAnExtent) {
   const auto arena = Make(KiB(64));
   std::vector<PinnedBuffer> held;
   for (int i = 0; i < 512; ++i) {
-    auto buffer = arena->Allocate(Bytes(8), Bytes(8));
-    ASSERT_THAT(buffer, IsOk());
-    held.push_back(std::move(buffer).value());
+    ASSERT_OK_AND_ASSIGN(auto buffer, arena->Allocate(Bytes(8), Bytes(8)));
+    held.push_back(std::move(buffer));
   }
   EXPECT_EQ(arena->stats().in_use, KiB(4));
 }
@@ -133,10 +131,10 @@ TEST(JemallocArenaTest, GivesJemallocNothingThatNoBufferNeeds) {
     return LinkedJemalloc().mallctl(name, old_value, old_size, new_value,
                                     new_size);
   };
-  const auto arena = MakeJemallocArena(api, {.budget = KiB(64)});
-  ASSERT_THAT(arena, IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto arena,
+                       MakeJemallocArena(api, {.budget = KiB(64)}));
   EXPECT_NE(hook, nullptr);
-  EXPECT_THAT((*arena)->Allocate(KiB(64)), IsOk());
+  EXPECT_THAT(arena->Allocate(KiB(64)), IsOk());
 }
 
 TEST(JemallocArenaTest, SaysWhatJemallocRefuses) {

@@ -19,7 +19,6 @@
 #include "offload/event.h"
 #include "tests/support/manual_executor.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/throw_int.h"
 
 namespace castor {
 namespace {
@@ -273,7 +272,7 @@ TEST(WorkerLaneDeathTest, WorkThatThrowsEndsTheProcess) {
       {
         ManualExecutor executor;
         WorkerLane lane("a", &executor);
-        lane.Run([]() -> Status { ThrowInt(); });
+        lane.Run([]() -> Status { throw 1; });
         executor.RunAll();
       },
       "");

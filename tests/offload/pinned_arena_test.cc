@@ -21,26 +21,22 @@ INSTANTIATE_TEST_SUITE_P(Own, PinnedArenaContract,
                          testing::Values(&MakePinnedArena));
 
 TEST(OwnPinnedArenaTest, SmallBuffersShareAPageButNoCacheLine) {
-  const auto arena = MakePinnedArena({.budget = KiB(4)});
-  ASSERT_THAT(arena, IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto arena, MakePinnedArena({.budget = KiB(4)}));
   std::vector<PinnedBuffer> held;
   for (int i = 0; i < 64; ++i) {
-    auto buffer = (*arena)->Allocate(Bytes(1 + i), Bytes(1));
-    ASSERT_THAT(buffer, IsOk());
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0u);
-    held.push_back(std::move(buffer).value());
+    ASSERT_OK_AND_ASSIGN(auto buffer, arena->Allocate(Bytes(1 + i), Bytes(1)));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    held.push_back(std::move(buffer));
   }
-  EXPECT_THAT((*arena)->Allocate(Bytes(1), Bytes(1)),
+  EXPECT_THAT(arena->Allocate(Bytes(1), Bytes(1)),
               StatusIs(ErrorCode::kTierFull));
 }
 
 TEST(OwnPinnedArenaTest, TellsItsFactsToTheRecord) {
-  const auto arena = MakePinnedArena({.budget = KiB(64)});
-  ASSERT_THAT(arena, IsOk());
-  const auto buffer = (*arena)->Allocate(Bytes(5000));
-  ASSERT_THAT(buffer, IsOk());
-  EXPECT_THAT((*arena)->Allocate(KiB(64)), StatusIs(ErrorCode::kTierFull));
-  const PinnedArenaStats stats = (*arena)->stats();
+  ASSERT_OK_AND_ASSIGN(const auto arena, MakePinnedArena({.budget = KiB(64)}));
+  ASSERT_OK_AND_ASSIGN(const auto buffer, arena->Allocate(Bytes(5000)));
+  EXPECT_THAT(arena->Allocate(KiB(64)), StatusIs(ErrorCode::kTierFull));
+  const PinnedArenaStats stats = arena->stats();
   const RunArenaInfo info = ArenaInfo(3, "staging", stats);
   EXPECT_EQ(info.rank, 3);
   EXPECT_EQ(info.name, "staging");

@@ -54,20 +54,19 @@ class RankPoolsTest : public testing::Test {
 };
 
 TEST_F(RankPoolsTest, HoldsASlabAFileAndAPoolForEachTier) {
-  auto pools = RankPools::Create(Options());
-  ASSERT_THAT(pools, IsOk());
-  EXPECT_EQ((*pools)->allocations(), 3);
-  ASSERT_NE((*pools)->nvme(), nullptr);
-  EXPECT_EQ(std::filesystem::file_size((*pools)->nvme()->file()), 64u * 1024);
+  ASSERT_OK_AND_ASSIGN(auto pools, RankPools::Create(Options()));
+  EXPECT_EQ(pools->allocations(), 3);
+  ASSERT_NE(pools->nvme(), nullptr);
+  EXPECT_EQ(std::filesystem::file_size(pools->nvme()->file()), 64u * 1024);
   for (Tier tier : kAllTiers) {
-    TierPool& pool = (*pools)->pool(tier);
+    TierPool& pool = pools->pool(tier);
     EXPECT_EQ(pool.tier(), tier);
     EXPECT_EQ(pool.stats().reserved, pool.stats().budget) << TierName(tier);
     EXPECT_EQ(pool.stats().in_use, Bytes(0));
   }
   // What the pools hand out is memory of the slabs.
   for (Tier tier : {Tier::kDevice, Tier::kHost}) {
-    TierPool& pool = (*pools)->pool(tier);
+    TierPool& pool = pools->pool(tier);
     while (pool.free_slots(0) > 0) {
       const Slot slot = *pool.Take(0);
       for (int64_t i = 0; i < slot.size.count(); ++i) {
@@ -76,7 +75,7 @@ TEST_F(RankPoolsTest, HoldsASlabAFileAndAPoolForEachTier) {
       }
     }
   }
-  pools->reset();
+  pools.reset();
   EXPECT_TRUE(DirectoryIsEmpty()) << "the file goes with the pools";
 }
 
@@ -85,11 +84,10 @@ TEST_F(RankPoolsTest, MakesNothingForATierWithoutSlots) {
   options.nvme_classes.clear();
   options.nvme_drives = {{"/does/not/exist", {}}};
   options.host_classes = {{KiB(8), 0}};
-  auto pools = RankPools::Create(std::move(options));
-  ASSERT_THAT(pools, IsOk());
-  EXPECT_EQ((*pools)->allocations(), 1);
-  EXPECT_EQ((*pools)->nvme(), nullptr);
-  EXPECT_THAT((*pools)->pool(Tier::kHost).Take(0).status(),
+  ASSERT_OK_AND_ASSIGN(auto pools, RankPools::Create(std::move(options)));
+  EXPECT_EQ(pools->allocations(), 1);
+  EXPECT_EQ(pools->nvme(), nullptr);
+  EXPECT_THAT(pools->pool(Tier::kHost).Take(0).status(),
               StatusIs(ErrorCode::kTierFull));
 }
 

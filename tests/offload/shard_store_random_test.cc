@@ -144,30 +144,30 @@ class ShardStoreRandomTest : public ShardStoreFixture {
       request.cause = RunCause::kOptimizer;
       requests.push_back(request);
     }
-    Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
-    ASSERT_THAT(opened, IsOk());
+    ASSERT_OK_AND_ASSIGN(std::vector<HostWindow> opened,
+                         store_->OpenWindows(requests));
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto c = requests[i].chunk.index();
       const ByteRange r = requests[i].range;
       const auto size = static_cast<size_t>(r.size().count());
-      host_lane_->Wait((*opened)[i].ready);
+      host_lane_->Wait(opened[i].ready);
       if (requests[i].mode == WindowMode::kRead) {
         checks_.push_back(
             {std::make_unique<AlignedBytes>(r.size()), Copied(c, r)});
         host_lane_->Run(
-            [from = (*opened)[i].bytes(), to = checks_.back().got->span()] {
+            [from = opened[i].bytes(), to = checks_.back().got->span()] {
               std::memcpy(to.data(), from.get(), to.size());
               return OkStatus();
             });
       } else {
-        host_lane_->Run([bytes = (*opened)[i].bytes(), size] {
+        host_lane_->Run([bytes = opened[i].bytes(), size] {
           AddOne(std::span(bytes.get(), size));
           return OkStatus();
         });
         AddOne(model_[c].part(r.begin, r.size()));
       }
     }
-    held_.push_back({*std::move(opened), host_lane_->Record()});
+    held_.push_back({std::move(opened), host_lane_->Record()});
     if (Below(2) == 0) CloseOne(held_.size() - 1);
   }
 

@@ -66,10 +66,9 @@ TEST_P(EveryPairTest, CarriesTheBytesAndGivesTheOldSlotBack) {
   Open(&workers_);
   const ChunkId chunk = AddFilled(from(), 1);
   const ChunkId other = AddFilled(to(), 2, 1);
-  const Result<Event> moved = Move(chunk, to());
-  ASSERT_THAT(moved, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(chunk, to()));
   EXPECT_EQ(store_->home(chunk, kParam), to());
-  ASSERT_THAT(moved->Wait(), IsOk());
+  ASSERT_THAT(moved.Wait(), IsOk());
   ExpectHolds(chunk, Filled(1).span());
   ExpectHolds(other, Filled(2).span());
   for (Tier tier : kAllTiers) {
@@ -105,8 +104,7 @@ TEST_P(EveryPairTest, WaitsUntilNoWindowIsOpenOnIt) {
   Open(&workers_, 1);  // the window itself may hold all staging there is
   const ChunkId chunk = AddFilled(from(), 1);
   HostWindow window = OpenWhole(chunk, WindowMode::kReadWrite);
-  const Result<Event> moved = Move(chunk, to());
-  ASSERT_THAT(moved, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(chunk, to()));
   EXPECT_EQ(store_->home(chunk, kParam), from());
   EXPECT_THAT(Move(chunk, to()), IsOk()) << "the same move";
   const Tier third = static_cast<Tier>(3 - TierIndex(from()) - TierIndex(to()));
@@ -117,7 +115,7 @@ TEST_P(EveryPairTest, WaitsUntilNoWindowIsOpenOnIt) {
   std::copy(bytes.span().begin(), bytes.span().end(), window.data);
   store_->CloseWindow(std::move(window), Event());
   EXPECT_EQ(store_->home(chunk, kParam), to());
-  ASSERT_THAT(moved->Wait(), IsOk());
+  ASSERT_THAT(moved.Wait(), IsOk());
   ExpectHolds(chunk, bytes.span());
 }
 
@@ -142,18 +140,17 @@ TEST_F(RelocateTest, AFullTierIsWaitedForWhereASlotIsOnItsWayBack) {
     held.push_back(*pools_->pool(Tier::kHost).Take(0));  // for work that ends
   }
   const ChunkId chunk = AddFilled(Tier::kDevice, 1);
-  const Result<Event> moved = Move(chunk, Tier::kHost, 0);
-  ASSERT_THAT(moved, IsOk());
-  EXPECT_FALSE(moved->done());
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(chunk, Tier::kHost, 0));
+  EXPECT_FALSE(moved.done());
   ExpectHolds(chunk, Filled(1).span());
   EXPECT_THAT(store_->Drain(),
               StatusIs(ErrorCode::kFailedPrecondition, Says("1 moves")));
   EventSource used;
   pools_->pool(Tier::kHost).Give(held[2], used.event());
   EXPECT_EQ(store_->home(chunk, kParam), Tier::kHost);
-  EXPECT_FALSE(moved->done()) << "the slot is still in use";
+  EXPECT_FALSE(moved.done()) << "the slot is still in use";
   used.Complete();
-  ASSERT_THAT(moved->Wait(), IsOk());
+  ASSERT_THAT(moved.Wait(), IsOk());
   ExpectHolds(chunk, Filled(1).span());
   for (int i : {0, 1, 3}) {
     pools_->pool(Tier::kHost).Give(held[static_cast<size_t>(i)], Event());
@@ -169,10 +166,8 @@ TEST_F(RelocateTest, AChainOfMovesGoesOnAsSoonAsItsFirstMay) {
   EXPECT_THAT(Move(ChunkId(1), Tier::kDevice).status(),
               StatusIs(ErrorCode::kTierFull))
       << "nobody is about to leave";
-  const Result<Event> first = Move(ChunkId(0), Tier::kNvme);
-  ASSERT_THAT(first, IsOk());
-  const Result<Event> second = Move(ChunkId(1), Tier::kDevice);
-  ASSERT_THAT(second, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Event first, Move(ChunkId(0), Tier::kNvme));
+  ASSERT_OK_AND_ASSIGN(const Event second, Move(ChunkId(1), Tier::kDevice));
   EXPECT_EQ(store_->home(ChunkId(1), kParam), Tier::kHost);
   // The slot of the second is on its way back, too: staging has the rest.
   store_->CloseWindow(std::move(window), Event());
@@ -188,8 +183,7 @@ TEST_F(RelocateTest, AMoveThroughStagingWaitsForASlotOfTheRing) {
   AddFilled(Tier::kNvme, 1, 0);
   AddFilled(Tier::kNvme, 2, 1);
   HostWindow window = OpenWhole(ChunkId(0), WindowMode::kRead);
-  const Result<Event> moved = Move(ChunkId(1), Tier::kDevice);
-  ASSERT_THAT(moved, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(ChunkId(1), Tier::kDevice));
   EXPECT_EQ(store_->home(ChunkId(1), kParam), Tier::kNvme);
   // A window on it, asked for later, comes first: the move lets it through.
   HostWindow later = OpenWhole(ChunkId(1), WindowMode::kRead);
@@ -199,7 +193,7 @@ TEST_F(RelocateTest, AMoveThroughStagingWaitsForASlotOfTheRing) {
   EXPECT_EQ(store_->home(ChunkId(1), kParam), Tier::kNvme);
   store_->CloseWindow(std::move(later), Event());
   EXPECT_EQ(store_->home(ChunkId(1), kParam), Tier::kDevice);
-  ASSERT_THAT(moved->Wait(), IsOk());
+  ASSERT_THAT(moved.Wait(), IsOk());
   ExpectHolds(ChunkId(1), Filled(2).span());
 }
 
@@ -247,9 +241,8 @@ TEST_F(RelocateTest, AMoveThatFailsIsHeardAndReportedByDrain) {
   const ChunkId chunk = AddFilled(Tier::kHost, 1);
   const ChunkId other = AddFilled(Tier::kHost, 2, 1);
   faults_->Inject(IoDirection::kWrite, 1, IoFault::kFail);
-  const Result<Event> moved = Move(chunk, Tier::kNvme);
-  ASSERT_THAT(moved, IsOk());
-  EXPECT_THAT(moved->Wait(), StatusIs(ErrorCode::kIoError));
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(chunk, Tier::kNvme));
+  EXPECT_THAT(moved.Wait(), StatusIs(ErrorCode::kIoError));
   EXPECT_EQ(failures(), 1);
   EXPECT_THAT(store_->Drain(),
               StatusIs(ErrorCode::kIoError, Says("param of chunk 0")));
@@ -267,13 +260,12 @@ TEST_F(RelocateTest, EveryTurnOfAMoveToTheDevice) {
   store_->SetWritten(chunk, kParam, writer.event());
   EventSource late_reader;
   store_->AddReader(chunk, kParam, late_reader.event());
-  const Result<Event> moved = Move(chunk, Tier::kDevice);
-  ASSERT_THAT(moved, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Event moved, Move(chunk, Tier::kDevice));
   manual_.RunAll();
-  EXPECT_FALSE(moved->done());
+  EXPECT_FALSE(moved.done());
   writer.Complete();
   manual_.RunAll();
-  EXPECT_TRUE(moved->done()) << "it only reads the old home";
+  EXPECT_TRUE(moved.done()) << "it only reads the old home";
   const Event left = pools_->pool(Tier::kHost).AllFree(0);
   EXPECT_FALSE(left.done()) << "which others read as well";
   late_reader.Complete();

@@ -108,9 +108,9 @@ TEST_P(EveryHomeTest, AScratchWindowIsACopyOfDeviceMemory) {
   request.range = {Bytes(0), Bytes(1000)};
   request.mode = WindowMode::kScratch;
   request.from = source.data();
-  Result<std::vector<HostWindow>> windows = store_->OpenWindows({&request, 1});
-  ASSERT_THAT(windows, IsOk());
-  HostWindow& window = windows->front();
+  ASSERT_OK_AND_ASSIGN(std::vector<HostWindow> windows,
+                       store_->OpenWindows({&request, 1}));
+  HostWindow& window = windows.front();
   ASSERT_THAT(window.ready.Wait(), IsOk());
   FillRandom(source.span(), 99);  // ours again
   EXPECT_TRUE(SameBytes({window.bytes().get(), 1000},

@@ -108,18 +108,18 @@ TEST_F(ShardStoreWaitTest, TheWayHomeIsNeverBehindWhoWaitsForIt) {
 TEST_F(ShardStoreWaitTest, WindowsOpenedTogetherGetTheirSlotsTogether) {
   OpenWith(2, Tier::kNvme);
   HostWindow held = OpenWhole(ChunkId(0), WindowMode::kRead);
-  Result<std::vector<HostWindow>> pair =
-      store_->OpenWindows(Requests({1, 2}, WindowMode::kRead));
-  ASSERT_THAT(pair, IsOk());
+  ASSERT_OK_AND_ASSIGN(
+      std::vector<HostWindow> pair,
+      store_->OpenWindows(Requests({1, 2}, WindowMode::kRead)));
   HostWindow last = OpenWhole(ChunkId(3), WindowMode::kRead);
   EXPECT_EQ(store_->staging().here(), 1) << "half of a pair is of no use";
   store_->CloseWindow(std::move(held), Event());
-  ASSERT_THAT((*pair)[0].ready.Wait(), IsOk());
-  ASSERT_THAT((*pair)[1].ready.Wait(), IsOk());
-  EXPECT_TRUE(Holds((*pair)[0], 1));
-  EXPECT_TRUE(Holds((*pair)[1], 2));
+  ASSERT_THAT(pair[0].ready.Wait(), IsOk());
+  ASSERT_THAT(pair[1].ready.Wait(), IsOk());
+  EXPECT_TRUE(Holds(pair[0], 1));
+  EXPECT_TRUE(Holds(pair[1], 2));
   EXPECT_FALSE(last.ready.done());
-  CloseAll(*std::move(pair));
+  CloseAll(std::move(pair));
   ASSERT_THAT(last.ready.Wait(), IsOk());
   EXPECT_TRUE(Holds(last, 3));
   store_->CloseWindow(std::move(last), Event());

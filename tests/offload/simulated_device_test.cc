@@ -189,8 +189,7 @@ TEST_F(SimulatedDeviceTest, OptimizesOnManyThreadsToTheBitsOfOne) {
 
 TEST_F(SimulatedDeviceTest, RefusesWhatIsNotFreeWithTheNumbers) {
   SimulatedDevice device(Options());
-  const Result<Slab> held = device.MakeSlab(MiB(60));
-  ASSERT_THAT(held, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Slab held, device.MakeSlab(MiB(60)));
   EXPECT_THAT(device.MakeSlab(MiB(4) + Bytes(1)),
               StatusIs(ErrorCode::kUnavailable,
                        Says("4194305 bytes",
@@ -218,10 +217,9 @@ TEST_F(SimulatedDeviceTest, WhatTheMachineLacksIsNotTaken) {
 
 TEST_F(SimulatedDeviceTest, ASlabMayOutliveIt) {
   std::optional<SimulatedDevice> device(Options());
-  Result<Slab> slab = device->MakeSlab(MiB(1));
-  ASSERT_THAT(slab, IsOk());
+  ASSERT_OK_AND_ASSIGN(Slab slab, device->MakeSlab(MiB(1)));
   device.reset();
-  slab->data()[0] = std::byte{1};
+  slab.data()[0] = std::byte{1};
 }
 
 // The race of MakeSlab with MakeSlab and with the end of a slab.
@@ -255,13 +253,6 @@ TEST_F(SimulatedDeviceTest, ManyThreadsNeverGetMoreThanItHas) {
   EXPECT_LE(most, KiB(64).count());
   EXPECT_LT(refused, 800);
   EXPECT_EQ(device.facts().free, KiB(64));
-}
-
-TEST_F(SimulatedDeviceTest, KnowsNoStreams) {
-  SimulatedDevice device(Options());
-  EXPECT_THAT(device.AdoptStream(nullptr, "trainer"),
-              StatusIs(ErrorCode::kUnavailable,
-                       Says("simulated device has no streams")));
 }
 
 TEST_F(SimulatedDeviceTest, WorksOnATrainersOwnLane) {

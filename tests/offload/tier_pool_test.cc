@@ -176,12 +176,6 @@ TEST(TierPoolTest, RefusesSlotsThatTransfersCannotUse) {
               StatusIs(ErrorCode::kInvalidArgument, Says("2147483647")));
 }
 
-TEST(TierPoolTest, MayBeEmpty) {
-  const TierPool pool = *TierPool::Create(Tier::kDevice, Bytes(0), {}, nullptr);
-  EXPECT_EQ(pool.classes(), 0);
-  EXPECT_EQ(pool.stats().reserved, Bytes(0));
-}
-
 TEST(TierPoolDeathTest, GivingBackTwiceIsADefect) {
   TierPool pool = MakePool({{kPage, 2}});
   const Slot slot = *pool.Take(0);

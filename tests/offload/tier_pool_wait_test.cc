@@ -102,9 +102,8 @@ TEST(TierPoolExtendTest, AddsClassesOfOtherMemoryAndTakesThemAwayAgain) {
   const std::vector<SlotClass> classes = {{KiB(8), 1}};
   TierPool pool = *TierPool::Create(Tier::kHost, KiB(32), classes, own.data());
   const std::vector<SlotClass> more = {{KiB(4), 2}, {KiB(16), 1}};
-  const Result<int32_t> first = pool.Extend(more, other.data());
-  ASSERT_THAT(first, IsOk());
-  EXPECT_EQ(*first, 1);
+  ASSERT_OK_AND_ASSIGN(const int32_t first, pool.Extend(more, other.data()));
+  EXPECT_EQ(first, 1);
   EXPECT_EQ(pool.stats().reserved, KiB(32));
   const Slot a = *pool.Take(1);
   const Slot b = *pool.Take(1);
@@ -118,7 +117,7 @@ TEST(TierPoolExtendTest, AddsClassesOfOtherMemoryAndTakesThemAwayAgain) {
   EXPECT_EQ(pool.SmallestClass(KiB(1), true), 0);
   EXPECT_EQ(pool.SmallestClass(KiB(17), false), -1);
   for (const Slot& slot : {a, b, c}) pool.Give(slot, Event());
-  pool.Retract(*first);
+  pool.Retract(first);
   EXPECT_EQ(pool.classes(), 1);
   EXPECT_EQ(pool.stats().reserved, KiB(8));
   EXPECT_EQ(pool.Take(0)->data, own.data());

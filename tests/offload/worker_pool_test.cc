@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "offload/executor.h"
 #include "tests/offload/internal/pretended_machine.h"
-#include "tests/offload/kernels/flushing_mode.h"
+#include "tests/offload/kernels/kernel_data.h"
 
 namespace castor {
 namespace {

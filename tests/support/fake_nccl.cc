@@ -35,8 +35,8 @@ void CopyBytes(void* to, const void* from, int64_t size) {
 // What is said between GroupStart and GroupEnd; NCCL keeps it by thread too.
 struct Grouped {
   struct Part {
-    const void* from;  // of a send
-    void* to;          // of a receive
+    bool send;
+    void* data;
     int64_t count;
     int peer;
   };
@@ -45,6 +45,15 @@ struct Grouped {
   NcclType type = NcclType::kUint8;
   NcclComm comm = nullptr;
   CudaStream stream = nullptr;
+
+  void Add(const Part& part, NcclType its_type, NcclComm its_comm,
+           CudaStream its_stream) {
+    CASTOR_CHECK(open);
+    parts.push_back(part);
+    type = its_type;
+    comm = its_comm;
+    stream = its_stream;
+  }
 };
 thread_local Grouped grouped;
 
@@ -166,17 +175,9 @@ int FakeNccl::CommFinalize(NcclComm comm) {
   return options_.questions > 0 ? kNcclInProgress : kNcclSuccess;
 }
 
-int FakeNccl::CommDestroy(NcclComm comm) {
+int FakeNccl::End(std::string_view call, NcclComm comm) {
   std::lock_guard lock(mutex_);
-  const int error = Enter("CommDestroy");
-  Find(comm)->gone = true;
-  comms_.erase(comm);
-  return error;
-}
-
-int FakeNccl::CommAbort(NcclComm comm) {
-  std::lock_guard lock(mutex_);
-  const int error = Enter("CommAbort");
+  const int error = Enter(call);
   Find(comm)->gone = true;
   comms_.erase(comm);
   return error;
@@ -202,24 +203,22 @@ int FakeNccl::CommDeregister(NcclComm comm, void*) {
 
 int FakeNccl::AllGather(const void* from, void* to, int64_t count,
                         NcclType type, NcclComm comm, CudaStream stream) {
-  return Begin("AllGather", {.kind = Call::Kind::kAllGather,
-                             .from = from,
-                             .to = to,
-                             .count = count,
-                             .type = type,
-                             .comm = comm,
-                             .stream = stream});
+  return Begin(
+      "AllGather",
+      {Call::Kind::kAllGather, from, to, count, type, {}, {}, comm, stream});
 }
 
 int FakeNccl::ReduceScatter(const void* from, void* to, int64_t count,
                             NcclType type, NcclComm comm, CudaStream stream) {
-  return Begin("ReduceScatter", {.kind = Call::Kind::kReduceScatter,
-                                 .from = from,
-                                 .to = to,
-                                 .count = count,
-                                 .type = type,
-                                 .comm = comm,
-                                 .stream = stream});
+  return Begin("ReduceScatter", {Call::Kind::kReduceScatter,
+                                 from,
+                                 to,
+                                 count,
+                                 type,
+                                 {},
+                                 {},
+                                 comm,
+                                 stream});
 }
 
 int FakeNccl::GroupStart() {
@@ -231,38 +230,30 @@ int FakeNccl::GroupStart() {
 
 int FakeNccl::Send(const void* from, int64_t count, NcclType type, int peer,
                    NcclComm comm, CudaStream stream) {
-  CASTOR_CHECK(grouped.open);
   {
     std::lock_guard lock(mutex_);
     if (const int error = Enter("Send"); error != kNcclSuccess) return error;
   }
-  grouped.parts.push_back({from, nullptr, count, peer});
-  grouped.type = type;
-  grouped.comm = comm;
-  grouped.stream = stream;
+  grouped.Add({true, const_cast<void*>(from), count, peer}, type, comm, stream);
   return kNcclSuccess;
 }
 
 int FakeNccl::Recv(void* to, int64_t count, NcclType type, int peer,
                    NcclComm comm, CudaStream stream) {
-  CASTOR_CHECK(grouped.open);
-  grouped.parts.push_back({nullptr, to, count, peer});
-  grouped.type = type;
-  grouped.comm = comm;
-  grouped.stream = stream;
+  grouped.Add({false, to, count, peer}, type, comm, stream);
   return kNcclSuccess;
 }
 
 int FakeNccl::GroupEnd() {
   CASTOR_CHECK(grouped.open);
   grouped.open = false;
+  if (grouped.comm == nullptr) return kNcclSuccess;  // nothing was said
   Call call = {
       .type = grouped.type, .comm = grouped.comm, .stream = grouped.stream};
   for (const Grouped::Part& part : grouped.parts) {
-    (part.from != nullptr ? call.sends : call.receives)
-        .push_back({part.from, part.to, part.count, part.peer});
+    (part.send ? call.sends : call.receives)
+        .push_back({part.data, part.count, part.peer});
   }
-  if (call.comm == nullptr) return kNcclSuccess;  // nothing was said
   return Begin("GroupEnd", std::move(call));
 }
 
@@ -341,7 +332,7 @@ void FakeNccl::Move(const Group& group, const Meeting& meeting) {
           const auto send = std::ranges::find(sends, rank, &Transfer::peer);
           CASTOR_CHECK(send != sends.end());
           CASTOR_CHECK_EQ(send->count, receive.count);
-          CopyBytes(receive.to, send->from, receive.count * element);
+          CopyBytes(receive.data, send->data, receive.count * element);
         }
       }
   }

@@ -59,8 +59,8 @@ class FakeNccl final : public NcclCalls {
                    int rank) override;
   int CommGetAsyncError(NcclComm comm, int* result) override;
   int CommFinalize(NcclComm comm) override;
-  int CommDestroy(NcclComm comm) override;
-  int CommAbort(NcclComm comm) override;
+  int CommDestroy(NcclComm comm) override { return End("CommDestroy", comm); }
+  int CommAbort(NcclComm comm) override { return End("CommAbort", comm); }
   bool can_register() const override { return options_.can_register; }
   int CommRegister(NcclComm comm, void* data, int64_t size,
                    void** handle) override;
@@ -78,8 +78,7 @@ class FakeNccl final : public NcclCalls {
 
  private:
   struct Transfer {
-    const void* from = nullptr;  // of a send
-    void* to = nullptr;          // of a receive
+    void* data = nullptr;
     int64_t count = 0;
     int peer = 0;
   };
@@ -119,6 +118,7 @@ class FakeNccl final : public NcclCalls {
   // Counts the call; an error to return, or kNcclSuccess.
   int Enter(std::string_view call);
   std::shared_ptr<Comm> Find(NcclComm comm);
+  int End(std::string_view call, NcclComm comm);
   int Begin(std::string_view name, Call call);
   // Queues what a communicator holds. Without the lock.
   void Queue(const std::shared_ptr<Comm>& comm, Call call);

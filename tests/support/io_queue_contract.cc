@@ -318,9 +318,9 @@ TEST_P(IoQueueContract, MovesRegisteredAndOtherMemoryAlike) {
   AlignedBytes bytes(MiB(4));
   FillRandom(bytes.span(), 4);
   EXPECT_THAT(queue->RegisterFile(fd.get()), IsOk());
-  const auto registered = queue->RegisterMemory(bytes.part(MiB(1), MiB(2)));
-  ASSERT_THAT(registered, IsOk());
-  EXPECT_EQ(*registered, queue->name() == "io_uring" ? MiB(2) : Bytes(0));
+  ASSERT_OK_AND_ASSIGN(const auto registered,
+                       queue->RegisterMemory(bytes.part(MiB(1), MiB(2))));
+  EXPECT_EQ(registered, queue->name() == "io_uring" ? MiB(2) : Bytes(0));
   ASSERT_THAT(Write(*queue, fd.get(), Bytes(0), bytes.span()), IsOk());
   AlignedBytes other(MiB(4));
   ASSERT_THAT(Read(*queue, fd.get(), Bytes(0), other.span()), IsOk());

@@ -9,8 +9,10 @@
 //
 //   EXPECT_THAT(pool.Take(0), IsOk());
 //   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull));
-//   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull, Says("4 slots",
-//   "host"))); EXPECT_THAT(ParseBytes("1KiB"), IsOkAndHolds(KiB(1)));
+//   EXPECT_THAT(status, StatusIs(ErrorCode::kTierFull, Says("4 slots")));
+//   EXPECT_THAT(text, Says("4 slots", "raise the host budget"));
+//   EXPECT_THAT(ParseBytes("1KiB"), IsOkAndHolds(KiB(1)));
+//   ASSERT_OK_AND_ASSIGN(const Bytes size, ParseBytes("1KiB"));
 //
 // Half of the tests use them on many types, so the first two are a class whose
 // work is compiled once: what MATCHER makes takes twice as long to compile.
@@ -18,6 +20,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -97,6 +100,17 @@ MATCHER_P(IsOkAndHolds, value, negation ? "does not hold it" : "holds it") {
 }
 
 }  // namespace castor
+
+// Declares `lhs` and gives it what the Result holds, or ends the test.
+#define ASSERT_OK_AND_ASSIGN(lhs, ...)                                    \
+  CASTOR_ASSERT_ASSIGN_(CASTOR_TEST_NAME_(castor_result_, __LINE__), lhs, \
+                        (__VA_ARGS__))
+#define CASTOR_ASSERT_ASSIGN_(result, lhs, rexpr) \
+  auto result = rexpr;                            \
+  ASSERT_THAT(result, ::castor::IsOk());          \
+  lhs = *std::move(result)
+#define CASTOR_TEST_NAME_(prefix, line) CASTOR_TEST_PASTE_(prefix, line)
+#define CASTOR_TEST_PASTE_(prefix, line) prefix##line
 
 extern template testing::AssertionResult testing::internal::
     PredicateFormatterFromMatcher<castor::test_internal::StatusMatcher>::

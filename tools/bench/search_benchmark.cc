@@ -20,7 +20,7 @@
 #include "chunk/layer_repeat.h"
 #include "chunk/param_spec.h"
 #include "chunk/search_certificate.h"
-#include "chunk/search_mode.h"
+#include "chunk/search_result.h"
 #include "tools/bench/model_shapes.h"
 
 namespace castor {

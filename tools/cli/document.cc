@@ -12,7 +12,6 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 
 namespace castor {

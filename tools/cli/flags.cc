@@ -4,61 +4,26 @@
 #include "tools/cli/flags.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <functional>
 #include <string_view>
 
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/quote.h"
-#include "tools/cli/size_text.h"
 
 namespace castor {
 namespace {
 
-// What went wrong with the value of a flag. It crosses the parser and is caught
-// in ParseFlags, so nothing else is ever thrown through a door.
-CLI::ValidationError BadValue(const std::string& flag, std::string_view why) {
-  return CLI::ValidationError(flag, std::string(why));
-}
-
-// `read` returns what is wrong with the text, empty where nothing is.
-CLI::Option* AddValueFlag(CLI::App& app, const std::string& name,
-                          const std::string& type, const std::string& help,
-                          std::function<std::string(const std::string&)> read) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, read = std::move(read)](const std::string& text) {
-            const std::string wrong = read(text);
-            if (!wrong.empty()) throw BadValue(name, wrong);
-          },
-          help)
-      ->type_name(type);
-}
-
-std::string ReadSize(const std::string& text, Bytes* size) {
-  const Result<Bytes> parsed = ParseSize(text);
-  if (!parsed.ok()) return std::string(parsed.status().message());
-  *size = *parsed;
-  return {};
-}
-
-std::string ReadInt(const std::string& text, int64_t least, int64_t most,
-                    int64_t* value) {
-  int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || number < least || number > most) {
-    return fmt::format("{} is not a whole number from {} to {}", Quoted(text),
-                       least, most);
+// What is wrong with a value crosses the parser and is caught in ParseFlags, so
+// nothing else is ever thrown through a door.
+void ReadValue(const Option& row, std::string_view text,
+               std::vector<std::string>* given) {
+  const Status read = ParseOption(row, text);
+  if (!read.ok()) {
+    throw CLI::ValidationError(row.flag, std::string(read.message()));
   }
-  *value = number;
-  return {};
+  if (given != nullptr) given->push_back(row.flag);
 }
 
 bool LooksLikeFlag(const std::string& arg) {
@@ -148,110 +113,30 @@ CommandLine::~CommandLine() = default;
 
 std::string CommandLine::Help() const { return app_->help(); }
 
-void AddSizeFlag(CLI::App& app, const std::string& name, Bytes* value,
-                 const std::string& help) {
-  AddValueFlag(app, name, "SIZE", help, [value](const std::string& text) {
-    return ReadSize(text, value);
-  });
-}
-
-void AddSizeFlag(CLI::App& app, const std::string& name,
-                 std::optional<Bytes>* value, const std::string& help) {
-  AddValueFlag(app, name, "SIZE", help, [value](const std::string& text) {
-    Bytes size;
-    const std::string wrong = ReadSize(text, &size);
-    if (wrong.empty()) *value = size;
-    return wrong;
-  });
-}
-
-void AddIntFlag(CLI::App& app, const std::string& name, int64_t* value,
-                int64_t least, int64_t most, const std::string& help) {
-  AddValueFlag(app, name, "N", help, [=](const std::string& text) {
-    return ReadInt(text, least, most, value);
-  });
-}
-
-void AddIntFlag(CLI::App& app, const std::string& name,
-                std::optional<int64_t>* value, int64_t least, int64_t most,
-                const std::string& help) {
-  AddValueFlag(app, name, "N", help, [=](const std::string& text) {
-    int64_t number = 0;
-    const std::string wrong = ReadInt(text, least, most, &number);
-    if (wrong.empty()) *value = number;
-    return wrong;
-  });
-}
-
-void AddRealFlag(CLI::App& app, const std::string& name, double* value,
-                 double least, double most, const std::string& help) {
-  AddValueFlag(
-      app, name, "X", help, [=](const std::string& text) -> std::string {
-        double number = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, number);
-        if (error != std::errc() || stop != end || !std::isfinite(number) ||
-            number < least || number > most) {
-          return fmt::format("{} is not a number from {} to {}", Quoted(text),
-                             least, most);
-        }
-        *value = number;
-        return {};
-      });
-}
-
-void AddChoiceFlag(CLI::App& app, const std::string& name, std::string* value,
-                   const std::vector<std::string>& choices,
-                   const std::string& help) {
-  AddValueFlag(
-      app, name, fmt::format("{}", fmt::join(choices, "|")), help,
-      [value, choices](const std::string& text) -> std::string {
-        if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-          return fmt::format("{} is not a known value{}", Quoted(text),
-                             SuggestName(text, choices));
-        }
-        *value = text;
-        return {};
-      });
-}
-
-void AddTextFlag(CLI::App& app, const std::string& name, std::string* value,
-                 const std::string& help, const std::string& kind) {
-  AddValueFlag(app, name, kind, help,
-               [value](const std::string& text) -> std::string {
-                 *value = text;
-                 return {};
-               });
-}
-
-void AddTextFlag(CLI::App& app, const std::string& name,
-                 std::optional<std::string>* value, const std::string& help,
-                 const std::string& kind) {
-  AddValueFlag(app, name, kind, help,
-               [value](const std::string& text) -> std::string {
-                 *value = text;
-                 return {};
-               });
-}
-
-void AddTextListFlag(CLI::App& app, const std::string& name,
-                     std::vector<std::string>* values,
-                     const std::string& help) {
-  // Read one by one as they come: as a list, CLI11 would take [a,b] apart.
-  AddValueFlag(app, name, "TEXT", help,
-               [values](const std::string& text) -> std::string {
-                 values->push_back(text);
-                 return {};
-               })
-      ->trigger_on_parse();
-}
-
-void AddSwitch(CLI::App& app, const std::string& name, bool* value,
-               const std::string& help) {
-  app.add_flag_callback(
-         name, [value] { *value = true; }, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
-      ->disable_flag_override();
+void DeclareOptions(CLI::App& app, const OptionTable& table,
+                    std::vector<std::string>* given) {
+  for (const Option& row : table.rows()) {
+    if (row.flag.empty()) continue;
+    if (row.type == OptionType::kGone) {
+      RefuseFlag(app, row.flag, row.text);
+    } else if (row.type == OptionType::kSwitch) {
+      app.add_flag_callback(
+             row.flag, [row, given] { ReadValue(row, "", given); },
+             OptionHelp(row))
+          ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
+          ->disable_flag_override();
+    } else {
+      CLI::Option* const option = app.add_option_function<std::string>(
+          row.flag,
+          [row, given](const std::string& text) {
+            ReadValue(row, text, given);
+          },
+          OptionHelp(row));
+      option->type_name(OptionForm(row));
+      // Read one by one as they come: as a list, CLI11 would take [a,b] apart.
+      if (row.type == OptionType::kList) option->trigger_on_parse();
+    }
+  }
 }
 
 void AddPositional(CLI::App& app, const std::string& name, std::string* value,
@@ -276,14 +161,6 @@ void RefuseFlag(CLI::App& app, const std::string& name,
          })
       ->expected(0, 1)
       ->group("");
-}
-
-void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names) {
-  app.parse_complete_callback([&app, names] {
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->count() > 0) names->push_back(option->get_name());
-    }
-  });
 }
 
 Result<ParseOutcome> ParseFlags(CLI::App& app,

@@ -4,20 +4,19 @@
 #ifndef CASTOR_TOOLS_CLI_FLAGS_H_
 #define CASTOR_TOOLS_CLI_FLAGS_H_
 
-// Flags with one behaviour in every program: sizes through ParseSize, numbers
-// within stated limits, choices by name, and every mistake a sentence with the
+// Flags with one behaviour in every program: each is a row of a table
+// (collectives/option_table.h), and every mistake is a sentence with the
 // nearest known flag or value instead of the parser's own text and exit code.
 // Owner thread only; a variable given to an Add function must outlive `app`,
 // and keeps its value, the default, where the flag is absent.
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "chunk/base/units.h"
+#include "collectives/option_table.h"
 
 namespace CLI {
 class App;
@@ -43,43 +42,74 @@ class CommandLine {
   const std::unique_ptr<CLI::App> app_;
 };
 
-// `name` is the flag with its dashes, "--min"; `help` one line.
-void AddSizeFlag(CLI::App& app, const std::string& name, Bytes* value,
-                 const std::string& help);
-void AddSizeFlag(CLI::App& app, const std::string& name,
-                 std::optional<Bytes>* value, const std::string& help);
+// Declares the rows that have a flag, and adds to `given` the flags that are
+// given, once they are parsed. The table's members and `given` outlive `app`.
+void DeclareOptions(CLI::App& app, const OptionTable& table,
+                    std::vector<std::string>* given = nullptr);
+
+// The same for single flags: `name` with its dashes, `help` one line with the
+// default. `value` may be a std::optional.
+
+template <typename To>
+void AddSizeFlag(CLI::App& app, const std::string& name, To* value,
+                 const std::string& help) {
+  OptionTable row;
+  row.Size("", value).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // A whole number from `least` to `most`.
-void AddIntFlag(CLI::App& app, const std::string& name, int64_t* value,
-                int64_t least, int64_t most, const std::string& help);
-
-void AddIntFlag(CLI::App& app, const std::string& name,
-                std::optional<int64_t>* value, int64_t least, int64_t most,
-                const std::string& help);
+template <typename To>
+void AddIntFlag(CLI::App& app, const std::string& name, To* value,
+                int64_t least, int64_t most, const std::string& help) {
+  OptionTable row;
+  row.Whole("", value, least, most).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // A finite number from `least` to `most`.
-void AddRealFlag(CLI::App& app, const std::string& name, double* value,
-                 double least, double most, const std::string& help);
+inline void AddRealFlag(CLI::App& app, const std::string& name, double* value,
+                        double least, double most, const std::string& help) {
+  OptionTable row;
+  row.Real("", value, least, most).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // One of `choices`, spelled exactly.
-void AddChoiceFlag(CLI::App& app, const std::string& name, std::string* value,
-                   const std::vector<std::string>& choices,
-                   const std::string& help);
+inline void AddChoiceFlag(CLI::App& app, const std::string& name,
+                          std::string* value,
+                          const std::vector<std::string>& choices,
+                          const std::string& help) {
+  OptionTable row;
+  row.Choice("", value, choices).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // `kind` stands for the value in the help.
-void AddTextFlag(CLI::App& app, const std::string& name, std::string* value,
-                 const std::string& help, const std::string& kind = "TEXT");
-void AddTextFlag(CLI::App& app, const std::string& name,
-                 std::optional<std::string>* value, const std::string& help,
-                 const std::string& kind = "TEXT");
+template <typename To>
+void AddTextFlag(CLI::App& app, const std::string& name, To* value,
+                 const std::string& help, const std::string& kind = "TEXT") {
+  OptionTable row;
+  row.Text("", value).Form(kind).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // May be given several times; each value is added at the end.
-void AddTextListFlag(CLI::App& app, const std::string& name,
-                     std::vector<std::string>* values, const std::string& help);
+inline void AddTextListFlag(CLI::App& app, const std::string& name,
+                            std::vector<std::string>* values,
+                            const std::string& help) {
+  OptionTable row;
+  row.Texts(values).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // Present or not; given a value or twice it is an error.
-void AddSwitch(CLI::App& app, const std::string& name, bool* value,
-               const std::string& help);
+inline void AddSwitch(CLI::App& app, const std::string& name, bool* value,
+                      const std::string& help) {
+  OptionTable row;
+  row.Switch("", value).Flag(name, help).Default("");
+  DeclareOptions(app, row);
+}
 
 // A required argument without a name, shown as `NAME` in the help.
 void AddPositional(CLI::App& app, const std::string& name, std::string* value,
@@ -96,10 +126,6 @@ void SetHelpFooter(CLI::App& app, const std::string& text);
 // `instead`, what to do now. The help does not show it.
 void RefuseFlag(CLI::App& app, const std::string& name,
                 const std::string& instead);
-
-// After a parsing, `names` holds the flags of `app` that were given, each as it
-// was added. REQUIRES: called once.
-void NoteGivenFlags(CLI::App& app, std::vector<std::string>* names);
 
 enum class ParseOutcome { kRun, kHelpAsked };
 

@@ -7,7 +7,8 @@
 // What a command is busy with, on one line of a terminal that is wiped at the
 // end, and only where it takes long enough for a person to wonder. Where the
 // error stream is no terminal nothing is written and no thread runs. Owner
-// thread only; a thread of its own writes while the owner is busy.
+// thread only; a thread of its own writes while the owner is busy. Part of the
+// console (console.h).
 
 #include <chrono>
 #include <condition_variable>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "chunk/base/check.h"
 #include "chunk/base/quote.h"
 
 namespace castor {
@@ -34,6 +35,24 @@ std::string Plural(int64_t count, std::string_view noun) {
 std::string Percent(double fraction) {
   if (fraction > 0 && fraction < 0.00005) return "< 0.01 %";
   return fmt::format("{:.2f} %", fraction * 100);
+}
+
+std::string FormatDuration(int64_t ns) {
+  CASTOR_CHECK_GE(ns, int64_t{0});
+  struct Unit {
+    double ns;
+    std::string_view name;
+  };
+  static constexpr std::array<Unit, 3> kUnits = {
+      {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}}};
+  for (const Unit& unit : kUnits) {
+    const double value = static_cast<double>(ns) / unit.ns;
+    // Rounding must not leave 1000 of a unit where the next one begins.
+    if (value < 0.9995) continue;
+    const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    return fmt::format("{:.{}f} {}", value, digits, unit.name);
+  }
+  return fmt::format("{} ns", ns);
 }
 
 std::string JoinedWithAnd(std::span<const std::string> words) {

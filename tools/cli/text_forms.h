@@ -29,6 +29,9 @@ std::string Plural(int64_t count, std::string_view noun);
 // "< 0.01 %".
 std::string Percent(double fraction);
 
+// "1.23 s", "45.6 ms", "789 us", "12 ns": three digits. REQUIRES: ns >= 0.
+std::string FormatDuration(int64_t ns);
+
 // "a", "a and b", "a, b and c".
 std::string JoinedWithAnd(std::span<const std::string> words);
 

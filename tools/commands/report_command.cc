@@ -13,13 +13,16 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "chunk/base/quote.h"
 #include "offload/record/record_reader.h"
+#include "tools/cli/command.h"
 #include "tools/cli/flags.h"
+#include "tools/commands/registry.h"
 #include "tools/report/chrome_trace.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"

@@ -7,11 +7,9 @@
 // `castor report FILE`: where chunks were in a recorded run, what moved, who
 // waited for what. Owner thread only.
 
-#include <memory>
 #include <string>
 
 #include "chunk/base/status.h"
-#include "tools/cli/command.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
@@ -31,8 +29,6 @@ struct ReportRequest {
 // complete: what could be read has been written then, and the message says
 // where it ends.
 Status RunReport(const ReportRequest& request, const Console& console);
-
-std::unique_ptr<Command> MakeReportCommand();
 
 }  // namespace castor
 

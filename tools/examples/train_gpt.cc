@@ -41,7 +41,6 @@
 #include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
-#include "tools/examples/gpt/train_config.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
 #include "tools/examples/gpt/training.h"
@@ -148,15 +147,16 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
     console.out << ModelList(options.model, options.dtype);
     return FlushOutput(console);
   }
-  CASTOR_ASSIGN_OR_RETURN(const TextData data,
-                          TextData::Load(flags.text, flags.seq + 1));
+  CASTOR_ASSIGN_OR_RETURN(
+      const TextData data,
+      TextData::Load(flags.text, options.model.context + 1));
   if (Speaks(group)) {
     console.Note(fmt::format("text {}: {} in {} {}", Quoted(flags.text),
                              FormatSize(Bytes(data.size())), data.files(),
                              data.files() == 1 ? "file" : "files"));
   }
   if (!flags.reference && Speaks(group)) {
-    for (const NvmeOption& drive : options.nvme) {
+    for (const NvmeOption& drive : options.engine.nvme) {
       CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
     }
   }
@@ -173,7 +173,7 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   Log log([&console, first_here](LogLevel level, std::string_view line) {
     if (level != LogLevel::kInfo && first_here) console.Note(line);
   });
-  options.log = &log;
+  options.engine.log = &log;
   std::unique_ptr<FileRecorder> recorder;
   if (!flags.record.empty()) {
     if (flags.reference) {
@@ -183,7 +183,7 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
     CASTOR_ASSIGN_OR_RETURN(
         recorder,
         FileRecorder::Create(FileOfRank(flags.record, group), {.log = &log}));
-    options.recorder = recorder.get();
+    options.engine.recorder = recorder.get();
   }
   if (!flags.trace.empty()) {
     if (flags.reference) {
@@ -242,8 +242,8 @@ Result<Launch> LaunchOf(const TrainFlags& flags) {
                          (launch.by == Launcher::kSlurm && launch.world == 1);
   if (by_itself && !flags.rank) return launch;
   LaunchRequest request;
-  if (flags.rank) request.rank = static_cast<int>(*flags.rank);
-  if (flags.ranks) request.world = static_cast<int>(*flags.ranks);
+  request.rank = flags.rank;
+  request.world = flags.ranks;
   return FindLaunch(environment, request);
 }
 
@@ -262,7 +262,7 @@ Result<std::unique_ptr<RankGroup>> MeetByNccl(
   NcclRanksOptions options;
   options.launch = launch;
   options.id_file = flags.id_file;
-  options.timeout_ns = flags.rank_timeout * 1'000'000'000;
+  options.timeout_ns = flags.train.rank_timeout * 1'000'000'000;
   if (flags.reduce == "native") options.reduce = NcclOptions::Reduce::kNative;
   std::unique_ptr<RankGroup> beside;
   if (launch.by == Launcher::kOpenMpi && launch.world > 1) {
@@ -282,8 +282,9 @@ Result<std::unique_ptr<RankGroup>> MeetOthers(
   const bool by_nccl = flags->backend == "nccl";
   if (launch.world == 1 && !by_nccl) return std::unique_ptr<RankGroup>();
   Result<std::unique_ptr<RankGroup>> group =
-      by_nccl ? MeetByNccl(args, launch, *flags)
-              : JoinRanks(launch, args, flags->rank_timeout * 1'000'000'000);
+      by_nccl
+          ? MeetByNccl(args, launch, *flags)
+          : JoinRanks(launch, args, flags->train.rank_timeout * 1'000'000'000);
   flags->ranks = launch.world;
   return group;
 }

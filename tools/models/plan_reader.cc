@@ -4,6 +4,7 @@
 #include "tools/models/plan_reader.h"
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "chunk/base/quote.h"
@@ -12,28 +13,26 @@
 
 namespace castor {
 
-Result<LoadedPlan> ReadPlanFile(const std::string& path) {
+Result<PlanFile> ReadPlanFile(const std::string& path) {
   CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   CASTOR_ASSIGN_OR_RETURN(const std::string text, file.ReadAll(kMaxPlanBytes));
   Result<PlanFile> plan = ParsePlan(text);
   if (!plan.ok()) return plan.status().WithContext(QuotedPath(path));
-  LoadedPlan loaded;
-  loaded.plan = *std::move(plan);
   const std::filesystem::path folder =
       path == "-" ? std::filesystem::path()
                   : std::filesystem::path(path).parent_path();
-  if (!loaded.plan.layout.empty()) {
+  if (!plan->files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(
         LayoutFile layout,
-        ReadLayoutFile((folder / loaded.plan.layout).string()));
-    loaded.layout = std::make_shared<const LayoutFile>(std::move(layout));
+        ReadLayoutFile((folder / plan->files.layout).string()));
+    plan->engine.layout = std::make_shared<const LayoutFile>(std::move(layout));
   }
-  if (!loaded.plan.machine.empty()) {
+  if (!plan->files.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(
-        loaded.machine,
-        ReadMachineFile((folder / loaded.plan.machine).string()));
+        plan->engine.machine,
+        ReadMachineFile((folder / plan->files.machine).string()));
   }
-  return loaded;
+  return plan;
 }
 
 }  // namespace castor

@@ -16,7 +16,7 @@
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
-#include "tools/cli/duration_text.h"
+#include "tools/cli/text_forms.h"
 
 namespace castor {
 namespace {
@@ -42,19 +42,6 @@ JsonValue SpreadJson(const Spread& spread) {
                  {"max", spread.max},
                  {"max_step", spread.max_step}});
 }
-
-// The pinned arenas of one name and one allocator, over ranks.
-struct ArenaSum {
-  int64_t ranks = 0;
-  Bytes peak;
-  Bytes budget;
-  Bytes live;
-  Bytes active;
-  Bytes resident;
-  Bytes retained;
-  int64_t refused = 0;
-  bool locked = true;  // all of them
-};
 
 class Builder {
  public:
@@ -275,22 +262,24 @@ class Builder {
                      {"metadata_bytes", arena.metadata_bytes}});
     };
     doc_.Set("pinned_arenas", ListOf(run_.arenas, json));
-    std::map<std::pair<std::string, std::string>, ArenaSum> sums;
+    // By name and allocator: over how many ranks, and all in all.
+    std::map<std::pair<std::string, std::string>, std::pair<int, RunArenaInfo>>
+        sums;
     for (const RunArenaInfo& arena : run_.arenas) {
       doc_.Line({"arena", Quoted(arena.name), arena.rank,
                  Quoted(arena.allocator), arena.peak_bytes, arena.budget_bytes,
                  arena.live_bytes, arena.active_bytes, arena.resident_bytes,
                  arena.retained_bytes, arena.allocated, arena.refused});
-      ArenaSum& sum = sums[{arena.name, arena.allocator}];
-      ++sum.ranks;
-      sum.peak += Bytes(arena.peak_bytes);
-      sum.budget += Bytes(arena.budget_bytes);
-      sum.live += Bytes(arena.live_bytes);
-      sum.active += Bytes(arena.active_bytes);
-      sum.resident += Bytes(arena.resident_bytes);
-      sum.retained += Bytes(arena.retained_bytes);
-      sum.refused += arena.refused;
-      sum.locked = sum.locked && arena.locked;
+      auto& [ranks, sum] = sums[{arena.name, arena.allocator}];
+      sum.locked = arena.locked && (ranks == 0 || sum.locked);
+      ++ranks;
+      for (const auto field :
+           {&RunArenaInfo::peak_bytes, &RunArenaInfo::budget_bytes,
+            &RunArenaInfo::live_bytes, &RunArenaInfo::active_bytes,
+            &RunArenaInfo::resident_bytes, &RunArenaInfo::retained_bytes,
+            &RunArenaInfo::refused}) {
+        sum.*field += arena.*field;
+      }
     }
     Table table({}, {{"", "pinned arenas"},
                      {"", "peak"},
@@ -301,25 +290,20 @@ class Builder {
                      {"", "retained"},
                      {"", "refused"},
                      {"", "allocator"}});
-    for (const auto& [key, sum] : sums) {
+    for (const auto& [key, value] : sums) {
+      const auto& [ranks, sum] = value;
       table.Add(
-          {Value::Name(key.first), sum.peak, sum.budget, sum.live, sum.active,
-           sum.resident, sum.retained, sum.refused,
-           fmt::format("{}, {}{}", Shown(key.second), Plural(sum.ranks, "rank"),
+          {Value::Name(key.first), Bytes(sum.peak_bytes),
+           Bytes(sum.budget_bytes), Bytes(sum.live_bytes),
+           Bytes(sum.active_bytes), Bytes(sum.resident_bytes),
+           Bytes(sum.retained_bytes), sum.refused,
+           fmt::format("{}, {}{}", Shown(key.second), Plural(ranks, "rank"),
                        sum.locked ? "" : ", not locked")});
     }
     if (!run_.steps.empty()) doc_.Add(std::move(table), Form::kPage);
   }
 
   void Links() {
-    const auto by_cause = [](const LinkStatistics& link) {
-      JsonValue causes = JsonValue::Object();
-      for (size_t i = 0; i < link.bytes_by_cause.size(); ++i) {
-        if (link.bytes_by_cause[i] == 0) continue;
-        causes[RunCauseName(static_cast<RunCause>(i))] = link.bytes_by_cause[i];
-      }
-      return causes;
-    };
     Table table({.key = "links", .word = "link"},
                 {{"link", "link"},
                  {"", "busy over a step"},
@@ -340,7 +324,7 @@ class Builder {
       outside += Bytes(link.outside_bytes);
       const double speed = link.gigabytes_per_second();
       table.Add({LinkName(link.link), Strip(link.over_step), link.count,
-                 Bytes(link.bytes), by_cause(link),
+                 Bytes(link.bytes), ByCauseJson(link.bytes_by_cause),
                  SpreadJson(run_.link_bytes[i]), link.busy_ns,
                  link.outside_bytes, link.busy_ns, run_.link_unhidden_ns[i],
                  Value::Share(link.busy_share),
@@ -480,6 +464,15 @@ class Builder {
 Document ReportDocument(std::string_view name, const RunStatistics& run,
                         const Status& completeness, StripInk ink) {
   return Builder(name, run, completeness, ink).Build();
+}
+
+JsonValue ByCauseJson(const std::array<int64_t, kRunCauses>& counts) {
+  JsonValue json = JsonValue::Object();
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] == 0) continue;
+    json[RunCauseName(static_cast<RunCause>(c))] = counts[c];
+  }
+  return json;
 }
 
 JsonValue SlotWorthJson(const PlanStatistics& plan) {

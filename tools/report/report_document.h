@@ -7,10 +7,13 @@
 // A recorded run's statistics as `castor report` prints them. Pure functions,
 // thread-safe.
 
+#include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
+#include "placement/run_event.h"
 #include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
 #include "tools/report/run_statistics.h"
@@ -33,6 +36,9 @@ namespace castor {
 Document ReportDocument(std::string_view name, const RunStatistics& run,
                         const Status& completeness,
                         StripInk ink = StripInk::kAscii);
+
+// An object: what is not zero, by the name of its cause.
+JsonValue ByCauseJson(const std::array<int64_t, kRunCauses>& counts);
 
 // An array, by class of slots: what a plan's fetches through them cost, and
 // what one slot more or less is worth.

@@ -14,7 +14,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "chunk/mode_search.h"
+#include "chunk/chunk_size_search.h"
 
 namespace castor {
 namespace {
@@ -55,23 +55,6 @@ Status ValidateRuleOptions(const RuleOptions& options) {
                     options.elixir.element_bytes));
   }
   return OkStatus();
-}
-
-PackedChoice PackInCastor(std::span<const Elements> sizes, Elements chunk_size,
-                          const PackOptions& options) {
-  const PackCount count = CountPacking(sizes, chunk_size, options);
-  PackedChoice choice;
-  choice.chunk_size = chunk_size;
-  choice.chunks = count.chunks - count.oversize_chunks;
-  choice.oversize_chunks = count.oversize_chunks;
-  choice.oversize_allocated = count.oversize_allocated;
-  std::set<Elements> oversize;  // each distinct size once
-  for (const Elements size : sizes) {
-    if (size <= chunk_size) continue;
-    oversize.insert(RoundUp(size, ChunkQuantum(options.world)));
-  }
-  for (const Elements size : oversize) choice.oversize_sizes += size;
-  return choice;
 }
 
 }  // namespace
@@ -167,15 +150,9 @@ Result<std::vector<ChunkSizeCandidate>> RuleInCastor(
   const Elements size = RoundUp(chunk_size, ChunkQuantum(options.world));
   std::vector<ChunkSizeCandidate> rows;
   for (const ParamGroup& group : GroupParams(params)) {
-    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
-                            GroupSizes(params, group));
-    CASTOR_RETURN_IF_ERROR(ValidatePackSums(sizes, size, group.dtype, options));
-    ModeSearchInput input;
-    input.dtype = group.dtype;
-    input.gathered_slots = gathered_slots;
-    for (const Elements one : sizes) input.payload += one;
-    ChunkSizeCandidate row =
-        MakeCandidate(PackInCastor(sizes, size, options), input);
+    CASTOR_ASSIGN_OR_RETURN(
+        ChunkSizeCandidate row,
+        CostOfChunkSize(params, group, size, options, gathered_slots));
     row.reason = fmt::format("the size of {}", CompatibilityRuleName(rule));
     rows.push_back(std::move(row));
   }

@@ -4,13 +4,16 @@
 #ifndef CASTOR_TOOLS_ZOO_ZOO_H_
 #define CASTOR_TOOLS_ZOO_ZOO_H_
 
-// The chunk-size search on public models, and next to it what ColossalAI's rule
-// picks and wastes: is the search as good as it says, and on which models is it
-// not? Pure functions, thread-safe.
+// Public models by their configs, the chunk-size search on them without a file
+// or a network, and next to it what ColossalAI's rule picks and wastes: is the
+// search as good as it says, and on which models is it not? Pure functions,
+// thread-safe.
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -20,9 +23,24 @@
 #include "chunk/search_result.h"
 #include "tools/models/model_list.h"
 #include "tools/rules/rule_result.h"
-#include "tools/zoo/zoo_models.h"
 
 namespace castor {
+
+struct ZooModel {
+  std::string_view name;    // for people
+  std::string_view source;  // on the hub, where config and total are from
+  // Of its config.json, the keys that decide its parameters.
+  std::string_view config;
+  // As the hub's safetensors metadata or the model card has it; a head that is
+  // tied and in the file a second time counts once.
+  int64_t published_parameters = 0;
+  // Published in billions only: what the name says.
+  bool rounded = false;
+  bool has_experts = false;
+};
+
+// Dense models by family and size, then those with experts.
+std::span<const ZooModel> ZooModels();
 
 // Above it, a row says that its model has no better size.
 inline constexpr double kZooWasteGoal = 0.003;

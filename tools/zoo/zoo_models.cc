@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/zoo/zoo_models.h"
+#include "tools/zoo/zoo.h"
 
 namespace castor {
 namespace {

@@ -3,19 +3,20 @@
 
 #include "collectives/checkpoint/checkpoint_folder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/data_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "tests/support/file_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -71,9 +72,8 @@ TEST_F(CheckpointFolderTest, RemovesWhatKilledSavesLeft) {
   // A draft is no checkpoint, and goes when the next one is made.
   EXPECT_EQ(ListCheckpoints(run_)->size(), 1u);
   {
-    Result<CheckpointDraft> draft =
-        CheckpointDraft::Create(run_, 3, "optimizer");
-    ASSERT_THAT(draft, IsOk());
+    ASSERT_OK_AND_ASSIGN(CheckpointDraft draft,
+                         CheckpointDraft::Create(run_, 3, "optimizer"));
     EXPECT_FALSE(fs::exists(stale));
     // Meanwhile nobody else saves here.
     EXPECT_THAT(CheckpointDraft::Create(run_, 4, "optimizer"),
@@ -126,11 +126,148 @@ TEST_F(CheckpointFolderTest, LeavesNothingWhereItMaySave) {
   ASSERT_THAT(Save(0, "none"), IsOk());
   ASSERT_THAT(CheckMaySave(run_), IsOk());
   EXPECT_EQ(FileText(run_ + "/step-00000000/" + kManifestName), "none");
-  const Result<CheckpointDraft> draft =
-      CheckpointDraft::Create(run_, 3, "optimizer");
-  ASSERT_THAT(draft, IsOk());
+  ASSERT_OK_AND_ASSIGN(const CheckpointDraft draft,
+                       CheckpointDraft::Create(run_, 3, "optimizer"));
   EXPECT_THAT(CheckMaySave(run_), StatusIs(ErrorCode::kUnavailable));
-  EXPECT_TRUE(fs::exists(draft->path()));
+  EXPECT_TRUE(fs::exists(draft.path()));
+}
+
+CheckpointManifest Made() {
+  CheckpointManifest manifest;
+  manifest.step = 20;
+  manifest.world = 4;
+  manifest.stage = 3;
+  manifest.optimizer = "adamw";
+  manifest.engine = {{"loss_scale", 0.1}, {"skipped", 3}, {"note", "a\"b"}};
+  manifest.files = {{"model.safetensors", 4096, 0x0123456789abcdef},
+                    {"optimizer/exp_avg.safetensors", 1604, 1}};
+  manifest.params = {{"w \"\n",
+                      DType::kBF16,
+                      {4, 100},
+                      true,
+                      20,
+                      {{StateKind::kParam, DType::kBF16, 0, 5},
+                       {StateKind::kExpAvg, DType::kF32, 1, 6}}},
+                     {"s",
+                      DType::kF32,
+                      {},
+                      false,
+                      0,
+                      {{StateKind::kParam, DType::kF32, 0, 7}}}};
+  return manifest;
+}
+
+TEST(CheckpointManifestTest, ReadsBackWhatItWrites) {
+  const std::string text = WriteManifest(Made());
+  ASSERT_OK_AND_ASSIGN(const CheckpointManifest again, ParseManifest(text));
+  EXPECT_EQ(WriteManifest(again), text);
+  EXPECT_EQ(again.step, 20);
+  EXPECT_EQ(again.bytes(), 5700u);
+  EXPECT_EQ(again.engine.at("loss_scale").real(), 0.1);
+  EXPECT_EQ(again.params[0].name, "w \"\n");
+  EXPECT_EQ(again.params[0].Find(StateKind::kExpAvg)->digest, 6u);
+  EXPECT_EQ(again.params[0].Find(StateKind::kMaster), nullptr);
+}
+
+// Whichever byte it is, spaces among them.
+TEST(CheckpointManifestTest, RefusesEveryByteThatChanged) {
+  const std::string good = WriteManifest(Made());
+  ASSERT_THAT(ParseManifest(good), IsOk());
+  const std::string_view kSpaces = " \n\r\t";
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string others;
+    // A neighbour, the other case, what is no UTF-8.
+    for (const int bits : {0x01, 0x20, 0x80}) {
+      others += static_cast<char>(good[at] ^ bits);
+    }
+    if (kSpaces.find(good[at]) != kSpaces.npos) others += kSpaces;
+    for (const char other : others) {
+      if (other == good[at]) continue;
+      std::string text = good;
+      text[at] = other;
+      EXPECT_EQ(ParseManifest(text).status().code(), ErrorCode::kMalformed)
+          << "byte " << at << " as " << static_cast<int>(other);
+    }
+  }
+}
+
+TEST(CheckpointManifestTest, SaysThatTheTextIsNotWhatWasSaved) {
+  const std::string good = WriteManifest(Made());
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"\"step\": 20", "\"step\": 21"},
+        {"\"world\": 4", "\"world\": 8"},
+        {"\"stage\": 3", "\"stage\": 1"},
+        {"\"adamw\"", "\"adqmw\""},
+        {"\"loss_scale\":0.1", "\"loss_scale\":0.2"},
+        {"true", "false"},
+        {"\"steps\": 20", "\"steps\": 2"},
+        {"\"step\": 20", "\"step\":  20"},
+        {",\n\"digest\": \"", ", \"digest\": \""},
+        {"\"\n}\n", "\"}\n"}}) {
+    std::string text = good;
+    ASSERT_NE(text.rfind(from), text.npos) << from;
+    text.replace(text.rfind(from), from.size(), to);
+    EXPECT_THAT(
+        ParseManifest(text),
+        StatusIs(ErrorCode::kMalformed, Says("not the text that was saved")))
+        << from << " as " << to;
+  }
+}
+
+// As they were written before manifests had a digest of themselves.
+TEST(CheckpointManifestTest, ReadsOlderOnes) {
+  std::string old = WriteManifest(Made());
+  old.replace(old.find("checkpoint/2"), 12, "checkpoint/1");
+  EXPECT_THAT(ParseManifest(old),
+              StatusIs(ErrorCode::kMalformed, Says("has no \"digest\"")));
+  old.resize(old.rfind(",\n\"digest\""));
+  old += "\n}\n";
+  ASSERT_OK_AND_ASSIGN(const CheckpointManifest read, ParseManifest(old));
+  EXPECT_FALSE(read.has_digest);
+  EXPECT_EQ(WriteManifest(read), WriteManifest(Made()));
+  old.replace(old.find("checkpoint/1"), 12, "checkpoint/2");
+  EXPECT_THAT(ParseManifest(old),
+              StatusIs(ErrorCode::kMalformed, Says("has no \"digest\"")));
+}
+
+TEST(CheckpointManifestTest, RefusesWhatIsNone) {
+  const std::string good = WriteManifest(Made());
+  const std::pair<std::string, std::pair<std::string, std::string>> cases[] = {
+      {"castor.checkpoint/2", {"castor.checkpoint/9", "newer one than this"}},
+      {"castor.checkpoint/2", {"castor.layout/1", "its schema is"}},
+      {"\"stage\": 3", {"\"stage\": 4", "stage"}},
+      {"\"step\": 20", {"\"stop\": 20", "did you mean"}},
+      {"\"world\": 4,\n", {"", "has no \"world\""}},
+      {"\"world\": 4", {"\"world\": 4, \"world\": 4", "world"}},
+      {"optimizer/exp_avg", {"../exp_avg", "leads out of the folder"}},
+      {"optimizer/exp_avg", {"/optimizer", "absolute path"}},
+      {"optimizer/exp_avg.safe", {"model.safe", "listed twice"}},
+      {"0123456789abcdef", {"0123456789abcdeg", "no digest"}},
+      {"0123456789abcdef", {"0123456789abcdeF", "all lower case"}},
+      {"\"exp_avg\"", {"\"exp_avgs\"", "did you mean"}},
+      {"\"exp_avg\"", {"\"param\"", "two states called param"}},
+      {"\"state\": \"param\", \"dtype\": \"BF16\"",
+       {"\"state\": \"master\", \"dtype\": \"BF16\"", "has no weights"}},
+      {"\"file\": 1", {"\"file\": 2", "file 2 of 2"}},
+      {"[4, 100]", {"[4, -1]", "shape"}},
+      {"[4, 100]", {"[4, 102]", "more bytes than its file"}},
+      {"\"bytes\": 4096", {"\"bytes\": 4611686018427387904", "counted"}},
+      {"\"steps\": 20", {"\"steps\": true", "steps"}},
+      {"{\"loss_scale\"", {"{\"a\": [], \"loss_scale\"", "engine"}},
+      {"\"s\"", {"\"w \\\"\\n\"", "listed twice"}},
+  };
+  for (const auto& [from, to] : cases) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), text.npos) << from;
+    text.replace(text.find(from), from.size(), to.first);
+    EXPECT_THAT(ParseManifest(text),
+                StatusIs(ErrorCode::kMalformed, Says(to.second)))
+        << from << " as " << to.first;
+  }
+  for (size_t cut = 0; cut + 2 < good.size(); cut += 7) {
+    EXPECT_THAT(ParseManifest(good.substr(0, cut)),
+                StatusIs(ErrorCode::kMalformed));
+  }
 }
 
 }  // namespace

@@ -80,21 +80,20 @@ TEST_F(CheckpointWriterTest, TwoWritersMakeOneCheckpoint) {
   manifest.step = 20;
   manifest.optimizer = "adamw";
   first.Describe(std::array<int64_t, 2>{20, 0}, "here", &manifest);
-  const Result<std::string> path = first.Commit(manifest, "here");
-  ASSERT_THAT(path, IsOk());
-  EXPECT_EQ(*path, first.path());
-  EXPECT_EQ(*path, dir_.File("step-00000020"));
+  ASSERT_OK_AND_ASSIGN(const std::string path, first.Commit(manifest, "here"));
+  EXPECT_EQ(path, first.path());
+  EXPECT_EQ(path, dir_.File("step-00000020"));
 
-  const Result<CheckpointReader> reader = CheckpointReader::Open(*path);
-  ASSERT_THAT(reader, IsOk());
-  EXPECT_EQ(*reader->ReadTrainer(), "here");
-  const std::vector<SavedParam>& params = reader->manifest().params;
+  ASSERT_OK_AND_ASSIGN(const CheckpointReader reader,
+                       CheckpointReader::Open(path));
+  EXPECT_THAT(reader.ReadTrainer(), IsOkAndHolds("here"));
+  const std::vector<SavedParam>& params = reader.manifest().params;
   ASSERT_THAT(params, SizeIs(2));
   EXPECT_EQ(params[0].steps, 20);
   EXPECT_FALSE(params[1].trainable);
   for (const SavedState& state : params[0].states) {
     std::array<float, kCount> read = {};
-    ASSERT_THAT(reader->Read(0, state, 0, kCount, read.data()), IsOk());
+    ASSERT_THAT(reader.Read(0, state, 0, kCount, read.data()), IsOk());
     EXPECT_EQ(read, values_);
     EXPECT_EQ(state.digest,
               DigestOfElements(values_.data(), DType::kF32, 0, kCount));
@@ -109,9 +108,8 @@ TEST_F(CheckpointWriterTest, WhatIsNotCommittedGoes) {
     EXPECT_TRUE(std::filesystem::exists(DraftPath(dir_.path().string(), 20)));
   }
   EXPECT_FALSE(std::filesystem::exists(DraftPath(dir_.path().string(), 20)));
-  const auto found = ListCheckpoints(dir_.path().string());
-  ASSERT_THAT(found, IsOk());
-  EXPECT_THAT(*found, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const auto found, ListCheckpoints(dir_.path().string()));
+  EXPECT_THAT(found, IsEmpty());
 }
 
 TEST_F(CheckpointWriterTest, WritesOnlyWhereFilesAreMade) {
@@ -163,18 +161,19 @@ size_t At(StateKind kind) { return static_cast<size_t>(kind); }
 TEST(LoadSourcesTest, FindsParametersByNameInAnyOrder) {
   const CheckpointManifest manifest =
       Holding({Saved("a", DType::kBF16), Saved("b", DType::kF32)});
-  const Result<LoadSources> found = FindLoadSources(
-      manifest,
-      std::vector{Wanted("b", DType::kF32), Wanted("a", DType::kBF16)}, {});
-  ASSERT_THAT(found, IsOk());
-  EXPECT_THAT(found->params, ElementsAre(1, 0));
-  const auto& of_a = found->states[1];
+  ASSERT_OK_AND_ASSIGN(const LoadSources found,
+                       FindLoadSources(manifest,
+                                       std::vector{Wanted("b", DType::kF32),
+                                                   Wanted("a", DType::kBF16)},
+                                       {}));
+  EXPECT_THAT(found.params, ElementsAre(1, 0));
+  const auto& of_a = found.states[1];
   for (const StateKind kind :
        {StateKind::kParam, StateKind::kMaster, StateKind::kExpAvg}) {
     EXPECT_EQ(of_a[At(kind)].param, 0u);
     EXPECT_EQ(of_a[At(kind)].state, manifest.params[0].Find(kind));
   }
-  EXPECT_EQ(found->states[0][At(StateKind::kMaster)].state, nullptr);
+  EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state, nullptr);
   EXPECT_EQ(of_a[At(StateKind::kGrad)].state, nullptr);
 }
 
@@ -210,11 +209,10 @@ TEST(LoadSourcesTest, ConvertsOnlyWhenTold) {
   EXPECT_THAT(FindLoadSources(manifest, params, {}),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("load it with convert = true")));
-  const Result<LoadSources> found =
-      FindLoadSources(manifest, params, Converting());
-  ASSERT_THAT(found, IsOk());
+  ASSERT_OK_AND_ASSIGN(const LoadSources found,
+                       FindLoadSources(manifest, params, Converting()));
   // As exact as there is.
-  EXPECT_EQ(found->states[0][At(StateKind::kParam)].state,
+  EXPECT_EQ(found.states[0][At(StateKind::kParam)].state,
             manifest.params[0].Find(StateKind::kMaster));
 }
 
@@ -226,13 +224,12 @@ TEST(LoadSourcesTest, MakesMastersFromWeightsWhereThereAreNone) {
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("has no master in the checkpoint, where it "
                             "was frozen")));
-  const Result<LoadSources> found =
-      FindLoadSources(manifest, params, WeightsOnly());
-  ASSERT_THAT(found, IsOk());
-  EXPECT_EQ(found->states[0][At(StateKind::kMaster)].state,
+  ASSERT_OK_AND_ASSIGN(const LoadSources found,
+                       FindLoadSources(manifest, params, WeightsOnly()));
+  EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state,
             &manifest.params[0].states[0]);
   // They begin with zeros.
-  EXPECT_EQ(found->states[0][At(StateKind::kExpAvg)].state, nullptr);
+  EXPECT_EQ(found.states[0][At(StateKind::kExpAvg)].state, nullptr);
 }
 
 TEST(LoadSourcesTest, MakesNothingFromWholeNumbers) {
@@ -252,11 +249,10 @@ TEST(LoadSourcesTest, ReadsNothingOfAParameterWithoutElements) {
   ParamWithStates wanted{{"w", {0, 4}, DType::kF32},
                          {{StateKind::kParam, DType::kF32}}};
   const CheckpointManifest manifest = Holding({saved});
-  const Result<LoadSources> found =
-      FindLoadSources(manifest, std::vector{wanted}, {});
-  ASSERT_THAT(found, IsOk());
-  EXPECT_THAT(found->params, ElementsAre(0));
-  EXPECT_EQ(found->states[0][At(StateKind::kParam)].state, nullptr);
+  ASSERT_OK_AND_ASSIGN(const LoadSources found,
+                       FindLoadSources(manifest, std::vector{wanted}, {}));
+  EXPECT_THAT(found.params, ElementsAre(0));
+  EXPECT_EQ(found.states[0][At(StateKind::kParam)].state, nullptr);
 }
 
 }  // namespace

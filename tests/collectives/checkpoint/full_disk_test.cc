@@ -42,13 +42,13 @@ class FullDiskTest : public testing::Test {
       options.executor = &pool;
       options.log = &log;
       options.device_budget = MiB(8);
-      auto engine = ZeroEngine::Create(options, world[0].get());
-      ASSERT_THAT(engine, IsOk());
-      engine_ = engine->get();
-      const Result<ParamId> param =
-          engine_->Register({"w", {16384}, DType::kF32, true}, nullptr);
-      ASSERT_THAT(param, IsOk());
-      param_ = *param;
+      ASSERT_OK_AND_ASSIGN(auto engine,
+                           ZeroEngine::Create(options, world[0].get()));
+      engine_ = engine.get();
+      ASSERT_OK_AND_ASSIGN(
+          const ParamId param,
+          engine_->Register({"w", {16384}, DType::kF32, true}, nullptr));
+      param_ = param;
       ASSERT_THAT(engine_->Seal({}), IsOk());
       body();
       EXPECT_THAT(engine_->Close(), IsOk());
@@ -78,9 +78,9 @@ TEST_F(FullDiskTest, AFullDiskLeavesTheCheckpointBefore) {
     EXPECT_THAT(TrainAndSave(run),
                 StatusIs(ErrorCode::kIoError, Says("free some space")));
     EXPECT_FALSE(std::filesystem::exists(DraftPath(run, 2)));
-    const Result<LoadResult> loaded = engine_->Load({.directory = run});
-    ASSERT_THAT(loaded, IsOk());
-    EXPECT_EQ(loaded->step, 1);
+    ASSERT_OK_AND_ASSIGN(const LoadResult loaded,
+                         engine_->Load({.directory = run}));
+    EXPECT_EQ(loaded.step, 1);
     EXPECT_EQ(*engine_->WeightDigest(), digest);
   });
 }

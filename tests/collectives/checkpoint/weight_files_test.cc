@@ -68,14 +68,14 @@ TEST_F(WeightFilesTest, AFileAnIndexOrAFolderOfEitherIsFound) {
 }
 
 TEST_F(WeightFilesTest, AnIndexSaysWhichFileHasWhat) {
-  const Result<WeightIndex> index = ParseWeightIndex(
-      R"({"metadata": {"total_size": 24, "weight_map": 3},
+  ASSERT_OK_AND_ASSIGN(const WeightIndex index,
+                       ParseWeightIndex(
+                           R"({"metadata": {"total_size": 24, "weight_map": 3},
           "weight_map": {"b": "2.safetensors", "a": "1.safetensors",
-                         "c": "1.safetensors"}})");
-  ASSERT_THAT(index, IsOk());
-  ASSERT_EQ(index->size(), 2u);
-  EXPECT_THAT(index->at("1.safetensors"), ElementsAre("a", "c"));
-  EXPECT_THAT(index->at("2.safetensors"), ElementsAre("b"));
+                         "c": "1.safetensors"}})"));
+  ASSERT_EQ(index.size(), 2u);
+  EXPECT_THAT(index.at("1.safetensors"), ElementsAre("a", "c"));
+  EXPECT_THAT(index.at("2.safetensors"), ElementsAre("b"));
   const std::pair<std::string, std::string> wrong[] = {
       {"{}", "no weight_map"},
       {R"({"weight_map": []})", "not an object"},
@@ -100,16 +100,16 @@ TEST_F(WeightFilesTest, FilesThatAgreeReadAsACheckpointOfStepZero) {
   Write("model.safetensors.index.json", map);
   Write("1.safetensors", FileOf({"b", "a"}));
   Write("2.safetensors", FileOf({"c"}));
-  const auto reader =
-      CheckpointReader::Find(dir_.path().string(), std::nullopt);
-  ASSERT_THAT(reader, IsOk());
-  EXPECT_TRUE(reader->weights_only());
-  const CheckpointManifest& manifest = reader->manifest();
+  ASSERT_OK_AND_ASSIGN(
+      const auto reader,
+      CheckpointReader::Find(dir_.path().string(), std::nullopt));
+  EXPECT_TRUE(reader.weights_only());
+  const CheckpointManifest& manifest = reader.manifest();
   ASSERT_EQ(manifest.params.size(), 3u);
   EXPECT_EQ(manifest.step, 0);
   EXPECT_EQ(manifest.params[1].name, "a");
   uint32_t second = 0;
-  ASSERT_THAT(reader->Read(1, manifest.params[1].states[0], 1, 1, &second),
+  ASSERT_THAT(reader.Read(1, manifest.params[1].states[0], 1, 1, &second),
               IsOk());
   EXPECT_EQ(second, 0x01010101u);
   EXPECT_THAT(CheckpointReader::Find(dir_.path().string(), 4),
@@ -138,11 +138,10 @@ TEST(TensorFilesTest, WritesHeadersAsTheFormatHasThem) {
       {"half", {3}, DType::kBF16, true},
       {"w \"1\"", {2, 2}, DType::kF32, true},
       {"none", {0}, DType::kF32, true}};
-  const Result<TensorFiles> plan =
-      PlanTensorFiles("model", tensors, kDefaultMaxFile);
-  ASSERT_THAT(plan, IsOk());
-  ASSERT_EQ(plan->files.size(), 1u);
-  const TensorFile& file = plan->files[0];
+  ASSERT_OK_AND_ASSIGN(const TensorFiles plan,
+                       PlanTensorFiles("model", tensors, kDefaultMaxFile));
+  ASSERT_EQ(plan.files.size(), 1u);
+  const TensorFile& file = plan.files[0];
   std::string json =
       R"({"__metadata__":{"format":"pt"},)"
       R"("w \"1\"":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
@@ -156,9 +155,9 @@ TEST(TensorFilesTest, WritesHeadersAsTheFormatHasThem) {
   EXPECT_EQ(file.name, "model.safetensors");
   EXPECT_EQ(file.bytes, file.head.size() + 22);
   EXPECT_THAT(file.tensors, ElementsAre(1, 2, 0));
-  EXPECT_EQ(plan->places[1].offset, file.head.size());
-  EXPECT_EQ(plan->places[0].offset, file.head.size() + 16);
-  EXPECT_EQ(plan->index, "");
+  EXPECT_EQ(plan.places[1].offset, file.head.size());
+  EXPECT_EQ(plan.places[0].offset, file.head.size() + 16);
+  EXPECT_EQ(plan.index, "");
 }
 
 TEST(TensorFilesTest, SharesTensorsOutAmongFilesWithAnIndex) {
@@ -167,14 +166,14 @@ TEST(TensorFilesTest, SharesTensorsOutAmongFilesWithAnIndex) {
     tensors.push_back({name, {10}, DType::kF32, true});
   }
   tensors[2].shape = {100};  // more than a file
-  const Result<TensorFiles> plan = PlanTensorFiles("model", tensors, Bytes(80));
-  ASSERT_THAT(plan, IsOk());
-  ASSERT_EQ(plan->files.size(), 3u);
-  EXPECT_THAT(plan->files[0].tensors, ElementsAre(0, 1));
-  EXPECT_THAT(plan->files[1].tensors, ElementsAre(2));
-  EXPECT_EQ(plan->files[2].name, "model-00003-of-00003.safetensors");
-  EXPECT_EQ(plan->index_name, "model.safetensors.index.json");
-  const JsonValue index = ParseJson(plan->index).value();
+  ASSERT_OK_AND_ASSIGN(const TensorFiles plan,
+                       PlanTensorFiles("model", tensors, Bytes(80)));
+  ASSERT_EQ(plan.files.size(), 3u);
+  EXPECT_THAT(plan.files[0].tensors, ElementsAre(0, 1));
+  EXPECT_THAT(plan.files[1].tensors, ElementsAre(2));
+  EXPECT_EQ(plan.files[2].name, "model-00003-of-00003.safetensors");
+  EXPECT_EQ(plan.index_name, "model.safetensors.index.json");
+  const JsonValue index = ParseJson(plan.index).value();
   EXPECT_EQ(index["metadata"]["total_size"].integer(), 520);
   EXPECT_EQ(index["weight_map"]["c"].text(),
             "model-00002-of-00003.safetensors");

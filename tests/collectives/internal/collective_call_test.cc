@@ -190,14 +190,6 @@ void ExpectAnyOrder(const CollectiveCall& call,
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST(DataMovementTest, GathersInPlaceInAnyOrder) {
-  ExpectAnyOrder(Call(CollectiveKind::kAllGather, kShard), FromSlice);
-}
-
-TEST(DataMovementTest, ReduceScattersInPlaceInAnyOrder) {
-  ExpectAnyOrder(Call(CollectiveKind::kReduceScatter, kShard), ToSlice);
-}
-
 TEST(DataMovementTest, MovesAmongGroupsInPlaceInAnyOrder) {
   for (const Among among : {Among::kWorld, Among::kGroup, Among::kReplicas}) {
     for (const int group : {1, 2, 4}) {

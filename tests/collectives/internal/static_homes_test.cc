@@ -48,10 +48,9 @@ StaticPlacement Placed(Tier params, Tier grads) {
 TEST(StaticHomesTest, LimitsDecideWhateverTheBudgetsAre) {
   StaticLimits limits;
   limits[kParam].device = 0.5;
-  const Result<StaticPlacement> placed =
-      PlaceAsAsked(TwoChunks(), limits, {}, false);
-  ASSERT_THAT(placed, IsOk());
-  EXPECT_EQ(placed->bytes[kParam],
+  ASSERT_OK_AND_ASSIGN(const StaticPlacement placed,
+                       PlaceAsAsked(TwoChunks(), limits, {}, false));
+  EXPECT_EQ(placed.bytes[kParam],
             (std::array<Bytes, 3>{KiB(4), KiB(4), Bytes()}));
   limits[kGrad].host = KiB(4);
   EXPECT_THAT(PlaceAsAsked(TwoChunks(), limits, {}, false),

@@ -104,9 +104,9 @@ class RankByHand {
       wire_.Poll();
       ASSERT_THAT(wire_.status(), IsOk());
       while (const auto heard = wire_.NextControl()) {
-        const auto message = internal::DecodeMessage(heard->message);
-        ASSERT_THAT(message, IsOk());
-        gone += message->kind == ControlKind::kGone;
+        ASSERT_OK_AND_ASSIGN(const auto message,
+                             internal::DecodeMessage(heard->message));
+        gone += message.kind == ControlKind::kGone;
       }
       std::this_thread::yield();
     }

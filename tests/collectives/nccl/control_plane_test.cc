@@ -156,9 +156,8 @@ TEST(ControlLinkTest, LargeMessagesPassAndTheLastIsDelivered) {
 
 TEST(ControlLinkTest, StrangersAreNotLetIn) {
   const SteadyClock clock;
-  auto listener = ControlListener::Open("127.0.0.1");
-  ASSERT_THAT(listener, IsOk());
-  const ControlAddress address = listener->address();
+  ASSERT_OK_AND_ASSIGN(auto listener, ControlListener::Open("127.0.0.1"));
+  const ControlAddress address = listener.address();
   const int64_t deadline_ns = clock.NowNs() + 20'000'000'000;
   std::thread others([&] {
     // Of another job, whose token it has: its connection is closed.
@@ -168,7 +167,7 @@ TEST(ControlLinkTest, StrangersAreNotLetIn) {
     EXPECT_THAT(ConnectToRankZero(address, 1, "token", "facts", deadline_ns),
                 IsOk());
   });
-  EXPECT_THAT(listener->AcceptRanks(2, "token", "facts", deadline_ns), IsOk());
+  EXPECT_THAT(listener.AcceptRanks(2, "token", "facts", deadline_ns), IsOk());
   others.join();
   EXPECT_THAT(
       ConnectToRankZero({.hosts = {"127.0.0.1"}, .port = 1}, 1, "token",
@@ -178,20 +177,19 @@ TEST(ControlLinkTest, StrangersAreNotLetIn) {
 
 TEST(ControlLinkTest, TwoRanksOfOneNumberAreRefused) {
   const SteadyClock clock;
-  auto listener = ControlListener::Open("127.0.0.1");
-  ASSERT_THAT(listener, IsOk());
+  ASSERT_OK_AND_ASSIGN(auto listener, ControlListener::Open("127.0.0.1"));
   const int64_t deadline_ns = clock.NowNs() + 20'000'000'000;
   const auto twins = StatusIs(ErrorCode::kFailedPrecondition,
                               Says("say that they are rank 1"));
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
     others.emplace_back([&] {
-      EXPECT_THAT(ConnectToRankZero(listener->address(), 1, "token", "facts",
+      EXPECT_THAT(ConnectToRankZero(listener.address(), 1, "token", "facts",
                                     deadline_ns),
                   twins);
     });
   }
-  EXPECT_THAT(listener->AcceptRanks(3, "token", "facts", deadline_ns), twins);
+  EXPECT_THAT(listener.AcceptRanks(3, "token", "facts", deadline_ns), twins);
   for (std::thread& other : others) other.join();
 }
 
@@ -219,16 +217,15 @@ std::span<const std::byte> Body(const std::vector<std::byte>& bytes) {
 
 TEST(ControlMessageTest, ComesBackAsItWasSent) {
   const ControlMessage sent = Sample();
-  const auto got = Decode(Body(Encode(sent)));
-  ASSERT_THAT(got, IsOk());
-  EXPECT_EQ(got->kind, sent.kind);
-  EXPECT_EQ(got->rank, 3);
-  EXPECT_EQ(got->position, sent.position);
+  ASSERT_OK_AND_ASSIGN(const auto got, Decode(Body(Encode(sent))));
+  EXPECT_EQ(got.kind, sent.kind);
+  EXPECT_EQ(got.rank, 3);
+  EXPECT_EQ(got.position, sent.position);
   CollectiveCall call = sent.call;
   call.tag.purpose = "norm";
-  EXPECT_TRUE(SameCall(got->Call(), call));
-  EXPECT_THAT(got->status, StatusIs(ErrorCode::kDataLoss, "why"));
-  EXPECT_EQ(got->payload, sent.payload);
+  EXPECT_TRUE(SameCall(got.Call(), call));
+  EXPECT_THAT(got.status, StatusIs(ErrorCode::kDataLoss, "why"));
+  EXPECT_EQ(got.payload, sent.payload);
 }
 
 TEST(ControlMessageTest, WhatIsNoneIsRefused) {

@@ -91,10 +91,9 @@ TEST_F(NcclLibraryTest, TheProcesssOwnComesFirstAndTheToolkitsLast) {
   // One that is linked into the trainer; a program without it is passed by.
   loader_.libraries["loaded "] = {{"main", nullptr}};
   loader_.libraries["libnccl.so.2"] = FakeLoader::Nccl(Version);
-  auto found = Load();
-  ASSERT_THAT(found, IsOk());
-  EXPECT_EQ((*found)->version(), 22304);
-  EXPECT_TRUE((*found)->can_register());
+  ASSERT_OK_AND_ASSIGN(auto found, Load());
+  EXPECT_EQ(found->version(), 22304);
+  EXPECT_TRUE(found->can_register());
   loader_.asked.clear();
   loader_.libraries["loaded "] = FakeLoader::Nccl(Version);
   ASSERT_THAT(Load(), IsOk());
@@ -138,9 +137,8 @@ TEST_F(NcclLibraryTest, WhatCannotServeIsRefusedWithWhatItLacks) {
   // What is not needed may be missing.
   nccl = FakeLoader::Nccl(Version);
   nccl.erase("ncclCommRegister");
-  const auto found = Load("/nccl.so");
-  ASSERT_THAT(found, IsOk());
-  EXPECT_FALSE((*found)->can_register());
+  ASSERT_OK_AND_ASSIGN(const auto found, Load("/nccl.so"));
+  EXPECT_FALSE(found->can_register());
 }
 
 // The one of this machine, where there is one: its version and its ids need no

@@ -238,12 +238,12 @@ TEST_F(CudaBlockingLaneTest, IsSaidOnce) {
 }
 
 TEST_F(CudaBlockingLaneTest, ATrainersStreamBlocksTheTrainer) {
-  Result<std::unique_ptr<Lane>> lane = device_->AdoptStream(nullptr, "trainer");
-  ASSERT_THAT(lane, IsOk());
+  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Lane> lane,
+                       device_->AdoptStream(nullptr, "trainer"));
   const EventSource drive;
   std::thread completer([&drive] { drive.Complete(IoError("disk gone")); });
-  (*lane)->Wait(drive.event());
-  EXPECT_THAT((*lane)->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
+  lane->Wait(drive.event());
+  EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
   completer.join();
 }
 

@@ -91,26 +91,24 @@ TEST_F(CudaControlPoolTest, WordsAreFreshApartAndReused) {
   {
     std::vector<CudaControlPool::Words> all;
     for (int i = 0; i < 64; ++i) {
-      Result<CudaControlPool::Words> words = pool_->Take();
-      ASSERT_THAT(words, IsOk());
-      EXPECT_EQ(words->on_host->flag, 0u);
-      EXPECT_EQ(words->on_host->poison, std::numeric_limits<uint64_t>::max());
-      EXPECT_NE(words->on_device, nullptr);
-      EXPECT_NE(words->on_device, words->on_host.get());
-      words->on_host->flag = 7;
-      words->on_host->poison = 8;
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(words->on_host.get()) % 64, 0u);
-      seen.insert(words->on_host.get());
-      all.push_back(*words);
+      ASSERT_OK_AND_ASSIGN(CudaControlPool::Words words, pool_->Take());
+      EXPECT_EQ(words.on_host->flag, 0u);
+      EXPECT_EQ(words.on_host->poison, std::numeric_limits<uint64_t>::max());
+      EXPECT_NE(words.on_device, nullptr);
+      EXPECT_NE(words.on_device, words.on_host.get());
+      words.on_host->flag = 7;
+      words.on_host->poison = 8;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(words.on_host.get()) % 64, 0u);
+      seen.insert(words.on_host.get());
+      all.push_back(words);
     }
     EXPECT_EQ(seen.size(), 64u);
     EXPECT_EQ(cuda_.live().registrations, 1);
     ASSERT_THAT(pool_->Take(), IsOk());
     EXPECT_EQ(cuda_.live().registrations, 2);
   }
-  const Result<CudaControlPool::Words> again = pool_->Take();
-  ASSERT_THAT(again, IsOk());
-  EXPECT_EQ(again->on_host->flag, 0u);
+  ASSERT_OK_AND_ASSIGN(const CudaControlPool::Words again, pool_->Take());
+  EXPECT_EQ(again.on_host->flag, 0u);
   EXPECT_EQ(cuda_.live().registrations, 2);
 }
 
@@ -125,10 +123,9 @@ TEST_F(CudaControlPoolTest, WordsKeepThePoolAndThePageGoesWithTheLast) {
 
 TEST_F(CudaControlPoolTest, WithoutRegistrationTheDeviceSeesNoWords) {
   cuda_.FailCall("HostRegister", 1, kCudaNotSupported);
-  const Result<CudaControlPool::Words> words = pool_->Take();
-  ASSERT_THAT(words, IsOk());
-  EXPECT_EQ(words->on_device, nullptr);
-  EXPECT_EQ(words->on_host->flag, 0u);
+  ASSERT_OK_AND_ASSIGN(const CudaControlPool::Words words, pool_->Take());
+  EXPECT_EQ(words.on_device, nullptr);
+  EXPECT_EQ(words.on_host->flag, 0u);
 }
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
@@ -142,17 +139,6 @@ class CudaLaneControlTest : public testing::Test {
                              heard_.push_back(status);
                            }};
 };
-
-TEST_F(CudaLaneControlTest, ALaneStartsWell) {
-  EXPECT_FALSE(control_.failed());
-  EXPECT_THAT(control_.first_failure(), IsOk());
-  EXPECT_THAT(control_.StatusAt(kNever), IsOk());
-  EXPECT_EQ(words_->poison, kNever);
-  EXPECT_EQ(words_->flag, 0u);
-  EXPECT_EQ(control_.flag_on_device(), &words_->flag);
-  EXPECT_EQ(static_cast<const void*>(control_.poison_on_device()),
-            &words_->poison);
-}
 
 TEST_F(CudaLaneControlTest, AFailureConcernsWhatComesAfterIt) {
   control_.Fail(7, IoError("late"));

@@ -146,9 +146,8 @@ TEST_F(CudaDeviceTest, NothingOfNothingIsQueued) {
 TEST_F(CudaDeviceTest, ALaneOfAnotherDeviceIsADefect) {
   CudaDeviceOptions options{.executor = &executor_,
                             .completion = CudaEventWatcher::Thread::kNone};
-  auto other = CudaDevice::Open(&cuda_, options);
-  ASSERT_THAT(other, IsOk());
-  const auto lane = (*other)->MakeLane("other");
+  ASSERT_OK_AND_ASSIGN(auto other, CudaDevice::Open(&cuda_, options));
+  const auto lane = other->MakeLane("other");
   EXPECT_DEATH(device_->Zero(*lane, nullptr, Bytes(4)), "own");
 }
 
@@ -188,10 +187,10 @@ TEST_F(PinnedSlabTest, IsRegisteredOnceAndWholeOnTheDevicesNode) {
   const int64_t registrations = cuda_.calls("HostRegister");
   {
     HostSlabFacts facts;
-    Result<Slab> slab = device_->MakeHostSlab(MiB(3) + Bytes(5), {}, &facts);
-    ASSERT_THAT(slab, IsOk());
-    EXPECT_EQ(slab->size(), MiB(3) + Bytes(5));
-    EXPECT_TRUE(cuda_.IsRegistered(slab->data(), slab->size().count()));
+    ASSERT_OK_AND_ASSIGN(Slab slab,
+                         device_->MakeHostSlab(MiB(3) + Bytes(5), {}, &facts));
+    EXPECT_EQ(slab.size(), MiB(3) + Bytes(5));
+    EXPECT_TRUE(cuda_.IsRegistered(slab.data(), slab.size().count()));
     EXPECT_EQ(cuda_.registered_bytes() - words_, (MiB(3) + KiB(4)).count());
     EXPECT_EQ(cuda_.calls("HostRegister"), registrations + 1);
     EXPECT_TRUE(facts.registered);
@@ -212,22 +211,15 @@ TEST_F(PinnedSlabTest, WhereTheDriverRefusesTheMemoryIsLockedAndUsed) {
   for (int i = 0; i < 2; ++i) {
     cuda_.FailCall("HostRegister", 1, kCudaOutOfMemory);
     HostSlabFacts facts;
-    Result<Slab> slab = device_->MakeHostSlab(MiB(1), {}, &facts);
-    ASSERT_THAT(slab, IsOk());
+    ASSERT_OK_AND_ASSIGN(Slab slab, device_->MakeHostSlab(MiB(1), {}, &facts));
     EXPECT_FALSE(facts.registered);
     EXPECT_TRUE(facts.locked);
-    slab->data()[MiB(1).count() - 1] = std::byte{1};
+    slab.data()[MiB(1).count() - 1] = std::byte{1};
   }
   EXPECT_THAT(said_, ElementsAre(Says("(1 MiB) of host memory",
                                       "cudaHostRegister", "half the speed")));
   EXPECT_THAT(device_->status(), IsOk());
   EXPECT_EQ(system_.calls.back(), "lock");
-}
-
-TEST_F(PinnedSlabTest, MemoryThatIsNotThereIsRefused) {
-  EXPECT_THAT(device_->MakeHostSlab(GiB(1 << 20), {}),
-              StatusIs(ErrorCode::kUnavailable));
-  EXPECT_EQ(cuda_.registered_bytes(), words_);
 }
 
 }  // namespace

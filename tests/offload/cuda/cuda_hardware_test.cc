@@ -138,8 +138,8 @@ TEST_F(CudaHardwareTest, KernelsBehindAFailedWaitDoNothing) {
 
 TEST_F(CudaHardwareTest, HostSlabsAreRegistered) {
   HostSlabFacts facts;
-  const Result<Slab> slab = device().MakeHostSlab(MiB(64), {}, &facts);
-  ASSERT_THAT(slab, IsOk());
+  ASSERT_OK_AND_ASSIGN(const Slab slab,
+                       device().MakeHostSlab(MiB(64), {}, &facts));
   EXPECT_TRUE(facts.registered);
 }
 

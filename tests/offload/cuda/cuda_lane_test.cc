@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -267,22 +266,6 @@ TEST_F(CudaLaneTest, EventsComeFromAPool) {
   for (int i = 0; i < 100; ++i) step();
   EXPECT_EQ(device_->events_created(), created);
   EXPECT_EQ(cuda_.calls("EventCreate"), created);
-}
-
-TEST_F(CudaLaneTest, NothingIsLeftBehind) {
-  {
-    const Slab slab = OnDevice(KiB(4));
-    const auto lane = device_->MakeLane("a");
-    const Result<std::unique_ptr<Lane>> adopted =
-        device_->AdoptStream(nullptr, "trainer");
-    ASSERT_THAT(adopted, IsOk());
-    Mark(*lane, slab, 1);
-    (*adopted)->Wait(lane->Record());
-    lane->Run(Note("host"));
-    Settle();
-  }
-  device_ = nullptr;
-  EXPECT_EQ(cuda_.live(), FakeCuda::Live());
 }
 
 TEST_F(CudaLaneTest, ADoneEventMayOutliveItsDevice) {

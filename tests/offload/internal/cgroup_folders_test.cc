@@ -76,12 +76,6 @@ TEST_F(CgroupFoldersTest, AreNoneWhereTheSystemDoesNotSay) {
   EXPECT_TRUE(Read("cpu").empty());
 }
 
-TEST_F(CgroupFoldersTest, ReadsFirstLines) {
-  Write("file", "one\ntwo\n");
-  EXPECT_EQ(ReadFirstLine(folder_.File("file")), "one");
-  EXPECT_EQ(ReadFirstLine(folder_.File("missing")), std::nullopt);
-}
-
 class AvailableMemoryTest : public SystemTree {
  protected:
   std::optional<AvailableMemory> Read() {

@@ -11,7 +11,6 @@
 #include "hwy/targets.h"
 #include "offload/kernels/host_device.h"
 #include "offload/kernels/instruction_set.h"
-#include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/support/file_text.h"
 
@@ -83,14 +82,6 @@ TEST(DefaultFloatModeTest, LeavesTheCallersExceptionFlagsAlone) {
   }
   EXPECT_EQ(std::fetestexcept(FE_ALL_EXCEPT), FE_DIVBYZERO);
   std::feclearexcept(FE_ALL_EXCEPT);
-}
-
-TEST(HostDeviceTest, BitsThereAndBack) {
-  for (uint32_t bits : {0x00000000u, 0x80000000u, 0x3F800000u, 0x00000001u,
-                        0x7F800000u, 0xFF7FFFFFu}) {
-    EXPECT_EQ(BitsOfFloat(FloatOfBits(bits)), bits);
-  }
-  EXPECT_EQ(FloatOfBits(0x3F800000), 1.0f);
 }
 
 // The root of an fp32 in fp64, rounded once more, is the correctly rounded one.

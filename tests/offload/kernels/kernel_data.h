@@ -7,6 +7,7 @@
 // Numbers and buffers that vector code gets wrong first. Values.
 
 #include <bit>
+#include <cfenv>
 #include <cstdint>
 #include <cstring>
 #include <iostream>
@@ -18,6 +19,10 @@
 #include "chunk/base/dtype.h"
 #include "offload/kernels/bfloat16.h"
 #include "offload/kernels/float16.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace castor {
 
@@ -113,6 +118,33 @@ class OffsetBuffer {
   int64_t count_;
   int64_t offset_;
   std::unique_ptr<T[]> memory_;
+};
+
+// The worst mode a trainer may call from: denormals flushed to zero, operands
+// and results, and rounding upward. Lasts as long as the object. Owner thread
+// only.
+class FlushingMode {
+ public:
+#if defined(__x86_64__)
+  static constexpr bool kSupported = true;
+#else
+  static constexpr bool kSupported = false;
+#endif
+
+  FlushingMode() {
+    std::fegetenv(&saved_);
+    std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+  }
+  ~FlushingMode() { std::fesetenv(&saved_); }
+
+  FlushingMode(const FlushingMode&) = delete;
+  FlushingMode& operator=(const FlushingMode&) = delete;
+
+ private:
+  std::fenv_t saved_;
 };
 
 // The types of elements that kernels take, for tests that are templates over

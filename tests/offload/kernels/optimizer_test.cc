@@ -12,7 +12,6 @@
 #include <tuple>
 
 #include "offload/kernels/bfloat16.h"
-#include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/optimizer_state.h"
 #include "tests/offload/kernels/target_test.h"

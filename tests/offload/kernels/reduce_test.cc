@@ -10,7 +10,6 @@
 
 #include "offload/kernels/bfloat16.h"
 #include "offload/kernels/float16.h"
-#include "tests/offload/kernels/flushing_mode.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
 

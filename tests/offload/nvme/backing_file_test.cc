@@ -35,11 +35,11 @@ using testing::ElementsAre;
 
 TEST(BackingFileTest, HasItsSizeAndSaysHowItWasOpened) {
   TempDir dir;
-  auto made = MakeBackingFile(dir.File("data"), MiB(2), nullptr);
-  ASSERT_THAT(made, IsOk());
+  ASSERT_OK_AND_ASSIGN(auto made,
+                       MakeBackingFile(dir.File("data"), MiB(2), nullptr));
   EXPECT_EQ(std::filesystem::file_size(dir.File("data")), 2u << 20);
-  const int flags = ::fcntl(made->fd.get(), F_GETFL);
-  EXPECT_EQ((flags & O_DIRECT) != 0, made->direct);
+  const int flags = ::fcntl(made.fd.get(), F_GETFL);
+  EXPECT_EQ((flags & O_DIRECT) != 0, made.direct);
   EXPECT_EQ(flags & O_ACCMODE, O_RDWR);
 }
 
@@ -59,9 +59,9 @@ TEST(BackingFileTest, FallsBackWhereTheFileSystemRefusesAndSaysSoOnce) {
     std::vector<std::string> said;
     Log log([&](LogLevel, std::string_view line) { said.emplace_back(line); });
     for (const char* name : {"a", "b"}) {
-      auto made = MakeBackingFile(dir.File(name), MiB(2), &log);
-      ASSERT_THAT(made, IsOk());
-      EXPECT_FALSE(made->direct);
+      ASSERT_OK_AND_ASSIGN(auto made,
+                           MakeBackingFile(dir.File(name), MiB(2), &log));
+      EXPECT_FALSE(made.direct);
       EXPECT_EQ(std::filesystem::file_size(dir.File(name)), 2u << 20);
     }
     EXPECT_THAT(said,
@@ -71,19 +71,17 @@ TEST(BackingFileTest, FallsBackWhereTheFileSystemRefusesAndSaysSoOnce) {
 }
 
 TEST(FileSystemFactsTest, KnowsThePseudoFileSystemsOfEveryMachine) {
-  auto proc = DescribeFileSystem("/proc/self");
-  ASSERT_THAT(proc, IsOk());
-  EXPECT_EQ(proc->type, "proc");
-  EXPECT_FALSE(proc->in_memory);
-  EXPECT_FALSE(proc->overlay);
+  ASSERT_OK_AND_ASSIGN(auto proc, DescribeFileSystem("/proc/self"));
+  EXPECT_EQ(proc.type, "proc");
+  EXPECT_FALSE(proc.in_memory);
+  EXPECT_FALSE(proc.overlay);
 }
 
 TEST(FileSystemFactsTest, FollowsLinksAndRelativePaths) {
   TempDir dir;
   std::filesystem::create_directory_symlink("/proc", dir.File("link"));
-  auto facts = DescribeFileSystem(dir.File("link"));
-  ASSERT_THAT(facts, IsOk());
-  EXPECT_EQ(facts->type, "proc");
+  ASSERT_OK_AND_ASSIGN(auto facts, DescribeFileSystem(dir.File("link")));
+  EXPECT_EQ(facts.type, "proc");
   EXPECT_THAT(DescribeFileSystem("."), IsOk());
 }
 
@@ -101,14 +99,14 @@ TEST(FileSystemFactsTest, SaysWhatIsMountedOnTopAndThatItIsMemory) {
   std::filesystem::create_directory(dir.path() / "a folder b");
   RunWithPrivateMount({.type = "tmpfs", .options = "size=8m"}, folder, [&] {
     std::filesystem::create_directory(folder / "below");
-    const auto facts = DescribeFileSystem(folder / "below");
-    ASSERT_THAT(facts, IsOk());
-    EXPECT_EQ(facts->type, "tmpfs");
-    EXPECT_TRUE(facts->in_memory);
-    EXPECT_FALSE(facts->overlay);
-    EXPECT_GT(facts->free, Bytes(0));
-    EXPECT_LE(facts->free, MiB(8));
-    EXPECT_EQ(facts->size, MiB(8));
+    ASSERT_OK_AND_ASSIGN(const auto facts,
+                         DescribeFileSystem(folder / "below"));
+    EXPECT_EQ(facts.type, "tmpfs");
+    EXPECT_TRUE(facts.in_memory);
+    EXPECT_FALSE(facts.overlay);
+    EXPECT_GT(facts.free, Bytes(0));
+    EXPECT_LE(facts.free, MiB(8));
+    EXPECT_EQ(facts.size, MiB(8));
     // A neighbour of like name is not taken for the mount.
     EXPECT_EQ(DescribeFileSystem(dir.path() / "a folder b")->type,
               DescribeFileSystem(dir.path())->type);

@@ -54,27 +54,26 @@ std::vector<size_t> Marks() {
 
 TEST(NvmeStoreLargeTest, OneTransferOfMoreThan2GiB) {
   TempDir dir;
-  const auto facts = DescribeFileSystem(dir.path());
-  ASSERT_THAT(facts, IsOk());
-  if (facts->free < kSize + GiB(1)) GTEST_SKIP() << "too little disk";
-  auto store = NvmeStore::Create({.drives = {{dir.path(), kSize}}});
-  ASSERT_THAT(store, IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto facts, DescribeFileSystem(dir.path()));
+  if (facts.free < kSize + GiB(1)) GTEST_SKIP() << "too little disk";
+  ASSERT_OK_AND_ASSIGN(auto store,
+                       NvmeStore::Create({.drives = {{dir.path(), kSize}}}));
   const Mapping memory(kSize);
-  (*store)->RegisterMemory(memory.span());
+  store->RegisterMemory(memory.span());
   for (const uint64_t at : Marks()) {
     std::memcpy(&memory.span()[at], &at, sizeof(at));
   }
-  ASSERT_THAT((*store)->Write(Bytes(0), memory.span(), Event(), "w").Wait(),
+  ASSERT_THAT(store->Write(Bytes(0), memory.span(), Event(), "w").Wait(),
               IsOk());
   std::memset(memory.span().data(), 0, memory.span().size());
-  ASSERT_THAT((*store)->Read(Bytes(0), memory.span(), Event(), "r").Wait(),
+  ASSERT_THAT(store->Read(Bytes(0), memory.span(), Event(), "r").Wait(),
               IsOk());
   for (const uint64_t at : Marks()) {
     uint64_t found = 1;
     std::memcpy(&found, &memory.span()[at], sizeof(found));
     ASSERT_EQ(found, at);
   }
-  EXPECT_EQ((*store)->stats().bytes_written, kSize);
+  EXPECT_EQ(store->stats().bytes_written, kSize);
 }
 
 }  // namespace

@@ -63,12 +63,11 @@ TEST(NvmeStoreProcessTest, ReclaimsTheFileOfAKilledRun) {
   ASSERT_FALSE(std::filesystem::is_empty(dir.path()));
   std::vector<std::string> said;
   Log log([&](LogLevel, std::string_view line) { said.emplace_back(line); });
-  auto store = Make(dir, MiB(8), &log);
-  ASSERT_THAT(store, IsOk());
+  ASSERT_OK_AND_ASSIGN(auto store, Make(dir, MiB(8), &log));
   ASSERT_FALSE(said.empty());
   EXPECT_THAT(said[0], Says("which was killed left behind"));
-  EXPECT_THAT(WriteAndRead(**store, 2), IsOk());
-  EXPECT_THAT((*store)->Close(), IsOk());
+  EXPECT_THAT(WriteAndRead(*store, 2), IsOk());
+  EXPECT_THAT(store->Close(), IsOk());
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
@@ -116,10 +115,9 @@ TEST(NvmeStoreProcessTest, WorksThroughThePageCacheWhereDirectIsRefused) {
     Log log([&](LogLevel, std::string_view line) { said.emplace_back(line); });
     // As two ranks on one drive.
     for (int rank = 0; rank < 2; ++rank) {
-      const auto store = Make(dir, MiB(4), &log);
-      ASSERT_THAT(store, IsOk());
-      EXPECT_FALSE((*store)->stats().direct);
-      EXPECT_THAT(WriteAndRead(**store, 1), IsOk());
+      ASSERT_OK_AND_ASSIGN(const auto store, Make(dir, MiB(4), &log));
+      EXPECT_FALSE(store->stats().direct);
+      EXPECT_THAT(WriteAndRead(*store, 1), IsOk());
     }
     EXPECT_THAT(said, testing::Contains(Says("O_DIRECT")).Times(1));
   });

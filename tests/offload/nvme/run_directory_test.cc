@@ -89,14 +89,13 @@ class RunDirectoryTest : public testing::Test {
 
 TEST_F(RunDirectoryTest, IsRemovedWithAllItHolds) {
   {
-    auto run = RunDirectory::Create(dir_.path(), &log_);
-    ASSERT_THAT(run, IsOk());
-    EXPECT_TRUE(run->path().is_absolute());
-    EXPECT_EQ(run->path().parent_path(), fs::canonical(dir_.path()));
-    EXPECT_THAT(run->path().filename().string(),
+    ASSERT_OK_AND_ASSIGN(auto run, RunDirectory::Create(dir_.path(), &log_));
+    EXPECT_TRUE(run.path().is_absolute());
+    EXPECT_EQ(run.path().parent_path(), fs::canonical(dir_.path()));
+    EXPECT_THAT(run.path().filename().string(),
                 testing::StartsWith("castor-run-"));
-    Put(run->path() / "data", "x");
-    fs::create_directories(run->path() / "a" / "b");
+    Put(run.path() / "data", "x");
+    fs::create_directories(run.path() / "a" / "b");
     EXPECT_THAT(Entries(), testing::SizeIs(1));
   }
   EXPECT_THAT(Entries(), IsEmpty());
@@ -104,11 +103,10 @@ TEST_F(RunDirectoryTest, IsRemovedWithAllItHolds) {
 }
 
 TEST_F(RunDirectoryTest, CloseReportsAndIsDoneOnce) {
-  auto run = RunDirectory::Create(dir_.path(), &log_);
-  ASSERT_THAT(run, IsOk());
-  EXPECT_THAT(run->Close(), IsOk());
+  ASSERT_OK_AND_ASSIGN(auto run, RunDirectory::Create(dir_.path(), &log_));
+  EXPECT_THAT(run.Close(), IsOk());
   EXPECT_THAT(Entries(), IsEmpty());
-  EXPECT_THAT(run->Close(), IsOk());
+  EXPECT_THAT(run.Close(), IsOk());
 }
 
 TEST_F(RunDirectoryTest, MovesWithItsDirectory) {
@@ -129,8 +127,7 @@ TEST_F(RunDirectoryTest, SurvivesAChangeOfDirectory) {
   const fs::path before = fs::current_path();
   fs::current_path(dir_.path());
   {
-    auto run = RunDirectory::Create(".", &log_);
-    ASSERT_THAT(run, IsOk());
+    ASSERT_OK_AND_ASSIGN(auto run, RunDirectory::Create(".", &log_));
     fs::current_path("/");
   }
   fs::current_path(before);
@@ -138,15 +135,13 @@ TEST_F(RunDirectoryTest, SurvivesAChangeOfDirectory) {
 }
 
 TEST_F(RunDirectoryTest, ASecondRunOfTheProcessLeavesTheFirstAlone) {
-  auto first = RunDirectory::Create(dir_.path(), &log_);
-  ASSERT_THAT(first, IsOk());
-  Put(first->path() / "data", "first");
+  ASSERT_OK_AND_ASSIGN(auto first, RunDirectory::Create(dir_.path(), &log_));
+  Put(first.path() / "data", "first");
   for (int i = 0; i < 3; ++i) {
-    auto second = RunDirectory::Create(dir_.path(), &log_);
-    ASSERT_THAT(second, IsOk());
-    EXPECT_NE(second->path(), first->path());
+    ASSERT_OK_AND_ASSIGN(auto second, RunDirectory::Create(dir_.path(), &log_));
+    EXPECT_NE(second.path(), first.path());
   }
-  EXPECT_EQ(FileText(first->path() / "data"), "first");
+  EXPECT_EQ(FileText(first.path() / "data"), "first");
   EXPECT_THAT(said_, IsEmpty());
 }
 
@@ -165,18 +160,16 @@ TEST_F(RunDirectoryTest, AForkedChildDoesNotRemoveTheDirectoryOfItsParent) {
 TEST_F(RunDirectoryTest, ReclaimsWhatAKilledRunLeft) {
   const fs::path left = KillARun(std::string(3 << 20, 'x'));
   EXPECT_TRUE(fs::exists(left / "data"));
-  auto run = RunDirectory::Create(dir_.path(), &log_);
-  ASSERT_THAT(run, IsOk());
+  ASSERT_OK_AND_ASSIGN(auto run, RunDirectory::Create(dir_.path(), &log_));
   EXPECT_FALSE(fs::exists(left));
-  EXPECT_THAT(Entries(), ElementsAre(run->path().filename().string()));
+  EXPECT_THAT(Entries(), ElementsAre(run.path().filename().string()));
   EXPECT_THAT(said_, ElementsAre(Says(left.string(), "6.0 MiB")));
 }
 
 TEST_F(RunDirectoryTest, ReclaimsWhatARunLeftThatDiedBeforeItHadALock) {
   fs::create_directory(dir_.path() / "castor-run-AbC123");
-  auto run = RunDirectory::Create(dir_.path(), &log_);
-  ASSERT_THAT(run, IsOk());
-  EXPECT_THAT(Entries(), ElementsAre(run->path().filename().string()));
+  ASSERT_OK_AND_ASSIGN(auto run, RunDirectory::Create(dir_.path(), &log_));
+  EXPECT_THAT(Entries(), ElementsAre(run.path().filename().string()));
 }
 
 TEST_F(RunDirectoryTest, ReclaimsWhatADiedRunHadBegunToRemove) {

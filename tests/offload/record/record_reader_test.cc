@@ -3,15 +3,21 @@
 
 #include "offload/record/record_reader.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 #include <random>
 #include <span>
+#include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_format.h"
+#include "offload/record/record_writer.h"
 #include "tests/offload/record/random_events.h"
+#include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_seed.h"
@@ -66,17 +72,16 @@ bool IsPrefix(const std::vector<RunEvent>& part,
 
 TEST(RecordReaderTest, ReadsAWholeRecord) {
   const Sample sample = MakeSample(1);
-  const Result<RunRecord> record = ParseRecord(sample.bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_THAT(record->completeness, IsOk());
-  EXPECT_EQ(record->events, sample.events);
-  EXPECT_EQ(record->dropped, 4);
-  EXPECT_EQ(record->file_bytes, static_cast<int64_t>(sample.bytes.size()));
-  ASSERT_EQ(record->ranks.size(), 2u);
-  EXPECT_EQ(record->ranks[1].rank, 1);
-  EXPECT_EQ(record->ranks[1].chunks[2].params, "h.2.attn");
-  EXPECT_EQ(record->arenas, std::vector{SomeArena(0, "staging")});
-  EXPECT_EQ(record->plans, (std::vector{SomePlan(0), SomePlan(1)}));
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(sample.bytes));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.events, sample.events);
+  EXPECT_EQ(record.dropped, 4);
+  EXPECT_EQ(record.file_bytes, static_cast<int64_t>(sample.bytes.size()));
+  ASSERT_EQ(record.ranks.size(), 2u);
+  EXPECT_EQ(record.ranks[1].rank, 1);
+  EXPECT_EQ(record.ranks[1].chunks[2].params, "h.2.attn");
+  EXPECT_EQ(record.arenas, std::vector{SomeArena(0, "staging")});
+  EXPECT_EQ(record.plans, (std::vector{SomePlan(0), SomePlan(1)}));
 }
 
 TEST(RecordReaderTest, MoreArenasThanAnyRunHasEndTheReading) {
@@ -85,9 +90,8 @@ TEST(RecordReaderTest, MoreArenasThanAnyRunHasEndTheReading) {
   for (int i = 0; i <= 1 << 14; ++i) {
     AppendArenaFrame(SomeArena(i, ""), &bytes);
   }
-  const Result<RunRecord> record = ParseRecord(bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_THAT(record->completeness,
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+  EXPECT_THAT(record.completeness,
               StatusIs(ErrorCode::kStoppedEarly, Says("no run has")));
 }
 
@@ -151,10 +155,9 @@ TEST(RecordReaderTest, RandomBytesAfterAGoodHeaderGiveNothing) {
     for (size_t k = 0; k < size; ++k) {
       bytes.push_back(static_cast<char>(random() % (i % 2 == 0 ? 256 : 4)));
     }
-    const Result<RunRecord> record = ParseRecord(bytes);
-    ASSERT_THAT(record, IsOk());
-    EXPECT_TRUE(record->events.empty());
-    EXPECT_FALSE(record->completeness.ok());
+    ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+    EXPECT_TRUE(record.events.empty());
+    EXPECT_FALSE(record.completeness.ok());
   }
 }
 
@@ -169,9 +172,8 @@ TEST(RecordReaderTest, FramesOfUnknownTypeAreSkipped) {
       16);
   bytes += unknown;
   AppendEndFrame({0, 0, 0}, &bytes);
-  const Result<RunRecord> record = ParseRecord(bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_THAT(record->completeness, IsOk());
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+  EXPECT_THAT(record.completeness, IsOk());
 }
 
 TEST(RecordReaderTest, AnEndThatPromisesMoreIsSaid) {
@@ -180,19 +182,17 @@ TEST(RecordReaderTest, AnEndThatPromisesMoreIsSaid) {
   AppendRecordHeader(&bytes);
   AppendEventsFrame(std::span(&event, 1), 0, &bytes);
   AppendEndFrame({0, 2, 0}, &bytes);
-  const Result<RunRecord> record = ParseRecord(bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(record->events.size(), 1u);
-  EXPECT_THAT(record->completeness.message(), Says("2 events"));
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+  EXPECT_EQ(record.events.size(), 1u);
+  EXPECT_THAT(record.completeness.message(), Says("2 events"));
 }
 
 TEST(RecordReaderTest, BytesAfterTheEndAreSaid) {
   Sample sample = MakeSample(5);
   sample.bytes += '\0';
-  const Result<RunRecord> record = ParseRecord(sample.bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(record->events, sample.events);
-  EXPECT_THAT(record->completeness.message(), Says("follow the end"));
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(sample.bytes));
+  EXPECT_EQ(record.events, sample.events);
+  EXPECT_THAT(record.completeness.message(), Says("follow the end"));
 }
 
 TEST(RecordReaderTest, SumsThatNoRunReachesEndTheReading) {
@@ -205,10 +205,9 @@ TEST(RecordReaderTest, SumsThatNoRunReachesEndTheReading) {
   for (int frame = 0; frame < 3; ++frame) {
     AppendEventsFrame(events, 0, &bytes);
   }
-  const Result<RunRecord> record = ParseRecord(bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(record->events.size(), 3u);
-  EXPECT_THAT(record->completeness.message(), Says("no run has"));
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+  EXPECT_EQ(record.events.size(), 3u);
+  EXPECT_THAT(record.completeness.message(), Says("no run has"));
 }
 
 TEST(RecordReaderTest, TimesThatNoRunSpansEndTheReading) {
@@ -223,10 +222,9 @@ TEST(RecordReaderTest, TimesThatNoRunSpansEndTheReading) {
   AppendEventsFrame(std::span(&event, 1), 0, &bytes);
   event.rank = 2;
   AppendEventsFrame(std::span(&event, 1), 0, &bytes);
-  const Result<RunRecord> record = ParseRecord(bytes);
-  ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(record->events.size(), 3u);
-  EXPECT_THAT(record->completeness.message(), Says("no run has"));
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ParseRecord(bytes));
+  EXPECT_EQ(record.events.size(), 3u);
+  EXPECT_THAT(record.completeness.message(), Says("no run has"));
 }
 
 TEST(RecordReaderTest, ReadsFilesAndExplainsWhatIsNone) {
@@ -237,11 +235,56 @@ TEST(RecordReaderTest, ReadsFilesAndExplainsWhatIsNone) {
               StatusIs(ErrorCode::kInvalidArgument, Says("directory")));
   const Sample sample = MakeSample(6);
   std::ofstream(dir.File("run"), std::ios::binary) << sample.bytes;
-  const Result<RunRecord> record = ReadRecord(dir.File("run"));
-  ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(record->events, sample.events);
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ReadRecord(dir.File("run")));
+  EXPECT_EQ(record.events, sample.events);
   std::ofstream(dir.File("empty")).flush();
   EXPECT_THAT(ReadRecord(dir.File("empty")), StatusIs(ErrorCode::kMalformed));
+}
+
+// What a recorder does when its disk is full.
+
+// Records more than fits, and checks that only the record suffers.
+void RecordTooMuch(const std::string& path, const std::string& reason) {
+  FileRecorderOptions options;
+  options.interval = std::chrono::milliseconds(1);
+  ASSERT_OK_AND_ASSIGN(auto recorder, FileRecorder::Create(path, options));
+  recorder->AddRank(SomeRank(0, 1, 2));
+  for (int64_t i = 0; i < 20'000; ++i) {
+    RunEvent event;
+    event.bytes = i;
+    recorder->Record(event);
+    if (i % 1000 == 0) std::this_thread::sleep_for(options.interval);
+  }
+  const Status closed = recorder->Close();
+  EXPECT_THAT(closed, StatusIs(ErrorCode::kIoError, Says(reason)));
+  EXPECT_EQ(recorder->Close().message(), closed.message());
+
+  ASSERT_OK_AND_ASSIGN(const RunRecord record, ReadRecord(path));
+  EXPECT_THAT(record.completeness, StatusIs(ErrorCode::kStoppedEarly));
+  EXPECT_GT(record.events.size(), 100u);
+  EXPECT_LT(record.events.size(), 20'000u);
+  EXPECT_EQ(static_cast<int64_t>(record.events.size()),
+            recorder->totals().events);
+  for (size_t i = 0; i < record.events.size(); ++i) {
+    EXPECT_EQ(record.events[i].bytes, static_cast<int64_t>(i));
+  }
+}
+
+TEST(RecordWriterFullDiskTest, AFullFileSystemStopsTheRecordNotTheRun) {
+  const TempDir dir;
+  RunWithPrivateMount({.type = "tmpfs", .options = "size=64k"}, dir.path(),
+                      [&] { RecordTooMuch(dir.File("run"), "No space left"); });
+}
+
+// Without care the kernel would end the process by SIGXFSZ.
+TEST(RecordWriterFullDiskTest, ALimitOnFileSizesDoesNotKillTheRun) {
+  const TempDir dir;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 64 << 10, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  RecordTooMuch(dir.File("run"), "File too large");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 }  // namespace

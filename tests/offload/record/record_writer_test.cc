@@ -197,13 +197,13 @@ TEST(RecordWriterTest, ARankStandsBeforeItsEventsEvenInACutRecord) {
   ASSERT_THAT(recorder->Close(), IsOk());
   const std::string bytes = FileText(dir.File("run"));
   for (size_t size = kRecordHeaderBytes; size <= bytes.size(); ++size) {
-    const auto record = ParseRecord(std::string_view(bytes).substr(0, size));
-    ASSERT_THAT(record, IsOk());
+    ASSERT_OK_AND_ASSIGN(const auto record,
+                         ParseRecord(std::string_view(bytes).substr(0, size)));
     std::vector<bool> known(4, false);
-    for (const RunRankInfo& rank : record->ranks) {
+    for (const RunRankInfo& rank : record.ranks) {
       known[static_cast<size_t>(rank.rank)] = true;
     }
-    for (const RunEvent& event : record->events) {
+    for (const RunEvent& event : record.events) {
       ASSERT_TRUE(known[static_cast<size_t>(event.rank)]) << size;
     }
   }

@@ -34,6 +34,19 @@ TEST(TextFormsTest, NeverRoundsAShareToNothing) {
   EXPECT_EQ(Percent(1), "100.00 %");
 }
 
+TEST(TextFormsTest, GivesDurationsThreeDigits) {
+  EXPECT_EQ(FormatDuration(0), "0 ns");
+  EXPECT_EQ(FormatDuration(999), "999 ns");
+  EXPECT_EQ(FormatDuration(1'000), "1.00 us");
+  EXPECT_EQ(FormatDuration(12'345), "12.3 us");
+  EXPECT_EQ(FormatDuration(99'960), "100 us");
+  EXPECT_EQ(FormatDuration(999'400), "999 us");
+  EXPECT_EQ(FormatDuration(999'600), "1.00 ms");
+  EXPECT_EQ(FormatDuration(9'994'000), "9.99 ms");
+  EXPECT_EQ(FormatDuration(1'234'567'890), "1.23 s");
+  EXPECT_EQ(FormatDuration(7'200'000'000'000), "7200 s");
+}
+
 TEST(TextFormsTest, JoinsWords) {
   EXPECT_EQ(JoinedWithAnd({}), "");
   EXPECT_EQ(JoinedWithAnd(std::vector<std::string>{"a"}), "a");

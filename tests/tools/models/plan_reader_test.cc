@@ -31,14 +31,14 @@ TEST(PlanReaderTest, ReadsAPlanWithTheFilesThatItNames) {
                                      R"( "memory": {"bytes_per_second": 5}})");
   PlanFile plan;
   plan.model = "m";
-  plan.max_chunk = MiB(1);
-  plan.layout = "here/layout.json";
-  plan.machine = "machine.json";
-  const LoadedPlan loaded =
+  plan.engine.max_chunk = MiB(1);
+  plan.files.layout = "here/layout.json";
+  plan.files.machine = "machine.json";
+  const PlanFile loaded =
       ReadPlanFile(folder.Write("plans/plan.json", WritePlan(plan))).value();
-  ASSERT_NE(loaded.layout, nullptr);
-  EXPECT_EQ(loaded.layout->params.size(), 1u);
-  EXPECT_EQ(loaded.machine->memory->bytes_per_second, 5);
+  ASSERT_NE(loaded.engine.layout, nullptr);
+  EXPECT_EQ(loaded.engine.layout->params.size(), 1u);
+  EXPECT_EQ(loaded.engine.machine->memory->bytes_per_second, 5);
 
   EXPECT_THAT(
       ReadPlanFile(folder.Write("elsewhere.json", WritePlan(plan))).status(),

@@ -12,7 +12,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/search_mode.h"
+#include "chunk/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"

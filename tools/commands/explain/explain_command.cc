@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/explain/explain_command.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/explain/explain_run.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/plan/plan_flags.h"

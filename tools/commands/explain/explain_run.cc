@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+#include "tools/commands/explain/explain_run.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,10 +24,9 @@
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/explain/explain_command.h"
 #include "tools/report/intervals.h"
+#include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -59,15 +60,6 @@ std::string CountsText(const CountByCause& counts) {
     texts.push_back(fmt::format("{} {}", Grouped(counts[c]), kCauseWords[c]));
   }
   return texts.empty() ? "never" : fmt::format("{}", fmt::join(texts, ", "));
-}
-
-JsonValue CountsJson(const CountByCause& counts) {
-  JsonValue json = JsonValue::Object();
-  for (size_t c = 0; c < counts.size(); ++c) {
-    if (counts[c] == 0) continue;
-    json[RunCauseName(static_cast<RunCause>(c))] = counts[c];
-  }
-  return json;
 }
 
 // The names of "wte.weight,wpe.weight,+3": the end says how many were left out.
@@ -206,8 +198,8 @@ class Explainer {
     const double share =
         static_cast<double>(there_ns) / static_cast<double>(whole_ns);
     (*json)["resident_share"] = share;
-    (*json)["fetched"] = CountsJson(fetched);
-    (*json)["released"] = CountsJson(released);
+    (*json)["fetched"] = ByCauseJson(fetched);
+    (*json)["released"] = ByCauseJson(released);
     (*json)["over_step"] = ListOf(over_step);
     text_ += fmt::format(
         "  gathered for {} of the time  |{}|\n  came {}\n  went {}\n",
@@ -283,8 +275,8 @@ class Explainer {
       const auto& [kind, link_kind, from, to] = key;
       const std::string_view state = StateKindName(kind);
       const std::string link = LinkName({link_kind, from, to});
-      table.Add({state, link, move.count, CountsJson(move.by_cause), move.bytes,
-                 move.ns});
+      table.Add({state, link, move.count, ByCauseJson(move.by_cause),
+                 move.bytes, move.ns});
       doc_.Line({"moves", chunk, state, link, move.count, move.bytes, move.ns});
       text_ += fmt::format("  {} {}: {} in {}, {} under way\n", state, link,
                            FormatSize(Bytes(move.bytes)),

@@ -33,7 +33,7 @@ Result<PlanBound> BoundOf(const PlanOutcome& outcome) {
   }
   CASTOR_ASSIGN_OR_RETURN(
       const ExactPlan exact,
-      PlanExact(outcome.step.accesses, outcome.forecast->problem));
+      PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
   const double bound = exact.certificate.lower_bound;
   return PlanBound{bound, outcome.forecast->fetch_cost <= bound};
 }
@@ -56,26 +56,12 @@ PlanFile FileOf(const PlanReport& report) {
   file.tensors = std::ssize(report.subject.model.params);
   file.elements = Elements(totals.elements);
   file.world = outcome.request.world;
-  file.stage = options.stage;
-  file.shard_group = options.shard_group;
-  file.optimizer_span = options.optimizer_span;
-  file.align = options.align;
-  file.chunk_size = options.chunk_size;
-  file.layout = FromPlan(report.flags.layout, report.flags.output);
-  file.machine = FromPlan(report.flags.machine, report.flags.output);
-  file.min_chunk = options.min_chunk;
-  file.max_chunk = options.max_chunk;
-  file.device_budget = outcome.engine_budget(Tier::kDevice);
-  file.host_budget = options.host_budget;
+  file.engine = options;
+  file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
+  file.files.layout = FromPlan(report.flags.files.layout, report.flags.output);
+  file.files.machine =
+      FromPlan(report.flags.files.machine, report.flags.output);
   if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
-  file.prefetch_depth = options.prefetch_depth;
-  file.prefetch = options.prefetch;
-  file.step_compute_ns = options.step_compute_ns;
-  file.policy = options.policy;
-  file.grad_mode = options.grad_mode;
-  file.accumulation = options.accumulation;
-  if (options.home_limits) file.limits = *options.home_limits;
-  file.rules = options.home_rules;
   return file;
 }
 

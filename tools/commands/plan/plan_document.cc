@@ -126,20 +126,21 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
   doc->Say("Step",
            fmt::format("{}; {}", StepText(report),
                        Plural(std::ssize(outcome.step.accesses), "moment")));
-  doc->Say("Chunks",
-           fmt::format(
-               "{} of up to {}{}, {} wasted; {} order{}",
-               Grouped(std::ssize(layout.chunks()) - oversize.count),
-               FormatSize(outcome.largest_chunk()),
-               oversize.count == 0 ? std::string()
-                                   : fmt::format(" and {} oversize, up to {}",
-                                                 Grouped(oversize.count),
-                                                 FormatSize(oversize.largest)),
-               FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
-               ParamOrderName(report.subject.model.order),
-               report.flags.layout.empty()
-                   ? std::string()
-                   : fmt::format(", as {} says", Shown(report.flags.layout))));
+  doc->Say(
+      "Chunks",
+      fmt::format(
+          "{} of up to {}{}, {} wasted; {} order{}",
+          Grouped(std::ssize(layout.chunks()) - oversize.count),
+          FormatSize(outcome.largest_chunk()),
+          oversize.count == 0 ? std::string()
+                              : fmt::format(" and {} oversize, up to {}",
+                                            Grouped(oversize.count),
+                                            FormatSize(oversize.largest)),
+          FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
+          ParamOrderName(report.subject.model.order),
+          report.flags.files.layout.empty()
+              ? std::string()
+              : fmt::format(", as {} says", Shown(report.flags.files.layout))));
 }
 
 // What the numbers leave out, so that nobody takes them for more.

@@ -169,8 +169,8 @@ JsonValue SlotsJson(const PlanOutcome& outcome) {
     slot_bytes.push_back(slots.slot_bytes);
   }
   return SlotWorthJson(
-      StatisticsOfPlan(RunPlanOf(*proved, outcome.forecast->problem, slot_bytes,
-                                 outcome.step.accesses.size())));
+      StatisticsOfPlan(RunPlanOf(*proved, outcome.seal->memory.problem,
+                                 slot_bytes, outcome.step.accesses.size())));
 }
 
 void AddCertificate(const PlanReport& report, Document* doc) {

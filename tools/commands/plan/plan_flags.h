@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "chunk/base/units.h"
+#include "collectives/zero_config.h"
+#include "collectives/zero_options.h"
 
 namespace CLI {
 class App;
@@ -21,7 +23,10 @@ class App;
 
 namespace castor {
 
-// As they were written; what is empty was not given.
+// What castor plan takes an engine to do unless told otherwise: it clips.
+ZeroOptions PlannedEngine();
+
+// What is empty was not given.
 struct PlanFlags {
   // The model, as for castor search.
   std::string model;
@@ -31,26 +36,12 @@ struct PlanFlags {
   std::vector<std::string> freeze;
   std::vector<std::string> only;
 
-  // How it is trained.
+  // How it is trained; budgets, drives and sizes that are searched are below.
   int64_t world = 1;
-  int64_t stage = 3;
-  std::optional<int64_t> shard_group;  // all ranks
-  std::string optimizer_span;
-  std::optional<Bytes> chunk;
+  ZeroOptions engine = PlannedEngine();
+  EngineFiles files;
   std::optional<Bytes> min;
   std::optional<Bytes> max;
-  int64_t align = 64;
-  std::string layout;
-  std::string optimizer;
-  std::string moments;
-  double momentum = 0;
-  double clip = 1;
-  std::string grad_mode;
-  std::string accumulation_order;
-  std::optional<std::string> prefetch;
-  std::string policy;
-  std::vector<std::string> limit;
-  std::vector<std::string> place;
 
   // What each rank has.
   std::optional<Bytes> device_budget;
@@ -63,21 +54,19 @@ struct PlanFlags {
   std::optional<int64_t> batch;
   std::optional<int64_t> seq;
   int64_t micro_batches = 1;
-  std::string batch_order;
+  std::string batch_order = "batch-major";
   bool recompute = false;
-  std::string hold;
+  std::string hold = "module";
   std::optional<int64_t> width;
   std::optional<int64_t> heads;
   std::optional<int64_t> vocab;
   std::optional<int64_t> mlp_width;
-  std::string attention;
+  std::string attention = "flash";
   bool dropout = false;
   bool borrow = false;
   std::string trace;
 
-  // How long it takes.
-  std::string machine;
-  std::string compute;
+  std::optional<int64_t> compute;  // nanoseconds
   int64_t ranks_per_host = 1;
 
   std::string output;

@@ -9,13 +9,8 @@
 #include <string>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/units_text.h"
 #include "offload/kernels/optimizer_options.h"
-#include "offload/nvme/nvme_option.h"
-#include "placement/plan.h"
-#include "tools/cli/placement_flags.h"
-#include "tools/cli/prefetch_flag.h"
-#include "tools/cli/rate_text.h"
-#include "tools/cli/size_text.h"
 
 namespace castor {
 namespace {
@@ -31,22 +26,19 @@ Status CheckTogether(const PlanFlags& flags) {
   if (flags.json && flags.plain) {
     return InvalidArgument("--json and --plain exclude each other");
   }
-  if (flags.align % 64 != 0) {
-    return InvalidArgument(
-        fmt::format("--align {} is not a multiple of 64 elements; try {}",
-                    flags.align, (flags.align / 64 + 1) * 64));
-  }
-  if (!flags.layout.empty() && (flags.chunk || flags.min || flags.max)) {
+  if (!flags.files.layout.empty() &&
+      (flags.engine.chunk_size || flags.min || flags.max)) {
     return InvalidArgument(
         "--layout says where every parameter lies: leave --chunk, --min and "
         "--max away");
   }
-  if (flags.chunk && (flags.min || flags.max)) {
+  if (flags.engine.chunk_size && (flags.min || flags.max)) {
     return InvalidArgument(
         "--chunk is the size, and --min and --max are for searching one; give "
         "either");
   }
-  if (flags.momentum != 0 && flags.optimizer != "sgd") {
+  if (flags.engine.optimizer.momentum != 0 &&
+      flags.engine.optimizer.kind != OptimizerKind::kSgd) {
     return InvalidArgument("--momentum is for --optimizer sgd");
   }
   if (flags.seq && !flags.trace.empty()) {
@@ -58,7 +50,7 @@ Status CheckTogether(const PlanFlags& flags) {
     return InvalidArgument(
         "--borrow-activations needs --seq, from which activations follow");
   }
-  if (flags.grad_mode == "reuse" && flags.micro_batches > 1) {
+  if (flags.engine.grad_mode == GradMode::kReuse && flags.micro_batches > 1) {
     return InvalidArgument(
         fmt::format("--grad-mode reuse writes gradients over parameters, which "
                     "{} micro-batches need again; take one, or another mode",
@@ -76,7 +68,6 @@ Status CheckTogether(const PlanFlags& flags) {
 // are below what the model calls for: what holds nothing tells no size.
 Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                   ZeroOptions* options) {
-  options->chunk_size = flags.chunk;
   options->max_chunk = kMostChunk;
   if (flags.device_budget) {
     const Bytes model = TotalsOf(subject).bytes;
@@ -104,22 +95,6 @@ Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
   return InvalidArgument(fmt::format("--min {} is above --max {}",
                                      FormatSizeExact(options->min_chunk),
                                      FormatSizeExact(options->max_chunk)));
-}
-
-void FillOptimizer(const PlanFlags& flags, ZeroOptions* options) {
-  const OptimizerKind kind =
-      flags.optimizer.empty()
-          ? OptimizerKind::kAdamW
-          : ParseOptimizer(flags.optimizer).value_or(OptimizerKind::kAdamW);
-  options->optimizer = DefaultOptimizerOptions(kind);
-  options->optimizer.momentum = flags.momentum;
-  if (flags.moments == "bf16") options->optimizer.moment_dtype = DType::kBF16;
-  options->clip_norm = flags.clip;
-  if (flags.grad_mode == "fp32") options->grad_mode = GradMode::kFp32;
-  if (flags.grad_mode == "reuse") options->grad_mode = GradMode::kReuse;
-  if (flags.accumulation_order == "last") {
-    options->accumulation = AccumulationOrder::kLast;
-  }
 }
 
 int64_t Given(const std::optional<int64_t>& flag, int64_t known) {
@@ -162,32 +137,16 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   PlanRequest request;
   ZeroOptions& options = request.options;
+  options = flags.engine;
   request.world = static_cast<int>(flags.world);
-  options.stage = static_cast<int>(flags.stage);
-  options.shard_group = static_cast<int>(flags.shard_group.value_or(0));
-  if (flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)) {
-    options.optimizer_span = OptimizerSpan::kWorld;
-  }
-  options.align = Elements(flags.align);
   options.layout = subject.layout;
+  options.machine = subject.machine;
   CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
-  FillOptimizer(flags, &options);
   request.device_limited = flags.device_budget.has_value();
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
-  CASTOR_ASSIGN_OR_RETURN(const PrefetchChoice prefetch,
-                          ParsePrefetchFlag(flags.prefetch));
-  options.prefetch = prefetch.mode;
-  options.prefetch_depth = prefetch.depth;
-  options.policy =
-      flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
   request.overhead = flags.cuda_context + flags.nccl;
-  if (!flags.limit.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(options.home_limits, ParseLimitFlag(flags.limit));
-  }
-  CASTOR_ASSIGN_OR_RETURN(options.home_rules, ParsePlaceFlag(flags.place));
-  options.machine = subject.machine;
 
   request.step.micro_batches = flags.micro_batches;
   request.step.order = flags.batch_order == "layer-major"
@@ -198,12 +157,8 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   request.step.grads_in_place = options.grad_mode == GradMode::kReuse;
   request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
-  if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseStepTime(flags.compute);
-    if (!ns.ok()) return ns.status().WithContext("--compute");
-    request.compute_ns = *ns;
-    options.step_compute_ns = *ns;
-  }
+  request.compute_ns = flags.compute;
+  options.step_compute_ns = flags.compute.value_or(0);
   request.ranks_per_host = flags.ranks_per_host;
   return request;
 }

@@ -76,14 +76,16 @@ PlanTotals TotalsOf(const PlanSubject& subject) {
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   PlanSubject subject;
   CASTOR_ASSIGN_OR_RETURN(const ReadModelOptions read, ReadOptionsOf(flags));
-  if (!flags.machine.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(subject.machine, ReadMachineFile(flags.machine));
+  if (!flags.files.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(subject.machine,
+                            ReadMachineFile(flags.files.machine));
   }
   if (!flags.trace.empty()) {
     CASTOR_ASSIGN_OR_RETURN(subject.trace, ReadTraceFile(flags.trace));
   }
-  if (!flags.layout.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout, ReadLayoutFile(flags.layout));
+  if (!flags.files.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
+                            ReadLayoutFile(flags.files.layout));
     subject.layout = std::make_shared<const LayoutFile>(std::move(layout));
   }
   CASTOR_ASSIGN_OR_RETURN(subject.model, ReadModel(flags.model, read));

@@ -27,7 +27,7 @@ constexpr Bytes kBudgetStep = MiB(1);
 // not change the layout.
 PlanFlags WithChunkBounds(const PlanFlags& flags, const PlanOutcome& outcome) {
   PlanFlags bound = flags;
-  if (flags.chunk || !flags.layout.empty()) return bound;
+  if (flags.engine.chunk_size || !flags.files.layout.empty()) return bound;
   bound.min = outcome.request.options.min_chunk;
   bound.max = outcome.request.options.max_chunk;
   return bound;
@@ -118,16 +118,16 @@ class Finder {
 
   void ShareMore() {
     PlanFlags changed = flags_;
-    while (changed.stage < 3 && flags_.world > 1) {
-      ++changed.stage;
-      if (Try(fmt::format("stage {}: share more of it", changed.stage),
+    while (changed.engine.stage < 3 && flags_.world > 1) {
+      ++changed.engine.stage;
+      if (Try(fmt::format("stage {}: share more of it", changed.engine.stage),
               changed)) {
         break;
       }
     }
     changed = flags_;
-    if (flags_.shard_group) {
-      changed.shard_group.reset();
+    if (flags_.engine.shard_group > 0) {
+      changed.engine.shard_group = 0;
       Try("one shard group of all ranks", changed);
     }
     if (!free_layout()) return;
@@ -171,16 +171,16 @@ class Finder {
       return;
     }
     PlanFlags changed = flags_;
-    changed.moments = "bf16";
+    changed.engine.optimizer.moment_dtype = DType::kBF16;
     Try("moments in bf16", changed);
   }
 
   void OtherStages() {
     PlanFlags changed = WithChunkBounds(flags_, outcome_);
     // With one micro-batch after the other, 1 and 2 keep the same.
-    for (const int64_t stage : {0, 1, 3}) {
-      if (stage == flags_.stage || flags_.world == 1) continue;
-      changed.stage = stage;
+    for (const int stage : {0, 1, 3}) {
+      if (stage == flags_.engine.stage || flags_.world == 1) continue;
+      changed.engine.stage = stage;
       Try(fmt::format("--stage {}", stage), changed);
     }
   }
@@ -202,13 +202,13 @@ class Finder {
  private:
   // A layout and a trace are for their own chunks and ranks.
   bool free_layout() const {
-    return flags_.layout.empty() && flags_.trace.empty();
+    return flags_.files.layout.empty() && flags_.trace.empty();
   }
 
   bool TryChunk(std::string what, Bytes size) {
     PlanFlags changed = flags_;
     changed.min = changed.max = std::nullopt;
-    changed.chunk = size;
+    changed.engine.chunk_size = size;
     return Try(std::move(what), changed);
   }
 
@@ -274,11 +274,16 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
   finder.OtherStages();
   finder.OtherChunks();
   PlanFlags changed = flags;
-  changed.policy = flags.policy == "planned" ? "auto" : "planned";
-  finder.Try(fmt::format("--policy {}", changed.policy), changed);
+  changed.engine.policy = flags.engine.policy == PlanPolicy::kPlanned
+                              ? PlanPolicy::kAuto
+                              : PlanPolicy::kPlanned;
+  finder.Try(fmt::format("--policy {}", PlanPolicyName(changed.engine.policy)),
+             changed);
   changed = flags;
-  if (flags.limit.empty() && flags.host_budget) {
-    changed.limit = {"all@device=0%"};
+  if (!flags.engine.home_limits && flags.host_budget) {
+    for (StateLimits& limits : changed.engine.home_limits.emplace()) {
+      limits.device = 0.0;
+    }
     finder.Try("--limit all@device=0%", changed);
   }
   changed = flags;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_flags.h"
-
 #include "tools/cli/flags.h"
+#include "tools/commands/search/search_request.h"
 
 namespace castor {
 namespace {

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_proof.h"
-
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <string_view>
+#include <iterator>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/search_certificate.h"
-#include "chunk/search_mode.h"
-#include "tools/cli/size_text.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/search/search_parts.h"
 
 namespace castor {
 namespace {
@@ -26,93 +23,81 @@ std::string SizeOf(Elements size, DType dtype) {
   return FormatSize(BytesToHold(size, dtype));
 }
 
-// "5.08 MiB (1,332,416 elements)"
-std::string WasteText(Elements waste, DType dtype) {
-  return fmt::format("{} ({} elements)", SizeOf(waste, dtype),
-                     Grouped(waste.count()));
-}
-
-// Sentences about one mode of one group.
-class ModeProof {
- public:
-  ModeProof(const GroupSearchResult& group, const ModeResult& mode,
-            const PackOptions& pack)
-      : group_(group), mode_(mode), pack_(pack) {}
-
-  std::string operator()(const SearchCertificate& proof) const {
-    const int64_t sizes =
-        (proof.max_size - proof.min_size) / ChunkQuantum(pack_.world) + 1;
-    if (sizes == 1 && mode_.optimal) {
-      return fmt::format("the only allowed size, {}, wastes {}",
-                         SizeOf(proof.min_size, group_.dtype), Bound());
-    }
-    return fmt::format(
-        "none of the {} allowed sizes, {} to {}, wastes less than {}; {} cover "
-        "them{}",
-        Grouped(sizes), SizeOf(proof.min_size, group_.dtype),
-        SizeOf(proof.max_size, group_.dtype), Bound(),
-        Plural(static_cast<int64_t>(proof.intervals.size()), "interval"),
-        Gap());
-  }
-
-  std::string operator()(const LayerCertificate& proof) const {
+std::string ProofText(const GroupSearchResult& group, const ModeResult& mode,
+                      const PackOptions& pack) {
+  const std::string bound = fmt::format(
+      "{} ({} elements)", SizeOf(mode.lower_bound_waste, group.dtype),
+      Grouped(mode.lower_bound_waste.count()));
+  if (const auto* layers = std::get_if<LayerCertificate>(&mode.certificate)) {
     return fmt::format(
         "{} repeat {} times; of the least sizes that hold one repeat in 1 to 8 "
-        "chunks ({} of them) none wastes less than {}{}",
-        Plural(proof.repeat.params, "tensor"), Grouped(proof.repeat.repeats),
-        proof.steps.size(), Bound(), Gap());
+        "chunks none wastes less than {}",
+        Plural(layers->repeat.params, "tensor"),
+        Grouped(layers->repeat.repeats), bound);
   }
-
- private:
-  std::string Bound() const {
-    return WasteText(mode_.lower_bound_waste, group_.dtype);
+  const auto& proof = std::get<SearchCertificate>(mode.certificate);
+  const std::string least = SizeOf(proof.min_size, group.dtype);
+  if (proof.min_size == proof.max_size) {
+    return fmt::format("the only allowed size, {}, wastes {}", least, bound);
   }
-
-  // Empty where what was found wastes just the bound.
-  std::string Gap() const {
-    if (mode_.optimal) return {};
-    const Elements gap = mode_.best.waste - mode_.lower_bound_waste;
-    const double share = static_cast<double>(gap.count()) /
-                         static_cast<double>(group_.payload.count());
-    return fmt::format("; the best found wastes {}, a gap of {} of the model",
-                       SizeOf(mode_.best.waste, group_.dtype), Percent(share));
-  }
-
-  const GroupSearchResult& group_;
-  const ModeResult& mode_;
-  const PackOptions& pack_;
-};
+  const int64_t sizes =
+      (proof.max_size - proof.min_size) / ChunkQuantum(pack.world) + 1;
+  return fmt::format(
+      "none of the {} allowed sizes, {} to {}, wastes less than {}; {} cover "
+      "them",
+      Grouped(sizes), least, SizeOf(proof.max_size, group.dtype), bound,
+      Plural(std::ssize(proof.intervals), "interval"));
+}
 
 }  // namespace
 
-std::string ProofParagraphs(const GroupSearchResult& group,
-                            const PackOptions& pack) {
-  std::string text;
+void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
+               bool brief, Document* doc) {
+  std::vector<std::string> bounds;
   for (const ModeResult& mode : group.modes) {
-    text += Paragraph(mode.optimal ? "Proved" : "Bounded",
-                      fmt::format("{}: {}", SearchModeName(mode.mode),
-                                  std::visit(ModeProof(group, mode, pack),
-                                             mode.certificate)));
+    bounds.push_back(fmt::format("{} {}", SearchModeName(mode.mode),
+                                 SizeOf(mode.lower_bound_waste, group.dtype)));
+    if (brief) continue;
+    doc->Say("Proved", fmt::format("{}: {}", SearchModeName(mode.mode),
+                                   ProofText(group, mode, pack)));
   }
-  return text;
+  if (!brief) return;
+  doc->Say("Proved", fmt::format("nothing that is allowed wastes less than {}",
+                                 JoinedWithAnd(bounds)));
 }
 
-std::string ProofSummary(const GroupSearchResult& group) {
-  std::vector<std::string> bounds;
-  bool optimal = true;
-  for (const ModeResult& mode : group.modes) {
-    std::string bound =
-        fmt::format("{} {}", SearchModeName(mode.mode),
-                    SizeOf(mode.lower_bound_waste, group.dtype));
-    if (!mode.optimal) {
-      optimal = false;
-      bound += fmt::format(" (found {})", SizeOf(mode.best.waste, group.dtype));
-    }
-    bounds.push_back(std::move(bound));
+JsonValue CertificateJson(const ModeResult& mode, const std::string& group) {
+  JsonValue json;
+  json["mode"] = SearchModeName(mode.mode);
+  if (!group.empty()) json["group"] = group;
+  json["lower_bound_waste_elements"] = mode.lower_bound_waste.count();
+  json["optimal"] = mode.optimal;
+  if (const auto* proof = std::get_if<SearchCertificate>(&mode.certificate)) {
+    json["intervals"] =
+        ListOf(proof->intervals, [](const CertificateInterval& interval) {
+          return Fields({{"from_elements", interval.from},
+                         {"to_elements", interval.to},
+                         {"chunks", interval.chunks},
+                         {"oversize_elements", interval.oversize}});
+        });
+    return json;
   }
-  return Paragraph(optimal ? "Proved" : "Bounded",
-                   fmt::format("nothing that is allowed wastes less than {}",
-                               JoinedWithAnd(bounds)));
+  const auto& layers = std::get<LayerCertificate>(mode.certificate);
+  json["repeat"] = Fields({{"first", layers.repeat.first},
+                           {"params", layers.repeat.params},
+                           {"repeats", layers.repeat.repeats}});
+  json["steps"] = ListOf(layers.steps, [](const LayerStep& step) {
+    return Fields({{"chunks_per_repeat", step.chunks_per_repeat},
+                   {"chunk_elements", step.chunk_size},
+                   {"waste_elements", step.waste}});
+  });
+  return json;
+}
+
+JsonValue EmptyCertificateJson() {
+  return Fields({{"lower_bound_waste_elements", 0},
+                 {"optimal", true},
+                 {"intervals", JsonValue::Array()}});
 }
 
 }  // namespace castor

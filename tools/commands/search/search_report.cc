@@ -5,9 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "chunk/param_spec.h"
 
@@ -25,14 +22,12 @@ std::string_view ChoicePickName(ChoicePick pick) {
   return "unknown";
 }
 
+std::string_view ChoicePickText(ChoicePick pick) {
+  return pick == ChoicePick::kChunk ? "--chunk" : ChoicePickName(pick);
+}
+
 std::string_view ExpertLayoutName(ExpertLayout layout) {
-  switch (layout) {
-    case ExpertLayout::kFused:
-      return "fused";
-    case ExpertLayout::kPerExpert:
-      return "per-expert";
-  }
-  return "unknown";
+  return layout == ExpertLayout::kFused ? "fused" : "per-expert";
 }
 
 std::string GroupName(const GroupSearchResult& group) {
@@ -44,14 +39,6 @@ bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
   return a.mode == b.mode && a.chunk_size == b.chunk_size;
 }
 
-const ModeResult& BestMode(const GroupSearchResult& group) {
-  const auto found = std::find_if(
-      group.modes.begin(), group.modes.end(),
-      [&](const ModeResult& mode) { return mode.mode == group.best.mode; });
-  CASTOR_CHECK(found != group.modes.end());
-  return *found;
-}
-
 ModelTotals TotalsOf(const ModelList& model) {
   ModelTotals totals;
   for (const ParamSpec& spec : model.params) {
@@ -61,6 +48,12 @@ ModelTotals TotalsOf(const ModelList& model) {
     totals.bytes += BytesOf(count, spec.dtype);
   }
   return totals;
+}
+
+double ChoiceTotals::waste_fraction() const {
+  if (allocated == Bytes(0)) return 0;
+  return static_cast<double>(waste.count()) /
+         static_cast<double>(allocated.count());
 }
 
 ChoiceTotals TotalsOf(const SearchResult& result,

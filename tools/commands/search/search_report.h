@@ -4,10 +4,8 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_REPORT_H_
 #define CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_REPORT_H_
 
-// A search and its answer: what the page for people (search_text.h), the
-// tab-separated lines (search_plain.h) and the JSON document (search_json.h)
-// show, each a pure function of it, so that the same report gives the same
-// bytes. Values; thread-safe.
+// A search and its answer, as search_run.h finds it and search_document.h says
+// it. Values and pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -34,10 +32,14 @@ struct RuleReport {
 
 enum class ChoicePick { kRecommended, kBest, kChunk };
 
-// "recommended", "best", "chunk".
+// "recommended", "best", "chunk"; and for people, who gave --chunk.
 std::string_view ChoicePickName(ChoicePick pick);
+std::string_view ChoicePickText(ChoicePick pick);
 
-// One choice of chunk sizes for the whole model, and the layout it makes.
+// "fused", "per-expert": as --expert-layout names them.
+std::string_view ExpertLayoutName(ExpertLayout layout);
+
+// One chunk size for each group of the model, and the layout that makes.
 struct SearchChoice {
   ChoicePick pick = ChoicePick::kRecommended;
   std::vector<ChunkSizeCandidate> groups;  // one for each group of the result
@@ -64,14 +66,8 @@ struct SearchReport {
 // "BF16", "F32 frozen": what the parameters of a group have in common.
 std::string GroupName(const GroupSearchResult& group);
 
-// "fused", "per-expert": as --expert-layout names them.
-std::string_view ExpertLayoutName(ExpertLayout layout);
-
-// The same chunk sizes, chosen in the same way.
+// The same chunk size, chosen in the same way.
 bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b);
-
-// What the mode of `group.best` found, whose certificate proves it.
-const ModeResult& BestMode(const GroupSearchResult& group);
 
 struct ModelTotals {
   int64_t elements = 0;
@@ -85,6 +81,8 @@ struct ChoiceTotals {
   Bytes allocated;
   Bytes waste;
   Bytes gathered;
+
+  double waste_fraction() const;  // of what is allocated
 };
 ChoiceTotals TotalsOf(const SearchResult& result,
                       ChunkSizeCandidate GroupSearchResult::*choice);

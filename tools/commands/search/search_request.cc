@@ -6,14 +6,14 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
+#include <tuple>
 
 #include "chunk/base/dtype.h"
-#include "chunk/search_mode.h"
+#include "chunk/base/units_text.h"
+#include "chunk/search_result.h"
 #include "chunk/tensor_fields.h"
 #include "tools/cli/rate_text.h"
-#include "tools/cli/size_text.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {
@@ -22,13 +22,6 @@ namespace {
 // A gathered slot in use and one that is being released or filled; the rest are
 // fetched ahead.
 constexpr int64_t kSlotsWithoutPrefetch = 2;
-
-// Which modes --mode names.
-std::vector<SearchMode> ModesOf(const std::string& mode) {
-  if (mode == "uniform") return {SearchMode::kUniform};
-  if (mode == "layer") return {SearchMode::kLayer};
-  return {SearchMode::kUniform, SearchMode::kLayer};
-}
 
 // A model is given, or the zoo and nothing that is for one model.
 Status CheckModel(const SearchFlags& flags) {
@@ -43,7 +36,8 @@ Status CheckModel(const SearchFlags& flags) {
   }
   const bool for_one_model =
       !flags.dtype.empty() || !flags.order.empty() || !flags.trace.empty() ||
-      !flags.expert_layout.empty() || flags.device_budget || flags.chunk ||
+      !flags.expert_layout.empty() || !flags.freeze.empty() ||
+      !flags.only.empty() || flags.device_budget || flags.chunk ||
       !flags.pick.empty() || flags.explain || !flags.output.empty() ||
       !flags.rule.empty() || !flags.machine.empty() || !flags.h2d.empty() ||
       !flags.d2h.empty() || !flags.all_gather.empty() ||
@@ -69,9 +63,6 @@ Status CheckTogether(const SearchFlags& flags) {
         "MODEL and --trace cannot both be the standard input: give one of them "
         "as a file");
   }
-  if (flags.json && flags.plain) {
-    return InvalidArgument("--json and --plain exclude each other");
-  }
   if (flags.align % 64 != 0) {
     return InvalidArgument(
         fmt::format("--align {} is not a multiple of 64 elements; try {}",
@@ -91,66 +82,42 @@ Status CheckTogether(const SearchFlags& flags) {
   return OkStatus();
 }
 
-// "24GB/s" or "24GB/s,10us".
-Result<LinkModel> ReadSpeed(const std::string& flag, const std::string& text) {
+// "24GB/s" or "24GB/s,10us", of a link or of a ring.
+template <typename Model>
+Status TakeSpeed(const char* flag, const std::string& text,
+                 std::optional<Model>* model) {
+  if (text.empty()) return OkStatus();
   const size_t comma = text.find(',');
-  LinkModel speed;
-  const auto in_flag = [&flag](const Status& status) {
-    return status.WithContext(flag);
-  };
   const Result<int64_t> rate = ParseBandwidth(text.substr(0, comma));
-  if (!rate.ok()) return in_flag(rate.status());
-  speed.bytes_per_second = *rate;
-  if (comma != text.npos) {
-    const Result<int64_t> latency = ParseLatency(text.substr(comma + 1));
-    if (!latency.ok()) return in_flag(latency.status());
-    speed.latency_ns = *latency;
-  }
-  return speed;
-}
-
-Status FillLink(const std::string& flag, const std::string& text,
-                std::optional<LinkModel>* link) {
-  if (text.empty()) return OkStatus();
-  CASTOR_ASSIGN_OR_RETURN(*link, ReadSpeed(flag, text));
+  if (!rate.ok()) return rate.status().WithContext(flag);
+  const Result<int64_t> latency =
+      comma == text.npos ? 0 : ParseLatency(text.substr(comma + 1));
+  if (!latency.ok()) return latency.status().WithContext(flag);
+  *model = Model{*rate, *latency};
   return OkStatus();
 }
 
-Status FillRing(const std::string& flag, const std::string& text, int64_t world,
-                std::optional<RingModel>* ring) {
-  if (text.empty()) return OkStatus();
-  if (world == 1) {
-    return InvalidArgument(fmt::format(
-        "{} {} is the speed of an exchange between ranks, and there is one "
-        "rank; give --world",
-        flag, text));
-  }
-  CASTOR_ASSIGN_OR_RETURN(const LinkModel speed, ReadSpeed(flag, text));
-  *ring = RingModel{speed.bytes_per_second, speed.latency_ns};
-  return OkStatus();
-}
-
-Status FillMachine(const SearchFlags& flags, SearchRequest* request) {
+Status TakeMachine(const SearchFlags& flags, SearchRequest* request) {
   request->machine_file = flags.machine;
-  TierModel& declared = request->declared;
-  CASTOR_RETURN_IF_ERROR(
-      FillLink("--h2d", flags.h2d, &declared.host_to_device));
-  CASTOR_RETURN_IF_ERROR(
-      FillLink("--d2h", flags.d2h, &declared.device_to_host));
-  CASTOR_RETURN_IF_ERROR(FillRing("--all-gather", flags.all_gather, flags.world,
-                                  &declared.all_gather));
-  return FillRing("--reduce-scatter", flags.reduce_scatter, flags.world,
-                  &declared.reduce_scatter);
-}
-
-std::vector<CompatibilityRule> RulesOf(const std::string& rule) {
-  if (rule == "all") {
-    return {std::begin(kCompatibilityRules), std::end(kCompatibilityRules)};
+  TierModel& speeds = request->declared;
+  CASTOR_RETURN_IF_ERROR(TakeSpeed("--h2d", flags.h2d, &speeds.host_to_device));
+  CASTOR_RETURN_IF_ERROR(TakeSpeed("--d2h", flags.d2h, &speeds.device_to_host));
+  for (const auto& [flag, text, ring] :
+       {std::tuple("--all-gather", &flags.all_gather, &speeds.all_gather),
+        std::tuple("--reduce-scatter", &flags.reduce_scatter,
+                   &speeds.reduce_scatter)}) {
+    if (flags.world == 1 && !text->empty()) {
+      return InvalidArgument(fmt::format(
+          "{} {} is the speed of an exchange between ranks, and there is one "
+          "rank; give --world",
+          flag, *text));
+    }
+    CASTOR_RETURN_IF_ERROR(TakeSpeed(flag, *text, ring));
   }
-  return {ParseCompatibilityRule(rule).value_or(CompatibilityRule::kGemini)};
+  return OkStatus();
 }
 
-Status FillSearch(const SearchFlags& flags, SearchOptions* search) {
+Status TakeSearch(const SearchFlags& flags, SearchOptions* search) {
   if (flags.min) search->min_chunk = *flags.min;
   if (flags.max) search->max_chunk = *flags.max;
   if (search->min_chunk == Bytes(0)) {
@@ -167,12 +134,14 @@ Status FillSearch(const SearchFlags& flags, SearchOptions* search) {
   search->pack.world = static_cast<int>(flags.world);
   search->pack.align = Elements(flags.align);
   search->device_budget = flags.device_budget;
-  search->modes = ModesOf(flags.mode);
+  search->modes = {SearchMode::kUniform, SearchMode::kLayer};
+  if (flags.mode == "uniform") search->modes = {SearchMode::kUniform};
+  if (flags.mode == "layer") search->modes = {SearchMode::kLayer};
   search->gathered_slots = flags.prefetch_depth + kSlotsWithoutPrefetch;
   return OkStatus();
 }
 
-Status FillRead(const SearchFlags& flags, ReadModelOptions* read) {
+Status TakeRead(const SearchFlags& flags, ReadModelOptions* read) {
   if (!flags.dtype.empty()) {
     const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);
     if (!dtype.ok()) {
@@ -183,16 +152,16 @@ Status FillRead(const SearchFlags& flags, ReadModelOptions* read) {
   }
   read->freeze = flags.freeze;
   read->only = flags.only;
-  if (flags.order == "family") read->order = ParamOrder::kFamily;
-  if (flags.order == "file") read->order = ParamOrder::kFile;
-  if (flags.order == "natural") read->order = ParamOrder::kNatural;
-  if (flags.order == "trace") read->order = ParamOrder::kTrace;
-  read->trace_file = flags.trace;
-  if (flags.expert_layout == "fused") {
-    read->expert_layout = ExpertLayout::kFused;
+  for (const ParamOrder order : {ParamOrder::kFamily, ParamOrder::kFile,
+                                 ParamOrder::kNatural, ParamOrder::kTrace}) {
+    if (flags.order == ParamOrderName(order)) read->order = order;
   }
-  if (flags.expert_layout == "per-expert") {
-    read->expert_layout = ExpertLayout::kPerExpert;
+  read->trace_file = flags.trace;
+  for (const ExpertLayout layout :
+       {ExpertLayout::kFused, ExpertLayout::kPerExpert}) {
+    if (flags.expert_layout == ExpertLayoutName(layout)) {
+      read->expert_layout = layout;
+    }
   }
   return OkStatus();
 }
@@ -202,20 +171,25 @@ Status FillRead(const SearchFlags& flags, ReadModelOptions* read) {
 Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   SearchRequest request;
+  CASTOR_ASSIGN_OR_RETURN(request.form, FormOf(flags.json, flags.plain));
+  CASTOR_RETURN_IF_ERROR(TakeRead(flags, &request.read));
+  CASTOR_RETURN_IF_ERROR(TakeSearch(flags, &request.search));
+  CASTOR_RETURN_IF_ERROR(TakeMachine(flags, &request));
   request.zoo = flags.zoo;
   request.model = flags.model;
-  CASTOR_RETURN_IF_ERROR(FillRead(flags, &request.read));
-  CASTOR_RETURN_IF_ERROR(FillSearch(flags, &request.search));
-  CASTOR_RETURN_IF_ERROR(FillMachine(flags, &request));
-  request.rules = RulesOf(flags.rule);
+  if (flags.rule == "all") {
+    request.rules.assign(std::begin(kCompatibilityRules),
+                         std::end(kCompatibilityRules));
+  } else {
+    request.rules = {ParseCompatibilityRule(flags.rule)
+                         .value_or(CompatibilityRule::kGemini)};
+  }
   request.rules_asked_for = !flags.rule.empty();
   if (flags.pick == "best") request.pick = ChoicePick::kBest;
   if (flags.chunk) request.pick = ChoicePick::kChunk;
   request.chunk = flags.chunk;
   request.explain = flags.explain;
   request.output = flags.output;
-  if (flags.json) request.form = SearchRequest::Form::kJson;
-  if (flags.plain) request.form = SearchRequest::Form::kPlain;
   return request;
 }
 

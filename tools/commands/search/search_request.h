@@ -4,10 +4,11 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_REQUEST_H_
 #define CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_REQUEST_H_
 
-// What the flags of `castor search` ask for, once they are found to make sense
-// together. Nothing is read here but the command line. Pure function,
-// thread-safe.
+// The flags of `castor search` as they are written, and what they ask for once
+// they are found to make sense together. Nothing is read here but the command
+// line. Owner thread only.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,16 +17,52 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "placement/tier_model.h"
-#include "tools/commands/search/search_flags.h"
+#include "tools/cli/document.h"
 #include "tools/commands/search/search_report.h"
 #include "tools/models/model_list.h"
 #include "tools/rules/rule_result.h"
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace castor {
 
-struct SearchRequest {
-  enum class Form { kPage, kPlain, kJson };
+// What is empty was not given.
+struct SearchFlags {
+  std::string model;
+  std::optional<Bytes> min;
+  std::optional<Bytes> max;
+  int64_t world = 1;
+  int64_t align = 64;
+  std::string dtype;
+  std::string mode;
+  int64_t prefetch_depth = 1;
+  std::optional<Bytes> device_budget;
+  std::string order;
+  std::string trace;
+  std::string expert_layout;
+  std::vector<std::string> freeze;
+  std::vector<std::string> only;
+  std::optional<Bytes> chunk;
+  std::string pick;
+  bool explain = false;
+  std::string output;
+  std::string rule;
+  std::string machine;
+  std::string h2d;
+  std::string d2h;
+  std::string all_gather;
+  std::string reduce_scatter;
+  bool zoo = false;
+  bool json = false;
+  bool plain = false;
+};
 
+// `flags` outlives `app`.
+void DeclareSearchFlags(CLI::App& app, SearchFlags* flags);
+
+struct SearchRequest {
   bool zoo = false;  // public models instead of `model`
   std::string model;
   ReadModelOptions read;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_rules.h"
-
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <utility>
+#include <iterator>
+#include <string>
+#include <string_view>
 
-#include "chunk/base/units.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/search/search_parts.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {
@@ -40,77 +39,54 @@ std::string Sentences(const RuleResult& rule, const SearchReport& report) {
                         Plural(rule.ignored_params, "parameter"),
                         Grouped(rule.ignored.count()), rule.ignored_why);
   }
-  text += fmt::format(
-      "; its own packing wastes {} in {}{}",
-      Percent(rule.packing.waste_fraction()),
-      Plural(static_cast<int64_t>(rule.packing.chunks.size()), "chunk"),
-      rule.replicated ? ", whole on every rank" : "");
+  text += fmt::format("; its own packing wastes {} in {}{}",
+                      Percent(rule.packing.waste_fraction()),
+                      Plural(std::ssize(rule.packing.chunks), "chunk"),
+                      rule.replicated ? ", whole on every rank" : "");
   if (rule.unpacked_params > 0) {
     text +=
         fmt::format(", {} in none", Plural(rule.unpacked_params, "parameter"));
   }
   const ChoiceTotals best = TotalsOf(report.result, &GroupSearchResult::best);
-  const double share = best.allocated == Bytes(0)
-                           ? 0
-                           : static_cast<double>(best.waste.count()) /
-                                 static_cast<double>(best.allocated.count());
-  return text + fmt::format("; Castor's best {} in {}", Percent(share),
+  return text + fmt::format("; Castor's best {} in {}",
+                            Percent(best.waste_fraction()),
                             Plural(best.chunks, "chunk"));
 }
 
 }  // namespace
 
-Result<std::vector<RuleReport>> ApplyRules(
-    const SearchReport& report, std::span<const CompatibilityRule> rules) {
-  std::vector<RuleReport> reports;
-  if (TotalsOf(report.model).elements == 0) return reports;
-  RuleOptions options;
-  options.world = report.options.pack.world;
-  for (const CompatibilityRule rule : rules) {
-    RuleReport one;
-    CASTOR_ASSIGN_OR_RETURN(one.rule,
-                            ApplyRule(rule, report.model.params, options));
-    if (one.rule.chunk_size) {
-      CASTOR_ASSIGN_OR_RETURN(
-          one.in_castor,
-          RuleInCastor(rule, *one.rule.chunk_size, report.model.params,
-                       report.options.pack, report.options.gathered_slots));
-    }
-    reports.push_back(std::move(one));
-  }
-  return reports;
-}
-
-std::string RulesText(const SearchReport& report) {
-  std::string text;
+void SayRules(const SearchReport& report, Document* doc) {
+  if (!report.rules_asked_for) return;
   for (const RuleReport& rule : report.rules) {
-    text += Paragraph(SystemName(rule.rule.rule), Sentences(rule.rule, report));
+    doc->Say(SystemName(rule.rule.rule), Sentences(rule.rule, report));
   }
-  return text;
 }
 
-JsonValue RuleJson(const RuleResult& rule) {
-  JsonValue json;
-  json["rule"] = CompatibilityRuleName(rule.rule);
+JsonValue RuleJson(const SearchReport& report, const RuleReport& one) {
+  const RuleResult& rule = one.rule;
   if (!rule.chunk_size) {
-    json["chunk_elements"] = nullptr;
-    json["failure"] = rule.failure;
-    return json;
+    return Fields({{"rule", CompatibilityRuleName(rule.rule)},
+                   {"chunk_elements", {}},
+                   {"failure", rule.failure}});
   }
-  json["chunk_elements"] = rule.chunk_size->count();
-  json["claimed_waste_elements"] = rule.claimed_waste.count();
-  json["claimed_waste_fraction"] = rule.claimed_fraction;
-  json["ignored_parameters"] = rule.ignored_params;
-  json["ignored_elements"] = rule.ignored.count();
-  json["ignored_why"] = rule.ignored_why;
-  json["unpacked_parameters"] = rule.unpacked_params;
-  json["unpacked_elements"] = rule.unpacked.count();
-  json["replicated"] = rule.replicated;
-  json["chunks"] = rule.packing.chunks.size();
-  json["own_chunks"] = rule.packing.own_chunks;
-  json["allocated_elements"] = rule.packing.allocated.count();
-  json["waste_elements"] = rule.packing.waste().count();
-  json["waste_fraction"] = rule.packing.waste_fraction();
+  JsonValue json = Fields({{"rule", CompatibilityRuleName(rule.rule)},
+                           {"chunk_elements", *rule.chunk_size},
+                           {"claimed_waste_elements", rule.claimed_waste},
+                           {"claimed_waste_fraction", rule.claimed_fraction},
+                           {"ignored_parameters", rule.ignored_params},
+                           {"ignored_elements", rule.ignored},
+                           {"ignored_why", rule.ignored_why},
+                           {"unpacked_parameters", rule.unpacked_params},
+                           {"unpacked_elements", rule.unpacked},
+                           {"replicated", rule.replicated},
+                           {"chunks", rule.packing.chunks.size()},
+                           {"own_chunks", rule.packing.own_chunks},
+                           {"allocated_elements", rule.packing.allocated},
+                           {"waste_elements", rule.packing.waste()},
+                           {"waste_fraction", rule.packing.waste_fraction()}});
+  if (!one.in_castor.empty()) {
+    json["in_castor"] = ChosenJson(report, one.in_castor);
+  }
   return json;
 }
 

@@ -6,23 +6,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
-#include <vector>
 
+#include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/units_text.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
 #include "placement/tier_model.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/search/search_choice.h"
-#include "tools/commands/search/search_rules.h"
 #include "tools/models/castor_files.h"
 #include "tools/models/expert_layout.h"
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -151,6 +154,66 @@ Result<SearchReport> RunSearch(const SearchRequest& request,
   progress.Finish();
   for (const std::string& note : notes) console.Note(note);
   return report;
+}
+
+Result<std::vector<RuleReport>> ApplyRules(
+    const SearchReport& report, std::span<const CompatibilityRule> rules) {
+  std::vector<RuleReport> reports;
+  if (TotalsOf(report.model).elements == 0) return reports;
+  RuleOptions options;
+  options.world = report.options.pack.world;
+  for (const CompatibilityRule rule : rules) {
+    RuleReport one;
+    CASTOR_ASSIGN_OR_RETURN(one.rule,
+                            ApplyRule(rule, report.model.params, options));
+    if (one.rule.chunk_size) {
+      CASTOR_ASSIGN_OR_RETURN(
+          one.in_castor,
+          RuleInCastor(rule, *one.rule.chunk_size, report.model.params,
+                       report.options.pack, report.options.gathered_slots));
+    }
+    reports.push_back(std::move(one));
+  }
+  return reports;
+}
+
+Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
+                                std::optional<Bytes> chunk,
+                                std::vector<std::string>* notes) {
+  CASTOR_CHECK(chunk.has_value() == (pick == ChoicePick::kChunk));
+  const std::vector<ParamGroup> groups = GroupParams(report.model.params);
+  CASTOR_CHECK_EQ(groups.size(), report.result.groups.size());
+  std::vector<ChunkSizeCandidate> chosen;
+  std::vector<Elements> chunk_sizes;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const GroupSearchResult& found = report.result.groups[g];
+    if (pick != ChoicePick::kChunk) {
+      chosen.push_back(pick == ChoicePick::kBest ? found.best
+                                                 : found.recommended);
+    } else {
+      const Elements quantum = ChunkQuantum(report.options.pack.world);
+      const Elements size =
+          quantum *
+          std::max<int64_t>(1, CeilDiv(*chunk, BytesOf(quantum, found.dtype)));
+      CASTOR_ASSIGN_OR_RETURN(
+          ChunkSizeCandidate candidate,
+          CostOfChunkSize(report.model.params, groups[g], size,
+                          report.options.pack, report.options.gathered_slots));
+      candidate.reason = "as given";
+      if (candidate.chunk_bytes != *chunk) {
+        notes->push_back(fmt::format(
+            "--chunk {} is no multiple of {} elements; chunks of {} are {}",
+            FormatSizeExact(*chunk), quantum.count(), GroupName(found),
+            FormatSizeExact(candidate.chunk_bytes)));
+      }
+      chosen.push_back(std::move(candidate));
+    }
+    chunk_sizes.push_back(chosen.back().chunk_size);
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      ChunkLayout layout,
+      PackChunks(report.model.params, chunk_sizes, report.options.pack));
+  return SearchChoice{pick, std::move(chosen), std::move(layout)};
 }
 
 }  // namespace castor

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "chunk/base/tier.h"
@@ -48,11 +49,11 @@ Result<SimulationResult> SimulateAll(const SimulateRequest& request,
 Status ForeseeDeadlines(const SimulateRequest& request,
                         const SimulateInput& input, const SealForecast& seal,
                         SimulatedPoint* point) {
-  if (request.prefetch != PrefetchMode::kDeadlines) return OkStatus();
+  if (request.engine.prefetch != PrefetchMode::kDeadlines) return OkStatus();
   const PlanProblem& problem = seal.memory.problem;
   CASTOR_ASSIGN_OR_RETURN(
       const StepPlan made,
-      PlanStep(request.policy, input.step.accesses, problem));
+      PlanStep(request.engine.policy, input.step.accesses, problem));
   point->fetches = ForeseeFetches(input.step.accesses, problem, made.plan);
   if (!point->fetches) point->lacked = NoDeadlinesSentence(seal.memory);
   return OkStatus();

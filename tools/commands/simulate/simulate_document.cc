@@ -14,7 +14,6 @@
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
@@ -172,8 +171,8 @@ std::string EngineText(const SimulateReport& report,
   return fmt::format(
       "stage {}, {}{}, {} parameters, policy {}, {} fetched ahead; {} for "
       "gathered chunks",
-      report.request.stage, Plural(report.ranks, "rank"), groups, report.dtypes,
-      PlanPolicyName(report.request.policy),
+      report.request.engine.stage, Plural(report.ranks, "rank"), groups,
+      report.dtypes, PlanPolicyName(report.request.engine.policy),
       point.fetches ? std::string("in time")
                     : fmt::format("{}", point.engine.problem.prefetch_depth),
       Plural(slots, "slot"));
@@ -212,7 +211,7 @@ void SayInput(const SimulateReport& report, Document* doc) {
                                 Plural(report.chunks, "chunk"),
                                 Plural(report.moments, "moment"),
                                 Plural(report.recorded_ranks, "rank")));
-  std::string machine = Shown(request.machine_file);
+  std::string machine = Shown(request.files.machine);
   if (request.ranks_per_host > 1) {
     machine += fmt::format("; {} ranks share memory, cores and drives",
                            request.ranks_per_host);
@@ -251,22 +250,22 @@ Document SimulateDocument(const SimulateReport& report) {
                            {"ranks", report.recorded_ranks},
                            {"compute_ns", report.compute_ns},
                            {"evaluations", report.evaluations}}));
-  doc.Set("machine", Fields({{"file", request.machine_file},
+  doc.Set("machine", Fields({{"file", request.files.machine},
                              {"ranks_that_share_it", request.ranks_per_host}}));
   doc.Set("engine",
-          Fields({{"stage", request.stage},
+          Fields({{"stage", request.engine.stage},
                   {"ranks", report.ranks},
                   {"shard_group",
                    report.shard_group > 0 ? report.shard_group : report.ranks},
                   {"optimizer_span", OptimizerSpanName(report.optimizer_span)},
-                  {"policy", PlanPolicyName(request.policy)},
+                  {"policy", PlanPolicyName(request.engine.policy)},
                   {"dtype", report.dtypes},
                   {"dtype_assumed", report.dtype_assumed},
-                  {"optimizer", OptimizerName(request.optimizer.kind)},
-                  {"prefetch", PrefetchModeName(request.prefetch)},
-                  {"prefetch_depth", request.prefetch_depth},
-                  {"clip", request.clip},
-                  {"grad_mode", GradModeName(request.grad_mode)}}));
+                  {"optimizer", OptimizerName(request.engine.optimizer.kind)},
+                  {"prefetch", PrefetchModeName(request.engine.prefetch)},
+                  {"prefetch_depth", request.engine.prefetch_depth},
+                  {"clip", request.engine.clip_norm > 0},
+                  {"grad_mode", GradModeName(request.engine.grad_mode)}}));
   doc.Set("not_known", ListOf(report.unknown));
   doc.Set("sweep", request.sweep ? Value(SweptBudgetName(request.sweep->budget))
                                  : Value());

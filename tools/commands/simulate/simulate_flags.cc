@@ -5,17 +5,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-#include <string_view>
-
+#include "chunk/base/quantity_text.h"
 #include "chunk/base/quote.h"
+#include "collectives/option_table.h"
 #include "placement/step_trace.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/placement_flags.h"
-#include "tools/cli/prefetch_flag.h"
-#include "tools/cli/rate_text.h"
-#include "tools/cli/size_text.h"
 
 namespace castor {
 namespace {
@@ -55,13 +49,6 @@ Examples:
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB \
       --limit param@device=25% --evaluate 1 --then longer.json
 )";
-
-std::string Upper(std::string text) {
-  for (char& c : text) {
-    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
 
 Status Missing(std::string_view what) {
   return InvalidArgument(fmt::format(
@@ -115,21 +102,22 @@ Result<SimulateRequest::Sweep> ReadSweep(const std::string& text,
 }
 
 Status CheckTogether(const SimulateFlags& flags) {
-  if (flags.trace.empty()) return Missing("TRACE");
-  if (flags.machine.empty()) return Missing("--machine FILE");
+  const SimulateRequest& request = flags.request;
+  if (request.trace_file.empty()) return Missing("TRACE");
+  if (request.files.machine.empty()) return Missing("--machine FILE");
   if (flags.json && flags.plain) {
     return InvalidArgument("--json and --plain exclude each other");
   }
-  if (!flags.svg.empty() && flags.sweep.empty()) {
+  if (!request.svg.empty() && flags.sweep.empty()) {
     return InvalidArgument(
         "--svg draws a sweep: give --sweep device-budget=FROM..TO too");
   }
-  if (!flags.sweep.empty() && !flags.then.empty()) {
+  if (!flags.sweep.empty() && !request.then.empty()) {
     return InvalidArgument(
         "--then makes other steps at one budget, and --sweep one step at many: "
         "give one of them");
   }
-  if (!flags.layout.empty() && !flags.dtype.empty()) {
+  if (!request.files.layout.empty() && request.dtype) {
     return InvalidArgument(
         "--layout says of which type parameters are: leave --dtype away");
   }
@@ -137,7 +125,6 @@ Status CheckTogether(const SimulateFlags& flags) {
 }
 
 Status TakeBudgets(const SimulateFlags& flags, SimulateRequest* request) {
-  request->nvme_budget = flags.nvme;
   const auto take = [&](const std::optional<Bytes>& given, SweptBudget budget,
                         Bytes* to) -> Status {
     const bool swept = request->sweep && request->sweep->budget == budget;
@@ -163,126 +150,84 @@ std::string_view SweptBudgetName(SweptBudget budget) {
   return budget == SweptBudget::kDevice ? "device-budget" : "host-budget";
 }
 
+ZeroOptions SimulatedOptions() {
+  ZeroOptions options;
+  options.clip_norm = 1;
+  return options;
+}
+
 void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
-  AddOptionalPositional(app, "TRACE", &flags->trace,
+  SimulateRequest* const r = &flags->request;
+  AddOptionalPositional(app, "TRACE", &r->trace_file,
                         "the recorded step, a castor.trace/1 file");
-  AddTextFlag(app, "--machine", &flags->machine,
-              "speeds of its links, from castor probe", "FILE");
-  AddSizeFlag(app, "--device-budget", &flags->device_budget,
-              "bytes that a rank may hold on its device");
-  AddSizeFlag(app, "--host-budget", &flags->host_budget,
-              "the same in pinned host memory");
-  AddSizeFlag(app, "--nvme", &flags->nvme, "the same on NVMe (there is none)");
-  AddTextFlag(app, "--layout", &flags->layout,
-              "layout of the trace's chunks, from castor search -o", "FILE");
-  AddChoiceFlag(app, "--dtype", &flags->dtype, {"f32", "bf16", "f16"},
-                "type of parameters, where TRACE does not say (bf16)");
-  AddChoiceFlag(app, "--optimizer", &flags->optimizer,
-                {"adamw", "adam", "sgd", "lion"},
-                "which states it has (adamw)");
-  AddChoiceFlag(app, "--moments", &flags->moments, {"f32", "bf16"},
-                "type of the optimizer's moments (f32)");
-  AddChoiceFlag(app, "--grad-mode", &flags->grad_mode,
-                {"separate", "fp32", "reuse"},
-                "gradients are of the parameters' type, fp32, or written over "
-                "parameters (separate)");
-  AddIntFlag(app, "--stage", &flags->stage, 0, 3, "ZeRO stage (3)");
-  AddIntFlag(app, "--shard-group", &flags->shard_group, 1, kMaxRanks,
-             "ranks that share one set of shards (as recorded)");
-  AddChoiceFlag(app, "--optimizer-span", &flags->optimizer_span,
-                {"group", "world"},
-                "optimizer states are cut among the ranks of a group, or among "
-                "all (as recorded)");
-  AddIntFlag(app, "--world", &flags->world, 1, kMaxRanks,
-             "ranks (as recorded)");
-  AddIntFlag(app, "--ranks-per-host", &flags->ranks_per_host, 1, kMaxRanks,
-             "ranks that share a host's memory, cores and drives (1)");
-  AddChoiceFlag(app, "--policy", &flags->policy, {"auto", "planned"},
-                "who decides which copies stay (auto)");
-  AddTextFlag(app, "--prefetch", &flags->prefetch, kPrefetchFlagHelp,
-              "N|deadlines");
-  AddTextListFlag(app, "--limit", &flags->limit, kLimitFlagHelp);
-  AddTextListFlag(app, "--place", &flags->place, kPlaceFlagHelp);
-  AddRealFlag(app, "--clip", &flags->clip, 0, 1e30,
-              "largest global norm of the gradient, which updates then wait "
-              "for; 0: none (1)");
-  AddTextFlag(app, "--compute", &flags->compute,
-              "compute time of a step: 1.5s, 800ms (as recorded)", "TIME");
-  AddIntFlag(app, "--evaluate", &flags->evaluate, 0, kMaxEvaluations,
-             "forward passes before every step, in which nothing is trained, "
-             "beside those of TRACE (0)");
-  AddTextListFlag(
-      app, "--then", &flags->then,
-      "FILE of another step of the same chunks, made after those of "
-      "TRACE; repeatable");
-  AddTextFlag(app, "--device-memory", &flags->device_memory,
-              "speed of the device's own memory: 2TB/s (instant)", "SPEED");
-  AddChoiceFlag(app, "--trainer", &flags->trainer, {"stream", "thread"},
-                "computes on a stream, or on its own thread (stream)");
-  AddTextFlag(app, "--sweep", &flags->sweep,
-              "BUDGET=FROM..TO: one step for each of many budgets", "RANGE");
-  AddIntFlag(app, "--points", &flags->points, 2, kMaxPoints,
-             "budgets of a sweep (12)");
-  AddTextFlag(app, "--svg", &flags->svg, "draw the sweep into this file",
-              "FILE");
-  AddSwitch(app, "--json", &flags->json, "print one JSON document");
-  AddSwitch(app, "--plain", &flags->plain, "print tab-separated lines");
+  OptionTable t = EngineOptions(&r->engine, &r->files).For(kSimulateFlag);
+  t.Bind("--device-budget", &flags->device_budget);
+  t.Bind("--host-budget", &flags->host_budget);
+  t.OfFlag("--device-budget").Default("");
+  t.Bind("--shard-group", &r->shard_group).Default("as recorded");
+  t.Bind("--compute", &r->compute_ns).Default("as recorded");
+  t.Size("", &r->nvme_budget)
+      .Flag("--nvme", "bytes of a rank on NVMe")
+      .Default("there is none");
+  t.Choice("", &r->dtype, DTypeName, {DType::kF32, DType::kBF16, DType::kF16})
+      .Flag("--dtype", "type of parameters, where TRACE does not say")
+      .Default("bf16");
+  t.Choice("", &r->optimizer_span, OptimizerSpanName,
+           {OptimizerSpan::kGroup, OptimizerSpan::kWorld})
+      .Flag("--optimizer-span",
+            "optimizer states are cut among the ranks of a group, or among all")
+      .Default("as recorded");
+  t.Whole("", &r->ranks, 1, kMaxRanks)
+      .Flag("--world", "ranks")
+      .Default("as recorded");
+  t.Whole("", &r->ranks_per_host, 1, kMaxRanks)
+      .Flag("--ranks-per-host",
+            "ranks that share a host's memory, cores and drives");
+  t.Whole("", &r->evaluations, 0, kMaxEvaluations)
+      .Flag("--evaluate",
+            "forward passes before every step, in which nothing is trained, "
+            "beside those of TRACE");
+  t.Texts(&r->then).Flag(
+      "--then",
+      "FILE of another step of the same chunks, made after those of TRACE; "
+      "repeatable");
+  t.Words("SPEED")
+      .Flag("--device-memory", "speed of the device's own memory: 2TB/s",
+            [r](std::string_view text) -> Status {
+              CASTOR_ASSIGN_OR_RETURN(const int64_t rate,
+                                      ParseBandwidth(text, kMaxBytesPerSecond));
+              r->device_memory = LinkModel{rate, 0};
+              return OkStatus();
+            })
+      .Default("instant");
+  t.Choice("", &r->trainer,
+           +[](SimTrainer trainer) -> std::string_view {
+             return trainer == SimTrainer::kThread ? "thread" : "stream";
+           },
+           {SimTrainer::kStream, SimTrainer::kThread})
+      .Flag("--trainer", "computes on a stream, or on its own thread");
+  t.Text("", &flags->sweep)
+      .Flag("--sweep", "BUDGET=FROM..TO: one step for each of many budgets")
+      .Form("RANGE");
+  t.Whole("", &flags->points, 2, kMaxPoints)
+      .Flag("--points", "budgets of a sweep");
+  t.Text("", &r->svg)
+      .Flag("--svg", "draw the sweep into this file")
+      .Form("FILE");
+  t.Switch("", &flags->json).Flag("--json", "print one JSON document");
+  t.Switch("", &flags->plain).Flag("--plain", "print tab-separated lines");
+  DeclareOptions(app, t);
   SetHelpFooter(app, kFooter);
 }
 
 Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
-  SimulateRequest request;
-  request.trace_file = flags.trace;
-  request.machine_file = flags.machine;
+  SimulateRequest request = flags.request;
   if (!flags.sweep.empty()) {
     CASTOR_ASSIGN_OR_RETURN(request.sweep,
                             ReadSweep(flags.sweep, flags.points));
   }
   CASTOR_RETURN_IF_ERROR(TakeBudgets(flags, &request));
-  if (!flags.dtype.empty()) {
-    request.dtype = ParseDType(Upper(flags.dtype)).value();
-  }
-  request.layout_file = flags.layout;
-  request.optimizer =
-      DefaultOptimizerOptions(ParseOptimizer(flags.optimizer).value());
-  request.optimizer.moment_dtype = ParseDType(Upper(flags.moments)).value();
-  request.stage = static_cast<int>(flags.stage);
-  if (!flags.optimizer_span.empty()) {
-    request.optimizer_span =
-        flags.optimizer_span == OptimizerSpanName(OptimizerSpan::kWorld)
-            ? OptimizerSpan::kWorld
-            : OptimizerSpan::kGroup;
-  }
-  const auto small = [](const std::optional<int64_t>& number) {
-    return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
-  };
-  request.shard_group = small(flags.shard_group);
-  request.ranks = small(flags.world);
-  request.ranks_per_host = static_cast<int>(flags.ranks_per_host);
-  request.policy =
-      flags.policy == "planned" ? PlanPolicy::kPlanned : PlanPolicy::kAuto;
-  CASTOR_ASSIGN_OR_RETURN(const PrefetchChoice prefetch,
-                          ParsePrefetchFlag(flags.prefetch));
-  request.prefetch = prefetch.mode;
-  request.prefetch_depth = prefetch.depth;
-  if (!flags.limit.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(request.limits, ParseLimitFlag(flags.limit));
-  }
-  CASTOR_ASSIGN_OR_RETURN(request.rules, ParsePlaceFlag(flags.place));
-  request.clip = flags.clip > 0;
-  request.evaluations = flags.evaluate;
-  request.then = flags.then;
-  if (flags.grad_mode == "fp32") request.grad_mode = GradMode::kFp32;
-  if (flags.grad_mode == "reuse") request.grad_mode = GradMode::kReuse;
-  if (!flags.compute.empty()) {
-    const Result<int64_t> ns = ParseStepTime(flags.compute);
-    if (!ns.ok()) return ns.status().WithContext("--compute");
-    request.compute_ns = *ns;
-  }
-  request.trainer =
-      flags.trainer == "thread" ? SimTrainer::kThread : SimTrainer::kStream;
-  request.svg = flags.svg;
   if (flags.json) request.form = SimulateRequest::Form::kJson;
   if (flags.plain) request.form = SimulateRequest::Form::kPlain;
   return request;

@@ -29,21 +29,11 @@ namespace {
 
 ZeroOptions OptionsOf(const SimulateRequest& request,
                       const SimulateReport& report) {
-  ZeroOptions options;
-  options.stage = request.stage;
+  ZeroOptions options = request.engine;
   options.shard_group = report.shard_group;
   options.optimizer_span = report.optimizer_span;
-  options.optimizer = request.optimizer;
-  // Whatever the norm is, it is computed.
-  options.clip_norm = request.clip ? 1 : 0;
-  options.grad_mode = request.grad_mode;
-  options.prefetch_depth = request.prefetch_depth;
-  options.prefetch = request.prefetch;
   // As a trainer declares it, who knows the whole of a step.
   options.step_compute_ns = report.compute_ns;
-  options.policy = request.policy;
-  options.home_limits = request.limits;
-  options.home_rules = request.rules;
   if (request.nvme_budget) options.nvme = {{{}, request.nvme_budget}};
   return options;
 }
@@ -62,21 +52,23 @@ std::string TypesOf(const ChunkLayout& layout) {
 // What a file has recorded, as the engine that is asked for makes it.
 Result<StepTrace> StepAsAsked(const SimulateRequest& request, StepTrace step) {
   step = WithEvaluations(std::move(step), request.evaluations);
-  if (request.grad_mode == GradMode::kReuse) return WithGradsInPlace(step);
+  if (request.engine.grad_mode == GradMode::kReuse)
+    return WithGradsInPlace(step);
   return step;
 }
 
 Status ReadLayoutInto(const SimulateRequest& request, const TraceFile& trace,
                       int ranks, SimulateInput* input) {
-  if (request.layout_file.empty()) {
+  if (request.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(input->layout,
                             LayoutOfTrace(trace, request.dtype, ranks));
     input->params = ParamsOfTrace(input->layout);
     input->declared = DeclaredBy(input->step);
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(LayoutFile file, ReadLayoutFile(request.layout_file));
-  const std::string named = QuotedPath(request.layout_file);
+  CASTOR_ASSIGN_OR_RETURN(LayoutFile file,
+                          ReadLayoutFile(request.files.layout));
+  const std::string named = QuotedPath(request.files.layout);
   if (file.layout.world() != ranks) {
     return InvalidArgument(fmt::format(
         "{} is a layout for {} ranks, and not {}: give --world {}, "
@@ -134,7 +126,7 @@ Status TakeGroups(const SimulateRequest& request, const TraceFile& trace,
   report->optimizer_span = request.optimizer_span.value_or(
       trace.spans_world ? OptimizerSpan::kWorld : OptimizerSpan::kGroup);
   ZeroOptions groups;
-  groups.stage = request.stage;
+  groups.stage = request.engine.stage;
   groups.shard_group = report->shard_group;
   groups.optimizer_span = report->optimizer_span;
   const Status status = CheckOptions(groups, report->ranks);
@@ -153,7 +145,7 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
   CASTOR_ASSIGN_OR_RETURN(const TraceFile trace,
                           ReadTraceFile(request.trace_file));
   CASTOR_ASSIGN_OR_RETURN(const TierModel machine,
-                          ReadMachineFile(request.machine_file));
+                          ReadMachineFile(request.files.machine));
   if (trace.step.accesses.empty()) {
     return Malformed(
         fmt::format("{} has no moment: there is no step to simulate",
@@ -162,7 +154,7 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
   report->chunks = static_cast<int64_t>(trace.chunks.size());
   report->moments = static_cast<int64_t>(trace.step.accesses.size());
   report->dtype_assumed =
-      request.layout_file.empty() && !request.dtype && !trace.chunks[0].dtype;
+      request.files.layout.empty() && !request.dtype && !trace.chunks[0].dtype;
   report->recorded_ranks = trace.world;
   report->ranks = request.ranks.value_or(trace.world);
   if (request.ranks_per_host > report->ranks) {
@@ -190,7 +182,7 @@ Result<SimulateInput> ReadSimulateInput(const SimulateRequest& request,
   input.options.machine = machine;
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(request, trace, report->ranks, &input));
   for (const ParamSpec& spec : input.params) {
-    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.grad_mode));
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, request.engine.grad_mode));
   }
   CASTOR_RETURN_IF_ERROR(ReadThen(request, trace, &input));
   report->dtypes = TypesOf(input.layout);

@@ -11,7 +11,6 @@
 
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/report/run_statistics.h"
 

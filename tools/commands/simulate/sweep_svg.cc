@@ -4,18 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/check.h"
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
 #include "placement/simulation_result.h"
-#include "tools/cli/duration_text.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
@@ -198,8 +200,8 @@ class Plot {
     const SimulateRequest& request = report_.request;
     std::string text = fmt::format(
         "{}: {}, stage {}, {}, policy {}, {} {}", Shown(request.trace_file),
-        Plural(report_.chunks, "chunk"), request.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.policy),
+        Plural(report_.chunks, "chunk"), request.engine.stage,
+        Plural(report_.ranks, "rank"), PlanPolicyName(request.engine.policy),
         by_device() ? "host" : "device",
         FormatSize(by_device() ? request.host_budget : request.device_budget));
     if (request.nvme_budget) {
@@ -256,32 +258,9 @@ class Plot {
     }
   }
 
-  // Runs of neighbours that fit, each with its areas and its line.
-  void Areas() {
-    const auto& points = report_.points;
-    for (size_t begin = 0; begin < points.size();) {
-      if (!points[begin].result) {
-        ++begin;
-        continue;
-      }
-      size_t end = begin;
-      while (end < points.size() && points[end].result) ++end;
-      Area("compute", begin, end, 0, 1);
-      Area("wait", begin, end, 1, 2);
-      Area("idle", begin, end, 2, 3);
-      std::string line;
-      for (size_t i = begin; i < end; ++i) {
-        line += fmt::format("{:.1f},{:.1f} ", X(points[i]), Level(i, 3));
-      }
-      line.pop_back();
-      Line(R"(<polyline class="step" points="{}"/>)", line);
-      begin = end;
-    }
-  }
-
   // The height of what computing, then waiting, then the rest add up to.
-  double Level(size_t i, int parts) const {
-    const SimulatedStep& step = report_.points[i].result->steady();
+  double Level(const SimulatedPoint& point, int parts) const {
+    const SimulatedStep& step = point.result->steady();
     int64_t ns = 0;
     if (parts > 0) ns += step.busy(SimResource::kCompute);
     if (parts > 1) ns += StallNs(step);
@@ -289,29 +268,42 @@ class Plot {
     return Y(static_cast<double>(ns));
   }
 
-  void Area(std::string_view classes, size_t begin, size_t end, int low,
-            int high) {
-    std::string shape;
-    for (size_t i = begin; i < end; ++i) {
-      shape +=
-          fmt::format("{:.1f},{:.1f} ", X(report_.points[i]), Level(i, high));
+  // Runs of neighbours that fit, each with its areas and its line.
+  void Areas() {
+    const auto fits = [](const SimulatedPoint& p) {
+      return p.result.has_value();
+    };
+    const auto last = report_.points.end();
+    for (auto begin = std::find_if(report_.points.begin(), last, fits);
+         begin != last;) {
+      const auto end = std::find_if_not(begin, last, fits);
+      std::array<std::vector<std::string>, 4> levels;
+      for (int parts = 0; parts < 4; ++parts) {
+        for (auto point = begin; point != end; ++point) {
+          levels[static_cast<size_t>(parts)].push_back(
+              fmt::format("{:.1f},{:.1f}", X(*point), Level(*point, parts)));
+        }
+      }
+      constexpr std::string_view kAreas[] = {"compute", "wait", "idle"};
+      for (size_t area = 0; area < std::size(kAreas); ++area) {
+        const std::vector<std::string>& low = levels[area];
+        Line(R"(<polygon class="{}" points="{} {}"/>)", kAreas[area],
+             fmt::join(levels[area + 1], " "),
+             fmt::join(low.rbegin(), low.rend(), " "));
+      }
+      Line(R"(<polyline class="step" points="{}"/>)",
+           fmt::join(levels.back(), " "));
+      begin = std::find_if(end, last, fits);
     }
-    for (size_t i = end; i-- > begin;) {
-      shape +=
-          fmt::format("{:.1f},{:.1f} ", X(report_.points[i]), Level(i, low));
-    }
-    shape.pop_back();
-    Line(R"(<polygon class="{}" points="{}"/>)", classes, shape);
   }
 
   void Points() {
-    for (size_t i = 0; i < report_.points.size(); ++i) {
-      const SimulatedPoint& point = report_.points[i];
+    for (const SimulatedPoint& point : report_.points) {
       if (!point.result) continue;
       const SimulatedStep& step = point.result->steady();
       Line(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)"
            "{}: {} a step, {} busy for {:.0f} %</title></circle>",
-           X(point), Level(i, 3), FormatSize(BudgetOf(point)),
+           X(point), Level(point, 3), FormatSize(BudgetOf(point)),
            FormatDuration(step.ns()), SimResourceName(step.critical()),
            100.0 * static_cast<double>(step.busy(step.critical())) /
                std::max(1.0, static_cast<double>(step.ns())));

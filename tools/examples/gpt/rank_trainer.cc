@@ -59,10 +59,11 @@ Result<RankOutcome> RankTrainer::Run(const ZeroOptions& zero) {
 
 Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
   CASTOR_RETURN_IF_ERROR(MakeBatches());
-  CASTOR_RETURN_IF_ERROR(RegisterAndSeal(
-      options_.model, options_.dtype, options_.seed, engine,
-      options_.decay_matrices_only ? kVectorsGroup : "", options_.grad_mode));
-  EngineParams params(options_.model, options_.dtype, options_.grad_mode,
+  CASTOR_RETURN_IF_ERROR(
+      RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
+                      options_.engine.groups.empty() ? "" : kVectorsGroup,
+                      options_.engine.grad_mode));
+  EngineParams params(options_.model, options_.dtype, options_.engine.grad_mode,
                       &engine, lane_.get(), device_);
   Gpt<float> model(options_.model, options_.batch);
   RankOutcome outcome;
@@ -102,8 +103,8 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
     outcome.trace = engine.RecordedTrace();
     outcome.placed_by_rules = engine.PlacedByRules();
   }
-  if (options_.recorder != nullptr) {
-    options_.recorder->AddArena(
+  if (options_.engine.recorder != nullptr) {
+    options_.engine.recorder->AddArena(
         ArenaInfo(communicator_->rank(), "batches", outcome.arena));
   }
   return outcome;
@@ -136,7 +137,7 @@ Status RankTrainer::MakeBatches() {
                    options_.model.context);
   PinnedArenaOptions arena;
   arena.budget = 2 * RoundUp(size, kPinnedPage);
-  arena.log = options_.log;
+  arena.log = options_.engine.log;
   CASTOR_ASSIGN_OR_RETURN(arena_, MakeJemallocArena(LinkedJemalloc(), arena));
   CASTOR_ASSIGN_OR_RETURN(tokens_, arena_->Allocate(size));
   CASTOR_ASSIGN_OR_RETURN(targets_, arena_->Allocate(size));

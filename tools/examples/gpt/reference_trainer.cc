@@ -33,7 +33,7 @@ uint64_t Digest(PlainParams<float>& params) {
 // By ParamId.
 std::vector<bool> WithoutDecay(const TrainOptions& options) {
   std::vector<bool> without;
-  if (!options.decay_matrices_only) return without;
+  if (options.engine.groups.empty()) return without;
   const GptParams params(options.model);
   for (const GptParam& param : params.all()) {
     without.push_back(!param.is_matrix());
@@ -67,12 +67,13 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
       options.model,
       options.dtype == DType::kBF16 ? Precision::kBf16 : Precision::kFull,
       options.seed);
-  ReferenceOptimizer optimizer({.beta1 = options.beta1,
-                                .beta2 = options.beta2,
-                                .eps = options.eps,
-                                .weight_decay = options.weight_decay,
+  const OptimizerOptions& numbers = options.engine.optimizer;
+  ReferenceOptimizer optimizer({.beta1 = numbers.beta1,
+                                .beta2 = numbers.beta2,
+                                .eps = numbers.eps,
+                                .weight_decay = numbers.weight_decay,
                                 .no_decay = WithoutDecay(options),
-                                .clip_norm = options.clip_norm});
+                                .clip_norm = options.engine.clip_norm});
   Gpt<float> model(options.model, options.batch);
   const SteadyClock clock;
   StepBoard board(options, hooks, &clock);

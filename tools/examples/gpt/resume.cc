@@ -106,14 +106,13 @@ std::string RuleNote(const UpdateRule& saved, const UpdateRule& now) {
 
 UpdateRule RuleOf(const TrainOptions& options) {
   const LrSchedule schedule = ScheduleOf(options);
-  const OptimizerOptions optimizer =
-      options.config ? options.config->optimizer : OptimizerOf(options);
+  const OptimizerOptions& optimizer = options.engine.optimizer;
   return {.schedule = std::string(LrShapeName(schedule.shape)),
           .lr = schedule.peak,
           .lr_floor = schedule.floor,
           .warmup = schedule.warmup,
           .steps = schedule.steps,
-          .clip_norm = options.clip_norm,
+          .clip_norm = options.engine.clip_norm,
           .weight_decay = optimizer.weight_decay,
           .beta1 = optimizer.beta1,
           .beta2 = optimizer.beta2};
@@ -220,7 +219,7 @@ std::string NoteOf(const DataPosition& saved, const DataPosition& now) {
   return data + (data.empty() || updates.empty() ? "" : "; ") + updates;
 }
 
-Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {
+Status TakeCheckpoint(bool seed_given, TrainOptions* options) {
   if (MayBegin(*options)) {
     options->resume.clear();
     return OkStatus();
@@ -235,11 +234,11 @@ Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options) {
   const Result<DataPosition> position = ParsePosition(*text);
   const std::string where = QuotedPath(options->resume);
   if (!position.ok()) return position.status().WithContext(where);
-  if (seed.has_value() && static_cast<uint64_t>(*seed) != position->seed) {
+  if (seed_given && options->seed != position->seed) {
     return InvalidArgument(
         fmt::format("{} was trained with --seed {}, not {}: leave --seed away, "
                     "its own is taken",
-                    where, position->seed, *seed));
+                    where, position->seed, options->seed));
   }
   const int64_t step = reader.manifest().step;
   if (step > options->steps) {

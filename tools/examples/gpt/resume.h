@@ -59,9 +59,9 @@ std::string NoteOf(const DataPosition& saved, const DataPosition& now);
 // Finds the checkpoint that `options->resume` names and sets what the run goes
 // on from: that checkpoint's own folder, its step, its seed, and NoteOf. A
 // folder that the run saves to as well may hold none yet: then it begins at the
-// first step. InvalidArgument where there is none, where `seed`, which the user
-// gave, is another, or where no step is left.
-Status TakeCheckpoint(std::optional<int64_t> seed, TrainOptions* options);
+// first step. InvalidArgument where there is none, where the user gave a
+// seed that is another, or where no step is left.
+Status TakeCheckpoint(bool seed_given, TrainOptions* options);
 
 // Finds the files of the weights that `options->init` names: of a checkpoint,
 // of the latest in a folder of them, or of a model that others saved. None

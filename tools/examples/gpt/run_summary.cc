@@ -46,7 +46,8 @@ std::string LinkText(const char* name, const LinkUse& link) {
 // Where states live, where the user had a say in it.
 std::string HomesText(const TrainOptions& options,
                       const TrainOutcome& outcome) {
-  if (!options.home_limits && options.home_rules.empty()) return "";
+  if (!options.engine.home_limits && options.engine.home_rules.empty())
+    return "";
   const EngineStats& stats = outcome.ranks.front();
   std::string text = "homes on a rank, by state:\n";
   for (size_t k = 0; k < kStateKinds; ++k) {
@@ -133,10 +134,10 @@ std::string ProgressLine(const TrainOptions& options,
                          const StepReport& report) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}", report.step,
                                  options.steps, report.loss);
-  if (options.clip_norm > 0) {
+  if (options.engine.clip_norm > 0) {
     line += fmt::format("  norm {:.3g}", report.grad_norm);
   }
-  if (options.loss_scaling.kind == LossScalingKind::kDynamic) {
+  if (options.engine.loss_scaling.kind == LossScalingKind::kDynamic) {
     line += fmt::format("  scale {:g}", report.loss_scale);
   }
   if (!report.applied) line += " (not finite: skipped)";

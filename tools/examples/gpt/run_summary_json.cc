@@ -122,7 +122,7 @@ JsonValue SummaryJson(const TrainOptions& options,
 
   const EngineStats all = Combined(outcome.ranks);
   const EngineStats& first = outcome.ranks.front();
-  document["stage"] = options.stage;
+  document["stage"] = options.engine.stage;
   document["chunks"] = first.chunks;
   document["chunk_sizes"] = first.chunk_sizes;
   document["chunk_bytes"] = first.chunk_bytes.count();
@@ -148,7 +148,7 @@ JsonValue SummaryJson(const TrainOptions& options,
   document["tiers"] = tiers;
   document["moved"] = moved;
   document["homes"] = HomesJson(first);
-  if (!options.home_rules.empty()) {
+  if (!options.engine.home_rules.empty()) {
     JsonValue placed = JsonValue::Array();
     for (const std::string& each : outcome.placed_by_rules) placed.Append(each);
     document["placed_by_rules"] = placed;

@@ -96,8 +96,8 @@ double StalledShare(const TrainOptions& options, const TrainOutcome& outcome,
 }
 
 bool HasLimit(const TrainOptions& options, Tier tier) {
-  return tier != Tier::kNvme ||
-         (!options.nvme.empty() && NvmeLimit(options.nvme).has_value());
+  return tier != Tier::kNvme || (!options.engine.nvme.empty() &&
+                                 NvmeLimit(options.engine.nvme).has_value());
 }
 
 std::string Hex(uint64_t digest) { return fmt::format("{:016x}", digest); }

@@ -3,157 +3,215 @@
 
 #include "tools/examples/gpt/train_flags.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <limits>
 
-#include "tools/cli/nvme_flag.h"
-#include "tools/cli/placement_flags.h"
-#include "tools/cli/prefetch_flag.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/quote.h"
+#include "collectives/lr_schedule.h"
+#include "collectives/optimizer_groups.h"
+#include "collectives/plan_file.h"
+#include "tools/models/input_file.h"
 
 namespace castor::gpt {
+namespace {
 
-void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
-  TrainOptions& train = flags.train;
-  AddTextFlag(app, "--text", &flags.text,
-              fmt::format("file or folder to train on, byte by byte (default "
-                          "{})",
-                          kDefaultTextPath));
-  AddIntFlag(app, "--layers", &flags.layers, 1, 4096, "blocks (default 9)");
-  AddIntFlag(app, "--heads", &flags.heads, 1, 4096,
-             "attention heads (default 8)");
-  AddIntFlag(app, "--embd", &flags.embd, 1, 65536,
-             "columns of the residual stream (default 512)");
-  AddIntFlag(app, "--seq", &flags.seq, 1, 65536,
-             "tokens of a sequence (default 256)");
-  AddIntFlag(app, "--batch", &flags.batch, 1, 65536,
-             "sequences of a rank's micro-batch (default 2)");
-  AddIntFlag(app, "--accumulate", &flags.accumulate, 1, 65536,
-             "micro-batches of a step (default 1)");
-  AddIntFlag(app, "--steps", &train.steps, 1, 1'000'000'000,
-             "steps (default 30)");
-  AddIntFlag(app, "--seed", &flags.seed, 0, INT64_MAX,
-             "of initial values and data (default 1)");
-  AddChoiceFlag(app, "--dtype", &flags.dtype, {"f32", "bf16", "f16"},
-                "of parameters and gradients (default f32)");
-  AddRealFlag(app, "--lr", &train.lr, 0, 1e3, "learning rate (default 3e-4)");
-  AddRealFlag(app, "--weight-decay", &train.weight_decay, 0, 1e3,
-              "of AdamW (default 0.1)");
-  AddChoiceFlag(app, "--decay", &flags.decay, {"all", "matrices"},
-                "what weight decay is for: all parameters, or not norms and "
-                "biases (default all)");
-  AddIntFlag(app, "--warmup", &train.warmup, 0, 1'000'000'000,
-             "steps in which the learning rate rises (default 0)");
-  AddChoiceFlag(app, "--schedule", &flags.schedule,
-                {"constant", "linear", "cosine"},
-                "how the rate goes to 0 after that, if it does (default "
-                "constant)");
-  AddRealFlag(app, "--clip", &train.clip_norm, 0, 1e30,
-              "largest global norm of the gradient; 0: none (default 1)");
-  AddTextFlag(app, "--loss-scale", &flags.loss_scale,
-              "factor of the loss, for f16; dynamic: from 65536 on, less "
-              "where gradients overflow (default: none)");
-  AddChoiceFlag(app, "--grad-mode", &flags.grad_mode,
-                {"separate", "fp32", "reuse"},
-                "gradients are of the parameters' type, or fp32, or take the "
-                "place of parameters (default separate)");
-  AddChoiceFlag(app, "--accumulation-order", &flags.accumulation_order,
-                {"each", "last"},
-                "every micro-batch's gradients are reduced, or they are added "
-                "up, whole, and reduced once (default each)");
-  RefuseFlag(app, "--update-order",
-             "every step updates chunks in the same order; leave it away");
-  AddIntFlag(app, "--ranks", &flags.ranks, 1, 1024,
-             "ranks, threads of this process (default 1); under mpirun, as "
-             "many as there are processes");
-  AddIntFlag(app, "--rank", &flags.rank, 0, 1'000'000,
-             "which of --ranks this process is, where nothing that started it "
-             "tells");
-  AddChoiceFlag(app, "--backend", &flags.backend, {"host", "nccl"},
-                "where ranks meet: in host memory, or each is a process with "
-                "a GPU, and NCCL connects them (default host)");
-  AddChoiceFlag(app, "--reduce", &flags.reduce, {"exact", "native"},
-                "of nccl: sums in rank order, with the bits of every other "
-                "way to train, or NCCL's own (default exact)");
-  AddTextFlag(app, "--id-file", &flags.id_file,
-              "of nccl: a new file that all ranks see, by which they find each "
-              "other (default: by mpirun, or MASTER_ADDR and MASTER_PORT, or "
-              "Slurm's step)");
-  AddIntFlag(app, "--rank-timeout", &flags.rank_timeout, 0, 1'000'000,
-             "seconds that a rank may hold the others up; 0: for ever "
-             "(default 120)");
-  AddIntFlag(app, "--stage", &flags.stage, 0, 3, "of ZeRO (default 3)");
-  AddIntFlag(app, "--shard-group", &flags.shard_group, 1, 1'000'000,
-             "ranks that share one set of shards, as those of a host; other "
-             "groups keep copies (default: all ranks)");
-  AddChoiceFlag(app, "--optimizer-span", &flags.optimizer_span,
-                {"group", "world"},
-                "optimizer states are cut among the ranks of a group, or among "
-                "all (default group)");
-  AddTextFlag(app, "--plan", &flags.plan,
-              "file of castor plan -o with budgets, stage, chunks and policy, "
-              "instead of their flags");
-  AddTextFlag(app, "--config", &flags.config,
-              "file of the engine's options, learning rates, ranks and "
-              "checkpoints (castor.config/1, collectives/zero_config.h); what "
-              "it leaves out flags say, and nothing is said twice");
-  AddSizeFlag(app, "--device-budget", &train.device_budget,
-              "device bytes per rank (default: room for everything)");
-  AddSizeFlag(app, "--host-budget", &train.host_budget,
-              "pinned host bytes per rank (default 0)");
-  AddTextListFlag(app, "--nvme", &flags.nvme, kNvmeFlagHelp);
-  AddSizeFlag(app, "--chunk", &train.chunk_size,
-              "chunk size (default: searched between 1 MiB and an eighth of "
-              "the device budget)");
-  AddTextFlag(app, "--layout", &flags.layout,
-              "file of castor search -o that says where every parameter lies, "
-              "instead of --chunk");
-  AddTextFlag(app, "--prefetch", &flags.prefetch, kPrefetchFlagHelp,
-              "N|deadlines");
-  AddTextFlag(app, "--compute", &flags.compute,
-              "how long a rank computes in a step, for example 850ms: for "
-              "--prefetch deadlines (default: unknown)",
-              "TIME");
-  AddSwitch(app, "--no-prefetch", &flags.no_prefetch,
-            "gather on demand only, as --prefetch 0");
-  AddChoiceFlag(app, "--policy", &flags.policy, {"auto", "planned"},
-                "who decides which copies stay on the device: next use "
-                "weighed by cost, or the cheapest plan (default auto)");
-  AddTextListFlag(app, "--limit", &flags.limit, kLimitFlagHelp);
-  AddTextListFlag(app, "--place", &flags.place, kPlaceFlagHelp);
-  AddTextFlag(app, "--machine", &flags.machine,
-              "file of a machine's speeds (castor.machine/1): what moves "
-              "between device, host and nvme takes at least its time, and is "
-              "weighed by it; a link that it does not name is not slowed");
-  AddTextFlag(app, "--record", &flags.record,
-              "file for the run's events, for castor report");
-  AddTextFlag(
-      app, "--trace", &flags.trace,
-      "file for the trace of the last step (castor.trace/1), for castor "
-      "search --order trace");
-  AddTextFlag(app, "--save", &train.save,
-              "folder for checkpoints: one after the last step, also of a run "
-              "that is stopped");
-  AddIntFlag(app, "--save-every", &flags.save_every, 1, 1'000'000'000,
-             "save after every so many steps too");
-  AddIntFlag(app, "--keep", &flags.keep, 1, 1'000'000'000,
-             "checkpoints that stay in the folder (default: all)");
-  AddSwitch(app, "--save-async", &train.save_async,
-            "save while the next step computes");
-  AddTextFlag(app, "--resume", &train.resume,
-              "checkpoint to go on from, or a folder of them for the latest; "
-              "where it is that of --save, it may hold none yet");
-  AddTextFlag(app, "--init", &train.init,
-              "weights to begin with instead of random ones: a checkpoint, or "
-              "a model of the same names and shapes (.safetensors, an index, a "
-              "folder)");
-  AddIntFlag(app, "--digest-at", &flags.digest_at, 1, 1'000'000'000,
-             "print the weights' digest after this step too");
-  AddSwitch(app, "--reference", &flags.reference,
+constexpr int64_t kMostSmall = 4096;
+constexpr int64_t kMostLarge = 65536;
+constexpr int64_t kMostSteps = 1'000'000'000;
+constexpr int64_t kMost = 1'000'000;
+constexpr double kMostRate = 1e3;
+
+// Far more than there is to say.
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+
+void AddModel(OptionTable& t, TrainFlags* f) {
+  TrainOptions* const o = &f->train;
+  t.Text("", &f->text).Flag("--text", "file or folder to train on");
+  t.Whole("", &o->model.layers, 1, kMostSmall).Flag("--layers", "blocks");
+  t.Whole("", &o->model.heads, 1, kMostSmall)
+      .Flag("--heads", "attention heads");
+  t.Whole("", &o->model.embd, 1, kMostLarge)
+      .Flag("--embd", "columns of the residual stream");
+  t.Whole("", &o->model.context, 1, kMostLarge)
+      .Flag("--seq", "tokens of a sequence");
+  t.Whole("", &o->batch, 1, kMostLarge)
+      .Flag("--batch", "sequences of a rank's micro-batch");
+  t.Whole("", &o->accumulate, 1, kMostLarge)
+      .Flag("--accumulate", "micro-batches of a step");
+  t.Whole("learning_rate.steps", &o->steps, 1, kMostSteps)
+      .Flag("--steps", "steps of the whole run");
+  t.Whole("", &o->seed, 0, std::numeric_limits<int64_t>::max())
+      .Flag("--seed", "of initial values and data");
+  t.Choice("", &o->dtype, DTypeName, {DType::kF32, DType::kBF16, DType::kF16})
+      .Flag("--dtype", "of parameters and gradients");
+}
+
+void AddUpdates(OptionTable& t, TrainFlags* f) {
+  TrainOptions* const o = &f->train;
+  t.Real("learning_rate.peak", &o->lr, 0, kMostRate)
+      .Flag("--lr", "learning rate");
+  t.Real("learning_rate.floor", &o->lr_floor);
+  t.Whole("learning_rate.warmup_steps", &o->warmup, 0, kMostSteps)
+      .Flag("--warmup", "steps in which the learning rate rises");
+  t.Choice("learning_rate.schedule", &o->schedule, LrShapeName,
+           {std::begin(kLrShapes), std::end(kLrShapes)})
+      .Flag("--schedule", "how the rate goes to its floor after that");
+  t.Choice("", &f->decay, {"all", "matrices"})
+      .Then([f] {
+        std::vector<OptimizerGroup>& groups = f->train.engine.groups;
+        groups.clear();
+        if (f->decay == "matrices") groups = {VectorsWithoutDecay()};
+      })
+      .Flag("--decay",
+            "what weight decay is for: all parameters, or not norms and biases")
+      .Same({"groups"});
+}
+
+void AddRanks(OptionTable& t, TrainFlags* f) {
+  t.Whole("launch.ranks", &f->ranks, 1, kMost)
+      .Flag("--ranks",
+            "ranks, threads of this process; under mpirun, as many as there "
+            "are processes")
+      .Default("1");
+  t.Whole("launch.rank", &f->rank, 0, kMost)
+      .Flag("--rank",
+            "which of --ranks this process is, where nothing that started it "
+            "tells");
+  t.Choice("launch.backend", &f->backend, {"host", "nccl"})
+      .Flag("--backend",
+            "where ranks meet: in host memory, or each is a process with a "
+            "GPU, and NCCL connects them");
+  t.Choice("launch.reduce", &f->reduce, {"exact", "native"})
+      .Flag("--reduce",
+            "of nccl: sums in rank order, with the bits of every other way to "
+            "train, or NCCL's own")
+      .Default("exact");
+  t.Text("launch.id_file", &f->id_file)
+      .Flag("--id-file",
+            "of nccl: a new file that all ranks see, by which they find each "
+            "other")
+      .Form("FILE")
+      .Default("by mpirun, or MASTER_ADDR and MASTER_PORT, or Slurm's step");
+  t.Whole("launch.timeout_seconds", &f->train.rank_timeout, 0, kMost)
+      .Flag("--rank-timeout",
+            "seconds that a rank may hold the others up; 0: for ever");
+}
+
+void AddCheckpoints(OptionTable& t, TrainOptions* o) {
+  t.Text("checkpoint.directory", &o->save)
+      .Flag("--save",
+            "folder for checkpoints: one after the last step, also of a run "
+            "that is stopped")
+      .Form("DIR");
+  t.Whole("checkpoint.every", &o->save_every, 1, kMostSteps)
+      .Flag("--save-every", "save after every so many steps too")
+      .Default("");
+  t.Whole("checkpoint.keep", &o->keep, 1, kMostSteps)
+      .Flag("--keep", "checkpoints that stay in the folder")
+      .Default("all");
+  t.Switch("checkpoint.async", &o->save_async)
+      .Flag("--save-async", "save while the next step computes");
+  t.Text("checkpoint.resume", &o->resume)
+      .Flag("--resume",
+            "checkpoint to go on from, or a folder of them for the latest; "
+            "where it is that of --save, it may hold none yet")
+      .Form("PATH");
+  t.Text("checkpoint.init", &o->init)
+      .Flag("--init",
+            "weights to begin with instead of random ones: a checkpoint, or a "
+            "model of the same names and shapes (.safetensors, an index, a "
+            "folder)")
+      .Form("PATH");
+}
+
+void AddProgram(OptionTable& t, TrainFlags* f) {
+  t.Text("", &f->plan)
+      .Flag("--plan",
+            "file of castor plan -o with budgets, stage, chunks and policy, "
+            "instead of their flags")
+      .Form("FILE");
+  t.Text("", &f->config)
+      .Flag("--config",
+            "file of the engine's options, learning rates, ranks and "
+            "checkpoints (castor.config/1); what it leaves out flags say, and "
+            "nothing is said twice")
+      .Form("FILE");
+  t.Text("", &f->record)
+      .Flag("--record", "file for the run's events, for castor report")
+      .Form("FILE");
+  t.Text("", &f->trace)
+      .Flag("--trace",
+            "file for the trace of the last step (castor.trace/1), for castor "
+            "search --order trace")
+      .Form("FILE");
+  t.Whole("", &f->train.digest_step, 1, kMostSteps)
+      .Flag("--digest-at", "print the weights' digest after this step too");
+  t.Switch("", &f->reference)
+      .Flag("--reference",
             "train in plain arrays on one rank, without Castor and its flags");
-  AddSwitch(app, "--json", &flags.json, "the summary as one JSON document");
-  AddSwitch(app, "--print-model", &flags.print_model,
+  t.Switch("", &f->json).Flag("--json", "the summary as one JSON document");
+  t.Switch("", &f->print_model)
+      .Flag("--print-model",
             "print the parameters, a list for castor search - --order file, "
             "and train nothing");
-  NoteGivenFlags(app, &flags.given);
+}
+
+// Rows without a flag are of documents.
+OptionTable EngineRows(TrainFlags* f) {
+  OptionTable rows;
+  const OptionTable all = EngineOptions(&f->train.engine, &f->files);
+  for (Option row : all.rows()) {
+    if ((row.uses & kTrainFlag) == 0) row.flag.clear();
+    rows.Add(std::move(row));
+  }
+  rows.OfFlag("--machine").text =
+      "file of a machine's speeds (castor.machine/1): what moves between "
+      "device, host and nvme takes at least its time, and is weighed by it; a "
+      "link that it does not name is not slowed";
+  return rows;
+}
+
+}  // namespace
+
+bool TrainFlags::Gave(const std::string& flag) const {
+  return std::count(given.begin(), given.end(), flag) > 0;
+}
+
+OptionTable TrainTable(TrainFlags* flags) {
+  OptionTable table;
+  AddModel(table, flags);
+  AddUpdates(table, flags);
+  AddRanks(table, flags);
+  table.Add(EngineRows(flags));
+  AddCheckpoints(table, &flags->train);
+  AddProgram(table, flags);
+  return table;
+}
+
+void DeclareTrainFlags(CLI::App& app, TrainFlags& flags) {
+  DeclareOptions(app, TrainTable(&flags), &flags.given);
+}
+
+Status TakeConfigFile(TrainFlags* flags) {
+  const OptionTable table = TrainTable(flags);
+  const std::string where = QuotedPath(flags->config);
+  std::vector<std::string> said;
+  if (!flags->config.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags->config));
+    CASTOR_ASSIGN_OR_RETURN(const std::string text,
+                            file.ReadAll(kMaxConfigBytes));
+    Result<std::vector<std::string>> read = ReadConfig(text, table);
+    if (!read.ok()) return read.status().WithContext(where);
+    said = *std::move(read);
+  }
+  if (!flags->plan.empty() && !flags->reference) {
+    CASTOR_RETURN_IF_ERROR(CheckSaidOnce(table, flags->given, PlanKeys(),
+                                         QuotedPath(flags->plan)));
+  }
+  return CheckSaidOnce(table, flags->given, said, where);
 }
 
 }  // namespace castor::gpt

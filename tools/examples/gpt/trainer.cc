@@ -28,45 +28,14 @@
 namespace castor::gpt {
 namespace {
 
-ZeroOptions EngineOptions(const TrainOptions& options, Executor* executor) {
-  ZeroOptions zero = options.config.value_or(ZeroOptions());
-  if (!options.config) {
-    zero.optimizer = OptimizerOf(options);
-    zero.groups = GroupsOf(options);
+ZeroOptions EngineOf(const TrainOptions& options, Executor* executor) {
+  ZeroOptions engine = options.engine;
+  if (engine.device_budget == Bytes(0)) {
+    engine.device_budget = RoomForEverything(options);
   }
-  zero.stage = options.stage;
-  zero.shard_group = options.shard_group;
-  zero.optimizer_span = options.optimizer_span;
-  zero.clip_norm = options.clip_norm;
-  zero.loss_scaling = options.loss_scaling;
-  zero.grad_mode = options.grad_mode;
-  zero.accumulation = options.accumulation;
-  zero.chunk_size = options.chunk_size;
-  zero.layout = options.layout;
-  zero.device_budget = options.device_budget > Bytes(0)
-                           ? options.device_budget
-                           : RoomForEverything(options);
-  zero.host_budget = options.host_budget;
-  zero.nvme = options.nvme;
-  zero.prefetch_depth = options.prefetch_depth;
-  zero.prefetch = options.prefetch;
-  zero.step_compute_ns = options.step_compute_ns;
-  zero.policy = options.policy;
-  zero.home_limits = options.home_limits;
-  zero.home_rules = options.home_rules;
-  zero.machine = options.machine;
-  if (options.plan) {
-    const PlanFile& plan = options.plan->plan;
-    zero.align = plan.align;
-    zero.chunk_size = plan.chunk_size;
-    zero.min_chunk = plan.min_chunk;
-    zero.max_chunk = plan.max_chunk;
-    if (!zero.machine) zero.machine = options.plan->machine;
-  }
-  zero.executor = executor;
-  zero.recorder = options.recorder;
-  zero.log = options.log;
-  return zero;
+  if (options.machine) engine.machine = options.machine;
+  engine.executor = executor;
+  return engine;
 }
 
 // Other ranks fail because one did: the one that says why comes first.
@@ -90,17 +59,19 @@ Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
                             RankGroup* group) {
   RanksHere ranks;
   if (group == nullptr) {
-    ranks.owned = MakeInProcessWorld({.world = options.ranks,
-                                      .executor = pool,
-                                      .timeout_ns = options.rank_timeout_ns});
+    ranks.owned = MakeInProcessWorld(
+        {.world = options.ranks,
+         .executor = pool,
+         .timeout_ns = options.rank_timeout * 1'000'000'000});
     for (const auto& each : ranks.owned) ranks.all.push_back(each.get());
     return ranks;
   }
   // A small budget has more use for its bytes.
   constexpr Bytes kMostBuffer = MiB(4);
-  const Bytes buffer = options.device_budget > Bytes(0)
-                           ? std::min(kMostBuffer, options.device_budget / 32)
-                           : kMostBuffer;
+  const Bytes buffer =
+      options.engine.device_budget > Bytes(0)
+          ? std::min(kMostBuffer, options.engine.device_budget / 32)
+          : kMostBuffer;
   CASTOR_ASSIGN_OR_RETURN(Communicator * one, group->MakeCommunicator(buffer));
   ranks.all.push_back(one);
   return ranks;
@@ -140,7 +111,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   CASTOR_ASSIGN_OR_RETURN(const RanksHere ranks,
                           MakeRanks(options, &pool, group));
   const std::vector<Communicator*>& world = ranks.all;
-  const ZeroOptions zero = EngineOptions(options, &pool);
+  const ZeroOptions zero = EngineOf(options, &pool);
   Device* const hardware = group == nullptr ? nullptr : group->device();
   if (hardware != nullptr && options.machine.has_value()) {
     return InvalidArgument(

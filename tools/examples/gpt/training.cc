@@ -11,6 +11,18 @@
 
 namespace castor::gpt {
 
+OptimizerGroup VectorsWithoutDecay() {
+  return {.name = kVectorsGroup, .weight_decay = 0.0};
+}
+
+ZeroOptions EngineDefaults() {
+  ZeroOptions options;
+  options.optimizer.beta2 = 0.95;
+  options.optimizer.weight_decay = 0.1;
+  options.clip_norm = 1;
+  return options;
+}
+
 Status Validate(const TrainOptions& options) {
   CASTOR_RETURN_IF_ERROR(Validate(options.model));
   const struct {
@@ -37,33 +49,20 @@ Status Validate(const TrainOptions& options) {
                     "{} steps",
                     *options.digest_step, options.steps));
   }
-  if (!(options.lr >= 0) || !(options.clip_norm >= 0)) {
+  if (!(options.lr >= 0) || !(options.engine.clip_norm >= 0)) {
     return InvalidArgument(
         fmt::format("lr is {} and clip is {}: neither may be negative",
-                    options.lr, options.clip_norm));
+                    options.lr, options.engine.clip_norm));
   }
-  if (options.grad_mode == GradMode::kReuse && options.accumulate > 1) {
+  if (options.engine.grad_mode == GradMode::kReuse && options.accumulate > 1) {
     return InvalidArgument(
         fmt::format("--grad-mode reuse writes gradients over parameters, which "
                     "{} micro-batches need again: take --accumulate 1, or "
                     "another mode",
                     options.accumulate));
   }
-  CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));
+  CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.engine.loss_scaling));
   return CheckLrSchedule(ScheduleOf(options));
-}
-
-OptimizerOptions OptimizerOf(const TrainOptions& options) {
-  return {.lr = options.lr,
-          .beta1 = options.beta1,
-          .beta2 = options.beta2,
-          .eps = options.eps,
-          .weight_decay = options.weight_decay};
-}
-
-std::vector<OptimizerGroup> GroupsOf(const TrainOptions& options) {
-  if (!options.decay_matrices_only) return {};
-  return {{.name = kVectorsGroup, .weight_decay = 0.0}};
 }
 
 LrSchedule ScheduleOf(const TrainOptions& options) {

@@ -10,34 +10,31 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/layout_file.h"
-#include "collectives/loss_scaler.h"
 #include "collectives/lr_schedule.h"
 #include "collectives/optimizer_groups.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
-#include "offload/kernels/optimizer_options.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
-#include "placement/placement_rules.h"
-#include "placement/plan.h"
-#include "placement/static_policy.h"
 #include "placement/tier_model.h"
 #include "placement/trace_file.h"
 #include "tools/examples/gpt/gpt_params.h"
-#include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
 
-// The optimizer's group of norms and biases.
+// The optimizer's group of norms and biases, and its usual numbers.
 inline constexpr char kVectorsGroup[] = "vectors";
+OptimizerGroup VectorsWithoutDecay();
+
+// What this trainer has an engine do unless told otherwise: AdamW as GPTs are
+// trained with, and clipping.
+ZeroOptions EngineDefaults();
 
 struct TrainOptions {
   GptConfig model;
@@ -45,24 +42,23 @@ struct TrainOptions {
   int batch = 2;              // sequences per rank and micro-batch
   int accumulate = 1;         // micro-batches per step
   int ranks = 1;
-  // How long ranks wait for one that does not come; 0: for ever.
-  int64_t rank_timeout_ns = 120'000'000'000;
+  int64_t rank_timeout = 120;  // seconds that ranks wait for one; 0: for ever
   int64_t steps = 30;
   uint64_t seed = 1;
   double lr = 3e-4;
-  double lr_floor = 0;  // at the last step, unless constant
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;
-  // Norms and biases are a group of their own, which does not decay, or is as
-  // `config` says.
-  bool decay_matrices_only = false;
+  double lr_floor = 0;                    // at the last step, unless constant
   LrShape schedule = LrShape::kConstant;  // after the warm-up
   int64_t warmup = 0;                     // steps
-  double clip_norm = 1;                   // 0: no clipping
   // After which step to take a digest of the weights, besides the last.
   std::optional<int64_t> digest_step;
+
+  // Of Castor; a reference run takes the optimizer, its group and the clip. A
+  // device budget of 0: room for everything.
+  ZeroOptions engine = EngineDefaults();
+  // How fast the links of every rank's device and drive are, for the twins of
+  // them and for the engine's plans; what is not known is as fast as this
+  // machine. Null: nothing is slowed down.
+  std::optional<TierModel> machine;
 
   // Checkpoints; a reference run has none.
   std::string save;         // folder to save to; empty: nothing is saved
@@ -76,41 +72,10 @@ struct TrainOptions {
   // named; else their file or its index. Empty: drawn by `seed`.
   std::string init;
   std::string resume_note;  // what the user should know of it
-
-  // Of Castor; a reference run ignores them.
-  LossScaling loss_scaling;
-  GradMode grad_mode = GradMode::kSeparate;
-  AccumulationOrder accumulation = AccumulationOrder::kEach;
-  int stage = 3;
-  int shard_group = 0;  // ranks; 0: all are one group
-  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
-  Bytes device_budget;  // 0: room for everything
-  Bytes host_budget;
-  std::vector<NvmeOption> nvme;
-  std::optional<Bytes> chunk_size;
-  std::shared_ptr<const LayoutFile> layout;  // null: by chunk_size
-  int prefetch_depth = 3;
-  PrefetchMode prefetch = PrefetchMode::kDepth;
-  int64_t step_compute_ns = 0;  // of a rank; 0: unknown
-  PlanPolicy policy = PlanPolicy::kAuto;
-  std::optional<StaticLimits> home_limits;  // null: by budgets
-  std::vector<PlacementRule> home_rules;
-  std::optional<LoadedPlan> plan;  // what the above was taken from
-  // The same as the engine's options, with more than the above can say.
-  std::optional<ZeroOptions> config;
-  // How fast the links of every rank's device and drive are, for the twins of
-  // them and for the engine's plans; what is not known is as fast as this
-  // machine. Null: nothing is.
-  std::optional<TierModel> machine;
-  RunRecorder* recorder = nullptr;
-  Log* log = nullptr;
 };
 
 // InvalidArgument where options have no meaning.
 Status Validate(const TrainOptions& options);
-// The optimizer that flags ask for, and its groups.
-OptimizerOptions OptimizerOf(const TrainOptions& options);
-std::vector<OptimizerGroup> GroupsOf(const TrainOptions& options);
 // The learning rates of a run.
 LrSchedule ScheduleOf(const TrainOptions& options);
 

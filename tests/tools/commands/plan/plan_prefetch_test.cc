@@ -48,13 +48,14 @@ struct Case {
   Bytes host;
   std::optional<Bytes> nvme;
   int world = 1;
-  std::string policy = "auto";
-  std::string compute;  // of a step
+  PlanPolicy policy = PlanPolicy::kAuto;
+  int64_t compute_ns = 0;  // of a step
   int64_t micro_batches = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& of) {
-  return out << of.model << ", " << of.policy << ", " << of.world << " ranks";
+  return out << of.model << ", " << PlanPolicyName(of.policy) << ", "
+             << of.world << " ranks";
 }
 
 TierModel Machine() {
@@ -97,10 +98,10 @@ Result<Sealed> SealModel(const Case& of) {
   flags.device_budget = of.device;
   flags.host_budget = of.host;
   flags.nvme = of.nvme;
-  flags.policy = of.policy;
-  flags.compute = of.compute;
+  flags.engine.policy = of.policy;
+  flags.compute = of.compute_ns;
   flags.micro_batches = of.micro_batches;
-  flags.prefetch = "deadlines";
+  flags.engine.prefetch = PrefetchMode::kDeadlines;
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
   subject.machine = Machine();
   CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
@@ -145,8 +146,8 @@ TEST_P(PlanPrefetchTest, NoDepthIsFasterThanDeadlines) {
       recorded ? SealTrace(GetParam()) : SealModel(GetParam());
   ASSERT_THAT(sealed, IsOk());
   const TierModel machine = recorded ? SlowMachine() : Machine();
-  fmt::print("{}, {}, {} ranks\n", GetParam().model, GetParam().policy,
-             GetParam().world);
+  fmt::print("{}, {}, {} ranks\n", GetParam().model,
+             PlanPolicyName(GetParam().policy), GetParam().world);
   for (const SimTrainer trainer : {SimTrainer::kThread, SimTrainer::kStream}) {
     PlanProblem problem = sealed->problem;
     const auto step_ns = [&](const std::string& name) {
@@ -183,18 +184,23 @@ TEST_P(PlanPrefetchTest, NoDepthIsFasterThanDeadlines) {
   }
 }
 
+constexpr PlanPolicy kAuto = PlanPolicy::kAuto;
+constexpr PlanPolicy kPlanned = PlanPolicy::kPlanned;
+constexpr int64_t kMs = 1'000'000;
+constexpr std::nullopt_t kNone = std::nullopt;
+
 INSTANTIATE_TEST_SUITE_P(
     Models, PlanPrefetchTest,
     testing::Values(
-        Case{"gpt2-xl", MiB(1500), GiB(40), {}, 1, "auto", "400ms"},
-        Case{"gpt2-xl", MiB(1500), GiB(40), {}, 1, "planned", "150ms", 2},
-        Case{"gpt2-xl", MiB(1500), GiB(12), GiB(40), 1, "auto", "800ms"},
-        Case{"llama-3-8b", GiB(5), GiB(96), {}, 2, "auto", "2s"},
-        Case{"llama-3-8b", GiB(5), GiB(40), GiB(96), 2, "planned", "4s"},
-        Case{"gpt_25m.json", MiB(64), GiB(1), {}, 1, "auto", ""},
-        Case{"gpt_25m.json", MiB(96), GiB(1), {}, 1, "auto", ""},
-        Case{"gpt_25m.json", MiB(160), GiB(1), {}, 1, "auto", ""},
-        Case{"gpt_25m.json", MiB(96), MiB(256), GiB(1), 1, "auto", ""}),
+        Case{"gpt2-xl", MiB(1500), GiB(40), kNone, 1, kAuto, 400 * kMs},
+        Case{"gpt2-xl", MiB(1500), GiB(40), kNone, 1, kPlanned, 150 * kMs, 2},
+        Case{"gpt2-xl", MiB(1500), GiB(12), GiB(40), 1, kAuto, 800 * kMs},
+        Case{"llama-3-8b", GiB(5), GiB(96), kNone, 2, kAuto, 2000 * kMs},
+        Case{"llama-3-8b", GiB(5), GiB(40), GiB(96), 2, kPlanned, 4000 * kMs},
+        Case{"gpt_25m.json", MiB(64), GiB(1), kNone, 1, kAuto},
+        Case{"gpt_25m.json", MiB(96), GiB(1), kNone, 1, kAuto},
+        Case{"gpt_25m.json", MiB(160), GiB(1), kNone, 1, kAuto},
+        Case{"gpt_25m.json", MiB(96), MiB(256), GiB(1), 1, kAuto}),
     [](const testing::TestParamInfo<Case>& each) {
       return std::to_string(each.index);
     });

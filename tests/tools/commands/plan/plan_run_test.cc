@@ -49,7 +49,7 @@ class PlanRunTest : public testing::Test {
     flags_.order = "file";
     flags_.device_budget = MiB(2);
     flags_.host_budget = MiB(4);
-    flags_.chunk = KiB(128);
+    flags_.engine.chunk_size = KiB(128);
   }
 
   Result<PlanReport> Run() {
@@ -93,9 +93,9 @@ TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
   flags_.micro_batches = 3;
   flags_.world = 2;
   const PlanOutcome usual = Run().value().outcome;
-  flags_.grad_mode = "fp32";
+  flags_.engine.grad_mode = GradMode::kFp32;
   const PlanOutcome fp32 = Run().value().outcome;
-  flags_.accumulation_order = "last";
+  flags_.engine.accumulation = AccumulationOrder::kLast;
   const PlanReport whole = Run().value();
   for (const PlanOutcome* each : {&usual, &fp32, &whole.outcome}) {
     ASSERT_THAT(each->fits, IsOk());
@@ -119,7 +119,7 @@ TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
   flags_.dtype = "bf16";
   flags_.world = 2;
   const PlanOutcome usual = Run().value().outcome;
-  flags_.grad_mode = "reuse";
+  flags_.engine.grad_mode = GradMode::kReuse;
   const PlanOutcome reuse = Run().value().outcome;
   const auto slots = [](const PlanOutcome& outcome) {
     int64_t sum = 0;
@@ -140,14 +140,14 @@ TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
 }
 
 TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
-  flags_.machine = folder_.Write(
+  flags_.files.machine = folder_.Write(
       "machine.json",
       R"({"schema": "castor.machine/1", "links": {)"
       R"("host_to_device": {"bytes_per_second": 1000, "latency_ns": 0},)"
       R"("device_to_host": {"bytes_per_second": 1000, "latency_ns": 1000}},)"
       R"("optimizer": {"bytes_per_second": 28}})");
   flags_.device_budget = KiB(700);
-  flags_.compute = "2s";
+  flags_.compute = 2'000'000'000;
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
   const StepTraffic& traffic = report.outcome.forecast->traffic;
@@ -249,7 +249,7 @@ TEST_F(PlanRunTest, PlansARecordedStepToo) {
   EXPECT_EQ(recorded.outcome.activations, KiB(40));
   EXPECT_EQ(recorded.outcome.seal->table.at(ByteClass::kLeases, Tier::kDevice),
             KiB(40));
-  flags_.chunk = KiB(64);
+  flags_.engine.chunk_size = KiB(64);
   EXPECT_THAT(Run().status(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--chunk")));
 }
@@ -261,7 +261,7 @@ TEST_F(PlanRunTest, PlansARecordedStepInAnotherGradientMode) {
   TraceFile trace;
   trace.chunks = TraceChunks(derived.outcome.layout);
   trace.step = derived.outcome.step;
-  flags_.grad_mode = "reuse";
+  flags_.engine.grad_mode = GradMode::kReuse;
   const PlanReport wanted = Run().value();
   flags_.trace = folder_.Write("step.json", WriteTrace(trace));
   const PlanReport recorded = Run().value();
@@ -298,7 +298,7 @@ TEST_F(PlanRunTest, ProvedPlansSayWhatASlotIsWorth) {
   EXPECT_EQ(none["certificate"]["unit"].text(), "links");
   EXPECT_TRUE(none["certificate"]["slots"].is_null());
 
-  flags_.policy = "planned";
+  flags_.engine.policy = PlanPolicy::kPlanned;
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
   const PlanProblem& problem = report.outcome.seal->memory.problem;
@@ -319,7 +319,7 @@ TEST_F(PlanRunTest, ProvedPlansSayWhatASlotIsWorth) {
 
 TEST_F(PlanRunTest, RefusesFlagsThatContradictEachOther) {
   const PlanFlags good = flags_;
-  flags_.layout = "layout.json";
+  flags_.files.layout = "layout.json";
   EXPECT_THAT(Run().status(), Not(IsOk()));
   flags_ = good;
   flags_.min = KiB(4);
@@ -333,7 +333,7 @@ TEST_F(PlanRunTest, RefusesFlagsThatContradictEachOther) {
   EXPECT_THAT(Run().status(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--width")));
   flags_ = good;
-  flags_.momentum = 0.9;
+  flags_.engine.optimizer.momentum = 0.9;
   EXPECT_THAT(Run().status(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("sgd")));
 }
@@ -387,11 +387,10 @@ TEST(PlanFlagsTest, WritesItselfAsACommand) {
                                          "2ms"};
   EXPECT_EQ(parsed(args),
             "castor plan m.json --dtype bf16 --freeze 'a*' --world 4 --stage 1 "
-            "--shard-group 2 --optimizer-span world --min 32MiB --max 64MiB "
-            "--grad-mode fp32 --accumulation-order last "
-            "--policy planned --limit exp_avg@host=25% "
-            "--device-budget 1536MiB --nccl 5B --batch 2 --seq 128 --recompute "
-            "--compute 2ms");
+            "--shard-group 2 --optimizer-span world --grad-mode fp32 "
+            "--accumulation-order last --device-budget 1536MiB --compute 2ms "
+            "--policy planned --limit exp_avg@host=25% --min 32MiB --max 64MiB "
+            "--nccl 5B --batch 2 --seq 128 --recompute");
 }
 
 TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
@@ -403,7 +402,7 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
   EXPECT_THAT(PlanDocument(*by_budgets).Page(),
               HasSubstr("by the budgets, which put"));
 
-  flags_.place = {"host:*"};
+  flags_.engine.home_rules.emplace_back().tier = Tier::kHost;
   flags_.host_budget = MiB(8);
   const Result<PlanReport> by_rule = Run();
   ASSERT_THAT(by_rule, IsOk());
@@ -416,14 +415,14 @@ TEST_F(PlanRunTest, ExplainsWhyStatesAreWhereTheyAre) {
     }
   }
 
-  flags_.place.clear();
+  flags_.engine.home_rules.clear();
   flags_.explain = "h.0.attn.wieght";
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
                               HasSubstr("\"h.0.attn.weight\"")));
 }
 
 TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
-  flags_.prefetch = "deadlines";
+  flags_.engine.prefetch = PrefetchMode::kDeadlines;
   flags_.device_budget = KiB(900);
   const PlanReport unknown = Run().value();
   ASSERT_THAT(unknown.outcome.fits, IsOk());
@@ -432,8 +431,8 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
               HasSubstr("not by deadlines: no machine tells how fast"));
   EXPECT_TRUE(PlanDocument(unknown).Json()["prefetch"].is_null());
 
-  flags_.compute = "0s";  // as if it were not given
-  flags_.machine = folder_.Write("machine.json", R"({
+  flags_.compute = 0;  // as if it were not given
+  flags_.files.machine = folder_.Write("machine.json", R"({
     "schema": "castor.machine/1",
     "links": {
       "host_to_device": {"bytes_per_second": 2000000000, "latency_ns": 5000},
@@ -449,7 +448,7 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
               AllOf(HasSubstr("not by deadlines: no compute time of a step"),
                     Not(HasSubstr("no machine tells"))));
 
-  flags_.compute = "2ms";
+  flags_.compute = 2'000'000;
   flags_.output = folder_.path() + "/plan.json";
   const PlanReport report = Run().value();
   ASSERT_THAT(report.outcome.fits, IsOk());
@@ -463,10 +462,10 @@ TEST_F(PlanRunTest, DeadlinesAreForeseenWhereTimesAreKnown) {
             report.outcome.forecast->fetches->stall_ns);
   EXPECT_THAT(json["command"].text(), HasSubstr("--prefetch deadlines"));
   // A trainer that loads the plan declares the same.
-  const Result<LoadedPlan> loaded = ReadPlanFile(flags_.output);
-  ASSERT_THAT(loaded, IsOk());
-  EXPECT_EQ(loaded->plan.prefetch, PrefetchMode::kDeadlines);
-  EXPECT_EQ(loaded->plan.step_compute_ns, 2'000'000);
+  const Result<PlanFile> plan = ReadPlanFile(flags_.output);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->engine.prefetch, PrefetchMode::kDeadlines);
+  EXPECT_EQ(plan->engine.step_compute_ns, 2'000'000);
 }
 
 }  // namespace

@@ -7,15 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/json_value.h"
 #include "chunk/param_spec.h"
-#include "tests/support/test_rounds.h"
-#include "tests/tools/commands/search/search_document.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 
@@ -69,44 +66,6 @@ TEST(CastorSearchTest, FindsTheSizesThatAreKnownForLlama3) {
   EXPECT_EQ(document["best"]["oversize_chunks"], 2);
   EXPECT_EQ(document["certificate"]["optimal"], true);
   EXPECT_EQ(document["model"]["order"], "family");
-}
-
-TEST(CastorSearchTest, AgreesWithASecondPackerOnRandomLists) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
-  for (int round = 0; round < TestRounds(20); ++round) {
-    std::vector<int64_t> sizes;
-    std::string list;
-    for (size_t i = 0, count = 1 + random() % 40; i < count; ++i) {
-      sizes.push_back(static_cast<int64_t>(random() % 5000));
-    }
-    if (round % 2 == 0) {
-      // A model of layers: the whole list again and again.
-      const std::vector<int64_t> layer(sizes.begin() + 1, sizes.end());
-      for (size_t i = 0, more = random() % 4; i < more; ++i) {
-        sizes.insert(sizes.end(), layer.begin(), layer.end());
-      }
-    }
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      list +=
-          "p" + std::to_string(i) + "\t" + std::to_string(sizes[i]) + "\tF32\n";
-    }
-    const int64_t world = 1 + static_cast<int64_t>(random() % 3);
-    const int64_t align = random() % 2 == 0 ? 64 : 192;
-    const int64_t depth = static_cast<int64_t>(random() % 3);
-    const JsonValue document = Document(
-        {"search", "-", "--order", "file", "--min", "4KiB", "--max", "24KiB",
-         "--world", std::to_string(world), "--align", std::to_string(align),
-         "--prefetch-depth", std::to_string(depth)},
-        list);
-    CheckSearchDocument(document, {.sizes = sizes,
-                                   .world = world,
-                                   .align = align,
-                                   .bytes_each = 4,
-                                   .gathered_slots = depth + 2});
-    if (testing::Test::HasFailure()) FAIL() << list;
-  }
 }
 
 TEST(CastorSearchTest, ReadsEveryFormatToTheSameAnswer) {

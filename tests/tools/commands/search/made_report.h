@@ -17,13 +17,10 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_mode.h"
+#include "chunk/search_result.h"
 #include "tools/commands/search/search_report.h"
 
 namespace castor {
-
-inline const std::vector<SearchMode> kAllModes = {SearchMode::kUniform,
-                                                  SearchMode::kLayer};
 
 // The search of `params` with chunks from `min` to 64 KiB.
 inline SearchReport MadeReport(std::vector<ParamSpec> params,

@@ -9,9 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "chunk/search_mode.h"
+#include "chunk/search_result.h"
 #include "tools/cli/flags.h"
-#include "tools/commands/search/search_flags.h"
 
 namespace castor {
 namespace {
@@ -36,17 +35,18 @@ TEST(SearchRequestTest, SearchesAllModesWhereNothingIsSaid) {
   EXPECT_EQ(request.search.min_chunk, MiB(32));
   EXPECT_EQ(request.search.max_chunk, MiB(512));
   EXPECT_FALSE(request.search.device_budget.has_value());
-  EXPECT_EQ(request.form, SearchRequest::Form::kPage);
+  EXPECT_EQ(request.form, Form::kPage);
 }
 
 TEST(SearchRequestTest, PassesOnWhatIsSaid) {
   const SearchRequest request =
-      Parse({"m",     "--mode",          "layer",   "--prefetch-depth",
-             "4",     "--device-budget", "1GiB",    "--min",
-             "1MiB",  "--max",           "2MiB",    "--world",
-             "8",     "--align",         "128",     "--dtype",
-             "bf16",  "--order",         "natural", "--expert-layout",
-             "fused", "--json"})
+      Parse({"m",       "--mode",          "layer",       "--prefetch-depth",
+             "4",       "--device-budget", "1GiB",        "--min",
+             "1MiB",    "--max",           "2MiB",        "--world",
+             "8",       "--align",         "128",         "--dtype",
+             "bf16",    "--order",         "natural",     "--expert-layout",
+             "fused",   "--h2d",           "24GB/s,10us", "--all-gather",
+             "100GB/s", "--rule",          "all",         "--json"})
           .value();
   EXPECT_THAT(request.search.modes, ElementsAre(SearchMode::kLayer));
   EXPECT_EQ(request.search.gathered_slots, 6);
@@ -58,7 +58,11 @@ TEST(SearchRequestTest, PassesOnWhatIsSaid) {
   EXPECT_EQ(request.read.dtype, DType::kBF16);
   EXPECT_EQ(request.read.order, ParamOrder::kNatural);
   EXPECT_EQ(request.read.expert_layout, ExpertLayout::kFused);
-  EXPECT_EQ(request.form, SearchRequest::Form::kJson);
+  EXPECT_EQ(request.declared.host_to_device,
+            (LinkModel{24'000'000'000, 10'000}));
+  EXPECT_EQ(request.declared.all_gather, (RingModel{100'000'000'000, 0}));
+  EXPECT_EQ(request.rules.size(), 3u);
+  EXPECT_EQ(request.form, Form::kJson);
 }
 
 TEST(SearchRequestTest, TakesAnOrderFromATrace) {
@@ -68,22 +72,15 @@ TEST(SearchRequestTest, TakesAnOrderFromATrace) {
   EXPECT_EQ(request.read.trace_file, "step.json");
 }
 
-TEST(SearchRequestTest, NamesEachMode) {
-  EXPECT_THAT(Parse({"m", "--mode", "uniform"})->search.modes,
-              ElementsAre(SearchMode::kUniform));
-  EXPECT_THAT(Parse({"m", "--mode", "layer"})->search.modes,
-              ElementsAre(SearchMode::kLayer));
-  EXPECT_EQ(Parse({"m", "--mode", "all"})->search.modes.size(), 2u);
-}
-
 TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
   const auto refusal = [](const std::vector<std::string>& args) {
     const Result<SearchRequest> request = Parse(args);
     EXPECT_EQ(request.status().code(), ErrorCode::kInvalidArgument);
     return std::string(request.status().message());
   };
-  EXPECT_THAT(refusal({"m", "--classes", "2"}), HasSubstr("use --mode"));
-  EXPECT_THAT(refusal({"m", "--mode", "classes"}), HasSubstr("uniform, layer"));
+  EXPECT_THAT(refusal({}), HasSubstr("MODEL is missing"));
+  EXPECT_THAT(refusal({"--zoo", "m"}), HasSubstr("leave out MODEL"));
+  EXPECT_THAT(refusal({"--zoo", "--explain"}), HasSubstr("--zoo takes"));
   EXPECT_THAT(refusal({"m", "--json", "--plain"}), HasSubstr("exclude"));
   EXPECT_THAT(refusal({"m", "--align", "96"}), HasSubstr("try 128"));
   EXPECT_THAT(refusal({"m", "--order", "trace"}), HasSubstr("needs the trace"));
@@ -92,6 +89,8 @@ TEST(SearchRequestTest, RefusesWhatMakesNoSenseTogether) {
               HasSubstr("standard input"));
   EXPECT_THAT(refusal({"m", "--max", "1MiB"}),
               HasSubstr("--min 32MiB (the default) is above --max 1MiB"));
+  EXPECT_THAT(refusal({"m", "--reduce-scatter", "1GB/s"}),
+              HasSubstr("give --world"));
   EXPECT_THAT(refusal({"m", "--prefetch-depth", "-1"}),
               HasSubstr("from 0 to 1024"));
   EXPECT_THAT(refusal({"m", "--dtype", "bf61"}), HasSubstr("did you mean"));

@@ -7,15 +7,22 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_size_search.h"
+#include "tests/tools/commands/search/made_report.h"
 #include "tests/tools/models/model_files.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class SearchRunTest : public testing::Test {
@@ -77,6 +84,95 @@ TEST_F(SearchRunTest, WritesNothingWhereTheAnswerIsNo) {
   request_.output = folder_.At("layout.json");
   EXPECT_EQ(Run().status().code(), ErrorCode::kInfeasible);
   EXPECT_FALSE(std::filesystem::exists(request_.output));
+}
+
+// --- Its parts ---------------------------------------------------------------
+
+std::vector<ParamSpec> TwoGroups() {
+  std::vector<ParamSpec> params = Layered();
+  params.push_back({"head", {3000}, DType::kBF16});
+  return params;
+}
+
+TEST(MakeChoiceTest, LaysOutWhatWasFound) {
+  const SearchReport report = MadeReport(TwoGroups());
+  for (const ChoicePick pick : {ChoicePick::kRecommended, ChoicePick::kBest}) {
+    std::vector<std::string> notes;
+    const SearchChoice choice =
+        MakeChoice(report, pick, std::nullopt, &notes).value();
+    EXPECT_THAT(notes, testing::IsEmpty());
+    ASSERT_EQ(choice.groups.size(), 2u);
+    Bytes waste;
+    for (size_t g = 0; g < 2; ++g) {
+      const GroupSearchResult& found = report.result.groups[g];
+      EXPECT_TRUE(SameChoice(choice.groups[g], pick == ChoicePick::kBest
+                                                   ? found.best
+                                                   : found.recommended));
+      waste += choice.groups[g].waste_bytes;
+    }
+    EXPECT_EQ(choice.layout.allocated_bytes() - choice.layout.payload_bytes(),
+              waste);
+  }
+}
+
+TEST(MakeChoiceTest, RoundsAGivenSizeUpAndSaysSo) {
+  const SearchReport report = MadeReport(TwoGroups());
+  std::vector<std::string> notes;
+  // 9000 bytes are 2250 elements of F32 and 4500 of BF16.
+  const SearchChoice choice =
+      MakeChoice(report, ChoicePick::kChunk, Bytes(9000), &notes).value();
+  EXPECT_EQ(choice.groups[0].chunk_size, Elements(2304));
+  EXPECT_EQ(choice.groups[1].chunk_size, Elements(4608));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("chunks of F32 are 9KiB"),
+                                 HasSubstr("chunks of BF16 are 9KiB")));
+  // 5000, 3000 and 2900 elements do not fit: three sizes of oversize chunks.
+  EXPECT_EQ(choice.groups[0].oversize_chunks, 25);
+  EXPECT_EQ(choice.groups[0].gathered_bytes,
+            Bytes(4 * (3 * 2304 + 5120 + 3072 + 2944)));
+  EXPECT_EQ(choice.groups[0].allocated, choice.layout.allocated(0));
+  EXPECT_EQ(choice.groups[0].chunks + choice.groups[1].chunks,
+            static_cast<int64_t>(choice.layout.chunks().size()));
+}
+
+TEST(MakeChoiceTest, RefusesASizeThatCannotBeCounted) {
+  std::vector<std::string> notes;
+  const Result<SearchChoice> choice =
+      MakeChoice(MadeReport(TwoGroups()), ChoicePick::kChunk,
+                 Bytes(int64_t{1} << 62), &notes);
+  EXPECT_EQ(choice.status().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(ApplyRulesTest, PutsEachRuleBesideWhatItCostsHere) {
+  // Large enough for the rules' own limits.
+  std::vector<ParamSpec> params;
+  for (int i = 0; i < 40; ++i) {
+    params.push_back({"l." + std::to_string(i) + ".w",
+                      {9'000'000 + i % 3 * 100'000},
+                      DType::kBF16});
+  }
+  const std::vector<RuleReport> rules =
+      ApplyRules(MadeReport(params), kCompatibilityRules).value();
+  ASSERT_EQ(rules.size(), 3u);
+  for (const RuleReport& rule : rules) {
+    ASSERT_TRUE(rule.rule.chunk_size.has_value());
+    ASSERT_EQ(rule.in_castor.size(), 1u);
+    EXPECT_GE(rule.in_castor[0].chunk_size, *rule.rule.chunk_size);
+  }
+  EXPECT_TRUE(ApplyRules(MadeReport({}), kCompatibilityRules).value().empty());
+}
+
+TEST(SearchReportTest, AddsUpModelAndChoicesInBytes) {
+  const SearchReport report = MadeReport(
+      {{"a", {1000}, DType::kF32}, {"b", {500}, DType::kBF16}}, KiB(64));
+  const ModelTotals model = TotalsOf(report.model);
+  EXPECT_EQ(model.elements, 1500);
+  EXPECT_EQ(model.bytes, Bytes(5000));
+  // Both groups are below the minimum: a chunk each, rounded up to 128.
+  const ChoiceTotals best = TotalsOf(report.result, &GroupSearchResult::best);
+  EXPECT_EQ(best.chunks, 2);
+  EXPECT_EQ(best.allocated, Bytes(1024 * 4 + 512 * 2));
+  EXPECT_EQ(best.waste, Bytes(24 * 4 + 12 * 2));
+  EXPECT_EQ(best.gathered, 3 * best.allocated);
 }
 
 }  // namespace

@@ -55,9 +55,9 @@ TrainOptions Small(int ranks, DType dtype) {
   options.ranks = ranks;
   options.steps = 2;
   options.accumulate = 2;
-  options.chunk_size = KiB(128);
-  options.device_budget = MiB(3);
-  options.host_budget = MiB(8);
+  options.engine.chunk_size = KiB(128);
+  options.engine.device_budget = MiB(3);
+  options.engine.host_budget = MiB(8);
   return options;
 }
 

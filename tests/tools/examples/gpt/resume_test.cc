@@ -62,10 +62,10 @@ TEST(ResumeTest, ANoteNamesWhatDiffersAndNothingElse) {
   now.schedule = LrShape::kLinear;
   now.lr_floor = 0.5;
   now.warmup = 6;
-  now.clip_norm = 0;
-  now.weight_decay = 0.25;
-  now.beta1 = 0.5;
-  now.beta2 = 0.75;
+  now.engine.clip_norm = 0;
+  now.engine.optimizer.weight_decay = 0.25;
+  now.engine.optimizer.beta1 = 0.5;
+  now.engine.optimizer.beta2 = 0.75;
   note = NoteOf(PositionOf(before), PositionOf(now));
   EXPECT_THAT(note, HasSubstr("with --schedule cosine --warmup 5 "
                               "learning_rate.floor 0 --clip 1 --weight-decay "
@@ -75,11 +75,8 @@ TEST(ResumeTest, ANoteNamesWhatDiffersAndNothingElse) {
                               "--weight-decay 0.25 optimizer.beta1 0.5 "
                               "optimizer.beta2 0.75"));
 
-  // A config's optimizer is what updates.
   now = before;
-  now.config.emplace();
-  now.config->optimizer = OptimizerOf(now);
-  now.config->optimizer.beta2 = 0.5;
+  now.engine.optimizer.beta2 = 0.5;
   now.batch = 7;
   note = NoteOf(PositionOf(before), PositionOf(now));
   EXPECT_THAT(note, HasSubstr("other sequences than they would have; it was "

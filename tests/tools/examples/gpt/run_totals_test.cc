@@ -62,9 +62,9 @@ TEST(RunTotalsTest, AddsLinksAndTokens) {
 TEST(RunTotalsTest, OnlyADriveOfUnknownSizeHasNoLimit) {
   TrainOptions options;
   EXPECT_TRUE(HasLimit(options, Tier::kDevice));
-  options.nvme = {{.directory = "/drive", .size = {}}};
+  options.engine.nvme = {{.directory = "/drive", .size = {}}};
   EXPECT_FALSE(HasLimit(options, Tier::kNvme));
-  options.nvme[0].size = GiB(1);
+  options.engine.nvme[0].size = GiB(1);
   EXPECT_TRUE(HasLimit(options, Tier::kNvme));
 }
 

@@ -34,7 +34,7 @@ TrainOptions Small(int ranks) {
       .vocab = 256, .context = 16, .layers = 2, .heads = 2, .embd = 64};
   options.ranks = ranks;
   options.steps = 3;
-  options.chunk_size = KiB(128);
+  options.engine.chunk_size = KiB(128);
   return options;
 }
 
@@ -65,16 +65,16 @@ TEST(TrainerTest, SchedulesDecayAndScalesAreThoseOfTheReference) {
   options.schedule = LrShape::kCosine;
   options.warmup = 2;
   options.steps = 4;
-  options.decay_matrices_only = true;
+  options.engine.groups = {VectorsWithoutDecay()};
   const auto reference = TrainReference(options, Verse(), {});
   ASSERT_THAT(reference, IsOk());
-  options.loss_scaling.kind = LossScalingKind::kDynamic;
-  options.loss_scaling.initial = 1024;
+  options.engine.loss_scaling.kind = LossScalingKind::kDynamic;
+  options.engine.loss_scaling.initial = 1024;
   const auto scaled = Train(options, Verse(), {});
   ASSERT_THAT(scaled, IsOk());
   EXPECT_EQ(scaled->final_digest, reference->final_digest);
   EXPECT_EQ(scaled->steps[3].loss_scale, 1024);
-  options.decay_matrices_only = false;
+  options.engine.groups.clear();
   const auto decayed = Train(options, Verse(), {});
   ASSERT_THAT(decayed, IsOk());
   EXPECT_NE(decayed->final_digest, reference->final_digest);
@@ -87,9 +87,9 @@ TEST(TrainerTest, HalfPrecisionLearnsWithAnyGradients) {
     options.accumulate = 2;
     options.steps = 6;
     options.lr = 3e-3;
-    options.grad_mode = mode;
-    options.accumulation = AccumulationOrder::kLast;
-    options.loss_scaling.kind = LossScalingKind::kDynamic;
+    options.engine.grad_mode = mode;
+    options.engine.accumulation = AccumulationOrder::kLast;
+    options.engine.loss_scaling.kind = LossScalingKind::kDynamic;
     const auto outcome = Train(options, Verse(), {});
     ASSERT_THAT(outcome, IsOk());
     EXPECT_LT(outcome->steps.back().loss, outcome->steps.front().loss - 0.5);
@@ -101,12 +101,12 @@ TEST(TrainerTest, GradientsInThePlaceOfParametersEndInTheSameWeights) {
   options.dtype = DType::kBF16;
   const auto separate = Train(options, Verse(), {});
   ASSERT_THAT(separate, IsOk());
-  options.grad_mode = GradMode::kReuse;
+  options.engine.grad_mode = GradMode::kReuse;
   for (int stage : {0, 2, 3}) {
     for (Bytes device : {Bytes(0), MiB(1)}) {
-      options.stage = stage;
-      options.device_budget = device;
-      options.host_budget = MiB(8);
+      options.engine.stage = stage;
+      options.engine.device_budget = device;
+      options.engine.host_budget = MiB(8);
       const auto reuse = Train(options, Verse(), {});
       ASSERT_THAT(reuse, IsOk());
       EXPECT_EQ(reuse->final_digest, separate->final_digest)
@@ -145,7 +145,7 @@ TEST(TrainerTest, AllRanksStopAfterTheSameStep) {
 TEST(TrainerTest, ABudgetThatCannotDoIsRefusedBeforeTheFirstStep) {
   for (int ranks : {1, 3}) {
     TrainOptions options = Small(ranks);
-    options.device_budget = KiB(64);
+    options.engine.device_budget = KiB(64);
     TrainHooks hooks;
     hooks.on_step = [](const StepReport&) { ADD_FAILURE() << "a step"; };
     EXPECT_THAT(Train(options, Verse(), hooks),
@@ -156,9 +156,9 @@ TEST(TrainerTest, ABudgetThatCannotDoIsRefusedBeforeTheFirstStep) {
 TEST(TrainerTest, ADriveThatIsNotThereEndsAllRanks) {
   TempDir dir;
   TrainOptions options = Small(3);
-  options.device_budget = KiB(512);
-  options.host_budget = KiB(640);
-  options.nvme = {{.directory = dir.path() / "missing", .size = {}}};
+  options.engine.device_budget = KiB(512);
+  options.engine.host_budget = KiB(640);
+  options.engine.nvme = {{.directory = dir.path() / "missing", .size = {}}};
   EXPECT_THAT(Train(options, Verse(), {}),
               StatusIs(ErrorCode::kUnavailable, HasSubstr("missing")));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
@@ -167,9 +167,9 @@ TEST(TrainerTest, ADriveThatIsNotThereEndsAllRanks) {
 TEST(TrainerTest, LeavesNothingOnTheDrive) {
   TempDir dir;
   TrainOptions options = Small(2);
-  options.device_budget = KiB(512);
-  options.host_budget = KiB(640);
-  options.nvme = {{.directory = dir.path(), .size = {}}};
+  options.engine.device_budget = KiB(512);
+  options.engine.host_budget = KiB(640);
+  options.engine.nvme = {{.directory = dir.path(), .size = {}}};
   const auto outcome = Train(options, Verse(), {});
   ASSERT_THAT(outcome, IsOk());
   EXPECT_GT(outcome->ranks[0].tiers[2].peak, Bytes(0));

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "chunk/base/dtype.h"
+#include "placement/step_cost.h"
+#include "tools/cli/text_forms.h"
+#include "tools/commands/search/search_parts.h"
+#include "tools/rules/compatibility_rule.h"
+
+namespace castor {
+namespace {
+
+using Mark = Table::Mark;
+
+constexpr StepLink kLinks[] = {StepLink::kHostToDevice, StepLink::kDeviceToHost,
+                               StepLink::kAllGather, StepLink::kReduceScatter};
+
+bool IsRing(StepLink link) {
+  return link == StepLink::kAllGather || link == StepLink::kReduceScatter;
+}
+
+std::optional<LinkModel> SpeedOf(const TierModel& machine, StepLink link) {
+  if (link == StepLink::kHostToDevice) return machine.host_to_device;
+  if (link == StepLink::kDeviceToHost) return machine.device_to_host;
+  const std::optional<RingModel>& ring = link == StepLink::kAllGather
+                                             ? machine.all_gather
+                                             : machine.reduce_scatter;
+  if (!ring) return std::nullopt;
+  return LinkModel{ring->bytes_per_second, ring->step_latency_ns};
+}
+
+StepCost TransferCost(const SearchReport& report,
+                      const GroupSearchResult& group,
+                      const ChunkSizeCandidate& candidate) {
+  return ModelStep(*report.machine,
+                   {.chunks = candidate.chunks,
+                    .allocated = BytesToHold(candidate.allocated, group.dtype),
+                    .trainable = group.trainable},
+                   report.options.pack.world);
+}
+
+// Of the links whose speed is known the slowest, all working at the same time.
+std::optional<double> KnownSeconds(const StepCost& cost) {
+  std::optional<double> slowest;
+  for (const std::optional<double>& seconds : cost.link_seconds) {
+    if (seconds) slowest = std::max(slowest.value_or(0), *seconds);
+  }
+  return slowest;
+}
+
+JsonValue TransferJson(const StepCost& cost) {
+  JsonValue json;
+  for (const StepLink link : kLinks) {
+    json[fmt::format("{}_seconds", StepLinkName(link))] =
+        Value(cost.on(link)).Json();
+  }
+  json["overlapped_seconds"] = Value(cost.overlapped_seconds()).Json();
+  json["serial_seconds"] = Value(cost.serial_seconds()).Json();
+  return json;
+}
+
+// Of everything that is known of a candidate, for the page and for programs.
+Table EmptyTable(const SearchReport& report) {
+  const bool several = report.result.groups.size() > 1;
+  return Table({.key = "candidates", .header = true},
+               {Table::PlainOnly("group"),
+                {"mode", "mode"},
+                Table::JsonOnly(several ? "group" : ""),
+                {"", "chunk"},
+                {"chunk_elements", "elements"},
+                {"chunk_bytes"},
+                {"chunks", "chunks"},
+                {"oversize_chunks"},
+                {"allocated_elements"},
+                {"waste_elements"},
+                {"waste_bytes", "waste"},
+                {"waste_fraction", "%"},
+                {"gathered_bytes", "gathered"},
+                Table::JsonOnly(report.machine ? "transfer" : ""),
+                {"", report.machine ? "time" : ""},
+                {"reason"},
+                {"", "note"}});
+}
+
+// `mode` and `note` are for the page.
+void AddRow(const SearchReport& report, size_t g, const ChunkSizeCandidate& c,
+            std::string_view mode, std::string_view note, Mark mark,
+            Table* table) {
+  const GroupSearchResult& group = report.result.groups[g];
+  Value transfer;
+  Value time;
+  if (report.machine) {
+    const StepCost cost = TransferCost(report, group, c);
+    transfer = TransferJson(cost);
+    time = Value::Seconds(KnownSeconds(cost));
+  }
+  table->Add(
+      {GroupName(group), Value(SearchModeName(c.mode)).As(std::string(mode)),
+       GroupName(group), c.chunk_bytes, c.chunk_size, c.chunk_bytes, c.chunks,
+       c.oversize_chunks, c.allocated, c.waste, c.waste_bytes,
+       ShareCell(c.waste_fraction), c.gathered_bytes, transfer, time, c.reason,
+       note},
+      mark);
+}
+
+// What speaks for a candidate, and how soon it is shown where rows are few.
+struct Note {
+  std::string text;
+  int rank = kPlain;  // the lower, the sooner
+
+  static constexpr int kPlain = 9;
+  void Add(int new_rank, std::string_view words) {
+    if (!text.empty()) text += ", ";
+    text += words;
+    rank = std::min(rank, new_rank);
+  }
+};
+
+// The index of the first with the least cost.
+template <typename Cost>
+size_t Least(const std::vector<ChunkSizeCandidate>& candidates, Cost cost) {
+  const auto least = std::min_element(
+      candidates.begin(), candidates.end(),
+      [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  return static_cast<size_t>(least - candidates.begin());
+}
+
+std::vector<Note> NotesOf(const GroupSearchResult& group, Bytes min_chunk) {
+  const auto& candidates = group.candidates;
+  const size_t fewest =
+      Least(candidates, [](const auto& c) { return c.chunks; });
+  const size_t lightest =
+      Least(candidates, [](const auto& c) { return c.gathered_bytes; });
+  std::vector<Note> notes(candidates.size());
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const ChunkSizeCandidate& c = candidates[i];
+    Note& note = notes[i];
+    const bool best = SameChoice(c, group.best);
+    if (best) note.Add(0, "best");
+    if (SameChoice(c, group.recommended)) note.Add(0, "recommended");
+    for (const ModeResult& mode : group.modes) {
+      if (!best && SameChoice(c, mode.best)) {
+        note.Add(1, fmt::format("best {}", SearchModeName(mode.mode)));
+      }
+    }
+    if (c.mode == SearchMode::kUniform && c.chunk_bytes < min_chunk) {
+      note.Add(2, "whole group");
+    }
+    if (i == fewest && candidates.size() > 1) note.Add(2, "fewest chunks");
+    if (i == lightest && candidates.size() > 1) note.Add(2, "least gathered");
+  }
+  return notes;
+}
+
+// Which to show: those with a note, the more important ones first, and as many
+// of the others, evenly spread, as there is room for.
+std::vector<size_t> RowsOf(const std::vector<Note>& notes, size_t room) {
+  std::vector<size_t> rows;
+  std::vector<size_t> others;
+  for (size_t i = 0; i < notes.size(); ++i) {
+    (notes[i].rank < Note::kPlain ? rows : others).push_back(i);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [&notes](size_t a, size_t b) {
+    return notes[a].rank < notes[b].rank;
+  });
+  if (rows.size() > room) rows.resize(room);
+  const size_t left = room - rows.size();
+  const size_t n = others.size();
+  for (size_t i = 0; i < n; ++i) {
+    // The i-th of n is shown when the running share of `left` reaches one more.
+    if (n <= left || (i + 1) * left / n > i * left / n) {
+      rows.push_back(others[i]);
+    }
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+}  // namespace
+
+Value ShareCell(double share) {
+  std::string text = Percent(share);
+  text.resize(text.size() - 2);
+  return Value::Share(share).As(text);
+}
+
+Table AllCandidates(const SearchReport& report) {
+  Table table = EmptyTable(report);
+  for (size_t g = 0; g < report.result.groups.size(); ++g) {
+    for (const ChunkSizeCandidate& c : report.result.groups[g].candidates) {
+      AddRow(report, g, c, "", "", Mark::kNone, &table);
+    }
+  }
+  return table;
+}
+
+int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
+                      Document* doc) {
+  const GroupSearchResult& found = report.result.groups[group];
+  Table table = EmptyTable(report);
+  const std::vector<Note> notes = NotesOf(found, report.options.min_chunk);
+  const std::vector<size_t> shown = RowsOf(notes, rows);
+  for (const size_t i : shown) {
+    const ChunkSizeCandidate& c = found.candidates[i];
+    AddRow(report, group, c, SearchModeName(c.mode), notes[i].text,
+           SameChoice(c, found.recommended) ? Mark::kChosen : Mark::kNone,
+           &table);
+  }
+  if (report.choice && report.choice->pick == ChoicePick::kChunk) {
+    AddRow(report, group, report.choice->groups[group], "--chunk", "as given",
+           Mark::kNone, &table);
+  }
+  for (const RuleReport& rule : report.rules) {
+    if (rule.in_castor.empty()) continue;
+    AddRow(
+        report, group, rule.in_castor[group],
+        CompatibilityRuleName(rule.rule.rule),
+        fmt::format("its rule claims {}", Percent(rule.rule.claimed_fraction)),
+        Mark::kNone, &table);
+  }
+  doc->Add(std::move(table), Form::kPage);
+  return std::ssize(found.candidates) - std::ssize(shown);
+}
+
+JsonValue ChosenJson(const SearchReport& report,
+                     const std::vector<ChunkSizeCandidate>& of_groups) {
+  Table table = EmptyTable(report);
+  for (size_t g = 0; g < of_groups.size(); ++g) {
+    AddRow(report, g, of_groups[g], "", "", Mark::kNone, &table);
+  }
+  JsonValue list = table.Json();
+  return of_groups.size() == 1 ? list[0] : list;
+}
+
+JsonValue ChosenJson(const SearchReport& report,
+                     ChunkSizeCandidate GroupSearchResult::*choice) {
+  std::vector<ChunkSizeCandidate> chosen;
+  for (const GroupSearchResult& group : report.result.groups) {
+    chosen.push_back(group.*choice);
+  }
+  return ChosenJson(report, chosen);
+}
+
+JsonValue MachineJson(const TierModel& machine) {
+  JsonValue json;
+  for (const StepLink link : kLinks) {
+    const std::optional<LinkModel> speed = SpeedOf(machine, link);
+    if (!speed) continue;
+    json[StepLinkName(link)] = Fields(
+        {{"bytes_per_second", speed->bytes_per_second},
+         {IsRing(link) ? "step_latency_ns" : "latency_ns", speed->latency_ns}});
+  }
+  return json;
+}
+
+void SayMachine(const SearchReport& report, Document* doc) {
+  if (!report.machine) return;
+  std::vector<std::string> known;
+  std::vector<std::string> unknown;
+  for (const StepLink link : kLinks) {
+    // One rank has nobody to exchange with.
+    if (report.options.pack.world == 1 && IsRing(link)) continue;
+    std::string name(StepLinkName(link));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    const std::optional<LinkModel> speed = SpeedOf(*report.machine, link);
+    if (!speed) {
+      unknown.push_back(name);
+      continue;
+    }
+    known.push_back(
+        fmt::format("{} {:.4g} GB/s + {}", name,
+                    static_cast<double>(speed->bytes_per_second) / 1e9,
+                    FormatDuration(speed->latency_ns)));
+  }
+  std::string text =
+      "time is a step's transfers on the slowest link, all shards at home in "
+      "host memory";
+  if (!known.empty()) text += ": " + JoinedWithAnd(known);
+  if (!unknown.empty()) {
+    text += fmt::format("; unknown and left out: {}", JoinedWithAnd(unknown));
+  }
+  doc->Say("Machine", text);
+}
+
+}  // namespace castor
