@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_BYTE_CLASSES_H_
 #define CASTOR_COLLECTIVES_BYTE_CLASSES_H_
 
+// Part of the memory plan (memory_plan.h).
+//
 // What a rank's memory is for, tier by tier, to the byte: everything that Seal
 // takes, in rows that add up to it. Values and pure functions, thread-safe.
 

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_HELD_MOMENTS_H_
 #define CASTOR_COLLECTIVES_HELD_MOMENTS_H_
 
+// Part of the memory plan (memory_plan.h).
+//
 // What a trainer declares at Seal, from a description of what it does with
 // parameters: the moments of the step that DeriveStep derives from the same
 // blocks. Pure function, thread-safe.

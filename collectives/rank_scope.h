@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_RANK_SCOPE_H_
 #define CASTOR_COLLECTIVES_RANK_SCOPE_H_
 
+// Part of the communicator (communicator.h).
+//
 // Among which ranks of a world a gather or a reduction is, and which slice of
 // its buffers is whose. Ranks lie along two axes: inside a group of ranks that
 // follow each other (those of a host, as a rule), and across groups. Of eight

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_STEP_TRAFFIC_H_
 #define CASTOR_COLLECTIVES_STEP_TRAFFIC_H_
 
+// Part of the seal's forecast (seal_forecast.h).
+//
 // What one rank moves in a step, byte for byte, from what Seal decided and the
 // gathers that the step makes: ZeroEngine's own ways of parameters, gradients
 // and states between tiers and ranks, without an engine. Values and pure

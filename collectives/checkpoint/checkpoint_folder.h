@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_FOLDER_H_
 #define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_FOLDER_H_
 
+// Part of the manifest of checkpoints (checkpoint_manifest.h).
+//
 // The folder that a training saves to, with a folder for each checkpoint:
 //
 //   DIR/step-00000020/castor.json                     the manifest, last

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_OPTIONS_H_
 #define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_OPTIONS_H_
 
+// Part of the writer of checkpoints (checkpoint_writer.h).
+//
 // What a trainer tells an engine about a checkpoint, and what it is told. Plain
 // structs with defaults.
 

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_PLAN_H_
 #define CASTOR_COLLECTIVES_CHECKPOINT_CHECKPOINT_PLAN_H_
 
+// Part of the writer of checkpoints (checkpoint_writer.h).
+//
 // All files of a checkpoint before any of them is written: which states of
 // which parameters stand where. Weights are `model.safetensors` and bear the
 // model's own names, so that any reader of safetensors takes the folder for a

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_CHECKPOINT_DATA_FILE_H_
 #define CASTOR_COLLECTIVES_CHECKPOINT_DATA_FILE_H_
 
+// Part of the digest of tensors (tensor_digest.h).
+//
 // A file of a checkpoint, read and written at offsets. Several processes may
 // write disjoint ranges of one file. Owns its descriptor; move-only.
 // Thread-compatible. Every failure names the file and what to do.

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_CHECKPOINT_LOAD_SOURCES_H_
 #define CASTOR_COLLECTIVES_CHECKPOINT_LOAD_SOURCES_H_
 
+// Part of the reader of checkpoints (checkpoint_reader.h).
+//
 // Which saved tensor each state of a model is made from: parameters are found
 // by their names. Pure function, thread-safe.
 

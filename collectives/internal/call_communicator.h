@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_CALL_COMMUNICATOR_H_
 #define CASTOR_COLLECTIVES_INTERNAL_CALL_COMMUNICATOR_H_
 
+// Part of the ranks' agreement (rank_agreement.h).
+//
 // A communicator whose operations are calls and buffers: what every backend
 // asks of its arguments is asked here, and a backend says how one is queued. As
 // thread-safe as communicator.h asks for, if Queue is.

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_DATA_MOVEMENT_H_
 #define CASTOR_COLLECTIVES_INTERNAL_DATA_MOVEMENT_H_
 
+// Part of the collective call (collective_call.h).
+//
 // The memory work of a collective among ranks that can read each other's
 // buffers, cut into one part per rank. The parts of one call touch disjoint
 // bytes wherever one of them writes, so they may run in any order and at the

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_ENGINE_SCALARS_H_
 #define CASTOR_COLLECTIVES_INTERNAL_ENGINE_SCALARS_H_
 
+// Part of the ranks' agreement (rank_agreement.h).
+//
 // What a training goes on by besides its states, as a checkpoint's manifest
 // says it: the optimizer, its seed, the loss scale, learning rates. Pure
 // functions, thread-safe.

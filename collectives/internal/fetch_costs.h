@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_FETCH_COSTS_H_
 #define CASTOR_COLLECTIVES_INTERNAL_FETCH_COSTS_H_
 
+// Part of the demand for memory (memory_demand.h).
+//
 // What it costs to make a gathered copy of each chunk, as policies weigh it: in
 // seconds of the links that its bytes pass one after the other, latency plus
 // bytes over bandwidth (papers.md section 5), where every one of them was

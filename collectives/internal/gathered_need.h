@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_GATHERED_NEED_H_
 #define CASTOR_COLLECTIVES_INTERNAL_GATHERED_NEED_H_
 
+// Part of the demand for memory (memory_demand.h).
+//
 // How many gathered slots a step needs at once, from what the trainer declares
 // to hold. Pure, thread-safe.
 

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_STATIC_HOMES_H_
 #define CASTOR_COLLECTIVES_INTERNAL_STATIC_HOMES_H_
 
+// Part of the demand for memory (memory_demand.h).
+//
 // Whether a rank's budgets hold homes that a user asked for
 // (placement/static_policy.h), which no budget moves. Pure functions,
 // thread-safe.

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_INTERNAL_VALUE_HASH_H_
 #define CASTOR_COLLECTIVES_INTERNAL_VALUE_HASH_H_
 
+// Part of the digest of layouts (layout_digest.h).
+//
 // One number of many values, which ranks compare over a wire: the XXH3 of each
 // value, seeded with that of the values before it. No file holds one. A value;
 // allocates nothing.

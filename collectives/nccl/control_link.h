@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_CONTROL_LINK_H_
 #define CASTOR_COLLECTIVES_NCCL_CONTROL_LINK_H_
 
+// Part of the control plane (control_plane.h).
+//
 // A connection between a rank and rank 0 (TCP, no delay), and how the two find
 // each other. Calls do not block, but for those that say so.
 // Thread-compatible.

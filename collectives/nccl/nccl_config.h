@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_NCCL_CONFIG_H_
 #define CASTOR_COLLECTIVES_NCCL_NCCL_CONFIG_H_
 
+// Part of the calls of NCCL (nccl_calls.h).
+//
 // How a communicator of NCCL is asked for: ncclConfig_t as it was in NCCL 2.14.
 // Later versions append to it, read `size` bytes of it and know by `version`
 // which of them mean something. A value.

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_NCCL_LIBRARY_H_
 #define CASTOR_COLLECTIVES_NCCL_NCCL_LIBRARY_H_
 
+// Part of the calls of NCCL (nccl_calls.h).
+//
 // NCCL as it is found at run time. Nothing is linked against it, so one build
 // runs with and without it, and a trainer that brings its own NCCL shares it
 // with Castor: two copies in one process would each hold threads, sockets and

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_NCCL_STREAMS_H_
 #define CASTOR_COLLECTIVES_NCCL_NCCL_STREAMS_H_
 
+// Part of the world of NCCL (nccl_world.h).
+//
 // The device side of one rank: two communicators of NCCL, one for gathering and
 // one for reducing, each with a lane of its own, so that neither waits for the
 // other on the device. Only gathers and reductions of device memory come here,

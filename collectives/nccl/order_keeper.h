@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_ORDER_KEEPER_H_
 #define CASTOR_COLLECTIVES_NCCL_ORDER_KEEPER_H_
 
+// Part of the control plane (control_plane.h).
+//
 // What rank 0 knows of all ranks: who has come to which operation, and whether
 // they mean the same. It lets an operation go once every rank has come, so all
 // ranks start operations in one order, whatever the order in which their lanes

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_NCCL_TCP_ID_EXCHANGE_H_
 #define CASTOR_COLLECTIVES_NCCL_TCP_ID_EXCHANGE_H_
 
+// Part of the exchange of ids (id_exchange.h).
+//
 // An IdExchange by a host and a port that every rank knows beforehand, as the
 // environments of torchrun and Slurm tell them (Launch::meeting_host): rank 0
 // listens there, and tells whoever knows the run's word.

@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_MPI_INTERNAL_CONTROL_MESSAGE_H_
 #define CASTOR_COLLECTIVES_MPI_INTERNAL_CONTROL_MESSAGE_H_
 
+// Part of the world of MPI (mpi_world.h).
+//
 // What the processes of a world tell each other beside the data: which call
 // they have come to, that the world has ended and what is still on its way,
 // who waits for whom, and that they leave. Ranks run the same build on machines

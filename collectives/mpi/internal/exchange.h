@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_MPI_INTERNAL_EXCHANGE_H_
 #define CASTOR_COLLECTIVES_MPI_INTERNAL_EXCHANGE_H_
 
+// Part of the world of MPI (mpi_world.h).
+//
 // The data of one operation, as one rank sends and receives it.
 //
 // Every rank sends every other of the call's scope what that one needs, in

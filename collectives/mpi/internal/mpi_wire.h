@@ -4,6 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_MPI_INTERNAL_MPI_WIRE_H_
 #define CASTOR_COLLECTIVES_MPI_INTERNAL_MPI_WIRE_H_
 
+// Part of the world of MPI (mpi_world.h).
+//
 // Messages between the processes of one MPI communicator, none of which blocks:
 // control messages of any size, which are taken as they come, and data, whose
 // receiver knows size and tag. All MPI calls about messages are here, and each
