@@ -28,6 +28,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "collectives/communicator.h"
 #include "collectives/mpi/mpi_communicator.h"
 #include "collectives/mpi/mpi_session.h"
@@ -35,7 +36,6 @@
 #include "offload/lane.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/size_text.h"
 #include "tools/cli/text_table.h"
 #include "tools/measure/samples.h"
 
