@@ -65,99 +65,67 @@ std::optional<Number> NumberIn(std::string_view text) {
   return number;
 }
 
-std::string NumberText(const Option& option) {
-  if (!std::isfinite(option.lowest) && !std::isfinite(option.highest)) {
-    return "a number";
-  }
-  return fmt::format("a number from {} to {}", option.lowest, option.highest);
-}
-
-// The value of a flag, before it is set.
-Result<OptionScalar> ScalarIn(const Option& option, std::string_view text) {
-  switch (option.type) {
+// Sets what `text` says. Fails with words that go behind the value.
+Status Take(const Option& option, OptionType type, std::string_view text) {
+  switch (type) {
     case OptionType::kSwitch:
-      return OptionScalar(true);
+      return option.set(text != "false");
+    case OptionType::kWhole: {
+      const std::optional<int64_t> number = NumberIn<int64_t>(text);
+      if (number && *number >= option.least && *number <= option.most) {
+        return option.set(*number);
+      }
+      return InvalidArgument(fmt::format("is not a whole number from {} to {}",
+                                         option.least, option.most));
+    }
     case OptionType::kReal: {
       const std::optional<double> number = NumberIn<double>(text);
       if (number && std::isfinite(*number) && *number >= option.lowest &&
           *number <= option.highest) {
-        return OptionScalar(*number);
+        return option.set(*number);
       }
-      return InvalidArgument(
-          fmt::format("{} is not {}", Quoted(text), NumberText(option)));
-    }
-    case OptionType::kSize: {
-      CASTOR_ASSIGN_OR_RETURN(const Bytes size, ParseSize(text));
-      return OptionScalar(size.count());
-    }
-    case OptionType::kTime: {
-      CASTOR_ASSIGN_OR_RETURN(const int64_t ns, ParseTime(text, option.most));
-      return OptionScalar(ns);
+      return InvalidArgument(fmt::format("is not a number from {} to {}",
+                                         option.lowest, option.highest));
     }
     case OptionType::kChoice: {
       std::vector<std::string> shown;
       for (const std::string& name : option.names) {
-        if (Lower(name) == text) return OptionScalar(name);
         shown.push_back(Lower(name));
+        if (text == name || text == shown.back()) return option.set(name);
       }
-      return InvalidArgument(fmt::format(
-          "{} is not a known value{}", Quoted(text), SuggestName(text, shown)));
-    }
-    case OptionType::kWhole: {
-      const std::optional<int64_t> number = NumberIn<int64_t>(text);
-      if (number && *number >= option.least && *number <= option.most) {
-        return OptionScalar(*number);
-      }
-      return InvalidArgument(
-          fmt::format("{} is not a whole number from {} to {}", Quoted(text),
-                      option.least, option.most));
+      return InvalidArgument("is not a known value" + SuggestName(text, shown));
     }
     default:
-      return OptionScalar(std::string(text));
+      return option.set(std::string(text));
   }
 }
 
-// The value of a key, before it is set.
-Result<OptionScalar> ScalarIn(const Option& option, const JsonPath& path,
-                              const JsonScalar& scalar) {
-  const auto wrong = [&](std::string_view belongs) -> Status {
-    return WrongJsonType(path, JsonScalarText(scalar), belongs);
-  };
-  switch (option.type) {
-    case OptionType::kSwitch: {
-      CASTOR_ASSIGN_OR_RETURN(const bool value, ReadJsonBool(path, scalar));
-      return OptionScalar(value);
-    }
-    case OptionType::kReal: {
-      const bool whole = scalar.kind == JsonKind::kUnsigned;
-      const double number =
-          whole ? static_cast<double>(scalar.number) : scalar.real;
-      if ((whole || scalar.kind == JsonKind::kNegative ||
-           scalar.kind == JsonKind::kReal) &&
-          number >= option.lowest && number <= option.highest) {
-        return OptionScalar(number);
-      }
-      return wrong(NumberText(option));
-    }
-    case OptionType::kWhole:
-    case OptionType::kSize:
-    case OptionType::kTime: {
-      CASTOR_ASSIGN_OR_RETURN(
-          const int64_t count,
-          ReadJsonCount(path, scalar, option.least, option.most));
-      return OptionScalar(count);
-    }
-    default:
-      if (scalar.kind != JsonKind::kString) return wrong("a text");
-      if (option.type == OptionType::kChoice &&
-          std::count(option.names.begin(), option.names.end(), scalar.text) ==
-              0) {
-        return Malformed(fmt::format("{} is {}, which is none{}",
-                                     JsonPathText(path), Quoted(scalar.text),
-                                     SuggestName(scalar.text, option.names)));
-      }
-      return OptionScalar(std::string(scalar.text));
+// The same of a document, where sizes and times are numbers.
+Status Take(const Option& option, const JsonPath& path,
+            const JsonScalar& scalar) {
+  const bool whole =
+      scalar.kind == JsonKind::kUnsigned || scalar.kind == JsonKind::kNegative;
+  OptionType type = option.type;
+  const char* belongs = "a text";
+  bool fits = scalar.kind == JsonKind::kString;
+  if (type == OptionType::kSwitch) {
+    belongs = "true or false";
+    fits = scalar.kind == JsonKind::kBool;
+  } else if (type == OptionType::kReal) {
+    belongs = "a number";
+    fits = whole || scalar.kind == JsonKind::kReal;
+  } else if (type != OptionType::kText && type != OptionType::kChoice) {
+    belongs = "a whole number";
+    fits = whole;
+    type = OptionType::kWhole;
   }
+  const std::string shown = JsonScalarText(scalar);
+  if (!fits) return WrongJsonType(path, shown, belongs);
+  const bool text = scalar.kind == JsonKind::kString;
+  const Status taken = Take(option, type, text ? scalar.text : shown);
+  if (taken.ok()) return taken;
+  return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path), shown,
+                               taken.message()));
 }
 
 // What there is to say of a scalar. An empty text is none, unless it must be.
@@ -192,7 +160,6 @@ class Reader final : public JsonHandler {
       return OkStatus();
     }
     if (const Option* const row = place.table->Find(place.name)) {
-      if (row->type == OptionType::kGone) return IsGone(path, *row);
       const bool list = row->type == OptionType::kList;
       if (list && !object) return OkStatus();
       return is_where(list ? "an array" : "a value");
@@ -223,15 +190,12 @@ class Reader final : public JsonHandler {
     if (row == nullptr) {
       return IsObject(place) ? is_where("an object") : Unknown(path, place);
     }
-    if (row->type == OptionType::kGone) return IsGone(path, *row);
-    if (row->type == OptionType::kList) return is_where("an array");
-    CASTOR_ASSIGN_OR_RETURN(const OptionScalar value,
-                            ScalarIn(*row, path, scalar));
-    const Status set = row->set(value);
-    if (!set.ok()) {
-      return Malformed(fmt::format("{}: {} {}", JsonPathText(path),
-                                   JsonScalarText(scalar), set.message()));
+    if (row->type == OptionType::kGone) {
+      return Malformed(
+          fmt::format("{} is gone: {}", JsonPathText(path), row->text));
     }
+    if (row->type == OptionType::kList) return is_where("an array");
+    CASTOR_RETURN_IF_ERROR(Take(*row, path, scalar));
     said_.push_back(NameOf(path.begin(), path.end()));
     return OkStatus();
   }
@@ -261,11 +225,6 @@ class Reader final : public JsonHandler {
     return std::any_of(rows.begin(), rows.end(), [&](const Option& row) {
       return row.key.starts_with(place.name + '.');
     });
-  }
-
-  static Status IsGone(const JsonPath& path, const Option& row) {
-    return Malformed(
-        fmt::format("{} is gone: {}", JsonPathText(path), row.text));
   }
 
   static Status Unknown(const JsonPath& path, const Place& place) {
@@ -388,7 +347,7 @@ Option& OptionTable::Schema(const std::string& schema) {
   row.set = [schema](const OptionScalar& scalar) -> Status {
     if (scalar == OptionScalar(schema)) return OkStatus();
     return InvalidArgument(
-        fmt::format("is not {}, which this version reads", Quoted(schema)));
+        fmt::format("is not what this version reads, {}", Quoted(schema)));
   };
   row.get = [schema] { return OptionScalar(schema); };
   return row;
@@ -408,10 +367,17 @@ std::string OptionHelp(const Option& option) {
 
 Status ParseOption(const Option& option, std::string_view text) {
   if (option.parse) return option.parse(text);
-  CASTOR_ASSIGN_OR_RETURN(const OptionScalar value, ScalarIn(option, text));
-  const Status set = option.set(value);
-  if (set.ok()) return set;
-  return InvalidArgument(fmt::format("{} {}", Quoted(text), set.message()));
+  if (option.type == OptionType::kSize) {
+    CASTOR_ASSIGN_OR_RETURN(const Bytes size, ParseSize(text));
+    return option.set(size.count());
+  }
+  if (option.type == OptionType::kTime) {
+    CASTOR_ASSIGN_OR_RETURN(const int64_t ns, ParseTime(text, option.most));
+    return option.set(ns);
+  }
+  const Status taken = Take(option, option.type, text);
+  if (taken.ok()) return taken;
+  return InvalidArgument(fmt::format("{} {}", Quoted(text), taken.message()));
 }
 
 std::vector<std::string> OptionWords(const Option& option) {

@@ -65,8 +65,8 @@ struct Option {
 
   int64_t least = 0;  // of kWhole and kTime; of kSize in documents
   int64_t most = std::numeric_limits<int64_t>::max();
-  double lowest = -std::numeric_limits<double>::infinity();  // of kReal
-  double highest = std::numeric_limits<double>::infinity();
+  double lowest = 0;  // of kReal
+  double highest = 0;
   std::vector<std::string> names = {};  // of kChoice, as documents have them
 
   // Of scalars. `set` fails with what is wrong with a value, in words that go
@@ -150,6 +150,8 @@ V FromScalar(const OptionScalar& scalar) {
 
 class OptionTable {
  public:
+  static constexpr double kAnyReal = std::numeric_limits<double>::infinity();
+
   template <typename To>
   using Value = typename internal::OptionMember<To>::Value;
 
@@ -183,12 +185,9 @@ class OptionTable {
     return row;
   }
   template <typename To>
-  Option& Real(std::string key, To* to) {
-    return Bound(OptionType::kReal, std::move(key), "X", to);
-  }
-  template <typename To>
-  Option& Real(std::string key, To* to, double lowest, double highest) {
-    Option& row = Real(std::move(key), to);
+  Option& Real(std::string key, To* to, double lowest = -kAnyReal,
+               double highest = kAnyReal) {
+    Option& row = Bound(OptionType::kReal, std::move(key), "X", to);
     row.lowest = lowest;
     row.highest = highest;
     return row;

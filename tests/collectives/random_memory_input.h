@@ -46,14 +46,10 @@ inline ChunkLayout RandomLayout(std::mt19937_64& random, int world,
   }
   PackOptions pack;
   pack.world = world;
-  std::vector<std::vector<Elements>> sizes(GroupParams(specs).size());
-  for (std::vector<Elements>& classes : sizes) {
-    Elements size;
-    const uint64_t sizes_of_group = random() % 3 == 0 ? 1 + random() % 3 : 1;
-    for (uint64_t c = 0; c < sizes_of_group; ++c) {
-      size += ChunkQuantum(world) * static_cast<int64_t>(1 + random() % 20);
-      classes.push_back(size);
-    }
+  std::vector<Elements> sizes;
+  for (size_t g = GroupParams(specs).size(); g > 0; --g) {
+    sizes.push_back(ChunkQuantum(world) *
+                    static_cast<int64_t>(1 + random() % 40));
   }
   return *PackChunks(specs, sizes, pack);
 }

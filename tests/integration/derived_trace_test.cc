@@ -32,13 +32,13 @@
 #include "placement/step_model.h"
 #include "placement/step_trace.h"
 #include "placement/trace_file.h"
+#include "tests/integration/step_blocks.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/model.h"
-#include "tools/examples/gpt/step_blocks.h"
 
 namespace castor {
 namespace {

@@ -32,6 +32,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/option_words.h"
 #include "offload/event.h"
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_option.h"
@@ -40,7 +41,6 @@
 #include "tools/bench/memory_load.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/nvme_flag.h"
 
 namespace castor {
 namespace {

@@ -15,17 +15,6 @@
 namespace castor {
 namespace {
 
-// What is wrong with a value crosses the parser and is caught in ParseFlags, so
-// nothing else is ever thrown through a door.
-void ReadValue(const Option& row, std::string_view text,
-               std::vector<std::string>* given) {
-  const Status read = ParseOption(row, text);
-  if (!read.ok()) {
-    throw CLI::ValidationError(row.flag, std::string(read.message()));
-  }
-  if (given != nullptr) given->push_back(row.flag);
-}
-
 bool LooksLikeFlag(const std::string& arg) {
   return arg.size() > 1 && arg.front() == '-';
 }
@@ -113,30 +102,39 @@ CommandLine::~CommandLine() = default;
 
 std::string CommandLine::Help() const { return app_->help(); }
 
+// What is wrong with a value crosses the parser and is caught in ParseFlags, so
+// nothing else is ever thrown through a door.
+void DeclareOption(CLI::App& app, const Option& row,
+                   std::vector<std::string>* given) {
+  if (row.flag.empty()) return;
+  if (row.type == OptionType::kGone) {
+    RefuseFlag(app, row.flag, row.text);
+    return;
+  }
+  const auto read = [row, given](const std::string& text) {
+    const Status parsed = ParseOption(row, text);
+    if (!parsed.ok()) {
+      throw CLI::ValidationError(row.flag, std::string(parsed.message()));
+    }
+    if (given != nullptr) given->push_back(row.flag);
+  };
+  if (row.type == OptionType::kSwitch) {
+    app.add_flag_callback(
+           row.flag, [read] { read(""); }, OptionHelp(row))
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
+        ->disable_flag_override();
+    return;
+  }
+  CLI::Option* const option =
+      app.add_option_function<std::string>(row.flag, read, OptionHelp(row));
+  option->type_name(OptionForm(row));
+  // Read one by one as they come: as a list, CLI11 would take [a,b] apart.
+  if (row.type == OptionType::kList) option->trigger_on_parse();
+}
+
 void DeclareOptions(CLI::App& app, const OptionTable& table,
                     std::vector<std::string>* given) {
-  for (const Option& row : table.rows()) {
-    if (row.flag.empty()) continue;
-    if (row.type == OptionType::kGone) {
-      RefuseFlag(app, row.flag, row.text);
-    } else if (row.type == OptionType::kSwitch) {
-      app.add_flag_callback(
-             row.flag, [row, given] { ReadValue(row, "", given); },
-             OptionHelp(row))
-          ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
-          ->disable_flag_override();
-    } else {
-      CLI::Option* const option = app.add_option_function<std::string>(
-          row.flag,
-          [row, given](const std::string& text) {
-            ReadValue(row, text, given);
-          },
-          OptionHelp(row));
-      option->type_name(OptionForm(row));
-      // Read one by one as they come: as a list, CLI11 would take [a,b] apart.
-      if (row.type == OptionType::kList) option->trigger_on_parse();
-    }
-  }
+  for (const Option& row : table.rows()) DeclareOption(app, row, given);
 }
 
 void AddPositional(CLI::App& app, const std::string& name, std::string* value,

@@ -46,6 +46,8 @@ class CommandLine {
 // given, once they are parsed. The table's members and `given` outlive `app`.
 void DeclareOptions(CLI::App& app, const OptionTable& table,
                     std::vector<std::string>* given = nullptr);
+void DeclareOption(CLI::App& app, const Option& row,
+                   std::vector<std::string>* given = nullptr);
 
 // The same for single flags: `name` with its dashes, `help` one line with the
 // default. `value` may be a std::optional.
@@ -53,26 +55,25 @@ void DeclareOptions(CLI::App& app, const OptionTable& table,
 template <typename To>
 void AddSizeFlag(CLI::App& app, const std::string& name, To* value,
                  const std::string& help) {
-  OptionTable row;
-  row.Size("", value).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app, t.Size("", value).Flag(name, help).Default(""));
 }
 
 // A whole number from `least` to `most`.
 template <typename To>
 void AddIntFlag(CLI::App& app, const std::string& name, To* value,
                 int64_t least, int64_t most, const std::string& help) {
-  OptionTable row;
-  row.Whole("", value, least, most).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app,
+                t.Whole("", value, least, most).Flag(name, help).Default(""));
 }
 
 // A finite number from `least` to `most`.
 inline void AddRealFlag(CLI::App& app, const std::string& name, double* value,
                         double least, double most, const std::string& help) {
-  OptionTable row;
-  row.Real("", value, least, most).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app,
+                t.Real("", value, least, most).Flag(name, help).Default(""));
 }
 
 // One of `choices`, spelled exactly.
@@ -80,35 +81,31 @@ inline void AddChoiceFlag(CLI::App& app, const std::string& name,
                           std::string* value,
                           const std::vector<std::string>& choices,
                           const std::string& help) {
-  OptionTable row;
-  row.Choice("", value, choices).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app, t.Choice("", value, choices).Flag(name, help).Default(""));
 }
 
 // `kind` stands for the value in the help.
 template <typename To>
 void AddTextFlag(CLI::App& app, const std::string& name, To* value,
                  const std::string& help, const std::string& kind = "TEXT") {
-  OptionTable row;
-  row.Text("", value).Form(kind).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app, t.Text("", value).Form(kind).Flag(name, help).Default(""));
 }
 
 // May be given several times; each value is added at the end.
 inline void AddTextListFlag(CLI::App& app, const std::string& name,
                             std::vector<std::string>* values,
                             const std::string& help) {
-  OptionTable row;
-  row.Texts(values).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app, t.Texts(values).Flag(name, help).Default(""));
 }
 
 // Present or not; given a value or twice it is an error.
 inline void AddSwitch(CLI::App& app, const std::string& name, bool* value,
                       const std::string& help) {
-  OptionTable row;
-  row.Switch("", value).Flag(name, help).Default("");
-  DeclareOptions(app, row);
+  OptionTable t;
+  DeclareOption(app, t.Switch("", value).Flag(name, help).Default(""));
 }
 
 // A required argument without a name, shown as `NAME` in the help.

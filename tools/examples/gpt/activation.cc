@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/examples/gpt/activation.h"
-
 #include <algorithm>
+
+#include "tools/examples/gpt/layers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tools/examples/gpt/activation.cc"

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/examples/gpt/attention.h"
-
 #include <algorithm>
 #include <cmath>
 
-#include "tools/examples/gpt/activation.h"
 #include "tools/examples/gpt/gemm.h"
-#include "tools/examples/gpt/lane_sum.h"
+#include "tools/examples/gpt/layers.h"
 
 namespace castor::gpt {
 namespace {

@@ -31,6 +31,22 @@
 
 namespace castor::gpt {
 
+// What a GPT holds at a moment of a micro-batch.
+struct HeldMoment {
+  std::vector<ParamId> params;
+  std::vector<ParamId> grads;  // opened and not complete
+
+  friend bool operator==(const HeldMoment&, const HeldMoment&) = default;
+};
+
+// All of a micro-batch in order, for Seal; a moment is whatever newly holds a
+// parameter or opens a gradient. They are not written down but observed, on a
+// model of the same layers with one column, so they cannot drift from what the
+// model does. `in_place`: gradients are written over parameters. REQUIRES: a
+// valid config.
+std::vector<HeldMoment> HeldMoments(const GptConfig& config,
+                                    bool in_place = false);
+
 // Registers all parameters of a GPT, with their initial values, and seals the
 // engine with what the model holds. `dtype` is kF32, kBF16 or kF16. Norms and
 // biases are in the optimizer's group `vectors`.

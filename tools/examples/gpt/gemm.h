@@ -4,8 +4,8 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_
 
-// Matrix products, by OpenBLAS. Row-major. Thread-safe after
-// UseOneThreadPerCaller.
+// Part of the layers (layers.h). Matrix products, by OpenBLAS. Row-major.
+// Thread-safe after UseOneThreadPerCaller.
 
 #include <cstdint>
 

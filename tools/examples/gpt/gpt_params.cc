@@ -4,6 +4,7 @@
 #include "tools/examples/gpt/gpt_params.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
 #include <numeric>
@@ -79,6 +80,16 @@ int64_t GptParams::elements() const {
   int64_t sum = 0;
   for (const GptParam& param : params_) sum += param.elements();
   return sum;
+}
+
+std::string ModelList(const GptConfig& config, DType dtype) {
+  const GptParams params(config);
+  std::string lines;
+  for (const GptParam& param : params.all()) {
+    lines += fmt::format("{}\t{}\t{}\n", param.name,
+                         fmt::join(param.shape, ","), DTypeName(dtype));
+  }
+  return lines;
 }
 
 }  // namespace castor::gpt

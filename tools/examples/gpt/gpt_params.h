@@ -4,15 +4,16 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_GPT_PARAMS_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_GPT_PARAMS_H_
 
-// The parameters of a GPT-2: which there are, in initialization order, with the
-// names and shapes that GPT-2's own checkpoints use (weights are [in, out]).
-// The head is tied to the token embedding, so it is no parameter of its own.
-// Values, immutable.
+// Part of the model (model.h). The parameters of a GPT-2: which there are, in
+// initialization order, with the names and shapes that GPT-2's own checkpoints
+// use (weights are [in, out]). The head is tied to the token embedding, so it
+// is no parameter of its own. Values, immutable.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 
@@ -87,6 +88,10 @@ class GptParams {
   int layers_;
   std::vector<GptParam> params_;
 };
+
+// Lines `name<TAB>d0,d1,...<TAB>DTYPE` in the order in which the trainer
+// registers the parameters. REQUIRES: a valid config.
+std::string ModelList(const GptConfig& config, DType dtype);
 
 }  // namespace castor::gpt
 

@@ -4,10 +4,10 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_GROUP_MEETING_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_GROUP_MEETING_H_
 
-// What the processes of a run tell each other beside what their engines do:
-// that they train the same, what each step gave, whether to stop, and the
-// numbers for the summary. Every call blocks until all ranks have made it.
-// Owner thread only.
+// Part of training with Castor (trainer.h). What the processes of a run tell
+// each other beside what their engines do: that they train the same, what each
+// step gave, whether to stop, and the numbers for the summary. Every call
+// blocks until all ranks have made it. Owner thread only.
 
 #include <atomic>
 #include <cstdint>

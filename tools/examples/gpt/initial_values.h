@@ -4,9 +4,9 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_INITIAL_VALUES_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_INITIAL_VALUES_H_
 
-// Random numbers by counter: a value depends on the seed and on what it is for,
-// never on who asks or in what order, so that any rank can make any range of a
-// parameter. Pure functions, thread-safe.
+// Part of the model (model.h). Random numbers by counter: a value depends on
+// the seed and on what it is for, never on who asks or in what order, so that
+// any rank can make any range of a parameter. Pure functions, thread-safe.
 
 #include <cstdint>
 

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "chunk/base/quote.h"
-#include "tools/examples/gpt/join_ranks.h"
+#include "tools/examples/gpt/rank_group.h"
 
 namespace castor::gpt {
 

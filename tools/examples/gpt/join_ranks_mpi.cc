@@ -12,7 +12,7 @@
 #include "collectives/mpi/mpi_communicator.h"
 #include "collectives/mpi/mpi_session.h"
 #include "offload/lane.h"
-#include "tools/examples/gpt/join_ranks.h"
+#include "tools/examples/gpt/rank_group.h"
 
 namespace castor::gpt {
 namespace {

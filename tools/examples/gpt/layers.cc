@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/examples/gpt/activation.h"
 #include "tools/examples/gpt/gemm.h"
-#include "tools/examples/gpt/lane_sum.h"
 
 namespace castor::gpt {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "tools/examples/gpt/activation.h"
 #include "tools/examples/gpt/gemm.h"
+#include "tools/examples/gpt/layers.h"
 
 namespace castor::gpt {
 

@@ -16,7 +16,6 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
-#include "tools/examples/gpt/attention.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/layers.h"
 #include "tools/examples/gpt/param_source.h"

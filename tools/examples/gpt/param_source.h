@@ -4,10 +4,11 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_PARAM_SOURCE_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_PARAM_SOURCE_H_
 
-// How a model reaches its parameters: it holds the ones an operation needs just
-// around it, and hands back gradients as they become complete. Where the bytes
-// live, and in which dtype, is the source's business; the model computes in T.
-// Not thread-safe: one model, one thread, one source.
+// Part of the model (model.h). How a model reaches its parameters: it holds the
+// ones an operation needs just around it, and hands back gradients as they
+// become complete. Where the bytes live, and in which dtype, is the source's
+// business; the model computes in T. Not thread-safe: one model, one thread,
+// one source.
 
 #include <array>
 #include <initializer_list>

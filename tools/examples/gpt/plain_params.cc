@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "tools/examples/gpt/bf16.h"
 #include "tools/examples/gpt/initial_values.h"
 
 namespace castor::gpt {

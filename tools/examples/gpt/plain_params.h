@@ -4,11 +4,12 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_PLAIN_PARAMS_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_PLAIN_PARAMS_H_
 
-// A model's parameters and gradients in plain arrays: what --reference trains,
-// and what gradients are checked on. bf16 parameters are kept as numbers of T
-// that bf16 can represent, beside their fp32 masters. Owns its arrays.
-// Thread-compatible.
+// Part of the reference (reference_trainer.h). A model's parameters and
+// gradients in plain arrays: what --reference trains, and what gradients are
+// checked on. bf16 parameters are kept as numbers of T that bf16 can represent,
+// beside their fp32 masters. Owns its arrays. Thread-compatible.
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -67,6 +68,21 @@ class PlainParams final : public ParamSource<T> {
   // By parameter: a bf16 gradient is made in T and added when it is closed.
   std::vector<std::vector<T>> open_;
 };
+
+// bfloat16 as the trainer computes with it: the upper half of an fp32, rounded
+// to nearest even.
+inline float WidenBf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+inline uint16_t RoundToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  // Adding just under half a unit, or exactly half where the kept part is odd,
+  // carries into it where it must. That would turn some NaNs into infinity.
+  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+  return static_cast<uint16_t>(is_nan ? 0x7FC0 : rounded);
+}
 
 }  // namespace castor::gpt
 

@@ -4,10 +4,10 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_RANK_DEVICES_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_RANK_DEVICES_H_
 
-// The simulated devices and drives of a run that was given a machine: for every
-// rank a device, with links to the host of its own, and a drive, on which what
-// is moved takes at least the time that it would take on the machine's.
-// Immutable, but for what they do.
+// Part of training with Castor (trainer.h). The simulated devices and drives of
+// a run that was given a machine: for every rank a device, with links to the
+// host of its own, and a drive, on which what is moved takes at least the time
+// that it would take on the machine's. Immutable, but for what they do.
 
 #include <cstddef>
 #include <memory>

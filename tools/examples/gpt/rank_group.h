@@ -8,9 +8,15 @@
 // make the same calls in the same order. Owner thread only; Abort may come from
 // any thread.
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
+#include "collectives/launch.h"
 #include "offload/device.h"
 
 namespace castor::gpt {
@@ -43,6 +49,16 @@ class RankGroup {
   // after it.
   virtual Status Close() = 0;
 };
+
+// How a process that was started as one of several meets the others. There are
+// two of it, and a program links one: join_ranks_mpi.cc meets them by MPI;
+// join_ranks_exec.cc, for a program that is to be built and started without
+// MPI, becomes the program of the same name and "_mpi" beside it.
+// `args`: the program's, without its name. `timeout_ns`: how long a rank may
+// hold the others up. Unavailable where there is no way to them.
+Result<std::unique_ptr<RankGroup>> JoinRanks(
+    const Launch& launch, const std::vector<std::string>& args,
+    int64_t timeout_ns);
 
 }  // namespace castor::gpt
 

@@ -4,8 +4,9 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_RANK_TRAINER_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_RANK_TRAINER_H_
 
-// One rank of a training, on a thread of its own: its engine, its batches, and
-// what every step does. Owner thread only.
+// Part of training with Castor (trainer.h). One rank of a training, on a thread
+// of its own: its engine, its batches, and what every step does. Owner thread
+// only.
 
 #include <cstdint>
 #include <map>

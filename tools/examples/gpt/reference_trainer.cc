@@ -4,7 +4,9 @@
 #include "tools/examples/gpt/reference_trainer.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,7 +19,6 @@
 #include "tools/examples/gpt/plain_params.h"
 #include "tools/examples/gpt/reference_optimizer.h"
 #include "tools/examples/gpt/step_board.h"
-#include "tools/examples/gpt/weight_digest.h"
 
 namespace castor::gpt {
 namespace {
@@ -103,6 +104,19 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
   outcome.stopped_early = board.stopped_early();
   outcome.steps = board.TakeReports();
   return outcome;
+}
+
+uint64_t WeightDigest(ParamId param, std::span<const float> values) {
+  constexpr size_t kBlock = 64;
+  const uint64_t key = static_cast<uint64_t>(param.value()) << 40;
+  uint64_t digest = 0;
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::span<const float> block =
+        values.subspan(begin, std::min(kBlock, values.size() - begin));
+    digest += XXH3_64bits_withSeed(block.data(), block.size_bytes(),
+                                   key ^ (begin / kBlock));
+  }
+  return digest;
 }
 
 }  // namespace castor::gpt

@@ -4,11 +4,11 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_RESUME_H_
 
-// What a run leaves in a checkpoint besides the engine's states, and how
-// another goes on from there. Sequences are drawn by counter, so the seed, the
-// step and what a step takes are the place in the data and the random state;
-// the learning rate is a function of the step, so its schedule is told by a few
-// numbers. Thread-safe.
+// Part of a training (training.h). What a run leaves in a checkpoint besides
+// the engine's states, and how another goes on from there. Sequences are drawn
+// by counter, so the seed, the step and what a step takes are the place in the
+// data and the random state; the learning rate is a function of the step, so
+// its schedule is told by a few numbers. Thread-safe.
 
 #include <cstdint>
 #include <optional>

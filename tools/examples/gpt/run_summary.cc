@@ -9,10 +9,10 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
+#include "chunk/base/units_text.h"
 #include "offload/pinned_arena.h"
 #include "offload/simulated_link.h"
 #include "placement/run_event.h"
-#include "tools/cli/size_text.h"
 #include "tools/examples/gpt/run_totals.h"
 
 namespace castor::gpt {

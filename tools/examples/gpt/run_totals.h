@@ -4,8 +4,8 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_RUN_TOTALS_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_RUN_TOTALS_H_
 
-// A run's numbers over all its ranks, for the .cc files of run_summary.h. Pure
-// functions, thread-safe.
+// Part of the summary (run_summary.h). A run's numbers over all its ranks, for
+// the .cc files of run_summary.h. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <span>

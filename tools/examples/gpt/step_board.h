@@ -4,9 +4,9 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_STEP_BOARD_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_STEP_BOARD_H_
 
-// Where the ranks of a run meet: they agree on whether a step is made at all,
-// and post their losses, of which the last to come makes the report. Nobody
-// waits. Thread-safe.
+// Part of a training (training.h). Where the ranks of a run meet: they agree on
+// whether a step is made at all, and post their losses, of which the last to
+// come makes the report. Nobody waits. Thread-safe.
 
 #include <cstdint>
 #include <map>

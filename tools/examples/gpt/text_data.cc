@@ -17,7 +17,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
-#include "tools/cli/size_text.h"
+#include "chunk/base/units_text.h"
 #include "tools/examples/gpt/initial_values.h"
 
 namespace castor::gpt {

@@ -4,8 +4,9 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_TEXT_DATA_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_TEXT_DATA_H_
 
-// Text to train on: the bytes of a file, or of all files under a folder in the
-// order of their paths. A byte is a token. Immutable once loaded.
+// Part of a training (training.h). Text to train on: the bytes of a file, or of
+// all files under a folder in the order of their paths. A byte is a token.
+// Immutable once loaded.
 
 #include <cstdint>
 #include <filesystem>

@@ -4,11 +4,14 @@
 #include "tools/examples/gpt/plain_params.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
-#include "tools/examples/gpt/bf16.h"
 
 namespace castor::gpt {
 namespace {
@@ -64,6 +67,26 @@ TEST(PlainParamsTest, Bf16ParametersAreTheirMastersRounded) {
   params.RoundFromMaster(kParam);
   EXPECT_EQ(values[0], WidenBf16(RoundToBf16(0.7f)));
   EXPECT_EQ(params.master(kParam)[0], 0.7f);
+}
+
+TEST(Bf16Test, EveryBf16SurvivesTheWayThroughFloat) {
+  for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+    const float wide = WidenBf16(static_cast<uint16_t>(bits));
+    if (std::isnan(wide)) {
+      EXPECT_EQ(RoundToBf16(wide), 0x7FC0);
+    } else {
+      ASSERT_EQ(RoundToBf16(wide), bits);
+    }
+  }
+}
+
+TEST(Bf16Test, RoundsToTheNearestAndTiesToEven) {
+  EXPECT_EQ(RoundToBf16(1.0f + 1.0f / 256), 0x3F80);      // a tie, down to even
+  EXPECT_EQ(RoundToBf16(1.0f + 3.0f / 256), 0x3F82);      // a tie, up to even
+  EXPECT_EQ(RoundToBf16(1.0f + 1.01f / 256), 0x3F81);     // above the tie
+  EXPECT_EQ(RoundToBf16(-(1.0f + 1.01f / 256)), 0xBF81);  // below it
+  EXPECT_EQ(RoundToBf16(std::numeric_limits<float>::max()), 0x7F80);
+  EXPECT_EQ(RoundToBf16(std::numeric_limits<float>::denorm_min()), 0);
 }
 
 }  // namespace

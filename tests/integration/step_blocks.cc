@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/examples/gpt/step_blocks.h"
+#include "tests/integration/step_blocks.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_EXAMPLES_GPT_STEP_BLOCKS_H_
-#define CASTOR_TOOLS_EXAMPLES_GPT_STEP_BLOCKS_H_
+#ifndef CASTOR_TESTS_INTEGRATION_STEP_BLOCKS_H_
+#define CASTOR_TESTS_INTEGRATION_STEP_BLOCKS_H_
 
 // A GPT described for placement/step_model.h: which parameters model.cc holds
 // and which gradients it opens, operation by operation, so that a step's trace
@@ -20,4 +20,4 @@ std::vector<ModelBlock> StepBlocks(const GptConfig& config);
 
 }  // namespace castor::gpt
 
-#endif  // CASTOR_TOOLS_EXAMPLES_GPT_STEP_BLOCKS_H_
+#endif  // CASTOR_TESTS_INTEGRATION_STEP_BLOCKS_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/examples/gpt/held_moments.h"
+#include "tools/examples/gpt/engine_params.h"
 
 #include <algorithm>
 #include <set>
