@@ -32,8 +32,8 @@
 #include "tools/bench/compared_runs.h"
 #include "tools/bench/twin_training.h"
 #include "tools/cli/console.h"
+#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/text_table.h"
 #include "tools/measure/samples.h"
 #include "tools/models/castor_files.h"
 
@@ -130,19 +130,18 @@ Status Run(const Flags& flags, const Console& console) {
   }
   const TierModel machine = Slower(measured, flags.slower);
   Log log([](LogLevel, std::string_view) {});
-  using Align = TextTable::Align;
-  TextTable table({{"model", Align::kLeft},
-                   {"device"},
-                   {"host"},
-                   {"ranks"},
-                   {"stage"},
-                   {"chunk"},
-                   {"policy", Align::kLeft},
-                   {"trainer", Align::kLeft},
-                   {"simulated"},
-                   {"measured"},
-                   {"spread"},
-                   {"error"}});
+  Table table({}, {{"", "model"},
+                   {"", "device", Table::Align::kRight},
+                   {"", "host", Table::Align::kRight},
+                   {"", "ranks"},
+                   {"", "stage"},
+                   {"", "chunk", Table::Align::kRight},
+                   {"", "policy"},
+                   {"", "trainer"},
+                   {"", "simulated", Table::Align::kRight},
+                   {"", "measured", Table::Align::kRight},
+                   {"", "spread", Table::Align::kRight},
+                   {"", "error", Table::Align::kRight}});
   std::vector<double> errors;
   std::vector<double> spreads;
   std::vector<ComparedRun> configs = ComparedRuns();
@@ -154,22 +153,21 @@ Status Run(const Flags& flags, const Console& console) {
     if (!done.ok()) return done.status().WithContext(config.Name());
     errors.push_back(std::abs(done->error()));
     spreads.push_back(done->spread);
-    table.AddRow(
-        {config.Name(), FormatSizeExact(config.device),
-         config.nvme ? fmt::format("{} + nvme", FormatSizeExact(config.host))
-                     : FormatSizeExact(config.host),
-         fmt::format("{}", config.ranks), fmt::format("{}", config.stage),
-         FormatSizeExact(config.chunk),
-         std::string(PlanPolicyName(config.policy)),
-         config.trainer == SimTrainer::kStream ? "stream" : "thread",
-         fmt::format("{:.1f} ms", done->simulated_ms),
-         fmt::format("{:.1f} ms", done->measured_ms),
-         fmt::format("{:.1f} %", 100 * done->spread),
-         fmt::format("{:+.1f} %", 100 * done->error())});
+    table.Add({config.Name(), FormatSizeExact(config.device),
+               config.nvme
+                   ? fmt::format("{} + nvme", FormatSizeExact(config.host))
+                   : FormatSizeExact(config.host),
+               config.ranks, config.stage, FormatSizeExact(config.chunk),
+               PlanPolicyName(config.policy),
+               config.trainer == SimTrainer::kStream ? "stream" : "thread",
+               fmt::format("{:.1f} ms", done->simulated_ms),
+               fmt::format("{:.1f} ms", done->measured_ms),
+               fmt::format("{:.1f} %", 100 * done->spread),
+               fmt::format("{:+.1f} %", 100 * done->error())});
     console.err << fmt::format("{} of {}\r", errors.size(), configs.size())
                 << std::flush;
   }
-  console.out << table.Render(Emphasis::kNone);
+  console.out << table.Page(Emphasis::kNone);
   console.out << fmt::format(
       "{} configurations: error {:.1f} % in the median, {:.1f} % at worst; "
       "steps of one run are {:.1f} % apart in the median\n",

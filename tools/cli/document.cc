@@ -29,7 +29,41 @@ std::string SecondsText(double seconds) {
   return FormatDuration(static_cast<int64_t>(std::llround(seconds * 1e9)));
 }
 
-std::string PlainLine(const std::vector<std::string>& fields) {
+// Columns of a terminal: characters of UTF-8, not bytes.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+using Cells = std::vector<std::string>;
+
+// Lines of as many cells each, in columns as wide as their widest one.
+std::string Aligned(const std::vector<Cells>& lines,
+                    const std::vector<bool>& left,
+                    const std::vector<bool>& chosen, Emphasis emphasis) {
+  std::vector<size_t> widths(left.size(), 0);
+  for (const Cells& cells : lines) {
+    for (size_t i = 0; i < cells.size(); ++i) {
+      widths[i] = std::max(widths[i], Width(cells[i]));
+    }
+  }
+  std::string page;
+  for (size_t l = 0; l < lines.size(); ++l) {
+    std::string line(1, chosen[l] ? '>' : ' ');
+    for (size_t i = 0; i < widths.size(); ++i) {
+      const std::string& cell = lines[l][i];
+      const std::string padding(widths[i] - Width(cell), ' ');
+      line += i == 0 ? " " : "  ";
+      line += left[i] ? cell + padding : padding + cell;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    const bool bold = chosen[l] && emphasis == Emphasis::kTerminal;
+    page += bold ? "\x1b[1m" + line + "\x1b[0m\n" : line + "\n";
+  }
+  return page;
+}
+
+std::string PlainLine(const Cells& fields) {
   std::string line;
   for (const std::string& field : fields) {
     if (&field != &fields.front()) line += '\t';
@@ -184,42 +218,43 @@ std::string Table::Plain() const {
   return text;
 }
 
-TextTable::Align Table::AlignOf(size_t column) const {
-  const bool left = columns_[column].align == Align::kAuto
-                        ? std::all_of(rows_.begin(), rows_.end(),
-                                      [&](const Row& row) {
-                                        return row.cells[column].is_text();
-                                      })
-                        : columns_[column].align == Align::kLeft;
-  return left ? TextTable::Align::kLeft : TextTable::Align::kRight;
+bool Table::IsLeft(size_t column) const {
+  if (columns_[column].align != Align::kAuto) {
+    return columns_[column].align == Align::kLeft;
+  }
+  return std::all_of(rows_.begin(), rows_.end(), [&](const Row& row) {
+    return row.cells[column].is_text();
+  });
 }
 
 std::string Table::Page(Emphasis emphasis) const {
-  const auto shown = [&](size_t i) {
-    return !columns_[i].title.empty() && Has(columns_[i].forms, Form::kPage);
-  };
-  std::vector<TextTable::Column> columns;
+  std::vector<Cells> lines(1);  // the titles first
+  std::vector<bool> chosen = {false};
+  std::vector<size_t> shown;
+  std::vector<bool> left;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (shown(i)) columns.push_back({columns_[i].title, AlignOf(i)});
-  }
-  if (columns.empty()) return "";
-  TextTable table(std::move(columns));
-  size_t rows = 0;
-  for (const Row& row : rows_) {
-    if (!Has(row.forms, Form::kPage) || ++rows > options_.most_rows) continue;
-    std::vector<std::string> cells;
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      if (shown(i)) cells.push_back(row.cells[i].Page());
+    if (columns_[i].title.empty() || !Has(columns_[i].forms, Form::kPage)) {
+      continue;
     }
-    table.AddRow(std::move(cells), row.mark);
+    shown.push_back(i);
+    left.push_back(IsLeft(i));
+    lines[0].push_back(columns_[i].title);
   }
-  if (rows == 0) return "";
-  std::string text = table.Render(emphasis);
-  if (rows > options_.most_rows) {
-    text += fmt::format("  ... and {} more: --plain or --json\n",
-                        rows - options_.most_rows);
+  size_t more = 0;
+  for (const Row& row : rows_) {
+    if (!Has(row.forms, Form::kPage)) continue;
+    if (lines.size() > options_.most_rows) {
+      ++more;
+      continue;
+    }
+    chosen.push_back(row.mark == Mark::kChosen);
+    Cells& cells = lines.emplace_back();
+    for (const size_t i : shown) cells.push_back(row.cells[i].Page());
   }
-  return text;
+  if (shown.empty() || lines.size() == 1) return "";
+  const std::string page = Aligned(lines, left, chosen, emphasis);
+  if (more == 0) return page;
+  return page + fmt::format("  ... and {} more: --plain or --json\n", more);
 }
 
 void Document::Set(std::string_view key, const Value& value) {

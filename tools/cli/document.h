@@ -24,9 +24,11 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "tools/cli/console.h"
-#include "tools/cli/text_table.h"
 
 namespace castor {
+
+// Whether a page may be bold where a terminal shows it.
+enum class Emphasis : uint8_t { kNone, kTerminal };
 
 // A set of forms, as bits.
 enum class Form : uint8_t {
@@ -132,7 +134,7 @@ class Table {
  public:
   // By itself: text to the left, everything else to the right.
   enum class Align : uint8_t { kAuto, kLeft, kRight };
-  using Mark = TextTable::Mark;
+  enum class Mark : uint8_t { kNone, kChosen };  // the row to look at first
   struct Column {
     std::string key = {};    // empty: not for programs
     std::string title = {};  // empty: not on a page
@@ -168,7 +170,8 @@ class Table {
 
   JsonValue Json() const;
   std::string Plain() const;  // empty without a word and a header
-  // Empty without rows or titles.
+  // Empty without rows or titles. Columns as wide as their widest cell, two
+  // spaces between them; a chosen row has a mark and is bold on a terminal.
   std::string Page(Emphasis emphasis) const;
 
  private:
@@ -178,7 +181,7 @@ class Table {
     Form forms;
   };
 
-  TextTable::Align AlignOf(size_t column) const;
+  bool IsLeft(size_t column) const;
 
   Options options_;
   std::vector<Column> columns_;

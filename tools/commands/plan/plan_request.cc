@@ -23,9 +23,6 @@ constexpr int64_t kBudgetsPerChunk = 8;
 constexpr int64_t kChunksPerModel = 64;
 
 Status CheckTogether(const PlanFlags& flags) {
-  if (flags.json && flags.plain) {
-    return InvalidArgument("--json and --plain exclude each other");
-  }
   if (!flags.files.layout.empty() &&
       (flags.engine.chunk_size || flags.min || flags.max)) {
     return InvalidArgument(

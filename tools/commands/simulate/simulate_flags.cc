@@ -105,9 +105,6 @@ Status CheckTogether(const SimulateFlags& flags) {
   const SimulateRequest& request = flags.request;
   if (request.trace_file.empty()) return Missing("TRACE");
   if (request.files.machine.empty()) return Missing("--machine FILE");
-  if (flags.json && flags.plain) {
-    return InvalidArgument("--json and --plain exclude each other");
-  }
   if (!request.svg.empty() && flags.sweep.empty()) {
     return InvalidArgument(
         "--svg draws a sweep: give --sweep device-budget=FROM..TO too");
@@ -228,8 +225,6 @@ Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
                             ReadSweep(flags.sweep, flags.points));
   }
   CASTOR_RETURN_IF_ERROR(TakeBudgets(flags, &request));
-  if (flags.json) request.form = SimulateRequest::Form::kJson;
-  if (flags.plain) request.form = SimulateRequest::Form::kPlain;
   return request;
 }
 

@@ -38,8 +38,6 @@ std::string_view SweptBudgetName(SweptBudget budget);
 ZeroOptions SimulatedOptions();
 
 struct SimulateRequest {
-  enum class Form { kPage, kPlain, kJson };
-
   std::string trace_file;
   EngineFiles files;  // no layout: a parameter for each chunk
   // As far as neither the trace nor what is below says.
@@ -63,7 +61,6 @@ struct SimulateRequest {
   std::optional<Sweep> sweep;
   std::vector<std::string> then;  // files of steps that depart from the trace
   std::string svg;                // where the plot goes; empty: nowhere
-  Form form = Form::kPage;
 };
 
 // What flags fill in: a request, but for what they say only together.
