@@ -10,10 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/layer_search.h"
 #include "chunk/mode_search.h"
 #include "chunk/recommendation.h"
-#include "chunk/uniform_search.h"
 
 namespace castor {
 namespace {

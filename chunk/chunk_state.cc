@@ -6,11 +6,30 @@
 #include <fmt/format.h>
 
 #include <array>
-
-#include "chunk/transition_table.h"
+#include <cstddef>
+#include <optional>
 
 namespace castor {
 namespace {
+
+// How states change, as data. What no row says is illegal.
+template <typename State, typename Event>
+struct Transition {
+  State from;
+  Event event;
+  State to;
+};
+
+// The state after `event`; empty when the table does not know it.
+template <typename State, typename Event, std::size_t kRows>
+constexpr std::optional<State> FindTransition(
+    const std::array<Transition<State, Event>, kRows>& table, State state,
+    Event event) {
+  for (const Transition<State, Event>& row : table) {
+    if (row.from == state && row.event == event) return row.to;
+  }
+  return std::nullopt;
+}
 
 constexpr std::array<Transition<CopyState, CopyEvent>, 7> kCopyTable = {{
     {CopyState::kAbsent, CopyEvent::kFetch, CopyState::kFilling},
@@ -27,6 +46,15 @@ constexpr std::array<Transition<GradState, GradEvent>, 4> kGradTable = {{
     {GradState::kOpen, GradEvent::kAllReady, GradState::kReducing},
     {GradState::kReducing, GradEvent::kReduced, GradState::kNone},
     {GradState::kOpen, GradEvent::kAbandon, GradState::kNone},
+}};
+
+constexpr std::array<Transition<ParamState, ParamEvent>, 6> kParamTable = {{
+    {ParamState::kIdle, ParamEvent::kOpen, ParamState::kOpen},
+    {ParamState::kOpen, ParamEvent::kOpen, ParamState::kOpen},
+    {ParamState::kOpen, ParamEvent::kHandBack, ParamState::kReady},
+    {ParamState::kIdle, ParamEvent::kMicroBatchEnd, ParamState::kIdle},
+    {ParamState::kOpen, ParamEvent::kMicroBatchEnd, ParamState::kIdle},
+    {ParamState::kReady, ParamEvent::kMicroBatchEnd, ParamState::kIdle},
 }};
 
 Status Illegal(std::string_view what, std::string_view state,
@@ -95,6 +123,30 @@ std::string_view GradEventName(GradEvent event) {
   return "unknown";
 }
 
+std::string_view ParamStateName(ParamState state) {
+  switch (state) {
+    case ParamState::kIdle:
+      return "not open";
+    case ParamState::kOpen:
+      return "open";
+    case ParamState::kReady:
+      return "handed back already";
+  }
+  return "unknown";
+}
+
+std::string_view ParamEventName(ParamEvent event) {
+  switch (event) {
+    case ParamEvent::kOpen:
+      return "opened";
+    case ParamEvent::kHandBack:
+      return "handed back";
+    case ParamEvent::kMicroBatchEnd:
+      return "forgotten";
+  }
+  return "unknown";
+}
+
 Result<CopyState> NextState(CopyState state, CopyEvent event) {
   if (const auto next = FindTransition(kCopyTable, state, event)) return *next;
   return Illegal("gathered copy", CopyStateName(state), CopyEventName(event));
@@ -103,6 +155,15 @@ Result<CopyState> NextState(CopyState state, CopyEvent event) {
 Result<GradState> NextState(GradState state, GradEvent event) {
   if (const auto next = FindTransition(kGradTable, state, event)) return *next;
   return Illegal("gradient", GradStateName(state), GradEventName(event));
+}
+
+Result<ParamState> NextState(ParamState state, ParamEvent event) {
+  if (const auto next = FindTransition(kParamTable, state, event)) return *next;
+  return FailedPrecondition(fmt::format(
+      "its gradient is {} in this micro-batch and cannot be {}: call {}",
+      ParamStateName(state), ParamEventName(event),
+      state == ParamState::kIdle ? "Grad first"
+                                 : "BeginMicroBatch or Step before the next"));
 }
 
 }  // namespace castor

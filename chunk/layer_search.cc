@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/layer_search.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/layer_repeat.h"
+#include "chunk/mode_search.h"
 
 namespace castor {
 namespace {

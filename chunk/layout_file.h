@@ -68,6 +68,14 @@ Result<std::string> WriteLayout(std::span<const ParamSpec> params,
 // than their group says. Memory stays in proportion to the text.
 Result<LayoutFile> ParseLayout(std::string_view text);
 
+// Whether a layout that was made before is one of the model at hand:
+// InvalidArgument where `file` is for another number of ranks than `world`, or
+// its parameters are not `params` in their order, with the names, shapes,
+// dtypes and kinds (trainable or frozen) that those have. The message names the
+// first difference and what to do.
+Status CheckLayoutFits(const LayoutFile& file,
+                       std::span<const ParamSpec> params, int world);
+
 }  // namespace castor
 
 #endif  // CASTOR_CHUNK_LAYOUT_FILE_H_

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/layout_match.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +10,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
+#include "chunk/layout_file.h"
 
 namespace castor {
 namespace {

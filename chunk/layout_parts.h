@@ -4,6 +4,7 @@
 #ifndef CASTOR_CHUNK_LAYOUT_PARTS_H_
 #define CASTOR_CHUNK_LAYOUT_PARTS_H_
 
+// Part of reading layouts (layout_file.h).
 // A layout as somebody states it, in pieces that may contradict each other, and
 // the check that they do not. ChunkLayout takes such pieces from Castor's own
 // packer and CHECKs them; what comes from elsewhere goes through here first.

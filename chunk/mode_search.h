@@ -4,11 +4,12 @@
 #ifndef CASTOR_CHUNK_MODE_SEARCH_H_
 #define CASTOR_CHUNK_MODE_SEARCH_H_
 
-// Part of the chunk-size search (chunk_size_search.h): what the search of one
-// mode is given and what it gives back, and the cost of a choice, counted in
+// Part of the chunk-size search (chunk_size_search.h): the search of each mode,
+// what it is given and what it gives back, and the cost of a choice, counted in
 // one place for all modes. Values and pure functions, thread-safe.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/packing_sweep.h"
+#include "chunk/search_certificate.h"
 #include "chunk/search_result.h"
 
 namespace castor {
@@ -53,6 +55,40 @@ ChunkSizeCandidate CandidateAt(SearchMode mode, Elements chunk_size,
 // then mode. Of equal ones the first stays.
 std::vector<ChunkSizeCandidate> FrontOf(
     std::vector<ChunkSizeCandidate> candidates);
+
+// --- The modes --------------------------------------------------------------
+
+// One chunk size: which allowed C wastes least, over every allowed C and not a
+// sample of them, and a certificate that says why.
+//
+// Between two neighbouring distinct parameter sizes the set of oversize
+// parameters is fixed, so next-fit's chunk count is non-increasing in C there
+// (greedy is optimal for a fixed order) and waste grows with C while the count
+// stays: the optimum is at the left end of a piece of constant count. The
+// search enumerates those pieces (packing_sweep.h) instead of sizes.
+ModeSearch SearchUniform(const ModeSearchInput& input);
+
+// The certificate of the least waste among `pieces`, which end at `max_size`:
+// the fewest intervals whose bounds still reach it. `payload` is the sum of the
+// parameters' sizes. REQUIRES: pieces as SweepChunkSizes makes them.
+SearchCertificate BuildCertificate(std::span<const SizePiece> pieces,
+                                   Elements max_size, Elements payload,
+                                   const PackOptions& options);
+
+// Chunk sizes that hold a layer in a whole number of chunks: where a sequence
+// of sizes repeats back to back (layer_repeat.h), C_m is the least multiple of
+// Q at which next-fit packs one repeat, by itself, into at most m chunks, none
+// of its parameters oversize; m is 1 to 8. Each C_m is then packed with the
+// whole group, in which chunks need not begin where a repeat does.
+//
+// The distinct C_m as candidates and a step of the certificate for every m.
+// `input.min_size` and `input.max_size` do not apply: C_m is what the layer
+// makes it. Empty where no sequence with elements repeats, and where packing
+// the group at C_1, the largest, could overflow a sum of elements or bytes.
+//
+// C_m is found by bisection: the number of chunks never rises with C while
+// nothing is oversize (greedy is optimal for a fixed order).
+std::optional<ModeSearch> SearchLayer(const ModeSearchInput& input);
 
 }  // namespace castor
 

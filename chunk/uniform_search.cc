@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/uniform_search.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/mode_search.h"
 #include "chunk/pareto_front.h"
 
 namespace castor {

@@ -13,7 +13,7 @@
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/layout_match.h"
+#include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
 #include "offload/kernels/optimizer_options.h"
@@ -33,7 +33,7 @@ PackOptions PackingOf(const ZeroOptions& options, int world) {
 }
 
 Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
-                                  Bytes chunk_size, int world) {
+                                         Bytes chunk_size, int world) {
   std::vector<Elements> sizes;
   for (const ParamGroup& group : GroupParams(params)) {
     const Elements size =
@@ -53,9 +53,9 @@ Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
 }
 
 Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
-                                     const ZeroOptions& options,
-                                     const PackOptions& pack,
-                                     Bytes device_budget) {
+                                            const ZeroOptions& options,
+                                            const PackOptions& pack,
+                                            Bytes device_budget) {
   SearchOptions search;
   search.pack = pack;
   search.min_chunk = options.min_chunk;

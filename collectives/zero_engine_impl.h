@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/param_state.h"
+#include "chunk/chunk_state.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/internal/rank_agreement.h"
 #include "collectives/loss_scaler.h"

@@ -15,7 +15,6 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_state.h"
 #include "chunk/param_spec.h"
-#include "chunk/param_state.h"
 #include "collectives/zero_engine.h"
 #include "offload/event.h"
 #include "offload/lane.h"

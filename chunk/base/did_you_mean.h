@@ -4,7 +4,7 @@
 #ifndef CASTOR_CHUNK_BASE_DID_YOU_MEAN_H_
 #define CASTOR_CHUNK_BASE_DID_YOU_MEAN_H_
 
-// The known name that a mistyped one was probably meant to be. Pure functions,
+// Beside quote.h, for texts of strangers. The known name that a mistyped one was probably meant to be. Pure functions,
 // thread-safe.
 
 #include <optional>

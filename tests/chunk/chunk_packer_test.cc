@@ -32,38 +32,6 @@ ChunkLayout Pack(const std::vector<int64_t>& sizes, int64_t chunk_size,
   return PackChunks(Params(sizes), sizes_of_groups, options).value();
 }
 
-TEST(ChunkPackerTest, FillsAChunkToTheLastElement) {
-  const ChunkLayout layout = Pack({128, 128, 1}, 256);
-  ASSERT_EQ(layout.chunks().size(), 2u);
-  EXPECT_EQ(layout.place(ParamId(1)).offset, Elements(128));
-  EXPECT_EQ(layout.chunk(ChunkId(0)).used, Elements(256));
-  EXPECT_EQ(layout.place(ParamId(2)).chunk, ChunkId(1));
-  EXPECT_EQ(layout.waste(0), Elements(255));
-}
-
-TEST(ChunkPackerTest, AlignsOffsetsAndCountsThePadding) {
-  const ChunkLayout layout =
-      Pack({1, 1, 100}, 256, {.world = 1, .align = Elements(128)});
-  EXPECT_EQ(layout.place(ParamId(1)).offset, Elements(128));
-  // 129 rounds up to 256, where 100 elements no longer fit.
-  EXPECT_EQ(layout.place(ParamId(2)).chunk, ChunkId(1));
-}
-
-TEST(ChunkPackerTest, OneElementMoreThanCIsOversize) {
-  const ChunkLayout layout = Pack({10, 256, 257, 10}, 256);
-  EXPECT_FALSE(layout.chunk(ChunkId(1)).oversize);
-  EXPECT_TRUE(layout.chunk(ChunkId(2)).oversize);
-  EXPECT_EQ(layout.chunk(ChunkId(2)).size, Elements(384));
-  EXPECT_EQ(layout.place(ParamId(3)).chunk, ChunkId(3));
-}
-
-TEST(ChunkPackerTest, AnOversizeParameterClosesTheOpenChunk) {
-  const ChunkLayout layout = Pack({1, 1000, 1}, 256);
-  EXPECT_EQ(layout.place(ParamId(0)).chunk, ChunkId(0));
-  EXPECT_EQ(layout.place(ParamId(1)).chunk, ChunkId(1));
-  EXPECT_EQ(layout.place(ParamId(2)).chunk, ChunkId(2));
-}
-
 TEST(ChunkPackerTest, AnEmptyParameterOpensNoChunk) {
   EXPECT_TRUE(Pack({0, 0}, 256).chunks().empty());
   const ChunkLayout layout = Pack({0, 5, 0, 7}, 256);

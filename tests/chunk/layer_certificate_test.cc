@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/layer_search.h"
+#include "chunk/mode_search.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"

@@ -122,23 +122,6 @@ TEST(LayerRepeatTest, EqualsBruteForceWhereRunsAbound) {
   ExpectEqualsBruteForce(std::vector<int64_t>(200, 7));
 }
 
-TEST(LayerRepeatTest, NothingRepeats) {
-  EXPECT_FALSE(FindLayerRepeat({}).has_value());
-  EXPECT_FALSE(FindLayerRepeat(SizesOf({5})).has_value());
-  EXPECT_FALSE(FindLayerRepeat(SizesOf({5, 6, 5})).has_value());
-  // Repeated, but nothing to pack.
-  EXPECT_FALSE(FindLayerRepeat(SizesOf({0, 0, 5, 0, 0})).has_value());
-}
-
-TEST(LayerRepeatTest, TakesWhatCoversMostElementsNotMostParameters) {
-  const std::optional<LayerRepeat> found =
-      FindLayerRepeat(SizesOf({1, 1, 1, 1, 9, 50, 3, 50, 3}));
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->first, 5);
-  EXPECT_EQ(found->params, 2);
-  EXPECT_EQ(found->repeats, 2);
-}
-
 TEST(LayerRepeatTest, FindsTheLayersOfPublicModels) {
   for (const LayeredShape& shape : LayeredShapes()) {
     SCOPED_TRACE(shape.name);

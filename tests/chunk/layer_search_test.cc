@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/layer_search.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/layer_certificate.h"
 #include "chunk/layer_repeat.h"
+#include "chunk/mode_search.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/layered_shapes.h"
 #include "tests/chunk/naive_packing.h"

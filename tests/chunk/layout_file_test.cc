@@ -213,20 +213,11 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{", \"offset\": 128", "",
                "\"parameters\"[1] has no \"offset\""}));
 
-INSTANTIATE_TEST_SUITE_P(
-    Layout, LayoutFileBrokenTest,
-    testing::Values(
-        Broken{"\"align_elements\": 64", "\"align_elements\": 32",
-               "multiple of 64"},
-        Broken{"\"quantum_elements\": 256", "\"quantum_elements\": 128",
-               "2 ranks need multiples of 256"},
-        Broken{"\"name\": \"b\"", "\"name\": \"a\"",
-               "parameter 1 \"a\": the name was given already"},
-        Broken{"\"offset\": 128", "\"offset\": 64",
-               "parameter 1 \"b\": it begins at 64 in chunk 0, where those "
-               "before it reach to 100"},
-        Broken{"\"shape\": [10, 10]", "\"shape\": [4611686018427387904, 4]",
-               "parameter 0 \"a\": shape"}));
+// Others that the parts may have are in layout_parts_test.cc.
+INSTANTIATE_TEST_SUITE_P(Layout, LayoutFileBrokenTest,
+                         testing::Values(Broken{
+                             "\"name\": \"b\"", "\"name\": \"a\"",
+                             "parameter 1 \"a\": the name was given already"}));
 
 TEST(LayoutFileTest, RefusesALongText) {
   EXPECT_THAT(ParseLayout(std::string((size_t{256} << 20) + 1, ' ')),
@@ -263,6 +254,71 @@ TEST(LayoutFileTest, EndsInALayoutOrInMalformedWhateverIsDamaged) {
     ASSERT_GE(read->layout.allocated_bytes(), read->layout.payload_bytes());
   }
   EXPECT_GT(accepted, 20);  // some damage does no harm
+}
+
+// --- Of the model at hand ----------------------------------------------------
+
+std::vector<ParamSpec> Registered() {
+  return {{"a", {4, 3}, DType::kF32, true},
+          {"b", {5}, DType::kF32, true},
+          {"c", {6}, DType::kF32, true}};
+}
+
+LayoutFile MadeBefore() {
+  const Elements size[] = {Elements(256)};
+  return {Registered(),
+          PackChunks(Registered(), size, {.world = 2, .align = Elements(64)})
+              .value()};
+}
+
+TEST(LayoutMatchTest, AcceptsTheModelItWasMadeFrom) {
+  EXPECT_THAT(CheckLayoutFits(MadeBefore(), Registered(), 2), IsOk());
+}
+
+TEST(LayoutMatchTest, RefusesAnotherNumberOfRanks) {
+  EXPECT_THAT(CheckLayoutFits(MadeBefore(), Registered(), 4),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       AllOf(HasSubstr("for 2 ranks and there are 4"),
+                             HasSubstr("--world 4"))));
+}
+
+TEST(LayoutMatchTest, NamesTheFirstParameterThatDiffers) {
+  const auto message = [](auto change) {
+    std::vector<ParamSpec> params = Registered();
+    change(params);
+    const Status status = CheckLayoutFits(MadeBefore(), params, 2);
+    EXPECT_THAT(status, StatusIs(ErrorCode::kInvalidArgument,
+                                 HasSubstr("in the order in which they are "
+                                           "registered")));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message([](auto& p) { p[1].name = "x"; }),
+              HasSubstr("its parameter 1 is \"b\" (F32 [5]), and the one "
+                        "registered is \"x\" (F32 [5])"));
+  EXPECT_THAT(message([](auto& p) { p[0].shape = {12}; }),
+              HasSubstr("its parameter 0 is \"a\" (F32 [4, 3]), and the one "
+                        "registered is \"a\" (F32 [12])"));
+  EXPECT_THAT(message([](auto& p) { p[2].dtype = DType::kBF16; }),
+              HasSubstr("registered is \"c\" (BF16 [6])"));
+  EXPECT_THAT(message([](auto& p) { p[2].trainable = false; }),
+              HasSubstr("registered is \"c\" (F32 [6], frozen)"));
+  EXPECT_THAT(message([](auto& p) { std::swap(p[1], p[2]); }),
+              HasSubstr("parameter 1 is \"b\" (F32 [5]), and the one "
+                        "registered is \"c\""));
+}
+
+TEST(LayoutMatchTest, NamesTheFirstParameterThatOneSideLacks) {
+  std::vector<ParamSpec> params = Registered();
+  params.push_back({"d", {7}, DType::kF32, true});
+  EXPECT_THAT(CheckLayoutFits(MadeBefore(), params, 2),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("it has 3 parameters and 4 are registered; "
+                                 "the first that the layout lacks is \"d\"")));
+  params.resize(1);
+  EXPECT_THAT(CheckLayoutFits(MadeBefore(), params, 2),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("it has 3 parameters and 1 are registered; "
+                                 "the first that the model lacks is \"b\"")));
 }
 
 }  // namespace

@@ -15,45 +15,6 @@
 namespace castor {
 namespace {
 
-TEST(PackingSweepTest, NothingIsOnePieceOfNoChunk) {
-  const std::vector<SizePiece> pieces =
-      SweepChunkSizes({}, Elements(128), Elements(1024), {});
-  ASSERT_EQ(pieces.size(), 1u);
-  EXPECT_EQ(pieces[0].from, Elements(128));
-  EXPECT_EQ(pieces[0].chunks, 0);
-  EXPECT_EQ(pieces[0].AllocatedAtFrom(), Elements(0));
-}
-
-TEST(PackingSweepTest, FindsTheSizesWhereCountsChange) {
-  // Four of 128: four chunks, then two from 256 on, two still at 384 (three and
-  // one), one from 512 on.
-  const std::vector<SizePiece> pieces = SweepChunkSizes(
-      SizesOf({128, 128, 128, 128}), Elements(128), Elements(1024), {});
-  ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_EQ(pieces[0].chunks, 4);
-  EXPECT_EQ(pieces[1].from, Elements(256));
-  EXPECT_EQ(pieces[1].chunks, 2);
-  EXPECT_EQ(pieces[2].from, Elements(512));
-  EXPECT_EQ(pieces[2].chunks, 1);
-}
-
-TEST(PackingSweepTest,
-     AParameterTurnsOrdinaryAtTheFirstMultipleOfQThatHoldsIt) {
-  const std::vector<SizePiece> pieces =
-      SweepChunkSizes(SizesOf({200, 130}), Elements(128), Elements(512), {});
-  ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_EQ(pieces[0].chunks, 0);
-  EXPECT_EQ(pieces[0].oversize_chunks, 2);
-  // Both are rounded up to 256 and are one class.
-  EXPECT_EQ(pieces[0].oversize_allocated, Elements(512));
-  EXPECT_EQ(pieces[0].oversize_classes, Elements(256));
-  EXPECT_EQ(pieces[1].from, Elements(256));
-  EXPECT_EQ(pieces[1].chunks, 2);
-  EXPECT_EQ(pieces[1].oversize_chunks, 0);
-  EXPECT_EQ(pieces[2].from, Elements(512));
-  EXPECT_EQ(pieces[2].chunks, 1);
-}
-
 // The costs at `size` by the last piece that starts at or before it.
 NaiveCost CostBy(const std::vector<SizePiece>& pieces, int64_t size) {
   size_t i = 0;

@@ -7,39 +7,11 @@
 #include <random>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
-
-using testing::ElementsAre;
-using testing::IsEmpty;
-
-std::vector<size_t> FrontOf(const std::vector<ParetoPoint>& points) {
-  return ParetoFront(points);
-}
-
-TEST(ParetoFrontTest, NothingHasNoFront) {
-  EXPECT_THAT(FrontOf({}), IsEmpty());
-}
-
-TEST(ParetoFrontTest, KeepsWhatIsBestInSomeRespect) {
-  EXPECT_THAT(FrontOf({{1, 5, 5}, {5, 1, 5}, {5, 5, 1}, {5, 5, 5}}),
-              ElementsAre(0, 1, 2));
-}
-
-TEST(ParetoFrontTest, DropsWhatIsWorseInOneRespectAndEqualInTheRest) {
-  EXPECT_THAT(FrontOf({{1, 1, 2}, {1, 1, 1}}), ElementsAre(1));
-  EXPECT_THAT(FrontOf({{1, 2, 1}, {1, 1, 1}}), ElementsAre(1));
-  EXPECT_THAT(FrontOf({{2, 1, 1}, {1, 1, 1}}), ElementsAre(1));
-}
-
-TEST(ParetoFrontTest, KeepsTheFirstOfEqualPoints) {
-  EXPECT_THAT(FrontOf({{3, 3, 3}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}}),
-              ElementsAre(1));
-}
 
 bool Dominates(const ParetoPoint& a, const ParetoPoint& b) {
   return a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2] && a != b;

@@ -52,56 +52,30 @@ TEST(RecommendTest, TakesTheSmallestWithinHalfAPercentOfTheBest) {
               AllOf(HasSubstr("0.5 %"), Not(HasSubstr("budget"))));
 }
 
-TEST(RecommendTest, NamesTheBestOfEveryMode) {
-  SearchResult result;
-  result.groups = {Group()};
-  GroupSearchResult& group = result.groups[0];
-  group.candidates[3].mode = SearchMode::kLayer;
-  group.candidates[3].reason = "one layer in 1 chunk";
-  group.modes.resize(2);
-  group.modes[0].mode = SearchMode::kUniform;
-  group.modes[0].best = group.candidates[2];
-  group.modes[1].mode = SearchMode::kLayer;
-  group.modes[1].best = group.candidates[3];
-  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
-  EXPECT_EQ(group.candidates[2].reason, "least waste");
-  EXPECT_EQ(group.candidates[3].reason,
-            "one layer in 1 chunk, fewest chunks, best of its mode");
-  EXPECT_EQ(group.modes[0].best.reason, "least waste");
-  EXPECT_EQ(group.modes[1].best.reason, group.candidates[3].reason);
-}
-
 TEST(RecommendTest, SaysWhatSpeaksForEveryCandidate) {
   SearchResult result;
   result.groups = {Group()};
+  GroupSearchResult& group = result.groups[0];
+  std::vector<ChunkSizeCandidate>& all = group.candidates;
+  all.insert(all.begin() + 3, Candidate(600, 300, 15, 1800));
+  all[4].mode = SearchMode::kLayer;
+  all[4].reason = "one layer in 1 chunk";
+  group.modes.resize(2);
+  group.modes[0].mode = SearchMode::kUniform;
+  group.modes[0].best = all[2];
+  group.modes[1].mode = SearchMode::kLayer;
+  group.modes[1].best = all[4];
   ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
-  const std::vector<ChunkSizeCandidate>& all = result.groups[0].candidates;
   EXPECT_EQ(all[0].reason, "smallest working set");
   EXPECT_EQ(all[1].reason, "recommended");
   EXPECT_EQ(all[2].reason, "least waste");
-  EXPECT_EQ(all[3].reason, "fewest chunks");
-  EXPECT_EQ(result.groups[0].best.reason, "least waste");
-  EXPECT_EQ(result.groups[0].recommended.reason, "recommended");
-}
-
-TEST(RecommendTest, CallsTheRestTradeOffsAndJoinsReasons) {
-  SearchResult result;
-  result.groups = {Group()};
-  std::vector<ChunkSizeCandidate>& all = result.groups[0].candidates;
-  all.insert(all.begin() + 3, Candidate(600, 300, 15, 1800));
-  all.erase(all.begin(), all.begin() + 2);
-  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
-  EXPECT_EQ(all[0].reason, "least waste, smallest working set, recommended");
-  EXPECT_EQ(all[1].reason, "trade-off");
-}
-
-TEST(RecommendTest, KeepsAReasonAlreadyGiven) {
-  SearchResult result;
-  result.groups = {Group()};
-  result.groups[0].candidates.resize(1);
-  result.groups[0].candidates[0].reason = "one chunk";
-  ASSERT_THAT(Recommend(std::nullopt, &result), IsOk());
-  EXPECT_THAT(result.groups[0].best.reason, HasSubstr("one chunk, "));
+  EXPECT_EQ(all[3].reason, "trade-off");
+  EXPECT_EQ(all[4].reason,
+            "one layer in 1 chunk, fewest chunks, best of its mode");
+  EXPECT_EQ(group.best.reason, all[2].reason);
+  EXPECT_EQ(group.recommended.reason, all[1].reason);
+  EXPECT_EQ(group.modes[0].best.reason, all[2].reason);
+  EXPECT_EQ(group.modes[1].best.reason, all[4].reason);
 }
 
 TEST(RecommendTest, StaysWithinTheBudget) {

@@ -9,49 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/test_seed.h"
 
 namespace castor {
 namespace {
 
-using testing::ElementsAre;
-using testing::Pair;
 using Event = SizeEventQueue::Event;
-
-TEST(SizeEventQueueTest, IsEmptyAtFirst) {
-  SizeEventQueue queue(128, 1024, 10);
-  Event event;
-  EXPECT_FALSE(queue.Pop(&event));
-}
-
-TEST(SizeEventQueueTest, OrdersBySizeThenByItem) {
-  SizeEventQueue queue(0, 1000, 4);
-  for (const Event event : {Event{900, 1}, Event{5, 7}, Event{900, 0},
-                            Event{5, 3}, Event{1000, 2}}) {
-    queue.Push(event);
-  }
-  Event event;
-  std::vector<std::pair<int64_t, int32_t>> popped;
-  while (queue.Pop(&event)) popped.emplace_back(event.size, event.item);
-  EXPECT_THAT(popped, ElementsAre(Pair(5, 3), Pair(5, 7), Pair(900, 0),
-                                  Pair(900, 1), Pair(1000, 2)));
-}
-
-TEST(SizeEventQueueTest, TakesEventsAfterItRanDry) {
-  SizeEventQueue queue(0, 100, 10);
-  Event event;
-  queue.Push({50, 3});
-  ASSERT_TRUE(queue.Pop(&event));
-  EXPECT_FALSE(queue.Pop(&event));
-  queue.Push({100, 5});
-  queue.Push({50, 4});
-  ASSERT_TRUE(queue.Pop(&event));
-  EXPECT_EQ(event.item, 4);
-  ASSERT_TRUE(queue.Pop(&event));
-  EXPECT_EQ(event.item, 5);
-}
 
 TEST(SizeEventQueueTest, ARangeOfOneSizeIsEnough) {
   SizeEventQueue queue(256, 256, 0);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/uniform_search.h"
-
 #include <cstdint>
 #include <vector>
 
+#include "chunk/mode_search.h"
 #include "gtest/gtest.h"
 
 namespace castor {

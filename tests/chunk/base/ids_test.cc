@@ -3,11 +3,13 @@
 
 #include "chunk/base/ids.h"
 
+#include <cstddef>
 #include <set>
 #include <sstream>
 #include <type_traits>
 #include <unordered_set>
 
+#include "chunk/base/tier.h"
 #include "gtest/gtest.h"
 
 namespace castor {
@@ -45,6 +47,15 @@ TEST(IdsTest, Prints) {
   std::ostringstream out;
   out << Moment(12);
   EXPECT_EQ(out.str(), "12");
+}
+
+TEST(TierTest, TiersAreOrderedFastestFirstAndIndexArrays) {
+  for (size_t i = 0; i < kAllTiers.size(); ++i) {
+    EXPECT_EQ(TierIndex(kAllTiers[i]), i);
+  }
+  EXPECT_EQ(TierName(Tier::kDevice), "device");
+  EXPECT_EQ(TierName(Tier::kHost), "host");
+  EXPECT_EQ(TierName(Tier::kNvme), "nvme");
 }
 
 }  // namespace
