@@ -4,8 +4,9 @@
 #ifndef CASTOR_CHUNK_WASTE_BREAKDOWN_H_
 #define CASTOR_CHUNK_WASTE_BREAKDOWN_H_
 
-// Beside chunk_layout.h. Why a layout wastes what it wastes, chunk by chunk. Every element that no
-// parameter has is of one of three kinds, and they sum to the waste exactly:
+// Beside chunk_layout.h. Why a layout wastes what it wastes, chunk by chunk.
+// Every element that no parameter has is of one of three kinds, and they sum to
+// the waste exactly:
 //
 //   alignment  between two parameters, where the next starts at a multiple of A
 //   tail       from the last parameter to the end of a chunk of C

@@ -4,8 +4,8 @@
 #ifndef CASTOR_CHUNK_BASE_DID_YOU_MEAN_H_
 #define CASTOR_CHUNK_BASE_DID_YOU_MEAN_H_
 
-// Beside quote.h, for texts of strangers. The known name that a mistyped one was probably meant to be. Pure functions,
-// thread-safe.
+// Beside quote.h, for texts of strangers. The known name that a mistyped one
+// was probably meant to be. Pure functions, thread-safe.
 
 #include <optional>
 #include <span>

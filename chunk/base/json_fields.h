@@ -4,8 +4,9 @@
 #ifndef CASTOR_CHUNK_BASE_JSON_FIELDS_H_
 #define CASTOR_CHUNK_BASE_JSON_FIELDS_H_
 
-// Beside strict_json.h. What the handlers of Castor's own JSON files ask of every field: a known key,
-// the right type, a number within its limits. Pure functions, thread-safe.
+// Beside strict_json.h. What the handlers of Castor's own JSON files ask of
+// every field: a known key, the right type, a number within its limits. Pure
+// functions, thread-safe.
 
 #include <cstdint>
 #include <span>

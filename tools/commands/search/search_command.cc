@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/registry.h"
-
 #include <vector>
 
 #include "tools/cli/document.h"
+#include "tools/commands/registry.h"
 #include "tools/commands/search/search_document.h"
 #include "tools/commands/search/search_report.h"
 #include "tools/commands/search/search_request.h"
