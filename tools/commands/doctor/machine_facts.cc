@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "chunk/base/log.h"
+#include "collectives/option_words.h"
 #include "offload/internal/cgroup_folders.h"
 #include "offload/internal/cpu_map.h"
 #include "offload/internal/cpu_quota.h"
@@ -20,7 +21,6 @@
 #include "offload/nvme/nvme_drive.h"
 #include "offload/nvme/thread_io_queue.h"
 #include "offload/nvme/uring_io_queue.h"
-#include "tools/cli/nvme_flag.h"
 #include "tools/commands/doctor/doctor.h"
 #include "tools/models/input_file.h"
 

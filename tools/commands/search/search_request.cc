@@ -10,10 +10,10 @@
 #include <tuple>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/quantity_text.h"
 #include "chunk/base/units_text.h"
 #include "chunk/search_result.h"
 #include "chunk/tensor_fields.h"
-#include "tools/cli/rate_text.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {
@@ -88,10 +88,11 @@ Status TakeSpeed(const char* flag, const std::string& text,
                  std::optional<Model>* model) {
   if (text.empty()) return OkStatus();
   const size_t comma = text.find(',');
-  const Result<int64_t> rate = ParseBandwidth(text.substr(0, comma));
+  const Result<int64_t> rate =
+      ParseBandwidth(text.substr(0, comma), kMaxBytesPerSecond);
   if (!rate.ok()) return rate.status().WithContext(flag);
   const Result<int64_t> latency =
-      comma == text.npos ? 0 : ParseLatency(text.substr(comma + 1));
+      comma == text.npos ? 0 : ParseTime(text.substr(comma + 1), kMaxLatencyNs);
   if (!latency.ok()) return latency.status().WithContext(flag);
   *model = Model{*rate, *latency};
   return OkStatus();
