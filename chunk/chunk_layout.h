@@ -12,9 +12,8 @@
 //             0          offset(p1)                  used            size
 //             |<- shard of rank 0 ->|<- rank 1 ->|       ...         |
 //
-// A group of the layout is a class of chunks: those of one size that hold
-// parameters of one dtype, trainable or frozen. Where several sizes are used,
-// several groups have the same dtype, each with chunks of its own.
+// A group of the layout is the chunks of one size that hold the parameters of
+// one dtype, trainable or frozen.
 //
 // Immutable once built, hence thread-safe.
 
@@ -48,11 +47,11 @@ struct ChunkInfo {
   std::vector<ParamId> params;  // in order of offset
 };
 
-// Parameters that may share chunks: a class.
+// Parameters that may share chunks.
 struct GroupInfo {
   DType dtype = DType::kF32;
   bool trainable = true;
-  Elements chunk_size;          // C of this class
+  Elements chunk_size;          // C of this group
   std::vector<ChunkId> chunks;  // in packing order
 };
 
