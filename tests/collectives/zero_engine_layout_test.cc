@@ -114,7 +114,7 @@ TEST_F(ZeroEngineLayoutTest, MixedAndFrozenGroupsHaveChunksEach) {
     const ToyResult got = TrainToy(model, run, 2, options);
     ExpectEqual(got, want);
     ExpectWithinBudgets(got);
-    EXPECT_GT(got.stats.chunk_sizes, 3);
+    EXPECT_GT(got.stats.chunk_sizes, 1);
   }
 }
 
