@@ -292,11 +292,17 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
     finder.Try("--recompute", changed);
   }
   CASTOR_ASSIGN_OR_RETURN(std::vector<PlanVariant> found, finder.Take());
-  std::stable_sort(found.begin(), found.end(),
-                   [](const PlanVariant& a, const PlanVariant& b) {
-                     return Better(a.outcome, b.outcome);
-                   });
-  return found;
+  // Each after its equals.
+  std::vector<PlanVariant> sorted;
+  for (PlanVariant& variant : found) {
+    sorted.insert(
+        std::upper_bound(sorted.begin(), sorted.end(), variant,
+                         [](const PlanVariant& a, const PlanVariant& b) {
+                           return Better(a.outcome, b.outcome);
+                         }),
+        std::move(variant));
+  }
+  return sorted;
 }
 
 Result<std::vector<PlanVariant>> OneMoreGiB(const PlanSubject& subject,

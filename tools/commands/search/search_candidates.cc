@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "chunk/base/dtype.h"
@@ -168,8 +169,8 @@ std::vector<size_t> RowsOf(const std::vector<Note>& notes, size_t room) {
   for (size_t i = 0; i < notes.size(); ++i) {
     (notes[i].rank < Note::kPlain ? rows : others).push_back(i);
   }
-  std::stable_sort(rows.begin(), rows.end(), [&notes](size_t a, size_t b) {
-    return notes[a].rank < notes[b].rank;
+  std::sort(rows.begin(), rows.end(), [&notes](size_t a, size_t b) {
+    return std::tie(notes[a].rank, a) < std::tie(notes[b].rank, b);
   });
   if (rows.size() > room) rows.resize(room);
   const size_t left = room - rows.size();

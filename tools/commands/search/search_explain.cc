@@ -89,13 +89,15 @@ std::vector<ChunkWaste> Worst(const WasteBreakdown& waste,
   for (const ChunkWaste& chunk : waste.chunks) {
     if (chunk.total() > Elements(0)) chunks.push_back(chunk);
   }
-  const auto bytes = [&layout](const ChunkWaste& chunk) {
-    return BytesToHold(chunk.total(), layout.dtype(chunk.chunk));
+  const auto key = [&layout](const ChunkWaste& chunk) {
+    return std::pair(
+        Bytes(0) - BytesToHold(chunk.total(), layout.dtype(chunk.chunk)),
+        chunk.chunk);
   };
-  std::stable_sort(chunks.begin(), chunks.end(),
-                   [&bytes](const ChunkWaste& a, const ChunkWaste& b) {
-                     return bytes(a) > bytes(b);
-                   });
+  std::sort(chunks.begin(), chunks.end(),
+            [&key](const ChunkWaste& a, const ChunkWaste& b) {
+              return key(a) < key(b);
+            });
   if (chunks.size() > kWorstChunks) chunks.resize(kWorstChunks);
   return chunks;
 }
