@@ -8,8 +8,8 @@
 // moment of it, and how long it computes then. A moment lasts from its access
 // to the next one; the last one lasts to the first access of the next step, so
 // what comes before the first access belongs to it. Since the slab never grows,
-// bytes on lease are all that makes the room for copies vary (design section
-// 6). Values and pure functions, thread-safe. Part of traces (trace.h).
+// bytes on lease are all that makes the room for copies vary. Values and pure
+// functions, thread-safe. Part of traces (trace.h).
 
 #include <cstddef>
 #include <cstdint>

@@ -39,7 +39,7 @@ enum class ErrorCode {
 
 std::string_view ErrorCodeName(ErrorCode code);
 
-// The exit code of design section 11 for `code`.
+// The exit code that a command ends with for `code`.
 int ExitCode(ErrorCode code);
 
 class [[nodiscard]] Status {

@@ -8,8 +8,8 @@
 //
 // What it costs to make a gathered copy of each chunk, as policies weigh it: in
 // seconds of the links that its bytes pass one after the other, latency plus
-// bytes over bandwidth (papers.md section 5), where every one of them was
-// measured; else by how many they are. Pure functions, thread-safe.
+// bytes over bandwidth, where every one of them was measured; else by how many
+// they are. Pure functions, thread-safe.
 
 #include <optional>
 #include <span>

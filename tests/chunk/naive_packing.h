@@ -4,9 +4,9 @@
 #ifndef CASTOR_TESTS_CHUNK_NAIVE_PACKING_H_
 #define CASTOR_TESTS_CHUNK_NAIVE_PACKING_H_
 
-// Packing as design section 4 words it, written a second time and as plainly
-// as can be, to compare the product with; and random lists to compare them on.
-// Thread-compatible.
+// Packing by its definition (chunk_packer.h), written a second time and as
+// plainly as can be, to compare the product with; and random lists to compare
+// them on. Thread-compatible.
 
 #include <algorithm>
 #include <cstdint>

@@ -31,7 +31,7 @@ struct Console {
 };
 
 // Says on `err` what went wrong, if anything, with `who` before it, and gives
-// the exit code of design section 11.
+// its exit code.
 int ReportStatus(const Status& status, std::string_view who,
                  const Console& console);
 

@@ -5,8 +5,8 @@
 #define CASTOR_TOOLS_CLI_PROGRAM_H_
 
 // The command line `castor COMMAND ...`: finds the command, reads its flags,
-// runs it, and turns whatever happens into one of the exit codes of design
-// section 11. Owner thread only.
+// runs it, and turns whatever happens into an exit code (ExitCode of status.h).
+// Owner thread only.
 
 #include <memory>
 #include <string>

@@ -6,8 +6,7 @@
 
 // The chunk size that another system's rule would pick for a list of
 // parameters, what that system would say of it, what it would truly waste
-// there, and what the same size costs in Castor (design section 5). Pure
-// functions, thread-safe.
+// there, and what the same size costs in Castor. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <optional>

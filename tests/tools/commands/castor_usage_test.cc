@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 // What `castor` says to wrong usage and bad input, as a process: one sentence,
-// the exit code of design section 11, and nothing on the standard output.
+// the exit code of its kind, and nothing on the standard output.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
