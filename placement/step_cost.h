@@ -6,10 +6,10 @@
 
 // What one training step of ZeRO-3 moves when every shard's home is host memory
 // and no copy is kept from one pass to the next, and how long each link takes
-// for it on a machine of known speeds. Per rank, with k chunks that hold b bytes
-// in all, W ranks, and latency L and bandwidth B of the link in question. A
-// transfer takes its latency and its bytes over the bandwidth. Which transfers
-// a step makes: Rajbhandari et al. 2020 and 2021.
+// for it on a machine of known speeds. Per rank, with k chunks that hold b
+// bytes in all, W ranks, and latency L and bandwidth B of the link in question.
+// A transfer takes its latency and its bytes over the bandwidth. Which
+// transfers a step makes: Rajbhandari et al. 2020 and 2021.
 //
 //   host to device   2 (k L + (b / W) / B)            fetch, forward, backward
 //   device to host     (k L + (b / W) / B)            gradients, if trainable
