@@ -13,7 +13,7 @@
 #include "chunk/base/dtype.h"
 #include "placement/step_cost.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/search/search_parts.h"
+#include "tools/commands/search/search_document.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {
@@ -45,7 +45,7 @@ StepCost TransferCost(const SearchReport& report,
                    {.chunks = candidate.chunks,
                     .allocated = BytesToHold(candidate.allocated, group.dtype),
                     .trainable = group.trainable},
-                   report.options.pack.world);
+                   report.request.search.pack.world);
 }
 
 // Of the links whose speed is known the slowest, all working at the same time.
@@ -207,7 +207,8 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
                       Document* doc) {
   const GroupSearchResult& found = report.result.groups[group];
   Table table = EmptyTable(report);
-  const std::vector<Note> notes = NotesOf(found, report.options.min_chunk);
+  const std::vector<Note> notes =
+      NotesOf(found, report.request.search.min_chunk);
   const std::vector<size_t> shown = RowsOf(notes, rows);
   for (const size_t i : shown) {
     const ChunkSizeCandidate& c = found.candidates[i];
@@ -215,7 +216,7 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
            SameChoice(c, found.recommended) ? Mark::kChosen : Mark::kNone,
            &table);
   }
-  if (report.choice && report.choice->pick == ChoicePick::kChunk) {
+  if (report.choice && report.request.chunk) {
     AddRow(report, group, report.choice->groups[group], "--chunk", "as given",
            Mark::kNone, &table);
   }
@@ -268,7 +269,7 @@ void SayMachine(const SearchReport& report, Document* doc) {
   std::vector<std::string> unknown;
   for (const StepLink link : kLinks) {
     // One rank has nobody to exchange with.
-    if (report.options.pack.world == 1 && IsRing(link)) continue;
+    if (report.request.search.pack.world == 1 && IsRing(link)) continue;
     std::string name(StepLinkName(link));
     std::replace(name.begin(), name.end(), '_', ' ');
     const std::optional<LinkModel> speed = SpeedOf(*report.machine, link);

@@ -19,7 +19,6 @@
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/search/search_parts.h"
 
 namespace castor {
 namespace {
@@ -198,7 +197,7 @@ void SayGroups(const SearchReport& report, bool brief, size_t rows,
                                         Plural(left_out, "more chunk size")));
     }
     doc->Say("Recommended", ChoiceText(group.recommended, group.dtype));
-    SayProofs(group, report.options.pack, brief, doc);
+    SayProofs(group, report.request.search.pack, brief, doc);
   }
 }
 
@@ -213,9 +212,10 @@ void SayExperts(const SearchReport& report, std::string_view remark,
 
 std::string NextText(const SearchReport& report) {
   const std::string next =
-      fmt::format("castor search {}", ShellWord(report.model_argument));
-  if (!report.output.empty()) return next + " --explain   where the waste is";
-  if (!report.options.device_budget) {
+      fmt::format("castor search {}", ShellWord(report.request.model));
+  if (!report.request.output.empty())
+    return next + " --explain   where the waste is";
+  if (!report.request.search.device_budget) {
     return next + " --device-budget 8GiB   what fits a device";
   }
   return fmt::format("{}{} -o layout.json   where every parameter lies", next,
@@ -240,10 +240,10 @@ void SayClosing(const SearchReport& report, Document* doc) {
   doc->Say("Rule", report.result.recommended_rule);
   SayMachine(report, doc);
   SayRules(report, doc);
-  if (!report.output.empty()) {
+  if (!report.request.output.empty()) {
     doc->Say("Written",
-             fmt::format("{}: the layout of {}", Shown(report.output),
-                         ChoicePickText(report.choice->pick)));
+             fmt::format("{}: the layout of {}", Shown(report.request.output),
+                         ChoicePickText(report.request.pick)));
   }
   doc->SayUnbroken("Next", NextText(report));
 }
@@ -251,7 +251,7 @@ void SayClosing(const SearchReport& report, Document* doc) {
 Document DocumentOf(const SearchReport& report, size_t rows) {
   Document doc("castor.search/1");
   AddModel(report, &doc);
-  AddOptions(report.options, &doc);
+  AddOptions(report.request.search, &doc);
   doc.Gap();
   if (report.machine) doc.Set("machine", MachineJson(*report.machine));
   AddResult(report, &doc);
@@ -267,11 +267,12 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
   }
   if (report.choice) {
     JsonValue choice =
-        Fields({{"pick", ChoicePickName(report.choice->pick)},
+        Fields({{"pick", ChoicePickName(report.request.pick)},
                 {"candidate", ChosenJson(report, report.choice->groups)}});
-    if (!report.output.empty()) choice["output"] = report.output;
+    if (!report.request.output.empty())
+      choice["output"] = report.request.output;
     doc.Set("choice", choice);
-    if (report.explain) doc.Add("explain", ExplainDocument(report));
+    if (report.request.explain) doc.Add("explain", ExplainDocument(report));
   }
   if (!report.other_layouts.empty()) {
     JsonValue layouts;
