@@ -8,6 +8,7 @@
 // functions, thread-safe.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/json_value.h"
@@ -20,8 +21,7 @@ namespace castor {
 
 struct DiffRow {
   std::string what;
-  std::string unit;  // "_bytes", "_ns", "_seconds" or empty
-  Value a;           // nothing: the file has no such thing
+  Value a;  // nothing: the file has no such thing
   Value b;
 
   bool equal() const { return a.Json() == b.Json(); }
@@ -31,6 +31,14 @@ struct DiffSection {
   std::string name;
   std::vector<DiffRow> rows;
 };
+
+// What one file has, by name.
+using DiffSide = std::vector<std::pair<std::string, Value>>;
+
+// A row for everything that one of them has, in the order of the first; what
+// only the second has comes last. `missing` stands for what one lacks.
+DiffSection Compare(std::string name, const DiffSide& a, const DiffSide& b,
+                    const Value& missing = {});
 
 // Times and bytes are of a step, in the median of those of `steps` that are
 // complete, bytes of all ranks together; stalls are the mean of a step. Homes

@@ -5,22 +5,20 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
 #include "tools/commands/diff/diff.h"
 
 namespace castor {
 namespace {
 
-struct Leaf {
-  std::string unit;
-  Value value;
-};
-using Leaves = std::map<std::string, Leaf>;
+using Leaves = std::map<std::string, Value>;
 
 bool IsText(const JsonValue& value) {
   return !value.is_null() && !value.is_number() && !value.is_array() &&
@@ -47,20 +45,16 @@ bool IsLeftOut(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
-Leaf LeafOf(const JsonValue& value, std::string_view key) {
+Value LeafOf(const JsonValue& value, std::string_view key) {
   if (value.is_null()) return {};
   if (!value.is_number()) {
-    return {"",
-            IsText(value) ? Value::Name(value.text()) : Value(value.boolean())};
+    return IsText(value) ? Value::Name(value.text()) : Value(value.boolean());
   }
-  if (key.ends_with("seconds"))
-    return {"_seconds", Value::Seconds(value.real())};
-  if (!value.is_integer()) return {"", value.real()};
-  if (key.ends_with("bytes")) return {"_bytes", Bytes(value.integer())};
-  if (key == "ns" || key.ends_with("_ns")) {
-    return {"_ns", Value::Ns(value.integer())};
-  }
-  return {"", value.integer()};
+  if (key.ends_with("seconds")) return Value::Seconds(value.real());
+  if (!value.is_integer()) return value.real();
+  if (key.ends_with("bytes")) return Bytes(value.integer());
+  if (key == "ns" || key.ends_with("_ns")) return Value::Ns(value.integer());
+  return value.integer();
 }
 
 void Flatten(const JsonValue& value, const std::string& path,
@@ -83,27 +77,16 @@ void Flatten(const JsonValue& value, const std::string& path,
   leaves->insert_or_assign(path, LeafOf(value, key));
 }
 
+// What differs, and how much does not.
 DiffSection SectionOf(std::string name, const Leaves& first,
                       const Leaves& second) {
-  DiffSection section{std::move(name), {}};
-  int64_t equal = 0;
-  const auto add = [&](const std::string& what, const Leaf& x, const Leaf& y) {
-    DiffRow row{what, x.unit.empty() ? y.unit : x.unit, x.value, y.value};
-    if (row.equal()) {
-      ++equal;
-    } else {
-      section.rows.push_back(std::move(row));
-    }
-  };
-  for (const auto& [what, leaf] : first) {
-    const auto other = second.find(what);
-    add(what, leaf, other == second.end() ? Leaf() : other->second);
-  }
-  for (const auto& [what, leaf] : second) {
-    if (!first.contains(what)) add(what, Leaf(), leaf);
-  }
+  DiffSection section =
+      Compare(std::move(name), DiffSide(first.begin(), first.end()),
+              DiffSide(second.begin(), second.end()));
+  const size_t equal = std::erase_if(
+      section.rows, [](const DiffRow& row) { return row.equal(); });
   if (equal > 0) {
-    section.rows.push_back({"values that are equal", "", equal, equal});
+    section.rows.push_back({"values that are equal", equal, equal});
   }
   return section;
 }
@@ -112,7 +95,59 @@ bool IsPlain(const JsonValue& value) {
   return !value.is_array() && !value.is_object();
 }
 
+Bytes LargestChunkOf(const ChunkLayout& layout) {
+  Bytes largest;
+  for (const ChunkInfo& chunk : layout.chunks()) {
+    const GroupInfo& group = layout.groups()[static_cast<size_t>(chunk.group)];
+    largest = std::max(largest, BytesOf(chunk.size, group.dtype));
+  }
+  return largest;
+}
+
+DiffSide TotalsOf(const LayoutFile& file) {
+  const ChunkLayout& layout = file.layout;
+  const Bytes all = layout.allocated_bytes();
+  return {{"ranks", layout.world()},
+          {"parameters", file.params.size()},
+          {"groups", layout.groups().size()},
+          {"chunks", layout.chunks().size()},
+          {"largest chunk", LargestChunkOf(layout)},
+          {"all chunks", all},
+          {"of them wasted", all - layout.payload_bytes()}};
+}
+
+std::string PlaceText(const ParamPlace& place) {
+  if (!place.chunk.valid()) return "nowhere";
+  return fmt::format("chunk {} at {}", place.chunk.value(),
+                     place.offset.count());
+}
+
+DiffSide PlacesOf(const LayoutFile& file) {
+  DiffSide places;
+  for (size_t p = 0; p < file.params.size(); ++p) {
+    places.emplace_back(file.params[p].name,
+                        PlaceText(file.layout.places()[p]));
+  }
+  return places;
+}
+
 }  // namespace
+
+DiffSection Compare(std::string name, const DiffSide& a, const DiffSide& b,
+                    const Value& missing) {
+  const std::map<std::string_view, Value> first(a.begin(), a.end());
+  const std::map<std::string_view, Value> second(b.begin(), b.end());
+  DiffSection section{std::move(name), {}};
+  for (const auto& [what, value] : a) {
+    const auto other = second.find(what);
+    section.rows.push_back(
+        {what, value, other == second.end() ? missing : other->second});
+  }
+  for (const auto& [what, value] : b) {
+    if (!first.contains(what)) section.rows.push_back({what, missing, value});
+  }
+  return section;
+}
 
 std::vector<DiffSection> DiffDocuments(const JsonValue& a, const JsonValue& b) {
   std::vector<std::string> names = a.keys();
@@ -143,6 +178,16 @@ std::vector<DiffSection> DiffDocuments(const JsonValue& a, const JsonValue& b) {
   }
   sections.front() = SectionOf("values", plain_first, plain_second);
   std::erase_if(sections, [](const DiffSection& s) { return s.rows.empty(); });
+  return sections;
+}
+
+std::vector<DiffSection> DiffLayouts(const LayoutFile& a, const LayoutFile& b) {
+  std::vector<DiffSection> sections = {
+      Compare("layout", TotalsOf(a), TotalsOf(b)),
+      Compare("parameters that lie elsewhere", PlacesOf(a), PlacesOf(b))};
+  std::vector<DiffRow>& moved = sections.back().rows;
+  std::erase_if(moved, [](const DiffRow& row) { return row.equal(); });
+  if (moved.empty()) sections.pop_back();
   return sections;
 }
 

@@ -18,48 +18,8 @@
 namespace castor {
 namespace {
 
-// What one file has, by name, in the order in which it came up.
-using Side = std::vector<std::pair<std::string, int64_t>>;
-using Compute = void (*)(const RunStatistics&, Side&);
-
-int64_t At(const Side& side, const std::string& what) {
-  for (const auto& [name, value] : side) {
-    if (name == what) return value;
-  }
-  return 0;
-}
-
-// What only the second has comes last; what one lacks is 0.
-DiffSection Section(const std::string& name, const std::string& unit,
-                    Compute compute, const RunStatistics& a,
-                    const RunStatistics& b) {
-  Side first;
-  Side second;
-  compute(a, first);
-  compute(b, second);
-  Side names = first;
-  for (const auto& each : second) {
-    if (std::none_of(first.begin(), first.end(), [&](const auto& other) {
-          return other.first == each.first;
-        })) {
-      names.push_back(each);
-    }
-  }
-  const auto value = [&unit](int64_t number) {
-    return unit == "_bytes" ? Value(Bytes(number))
-           : unit == "_ns"  ? Value::Ns(number)
-                            : Value(number);
-  };
-  DiffSection section{name, {}};
-  for (const auto& [what, unused] : names) {
-    section.rows.push_back(
-        {what, unit, value(At(first, what)), value(At(second, what))});
-  }
-  return section;
-}
-
-void Run(const RunStatistics& run, Side& side) {
-  side = {{"ranks", run.world},
+DiffSide Counts(const RunStatistics& run) {
+  return {{"ranks", run.world},
           {"stage", run.stage},
           {"chunks", run.chunks},
           {"complete steps", run.complete_steps},
@@ -68,39 +28,46 @@ void Run(const RunStatistics& run, Side& side) {
           {"steps that departed", run.divergences}};
 }
 
-void Times(const RunStatistics& run, Side& side) {
-  side = {{"a step", run.step_ns.median},
-          {"of it stalled", run.stalled_ns.median}};
+DiffSide Times(const RunStatistics& run) {
+  return {{"a step", Value::Ns(run.step_ns.median)},
+          {"of it stalled", Value::Ns(run.stalled_ns.median)}};
 }
 
-void Peaks(const RunStatistics& run, Side& side) {
+DiffSide Peaks(const RunStatistics& run) {
+  DiffSide side;
   for (const TierStatistics& tier : run.tiers) {
     const std::string name(TierName(tier.tier));
-    side.emplace_back(name + " peak", tier.peak_bytes);
-    side.emplace_back(name + " budget", tier.budget_bytes);
+    side.emplace_back(name + " peak", Bytes(tier.peak_bytes));
+    side.emplace_back(name + " budget", Bytes(tier.budget_bytes));
   }
+  return side;
 }
 
-void Links(const RunStatistics& run, Side& side) {
+DiffSide Links(const RunStatistics& run) {
+  DiffSide side;
   for (size_t i = 0; i < run.links.size(); ++i) {
-    side.emplace_back(LinkName(run.links[i].link), run.link_bytes[i].median);
+    side.emplace_back(LinkName(run.links[i].link),
+                      Bytes(run.link_bytes[i].median));
   }
+  return side;
 }
 
-void Stalls(const RunStatistics& run, Side& side) {
+DiffSide Stalls(const RunStatistics& run) {
+  const int64_t steps = std::max<int64_t>(std::ssize(run.steps), 1);
+  DiffSide side;
   for (const StallStatistics& stall : run.stalls) {
-    side.emplace_back(RunCauseName(stall.cause),
-                      stall.ns / std::max<int64_t>(std::ssize(run.steps), 1));
+    side.emplace_back(RunCauseName(stall.cause), Value::Ns(stall.ns / steps));
   }
+  return side;
 }
 
 // Where transfers of a state begin and end: what crosses the drive's link lives
 // there, what the optimizer fetches from the device, there. Without transfers
 // it is not known, but for parameters, which are gathered from the device then.
-using StatesByChunk = std::map<std::pair<int32_t, StateKind>, std::string>;
+using StatesByChunk = std::map<std::pair<int32_t, StateKind>, Tier>;
 
 StatesByChunk HomesOf(const RunRecord& record) {
-  std::map<std::pair<int32_t, StateKind>, Tier> homes;
+  StatesByChunk homes;
   for (const RunEvent& event : record.events) {
     if (event.chunk < 0) continue;
     const std::pair key(event.chunk, event.state);
@@ -126,9 +93,7 @@ StatesByChunk HomesOf(const RunRecord& record) {
       known = Tier::kHost;
     }
   }
-  StatesByChunk names;
-  for (const auto& [key, home] : homes) names[key] = TierName(home);
-  return names;
+  return homes;
 }
 
 bool SameChunks(const RunRecord& a, const RunRecord& b) {
@@ -151,8 +116,8 @@ DiffSection ChangedHomes(const RunRecord& a, const RunRecord& b) {
     const auto other = second.find(key);
     if (other == second.end() || other->second == home) continue;
     section.rows.push_back(
-        {fmt::format("chunk {} {}", key.first, StateKindName(key.second)), "",
-         home, other->second});
+        {fmt::format("chunk {} {}", key.first, StateKindName(key.second)),
+         TierName(home), TierName(other->second)});
   }
   return section;
 }
@@ -164,11 +129,11 @@ std::vector<DiffSection> DiffRuns(const RunRecord& a, const RunRecord& b,
   const RunStatistics first = ComputeRunStatistics(a, steps);
   const RunStatistics second = ComputeRunStatistics(b, steps);
   std::vector<DiffSection> sections = {
-      Section("run", "", Run, first, second),
-      Section("time", "_ns", Times, first, second),
-      Section("tiers", "_bytes", Peaks, first, second),
-      Section("links", "_bytes", Links, first, second),
-      Section("stalls", "_ns", Stalls, first, second),
+      Compare("run", Counts(first), Counts(second)),
+      Compare("time", Times(first), Times(second)),
+      Compare("tiers", Peaks(first), Peaks(second), Bytes(0)),
+      Compare("links", Links(first), Links(second), Bytes(0)),
+      Compare("stalls", Stalls(first), Stalls(second), Value::Ns(0)),
       ChangedHomes(a, b)};
   std::erase_if(sections, [](const DiffSection& s) { return s.rows.empty(); });
   return sections;
