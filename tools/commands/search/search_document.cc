@@ -45,8 +45,9 @@ std::string_view ExpertsMeaning(ExpertLayout layout) {
                                         : "a tensor for each";
 }
 
-JsonValue ModelJson(const ModelList& model) {
-  const ModelTotals totals = TotalsOf(model);
+JsonValue ModelJson(const SearchReport& report) {
+  const ModelList& model = report.model;
+  const SearchTotals totals = TotalsOf(report.result);
   return Fields(
       {{"parameters", totals.elements},
        {"tensors", model.params.size()},
@@ -63,9 +64,9 @@ JsonValue ModelJson(const ModelList& model) {
 
 void AddModel(const SearchReport& report, Document* doc) {
   const ModelList& model = report.model;
-  const ModelTotals totals = TotalsOf(model);
+  const SearchTotals totals = TotalsOf(report.result);
   const auto& groups = report.result.groups;
-  doc->Set("model", ModelJson(model));
+  doc->Set("model", ModelJson(report));
   doc->Say("Model",
            fmt::format(
                "{}: {}{}, {}, {}{}", Shown(model.name),
@@ -116,21 +117,17 @@ void AddOptions(const SearchOptions& options, Document* doc) {
                        Grouped(options.gathered_slots)));
 }
 
-JsonValue TotalsJson(const ChoiceTotals& totals) {
-  return Fields({{"chunks", totals.chunks},
-                 {"allocated_bytes", totals.allocated},
-                 {"waste_bytes", totals.waste},
-                 {"gathered_bytes", totals.gathered}});
-}
-
 // What was found, for programs.
 void AddResult(const SearchReport& report, Document* doc) {
   const auto& groups = report.result.groups;
   doc->Add(AllCandidates(report), Form::kData);
   if (groups.empty()) {
+    // The proof of nothing: no parameter, no chunk, no waste.
     doc->Set("best", {});
     doc->Set("recommended", {});
-    doc->Set("certificate", EmptyCertificateJson());
+    doc->Set("certificate", Fields({{"lower_bound_waste_elements", 0},
+                                    {"optimal", true},
+                                    {"intervals", JsonValue::Array()}}));
     doc->Set("certificates", JsonValue::Array());
     return;
   }
@@ -147,13 +144,18 @@ void AddResult(const SearchReport& report, Document* doc) {
   doc->Set("recommended", ChosenJson(report, &GroupSearchResult::recommended));
   doc->Set("certificate", groups.size() == 1 ? proofs[0] : proofs);
   doc->Set("certificates", certificates);
-  const ChoiceTotals recommended =
-      TotalsOf(report.result, &GroupSearchResult::recommended);
   if (groups.size() > 1) {
-    doc->Set("totals",
-             Fields({{"best", TotalsJson(TotalsOf(report.result,
-                                                  &GroupSearchResult::best))},
-                     {"recommended", TotalsJson(recommended)}}));
+    const auto totals = [&](ChunkSizeCandidate GroupSearchResult::*choice) {
+      const SearchTotals all = TotalsOf(report.result, choice);
+      return Fields({{"chunks", all.chunks},
+                     {"allocated_bytes", all.allocated},
+                     {"waste_bytes", all.waste},
+                     {"gathered_bytes", all.gathered}});
+    };
+    doc->Set(
+        "totals",
+        Fields({{"best", totals(&GroupSearchResult::best)},
+                {"recommended", totals(&GroupSearchResult::recommended)}}));
   }
   doc->Set("rules", ListOf(report.rules, [&](const RuleReport& rule) {
              return RuleJson(report, rule);
@@ -228,7 +230,7 @@ std::string NextText(const SearchReport& report) {
 // What holds for all groups.
 void SayClosing(const SearchReport& report, Document* doc) {
   if (report.result.groups.size() > 1) {
-    const ChoiceTotals totals =
+    const SearchTotals totals =
         TotalsOf(report.result, &GroupSearchResult::recommended);
     doc->Gap();
     doc->Say(
@@ -278,7 +280,7 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
     JsonValue layouts;
     const auto add = [&layouts](const SearchReport& one) {
       Document part;
-      part.Set("model", ModelJson(one.model));
+      part.Set("model", ModelJson(one));
       AddResult(one, &part);
       layouts[ExpertLayoutName(*one.experts)] = part.Json();
     };

@@ -84,9 +84,6 @@ void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
 //   layer    repeat {first, params, repeats} and steps
 JsonValue CertificateJson(const ModeResult& mode, const std::string& group);
 
-// The proof of nothing: no parameter, no chunk, no waste.
-JsonValue EmptyCertificateJson();
-
 // The causes in bytes, and chunks with the parameters they hold: on the page
 // those that waste most, in JSON every one, in elements of its type. REQUIRES:
 // a choice.

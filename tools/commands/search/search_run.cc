@@ -155,7 +155,7 @@ Result<SearchReport> RunSearch(const SearchRequest& request,
 Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report) {
   const SearchOptions& search = report.request.search;
   std::vector<RuleReport> reports;
-  if (TotalsOf(report.model).elements == 0) return reports;
+  if (TotalsOf(report.result).elements == 0) return reports;
   RuleOptions options;
   options.world = search.pack.world;
   for (const CompatibilityRule rule : report.request.rules) {
@@ -223,28 +223,19 @@ bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
   return a.mode == b.mode && a.chunk_size == b.chunk_size;
 }
 
-ModelTotals TotalsOf(const ModelList& model) {
-  ModelTotals totals;
-  for (const ParamSpec& spec : model.params) {
-    // The reader has refused shapes that overflow.
-    const Elements count = CountElements(spec.shape, spec.dtype).value();
-    totals.elements += count.count();
-    totals.bytes += BytesOf(count, spec.dtype);
-  }
-  return totals;
-}
-
-double ChoiceTotals::waste_fraction() const {
+double SearchTotals::waste_fraction() const {
   if (allocated == Bytes(0)) return 0;
   return static_cast<double>(waste.count()) /
          static_cast<double>(allocated.count());
 }
 
-ChoiceTotals TotalsOf(const SearchResult& result,
+SearchTotals TotalsOf(const SearchResult& result,
                       ChunkSizeCandidate GroupSearchResult::*choice) {
-  ChoiceTotals totals;
+  SearchTotals totals;
   for (const GroupSearchResult& group : result.groups) {
     const ChunkSizeCandidate& chosen = group.*choice;
+    totals.elements += group.payload.count();
+    totals.bytes += BytesToHold(group.payload, group.dtype);
     totals.chunks += chosen.chunks;
     totals.allocated += BytesToHold(chosen.allocated, group.dtype);
     totals.waste += chosen.waste_bytes;

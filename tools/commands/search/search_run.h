@@ -137,23 +137,20 @@ std::string GroupName(const GroupSearchResult& group);
 // The same chunk size, chosen in the same way.
 bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b);
 
-struct ModelTotals {
-  int64_t elements = 0;
+// All groups, and one candidate of each, added up.
+struct SearchTotals {
+  int64_t elements = 0;  // of the parameters
   Bytes bytes;
-};
-ModelTotals TotalsOf(const ModelList& model);
-
-// One candidate of every group, added up.
-struct ChoiceTotals {
-  int64_t chunks = 0;
+  int64_t chunks = 0;  // of the candidates
   Bytes allocated;
   Bytes waste;
   Bytes gathered;
 
   double waste_fraction() const;  // of what is allocated
 };
-ChoiceTotals TotalsOf(const SearchResult& result,
-                      ChunkSizeCandidate GroupSearchResult::*choice);
+SearchTotals TotalsOf(
+    const SearchResult& result,
+    ChunkSizeCandidate GroupSearchResult::*choice = &GroupSearchResult::best);
 
 }  // namespace castor
 

@@ -161,7 +161,7 @@ std::string Sentences(const RuleResult& rule, const SearchReport& report) {
     text +=
         fmt::format(", {} in none", Plural(rule.unpacked_params, "parameter"));
   }
-  const ChoiceTotals best = TotalsOf(report.result, &GroupSearchResult::best);
+  const SearchTotals best = TotalsOf(report.result);
   return text + fmt::format("; Castor's best {} in {}",
                             Percent(best.waste_fraction()),
                             Plural(best.chunks, "chunk"));
@@ -210,12 +210,6 @@ JsonValue CertificateJson(const ModeResult& mode, const std::string& group) {
                    {"waste_elements", step.waste}});
   });
   return json;
-}
-
-JsonValue EmptyCertificateJson() {
-  return Fields({{"lower_bound_waste_elements", 0},
-                 {"optimal", true},
-                 {"intervals", JsonValue::Array()}});
 }
 
 Document ExplainDocument(const SearchReport& report) {

@@ -174,11 +174,10 @@ TEST(ApplyRulesTest, PutsEachRuleBesideWhatItCostsHere) {
 TEST(SearchReportTest, AddsUpModelAndChoicesInBytes) {
   const SearchReport report = MadeReport(
       {{"a", {1000}, DType::kF32}, {"b", {500}, DType::kBF16}}, KiB(64));
-  const ModelTotals model = TotalsOf(report.model);
-  EXPECT_EQ(model.elements, 1500);
-  EXPECT_EQ(model.bytes, Bytes(5000));
   // Both groups are below the minimum: a chunk each, rounded up to 128.
-  const ChoiceTotals best = TotalsOf(report.result, &GroupSearchResult::best);
+  const SearchTotals best = TotalsOf(report.result, &GroupSearchResult::best);
+  EXPECT_EQ(best.elements, 1500);
+  EXPECT_EQ(best.bytes, Bytes(5000));
   EXPECT_EQ(best.chunks, 2);
   EXPECT_EQ(best.allocated, Bytes(1024 * 4 + 512 * 2));
   EXPECT_EQ(best.waste, Bytes(24 * 4 + 12 * 2));
