@@ -8,7 +8,6 @@
 // functions, thread-safe.
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "chunk/base/json_value.h"
@@ -31,14 +30,6 @@ struct DiffSection {
   std::string name;
   std::vector<DiffRow> rows;
 };
-
-// What one file has, by name.
-using DiffSide = std::vector<std::pair<std::string, Value>>;
-
-// A row for everything that one of them has, in the order of the first; what
-// only the second has comes last. `missing` stands for what one lacks.
-DiffSection Compare(std::string name, const DiffSide& a, const DiffSide& b,
-                    const Value& missing = {});
 
 // Times and bytes are of a step, in the median of those of `steps` that are
 // complete, bytes of all ranks together; stalls are the mean of a step. Homes

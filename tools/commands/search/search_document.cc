@@ -45,28 +45,24 @@ std::string_view ExpertsMeaning(ExpertLayout layout) {
                                         : "a tensor for each";
 }
 
-JsonValue ModelJson(const SearchReport& report) {
-  const ModelList& model = report.model;
-  const SearchTotals totals = TotalsOf(report.result);
-  return Fields(
-      {{"parameters", totals.elements},
-       {"tensors", model.params.size()},
-       {"elements", totals.elements},
-       {"total_bytes", totals.bytes},
-       {"name", model.name},
-       {"family", model.family.empty() ? Value() : Value(model.family)},
-       {"source", model.source},
-       {"order", ParamOrderName(model.order)},
-       {"dropped", ListOf(model.dropped, [](const DroppedTensor& tensor) {
-          return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
-        })}});
-}
-
 void AddModel(const SearchReport& report, Document* doc) {
   const ModelList& model = report.model;
   const SearchTotals totals = TotalsOf(report.result);
   const auto& groups = report.result.groups;
-  doc->Set("model", ModelJson(report));
+  doc->Set(
+      "model",
+      Fields(
+          {{"parameters", totals.elements},
+           {"tensors", model.params.size()},
+           {"elements", totals.elements},
+           {"total_bytes", totals.bytes},
+           {"name", model.name},
+           {"family", model.family.empty() ? Value() : Value(model.family)},
+           {"source", model.source},
+           {"order", ParamOrderName(model.order)},
+           {"dropped", ListOf(model.dropped, [](const DroppedTensor& tensor) {
+              return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
+            })}}));
   doc->Say("Model",
            fmt::format(
                "{}: {}{}, {}, {}{}", Shown(model.name),
@@ -122,9 +118,9 @@ void AddResult(const SearchReport& report, Document* doc) {
   const auto& groups = report.result.groups;
   doc->Add(AllCandidates(report), Form::kData);
   if (groups.empty()) {
-    // The proof of nothing: no parameter, no chunk, no waste.
     doc->Set("best", {});
     doc->Set("recommended", {});
+    // The proof of nothing: no parameter, no chunk, no waste.
     doc->Set("certificate", Fields({{"lower_bound_waste_elements", 0},
                                     {"optimal", true},
                                     {"intervals", JsonValue::Array()}}));
@@ -280,7 +276,7 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
     JsonValue layouts;
     const auto add = [&layouts](const SearchReport& one) {
       Document part;
-      part.Set("model", ModelJson(one));
+      AddModel(one, &part);
       AddResult(one, &part);
       layouts[ExpertLayoutName(*one.experts)] = part.Json();
     };
