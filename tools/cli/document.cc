@@ -150,6 +150,13 @@ std::string Value::Page() const {
   return "";
 }
 
+std::string_view Value::unit() const {
+  return kind_ == Kind::kBytes     ? "_bytes"
+         : kind_ == Kind::kNs      ? "_ns"
+         : kind_ == Kind::kSeconds ? "_seconds"
+                                   : "";
+}
+
 std::string Value::Plain() const {
   switch (kind_) {
     case Kind::kNothing:

@@ -87,6 +87,8 @@ class Value {
   const JsonValue& Json() const { return data_; }
   std::string Page() const;
   std::string Plain() const;  // numbers as JSON has them, yes or no
+  // What a JSON key says of it at its end: "_bytes", "_ns", "_seconds".
+  std::string_view unit() const;
   // Nothing counts as text, too.
   bool is_text() const { return kind_ <= Kind::kName; }
 

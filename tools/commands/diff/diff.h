@@ -20,8 +20,7 @@ namespace castor {
 
 struct DiffRow {
   std::string what;
-  std::string unit;  // "_bytes", "_ns", "_seconds" or empty
-  Value a;           // nothing: the file has no such thing
+  Value a;  // nothing: the file has no such thing
   Value b;
 
   bool equal() const { return a.Json() == b.Json(); }

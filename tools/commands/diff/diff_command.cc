@@ -69,9 +69,10 @@ Value ChangeOf(const DiffRow& row) {
 }
 
 JsonValue RowJson(const DiffRow& row) {
+  const std::string unit(row.a.unit().empty() ? row.b.unit() : row.a.unit());
   return Fields({{"what", row.what},
-                 {"a" + row.unit, row.a},
-                 {"b" + row.unit, row.b},
+                 {"a" + unit, row.a},
+                 {"b" + unit, row.b},
                  {"equal", row.equal()}});
 }
 

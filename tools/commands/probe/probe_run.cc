@@ -47,17 +47,6 @@ constexpr int kThreads = 2;
 // A residual or a spread beyond this is more noise than line.
 constexpr double kUnsteady = 0.25;
 
-// Parts of the buffers' size, a multiple of 1 MiB, so that the least is one of
-// 4 KiB.
-std::vector<Bytes> MemorySizes(Bytes size) {
-  return {size / 256, size / 64, size / 16, size / 4};
-}
-std::vector<Bytes> NvmeSizes(Bytes size) {
-  return {size / 256, size / 64, size / 16};
-}
-Bytes NvmeRegion(Bytes size) { return size / 2; }
-Bytes NvmeWindow(Bytes size) { return size / 8; }
-
 class Probe {
  public:
   Probe(const ProbeRequest& request, std::vector<NvmeOption> drives, Bytes size,
@@ -66,9 +55,9 @@ class Probe {
         request_(request),
         size_(size),
         cuda_(cuda),
-        progress_(progress) {
-    options_.seconds = request.quick ? kQuickSeconds : kSeconds;
-    options_.stop = stop;
+        progress_(progress),
+        options_{.seconds = request.quick ? kQuickSeconds : kSeconds,
+                 .stop = stop} {
     report_.size = size;
     report_.ranks = kRanks;
   }
@@ -104,10 +93,10 @@ class Probe {
       return OkStatus();
     }
     progress_.Phase("reading and writing the drives");
-    const std::vector<Bytes> sizes = NvmeSizes(size_);
-    const Bytes region = NvmeRegion(size_);
-    const Bytes need = region * std::ssize(sizes);
-    auto given = NvmeStore::DrivesFor(need, drives_);
+    // The largest would fill half of its region, where four have to fit.
+    const std::vector<Bytes> sizes(sizes_.begin(), sizes_.end() - 1);
+    const Bytes region = size_ / 2;
+    auto given = NvmeStore::DrivesFor(region * std::ssize(sizes), drives_);
     if (!given.ok()) {
       return Unavailable(fmt::format(
           "{}; give --nvme more, or measure with a smaller --size than {}",
@@ -117,14 +106,11 @@ class Probe {
       const std::lock_guard lock(notes_mutex_);
       notes_.emplace_back(line);
     });
-    NvmeStoreOptions options;
-    options.drives = *given;
-    options.log = &log;
     CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NvmeStore> store,
-                            NvmeStore::Create(std::move(options)));
+                            NvmeStore::Create({.drives = *given, .log = &log}));
     CASTOR_ASSIGN_OR_RETURN(
         const NvmeTimes times,
-        TimeNvme(std::move(store), region, NvmeWindow(size_), sizes, options_));
+        TimeNvme(std::move(store), region, size_ / 8, sizes, options_));
     MeasuredNvme nvme{.folders = {},
                       .queue = times.stats.queue,
                       .direct = times.stats.direct,
@@ -175,9 +161,8 @@ class Probe {
     ThreadPool pool(kThreads);
     std::unique_ptr<Device> device;
     CASTOR_RETURN_IF_ERROR(Open(&pool, &device));
-    CASTOR_ASSIGN_OR_RETURN(
-        const CopyTimes times,
-        TimeCopies(*device, size_, MemorySizes(size_), options_));
+    CASTOR_ASSIGN_OR_RETURN(const CopyTimes times,
+                            TimeCopies(*device, size_, sizes_, options_));
     AddLine("host_to_device", "host to device", times.to_device,
             &TierModel::host_to_device);
     AddLine("device_to_host", "device to host", times.from_device,
@@ -208,7 +193,7 @@ class Probe {
         MakeInProcessWorld({.world = kRanks, .executor = &pool});
     CASTOR_ASSIGN_OR_RETURN(
         const CollectiveTimes times,
-        TimeCollectives(ranks, pool, size_ / 4, MemorySizes(size_), options_));
+        TimeCollectives(ranks, pool, size_ / 4, sizes_, options_));
     AddLine("all_gather", "all-gather", times.all_gather,
             &TierModel::all_gather);
     AddLine("reduce_scatter", "reduce-scatter", times.reduce_scatter,
@@ -259,10 +244,12 @@ class Probe {
 
   const std::vector<NvmeOption> drives_;
   const ProbeRequest& request_;
-  const Bytes size_;
+  const Bytes size_;  // a multiple of 1 MiB, so that the least below is 4 KiB
+  const std::vector<Bytes> sizes_ = {size_ / 256, size_ / 64, size_ / 16,
+                                     size_ / 4};
   CudaCalls* const cuda_;
   Progress& progress_;
-  RoundOptions options_;
+  const RoundOptions options_;
   ProbeReport report_;
   std::mutex notes_mutex_;
   std::vector<std::string> notes_;  // guarded while a store lives

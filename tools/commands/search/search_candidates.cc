@@ -13,7 +13,7 @@
 #include "chunk/base/dtype.h"
 #include "placement/step_cost.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/search/search_parts.h"
+#include "tools/commands/search/search_document.h"
 #include "tools/rules/compatibility_rule.h"
 
 namespace castor {
@@ -45,7 +45,7 @@ StepCost TransferCost(const SearchReport& report,
                    {.chunks = candidate.chunks,
                     .allocated = BytesToHold(candidate.allocated, group.dtype),
                     .trainable = group.trainable},
-                   report.options.pack.world);
+                   report.request.search.pack.world);
 }
 
 // Of the links whose speed is known the slowest, all working at the same time.
@@ -93,8 +93,8 @@ Table EmptyTable(const SearchReport& report) {
 
 // `mode` and `note` are for the page.
 void AddRow(const SearchReport& report, size_t g, const ChunkSizeCandidate& c,
-            std::string_view mode, std::string_view note, Mark mark,
-            Table* table) {
+            Table* table, std::string_view mode = "",
+            std::string_view note = "", Mark mark = Mark::kNone) {
   const GroupSearchResult& group = report.result.groups[g];
   Value transfer;
   Value time;
@@ -197,7 +197,7 @@ Table AllCandidates(const SearchReport& report) {
   Table table = EmptyTable(report);
   for (size_t g = 0; g < report.result.groups.size(); ++g) {
     for (const ChunkSizeCandidate& c : report.result.groups[g].candidates) {
-      AddRow(report, g, c, "", "", Mark::kNone, &table);
+      AddRow(report, g, c, &table);
     }
   }
   return table;
@@ -207,25 +207,24 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
                       Document* doc) {
   const GroupSearchResult& found = report.result.groups[group];
   Table table = EmptyTable(report);
-  const std::vector<Note> notes = NotesOf(found, report.options.min_chunk);
+  const std::vector<Note> notes =
+      NotesOf(found, report.request.search.min_chunk);
   const std::vector<size_t> shown = RowsOf(notes, rows);
   for (const size_t i : shown) {
     const ChunkSizeCandidate& c = found.candidates[i];
-    AddRow(report, group, c, SearchModeName(c.mode), notes[i].text,
-           SameChoice(c, found.recommended) ? Mark::kChosen : Mark::kNone,
-           &table);
+    AddRow(report, group, c, &table, SearchModeName(c.mode), notes[i].text,
+           SameChoice(c, found.recommended) ? Mark::kChosen : Mark::kNone);
   }
-  if (report.choice && report.choice->pick == ChoicePick::kChunk) {
-    AddRow(report, group, report.choice->groups[group], "--chunk", "as given",
-           Mark::kNone, &table);
+  if (report.choice && report.request.chunk) {
+    AddRow(report, group, report.choice->groups[group], &table, "--chunk",
+           "as given");
   }
   for (const RuleReport& rule : report.rules) {
     if (rule.in_castor.empty()) continue;
     AddRow(
-        report, group, rule.in_castor[group],
+        report, group, rule.in_castor[group], &table,
         CompatibilityRuleName(rule.rule.rule),
-        fmt::format("its rule claims {}", Percent(rule.rule.claimed_fraction)),
-        Mark::kNone, &table);
+        fmt::format("its rule claims {}", Percent(rule.rule.claimed_fraction)));
   }
   doc->Add(std::move(table), Form::kPage);
   return std::ssize(found.candidates) - std::ssize(shown);
@@ -235,7 +234,7 @@ JsonValue ChosenJson(const SearchReport& report,
                      const std::vector<ChunkSizeCandidate>& of_groups) {
   Table table = EmptyTable(report);
   for (size_t g = 0; g < of_groups.size(); ++g) {
-    AddRow(report, g, of_groups[g], "", "", Mark::kNone, &table);
+    AddRow(report, g, of_groups[g], &table);
   }
   JsonValue list = table.Json();
   return of_groups.size() == 1 ? list[0] : list;
@@ -268,7 +267,7 @@ void SayMachine(const SearchReport& report, Document* doc) {
   std::vector<std::string> unknown;
   for (const StepLink link : kLinks) {
     // One rank has nobody to exchange with.
-    if (report.options.pack.world == 1 && IsRing(link)) continue;
+    if (report.request.search.pack.world == 1 && IsRing(link)) continue;
     std::string name(StepLinkName(link));
     std::replace(name.begin(), name.end(), '_', ' ');
     const std::optional<LinkModel> speed = SpeedOf(*report.machine, link);

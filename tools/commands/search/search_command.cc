@@ -6,8 +6,6 @@
 #include "tools/cli/document.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/search/search_document.h"
-#include "tools/commands/search/search_report.h"
-#include "tools/commands/search/search_request.h"
 #include "tools/commands/search/search_run.h"
 #include "tools/zoo/zoo.h"
 

@@ -19,7 +19,6 @@
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/search/search_parts.h"
 
 namespace castor {
 namespace {
@@ -46,27 +45,24 @@ std::string_view ExpertsMeaning(ExpertLayout layout) {
                                         : "a tensor for each";
 }
 
-JsonValue ModelJson(const ModelList& model) {
-  const ModelTotals totals = TotalsOf(model);
-  return Fields(
-      {{"parameters", totals.elements},
-       {"tensors", model.params.size()},
-       {"elements", totals.elements},
-       {"total_bytes", totals.bytes},
-       {"name", model.name},
-       {"family", model.family.empty() ? Value() : Value(model.family)},
-       {"source", model.source},
-       {"order", ParamOrderName(model.order)},
-       {"dropped", ListOf(model.dropped, [](const DroppedTensor& tensor) {
-          return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
-        })}});
-}
-
 void AddModel(const SearchReport& report, Document* doc) {
   const ModelList& model = report.model;
-  const ModelTotals totals = TotalsOf(model);
+  const SearchTotals totals = TotalsOf(report.result);
   const auto& groups = report.result.groups;
-  doc->Set("model", ModelJson(model));
+  doc->Set(
+      "model",
+      Fields(
+          {{"parameters", totals.elements},
+           {"tensors", model.params.size()},
+           {"elements", totals.elements},
+           {"total_bytes", totals.bytes},
+           {"name", model.name},
+           {"family", model.family.empty() ? Value() : Value(model.family)},
+           {"source", model.source},
+           {"order", ParamOrderName(model.order)},
+           {"dropped", ListOf(model.dropped, [](const DroppedTensor& tensor) {
+              return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
+            })}}));
   doc->Say("Model",
            fmt::format(
                "{}: {}{}, {}, {}{}", Shown(model.name),
@@ -117,13 +113,6 @@ void AddOptions(const SearchOptions& options, Document* doc) {
                        Grouped(options.gathered_slots)));
 }
 
-JsonValue TotalsJson(const ChoiceTotals& totals) {
-  return Fields({{"chunks", totals.chunks},
-                 {"allocated_bytes", totals.allocated},
-                 {"waste_bytes", totals.waste},
-                 {"gathered_bytes", totals.gathered}});
-}
-
 // What was found, for programs.
 void AddResult(const SearchReport& report, Document* doc) {
   const auto& groups = report.result.groups;
@@ -131,7 +120,10 @@ void AddResult(const SearchReport& report, Document* doc) {
   if (groups.empty()) {
     doc->Set("best", {});
     doc->Set("recommended", {});
-    doc->Set("certificate", EmptyCertificateJson());
+    // The proof of nothing: no parameter, no chunk, no waste.
+    doc->Set("certificate", Fields({{"lower_bound_waste_elements", 0},
+                                    {"optimal", true},
+                                    {"intervals", JsonValue::Array()}}));
     doc->Set("certificates", JsonValue::Array());
     return;
   }
@@ -148,13 +140,18 @@ void AddResult(const SearchReport& report, Document* doc) {
   doc->Set("recommended", ChosenJson(report, &GroupSearchResult::recommended));
   doc->Set("certificate", groups.size() == 1 ? proofs[0] : proofs);
   doc->Set("certificates", certificates);
-  const ChoiceTotals recommended =
-      TotalsOf(report.result, &GroupSearchResult::recommended);
   if (groups.size() > 1) {
-    doc->Set("totals",
-             Fields({{"best", TotalsJson(TotalsOf(report.result,
-                                                  &GroupSearchResult::best))},
-                     {"recommended", TotalsJson(recommended)}}));
+    const auto totals = [&](ChunkSizeCandidate GroupSearchResult::*choice) {
+      const SearchTotals all = TotalsOf(report.result, choice);
+      return Fields({{"chunks", all.chunks},
+                     {"allocated_bytes", all.allocated},
+                     {"waste_bytes", all.waste},
+                     {"gathered_bytes", all.gathered}});
+    };
+    doc->Set(
+        "totals",
+        Fields({{"best", totals(&GroupSearchResult::best)},
+                {"recommended", totals(&GroupSearchResult::recommended)}}));
   }
   doc->Set("rules", ListOf(report.rules, [&](const RuleReport& rule) {
              return RuleJson(report, rule);
@@ -198,7 +195,7 @@ void SayGroups(const SearchReport& report, bool brief, size_t rows,
                                         Plural(left_out, "more chunk size")));
     }
     doc->Say("Recommended", ChoiceText(group.recommended, group.dtype));
-    SayProofs(group, report.options.pack, brief, doc);
+    SayProofs(group, report.request.search.pack, brief, doc);
   }
 }
 
@@ -213,9 +210,10 @@ void SayExperts(const SearchReport& report, std::string_view remark,
 
 std::string NextText(const SearchReport& report) {
   const std::string next =
-      fmt::format("castor search {}", ShellWord(report.model_argument));
-  if (!report.output.empty()) return next + " --explain   where the waste is";
-  if (!report.options.device_budget) {
+      fmt::format("castor search {}", ShellWord(report.request.model));
+  if (!report.request.output.empty())
+    return next + " --explain   where the waste is";
+  if (!report.request.search.device_budget) {
     return next + " --device-budget 8GiB   what fits a device";
   }
   return fmt::format("{}{} -o layout.json   where every parameter lies", next,
@@ -228,7 +226,7 @@ std::string NextText(const SearchReport& report) {
 // What holds for all groups.
 void SayClosing(const SearchReport& report, Document* doc) {
   if (report.result.groups.size() > 1) {
-    const ChoiceTotals totals =
+    const SearchTotals totals =
         TotalsOf(report.result, &GroupSearchResult::recommended);
     doc->Gap();
     doc->Say(
@@ -240,10 +238,10 @@ void SayClosing(const SearchReport& report, Document* doc) {
   doc->Say("Rule", report.result.recommended_rule);
   SayMachine(report, doc);
   SayRules(report, doc);
-  if (!report.output.empty()) {
+  if (!report.request.output.empty()) {
     doc->Say("Written",
-             fmt::format("{}: the layout of {}", Shown(report.output),
-                         ChoicePickText(report.choice->pick)));
+             fmt::format("{}: the layout of {}", Shown(report.request.output),
+                         ChoicePickText(report.request.pick)));
   }
   doc->SayUnbroken("Next", NextText(report));
 }
@@ -251,7 +249,7 @@ void SayClosing(const SearchReport& report, Document* doc) {
 Document DocumentOf(const SearchReport& report, size_t rows) {
   Document doc("castor.search/1");
   AddModel(report, &doc);
-  AddOptions(report.options, &doc);
+  AddOptions(report.request.search, &doc);
   doc.Gap();
   if (report.machine) doc.Set("machine", MachineJson(*report.machine));
   AddResult(report, &doc);
@@ -267,17 +265,18 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
   }
   if (report.choice) {
     JsonValue choice =
-        Fields({{"pick", ChoicePickName(report.choice->pick)},
+        Fields({{"pick", ChoicePickName(report.request.pick)},
                 {"candidate", ChosenJson(report, report.choice->groups)}});
-    if (!report.output.empty()) choice["output"] = report.output;
+    if (!report.request.output.empty())
+      choice["output"] = report.request.output;
     doc.Set("choice", choice);
-    if (report.explain) doc.Add("explain", ExplainDocument(report));
+    if (report.request.explain) doc.Add("explain", ExplainDocument(report));
   }
   if (!report.other_layouts.empty()) {
     JsonValue layouts;
     const auto add = [&layouts](const SearchReport& one) {
       Document part;
-      part.Set("model", ModelJson(one.model));
+      AddModel(one, &part);
       AddResult(one, &part);
       layouts[ExpertLayoutName(*one.experts)] = part.Json();
     };

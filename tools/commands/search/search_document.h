@@ -4,13 +4,20 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_DOCUMENT_H_
 #define CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_DOCUMENT_H_
 
-// What `castor search` says. Pure functions, thread-safe.
+// What `castor search` says, and the parts of it. Pure functions, thread-safe.
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "chunk/base/json_value.h"
+#include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
+#include "placement/tier_model.h"
 #include "tools/cli/document.h"
-#include "tools/commands/search/search_report.h"
+#include "tools/commands/search/search_run.h"
 #include "tools/zoo/zoo.h"
 
 namespace castor {
@@ -34,6 +41,60 @@ Document SearchDocument(const SearchReport& report);
 // way to choose.
 Document ZooDocument(std::span<const ZooRow> rows,
                      const SearchOptions& options);
+
+// --- search_candidates.cc: sizes and what they cost --------------------------
+// The time of a step's transfers included where a machine is known
+// (placement/step_cost.h).
+
+// Every candidate of every group, for programs.
+Table AllCandidates(const SearchReport& report);
+
+// A table of one group's candidates for the page, by chunk size, about `rows`
+// of them: what has a note comes first. After them the user's own size, if
+// there is one, and what other systems' rules pick. Returns how many are left
+// out.
+int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
+                      Document* doc);
+
+// One for each group: by itself where there is one group, else a list.
+JsonValue ChosenJson(const SearchReport& report,
+                     const std::vector<ChunkSizeCandidate>& of_groups);
+JsonValue ChosenJson(const SearchReport& report,
+                     ChunkSizeCandidate GroupSearchResult::*choice);
+
+// Where the column's title says that it is a percentage.
+Value ShareCell(double share);
+
+// The links that were used, and on the page those that would be but have no
+// speed.
+JsonValue MachineJson(const TierModel& machine);
+void SayMachine(const SearchReport& report, Document* doc);
+
+// --- search_waste.cc: what is wasted, and why not less -----------------------
+
+// A paragraph for each mode: how much the best of all that it allows wastes,
+// and why nothing it allows wastes less. `brief`: how much alone, in one.
+void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
+               bool brief, Document* doc);
+
+// The proof of a mode, complete: whoever has the parameters' sizes can check it
+// from these numbers alone. `group` is left out where it is empty. Keys after
+// those of every mode:
+//   uniform  intervals
+//   layer    repeat {first, params, repeats} and steps
+JsonValue CertificateJson(const ModeResult& mode, const std::string& group);
+
+// The causes in bytes, and chunks with the parameters they hold: on the page
+// those that waste most, in JSON every one, in elements of its type. REQUIRES:
+// a choice.
+Document ExplainDocument(const SearchReport& report);
+
+// What the rules of other systems pick, what they claim of it and what is true,
+// next to Castor's own answer: a paragraph for each rule, where they were asked
+// for.
+void SayRules(const SearchReport& report, Document* doc);
+
+JsonValue RuleJson(const SearchReport& report, const RuleReport& rule);
 
 }  // namespace castor
 

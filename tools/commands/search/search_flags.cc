@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <tuple>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/quantity_text.h"
+#include "chunk/base/units_text.h"
+#include "chunk/tensor_fields.h"
 #include "tools/cli/flags.h"
-#include "tools/commands/search/search_request.h"
+#include "tools/commands/search/search_run.h"
+#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
+
+// A gathered slot in use and one that is being released or filled; the rest are
+// fetched ahead.
+constexpr int64_t kSlotsWithoutPrefetch = 2;
 
 constexpr int64_t kMaxWorld = 1 << 20;
 constexpr int64_t kMaxAlign = int64_t{1} << 30;
@@ -40,65 +56,258 @@ Examples:
   castor search - --order file < list.tsv
 )";
 
+bool IsGiven(const SearchFlags& flags, std::string_view flag) {
+  return std::find(flags.given.begin(), flags.given.end(), flag) !=
+         flags.given.end();
+}
+
+// A model is given, or the zoo and nothing that is for one model.
+Status CheckModel(const SearchFlags& flags) {
+  const SearchRequest& request = flags.request;
+  if (!request.zoo) {
+    if (!request.model.empty()) return OkStatus();
+    return InvalidArgument(
+        "MODEL is missing (flags and values: castor search --help)");
+  }
+  if (!request.model.empty()) {
+    return InvalidArgument(
+        "--zoo searches models that Castor knows; leave out MODEL");
+  }
+  constexpr std::string_view kForZoo[] = {"--zoo",
+                                          "--min",
+                                          "--max",
+                                          "--world",
+                                          "--align",
+                                          "--mode",
+                                          "--prefetch-depth",
+                                          "--json",
+                                          "--plain"};
+  if (std::all_of(
+          flags.given.begin(), flags.given.end(), [&](const std::string& flag) {
+            return std::find(std::begin(kForZoo), std::end(kForZoo), flag) !=
+                   std::end(kForZoo);
+          })) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "--zoo takes --min, --max, --world, --align, --mode, "
+      "--prefetch-depth, --json and --plain; the other flags are for one "
+      "MODEL");
+}
+
+Status CheckTogether(const SearchFlags& flags) {
+  CASTOR_RETURN_IF_ERROR(CheckModel(flags));
+  const SearchRequest& request = flags.request;
+  const std::string& trace = request.read.trace_file;
+  if ((request.read.order == ParamOrder::kTrace) != !trace.empty()) {
+    return InvalidArgument(
+        trace.empty()
+            ? "--order trace needs the trace of a step: give --trace FILE, as "
+              "train_gpt --trace FILE records it"
+            : "--trace is for --order trace: give both or neither");
+  }
+  if (trace == "-" && request.model == "-") {
+    return InvalidArgument(
+        "MODEL and --trace cannot both be the standard input: give one of them "
+        "as a file");
+  }
+  const int64_t align = request.search.pack.align.count();
+  if (align % 64 != 0) {
+    return InvalidArgument(
+        fmt::format("--align {} is not a multiple of 64 elements; try {}",
+                    align, (align / 64 + 1) * 64));
+  }
+  if (!IsGiven(flags, "--pick")) return OkStatus();
+  if (request.chunk) {
+    return InvalidArgument(
+        "--pick and --chunk each say what is written and explained; give one "
+        "of them");
+  }
+  if (request.output.empty() && !request.explain) {
+    return InvalidArgument(fmt::format(
+        "--pick {} says what -o writes and --explain explains; give one of "
+        "those too",
+        ChoicePickName(request.pick)));
+  }
+  return OkStatus();
+}
+
+// "24GB/s" or "24GB/s,10us", of a link or of a ring.
+template <typename Model>
+Status TakeSpeed(const char* flag, const std::string& text,
+                 std::optional<Model>* model) {
+  if (text.empty()) return OkStatus();
+  const size_t comma = text.find(',');
+  const Result<int64_t> rate =
+      ParseBandwidth(text.substr(0, comma), kMaxBytesPerSecond);
+  if (!rate.ok()) return rate.status().WithContext(flag);
+  const Result<int64_t> latency =
+      comma == text.npos ? 0 : ParseTime(text.substr(comma + 1), kMaxLatencyNs);
+  if (!latency.ok()) return latency.status().WithContext(flag);
+  *model = Model{*rate, *latency};
+  return OkStatus();
+}
+
+Status TakeMachine(const SearchFlags& flags, SearchRequest* request) {
+  TierModel& speeds = request->declared;
+  CASTOR_RETURN_IF_ERROR(TakeSpeed("--h2d", flags.h2d, &speeds.host_to_device));
+  CASTOR_RETURN_IF_ERROR(TakeSpeed("--d2h", flags.d2h, &speeds.device_to_host));
+  for (const auto& [flag, text, ring] :
+       {std::tuple("--all-gather", &flags.all_gather, &speeds.all_gather),
+        std::tuple("--reduce-scatter", &flags.reduce_scatter,
+                   &speeds.reduce_scatter)}) {
+    if (request->search.pack.world == 1 && !text->empty()) {
+      return InvalidArgument(fmt::format(
+          "{} {} is the speed of an exchange between ranks, and there is one "
+          "rank; give --world",
+          flag, *text));
+    }
+    CASTOR_RETURN_IF_ERROR(TakeSpeed(flag, *text, ring));
+  }
+  return OkStatus();
+}
+
+Status CheckSizes(const SearchFlags& flags) {
+  const SearchOptions& search = flags.request.search;
+  if (search.min_chunk == Bytes(0)) {
+    return InvalidArgument(
+        "--min 0B: a chunk of 0 bytes holds nothing; give 1KiB or more, or "
+        "leave it away for 32MiB");
+  }
+  if (search.min_chunk <= search.max_chunk) return OkStatus();
+  const auto origin = [&flags](std::string_view flag) {
+    return IsGiven(flags, flag) ? "" : " (the default)";
+  };
+  return InvalidArgument(
+      fmt::format("--min {}{} is above --max {}{}; give both",
+                  FormatSizeExact(search.min_chunk), origin("--min"),
+                  FormatSizeExact(search.max_chunk), origin("--max")));
+}
+
 }  // namespace
 
+std::string_view ChoicePickName(ChoicePick pick) {
+  switch (pick) {
+    case ChoicePick::kRecommended:
+      return "recommended";
+    case ChoicePick::kBest:
+      return "best";
+    case ChoicePick::kChunk:
+      return "chunk";
+  }
+  return "unknown";
+}
+
+std::string_view ChoicePickText(ChoicePick pick) {
+  return pick == ChoicePick::kChunk ? "--chunk" : ChoicePickName(pick);
+}
+
+std::string_view ExpertLayoutName(ExpertLayout layout) {
+  return layout == ExpertLayout::kFused ? "fused" : "per-expert";
+}
+
 void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
-  AddOptionalPositional(app, "MODEL", &flags->model,
+  SearchRequest* const r = &flags->request;
+  AddOptionalPositional(app, "MODEL", &r->model,
                         "what to read: see below; - is a list on stdin");
-  AddSwitch(app, "--zoo", &flags->zoo,
+  OptionTable t;
+  t.Switch("", &r->zoo)
+      .Flag("--zoo",
             "search public models that Castor knows, instead of MODEL");
-  AddSizeFlag(app, "--min", &flags->min, "least chunk size (32MiB)");
-  AddSizeFlag(app, "--max", &flags->max, "largest chunk size (512MiB)");
-  AddIntFlag(app, "--world", &flags->world, 1, kMaxWorld,
-             "ranks that share a chunk (1)");
-  AddIntFlag(app, "--align", &flags->align, 64, kMaxAlign,
-             "parameters start at multiples of N elements (64)");
-  AddTextFlag(app, "--dtype", &flags->dtype,
-              "type of every parameter, for example bf16 (the model's own)");
-  AddChoiceFlag(app, "--mode", &flags->mode, {"uniform", "layer", "all"},
-                "how sizes are chosen: see below (all)");
-  RefuseFlag(app, "--classes",
-             "all chunks of a group have one size; use --mode uniform or "
-             "--mode layer");
-  AddIntFlag(app, "--prefetch-depth", &flags->prefetch_depth, 0,
-             kMaxPrefetchDepth,
-             "chunks gathered ahead of use, on top of two (1)");
-  AddSizeFlag(app, "--device-budget", &flags->device_budget,
-              "recommend only what fits these bytes");
-  AddChoiceFlag(app, "--order", &flags->order,
-                {"family", "file", "natural", "trace"},
-                "order of packing (family where known, else natural)");
-  AddTextFlag(app, "--trace", &flags->trace,
-              "step whose first uses are the order, with --order trace",
-              "FILE");
-  AddChoiceFlag(app, "--expert-layout", &flags->expert_layout,
-                {"fused", "per-expert"},
-                "how the trainer holds experts (both are searched)");
-  AddTextListFlag(app, "--freeze", &flags->freeze,
-                  "PATTERN of names that are not trained; repeatable");
-  AddTextListFlag(app, "--only", &flags->only,
-                  "PATTERN of names that alone are trained; repeatable");
-  AddSizeFlag(app, "--chunk", &flags->chunk, "also look at this chunk size");
-  AddSwitch(app, "--explain", &flags->explain,
-            "say by cause and by chunk where the waste is");
-  AddTextFlag(app, "-o,--output", &flags->output,
-              "write the layout to this file", "FILE");
-  AddChoiceFlag(app, "--pick", &flags->pick, {"recommended", "best"},
-                "what to write and explain (recommended, or --chunk)");
-  AddChoiceFlag(app, "--rule", &flags->rule,
-                {"gemini", "patrickstar", "elixir", "all"},
-                "what the rules of other systems pick");
-  AddTextFlag(app, "--machine", &flags->machine,
-              "speeds of this machine's links, for modelled times", "FILE");
-  AddTextFlag(app, "--h2d", &flags->h2d, "host to device", "SPEED");
-  AddTextFlag(app, "--d2h", &flags->d2h, "device to host", "SPEED");
-  AddTextFlag(app, "--all-gather", &flags->all_gather,
-              "bus bandwidth between ranks", "SPEED");
-  AddTextFlag(app, "--reduce-scatter", &flags->reduce_scatter,
-              "the same for gradients", "SPEED");
-  AddSwitch(app, "--json", &flags->json, "print one JSON document");
-  AddSwitch(app, "--plain", &flags->plain, "print tab-separated lines");
+  t.Size("", &r->search.min_chunk).Flag("--min", "least chunk size (32MiB)");
+  t.Size("", &r->search.max_chunk).Flag("--max", "largest chunk size (512MiB)");
+  t.Whole("", &r->search.pack.world, 1, kMaxWorld)
+      .Flag("--world", "ranks that share a chunk (1)");
+  t.Whole("", &r->search.pack.align, 64, kMaxAlign)
+      .Flag("--align", "parameters start at multiples of N elements (64)");
+  t.Text("", &flags->dtype)
+      .Flag("--dtype",
+            "type of every parameter, for example bf16 (the model's own)");
+  t.Choice("", &flags->mode, {"uniform", "layer", "all"})
+      .Flag("--mode", "how sizes are chosen: see below (all)");
+  t.Gone("", "--classes",
+         "all chunks of a group have one size; use --mode uniform or "
+         "--mode layer");
+  t.Whole("", &flags->prefetch_depth, 0, kMaxPrefetchDepth)
+      .Flag("--prefetch-depth",
+            "chunks gathered ahead of use, on top of two (1)");
+  t.Size("", &r->search.device_budget)
+      .Flag("--device-budget", "recommend only what fits these bytes");
+  t.Choice("", &r->read.order, ParamOrderName,
+           {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural,
+            ParamOrder::kTrace})
+      .Flag("--order", "order of packing (family where known, else natural)");
+  t.Text("", &r->read.trace_file)
+      .Form("FILE")
+      .Flag("--trace",
+            "step whose first uses are the order, with --order trace");
+  t.Choice("", &r->read.expert_layout, ExpertLayoutName,
+           {ExpertLayout::kFused, ExpertLayout::kPerExpert})
+      .Flag("--expert-layout",
+            "how the trainer holds experts (both are searched)");
+  t.Texts(&r->read.freeze)
+      .Flag("--freeze", "PATTERN of names that are not trained; repeatable");
+  t.Texts(&r->read.only)
+      .Flag("--only", "PATTERN of names that alone are trained; repeatable");
+  t.Size("", &r->chunk).Flag("--chunk", "also look at this chunk size");
+  t.Switch("", &r->explain)
+      .Flag("--explain", "say by cause and by chunk where the waste is");
+  t.Text("", &r->output)
+      .Form("FILE")
+      .Flag("-o,--output", "write the layout to this file");
+  t.Choice("", &r->pick, ChoicePickName,
+           {ChoicePick::kRecommended, ChoicePick::kBest})
+      .Flag("--pick", "what to write and explain (recommended, or --chunk)");
+  t.Choice("", &flags->rule, {"gemini", "patrickstar", "elixir", "all"})
+      .Flag("--rule", "what the rules of other systems pick");
+  t.Text("", &r->machine_file)
+      .Form("FILE")
+      .Flag("--machine", "speeds of this machine's links, for modelled times");
+  for (const auto& [flag, text, help] :
+       {std::tuple("--h2d", &flags->h2d, "host to device"),
+        std::tuple("--d2h", &flags->d2h, "device to host"),
+        std::tuple("--all-gather", &flags->all_gather,
+                   "bus bandwidth between ranks"),
+        std::tuple("--reduce-scatter", &flags->reduce_scatter,
+                   "the same for gradients")}) {
+    t.Text("", text).Form("SPEED").Flag(flag, help);
+  }
+  t.Switch("", &flags->json).Flag("--json", "print one JSON document");
+  t.Switch("", &flags->plain).Flag("--plain", "print tab-separated lines");
+  for (Option row : t.rows()) {
+    DeclareOption(app, row.Default(""), &flags->given);
+  }
   SetHelpFooter(app, kFooter);
+}
+
+Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
+  CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
+  SearchRequest request = flags.request;
+  CASTOR_ASSIGN_OR_RETURN(request.form, FormOf(flags.json, flags.plain));
+  if (!flags.dtype.empty()) {
+    const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);
+    if (!dtype.ok()) {
+      return InvalidArgument(
+          fmt::format("--dtype: {}", dtype.status().message()));
+    }
+    request.read.dtype = *dtype;
+  }
+  CASTOR_RETURN_IF_ERROR(CheckSizes(flags));
+  CASTOR_RETURN_IF_ERROR(TakeMachine(flags, &request));
+  request.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
+  if (flags.mode == "uniform") request.search.modes = {SearchMode::kUniform};
+  if (flags.mode == "layer") request.search.modes = {SearchMode::kLayer};
+  request.search.gathered_slots = flags.prefetch_depth + kSlotsWithoutPrefetch;
+  if (flags.rule == "all") {
+    request.rules.assign(std::begin(kCompatibilityRules),
+                         std::end(kCompatibilityRules));
+  } else {
+    request.rules = {ParseCompatibilityRule(flags.rule)
+                         .value_or(CompatibilityRule::kGemini)};
+  }
+  request.rules_asked_for = !flags.rule.empty();
+  if (request.chunk) request.pick = ChoicePick::kChunk;
+  return request;
 }
 
 }  // namespace castor

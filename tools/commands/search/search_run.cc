@@ -56,8 +56,8 @@ ExpertLayout TheOther(ExpertLayout layout) {
 }
 
 // The model with its experts held in the other way.
-Result<ModelList> ReadOtherLayout(const SearchRequest& request,
-                                  const SearchReport& report) {
+Result<ModelList> ReadOtherLayout(const SearchReport& report) {
+  const SearchRequest& request = report.request;
   const ExpertLayout other = TheOther(*report.experts);
   if (request.model != "-") {
     ReadModelOptions read = request.read;
@@ -79,33 +79,34 @@ Result<ModelList> ReadOtherLayout(const SearchRequest& request,
 }
 
 // The search itself, of `report->model`.
-Status Search(const SearchRequest& request, SearchReport* report) {
+Status Search(SearchReport* report) {
   CASTOR_ASSIGN_OR_RETURN(
-      report->result, SearchChunkSize(report->model.params, report->options));
-  CASTOR_ASSIGN_OR_RETURN(report->rules, ApplyRules(*report, request.rules));
-  report->rules_asked_for = request.rules_asked_for;
+      report->result,
+      SearchChunkSize(report->model.params, report->request.search));
+  CASTOR_ASSIGN_OR_RETURN(report->rules, ApplyRules(*report));
   return OkStatus();
 }
 
 // Both ways of holding experts are searched unless one is asked for, or a trace
 // knows one only; and a layout file is for one.
-Status SearchOtherLayout(const SearchRequest& request, SearchReport* report) {
-  if (!report->experts || request.read.expert_layout ||
-      request.read.order == ParamOrder::kTrace) {
+Status SearchOtherLayout(SearchReport* report) {
+  const ReadModelOptions& read = report->request.read;
+  if (!report->experts || read.expert_layout ||
+      read.order == ParamOrder::kTrace) {
     return OkStatus();
   }
   SearchReport other;
-  other.model_argument = report->model_argument;
-  other.options = report->options;
+  other.request = report->request;
   other.machine = report->machine;
   other.experts = TheOther(*report->experts);
-  CASTOR_ASSIGN_OR_RETURN(other.model, ReadOtherLayout(request, *report));
-  CASTOR_RETURN_IF_ERROR(Search(request, &other));
+  CASTOR_ASSIGN_OR_RETURN(other.model, ReadOtherLayout(*report));
+  CASTOR_RETURN_IF_ERROR(Search(&other));
   report->other_layouts.push_back(std::move(other));
   return OkStatus();
 }
 
-Status CheckExperts(const SearchRequest& request, const SearchReport& report) {
+Status CheckExperts(const SearchReport& report) {
+  const SearchRequest& request = report.request;
   if (request.output.empty() || !report.experts || request.read.expert_layout) {
     return OkStatus();
   }
@@ -116,21 +117,17 @@ Status CheckExperts(const SearchRequest& request, const SearchReport& report) {
       ExpertLayoutName(*report.experts)));
 }
 
-Status Choose(const SearchRequest& request, SearchReport* report,
-              std::vector<std::string>* notes) {
+Status Choose(SearchReport* report, std::vector<std::string>* notes) {
+  const SearchRequest& request = report->request;
   if (request.output.empty() && !request.explain && !request.chunk) {
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      report->choice, MakeChoice(*report, request.pick, request.chunk, notes));
-  report->explain = request.explain;
+  CASTOR_ASSIGN_OR_RETURN(report->choice, MakeChoice(*report, notes));
   if (request.output.empty()) return OkStatus();
   CASTOR_ASSIGN_OR_RETURN(
       const std::string text,
       WriteLayout(report->model.params, report->choice->layout));
-  CASTOR_RETURN_IF_ERROR(WriteFileAtomically(request.output, text));
-  report->output = request.output;
-  return OkStatus();
+  return WriteFileAtomically(request.output, text);
 }
 
 }  // namespace
@@ -140,29 +137,28 @@ Result<SearchReport> RunSearch(const SearchRequest& request,
   Progress progress(console);
   progress.Phase("reading the model");
   SearchReport report;
-  report.model_argument = request.model;
-  report.options = request.search;
+  report.request = request;
   CASTOR_ASSIGN_OR_RETURN(report.machine, ReadMachine(request));
   CASTOR_ASSIGN_OR_RETURN(report.model, ReadModel(request.model, request.read));
   report.experts = FindExpertLayout(report.model.params);
-  CASTOR_RETURN_IF_ERROR(CheckExperts(request, report));
+  CASTOR_RETURN_IF_ERROR(CheckExperts(report));
   std::vector<std::string> notes = report.model.notes;
   progress.Phase("searching");
-  CASTOR_RETURN_IF_ERROR(Search(request, &report));
-  CASTOR_RETURN_IF_ERROR(SearchOtherLayout(request, &report));
-  CASTOR_RETURN_IF_ERROR(Choose(request, &report, &notes));
+  CASTOR_RETURN_IF_ERROR(Search(&report));
+  CASTOR_RETURN_IF_ERROR(SearchOtherLayout(&report));
+  CASTOR_RETURN_IF_ERROR(Choose(&report, &notes));
   progress.Finish();
   for (const std::string& note : notes) console.Note(note);
   return report;
 }
 
-Result<std::vector<RuleReport>> ApplyRules(
-    const SearchReport& report, std::span<const CompatibilityRule> rules) {
+Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report) {
+  const SearchOptions& search = report.request.search;
   std::vector<RuleReport> reports;
-  if (TotalsOf(report.model).elements == 0) return reports;
+  if (TotalsOf(report.result).elements == 0) return reports;
   RuleOptions options;
-  options.world = report.options.pack.world;
-  for (const CompatibilityRule rule : rules) {
+  options.world = search.pack.world;
+  for (const CompatibilityRule rule : report.request.rules) {
     RuleReport one;
     CASTOR_ASSIGN_OR_RETURN(one.rule,
                             ApplyRule(rule, report.model.params, options));
@@ -170,16 +166,18 @@ Result<std::vector<RuleReport>> ApplyRules(
       CASTOR_ASSIGN_OR_RETURN(
           one.in_castor,
           RuleInCastor(rule, *one.rule.chunk_size, report.model.params,
-                       report.options.pack, report.options.gathered_slots));
+                       search.pack, search.gathered_slots));
     }
     reports.push_back(std::move(one));
   }
   return reports;
 }
 
-Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
-                                std::optional<Bytes> chunk,
+Result<SearchChoice> MakeChoice(const SearchReport& report,
                                 std::vector<std::string>* notes) {
+  const ChoicePick pick = report.request.pick;
+  const std::optional<Bytes> chunk = report.request.chunk;
+  const SearchOptions& search = report.request.search;
   CASTOR_CHECK(chunk.has_value() == (pick == ChoicePick::kChunk));
   const std::vector<ParamGroup> groups = GroupParams(report.model.params);
   CASTOR_CHECK_EQ(groups.size(), report.result.groups.size());
@@ -191,14 +189,14 @@ Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
       chosen.push_back(pick == ChoicePick::kBest ? found.best
                                                  : found.recommended);
     } else {
-      const Elements quantum = ChunkQuantum(report.options.pack.world);
+      const Elements quantum = ChunkQuantum(search.pack.world);
       const Elements size =
           quantum *
           std::max<int64_t>(1, CeilDiv(*chunk, BytesOf(quantum, found.dtype)));
       CASTOR_ASSIGN_OR_RETURN(
           ChunkSizeCandidate candidate,
-          CostOfChunkSize(report.model.params, groups[g], size,
-                          report.options.pack, report.options.gathered_slots));
+          CostOfChunkSize(report.model.params, groups[g], size, search.pack,
+                          search.gathered_slots));
       candidate.reason = "as given";
       if (candidate.chunk_bytes != *chunk) {
         notes->push_back(fmt::format(
@@ -212,8 +210,38 @@ Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
   }
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
-      PackChunks(report.model.params, chunk_sizes, report.options.pack));
-  return SearchChoice{pick, std::move(chosen), std::move(layout)};
+      PackChunks(report.model.params, chunk_sizes, search.pack));
+  return SearchChoice{std::move(chosen), std::move(layout)};
+}
+
+std::string GroupName(const GroupSearchResult& group) {
+  return fmt::format("{}{}", DTypeName(group.dtype),
+                     group.trainable ? "" : " frozen");
+}
+
+bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
+  return a.mode == b.mode && a.chunk_size == b.chunk_size;
+}
+
+double SearchTotals::waste_fraction() const {
+  if (allocated == Bytes(0)) return 0;
+  return static_cast<double>(waste.count()) /
+         static_cast<double>(allocated.count());
+}
+
+SearchTotals TotalsOf(const SearchResult& result,
+                      ChunkSizeCandidate GroupSearchResult::*choice) {
+  SearchTotals totals;
+  for (const GroupSearchResult& group : result.groups) {
+    const ChunkSizeCandidate& chosen = group.*choice;
+    totals.elements += group.payload.count();
+    totals.bytes += BytesToHold(group.payload, group.dtype);
+    totals.chunks += chosen.chunks;
+    totals.allocated += BytesToHold(chosen.allocated, group.dtype);
+    totals.waste += chosen.waste_bytes;
+    totals.gathered += chosen.gathered_bytes;
+  }
+  return totals;
 }
 
 }  // namespace castor

@@ -4,43 +4,153 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_RUN_H_
 #define CASTOR_TOOLS_COMMANDS_SEARCH_SEARCH_RUN_H_
 
-// From what `castor search` was asked for to its report: reads the model and
-// the machine, searches, and writes the layout file. Owner thread only.
+// `castor search` from its flags to its report: what they ask for once they are
+// found to make sense together, and what is found. search_document.h says it.
+// Values; flags and RunSearch are for the owner's thread only, the other
+// functions are pure and thread-safe.
 
+#include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/chunk_size_search.h"
+#include "chunk/search_result.h"
+#include "placement/tier_model.h"
 #include "tools/cli/console.h"
-#include "tools/commands/search/search_report.h"
-#include "tools/commands/search/search_request.h"
+#include "tools/cli/document.h"
+#include "tools/models/model_list.h"
 #include "tools/rules/rule_result.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace castor {
 
+// --- search_flags.cc: what is asked for
+// ---------------------------------------
+
+enum class ChoicePick { kRecommended, kBest, kChunk };
+
+// "recommended", "best", "chunk"; and for people, who gave --chunk.
+std::string_view ChoicePickName(ChoicePick pick);
+std::string_view ChoicePickText(ChoicePick pick);
+
+// "fused", "per-expert": as --expert-layout names them.
+std::string_view ExpertLayoutName(ExpertLayout layout);
+
+struct SearchRequest {
+  bool zoo = false;  // public models instead of `model`
+  std::string model;
+  ReadModelOptions read;
+  SearchOptions search;
+  std::vector<CompatibilityRule> rules;  // to compare with
+  bool rules_asked_for = false;  // else Gemini's, as a row to compare with
+  std::string machine_file;      // a tier model; empty where none is given
+  TierModel declared;            // speeds given by flags
+  // Which choice to write to `output` and to explain.
+  ChoicePick pick = ChoicePick::kRecommended;
+  std::optional<Bytes> chunk;  // with ChoicePick::kChunk
+  bool explain = false;
+  std::string output;
+  Form form = Form::kPage;
+};
+
+struct SearchFlags {
+  SearchRequest request;           // with what is as the flag has it
+  std::vector<std::string> given;  // names of flags
+  // As they are written.
+  std::string dtype;
+  std::string mode;
+  std::string rule;
+  std::string h2d;
+  std::string d2h;
+  std::string all_gather;
+  std::string reduce_scatter;
+  int64_t prefetch_depth = 1;
+  bool json = false;
+  bool plain = false;
+};
+
+// `flags` outlives `app`.
+void DeclareSearchFlags(CLI::App& app, SearchFlags* flags);
+
+// InvalidArgument with a sentence for what makes no sense for any model.
+Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags);
+
+// --- search_run.cc: what is found
+// ---------------------------------------------
+
+// What another system's rule picks, and what that costs here, by group; no
+// costs where it picks nothing.
+struct RuleReport {
+  RuleResult rule;
+  std::vector<ChunkSizeCandidate> in_castor;
+};
+
+// One chunk size for each group of the model, and the layout that makes.
+struct SearchChoice {
+  std::vector<ChunkSizeCandidate> groups;  // one for each group of the result
+  ChunkLayout layout;
+};
+
+struct SearchReport {
+  SearchRequest request;
+  ModelList model;
+  std::optional<ExpertLayout> experts;  // how they are held, if there are any
+  SearchResult result;
+  std::vector<RuleReport> rules;
+  std::optional<TierModel> machine;  // where the speed of some link is known
+  // What -o wrote, --explain explains or --chunk asked for.
+  std::optional<SearchChoice> choice;
+  // The same model with its experts held in the other way.
+  std::vector<SearchReport> other_layouts;
+};
+
+// Reads the model and the machine, searches, and writes the layout file.
 // Progress and notes go to `console.err`, nothing to `console.out`. Where a
 // layout file is asked for, it is there when this succeeds, and nothing of it
 // when it does not.
 Result<SearchReport> RunSearch(const SearchRequest& request,
                                const Console& console);
 
-// --- Its parts: pure functions, thread-safe ---------------------------------
+// What each rule of the request makes of the model. None for a model without
+// elements.
+Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report);
 
-// What each of `rules` makes of the model. None for a model without elements.
-Result<std::vector<RuleReport>> ApplyRules(
-    const SearchReport& report, std::span<const CompatibilityRule> rules);
-
-// What `pick` says, and its layout. With kChunk every group has one size,
+// What the request picks, and its layout. With kChunk every group has one size,
 // `chunk` rounded up to a multiple of Q of its type; where it differs, a
 // sentence is added to `notes`. InvalidArgument where that cannot be packed.
 // REQUIRES: `chunk` is given with kChunk and only then; `report.result` was
 // found in `report.model`.
-Result<SearchChoice> MakeChoice(const SearchReport& report, ChoicePick pick,
-                                std::optional<Bytes> chunk,
+Result<SearchChoice> MakeChoice(const SearchReport& report,
                                 std::vector<std::string>* notes);
+
+// "BF16", "F32 frozen": what the parameters of a group have in common.
+std::string GroupName(const GroupSearchResult& group);
+
+// The same chunk size, chosen in the same way.
+bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b);
+
+// All groups, and one candidate of each, added up.
+struct SearchTotals {
+  int64_t elements = 0;  // of the parameters
+  Bytes bytes;
+  int64_t chunks = 0;  // of the candidates
+  Bytes allocated;
+  Bytes waste;
+  Bytes gathered;
+
+  double waste_fraction() const;  // of what is allocated
+};
+SearchTotals TotalsOf(
+    const SearchResult& result,
+    ChunkSizeCandidate GroupSearchResult::*choice = &GroupSearchResult::best);
 
 }  // namespace castor
 

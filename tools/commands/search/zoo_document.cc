@@ -14,8 +14,6 @@
 #include "chunk/search_result.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_document.h"
-#include "tools/commands/search/search_parts.h"
-#include "tools/commands/search/search_report.h"
 
 namespace castor {
 namespace {

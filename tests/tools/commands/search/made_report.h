@@ -18,7 +18,7 @@
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
 #include "chunk/search_result.h"
-#include "tools/commands/search/search_report.h"
+#include "tools/commands/search/search_run.h"
 
 namespace castor {
 
@@ -28,14 +28,15 @@ inline SearchReport MadeReport(std::vector<ParamSpec> params,
                                std::vector<SearchMode> modes = {
                                    SearchMode::kUniform}) {
   SearchReport report;
-  report.model_argument = "my model.tsv";
+  report.request.model = "my model.tsv";
   report.model.name = "tiny";
   report.model.source = "my model.tsv";
   report.model.params = std::move(params);
-  report.options.min_chunk = min;
-  report.options.max_chunk = KiB(64);
-  report.options.modes = std::move(modes);
-  report.result = SearchChunkSize(report.model.params, report.options).value();
+  report.request.search.min_chunk = min;
+  report.request.search.max_chunk = KiB(64);
+  report.request.search.modes = std::move(modes);
+  report.result =
+      SearchChunkSize(report.model.params, report.request.search).value();
   return report;
 }
 

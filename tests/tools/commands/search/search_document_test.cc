@@ -17,7 +17,6 @@
 #include "chunk/search_certificate.h"
 #include "tests/tools/commands/search/made_report.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/search/search_parts.h"
 #include "tools/commands/search/search_run.h"
 
 namespace castor {
@@ -156,7 +155,7 @@ TEST(SearchDocumentTest, KeepsATerminalSafeFromNames) {
   SearchReport report = MadeReport(Irregular());
   report.model.name = "m\x1b[2J";
   report.model.source = "s\x1b[2J";
-  report.model_argument = "a\x1b[2J";
+  report.request.model = "a\x1b[2J";
   report.model.dropped = {{"d\x1b[2J", "integers"}};
   const std::string page = PageOf(report);
   EXPECT_THAT(page, Not(HasSubstr("\x1b")));
@@ -232,8 +231,9 @@ TEST(SearchCandidatesTest, StandBesideOtherChoices) {
   // A rule that picks nothing has no row.
   EXPECT_THAT(TableOf(report, 3), Not(Contains(HasSubstr("elixir"))));
   report.rules[0].in_castor = {other};
-  report.choice.emplace(SearchChoice{
-      ChoicePick::kChunk, {other}, ChunkLayout(1, Elements(64), {}, {}, {})});
+  report.request.chunk = other.chunk_bytes;
+  report.choice.emplace(
+      SearchChoice{{other}, ChunkLayout(1, Elements(64), {}, {}, {})});
   EXPECT_THAT(TableOf(report, 3),
               AllOf(Contains(StartsWith("  --chunk ")),
                     Contains(AllOf(StartsWith("  elixir "),
@@ -242,7 +242,7 @@ TEST(SearchCandidatesTest, StandBesideOtherChoices) {
 
 TEST(SearchCandidatesTest, HaveTimesWhereAMachineIsKnown) {
   SearchReport report = MadeReport({{"a", {1'000'000}, DType::kBF16}});
-  report.options.pack.world = 2;
+  report.request.search.pack.world = 2;
   EXPECT_THAT(TableOf(report, 3)[0], Not(HasSubstr("time")));
   report.machine.emplace();
   report.machine->host_to_device = {2'000'000'000, 10'000};
@@ -331,9 +331,10 @@ TEST(SearchProofTest, IsCompleteForPrograms) {
 SearchReport Explained(std::vector<ParamSpec> params) {
   SearchReport report = MadeReport(std::move(params));
   std::vector<std::string> notes;
-  report.choice =
-      MakeChoice(report, ChoicePick::kChunk, KiB(4), &notes).value();
-  report.explain = true;
+  report.request.pick = ChoicePick::kChunk;
+  report.request.chunk = KiB(4);
+  report.request.explain = true;
+  report.choice = MakeChoice(report, &notes).value();
   return report;
 }
 
@@ -395,7 +396,7 @@ TEST(SearchRulesTest, SaysWhyARulePicksNothing) {
             R"([{"rule":"patrickstar","chunk_elements":null,)"
             R"("failure":"no size holds a module"}])");
   EXPECT_THAT(PageOf(report), Not(HasSubstr("PatrickStar")));
-  report.rules_asked_for = true;
+  report.request.rules_asked_for = true;
   EXPECT_THAT(PageOf(report), HasSubstr("PatrickStar its rule picks no size"));
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/search/search_request.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "chunk/search_result.h"
 #include "tools/cli/flags.h"
+#include "tools/commands/search/search_run.h"
 
 namespace castor {
 namespace {
