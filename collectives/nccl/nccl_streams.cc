@@ -49,12 +49,14 @@ Status NcclStreams::Describe(Which which, std::string_view call, int result) {
   NcclCalls& nccl = *options_.nccl;
   std::string more;
   if (comms_[which] != nullptr) more = nccl.LastError(comms_[which]);
-  return Aborted(
-      fmt::format("rank {}: {} on the {} communicator: {}{}{}. NCCL_DEBUG=WARN "
-                  "has NCCL say "
-                  "more",
-                  options_.rank, call, kNames[which], nccl.ErrorText(result),
-                  more.empty() ? "" : ": ", more));
+  const bool shares_gpu = more.find("Duplicate GPU") != std::string::npos;
+  return Aborted(fmt::format(
+      "rank {}: {} on the {} communicator: {}{}{}. {}", options_.rank, call,
+      kNames[which], nccl.ErrorText(result), more.empty() ? "" : ": ", more,
+      shares_gpu ? "NCCL takes two ranks of one host on one GPU for a mistake: "
+                   "give each rank a GPU, or, to share one on purpose, each "
+                   "process an NCCL_HOSTID of its own"
+                 : "NCCL_DEBUG=WARN has NCCL say more"));
 }
 
 Result<bool> NcclStreams::Settled(Which which, std::string_view call) {

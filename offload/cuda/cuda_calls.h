@@ -12,8 +12,9 @@
 //
 // Each call returns an error code of the runtime (cudaError_t; driver calls are
 // translated), 0 for success, and clears what the runtime remembers as its last
-// error, which belongs to the trainer. Calls work on the calling thread's
-// current device, as the runtime's do.
+// error, which belongs to the trainer. Calls work in the calling thread's
+// current context. Where a thread has none, the runtime makes one on device 0,
+// and the driver refuses: CudaCore::Scope goes before every call.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,14 +30,24 @@ struct OptimizerScalars;
 // cudaStream_t and cudaEvent_t. A null stream is the default stream.
 using CudaStream = void*;
 using CudaEvent = void*;
+using CudaContext = void*;  // CUcontext
 
 inline constexpr int kCudaOk = 0;
 inline constexpr int kCudaInvalidValue = 1;
 inline constexpr int kCudaOutOfMemory = 2;
 inline constexpr int kCudaInsufficientDriver = 35;
 inline constexpr int kCudaNoDevice = 100;
+inline constexpr int kCudaInvalidContext = 201;
 inline constexpr int kCudaNotReady = 600;
 inline constexpr int kCudaNotSupported = 801;
+// The errors of capturing a stream into a graph lie between.
+inline constexpr int kCudaCaptureUnsupported = 900;
+inline constexpr int kCudaCapturedEvent = 907;
+inline constexpr int kCudaCaptureWrongThread = 908;
+
+// What a thread may call while a stream is captured, as the runtime numbers
+// the modes: with kGlobal nothing that another thread's capture forbids.
+enum class CudaCaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 // What a kernel asks before it writes. It does nothing where *poison, the
 // sequence number of the first failure of its lane that may still come while it
@@ -71,10 +82,26 @@ class CudaCalls {
   // "cudaErrorMemoryAllocation: out of memory".
   virtual std::string ErrorText(int error) const = 0;
 
+  // Neither makes a context.
   virtual int GetDeviceCount(int* count) = 0;
-  virtual int GetDevice(int* device) = 0;
-  virtual int SetDevice(int device) = 0;
   virtual int GetProperties(int device, CudaDeviceProperties* properties) = 0;
+
+  // The context that the runtime uses for `device`, which is made where there
+  // is none. It lives until as many releases as it was retained.
+  virtual int RetainContext(int device, CudaContext* context) = 0;
+  virtual int ReleaseContext(int device) = 0;
+  // The calling thread's current context; null: none. A push is undone by a
+  // pop, also where there was none before.
+  virtual int GetContext(CudaContext* context) = 0;
+  virtual int PushContext(CudaContext context) = 0;
+  virtual int PopContext() = 0;
+  // Sets the calling thread's mode, and `*mode` to what it was.
+  virtual int ExchangeCaptureMode(CudaCaptureMode* mode) = 0;
+
+  // Makes every kernel below ready for the current context's device. The
+  // runtime would do so at a kernel's first launch, and wait then for work that
+  // may be waiting for the launching thread.
+  virtual int LoadKernels() = 0;
   virtual int MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) = 0;
 
   virtual int Malloc(int64_t size, void** data) = 0;
@@ -89,6 +116,9 @@ class CudaCalls {
   virtual int StreamCreate(CudaStream* stream) = 0;
   virtual int StreamDestroy(CudaStream stream) = 0;
   virtual int StreamSynchronize(CudaStream stream) = 0;
+  // Whether it is captured into a graph: what is queued then runs later, as
+  // often as the graph does.
+  virtual int StreamIsCapturing(CudaStream stream, bool* capturing) = 0;
   virtual int StreamWaitEvent(CudaStream stream, CudaEvent event) = 0;
   // Later work of the stream waits until *address, 4 bytes as the device sees
   // them, minus `value` is not negative as a signed number.

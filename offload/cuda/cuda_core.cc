@@ -9,32 +9,46 @@
 
 namespace castor {
 
-CudaCore::CudaCore(CudaCalls* calls, int ordinal, std::string name,
-                   Executor* executor, CudaEventWatcher* watcher)
+CudaCore::CudaCore(CudaCalls* calls, int ordinal, CudaContext context,
+                   std::string name, Executor* executor,
+                   CudaEventWatcher* watcher)
     : calls_(calls),
       ordinal_(ordinal),
+      context_(context),
       name_(fmt::format("CUDA device {} ({})", ordinal, name)),
       executor_(executor),
       watcher_(watcher) {}
 
 CudaCore::~CudaCore() {
-  const Scope scope(*this);
-  for (CudaEvent event : events_) calls_->EventDestroy(event);
+  {
+    const Scope scope(*this);
+    for (CudaEvent event : events_) calls_->EventDestroy(event);
+  }
+  calls_->ReleaseContext(ordinal_);
 }
 
+// Where the context cannot be bound, the calls to come say why.
 CudaCore::Scope::Scope(const CudaCore& core) : calls_(core.calls()) {
-  int current = -1;
-  // A thread that never used CUDA has device 0; where even that is not known,
-  // the calls to come will say why.
-  if (calls_.GetDevice(&current) == kCudaOk && current == core.ordinal()) {
-    return;
+  CudaContext current = nullptr;
+  if (calls_.GetContext(&current) != kCudaOk || current != core.context_) {
+    pushed_ = calls_.PushContext(core.context_) == kCudaOk;
   }
-  before_ = current;
-  calls_.SetDevice(core.ordinal());
+  calls_.ExchangeCaptureMode(&mode_);
 }
 
 CudaCore::Scope::~Scope() {
-  if (before_ >= 0) calls_.SetDevice(before_);
+  calls_.ExchangeCaptureMode(&mode_);
+  if (pushed_) calls_.PopContext();
+}
+
+int CudaCore::MakeCurrent() const {
+  auto mode = CudaCaptureMode::kRelaxed;
+  calls_->ExchangeCaptureMode(&mode);
+  CudaContext current = nullptr;
+  if (calls_->GetContext(&current) == kCudaOk && current == context_) {
+    return kCudaOk;
+  }
+  return calls_->PushContext(context_);
 }
 
 std::string CudaCore::Describe(int error, std::string_view call) const {
@@ -43,6 +57,13 @@ std::string CudaCore::Describe(int error, std::string_view call) const {
 
 Status CudaCore::Check(int error, std::string_view call) {
   if (error == kCudaOk) return OkStatus();
+  if (error >= kCudaCaptureUnsupported && error <= kCudaCaptureWrongThread) {
+    return FailedPrecondition(
+        fmt::format("{}. A CUDA graph is being captured, and Castor's work "
+                    "belongs in none: "
+                    "end the capture first",
+                    Describe(error, call)));
+  }
   std::lock_guard lock(mutex_);
   if (failure_.ok()) {
     failure_ = IoError(fmt::format(
@@ -54,6 +75,14 @@ Status CudaCore::Check(int error, std::string_view call) {
     failed_.store(true, std::memory_order_release);
   }
   return failure_;
+}
+
+Status CudaCore::CheckNotCapturing(CudaStream stream) {
+  const Scope scope(*this);
+  bool capturing = false;
+  const int error = calls_->StreamIsCapturing(stream, &capturing);
+  return Check(error == kCudaOk && capturing ? kCudaCaptureUnsupported : error,
+               "cudaStreamIsCapturing");
 }
 
 Status CudaCore::status() const {

@@ -5,8 +5,9 @@
 #define CASTOR_OFFLOAD_CUDA_CUDA_CORE_H_
 
 // What the lanes, events and slabs of one CUDA device share: the call table,
-// the failure that sticks, the pool of events, and who serves callbacks. Held
-// by all of them (shared_ptr), so that an event may outlive its device.
+// the device's context, the failure that sticks, the pool of events, and who
+// serves callbacks. Held by all of them (shared_ptr), so that an event may
+// outlive its device.
 // Thread-safe.
 
 #include <atomic>
@@ -26,16 +27,18 @@ class CudaEventWatcher;
 
 class CudaCore {
  public:
-  // All outlive the core.
-  CudaCore(CudaCalls* calls, int ordinal, std::string name, Executor* executor,
-           CudaEventWatcher* watcher);
-  // Destroys the pooled events.
+  // All pointers outlive the core. `context` is the device's, retained for it.
+  CudaCore(CudaCalls* calls, int ordinal, CudaContext context, std::string name,
+           Executor* executor, CudaEventWatcher* watcher);
+  // Destroys the pooled events and releases the context.
   ~CudaCore();
   CudaCore(const CudaCore&) = delete;
   CudaCore& operator=(const CudaCore&) = delete;
 
-  // Makes the device the calling thread's current one while it lives, then the
-  // trainer's again.
+  // Makes the device's context the calling thread's current one while it lives,
+  // and no other. Calls made in it neither disturb nor fail by a capture of the
+  // trainer's (cudaThreadExchangeStreamCaptureMode). Then the thread has what
+  // it had, which may be no context.
   class Scope {
    public:
     explicit Scope(const CudaCore& core);
@@ -45,8 +48,13 @@ class CudaCore {
 
    private:
     CudaCalls& calls_;
-    int before_ = -1;  // -1: it was current already
+    bool pushed_ = false;
+    CudaCaptureMode mode_ = CudaCaptureMode::kRelaxed;  // of before
   };
+
+  // As a Scope that never ends: for a thread of Castor's own that calls another
+  // library on the device.
+  int MakeCurrent() const;
 
   CudaCalls& calls() const { return *calls_; }
   int ordinal() const { return ordinal_; }
@@ -61,8 +69,11 @@ class CudaCore {
   void set_waits_for_flags(bool can) { waits_for_flags_ = can; }
 
   // Ok, or the failure of the device, which `error`, the answer to `call`,
-  // becomes where it is the first: later ones follow from it.
+  // becomes where it is the first: later ones follow from it. An error of
+  // capture is FailedPrecondition, and leaves the device as it was.
   Status Check(int error, std::string_view call);
+  // FailedPrecondition where a CUDA graph is being captured from `stream`.
+  Status CheckNotCapturing(CudaStream stream);
   // The text of a failed call that is not the device's failure.
   std::string Describe(int error, std::string_view call) const;
   Status status() const;
@@ -77,6 +88,7 @@ class CudaCore {
  private:
   CudaCalls* const calls_;
   const int ordinal_;
+  const CudaContext context_;
   const std::string name_;
   Executor* const executor_;
   CudaEventWatcher* const watcher_;

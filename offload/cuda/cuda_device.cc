@@ -53,19 +53,24 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(
   CudaDeviceProperties properties;
   error = calls->GetProperties(options.ordinal, &properties);
   if (error != kCudaOk) return NoDevice(*calls, error);
+  CudaContext context = nullptr;
+  error = calls->RetainContext(options.ordinal, &context);
+  if (error != kCudaOk) return NoDevice(*calls, error);
   std::unique_ptr<CudaDevice> device(
-      new CudaDevice(calls, options, properties));
+      new CudaDevice(calls, options, properties, context));
   CASTOR_RETURN_IF_ERROR(device->Start());
   return device;
 }
 
 CudaDevice::CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
-                       const CudaDeviceProperties& properties)
+                       const CudaDeviceProperties& properties,
+                       CudaContext context)
     : options_(options),
       properties_(properties),
       watcher_(std::make_unique<CudaEventWatcher>(options.completion)),
-      core_(std::make_shared<CudaCore>(calls, options.ordinal, properties.name,
-                                       options.executor, watcher_.get())),
+      core_(std::make_shared<CudaCore>(calls, options.ordinal, context,
+                                       properties.name, options.executor,
+                                       watcher_.get())),
       controls_(std::make_shared<CudaControlPool>(
           core_, HostSlabOptions{.log = options.log,
                                  .system = options.system,
@@ -81,6 +86,12 @@ CudaDevice::~CudaDevice() {
 Status CudaDevice::Start() {
   const CudaCore::Scope scope(*core_);
   CudaCalls& calls = core_->calls();
+  if (const int error = calls.LoadKernels(); error != kCudaOk) {
+    return Unavailable(
+        fmt::format("{}. This build's kernels are for sm_80 and newer; "
+                    "tools/workspace/cuda.bzl says for what they are compiled",
+                    core_->Describe(error, "cudaFuncGetAttributes")));
+  }
   CASTOR_RETURN_IF_ERROR(
       core_->Check(calls.StreamCreate(&service_), "cudaStreamCreate"));
   CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
@@ -112,8 +123,7 @@ Status CudaDevice::Start() {
 }
 
 Status CudaDevice::MakeCurrent() {
-  return core_->Check(core_->calls().SetDevice(core_->ordinal()),
-                      "cudaSetDevice");
+  return core_->Check(core_->MakeCurrent(), "cuCtxPushCurrent");
 }
 
 DeviceFacts CudaDevice::facts() const {
@@ -214,6 +224,7 @@ Result<std::unique_ptr<Lane>> CudaDevice::AdoptStream(
     void* stream, std::string name, Lane::OnFailure on_failure) {
   CASTOR_RETURN_IF_ERROR(status());
   const CudaCore::Scope scope(*core_);
+  CASTOR_RETURN_IF_ERROR(core_->CheckNotCapturing(stream));
   CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
                           controls_->Take());
   auto control = std::make_shared<CudaLaneControl>(

@@ -71,8 +71,8 @@ class CudaDevice final : public Device {
                 const OptimizerScalars& scalars, float grad_factor) override;
   Status status() const override { return core_->status(); }
 
-  // Makes the device the calling thread's current one: for a thread of
-  // Castor's own that calls another library on it.
+  // Binds the calling thread to the device for good: for a thread of Castor's
+  // own that calls another library on it.
   Status MakeCurrent();
   // How many CUDA events were ever created: constant in steady state.
   int64_t events_created() const { return core_->events_created(); }
@@ -84,9 +84,10 @@ class CudaDevice final : public Device {
 
  private:
   CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
-             const CudaDeviceProperties& properties);
+             const CudaDeviceProperties& properties, CudaContext context);
 
-  // Makes the service stream, and sees what the driver can do.
+  // Loads the kernels, makes the service stream, and sees what the driver can
+  // do.
   Status Start();
   // REQUIRES: `lane` is one of this device.
   CudaLane& Own(Lane& lane) const;

@@ -73,6 +73,7 @@ bool CudaEventState::Poll() {
   std::unique_lock lock(mutex_);
   if (known_done()) return true;
   if (!issued_) return false;
+  const CudaCore::Scope scope(*core_);
   const int error = core_->calls().EventQuery(event_);
   if (error == kCudaNotReady) return false;
   Resolve(error, "cudaEventQuery", lock);
@@ -86,7 +87,11 @@ void CudaEventState::Wait() {
     ++blocked_;
     const CudaEvent event = event_;
     lock.unlock();
-    const int error = core_->calls().EventSynchronize(event);
+    int error = kCudaOk;
+    {
+      const CudaCore::Scope scope(*core_);
+      error = core_->calls().EventSynchronize(event);
+    }
     lock.lock();
     --blocked_;
     Resolve(error, "cudaEventSynchronize", lock);

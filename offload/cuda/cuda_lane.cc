@@ -54,6 +54,14 @@ bool CudaLane::Ready(uint64_t sequence, CudaGuard* guard) {
   return true;
 }
 
+bool CudaLane::IsCaptured(uint64_t sequence) {
+  if (!options_.adopted) return false;
+  const Status status = core_->CheckNotCapturing(options_.stream);
+  if (status.ok()) return false;
+  control_->Fail(sequence - 1, status);
+  return true;
+}
+
 void CudaLane::Wait(const Event& event) {
   if (event.done() && event.status().ok()) return;
   if (options_.refused) {
@@ -100,6 +108,7 @@ void CudaLane::MakeWait(const Event& event, uint64_t sequence) {
 }
 
 void CudaLane::MakeAdoptedWait(const Event& event, uint64_t sequence) {
+  if (IsCaptured(sequence)) return;
   if (CudaEventState* const native = NativeState(event, core_.get())) {
     const auto made = native->MakeStreamWait(options_.stream);
     if (made == CudaEventState::StreamWait::kQueued ||
@@ -140,6 +149,7 @@ Event CudaLane::Record() {
     if (NativeState(last_event_, core_.get()) != nullptr) return last_event_;
   }
   const uint64_t sequence = NextSequence();
+  if (IsCaptured(sequence)) return Event::Failed(control_->StatusAt(sequence));
   auto state = std::make_shared<CudaEventState>(core_, control_, sequence);
   const auto issue = [this, state, sequence] {
     if (core_->failed()) control_->Fail(sequence - 1, core_->status());

@@ -29,6 +29,9 @@
 // wait (MPS, WSL, before CUDA 12), Wait for the host, Run and RunAsync on a
 // trainer's stream block their caller, which is said once.
 //
+// A trainer's stream that is captured into a CUDA graph takes no work: what is
+// queued then fails the lane (FailedPrecondition), and the device goes on.
+//
 // Thread-compatible, as every lane.
 
 #include <condition_variable>
@@ -103,6 +106,7 @@ class CudaLane final : public Lane {
     CudaGuard guard;
     if (!Ready(sequence, &guard)) return;
     const CudaCore::Scope scope(*core_);
+    if (IsCaptured(sequence)) return;
     const int error = issue(options_.stream, guard);
     if (error != kCudaOk) [[unlikely]] {
       control_->Fail(sequence, core_->Check(error, call));
@@ -115,6 +119,9 @@ class CudaLane final : public Lane {
   }
   // False when what has this sequence number is to be skipped.
   bool Ready(uint64_t sequence, CudaGuard* guard);
+  // Whether the trainer's stream is captured into a graph. What has this
+  // sequence number then fails.
+  bool IsCaptured(uint64_t sequence);
 
   // Makes the stream wait for `event`; where that cannot be, a lane of Castor's
   // own stops issuing until it is over.

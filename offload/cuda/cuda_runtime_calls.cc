@@ -23,8 +23,18 @@ static_assert(kCudaInvalidValue == cudaErrorInvalidValue);
 static_assert(kCudaOutOfMemory == cudaErrorMemoryAllocation);
 static_assert(kCudaInsufficientDriver == cudaErrorInsufficientDriver);
 static_assert(kCudaNoDevice == cudaErrorNoDevice);
+static_assert(kCudaInvalidContext == cudaErrorDeviceUninitialized);
 static_assert(kCudaNotReady == cudaErrorNotReady);
 static_assert(kCudaNotSupported == cudaErrorNotSupported);
+static_assert(kCudaCaptureUnsupported == cudaErrorStreamCaptureUnsupported);
+static_assert(kCudaCapturedEvent == cudaErrorCapturedEvent);
+static_assert(kCudaCaptureWrongThread == cudaErrorStreamCaptureWrongThread);
+static_assert(static_cast<int>(CudaCaptureMode::kGlobal) ==
+              cudaStreamCaptureModeGlobal);
+static_assert(static_cast<int>(CudaCaptureMode::kThreadLocal) ==
+              cudaStreamCaptureModeThreadLocal);
+static_assert(static_cast<int>(CudaCaptureMode::kRelaxed) ==
+              cudaStreamCaptureModeRelaxed);
 
 // Every call passes here: the runtime keeps an error as its last one, and a
 // trainer that asks for its own would be given ours.
@@ -49,19 +59,42 @@ int NumaNodeOfBus(std::string bus_id) {
   return file >> node ? node : -1;
 }
 
-using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-
-// From the driver that is loaded, so that nothing is linked against it. Null
-// where it has no such call.
-WaitValue FindWaitValue() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuStreamWaitValue32", &found, 12000, cudaEnableDefault, &result);
-  if (Checked(error) != kCudaOk || result != cudaDriverEntryPointSuccess) {
-    return nullptr;
+// A call of the driver that is loaded, so that nothing is linked against it.
+// kCudaNotSupported where it has no such call.
+template <typename... Parameters>
+class DriverCall {
+ public:
+  explicit DriverCall(const char* name) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(
+        name, &found, 12000, cudaEnableDefault, &result);
+    if (Checked(error) == kCudaOk && result == cudaDriverEntryPointSuccess) {
+      call_ = reinterpret_cast<CUresult (*)(Parameters...)>(found);
+    }
   }
-  return reinterpret_cast<WaitValue>(found);
+  // Codes of driver and runtime are alike.
+  int operator()(Parameters... parameters) const {
+    return call_ == nullptr ? kCudaNotSupported : call_(parameters...);
+  }
+
+ private:
+  CUresult (*call_)(Parameters...) = nullptr;
+};
+
+struct DriverCalls {
+  DriverCall<CUcontext*, CUdevice> retain{"cuDevicePrimaryCtxRetain"};
+  DriverCall<CUdevice> release{"cuDevicePrimaryCtxRelease"};
+  DriverCall<CUcontext*> get_current{"cuCtxGetCurrent"};
+  DriverCall<CUcontext> push{"cuCtxPushCurrent"};
+  DriverCall<CUcontext*> pop{"cuCtxPopCurrent"};
+  DriverCall<CUstream, CUdeviceptr, cuuint32_t, unsigned> wait_value{
+      "cuStreamWaitValue32"};
+};
+
+const DriverCalls& Driver() {
+  static const DriverCalls calls;
+  return calls;
 }
 
 class RuntimeCalls final : public CudaCalls {
@@ -75,9 +108,6 @@ class RuntimeCalls final : public CudaCalls {
   int GetDeviceCount(int* count) override {
     return Checked(cudaGetDeviceCount(count));
   }
-  int GetDevice(int* device) override { return Checked(cudaGetDevice(device)); }
-  int SetDevice(int device) override { return Checked(cudaSetDevice(device)); }
-
   int GetProperties(int device, CudaDeviceProperties* properties) override {
     cudaDeviceProp native{};
     int error = Checked(cudaGetDeviceProperties(&native, device));
@@ -97,6 +127,38 @@ class RuntimeCalls final : public CudaCalls {
     }
     properties->numa_node = node;
     return kCudaOk;
+  }
+
+  // A device's number is the same for the driver and the runtime.
+  int RetainContext(int device, CudaContext* context) override {
+    CUcontext native = nullptr;
+    const int error = Driver().retain(&native, device);
+    *context = native;
+    return error;
+  }
+  int ReleaseContext(int device) override { return Driver().release(device); }
+  int GetContext(CudaContext* context) override {
+    CUcontext native = nullptr;
+    const int error = Driver().get_current(&native);
+    *context = native;
+    return error;
+  }
+  int PushContext(CudaContext context) override {
+    return Driver().push(static_cast<CUcontext>(context));
+  }
+  int PopContext() override {
+    CUcontext native = nullptr;
+    return Driver().pop(&native);
+  }
+  int ExchangeCaptureMode(CudaCaptureMode* mode) override {
+    auto native = static_cast<cudaStreamCaptureMode>(*mode);
+    const int error = Checked(cudaThreadExchangeStreamCaptureMode(&native));
+    *mode = static_cast<CudaCaptureMode>(native);
+    return error;
+  }
+
+  int LoadKernels() override {
+    return Checked(static_cast<cudaError_t>(castor::LoadKernels()));
   }
 
   int MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) override {
@@ -137,16 +199,20 @@ class RuntimeCalls final : public CudaCalls {
   int StreamSynchronize(CudaStream stream) override {
     return Checked(cudaStreamSynchronize(Native(stream)));
   }
+  int StreamIsCapturing(CudaStream stream, bool* capturing) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const int error = Checked(cudaStreamIsCapturing(Native(stream), &status));
+    *capturing = status != cudaStreamCaptureStatusNone;
+    return error;
+  }
   int StreamWaitEvent(CudaStream stream, CudaEvent event) override {
     return Checked(cudaStreamWaitEvent(Native(stream), NativeEvent(event), 0));
   }
   int StreamWaitValue32(CudaStream stream, void* address,
                         uint32_t value) override {
-    static const WaitValue wait = FindWaitValue();
-    if (wait == nullptr) return kCudaNotSupported;
-    // Codes of driver and runtime are alike.
-    return wait(Native(stream), reinterpret_cast<CUdeviceptr>(address), value,
-                CU_STREAM_WAIT_VALUE_GEQ);
+    return Driver().wait_value(Native(stream),
+                               reinterpret_cast<CUdeviceptr>(address), value,
+                               CU_STREAM_WAIT_VALUE_GEQ);
   }
 
   int EventCreate(CudaEvent* event) override {

@@ -67,8 +67,9 @@ int ConvertTyped(CudaStream stream, const CudaGuard& guard, const void* from,
   unsigned blocks = 0;
   const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
   if (error != cudaSuccess) return error;
-  return Launch(ConvertElements<From, To>, blocks, stream, guard, typed_from,
-                typed_to, count, packed ? count / kPack : 0);
+  return Launch<ConvertElements<From, To>>(blocks, stream, guard, typed_from,
+                                           typed_to, count,
+                                           packed ? count / kPack : 0);
 }
 
 }  // namespace
@@ -97,8 +98,9 @@ int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch(AddElements<T>, blocks, stream, guard, typed_total,
-                  typed_part, count, packed ? count / kPack : 0);
+    return Launch<AddElements<T>>(blocks, stream, guard, typed_total,
+                                  typed_part, count,
+                                  packed ? count / kPack : 0);
   });
 }
 

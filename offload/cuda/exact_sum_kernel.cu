@@ -89,8 +89,8 @@ int LaunchAddSquares(CudaStream stream, const CudaGuard& guard,
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kTeams * kBlock, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch(SumSquares<T>, blocks, stream, guard,
-                  static_cast<const T*>(grad), count, words);
+    return Launch<SumSquares<T>>(blocks, stream, guard,
+                                 static_cast<const T*>(grad), count, words);
   });
 }
 

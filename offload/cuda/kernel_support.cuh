@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "offload/cuda/cuda_calls.h"
@@ -97,15 +98,30 @@ int WithElementType(DType dtype, const Launch& launch) {
   }
 }
 
-// Launches `kernel`; the error is that of this launch and no other.
-template <typename... Parameters, typename... Arguments>
-int Launch(void (*kernel)(Parameters...), unsigned blocks, CudaStream stream,
-           Arguments... arguments) {
+// Every kernel that some Launch is of. Complete before main.
+inline std::vector<const void*>& LaunchedKernels() {
+  static std::vector<const void*> kernels;
+  return kernels;
+}
+
+template <auto kKernel>
+struct LaunchedKernel {
+  static inline const bool kListed = [] {
+    LaunchedKernels().push_back(reinterpret_cast<const void*>(kKernel));
+    return true;
+  }();
+};
+
+// Launches `kKernel`; the error is that of this launch and no other.
+template <auto kKernel, typename... Arguments>
+int Launch(unsigned blocks, CudaStream stream, Arguments... arguments) {
+  // To take the address is what makes the compiler list the kernel.
+  static_cast<void>(&LaunchedKernel<kKernel>::kListed);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(stream);
-  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  return cudaLaunchKernelEx(&config, kKernel, arguments...);
 }
 
 }  // namespace castor

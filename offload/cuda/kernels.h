@@ -8,7 +8,7 @@
 // table (cuda_calls.h) binds its operations of the same names to. To the bits
 // of the host's kernels (offload/kernels), whatever the launch: multiplies and
 // adds are separate (-fmad=false), division and square root are IEEE's,
-// denormals are kept. Each returns the error of its launch. Thread-safe.
+// denormals are kept. Each launch returns its error. Thread-safe.
 
 #include <cstdint>
 
@@ -16,6 +16,11 @@
 #include "offload/cuda/cuda_calls.h"
 
 namespace castor {
+
+// Loads every kernel that a function below launches, for the current device:
+// the error of the first that cannot be. The runtime loads a kernel at its
+// first launch otherwise, and may wait for the device to be idle then.
+int LoadKernels();
 
 int LaunchConvert(CudaStream stream, const CudaGuard& guard, const void* from,
                   DType from_dtype, void* to, DType to_dtype, int64_t count);

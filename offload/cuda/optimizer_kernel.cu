@@ -170,8 +170,8 @@ int LaunchRule(CudaStream stream, const CudaGuard& guard,
   const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
   if (error != cudaSuccess) return error;
   const int64_t packs = IsPacked(buffers, Rule::kMoments) ? count / kPack : 0;
-  return Launch(UpdateElements<Rule>, blocks, stream, guard, buffers, count,
-                packs, scalars, grad_factor);
+  return Launch<UpdateElements<Rule>>(blocks, stream, guard, buffers, count,
+                                      packs, scalars, grad_factor);
 }
 
 }  // namespace

@@ -6,11 +6,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
+#include "offload/internal/slab_system.h"
 
 namespace castor {
 namespace {
@@ -37,6 +38,18 @@ Result<Slab> MakePinnedSlab(std::shared_ptr<CudaCore> core, Bytes size,
   CASTOR_ASSIGN_OR_RETURN(Slab memory, MakeHostSlab(size, unlocked, &had));
   if (memory.data() != nullptr) {
     const Bytes mapped = RoundUp(size, Bytes(sysconf(_SC_PAGESIZE)));
+    const internal::SlabSystem& system = options.system != nullptr
+                                             ? *options.system
+                                             : internal::RealSlabSystem();
+    if (const std::string why = system.KeepFromChildren(memory.data(), mapped);
+        !why.empty() && options.log != nullptr) {
+      options.log->WarnOnce(
+          "cuda-host-fork",
+          fmt::format("a child of fork() would be given pinned memory, since "
+                      "madvise(MADV_DONTFORK) fails: {}. Start other processes "
+                      "with spawn",
+                      why));
+    }
     const CudaCore::Scope scope(*core);
     const int error = core->calls().HostRegister(memory.data(), mapped.count());
     had.registered = error == kCudaOk;

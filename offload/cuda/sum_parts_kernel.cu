@@ -62,8 +62,8 @@ int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch(SumElements<T>, blocks, stream, guard, parts, typed_to, count,
-                  packed ? count / kPack : 0);
+    return Launch<SumElements<T>>(blocks, stream, guard, parts, typed_to, count,
+                                  packed ? count / kPack : 0);
   });
 }
 

@@ -79,6 +79,10 @@ std::string SlabSystem::AdviseHugePages(std::byte* data, Bytes size) const {
   return "";
 }
 
+std::string SlabSystem::KeepFromChildren(std::byte* data, Bytes size) const {
+  return madvise(data, Count(size), MADV_DONTFORK) == 0 ? "" : ErrnoText(errno);
+}
+
 std::string SlabSystem::BindToCallersNode(std::byte* data, Bytes size) const {
   const HwlocTopology topology = MachineHwlocTopology();
   if (topology == nullptr) return "the machine's topology cannot be read";

@@ -34,6 +34,9 @@ class SlabSystem {
   virtual std::string BindToCallersNode(std::byte* data, Bytes size) const;
   // Prefers the NUMA node with the operating system's number `node`.
   virtual std::string BindToNode(std::byte* data, Bytes size, int node) const;
+  // Leaves the pages out of what a child of fork() is given. A copy on write
+  // would part the process from pages that a device has pinned.
+  virtual std::string KeepFromChildren(std::byte* data, Bytes size) const;
   // Makes the pages present and keeps them so.
   virtual std::string Lock(std::byte* data, Bytes size) const;
 

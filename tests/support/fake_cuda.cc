@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "chunk/base/check.h"
 
@@ -19,11 +20,20 @@ constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
 constexpr std::chrono::microseconds kLook(20);
 
 // As on hardware, every thread has its own; one for all fakes serves.
-thread_local int current_device = 0;
+thread_local std::vector<CudaContext> contexts;
+thread_local CudaCaptureMode capture_mode = CudaCaptureMode::kGlobal;
+
+constexpr uintptr_t kContexts = 0xC0000;
+
+CudaContext ContextOf(int device) {
+  return reinterpret_cast<CudaContext>(kContexts +
+                                       static_cast<uintptr_t>(device));
+}
 
 }  // namespace
 
 FakeCuda::FakeCuda(FakeCudaOptions options) : options_(options) {
+  contexts.clear();
   // The default stream.
   streams_[nullptr] = std::make_shared<Stream>();
   if (!options_.threads) return;
@@ -65,7 +75,8 @@ FakeCuda::Live FakeCuda::live() const {
   return {.streams = std::ssize(streams_) - 1,
           .events = std::ssize(events_),
           .allocations = std::ssize(allocations_),
-          .registrations = std::ssize(registrations_)};
+          .registrations = std::ssize(registrations_),
+          .contexts = std::ssize(retained_)};
 }
 
 int64_t FakeCuda::registered_bytes() const {
@@ -85,6 +96,30 @@ bool FakeCuda::IsRegistered(const void* data, int64_t size) const {
 }
 
 int FakeCuda::Enter(std::string_view call, int* work_error) {
+  if (contexts.empty()) {
+    contexts.push_back(ContextOf(0));
+    contexts_.insert(0);
+  }
+  return EnterDriver(call, work_error);
+}
+
+int FakeCuda::EnterUnsafe(std::string_view call) {
+  if (const int error = Enter(call); error != kCudaOk) return error;
+  if (capture_mode == CudaCaptureMode::kRelaxed) return kCudaOk;
+  const std::thread::id self = std::this_thread::get_id();
+  int error = kCudaOk;
+  for (const auto& [handle, stream] : streams_) {
+    std::optional<Capture>& capture = stream->capture;
+    if (!capture || capture->mode == CudaCaptureMode::kRelaxed) continue;
+    const bool forbids =
+        capture->thread == self || (capture->mode == CudaCaptureMode::kGlobal &&
+                                    capture_mode == CudaCaptureMode::kGlobal);
+    if (forbids) error = capture->error = kCudaCaptureUnsupported;
+  }
+  return error;
+}
+
+int FakeCuda::EnterDriver(std::string_view call, int* work_error) {
   const std::string name(call);
   const int64_t number = ++calls_[name];
   if (stuck_ != kCudaOk) return stuck_;
@@ -111,6 +146,7 @@ int FakeCuda::Queue(std::string_view call, CudaStream stream,
   }
   const std::shared_ptr<Stream> found = Find(stream);
   if (found == nullptr) return kCudaInvalidValue;
+  if (found->capture) return kCudaOk;  // it is the graph's
   found->operations.push_back(std::move(operation));
   ++found->queued;
   changed_.notify_all();
@@ -216,21 +252,95 @@ std::string FakeCuda::ErrorText(int error) const {
   return "cudaError" + std::to_string(error) + ": injected";
 }
 
+void FakeCuda::UseDevice(int device) {
+  CASTOR_CHECK(device >= 0 && device < options_.devices);
+  std::lock_guard lock(mutex_);
+  contexts.assign(1, ContextOf(device));
+  contexts_.insert(device);
+}
+
+int FakeCuda::CurrentDevice() {
+  if (contexts.empty()) return -1;
+  return static_cast<int>(reinterpret_cast<uintptr_t>(contexts.back()) -
+                          kContexts);
+}
+
+CudaContext FakeCuda::Retained(int device) {
+  CudaContext context = nullptr;
+  CASTOR_CHECK_EQ(RetainContext(device, &context), kCudaOk);
+  return context;
+}
+
+bool FakeCuda::has_context(int device) const {
+  std::lock_guard lock(mutex_);
+  return contexts_.contains(device);
+}
+
+void FakeCuda::BeginCapture(CudaStream stream, CudaCaptureMode mode) {
+  std::lock_guard lock(mutex_);
+  Find(stream)->capture = Capture{mode, std::this_thread::get_id()};
+}
+
+int FakeCuda::EndCapture(CudaStream stream) {
+  std::lock_guard lock(mutex_);
+  const std::optional<Capture> ended =
+      std::exchange(Find(stream)->capture, std::nullopt);
+  CASTOR_CHECK(ended.has_value());
+  return ended->error;
+}
+
 int FakeCuda::GetDeviceCount(int* count) {
   std::lock_guard lock(mutex_);
   *count = options_.devices;
-  return Enter("GetDeviceCount");
+  return EnterDriver("GetDeviceCount");
 }
 
-int FakeCuda::GetDevice(int* device) {
-  *device = current_device;
+int FakeCuda::RetainContext(int device, CudaContext* context) {
+  std::lock_guard lock(mutex_);
+  if (const int error = EnterDriver("RetainContext"); error != kCudaOk) {
+    return error;
+  }
+  *context = ContextOf(device);
+  contexts_.insert(device);
+  ++retained_[device];
   return kCudaOk;
 }
 
-int FakeCuda::SetDevice(int device) {
-  if (device < 0 || device >= options_.devices) return kCudaInvalidValue;
-  current_device = device;
+int FakeCuda::ReleaseContext(int device) {
+  std::lock_guard lock(mutex_);
+  const int error = EnterDriver("ReleaseContext");
+  const auto found = retained_.find(device);
+  if (found == retained_.end()) return kCudaInvalidContext;
+  if (--found->second == 0) retained_.erase(found);
+  return error;
+}
+
+int FakeCuda::GetContext(CudaContext* context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
   return kCudaOk;
+}
+
+int FakeCuda::PushContext(CudaContext context) {
+  contexts.push_back(context);
+  return kCudaOk;
+}
+
+int FakeCuda::PopContext() {
+  if (contexts.empty()) return kCudaInvalidContext;
+  contexts.pop_back();
+  return kCudaOk;
+}
+
+int FakeCuda::ExchangeCaptureMode(CudaCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return kCudaOk;
+}
+
+int FakeCuda::LoadKernels() {
+  std::lock_guard lock(mutex_);
+  const int error = Enter("LoadKernels");
+  loaded_ = error == kCudaOk;
+  return error;
 }
 
 int FakeCuda::GetProperties(int device, CudaDeviceProperties* properties) {
@@ -239,7 +349,7 @@ int FakeCuda::GetProperties(int device, CudaDeviceProperties* properties) {
                  .pci_bus_id = "0000:00:00.0",
                  .total_bytes = options_.total_bytes,
                  .numa_node = options_.numa_node};
-  return Enter("GetProperties");
+  return EnterDriver("GetProperties");
 }
 
 int FakeCuda::MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) {
@@ -251,7 +361,7 @@ int FakeCuda::MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) {
 
 int FakeCuda::Malloc(int64_t size, void** data) {
   std::lock_guard lock(mutex_);
-  if (const int error = Enter("Malloc"); error != kCudaOk) return error;
+  if (const int error = EnterUnsafe("Malloc"); error != kCudaOk) return error;
   if (allocated_ + size > options_.total_bytes) return kCudaOutOfMemory;
   // Dirty, as the device's is.
   std::vector<std::byte> memory(static_cast<size_t>(size) + 255,
@@ -265,7 +375,7 @@ int FakeCuda::Malloc(int64_t size, void** data) {
 
 int FakeCuda::Free(void* data) {
   std::lock_guard lock(mutex_);
-  const int error = Enter("Free");
+  const int error = EnterUnsafe("Free");
   const auto found = allocations_.find(data);
   if (found == allocations_.end()) return kCudaInvalidValue;
   allocated_ -= std::ssize(found->second) - 255;
@@ -275,7 +385,9 @@ int FakeCuda::Free(void* data) {
 
 int FakeCuda::HostRegister(void* data, int64_t size) {
   std::lock_guard lock(mutex_);
-  if (const int error = Enter("HostRegister"); error != kCudaOk) return error;
+  if (const int error = EnterUnsafe("HostRegister"); error != kCudaOk) {
+    return error;
+  }
   const bool fresh =
       registrations_.insert({static_cast<std::byte*>(data), size}).second;
   return fresh ? kCudaOk : kCudaInvalidValue;
@@ -283,7 +395,7 @@ int FakeCuda::HostRegister(void* data, int64_t size) {
 
 int FakeCuda::HostUnregister(void* data) {
   std::lock_guard lock(mutex_);
-  const int error = Enter("HostUnregister");
+  const int error = EnterUnsafe("HostUnregister");
   if (registrations_.erase(static_cast<std::byte*>(data)) == 0) {
     return kCudaInvalidValue;
   }
@@ -321,13 +433,21 @@ int FakeCuda::StreamDestroy(CudaStream stream) {
 
 int FakeCuda::StreamSynchronize(CudaStream stream) {
   std::unique_lock lock(mutex_);
-  if (const int error = Enter("StreamSynchronize"); error != kCudaOk) {
+  if (const int error = EnterUnsafe("StreamSynchronize"); error != kCudaOk) {
     return error;
   }
   const std::shared_ptr<Stream> found = Find(stream);
   if (found == nullptr) return kCudaInvalidValue;
   const int64_t position = found->queued;
   return WaitUntil([&] { return found->completed >= position; }, lock);
+}
+
+int FakeCuda::StreamIsCapturing(CudaStream stream, bool* capturing) {
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Stream> found = Find(stream);
+  if (found == nullptr) return kCudaInvalidValue;
+  *capturing = found->capture.has_value();
+  return Enter("StreamIsCapturing");
 }
 
 int FakeCuda::StreamWaitEvent(CudaStream stream, CudaEvent event) {
@@ -345,6 +465,7 @@ int FakeCuda::StreamWaitEvent(CudaStream stream, CudaEvent event) {
 int FakeCuda::StreamWaitValue32(CudaStream stream, void* address,
                                 uint32_t value) {
   if (!options_.wait_value) return kCudaNotSupported;
+  if (contexts.empty()) return kCudaInvalidContext;
   const uintptr_t device = reinterpret_cast<uintptr_t>(address);
   if ((device & kDeviceBit) == 0) return kCudaInvalidValue;
   auto* const word =
@@ -375,21 +496,26 @@ int FakeCuda::EventRecord(CudaEvent event, CudaStream stream) {
   const auto found = events_.find(event);
   if (found == events_.end()) return kCudaInvalidValue;
   const std::shared_ptr<Stream> on = Find(stream);
-  *found->second = {.stream = on, .position = on->queued};
+  *found->second = {.stream = on,
+                    .position = on->queued,
+                    .captured = on->capture.has_value()};
   return kCudaOk;
 }
 
 int FakeCuda::EventQuery(CudaEvent event) {
   std::lock_guard lock(mutex_);
-  if (const int error = Enter("EventQuery"); error != kCudaOk) return error;
+  if (const int error = EnterUnsafe("EventQuery"); error != kCudaOk) {
+    return error;
+  }
   const auto found = events_.find(event);
   if (found == events_.end()) return kCudaInvalidValue;
+  if (found->second->captured) return kCudaCapturedEvent;
   return found->second->done() ? kCudaOk : kCudaNotReady;
 }
 
 int FakeCuda::EventSynchronize(CudaEvent event) {
   std::unique_lock lock(mutex_);
-  if (const int error = Enter("EventSynchronize"); error != kCudaOk) {
+  if (const int error = EnterUnsafe("EventSynchronize"); error != kCudaOk) {
     return error;
   }
   const auto found = events_.find(event);
@@ -420,6 +546,16 @@ int FakeCuda::QueueKernel(std::string_view call, CudaStream stream,
     if ((device & kDeviceBit) == 0) return kCudaInvalidValue;
     poison =
         reinterpret_cast<const std::atomic<uint64_t>*>(device & ~kDeviceBit);
+  }
+  if (std::unique_lock lock(mutex_); !loaded_) {
+    loaded_ = true;
+    const auto idle = [this] {
+      return std::all_of(
+          streams_.begin(), streams_.end(), [](const auto& each) {
+            return !each.second->running && each.second->operations.empty();
+          });
+    };
+    if (const int error = WaitUntil(idle, lock); error != kCudaOk) return error;
   }
   return Queue(
       call, stream,

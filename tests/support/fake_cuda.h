@@ -12,6 +12,12 @@
 // counted. Registered memory has other addresses on the device than on the
 // host, as it may on hardware. Thread-safe.
 //
+// As the runtime, it makes a context on device 0 for a thread that calls it
+// with none, waits for all streams when a kernel is launched that was not
+// loaded, and ends a capture during which an unsafe call is made. All fakes
+// share the contexts of a thread, and each fake takes those of the thread that
+// makes it.
+//
 //   FakeCuda cuda({.threads = false});
 //   cuda.FailWork("MemcpyAsync", 2, 700);  // the second from now on
 //   ...
@@ -24,6 +30,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -62,6 +70,7 @@ class FakeCuda final : public CudaCalls {
     int64_t events = 0;
     int64_t allocations = 0;
     int64_t registrations = 0;
+    int64_t contexts = 0;  // retained
     friend bool operator==(const Live&, const Live&) = default;
   };
   Live live() const;
@@ -69,6 +78,21 @@ class FakeCuda final : public CudaCalls {
   int64_t registered_bytes() const;
   // Whether [data, data + size) is.
   bool IsRegistered(const void* data, int64_t size) const;
+
+  // As the trainer's cudaSetDevice: for the calling thread.
+  void UseDevice(int device);
+  // Of the calling thread's context; -1: it has none.
+  static int CurrentDevice();
+  // The device's context, retained.
+  CudaContext Retained(int device);
+  // Whether the device ever had a context.
+  bool has_context(int device) const;
+
+  // Captures what is queued on the stream from now on, for the calling thread.
+  void BeginCapture(CudaStream stream,
+                    CudaCaptureMode mode = CudaCaptureMode::kGlobal);
+  // How it went: ok, or the error that ended it.
+  int EndCapture(CudaStream stream);
 
   // Queues work of the trainer's own, or of another library's. `ready`, if
   // given, is asked again and again once the stream gets there, and the stream
@@ -85,9 +109,14 @@ class FakeCuda final : public CudaCalls {
 
   std::string ErrorText(int error) const override;
   int GetDeviceCount(int* count) override;
-  int GetDevice(int* device) override;
-  int SetDevice(int device) override;
   int GetProperties(int device, CudaDeviceProperties* properties) override;
+  int RetainContext(int device, CudaContext* context) override;
+  int ReleaseContext(int device) override;
+  int GetContext(CudaContext* context) override;
+  int PushContext(CudaContext context) override;
+  int PopContext() override;
+  int ExchangeCaptureMode(CudaCaptureMode* mode) override;
+  int LoadKernels() override;
   int MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) override;
   int Malloc(int64_t size, void** data) override;
   int Free(void* data) override;
@@ -97,6 +126,7 @@ class FakeCuda final : public CudaCalls {
   int StreamCreate(CudaStream* stream) override;
   int StreamDestroy(CudaStream stream) override;
   int StreamSynchronize(CudaStream stream) override;
+  int StreamIsCapturing(CudaStream stream, bool* capturing) override;
   int StreamWaitEvent(CudaStream stream, CudaEvent event) override;
   int StreamWaitValue32(CudaStream stream, void* address,
                         uint32_t value) override;
@@ -129,16 +159,23 @@ class FakeCuda final : public CudaCalls {
     std::function<void()> run = nullptr;    // null: nothing
     int fails_with = kCudaOk;
   };
+  struct Capture {
+    CudaCaptureMode mode;
+    std::thread::id thread;
+    int error = kCudaOk;  // that ended it
+  };
   struct Stream {
     std::deque<Operation> operations;
     bool running = false;  // its front operation is being run
     int64_t queued = 0;    // ever
     int64_t completed = 0;
+    std::optional<Capture> capture;
   };
   // A point in a stream; the one of a fresh event is passed already.
   struct Event {
     std::shared_ptr<Stream> stream;
     int64_t position = 0;
+    bool captured = false;
     bool done() const {
       return stream == nullptr || stream->completed >= position;
     }
@@ -151,7 +188,11 @@ class FakeCuda final : public CudaCalls {
 
   // Counts the call. An error to return, or kCudaOk and, in `work_error`, what
   // the work it queues is to fail with.
+  int EnterDriver(std::string_view call, int* work_error = nullptr);
+  // The same for calls that need a context, which is made where none is.
   int Enter(std::string_view call, int* work_error = nullptr);
+  // The same for calls that a capture of another thread forbids.
+  int EnterUnsafe(std::string_view call);
   // One call that queues an operation on a stream. Takes the lock.
   int Queue(std::string_view call, CudaStream stream, Operation operation);
   int QueueKernel(std::string_view call, CudaStream stream,
@@ -179,6 +220,9 @@ class FakeCuda final : public CudaCalls {
   std::multimap<std::string, Injection, std::less<>> injections_;
   uintptr_t next_handle_ = 0x1000;
   int stuck_ = kCudaOk;
+  std::set<int> contexts_;           // devices that have had one
+  std::map<int, int64_t> retained_;  // how often
+  bool loaded_ = false;              // the kernels
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -111,7 +111,15 @@ std::string FakeNccl::ErrorText(int result) const {
   return "NCCL error " + std::to_string(result);
 }
 
-std::string FakeNccl::LastError(NcclComm) { return "as the test wanted it"; }
+std::string FakeNccl::LastError(NcclComm) {
+  std::lock_guard lock(mutex_);
+  return last_error_;
+}
+
+void FakeNccl::SayLastError(std::string text) {
+  std::lock_guard lock(mutex_);
+  last_error_ = std::move(text);
+}
 
 int FakeNccl::GetUniqueId(NcclUniqueId* id) {
   std::lock_guard lock(mutex_);

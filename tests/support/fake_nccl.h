@@ -42,6 +42,8 @@ class FakeNccl final : public NcclCalls {
 
   // The `nth` call of this name, counted from 1 from now on, returns `error`.
   void FailCall(std::string_view call, int nth, int error);
+  // What NCCL says of errors from now on.
+  void SayLastError(std::string text);
   // From now on no operation moves anything until its communicator is aborted.
   void Hang();
   // What communicators of `rank` answer from now on when asked for errors.
@@ -133,6 +135,7 @@ class FakeNccl final : public NcclCalls {
   std::map<std::string, std::shared_ptr<Group>> groups_;  // by id
   std::map<std::string, int64_t, std::less<>> calls_;
   std::multimap<std::string, std::pair<int64_t, int>, std::less<>> failures_;
+  std::string last_error_ = "as the test wanted it";
   std::map<int, int> broken_;  // rank to error
   bool hangs_ = false;
   int64_t registered_ = 0;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# The second step of tools/gpu_check.sh with scripts in the place of its programs: its table on a machine without a GPU, on one with, and
-# where something fails. The programs themselves are built and run by whoever has a GPU.
+# The second step of tools/gpu_check.sh with scripts in the place of its programs: its rows on a machine without a GPU, on one with,
+# where something fails, and where it is killed. The programs themselves are built and run by whoever has a GPU.
 
 set -euo pipefail
 
@@ -11,7 +11,7 @@ directory=$TEST_TMPDIR/carried
 mkdir -p "$directory" "$TEST_TMPDIR/bin"
 cp tools/gpu_check.sh "$directory/"
 
-# Reads $directory/mode: without, with, slow or broken.
+# Reads $directory/mode: without, with, slow, broken, bare or hangs.
 cat >"$directory/cuda_hardware_test" <<'END'
 #!/bin/bash
 mode=$(cat "${0%/*}/mode")
@@ -48,20 +48,25 @@ if [[ $mode == broken && $CASTOR_TEST_RANK-$CASTOR_TEST_WORLD == 1-2 ]]; then
 fi
 echo "[       OK ] Nccl/CommunicatorContract.Barriers/Exact (1 ms)"
 END
-header='name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,error_occurred,error_message'
-cat >"$directory/cuda_copy_benchmark" <<END
-#!/bin/bash
-echo '$header,"bare_B/s","castor_B/s","of_bare"'
-ratio=0.99
-[[ \$(cat "\${0%/*}/mode") != slow ]] || ratio=0.5
-echo '"BM_Copy/MiB:64/direction:2/iterations:11/manual_time",11,1,1,ms,,,,,,100e9,99e9,'\$ratio
-END
-cat >"$directory/cuda_optimizer_benchmark" <<END
-#!/bin/bash
-echo '$header,"copy_B/s","kernel_B/s","of_copy"'
-echo '"BM_Optimizer/adamw/iterations:11/manual_time",11,1,1,ms,,,,,,4000e9,3800e9,0.95'
-END
-chmod +x "$directory"/cuda_* "$directory"/nccl_*
+# benchmark PROGRAM COUNTERS LINE...: the header, then the lines, unless there is no GPU.
+benchmark() {
+  local -r header='name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,error_occurred,error_message'
+  {
+    echo '#!/bin/bash'
+    echo 'mode=$(cat "${0%/*}/mode"); ratio=0.99; [[ $mode != slow ]] || ratio=0.5; [[ $mode != hangs ]] || sleep 60'
+    echo "[[ \$mode != without ]] || { echo '$header'; echo '\"BM_None\",,,,,,,,true,\"unavailable: no CUDA device\"'; exit; }"
+    echo "echo '$header,$2'"
+    printf 'echo %q"$ratio"\n' "${@:3}"
+  } >"$directory/$1"
+}
+benchmark cuda_copy_benchmark '"bare_B/s","castor_B/s","of_bare"' \
+  '"BM_Copy/MiB:64/direction:2/iterations:11/manual_time",11,1.5,1,ms,,,,,,100e9,99e9,'
+benchmark cuda_optimizer_benchmark '"copy_B/s","kernel_B/s","of_copy"' \
+  '"BM_Optimizer/adamw/iterations:11/manual_time",11,1,1,ms,,,,,,4000e9,3800e9,'
+benchmark cuda_engine_benchmark '"B/s","per_call","link_use"' \
+  '"BM_Acquire/adopted:1/iterations:20/manual_time",20,1,1,ms,,,,,,4e9,2e-6,'
+benchmark optimizer_benchmark '"of_triad"' '"adamw/threads:16/iterations:15/manual_time",15,1,1,ms,,,,,,'
+chmod +x "$directory"/*
 # No compute-sanitizer, wherever this machine may have one.
 export CUDA_HOME=$TEST_TMPDIR/none
 export CASTOR_NCCL_LIBRARY=/my/libnccl.so.2
@@ -71,31 +76,51 @@ fail() {
   cat "$TEST_TMPDIR/out"
   exit 1
 }
-# check MODE EXIT: runs it, its output in $TEST_TMPDIR/out.
+# check MODE EXIT ARGUMENT...: runs it, its output in $TEST_TMPDIR/out.
 check() {
   local status=0
   echo "$1" >"$directory/mode"
-  "$directory/gpu_check.sh" run "$directory" >"$TEST_TMPDIR/out" 2>&1 || status=$?
+  rm -f "$directory/gpu_rows.txt"
+  "$directory/gpu_check.sh" run "$directory" "${@:3}" >"$TEST_TMPDIR/out" 2>&1 || status=$?
   ((status == $2)) || fail "$1: exit $status instead of $2"
 }
 says() { grep -Eq -- "$1" "$TEST_TMPDIR/out" || fail "it does not say: $1"; }
+silent() { ! grep -Eq -- "$1" "$TEST_TMPDIR/out" || fail "it says: $1"; }
 
 check without 5
-says '^memcheck +not run +unavailable: no CUDA device can be used'
-says '^kernels +not run'
-says '^NCCL +not run +unavailable: no CUDA device can be used'
+says '^unavailable: no CUDA device can be used'
+silent '^[0-9]+ [a-z]+, expected'
+
+check without 0 --dry
+says '^4 copies, expected: 50 GB/s'
+says '^CUDA suites +not run +1 skipped'
+says '^None +not run +unavailable: no CUDA device'
+says '^NCCL contract, 4 ranks +'
+silent 'FAILED'
 
 check with 0
+says '^kernels, lazy +ok +1 passed, 1 skipped'
+says '^kernels, eager +ok'
 says '^CUDA suites +ok +1 passed, 1 skipped'
 says '^memcheck +not run +compute-sanitizer is not installed'
-says '^GPU and CPU bits +ok +1 passed'
 says '^NCCL contract, 4 ranks +ok +1 passed, 0 skipped, on each of 4 ranks'
 says '^NCCL engine steps, 2 ranks +ok +1 passed'
-says '^Copy/MiB:64/both +ok +99.0 GB/s, 99.0% of 100.0 GB/s \(goal 95%\)'
-says '^Optimizer/adamw +ok +3800.0 GB/s, 95.0% of 4000.0 GB/s'
+says '^Copy/MiB:64/both +ok +of_bare 0.99 \(goal: 0.95\), bare_B/s 100.00 G, castor_B/s 99.00 G, 1.5 ms'
+says '^Optimizer/adamw +ok +of_copy 0.99 \(goal: 0.85\), copy_B/s 4000.00 G'
+says '^Acquire/adopted:1 +ok +per_call 2.00 u \(goal: below 6.00 u\)'
+says '^host, adamw/threads:16 +ok +of_triad 0.99'
+says '^8 connections, Acquire'
+says '^torch +not run'
+cmp <(grep -v '^rank' "$TEST_TMPDIR/out") "$directory/gpu_rows.txt" || fail "the file has other rows"
+
+check with 0 --only 4,6-7
+says '^Copy/MiB:64/both'
+says '^Optimizer/adamw'
+silent '^CUDA suites'
+check with 2 --only copies
 
 check slow 1
-says '^Copy/MiB:64/both +below +99.0 GB/s, 50.0%'
+says '^Copy/MiB:64/both +below +of_bare 0.5'
 
 check broken 1
 says '^CUDA suites +FAILED +1 passed, 1 failed, 1 skipped \(exit 1\)'
@@ -105,6 +130,13 @@ says '^NCCL contract, 4 ranks +ok'
 
 check bare 0
 says '^NCCL contract, 1 ranks +not run +unavailable: there is no NCCL'
+
+# A run that is killed keeps its rows.
+echo hangs >"$directory/mode"
+rm -f "$directory/gpu_rows.txt"
+timeout -s KILL 8 setsid "$directory/gpu_check.sh" run "$directory" --only 3-4 >"$TEST_TMPDIR/out" 2>&1 || true
+grep -q '^CUDA suites *ok' "$directory/gpu_rows.txt" || fail "the rows are gone"
+grep -q '^4 copies, expected' "$directory/gpu_rows.txt" || fail "the row under way is not told"
 
 rm "$directory/cuda_test"
 check with 2

@@ -104,6 +104,15 @@ TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
   EXPECT_EQ(world.nccl().aborted(), 6);
 }
 
+TEST(NcclCommunicatorTest, TwoRanksOnOneGpuAreToldHowToShareIt) {
+  FakeNcclWorld world(2);
+  world.nccl().SayLastError("Duplicate GPU detected : rank 0 and rank 1");
+  world.nccl().FailCall("CommGetAsyncError", 1, kNcclInvalidUsage);
+  EXPECT_THAT(world.Join(Soon()),
+              Each(StatusIs(ErrorCode::kAborted,
+                            Says("Duplicate GPU", "NCCL_HOSTID"))));
+}
+
 TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
   FakeNcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -22,29 +23,63 @@ namespace {
 
 class CudaCoreTest : public testing::Test {
  protected:
-  int CurrentDevice() {
-    int device = -1;
-    EXPECT_EQ(cuda_.GetDevice(&device), kCudaOk);
-    return device;
-  }
-
   FakeCuda cuda_{{.threads = false, .devices = 3}};
-  CudaCore core_{&cuda_, 2, "Fake GPU", nullptr, nullptr};
+  CudaCore core_{&cuda_, 2, cuda_.Retained(2), "Fake GPU", nullptr, nullptr};
 };
 
-TEST_F(CudaCoreTest, AScopeChangesTheCurrentDeviceAndChangesItBack) {
-  ASSERT_EQ(cuda_.SetDevice(1), kCudaOk);
+TEST_F(CudaCoreTest, AScopeBindsTheContextAndGivesBackTheTrainers) {
+  cuda_.UseDevice(1);
   {
     const CudaCore::Scope scope(core_);
-    EXPECT_EQ(CurrentDevice(), 2);
+    EXPECT_EQ(FakeCuda::CurrentDevice(), 2);
     {
       const CudaCore::Scope inner(core_);
-      EXPECT_EQ(CurrentDevice(), 2);
+      EXPECT_EQ(FakeCuda::CurrentDevice(), 2);
     }
-    EXPECT_EQ(CurrentDevice(), 2);
+    EXPECT_EQ(FakeCuda::CurrentDevice(), 2);
   }
-  EXPECT_EQ(CurrentDevice(), 1);
-  ASSERT_EQ(cuda_.SetDevice(0), kCudaOk);
+  EXPECT_EQ(FakeCuda::CurrentDevice(), 1);
+}
+
+TEST_F(CudaCoreTest, AScopeLeavesAFreshThreadWithoutAContext) {
+  std::thread([this] {
+    {
+      const CudaCore::Scope scope(core_);
+      EXPECT_EQ(FakeCuda::CurrentDevice(), 2);
+    }
+    EXPECT_EQ(FakeCuda::CurrentDevice(), -1);
+  }).join();
+  EXPECT_FALSE(cuda_.has_context(0));
+}
+
+TEST_F(CudaCoreTest, AScopeRelaxesCaptureAndGivesTheModeBack) {
+  auto mode = CudaCaptureMode::kThreadLocal;
+  ASSERT_EQ(cuda_.ExchangeCaptureMode(&mode), kCudaOk);
+  {
+    const CudaCore::Scope scope(core_);
+    auto inside = CudaCaptureMode::kRelaxed;
+    ASSERT_EQ(cuda_.ExchangeCaptureMode(&inside), kCudaOk);
+    EXPECT_EQ(inside, CudaCaptureMode::kRelaxed);
+  }
+  ASSERT_EQ(cuda_.ExchangeCaptureMode(&mode), kCudaOk);
+  EXPECT_EQ(mode, CudaCaptureMode::kThreadLocal);
+}
+
+TEST_F(CudaCoreTest, MakeCurrentBindsForGood) {
+  std::thread([this] {
+    EXPECT_EQ(core_.MakeCurrent(), kCudaOk);
+    EXPECT_EQ(core_.MakeCurrent(), kCudaOk);
+    EXPECT_EQ(FakeCuda::CurrentDevice(), 2);
+    ASSERT_EQ(cuda_.PopContext(), kCudaOk);
+    EXPECT_EQ(FakeCuda::CurrentDevice(), -1);
+  }).join();
+}
+
+TEST_F(CudaCoreTest, AnErrorOfCaptureLeavesTheDeviceAsItWas) {
+  EXPECT_THAT(core_.Check(kCudaCaptureUnsupported, "cudaMalloc"),
+              StatusIs(ErrorCode::kFailedPrecondition,
+                       Says("cudaMalloc", "end the capture")));
+  EXPECT_THAT(core_.status(), IsOk());
 }
 
 TEST_F(CudaCoreTest, TheFirstFailureSticksAndNamesTheCall) {
@@ -63,7 +98,7 @@ TEST_F(CudaCoreTest, TheFirstFailureSticksAndNamesTheCall) {
 
 TEST_F(CudaCoreTest, EventsAreReusedAndDestroyedAtTheEnd) {
   {
-    CudaCore core(&cuda_, 1, "Fake GPU", nullptr, nullptr);
+    CudaCore core(&cuda_, 1, cuda_.Retained(1), "Fake GPU", nullptr, nullptr);
     CudaEvent first = nullptr;
     CudaEvent second = nullptr;
     ASSERT_EQ(core.TakeEvent(&first), kCudaOk);
@@ -80,8 +115,8 @@ TEST_F(CudaCoreTest, EventsAreReusedAndDestroyedAtTheEnd) {
 class CudaControlPoolTest : public testing::Test {
  protected:
   FakeCuda cuda_{{.threads = false}};
-  std::shared_ptr<CudaCore> core_ =
-      std::make_shared<CudaCore>(&cuda_, 0, "Fake GPU", nullptr, nullptr);
+  std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
+      &cuda_, 0, cuda_.Retained(0), "Fake GPU", nullptr, nullptr);
   std::shared_ptr<CudaControlPool> pool_ =
       std::make_shared<CudaControlPool>(core_, HostSlabOptions{});
 };

@@ -121,15 +121,14 @@ TEST_F(CudaDeviceTest, ASlabThatCannotBeZeroedIsFreedAgain) {
 
 TEST_F(CudaDeviceTest, TheTrainersCurrentDeviceStaysCurrent) {
   Open({.ordinal = 1});
+  cuda_.UseDevice(0);
   const Slab slab = OnDevice(MiB(1));
   const Slab host = OnHost(MiB(1));
   const auto lane = device_->MakeLane("a");
   device_->Zero(*lane, slab.data(), MiB(1));
   device_->Copy(*lane, host.data(), slab.data(), MiB(1), CopyKind::kFromDevice);
   lane->Record();
-  int current = -1;
-  ASSERT_EQ(cuda_.GetDevice(&current), kCudaOk);
-  EXPECT_EQ(current, 0);
+  EXPECT_EQ(FakeCuda::CurrentDevice(), 0);
   Settle();
 }
 

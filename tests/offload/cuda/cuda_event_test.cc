@@ -38,7 +38,7 @@ class CudaEventTest : public testing::Test {
   ManualExecutor executor_;
   CudaEventWatcher watcher_{CudaEventWatcher::Thread::kNone};
   std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
-      &cuda_, 0, "Fake GPU 0", &executor_, &watcher_);
+      &cuda_, 0, cuda_.Retained(0), "Fake GPU 0", &executor_, &watcher_);
   std::shared_ptr<CudaLaneControl> control_ = std::make_shared<CudaLaneControl>(
       std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
 };
@@ -141,8 +141,8 @@ TEST_F(CudaEventTest, AStreamWaitsForItOnlyOnceItIsIssuedAndInNoDoubt) {
 TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
   for (const char* call : {"EventCreate", "EventRecord"}) {
     FakeCuda cuda({.threads = false});
-    auto core = std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor_,
-                                           &watcher_);
+    auto core = std::make_shared<CudaCore>(&cuda, 0, cuda.Retained(0),
+                                           "Fake GPU 0", &executor_, &watcher_);
     cuda.FailCall(call, 1, 46);
     const auto control = std::make_shared<CudaLaneControl>(
         std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
@@ -174,8 +174,8 @@ TEST(CudaEventThreadsTest, ManyThreadsMayWaitForOneEvent) {
   FakeCuda cuda;
   ManualExecutor executor;
   CudaEventWatcher watcher(CudaEventWatcher::Thread::kOwn);
-  const auto core =
-      std::make_shared<CudaCore>(&cuda, 0, "Fake GPU 0", &executor, &watcher);
+  const auto core = std::make_shared<CudaCore>(
+      &cuda, 0, cuda.Retained(0), "Fake GPU 0", &executor, &watcher);
   const auto control = std::make_shared<CudaLaneControl>(
       std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
   for (uint64_t round = 1; round <= 200; ++round) {

@@ -27,9 +27,10 @@ namespace castor {
 
 class CudaFixture : public testing::Test {
  protected:
-  explicit CudaFixture(FakeCudaOptions options = {.threads = false})
+  explicit CudaFixture(FakeCudaOptions options = {.threads = false},
+                       int ordinal = 0)
       : cuda_(options) {
-    Open({});
+    Open({.ordinal = ordinal});
   }
 
   // A device anew, with the fixture's collaborators.

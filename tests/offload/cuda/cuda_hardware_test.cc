@@ -5,11 +5,15 @@
 // and what only a GPU can show. Where there is none every test is skipped with
 // the reason.
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -134,6 +138,54 @@ TEST_F(CudaHardwareTest, KernelsBehindAFailedWaitDoNothing) {
   EXPECT_THAT(between.Wait(), IsOk());
   EXPECT_THAT(after.Wait(), StatusIs(ErrorCode::kIoError, "disk gone"));
   EXPECT_EQ(First(*lane, sum), 1.0f);
+}
+
+// Loaded lazily, a kernel would wait at its first launch for the stream that
+// waits for this thread.
+TEST_F(CudaHardwareTest, FirstLaunchesWaitForNothing) {
+  const Slab ones = Ones();
+  const Slab low = OnDevice(KiB(4));
+  const Slab words = OnDevice(Bytes(int64_t{8} * ExactSum::kWords));
+  const auto trainer = Adopt();
+  const EventSource drive;
+  trainer->Wait(drive.event());
+  const auto own = device().MakeLane("own");
+  const auto* const from = ones.data();
+  device().Convert(*own, from, DType::kF32, low.data(), DType::kBF16,
+                   Elements(1024));
+  device().AddInto(*own, low.data(), low.data(), DType::kBF16, Elements(1024));
+  device().AddSquares(*own, from, DType::kF32, Elements(1024),
+                      reinterpret_cast<uint64_t*>(words.data()));
+  const Event end = own->Record();
+  const auto give_up =
+      std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!end.done() && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(end.done());
+  drive.Complete();
+  EXPECT_THAT(trainer->Drain(), IsOk());
+}
+
+TEST_F(CudaHardwareTest, ACaptureOfTheTrainersGoesOnBesideCastor) {
+  const auto native = static_cast<cudaStream_t>(stream_);
+  ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeGlobal),
+            cudaSuccess);
+  std::thread([this] {
+    const Slab slab = OnDevice(MiB(1));
+    const Slab host = OnHost(MiB(1));
+    const auto lane = device().MakeLane("own");
+    device().Copy(*lane, slab.data(), host.data(), MiB(1), CopyKind::kToDevice);
+    EXPECT_THAT(lane->Drain(), IsOk());
+  }).join();
+  EXPECT_THAT(device().AdoptStream(stream_, "trainer"),
+              StatusIs(ErrorCode::kFailedPrecondition));
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  if (graph != nullptr) {
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  EXPECT_THAT(device().status(), IsOk());
 }
 
 TEST_F(CudaHardwareTest, HostSlabsAreRegistered) {
