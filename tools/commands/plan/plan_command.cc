@@ -9,33 +9,29 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/quote.h"
 #include "collectives/plan_file.h"
-#include "placement/exact_policy.h"
 #include "tools/cli/atomic_file.h"
-#include "tools/cli/document.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/plan/plan_compare.h"
-#include "tools/commands/plan/plan_explain.h"
-#include "tools/commands/plan/plan_flags.h"
-#include "tools/commands/plan/plan_request.h"
 #include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
 
-Result<PlanBound> BoundOf(const PlanOutcome& outcome) {
-  if (outcome.forecast->plan.certificate) {
-    const PlanCertificate& proved = *outcome.forecast->plan.certificate;
-    return PlanBound{proved.lower_bound, proved.optimal};
+// Of the plan itself, whoever made it.
+Result<PlanCertificate> BoundOf(const PlanOutcome& outcome) {
+  const double cost = outcome.forecast->fetch_cost;
+  std::optional<PlanCertificate> bound = outcome.forecast->plan.certificate;
+  if (!bound) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const ExactPlan exact,
+        PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
+    bound = exact.certificate;
+    bound->optimal = cost <= bound->lower_bound;
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      const ExactPlan exact,
-      PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
-  const double bound = exact.certificate.lower_bound;
-  return PlanBound{bound, outcome.forecast->fetch_cost <= bound};
+  bound->cost = cost;
+  return *std::move(bound);
 }
 
 // `path` as readers of the plan find it: from the plan's folder on.
@@ -47,29 +43,23 @@ std::string FromPlan(const std::string& path, const std::string& plan) {
   return std::filesystem::proximate(path, folder).string();
 }
 
-PlanFile FileOf(const PlanReport& report) {
+// Read back before anybody relies on it.
+Status WritePlanFile(const PlanReport& report) {
   const PlanOutcome& outcome = report.outcome;
-  const ZeroOptions& options = outcome.request.options;
-  const PlanTotals totals = TotalsOf(report.subject);
+  const PlanFlags& flags = report.flags();
   PlanFile file;
   file.model = report.subject.model.name;
   file.tensors = std::ssize(report.subject.model.params);
-  file.elements = Elements(totals.elements);
-  file.world = outcome.request.world;
-  file.engine = options;
+  file.elements = report.subject.elements;
+  file.world = flags.world;
+  file.engine = outcome.request.options;
   file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
-  file.files.layout = FromPlan(report.flags.files.layout, report.flags.output);
-  file.files.machine =
-      FromPlan(report.flags.files.machine, report.flags.output);
-  if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
-  return file;
-}
-
-// Read back before anybody relies on it.
-Status WritePlanFile(const PlanReport& report) {
-  const std::string text = WritePlan(FileOf(report));
+  file.files.layout = FromPlan(flags.files.layout, flags.output);
+  file.files.machine = FromPlan(flags.files.machine, flags.output);
+  file.nvme = flags.nvme;
+  const std::string text = WritePlan(file);
   CASTOR_RETURN_IF_ERROR(ParsePlan(text).status());
-  return WriteFileAtomically(report.flags.output, text);
+  return WriteFileAtomically(flags.output, text);
 }
 
 class PlanCommand final : public Command {
@@ -104,13 +94,9 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   Progress progress(console);
   progress.Phase("reading the model");
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(flags, subject));
   progress.Phase("planning");
-  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, request));
-  PlanReport report{
-      flags, std::move(subject), std::move(outcome), {}, {}, {}, {}, {}, {},
-      {}};
+  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, flags));
+  PlanReport report{std::move(subject), std::move(outcome)};
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {
@@ -124,18 +110,14 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
       if (!explained.ok()) return explained.status().WithContext("--explain");
       report.explained = *std::move(explained);
     }
-    CASTOR_ASSIGN_OR_RETURN(
-        report.alternatives,
-        Alternatives(report.subject, flags, report.outcome));
+    CASTOR_ASSIGN_OR_RETURN(report.alternatives,
+                            Alternatives(report.subject, report.outcome));
     CASTOR_ASSIGN_OR_RETURN(report.more,
-                            OneMoreGiB(report.subject, flags, report.outcome));
-    if (!flags.output.empty()) {
-      CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
-      report.output = flags.output;
-    }
+                            OneMoreGiB(report.subject, report.outcome));
+    if (!flags.output.empty()) CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
   } else {
-    CASTOR_ASSIGN_OR_RETURN(
-        report.changes, ChangesThatFit(report.subject, flags, report.outcome));
+    CASTOR_ASSIGN_OR_RETURN(report.changes,
+                            ChangesThatFit(report.subject, report.outcome));
   }
   progress.Finish();
   for (const std::string& note : report.subject.model.notes) {

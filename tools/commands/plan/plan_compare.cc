@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_compare.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +21,7 @@
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_outcome.h"
 #include "tools/report/run_statistics.h"
 #include "tools/report/run_times.h"
 
@@ -75,7 +74,7 @@ Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
                 const RunStatistics& statistics, const RunRecord& record) {
   if (record.ranks.empty()) return InvalidArgument("it describes no rank");
   CASTOR_RETURN_IF_ERROR(
-      CheckSame("ranks", outcome.request.world, statistics.world));
+      CheckSame("ranks", outcome.request.flags.world, statistics.world));
   CASTOR_RETURN_IF_ERROR(
       CheckSame("stage", outcome.request.options.stage, statistics.stage));
   for (const RunRankInfo& rank : record.ranks) {
@@ -128,7 +127,8 @@ std::vector<Compared> Links(const PlanOutcome& outcome,
   std::vector<Compared> links;
   const auto planned = [&](const LinkId& link, Bytes bytes) {
     if (bytes == Bytes(0)) return;
-    links.push_back({LinkName(link), bytes.count() * outcome.request.world, 0});
+    links.push_back(
+        {LinkName(link), bytes.count() * outcome.request.flags.world, 0});
   };
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {

@@ -43,24 +43,24 @@ OversizeChunks OversizeOf(const ChunkLayout& layout) {
 
 void AddModel(const PlanReport& report, Document* doc) {
   const ModelList& model = report.subject.model;
-  const PlanTotals totals = TotalsOf(report.subject);
   doc->Set("model", Fields({{"name", model.name},
                             {"family", model.family},
                             {"source", model.source},
                             {"order", ParamOrderName(model.order)},
                             {"tensors", model.params.size()},
-                            {"elements", totals.elements},
-                            {"total_bytes", totals.bytes}}));
-  doc->Say("Model", fmt::format("{}: {}{}, {}, {}", Shown(model.name),
-                                model.family.empty() ? "" : model.family + ", ",
-                                Plural(std::ssize(model.params), "tensor"),
-                                Plural(totals.elements, "parameter"),
-                                FormatSize(totals.bytes)));
+                            {"elements", report.subject.elements},
+                            {"total_bytes", report.subject.bytes}}));
+  doc->Say("Model",
+           fmt::format("{}: {}{}, {}, {}", Shown(model.name),
+                       model.family.empty() ? "" : model.family + ", ",
+                       Plural(std::ssize(model.params), "tensor"),
+                       Plural(report.subject.elements.count(), "parameter"),
+                       FormatSize(report.subject.bytes)));
 }
 
 std::string RanksText(const PlanRequest& request) {
-  std::string text = fmt::format("{}, ZeRO stage {}", Grouped(request.world),
-                                 request.options.stage);
+  std::string text = fmt::format(
+      "{}, ZeRO stage {}", Grouped(request.flags.world), request.options.stage);
   if (request.options.shard_group > 0) {
     text += fmt::format(", shards in groups of {}",
                         Grouped(request.options.shard_group));
@@ -74,7 +74,7 @@ std::string RanksText(const PlanRequest& request) {
 std::string StepText(const PlanReport& report) {
   const PlanRequest& request = report.outcome.request;
   if (report.subject.trace) {
-    return fmt::format("as recorded in {}", Shown(report.flags.trace));
+    return fmt::format("as recorded in {}", Shown(report.flags().trace));
   }
   const int64_t batches = request.step.micro_batches;
   std::string text =
@@ -99,10 +99,10 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
   doc->Set(
       "configuration",
       Fields(
-          {{"world", request.world},
+          {{"world", request.flags.world},
            {"stage", options.stage},
-           {"shard_group",
-            options.shard_group > 0 ? options.shard_group : request.world},
+           {"shard_group", options.shard_group > 0 ? options.shard_group
+                                                   : request.flags.world},
            {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
            {"policy", PlanPolicyName(options.policy)},
            {"prefetch", PrefetchModeName(options.prefetch)},
@@ -121,26 +121,26 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
                                     !outcome.step.leases.empty()},
                     {"borrowed", request.borrows},
                     {"activations_bytes", outcome.activations}})},
-           {"overhead_bytes", request.overhead}}));
+           {"overhead_bytes", request.flags.overhead()}}));
   doc->Say("Ranks", RanksText(request));
   doc->Say("Step",
            fmt::format("{}; {}", StepText(report),
                        Plural(std::ssize(outcome.step.accesses), "moment")));
-  doc->Say(
-      "Chunks",
-      fmt::format(
-          "{} of up to {}{}, {} wasted; {} order{}",
-          Grouped(std::ssize(layout.chunks()) - oversize.count),
-          FormatSize(outcome.largest_chunk()),
-          oversize.count == 0 ? std::string()
-                              : fmt::format(" and {} oversize, up to {}",
-                                            Grouped(oversize.count),
-                                            FormatSize(oversize.largest)),
-          FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
-          ParamOrderName(report.subject.model.order),
-          report.flags.files.layout.empty()
-              ? std::string()
-              : fmt::format(", as {} says", Shown(report.flags.files.layout))));
+  doc->Say("Chunks",
+           fmt::format(
+               "{} of up to {}{}, {} wasted; {} order{}",
+               Grouped(std::ssize(layout.chunks()) - oversize.count),
+               FormatSize(outcome.largest_chunk()),
+               oversize.count == 0 ? std::string()
+                                   : fmt::format(" and {} oversize, up to {}",
+                                                 Grouped(oversize.count),
+                                                 FormatSize(oversize.largest)),
+               FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
+               ParamOrderName(report.subject.model.order),
+               report.flags().files.layout.empty()
+                   ? std::string()
+                   : fmt::format(", as {} says",
+                                 Shown(report.flags().files.layout))));
 }
 
 // What the numbers leave out, so that nobody takes them for more.
@@ -149,7 +149,7 @@ std::string LeftOutText(const PlanReport& report) {
   if (!report.outcome.request.activations && !report.subject.trace) {
     left.push_back("activations: give --seq, or --trace");
   }
-  if (report.outcome.request.overhead == Bytes(0)) {
+  if (report.flags().overhead() == Bytes(0)) {
     left.push_back(
         "what a CUDA context and NCCL hold: give --cuda-context, --nccl");
   }
@@ -197,10 +197,11 @@ void AddVariants(const PlanReport& report, Document* doc) {
   size_t count = 0;
   std::string commands;
   const auto add = [&](std::string_view key, std::string_view word,
-                       const std::vector<PlanVariant>& variants) {
+                       const PlanVariants& variants) {
     Table table = VariantTable(key, word, timed);
     for (const PlanVariant& variant : variants) {
-      const std::string command = PlanCommandText(variant.flags);
+      const std::string command =
+          PlanCommandText(variant.outcome.request.flags);
       for (Table* to : {&table, &all}) {
         AddVariant(variant.what, command, variant.outcome, Mark::kNone, to);
       }
@@ -231,7 +232,7 @@ void SayNoFit(const PlanReport& report, Document* doc) {
 
 Document PlanDocument(const PlanReport& report) {
   const bool fits = report.outcome.fits.ok();
-  const std::string command = PlanCommandText(report.flags);
+  const std::string command = PlanCommandText(report.flags());
   Document doc("castor.plan-report/1");
   doc.Set("command", command);
   AddModel(report, &doc);
@@ -257,12 +258,12 @@ Document PlanDocument(const PlanReport& report) {
     doc.Gap();
     doc.Text(report.explained->Page());
   }
-  if (report.output.empty()) {
+  const std::string& output = report.flags().output;
+  if (output.empty()) {
     doc.SayUnbroken("Next", command + " -o plan.json");
   } else {
-    doc.Set("output", report.output);
-    doc.Say("Written",
-            fmt::format("{}: for a trainer to load", Shown(report.output)));
+    doc.Set("output", output);
+    doc.Say("Written", fmt::format("{}: for a trainer to load", Shown(output)));
   }
   return doc;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_explain.h"
-
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -19,6 +17,7 @@
 #include "collectives/seal_plan.h"
 #include "placement/trace.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {
 namespace {

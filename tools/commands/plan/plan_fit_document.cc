@@ -15,13 +15,11 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/tier_pool.h"
-#include "placement/exact_policy.h"
 #include "placement/plan.h"
 #include "placement/plan_record.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/plan/plan_command.h"
-#include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
@@ -42,7 +40,7 @@ Value Budget(const PlanOutcome& outcome, Tier tier) {
   const ZeroOptions& options = outcome.request.options;
   switch (tier) {
     case Tier::kDevice:
-      if (!outcome.request.device_limited) return Value().Or("no limit");
+      if (!outcome.request.device_limited()) return Value().Or("no limit");
       return options.device_budget;
     case Tier::kHost:
       return options.host_budget;
@@ -94,7 +92,7 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
   }
   const Bytes beside = outcome.request.borrows ? Bytes(0) : outcome.activations;
   if (beside > Bytes(0)) add("activations", {beside}, Form::kPage);
-  const Bytes overhead = outcome.request.overhead;
+  const Bytes overhead = outcome.request.flags.overhead();
   if (overhead > Bytes(0)) add("CUDA, NCCL", {overhead}, Form::kPage);
   add("total",
       {outcome.device_total(), bytes.total(Tier::kHost),
@@ -175,27 +173,27 @@ JsonValue SlotsJson(const PlanOutcome& outcome) {
 
 void AddCertificate(const PlanReport& report, Document* doc) {
   const PlanOutcome& outcome = report.outcome;
-  const double cost = outcome.forecast->fetch_cost;
-  const double bound = report.bound->lower_bound;
-  const double gap = cost > bound ? (cost - bound) / bound : 0.0;
+  const PlanCertificate& bound = *report.bound;
   const bool in_seconds =
       outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds;
   doc->Set("certificate",
-           Fields({{"fetch_cost", cost},
-                   {"lower_bound", bound},
-                   {"gap", gap},
-                   {"optimal", report.bound->optimal},
+           Fields({{"fetch_cost", bound.cost},
+                   {"lower_bound", bound.lower_bound},
+                   {"gap", bound.gap()},
+                   {"optimal", bound.optimal},
                    {"unit", in_seconds ? "seconds" : "links"},
                    {"shard_slots", outcome.forecast->shard_slots},
                    {"shards", outcome.forecast->shards},
                    {"slots", SlotsJson(outcome)}}));
   doc->Say("Copies",
-           fmt::format(
-               "{}: {} a step for {}; no plan takes less than {} ({})",
-               PlanPolicyName(outcome.request.options.policy),
-               Plural(outcome.forecast->traffic.gathers, "gather"),
-               CostText(outcome, cost), CostText(outcome, bound),
-               gap == 0 ? "proved best" : fmt::format("gap {}", Percent(gap))));
+           fmt::format("{}: {} a step for {}; no plan takes less than {} ({})",
+                       PlanPolicyName(outcome.request.options.policy),
+                       Plural(outcome.forecast->traffic.gathers, "gather"),
+                       CostText(outcome, bound.cost),
+                       CostText(outcome, bound.lower_bound),
+                       bound.gap() == 0
+                           ? "proved best"
+                           : fmt::format("gap {}", Percent(bound.gap()))));
 }
 
 std::string ShardsText(const StepForecast& forecast) {

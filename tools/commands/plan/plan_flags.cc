@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_flags.h"
-
 #include <fmt/format.h>
 
 #include "collectives/option_table.h"
 #include "placement/step_trace.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_request.h"
 
 namespace castor {
 namespace {
@@ -42,15 +41,20 @@ void AddModel(OptionTable& t, PlanFlags* f) {
   t.Text("", &f->dtype)
       .Flag("--dtype", "type of every parameter, f32, bf16 or f16")
       .Default("the model's own");
-  t.Choice("", &f->order, {"family", "file", "natural"})
+  t.Choice("", &f->read.order, ParamOrderName,
+           {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural})
       .Flag("--order", "order of packing")
       .Default("family where known, else natural");
-  t.Choice("", &f->expert_layout, {"fused", "per-expert"})
+  t.Choice("", &f->read.expert_layout,
+           +[](ExpertLayout layout) -> std::string_view {
+             return layout == ExpertLayout::kFused ? "fused" : "per-expert";
+           },
+           {ExpertLayout::kFused, ExpertLayout::kPerExpert})
       .Flag("--expert-layout", "how the trainer holds experts");
-  t.Texts(&f->freeze)
+  t.Texts(&f->read.freeze)
       .Flag("--freeze", "PATTERN of names that are not trained; repeatable");
-  t.Texts(&f->only).Flag("--only",
-                         "PATTERN of names that alone are trained; repeatable");
+  t.Texts(&f->read.only)
+      .Flag("--only", "PATTERN of names that alone are trained; repeatable");
 }
 
 void AddBudgets(OptionTable& t, PlanFlags* f) {
@@ -78,13 +82,18 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Whole("", &f->seq, 1, kMaxSize)
       .Flag("--seq",
             "tokens of a sequence: activations are counted by formula");
-  t.Whole("", &f->micro_batches, 1, kMaxBatches)
+  t.Whole("", &f->step.micro_batches, 1, kMaxBatches)
       .Flag("--micro-batches", "of a step");
-  t.Choice("", &f->batch_order, {"batch-major", "layer-major"})
+  t.Choice("", &f->step.order,
+           +[](BatchOrder order) -> std::string_view {
+             return order == BatchOrder::kBatchMajor ? "batch-major"
+                                                     : "layer-major";
+           },
+           {BatchOrder::kBatchMajor, BatchOrder::kLayerMajor})
       .Flag("--batch-order",
             "a micro-batch goes through the model before the next one, or all "
             "go through a layer");
-  t.Switch("", &f->recompute)
+  t.Switch("", &f->step.recompute)
       .Flag("--recompute",
             "layers keep their input and compute the rest again");
   t.Choice("", &f->hold, {"block", "module"})
@@ -131,12 +140,6 @@ OptionTable PlannedTable(PlanFlags* flags) {
 }
 
 }  // namespace
-
-ZeroOptions PlannedEngine() {
-  ZeroOptions options;
-  options.clip_norm = 1;
-  return options;
-}
 
 void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,

@@ -29,7 +29,7 @@ namespace {
 Result<std::vector<ModelBlock>> BlocksOf(const PlanSubject& subject,
                                          const PlanRequest& request) {
   std::vector<ModelBlock> blocks =
-      request.whole_blocks ? subject.by_block : subject.by_module;
+      request.flags.hold == "block" ? subject.by_block : subject.by_module;
   if (request.activations) {
     CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
   }
@@ -85,10 +85,10 @@ StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
                         const std::optional<RingModel>& speed) {
     std::optional<LinkModel> one;
     if (speed) one = LinkModel{speed->bytes_per_second, speed->step_latency_ns};
-    if (request.world > 1) add(name, title, sent, steps, 1, one);
+    if (request.flags.world > 1) add(name, title, sent, steps, 1, one);
   };
   using enum Tier;
-  const int64_t sharing = request.ranks_per_host;
+  const int64_t sharing = request.flags.ranks_per_host;
   link("host_to_device", "host to device", kHost, kDevice, 1,
        speeds.host_to_device);
   link("device_to_host", "device to host", kDevice, kHost, 1,
@@ -124,14 +124,13 @@ constexpr size_t kLongStep = 8192;
 Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
                                    const ZeroOptions& options,
                                    const TierModel& machine) {
-  const int sharing = static_cast<int>(outcome.request.ranks_per_host);
   const int steps = outcome.step.accesses.size() > kLongStep
                         ? kSimulatedLongSteps
                         : kSimulatedSteps;
   CASTOR_ASSIGN_OR_RETURN(
       const SimulationResult result,
       Simulate(outcome.step, SimulatedEngineOf(*outcome.seal, options),
-               ShareOfMachine(machine, sharing),
+               ShareOfMachine(machine, outcome.request.flags.ranks_per_host),
                {.steps = steps, .plan = &outcome.forecast->plan.plan}));
   return result.steady();
 }
@@ -139,11 +138,11 @@ Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
 // The same step with the compute time that was given, if one was.
 StepTrace WithGivenCompute(const PlanRequest& request,
                            const ChunkLayout& layout, StepTrace step) {
-  if (!request.compute_ns) return step;
+  if (!request.flags.compute) return step;
   TraceFile trace;
   trace.chunks = TraceChunks(layout);
   trace.step = std::move(step);
-  return WithComputeTime(trace, *request.compute_ns);
+  return WithComputeTime(trace, *request.flags.compute);
 }
 
 EngineRequest EngineRequestOf(const PlanSubject& subject,
@@ -152,7 +151,7 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   EngineRequest engine;
   engine.params = subject.model.params;
   engine.options = options;
-  engine.world = outcome.request.world;
+  engine.world = outcome.request.flags.world;
   engine.declared = outcome.declared;
   return engine;
 }
@@ -178,7 +177,7 @@ Status CheckRoom(const PlanOutcome& outcome) {
         "overhead",
         FormatBytes(budget),
         FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
-        FormatBytes(outcome.request.overhead)));
+        FormatBytes(outcome.request.flags.overhead())));
   }
   const Bytes largest = LargestUsed(outcome);
   if (outcome.castor_device >= largest) return OkStatus();
@@ -235,7 +234,7 @@ Bytes PlanOutcome::largest_chunk() const {
 }
 
 Bytes PlanOutcome::device_total() const {
-  Bytes total = request.overhead;
+  Bytes total = request.flags.overhead();
   if (!request.borrows) total += activations;
   if (seal) total += seal->table.total(Tier::kDevice);
   return total;
@@ -254,8 +253,8 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
   const ZeroOptions& options = request.options;
   switch (tier) {
     case Tier::kDevice:
-      return request.device_limited ? castor_device
-                                    : seal->table.total(Tier::kDevice);
+      return request.device_limited() ? castor_device
+                                      : seal->table.total(Tier::kDevice);
     case Tier::kHost:
       return options.host_budget;
     case Tier::kNvme:
@@ -265,8 +264,10 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
 }
 
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanRequest& request) {
-  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
+                             const PlanFlags& flags) {
+  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
+                          CheckPlanFlags(flags, subject));
+  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
   for (const ParamSpec& spec : subject.model.params) {
     const Status trains = CheckTrains(spec, request.options.grad_mode);
     if (trains.ok()) continue;
@@ -274,10 +275,9 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
         fmt::format("{}; give --dtype bf16, f16{}", trains.message(),
                     request.step.grads_in_place ? "" : " or f32"));
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      ChunkLayout layout,
-      LayoutOf(subject.model.params, request.options, request.world,
-               request.options.device_budget));
+  CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
+                          LayoutOf(subject.model.params, request.options,
+                                   flags.world, request.options.device_budget));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ModelBlock> blocks,
                           BlocksOf(subject, request));
   PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
@@ -285,7 +285,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   // A trace's leases were borrowed.
   if (subject.trace) {
     CASTOR_RETURN_IF_ERROR(
-        CheckTrace(*subject.trace, outcome.layout, request.world));
+        CheckTrace(*subject.trace, outcome.layout, flags.world));
     outcome.step = subject.trace->step;
     outcome.request.borrows = true;
   } else {
@@ -298,8 +298,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     CASTOR_ASSIGN_OR_RETURN(outcome.step, WithGradsInPlace(outcome.step));
   }
   // Deadlines are those of a trainer, which declares the time of a step.
-  if (request.options.prefetch == PrefetchMode::kDeadlines &&
-      !request.compute_ns) {
+  if (request.options.prefetch == PrefetchMode::kDeadlines && !flags.compute) {
     for (const int64_t ns : outcome.step.compute_ns) {
       outcome.request.options.step_compute_ns += ns;
     }
@@ -311,7 +310,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   if (outcome.request.borrows) {
     outcome.declared.largest_lease = outcome.activations;
   }
-  outcome.castor_device = request.options.device_budget - request.overhead;
+  outcome.castor_device = request.options.device_budget - flags.overhead();
   if (!outcome.request.borrows) outcome.castor_device -= outcome.activations;
   outcome.fits = CheckRoom(outcome);
   if (!outcome.fits.ok()) return outcome;

@@ -6,11 +6,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+#include <cstddef>
+#include <map>
+#include <utility>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/units_text.h"
+#include "chunk/param_spec.h"
+#include "chunk/tensor_fields.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/model_blocks.h"
+#include "tools/models/castor_files.h"
+#include "tools/models/model_reader.h"
+#include "tools/models/model_shape.h"
 
 namespace castor {
 namespace {
@@ -47,11 +56,12 @@ Status CheckTogether(const PlanFlags& flags) {
     return InvalidArgument(
         "--borrow-activations needs --seq, from which activations follow");
   }
-  if (flags.engine.grad_mode == GradMode::kReuse && flags.micro_batches > 1) {
+  if (flags.engine.grad_mode == GradMode::kReuse &&
+      flags.step.micro_batches > 1) {
     return InvalidArgument(
         fmt::format("--grad-mode reuse writes gradients over parameters, which "
                     "{} micro-batches need again; take one, or another mode",
-                    flags.micro_batches));
+                    flags.step.micro_batches));
   }
   if (flags.batch && !flags.seq) {
     return InvalidArgument(
@@ -67,9 +77,8 @@ Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                   ZeroOptions* options) {
   options->max_chunk = kMostChunk;
   if (flags.device_budget) {
-    const Bytes model = TotalsOf(subject).bytes;
     const Bytes least =
-        std::min(kLeastChunk, RoundUp(model / kChunksPerModel, KiB(4)));
+        std::min(kLeastChunk, RoundUp(subject.bytes / kChunksPerModel, KiB(4)));
     const Bytes part = *flags.device_budget / kBudgetsPerChunk;
     options->max_chunk = std::max({std::min(kMostChunk, part), least, KiB(4)});
   }
@@ -94,10 +103,6 @@ Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                                      FormatSizeExact(options->max_chunk)));
 }
 
-int64_t Given(const std::optional<int64_t>& flag, int64_t known) {
-  return flag.value_or(known);
-}
-
 Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
                        PlanRequest* request) {
   if (!flags.seq) return OkStatus();
@@ -105,15 +110,14 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   shape.batch = flags.batch.value_or(1);
   shape.seq = *flags.seq;
   if (flags.width) shape.query_width = shape.key_width = 0;
-  shape.width = Given(flags.width, shape.width);
-  shape.heads = Given(flags.heads, shape.heads);
-  shape.vocab = Given(flags.vocab, shape.vocab);
-  shape.mlp_width = Given(flags.mlp_width, shape.mlp_width);
+  shape.width = flags.width.value_or(shape.width);
+  shape.heads = flags.heads.value_or(shape.heads);
+  shape.vocab = flags.vocab.value_or(shape.vocab);
+  shape.mlp_width = flags.mlp_width.value_or(shape.mlp_width);
   shape.dropout = flags.dropout;
   shape.keeps_scores = flags.attention == "scores";
-  for (const ParamSpec& spec : subject.model.params) {
-    shape.element_bytes = DTypeBits(spec.dtype) / 8;
-    break;
+  if (const auto& params = subject.model.params; !params.empty()) {
+    shape.element_bytes = DTypeBits(params.front().dtype) / 8;
   }
   if (shape.width == 0 || shape.heads == 0) {
     return InvalidArgument(fmt::format(
@@ -127,36 +131,81 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   return OkStatus();
 }
 
+// Names that share a parameter which the list has.
+std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
+  std::map<std::string, int32_t> ids;
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    ids.emplace(model.params[p].name, static_cast<int32_t>(p));
+  }
+  std::vector<TiedParam> tied;
+  for (const TiedName& name : model.tied) {
+    const auto found = ids.find(name.to);
+    if (found != ids.end() && !ids.contains(name.name)) {
+      tied.push_back({name.name, ParamId(found->second)});
+    }
+  }
+  return tied;
+}
+
 }  // namespace
+
+Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
+  PlanSubject subject;
+  ReadModelOptions read = flags.read;
+  if (!flags.dtype.empty()) {
+    const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);
+    if (!dtype.ok()) {
+      return InvalidArgument(
+          std::string(dtype.status().WithContext("--dtype").message()));
+    }
+    read.dtype = *dtype;
+  }
+  if (!flags.files.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(subject.machine,
+                            ReadMachineFile(flags.files.machine));
+  }
+  if (!flags.trace.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(subject.trace, ReadTraceFile(flags.trace));
+  }
+  if (!flags.files.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
+                            ReadLayoutFile(flags.files.layout));
+    subject.layout = std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  CASTOR_ASSIGN_OR_RETURN(subject.model, ReadModel(flags.model, read));
+  CASTOR_ASSIGN_OR_RETURN(subject.shape,
+                          ReadModelShape(flags.model, subject.model));
+  const std::vector<TiedParam> tied = TiedParamsOf(subject.model);
+  const std::vector<ParamSpec>& params = subject.model.params;
+  for (const ParamSpec& spec : params) {
+    // The reader has refused shapes that overflow.
+    const Elements count = CountElements(spec.shape, spec.dtype).value();
+    subject.elements += count;
+    subject.bytes += BytesOf(count, spec.dtype);
+  }
+  subject.by_block = FindModelBlocks(params, tied, HoldUnit::kBlock);
+  subject.by_module = FindModelBlocks(params, tied, HoldUnit::kModule);
+  return subject;
+}
 
 Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                                    const PlanSubject& subject) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   PlanRequest request;
+  request.flags = flags;
   ZeroOptions& options = request.options;
   options = flags.engine;
-  request.world = static_cast<int>(flags.world);
   options.layout = subject.layout;
   options.machine = subject.machine;
   CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
-  request.device_limited = flags.device_budget.has_value();
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
-  request.overhead = flags.cuda_context + flags.nccl;
-
-  request.step.micro_batches = flags.micro_batches;
-  request.step.order = flags.batch_order == "layer-major"
-                           ? BatchOrder::kLayerMajor
-                           : BatchOrder::kBatchMajor;
-  request.step.recompute = flags.recompute;
+  options.step_compute_ns = flags.compute.value_or(0);
+  request.step = flags.step;
   request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
   request.step.grads_in_place = options.grad_mode == GradMode::kReuse;
-  request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
-  request.compute_ns = flags.compute;
-  options.step_compute_ns = flags.compute.value_or(0);
-  request.ranks_per_host = flags.ranks_per_host;
   return request;
 }
 

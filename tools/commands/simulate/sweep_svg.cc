@@ -132,11 +132,11 @@ class Plot {
   explicit Plot(const SimulateReport& report) : report_(report) {
     int64_t longest_ns = 0;
     for (const SimulatedPoint& point : report.points) {
-      if (!point.result) continue;
+      if (!point.fits()) continue;
       longest_ns = std::max(longest_ns, point.result->steady().ns());
     }
-    x_ = SizeAxis(report.request.sweep->values.front(),
-                  report.request.sweep->values.back());
+    x_ = SizeAxis(BudgetOf(report.points.front()),
+                  BudgetOf(report.points.back()));
     y_ = TimeAxis(longest_ns);
   }
 
@@ -178,9 +178,7 @@ class Plot {
         classes, x1, y1, x2, y2);
   }
 
-  bool by_device() const {
-    return report_.request.sweep->budget == SweptBudget::kDevice;
-  }
+  bool by_device() const { return !report_.flags.device_budget; }
   Bytes BudgetOf(const SimulatedPoint& point) const {
     return by_device() ? point.device_budget : point.host_budget;
   }
@@ -197,15 +195,15 @@ class Plot {
                        by_device() ? "device" : "host");
   }
   std::string Subtitle() const {
-    const SimulateRequest& request = report_.request;
+    const SimulateFlags& flags = report_.flags;
     std::string text = fmt::format(
-        "{}: {}, stage {}, {}, policy {}, {} {}", Shown(request.trace_file),
-        Plural(report_.chunks, "chunk"), request.engine.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.engine.policy),
+        "{}: {}, stage {}, {}, policy {}, {} {}", Shown(flags.trace_file),
+        Plural(std::ssize(report_.trace.chunks), "chunk"), flags.engine.stage,
+        Plural(report_.ranks, "rank"), PlanPolicyName(flags.engine.policy),
         by_device() ? "host" : "device",
-        FormatSize(by_device() ? request.host_budget : request.device_budget));
-    if (request.nvme_budget) {
-      text += fmt::format(", nvme {}", FormatSize(*request.nvme_budget));
+        FormatSize(by_device() ? *flags.host_budget : *flags.device_budget));
+    if (flags.nvme_budget) {
+      text += fmt::format(", nvme {}", FormatSize(*flags.nvme_budget));
     }
     return text;
   }
@@ -238,9 +236,8 @@ class Plot {
   // From the left edge to the first budget that fits; crosses wherever one does
   // not.
   void NoFit() {
-    const auto fits = std::find_if(
-        report_.points.begin(), report_.points.end(),
-        [](const SimulatedPoint& p) { return p.result.has_value(); });
+    const auto fits =
+        std::ranges::find_if(report_.points, &SimulatedPoint::fits);
     CASTOR_CHECK(fits != report_.points.end());
     if (fits != report_.points.begin()) {
       const double end = (X(*std::prev(fits)) + X(*fits)) / 2;
@@ -250,7 +247,7 @@ class Plot {
     }
     const double y = kTop + kPlotHeight - 12;
     for (const SimulatedPoint& point : report_.points) {
-      if (point.result) continue;
+      if (point.fits()) continue;
       Line(R"(<g><title>{}: does not fit. {}</title>)"
            R"(<path class="cross" d="M{:.1f} {:.1f}l8 8m0 -8l-8 8"/></g>)",
            FormatSize(BudgetOf(point)), Escaped(point.why), X(point) - 4,
@@ -270,13 +267,11 @@ class Plot {
 
   // Runs of neighbours that fit, each with its areas and its line.
   void Areas() {
-    const auto fits = [](const SimulatedPoint& p) {
-      return p.result.has_value();
-    };
+    constexpr auto kFits = &SimulatedPoint::fits;
     const auto last = report_.points.end();
-    for (auto begin = std::find_if(report_.points.begin(), last, fits);
+    for (auto begin = std::ranges::find_if(report_.points, kFits);
          begin != last;) {
-      const auto end = std::find_if_not(begin, last, fits);
+      const auto end = std::ranges::find_if_not(begin, last, kFits);
       std::array<std::vector<std::string>, 4> levels;
       for (int parts = 0; parts < 4; ++parts) {
         for (auto point = begin; point != end; ++point) {
@@ -293,13 +288,13 @@ class Plot {
       }
       Line(R"(<polyline class="step" points="{}"/>)",
            fmt::join(levels.back(), " "));
-      begin = std::find_if(end, last, fits);
+      begin = std::ranges::find_if(end, last, kFits);
     }
   }
 
   void Points() {
     for (const SimulatedPoint& point : report_.points) {
-      if (!point.result) continue;
+      if (!point.fits()) continue;
       const SimulatedStep& step = point.result->steady();
       Line(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)"
            "{}: {} a step, {} busy for {:.0f} %</title></circle>",
@@ -323,10 +318,7 @@ class Plot {
       Text(x + 19, 75, "ink", "start", text);
       x += 44 + 6.4 * static_cast<double>(text.size());
     }
-    const bool any = std::any_of(
-        report_.points.begin(), report_.points.end(),
-        [](const SimulatedPoint& p) { return !p.result.has_value(); });
-    if (!any) return;
+    if (std::ranges::all_of(report_.points, &SimulatedPoint::fits)) return;
     Line(R"(<path class="cross" d="M{:.1f} 66.5l8 8m0 -8l-8 8"/>)", x + 2);
     Text(x + 19, 75, "ink", "start", "does not fit");
   }
