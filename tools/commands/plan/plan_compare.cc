@@ -89,23 +89,6 @@ struct Compared {
   int64_t measured = 0;
 };
 
-// What a rank of the run was given otherwise, of the first that was; 0 where it
-// had none.
-std::vector<Compared> OtherBudgets(const PlanOutcome& outcome,
-                                   const RunRecord& record) {
-  std::vector<Compared> other;
-  for (const Tier tier : kAllTiers) {
-    const int64_t planned = outcome.engine_budget(tier).count();
-    for (const RunRankInfo& rank : record.ranks) {
-      const int64_t given = rank.budget_bytes[TierIndex(tier)];
-      if (given == planned) continue;
-      other.push_back({std::string(TierName(tier)), planned, given});
-      break;
-    }
-  }
-  return other;
-}
-
 std::vector<Compared> Peaks(const PlanOutcome& outcome,
                             const RunStatistics& run) {
   std::vector<Compared> peaks;
@@ -171,11 +154,19 @@ JsonValue AddOtherSettings(const PlanOutcome& outcome, const RunRecord& record,
   std::vector<std::string> settings;
   Table budgets({.word = "other_budget"},
                 {{"tier"}, {"planned_bytes"}, {"run_bytes"}});
-  for (const Compared& budget : OtherBudgets(outcome, record)) {
-    budgets.Add({budget.what, budget.planned, budget.measured});
-    settings.push_back(fmt::format(
-        "{} for {} where {} is planned", FormatSize(Bytes(budget.measured)),
-        budget.what, FormatSize(Bytes(budget.planned))));
+  // What a rank of the run was given otherwise, of the first that was; 0 where
+  // it had none.
+  for (const Tier tier : kAllTiers) {
+    const Bytes planned = outcome.engine_budget(tier);
+    for (const RunRankInfo& rank : record.ranks) {
+      const Bytes given(rank.budget_bytes[TierIndex(tier)]);
+      if (given == planned) continue;
+      budgets.Add({TierName(tier), planned, given});
+      settings.push_back(fmt::format("{} for {} where {} is planned",
+                                     FormatSize(given), TierName(tier),
+                                     FormatSize(planned)));
+      break;
+    }
   }
   JsonValue policy;
   JsonValue other = Fields({{"budgets", budgets.Json()}});

@@ -24,23 +24,6 @@ namespace {
 
 using Mark = Table::Mark;
 
-// Chunks with a parameter that is larger than chunks are.
-struct OversizeChunks {
-  int64_t count = 0;
-  Bytes largest;
-};
-OversizeChunks OversizeOf(const ChunkLayout& layout) {
-  OversizeChunks oversize;
-  for (const ChunkInfo& chunk : layout.chunks()) {
-    if (!chunk.oversize) continue;
-    const GroupInfo& group = layout.groups()[static_cast<size_t>(chunk.group)];
-    ++oversize.count;
-    oversize.largest =
-        std::max(oversize.largest, BytesOf(chunk.size, group.dtype));
-  }
-  return oversize;
-}
-
 void AddModel(const PlanReport& report, Document* doc) {
   const ModelList& model = report.subject.model;
   doc->Set("model", Fields({{"name", model.name},
@@ -95,7 +78,17 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
   const PlanRequest& request = outcome.request;
   const ZeroOptions& options = request.options;
   const ChunkLayout& layout = outcome.layout;
-  const OversizeChunks oversize = OversizeOf(layout);
+  // Chunks with a parameter that is larger than chunks are.
+  int64_t oversize = 0;
+  Bytes largest_oversize;
+  for (const ChunkInfo& chunk : layout.chunks()) {
+    if (!chunk.oversize) continue;
+    ++oversize;
+    largest_oversize = std::max(
+        largest_oversize,
+        BytesOf(chunk.size,
+                layout.groups()[static_cast<size_t>(chunk.group)].dtype));
+  }
   doc->Set(
       "configuration",
       Fields(
@@ -113,8 +106,8 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
            {"accumulation_order", request.step.whole_grads ? "last" : "each"},
            {"chunks", layout.chunks().size()},
            {"chunk_bytes", outcome.largest_chunk()},
-           {"oversize_chunks", oversize.count},
-           {"largest_oversize_bytes", oversize.largest},
+           {"oversize_chunks", oversize},
+           {"largest_oversize_bytes", largest_oversize},
            {"accesses", outcome.step.accesses.size()},
            {"activations",
             Fields({{"counted", request.activations.has_value() ||
@@ -126,21 +119,21 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
   doc->Say("Step",
            fmt::format("{}; {}", StepText(report),
                        Plural(std::ssize(outcome.step.accesses), "moment")));
-  doc->Say("Chunks",
-           fmt::format(
-               "{} of up to {}{}, {} wasted; {} order{}",
-               Grouped(std::ssize(layout.chunks()) - oversize.count),
-               FormatSize(outcome.largest_chunk()),
-               oversize.count == 0 ? std::string()
-                                   : fmt::format(" and {} oversize, up to {}",
-                                                 Grouped(oversize.count),
-                                                 FormatSize(oversize.largest)),
-               FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
-               ParamOrderName(report.subject.model.order),
-               report.flags().files.layout.empty()
-                   ? std::string()
-                   : fmt::format(", as {} says",
-                                 Shown(report.flags().files.layout))));
+  doc->Say(
+      "Chunks",
+      fmt::format("{} of up to {}{}, {} wasted; {} order{}",
+                  Grouped(std::ssize(layout.chunks()) - oversize),
+                  FormatSize(outcome.largest_chunk()),
+                  oversize == 0 ? std::string()
+                                : fmt::format(" and {} oversize, up to {}",
+                                              Grouped(oversize),
+                                              FormatSize(largest_oversize)),
+                  FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
+                  ParamOrderName(report.subject.model.order),
+                  report.flags().files.layout.empty()
+                      ? std::string()
+                      : fmt::format(", as {} says",
+                                    Shown(report.flags().files.layout))));
 }
 
 // What the numbers leave out, so that nobody takes them for more.
@@ -180,8 +173,8 @@ void AddVariant(std::string_view what, std::string_view command,
   table->Add({what, command, one.device_total(),
               Value::BytesOrDash(one.seal->table.total(Tier::kHost)),
               Value::BytesOrDash(one.seal->table.total(Tier::kNvme)),
-              one.moved(), one.forecast->fetch_cost, one.times.least_seconds(),
-              one.times.most_seconds(),
+              one.moved(), one.forecast->fetch_cost, one.times.least_seconds,
+              one.times.most_seconds,
               Value::Seconds(one.step_seconds()).Or("unknown")},
              mark);
 }

@@ -207,26 +207,24 @@ std::string ShardsText(const StepForecast& forecast) {
 
 // A step's time and what it waits for, or else within which bounds it lies, as
 // far as that is known.
-void AddTimes(const PlanOutcome& outcome, Document* doc) {
+void AddTimes(const PlanOutcome& outcome, const Table& resources,
+              Document* doc) {
   const StepTimes& times = outcome.times;
-  const Table resources = StepTable(outcome, true);
-  const std::vector<std::string_view> unknown = times.unknown();
   doc->Set("times",
            Fields({{"resources", resources.Json()},
-                   {"least_seconds", times.least_seconds()},
-                   {"most_seconds", times.most_seconds()},
-                   {"unknown", ListOf(unknown)},
+                   {"least_seconds", times.least_seconds},
+                   {"most_seconds", times.most_seconds},
+                   {"unknown", ListOf(times.unknown)},
                    {"step_seconds", outcome.step_seconds()},
                    {"simulated", outcome.simulated
                                      ? SimulatedStepJson(*outcome.simulated)
                                      : JsonValue()}}));
   doc->Add(resources, Form::kPlain);
   if (!outcome.simulated) {
-    const std::vector<std::string> names(unknown.begin(), unknown.end());
     doc->Say("Time",
              fmt::format("unknown: the machine file has no {}, which a step "
                          "uses; what it has is in the table above",
-                         JoinedWithAnd(names)));
+                         JoinedWithAnd(times.unknown)));
     return;
   }
   const SimulatedStep& step = *outcome.simulated;
@@ -235,8 +233,8 @@ void AddTimes(const PlanOutcome& outcome, Document* doc) {
            fmt::format("a step takes {}; {} if all overlapped, {} if nothing "
                        "did",
                        StepSentence(step),
-                       Value::Seconds(times.least_seconds()).Page(),
-                       Value::Seconds(times.most_seconds()).Page()));
+                       Value::Seconds(times.least_seconds).Page(),
+                       Value::Seconds(times.most_seconds).Page()));
   doc->Add(StallTable(step), Form::kPageAndPlain);
 }
 
@@ -248,7 +246,9 @@ void AddFit(const PlanReport& report, Document* doc) {
   AddTiers(outcome, doc);
   doc->Set("homes", HomesJson(outcome.seal->memory));
   doc->Set("step", StepTrafficJson(traffic));
-  doc->Add(StepTable(outcome, report.subject.machine.has_value()), Form::kPage);
+  const Table resources =
+      StepTable(outcome, report.subject.machine.has_value());
+  doc->Add(resources, Form::kPage);
   doc->Add(LinkTable(traffic), Form::kPlain);
   for (const auto& [name, sent] :
        {std::pair{"all_gather", traffic.all_gather},
@@ -265,7 +265,7 @@ void AddFit(const PlanReport& report, Document* doc) {
                                  : NoDeadlinesSentence(outcome.seal->memory));
   }
   doc->Say("Shards", ShardsText(*outcome.forecast));
-  if (report.subject.machine) AddTimes(outcome, doc);
+  if (report.subject.machine) AddTimes(outcome, resources, doc);
 }
 
 }  // namespace castor

@@ -25,17 +25,6 @@
 namespace castor {
 namespace {
 
-// The blocks that the request's trainer goes through.
-Result<std::vector<ModelBlock>> BlocksOf(const PlanSubject& subject,
-                                         const PlanRequest& request) {
-  std::vector<ModelBlock> blocks =
-      request.flags.hold == "block" ? subject.by_block : subject.by_module;
-  if (request.activations) {
-    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
-  }
-  return blocks;
-}
-
 Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
                   int world) {
   if (trace.world != world) {
@@ -48,14 +37,6 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
       "the trace is not of this layout: {}; give the --chunk or --layout of "
       "the run that was recorded",
       same.message()));
-}
-
-Bytes MostLeased(const StepTrace& step) {
-  Bytes most;
-  for (const LeaseChange& change : step.leases) {
-    most = std::max(most, change.bytes);
-  }
-  return most;
 }
 
 StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
@@ -110,6 +91,17 @@ StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
     times.resources.push_back(
         {"compute", "compute", {}, static_cast<double>(computes_ns) / 1e9});
   }
+  double least = 0;
+  double most = 0;
+  for (const ResourceTime& time : times.resources) {
+    if (!time.seconds) times.unknown.emplace_back(time.name);
+    least = std::max(least, time.seconds.value_or(0));
+    most += time.seconds.value_or(0);
+  }
+  if (!times.resources.empty() && times.unknown.empty()) {
+    times.least_seconds = least;
+    times.most_seconds = most;
+  }
   return times;
 }
 
@@ -145,27 +137,16 @@ StepTrace WithGivenCompute(const PlanRequest& request,
   return WithComputeTime(trace, *request.flags.compute);
 }
 
+// With what of the device budget is Castor's.
 EngineRequest EngineRequestOf(const PlanSubject& subject,
-                              const PlanOutcome& outcome,
-                              const ZeroOptions& options) {
+                              const PlanOutcome& outcome) {
   EngineRequest engine;
   engine.params = subject.model.params;
-  engine.options = options;
+  engine.options = outcome.request.options;
+  engine.options.device_budget = outcome.castor_device;
   engine.world = outcome.request.flags.world;
   engine.declared = outcome.declared;
   return engine;
-}
-
-// The largest chunk of those that the step uses.
-Bytes LargestUsed(const PlanOutcome& outcome) {
-  Bytes largest;
-  for (const Access& access : outcome.step.accesses) {
-    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
-    const GroupInfo& group =
-        outcome.layout.groups()[static_cast<size_t>(chunk.group)];
-    largest = std::max(largest, BytesOf(chunk.size, group.dtype));
-  }
-  return largest;
 }
 
 // What is used is on the device, whole, whatever homes there are.
@@ -179,7 +160,12 @@ Status CheckRoom(const PlanOutcome& outcome) {
         FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
         FormatBytes(outcome.request.flags.overhead())));
   }
-  const Bytes largest = LargestUsed(outcome);
+  Bytes largest;
+  for (const Access& access : outcome.step.accesses) {
+    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
+    largest = std::max(largest,
+                       BytesOf(chunk.size, outcome.layout.dtype(access.chunk)));
+  }
   if (outcome.castor_device >= largest) return OkStatus();
   return Infeasible(fmt::format(
       "the device budget of {}{} does not hold one chunk: the largest has {}, "
@@ -193,32 +179,6 @@ Status CheckRoom(const PlanOutcome& outcome) {
 }
 
 }  // namespace
-
-std::optional<double> StepTimes::least_seconds() const {
-  double least = 0;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) return std::nullopt;
-    least = std::max(least, *time.seconds);
-  }
-  return resources.empty() ? std::nullopt : std::optional(least);
-}
-
-std::optional<double> StepTimes::most_seconds() const {
-  double most = 0;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) return std::nullopt;
-    most += *time.seconds;
-  }
-  return resources.empty() ? std::nullopt : std::optional(most);
-}
-
-std::vector<std::string_view> StepTimes::unknown() const {
-  std::vector<std::string_view> names;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) names.push_back(time.name);
-  }
-  return names;
-}
 
 std::optional<double> PlanOutcome::step_seconds() const {
   if (!simulated) return std::nullopt;
@@ -278,8 +238,11 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOf(subject.model.params, request.options,
                                    flags.world, request.options.device_budget));
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<ModelBlock> blocks,
-                          BlocksOf(subject, request));
+  std::vector<ModelBlock> blocks =
+      flags.hold == "block" ? subject.by_block : subject.by_module;
+  if (request.activations) {
+    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
+  }
   PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
                       {},      {}, {}};
   // A trace's leases were borrowed.
@@ -315,17 +278,15 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   outcome.fits = CheckRoom(outcome);
   if (!outcome.fits.ok()) return outcome;
 
-  ZeroOptions options = outcome.request.options;
-  options.device_budget = outcome.castor_device;
-  Result<SealForecast> seal =
-      ForecastSeal(EngineRequestOf(subject, outcome, options), outcome.layout);
+  const EngineRequest engine = EngineRequestOf(subject, outcome);
+  Result<SealForecast> seal = ForecastSeal(engine, outcome.layout);
   if (seal.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = seal.status();
     return outcome;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
   Result<StepForecast> forecast =
-      ForecastStep(*seal, options, outcome.step.accesses);
+      ForecastStep(*seal, engine.options, outcome.step.accesses);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = forecast.status();
     return outcome;
@@ -335,17 +296,17 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   outcome.forecast = *std::move(forecast);
   outcome.times =
       TimesOf(*outcome.forecast, request, outcome.step, subject.machine);
-  if (subject.machine && outcome.times.unknown().empty()) {
-    CASTOR_ASSIGN_OR_RETURN(outcome.simulated,
-                            SimulateStep(outcome, options, *subject.machine));
+  if (subject.machine && outcome.times.unknown.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        outcome.simulated,
+        SimulateStep(outcome, engine.options, *subject.machine));
   }
   return outcome;
 }
 
 BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
-  ZeroOptions options = outcome.request.options;
-  options.device_budget = outcome.castor_device;
-  const EngineRequest engine = EngineRequestOf(subject, outcome, options);
+  const EngineRequest engine = EngineRequestOf(subject, outcome);
+  const ZeroOptions& options = engine.options;
   const Result<std::vector<ChunkBindings>> bindings =
       BindingsOf(options, engine.params, outcome.layout);
   if (!bindings.ok()) return {};

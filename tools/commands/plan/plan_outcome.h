@@ -39,13 +39,11 @@ struct ResourceTime {
 
 struct StepTimes {
   std::vector<ResourceTime> resources;  // those that a step uses, in one order
-
   // All at the same time: the slowest. One after the other: their sum. Empty
   // where one that is used is unknown.
-  std::optional<double> least_seconds() const;
-  std::optional<double> most_seconds() const;
-  // The names of those whose time nobody knows.
-  std::vector<std::string_view> unknown() const;
+  std::optional<double> least_seconds;
+  std::optional<double> most_seconds;
+  std::vector<std::string> unknown;  // the names of those
 };
 
 struct PlanOutcome {

@@ -14,7 +14,6 @@
 
 #include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
-#include "collectives/held_moments.h"
 #include "collectives/seal_forecast.h"
 #include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
@@ -42,7 +41,6 @@ Result<StepTrace> StepAsAsked(const SimulateFlags& flags, StepTrace step) {
 Status ReadLayoutInto(SimulateReport* report) {
   const SimulateFlags& flags = report->flags;
   const int ranks = report->ranks;
-  report->declared = DeclaredBy(report->step);
   if (flags.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(report->layout,
                             LayoutOfTrace(report->trace, flags.dtype, ranks));
@@ -64,7 +62,6 @@ Status ReadLayoutInto(SimulateReport* report) {
   }
   report->params = std::move(file.params);
   report->layout = std::move(file.layout);
-  report->declared.held = HeldMomentsOf(report->layout, report->step.accesses);
   return OkStatus();
 }
 
@@ -160,6 +157,7 @@ Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   report.options.step_compute_ns = std::accumulate(
       report.step.compute_ns.begin(), report.step.compute_ns.end(), int64_t{0});
   CASTOR_RETURN_IF_ERROR(ReadLayoutInto(&report));
+  report.declared = DeclaredBy(report.layout, report.step);
   for (const ParamSpec& spec : report.params) {
     CASTOR_RETURN_IF_ERROR(CheckTrains(spec, flags.engine.grad_mode));
   }

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/check.h"
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
@@ -36,7 +35,7 @@ constexpr double kPlotHeight = kHeight - kTop - kBottom;
 
 // Colours that people who do not see all colours tell apart (Okabe and Ito
 // 2008), on light pages and on dark ones.
-constexpr std::string_view kStyle = R"(<style>
+constexpr std::string_view kStyle = R"svg(<style>
   .page { fill: #ffffff; } .ink { fill: #1f2328; } .faint { fill: #59636e; }
   .grid { stroke: #d1d9e0; } .axis { stroke: #59636e; }
   .step { stroke: #1f2328; fill: none; stroke-width: 2.2; stroke-linejoin: round; }
@@ -52,13 +51,8 @@ constexpr std::string_view kStyle = R"(<style>
     .step { stroke: #e6edf3; } .dot { fill: #0d1117; stroke: #e6edf3; }
   }
 </style>
-)";
-
-constexpr std::string_view kHatch =
-    R"(<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" )"
-    R"svg(patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" )svg"
-    R"(stroke-width="3"/></pattern></defs>)"
-    "\n";
+<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" stroke-width="3"/></pattern></defs>
+)svg";
 
 // From `first` to `last`, both in nanoseconds or bytes, shown in a unit.
 struct Axis {
@@ -145,7 +139,6 @@ class Plot {
          R"(role="img" aria-label="{}">)",
          kWidth, kHeight, Escaped(Title()));
     out_ += kStyle;
-    out_ += kHatch;
     Line(R"(<rect class="page" width="{}" height="{}" rx="6"/>)", kWidth,
          kHeight);
     Text(kLeft, 30, "ink title", "start", Title());
@@ -238,7 +231,6 @@ class Plot {
   void NoFit() {
     const auto fits =
         std::ranges::find_if(report_.points, &SimulatedPoint::fits);
-    CASTOR_CHECK(fits != report_.points.end());
     if (fits != report_.points.begin()) {
       const double end = (X(*std::prev(fits)) + X(*fits)) / 2;
       Line(R"(<rect class="nofit" x="{:.1f}" y="{:.1f}" width="{:.1f}" )"
@@ -255,14 +247,13 @@ class Plot {
     }
   }
 
-  // The height of what computing, then waiting, then the rest add up to.
-  double Level(const SimulatedPoint& point, int parts) const {
+  // The heights of nothing, of computing, of waiting upon that, and of all.
+  std::array<double, 4> Levels(const SimulatedPoint& point) const {
     const SimulatedStep& step = point.result->steady();
-    int64_t ns = 0;
-    if (parts > 0) ns += step.busy(SimResource::kCompute);
-    if (parts > 1) ns += StallNs(step);
-    if (parts > 2) ns = step.ns();
-    return Y(static_cast<double>(ns));
+    const int64_t computes = step.busy(SimResource::kCompute);
+    const int64_t waits = computes + StallNs(step);
+    return {Y(0), Y(static_cast<double>(computes)),
+            Y(static_cast<double>(waits)), Y(static_cast<double>(step.ns()))};
   }
 
   // Runs of neighbours that fit, each with its areas and its line.
@@ -273,10 +264,10 @@ class Plot {
          begin != last;) {
       const auto end = std::ranges::find_if_not(begin, last, kFits);
       std::array<std::vector<std::string>, 4> levels;
-      for (int parts = 0; parts < 4; ++parts) {
-        for (auto point = begin; point != end; ++point) {
-          levels[static_cast<size_t>(parts)].push_back(
-              fmt::format("{:.1f},{:.1f}", X(*point), Level(*point, parts)));
+      for (auto point = begin; point != end; ++point) {
+        for (size_t i = 0; i < levels.size(); ++i) {
+          levels[i].push_back(
+              fmt::format("{:.1f},{:.1f}", X(*point), Levels(*point)[i]));
         }
       }
       constexpr std::string_view kAreas[] = {"compute", "wait", "idle"};
@@ -298,7 +289,7 @@ class Plot {
       const SimulatedStep& step = point.result->steady();
       Line(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)"
            "{}: {} a step, {} busy for {:.0f} %</title></circle>",
-           X(point), Level(point, 3), FormatSize(BudgetOf(point)),
+           X(point), Levels(point).back(), FormatSize(BudgetOf(point)),
            FormatDuration(step.ns()), SimResourceName(step.critical()),
            100.0 * static_cast<double>(step.busy(step.critical())) /
                std::max(1.0, static_cast<double>(step.ns())));

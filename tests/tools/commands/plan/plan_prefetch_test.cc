@@ -123,9 +123,9 @@ Result<Sealed> SealTrace(const Case& of) {
   engine.options.machine = SlowMachine();
   engine.options.step_compute_ns = std::accumulate(
       trace.step.compute_ns.begin(), trace.step.compute_ns.end(), int64_t{0});
-  engine.declared = DeclaredBy(trace.step);
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOfTrace(trace, std::nullopt, /*world=*/1));
+  engine.declared = DeclaredBy(layout, trace.step);
   const std::vector<ParamSpec> params = ParamsOfTrace(layout);
   engine.params = params;
   CASTOR_ASSIGN_OR_RETURN(const SealForecast seal,

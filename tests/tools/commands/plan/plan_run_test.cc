@@ -168,11 +168,11 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
     }
   }
   EXPECT_EQ(report.outcome.times.resources.size(), 4u);
-  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds(), sum);
+  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds, sum);
   // The step itself lies between the bounds, and after steps enough does not
   // change any more.
   ASSERT_TRUE(report.outcome.simulated);
-  const double least = *report.outcome.times.least_seconds();
+  const double least = *report.outcome.times.least_seconds;
   EXPECT_GE(*report.outcome.step_seconds(), least * 0.999);
   EXPECT_LE(*report.outcome.step_seconds(), sum * 1.001);
   ZeroOptions options = report.outcome.request.options;
@@ -203,9 +203,9 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.host_budget = MiB(1);
   const PlanReport drives = Run().value();
   ASSERT_THAT(drives.outcome.fits, IsOk());
-  EXPECT_EQ(drives.outcome.times.most_seconds(), std::nullopt);
+  EXPECT_EQ(drives.outcome.times.most_seconds, std::nullopt);
   EXPECT_FALSE(drives.outcome.simulated);
-  EXPECT_THAT(drives.outcome.times.unknown(), testing::Contains("nvme_read"));
+  EXPECT_THAT(drives.outcome.times.unknown, testing::Contains("nvme_read"));
   EXPECT_THAT(PlanDocument(drives).Page(),
               HasSubstr("unknown: the machine file has no nvme_read"));
   EXPECT_TRUE(PlanDocument(drives).Json()["times"]["simulated"].is_null());
