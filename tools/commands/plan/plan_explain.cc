@@ -4,15 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/glob.h"
 #include "chunk/base/quote.h"
-#include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "collectives/seal_plan.h"
 #include "placement/trace.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -149,14 +148,6 @@ Table StepTable(const PlanOutcome& outcome, bool timed) {
   return table;
 }
 
-// A cost in the unit in which fetches are weighed.
-std::string CostText(const PlanOutcome& outcome, double cost) {
-  if (outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds) {
-    return Value::Seconds(cost).Page();
-  }
-  return fmt::format("{:.0f} links", cost);
-}
-
 // What slots are worth; null where the policy prices nothing.
 JsonValue SlotsJson(const PlanOutcome& outcome) {
   const std::optional<PlanCertificate>& proved =
@@ -176,6 +167,10 @@ void AddCertificate(const PlanReport& report, Document* doc) {
   const PlanCertificate& bound = *report.bound;
   const bool in_seconds =
       outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds;
+  const auto cost_text = [&](double cost) {
+    return in_seconds ? Value::Seconds(cost).Page()
+                      : fmt::format("{:.0f} links", cost);
+  };
   doc->Set("certificate",
            Fields({{"fetch_cost", bound.cost},
                    {"lower_bound", bound.lower_bound},
@@ -189,8 +184,7 @@ void AddCertificate(const PlanReport& report, Document* doc) {
            fmt::format("{}: {} a step for {}; no plan takes less than {} ({})",
                        PlanPolicyName(outcome.request.options.policy),
                        Plural(outcome.forecast->traffic.gathers, "gather"),
-                       CostText(outcome, bound.cost),
-                       CostText(outcome, bound.lower_bound),
+                       cost_text(bound.cost), cost_text(bound.lower_bound),
                        bound.gap() == 0
                            ? "proved best"
                            : fmt::format("gap {}", Percent(bound.gap()))));
@@ -261,8 +255,7 @@ void AddFit(const PlanReport& report, Document* doc) {
   const std::optional<FetchForecast>& fetches = outcome.forecast->fetches;
   doc->Set("prefetch", FetchForecastJson(fetches));
   if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
-    doc->Say("Prefetch", fetches ? DeadlinesSentence(*fetches)
-                                 : NoDeadlinesSentence(outcome.seal->memory));
+    doc->Say("Prefetch", DeadlinesSentence(fetches, outcome.seal->memory));
   }
   doc->Say("Shards", ShardsText(*outcome.forecast));
   if (report.subject.machine) AddTimes(outcome, resources, doc);

@@ -10,7 +10,6 @@
 // compares, and which other configurations there are. Pure functions,
 // thread-safe.
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

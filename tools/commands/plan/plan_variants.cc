@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/units_text.h"
-#include "collectives/budget_raises.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
 
@@ -162,7 +159,7 @@ class Finder {
   }
 
   void ShrinkMoments() {
-    const OptimizerOptions& optimizer = outcome_.request.options.optimizer;
+    const OptimizerOptions& optimizer = flags_.engine.optimizer;
     if (MomentsOf(optimizer) == 0 || optimizer.moment_dtype != DType::kF32) {
       return;
     }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -188,7 +187,7 @@ Status ForeseeDeadlines(const SimulateReport& report, const SealForecast& seal,
       const StepPlan made,
       PlanStep(report.options.policy, report.step.accesses, problem));
   point->fetches = ForeseeFetches(report.step.accesses, problem, made.plan);
-  if (!point->fetches) point->lacked = NoDeadlinesSentence(seal.memory);
+  point->prefetch = DeadlinesSentence(point->fetches, seal.memory);
   return OkStatus();
 }
 

@@ -83,9 +83,9 @@ struct SimulatedPoint {
   std::string why;
   SimulatedEngine engine;  // where it fits
   // By deadlines, if these were asked for; empty where times are unknown, which
-  // `lacked` says.
+  // the sentence says.
   std::optional<FetchForecast> fetches;
-  std::string lacked;
+  std::string prefetch;
   // The steps of --then, one each, and two of the trace behind them.
   std::vector<SimulatedStep> then;
 

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/tier.h"
 #include "placement/plan.h"
@@ -236,8 +233,7 @@ void SayPoint(const SimulateReport& report, const SimulatedPoint& point,
   doc->Say("Engine", EngineText(report, point));
   doc->Say("Step", StepSentence(step));
   doc->Say("Gathers", GathersText(step));
-  doc->Say("Prefetch",
-           point.fetches ? DeadlinesSentence(*point.fetches) : point.lacked);
+  doc->Say("Prefetch", point.prefetch);
   doc->Add(ResourceTable(step), Form::kPage);
   doc->Add(StallTable(step), Form::kPage);
   doc->Add(TierTable(point), Form::kPage);

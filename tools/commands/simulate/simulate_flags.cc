@@ -6,7 +6,6 @@
 #include "chunk/base/quantity_text.h"
 #include "chunk/base/quote.h"
 #include "collectives/option_table.h"
-#include "placement/step_trace.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/simulate/simulate_command.h"
 

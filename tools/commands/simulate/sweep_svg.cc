@@ -6,17 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <iterator>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
-#include "placement/simulation_result.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
@@ -135,13 +129,15 @@ class Plot {
   }
 
   std::string Draw() {
+    const std::string title =
+        fmt::format("Step time against {} budget", swept());
     Line(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" )"
          R"(role="img" aria-label="{}">)",
-         kWidth, kHeight, Escaped(Title()));
+         kWidth, kHeight, title);
     out_ += kStyle;
     Line(R"(<rect class="page" width="{}" height="{}" rx="6"/>)", kWidth,
          kHeight);
-    Text(kLeft, 30, "ink title", "start", Title());
+    Text(kLeft, 30, "ink title", "start", title);
     Text(kLeft, 50, "faint", "start", Subtitle());
     Grid();
     NoFit();
@@ -172,6 +168,7 @@ class Plot {
   }
 
   bool by_device() const { return !report_.flags.device_budget; }
+  std::string_view swept() const { return by_device() ? "device" : "host"; }
   Bytes BudgetOf(const SimulatedPoint& point) const {
     return by_device() ? point.device_budget : point.host_budget;
   }
@@ -183,10 +180,6 @@ class Plot {
   }
   double Y(double ns) const { return kTop + kPlotHeight * (1 - ns / y_.last); }
 
-  std::string Title() const {
-    return fmt::format("Step time against {} budget",
-                       by_device() ? "device" : "host");
-  }
   std::string Subtitle() const {
     const SimulateFlags& flags = report_.flags;
     std::string text = fmt::format(
@@ -219,7 +212,7 @@ class Plot {
     Stroke("axis", kLeft, bottom, kLeft + kPlotWidth, bottom);
     Stroke("axis", kLeft, kTop, kLeft, bottom);
     Text(kLeft + kPlotWidth / 2, kHeight - 16, "ink", "middle",
-         fmt::format("{} budget of a rank", by_device() ? "device" : "host"));
+         fmt::format("{} budget of a rank", swept()));
     Line(
         R"svg(<text class="ink" transform="translate(18 {:.1f}) rotate(-90)" )svg"
         R"(text-anchor="middle">time of a step</text>)",

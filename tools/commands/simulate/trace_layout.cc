@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "chunk/base/ids.h"
-#include "chunk/base/units.h"
 #include "collectives/held_moments.h"
 #include "placement/compute_spread.h"
 
