@@ -220,7 +220,7 @@ void AddVariants(const PlanReport& report, Document* doc) {
 }
 
 // --- The command ------------------------------------------------------------
-// Of the plan itself, whoever made it.
+// How good the plan's fetches are, whoever planned them.
 Result<PlanCertificate> BoundOf(const PlanOutcome& outcome) {
   const double cost = outcome.forecast->fetch_cost;
   std::optional<PlanCertificate> bound = outcome.forecast->plan.certificate;

@@ -39,7 +39,7 @@ Value Budget(const PlanOutcome& outcome, Tier tier) {
   const ZeroOptions& options = outcome.request.options;
   switch (tier) {
     case Tier::kDevice:
-      if (!outcome.request.device_limited()) return Value().Or("no limit");
+      if (!outcome.request.flags.device_budget) return Value().Or("no limit");
       return options.device_budget;
     case Tier::kHost:
       return options.host_budget;

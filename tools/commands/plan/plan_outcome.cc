@@ -212,8 +212,8 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
   const ZeroOptions& options = request.options;
   switch (tier) {
     case Tier::kDevice:
-      return request.device_limited() ? castor_device
-                                      : seal->table.total(Tier::kDevice);
+      return request.flags.device_budget ? castor_device
+                                         : seal->table.total(Tier::kDevice);
     case Tier::kHost:
       return options.host_budget;
     case Tier::kNvme:

@@ -119,9 +119,6 @@ struct PlanRequest {
   // Of a micro-batch; empty: activations are not counted.
   std::optional<TransformerShape> activations;
   bool borrows = false;  // they lie in Castor's pool
-
-  // A device budget was given.
-  bool device_limited() const { return flags.device_budget.has_value(); }
 };
 
 // InvalidArgument with a sentence for what makes no sense together, or with

@@ -66,7 +66,7 @@ class Finder {
               : fmt::format("{}raise the {} by {}", first, name, more),
           raised);
     };
-    if (outcome.request.device_limited()) {
+    if (outcome.request.flags.device_budget) {
       raise("device budget", "device memory", raises.device,
             &PlanFlags::device_budget);
     }
@@ -79,7 +79,7 @@ class Finder {
   // host memory, and to host memory and NVMe.
   void SpreadOverTiers() {
     const BudgetRaises alone = RaisesFor(subject_, outcome_);
-    if (!outcome_.request.device_limited() || alone.host || alone.nvme) return;
+    if (!flags_.device_budget || alone.host || alone.nvme) return;
     PlanFlags host = WithChunkBounds(outcome_);
     host.host_budget = kNoDeviceLimit;
     const BudgetRaises device = RaisesOf(host);

@@ -48,12 +48,6 @@ std::string TypesOf(const ChunkLayout& layout) {
   return JoinedWithAnd(names);
 }
 
-// Nothing says of which type parameters are.
-bool TypeIsAssumed(const SimulateReport& report) {
-  return report.flags.files.layout.empty() && !report.flags.dtype &&
-         !report.trace.chunks[0].dtype;
-}
-
 // What the steps move over links whose speed the machine's file does not tell.
 std::vector<std::string> UnknownLinks(const SimulateReport& report) {
   const auto moved = [&](Tier from, Tier to) {
@@ -240,79 +234,83 @@ void SayPoint(const SimulateReport& report, const SimulatedPoint& point,
   doc->Add(ThenTable(report.flags, point), Form::kPage);
 }
 
-void SayInput(const SimulateReport& report, Document* doc) {
+// What was read, and the engine that was asked for.
+void AddInput(const SimulateReport& report, Document* doc) {
   const SimulateFlags& flags = report.flags;
   const TraceFile& trace = report.trace;
+  const ZeroOptions& options = report.options;
+  const int64_t chunks = std::ssize(trace.chunks);
+  const int64_t moments = std::ssize(trace.step.accesses);
+  const int64_t passes = std::ssize(report.step.evaluations);
+  const int64_t compute_ns = options.step_compute_ns;
+  doc->Set("trace", Fields({{"file", flags.trace_file},
+                            {"chunks", chunks},
+                            {"moments", moments},
+                            {"ranks", trace.world},
+                            {"compute_ns", compute_ns},
+                            {"evaluations", passes}}));
   doc->Say("Trace",
            fmt::format("{}: {}, {} of a step, recorded on {}",
-                       Shown(flags.trace_file),
-                       Plural(std::ssize(trace.chunks), "chunk"),
-                       Plural(std::ssize(trace.step.accesses), "moment"),
-                       Plural(trace.world, "rank")));
+                       Shown(flags.trace_file), Plural(chunks, "chunk"),
+                       Plural(moments, "moment"), Plural(trace.world, "rank")));
+  doc->Set("machine", Fields({{"file", flags.files.machine},
+                              {"ranks_that_share_it", flags.ranks_per_host}}));
   std::string machine = Shown(flags.files.machine);
   if (flags.ranks_per_host > 1) {
     machine += fmt::format("; {} ranks share memory, cores and drives",
                            flags.ranks_per_host);
   }
   doc->Say("Machine", machine);
-  const int64_t compute_ns = report.options.step_compute_ns;
   doc->Say("Computes",
            compute_ns > 0 || flags.compute_ns
                ? fmt::format("{} a step", FormatDuration(compute_ns))
                : std::string("nobody knows how long: --compute TIME"));
-  if (TypeIsAssumed(report)) {
+  const std::string types = TypesOf(report.layout);
+  const bool assumed =
+      flags.files.layout.empty() && !flags.dtype && !trace.chunks[0].dtype;
+  doc->Set(
+      "engine",
+      Fields({{"stage", options.stage},
+              {"ranks", report.ranks},
+              {"shard_group",
+               options.shard_group > 0 ? options.shard_group : report.ranks},
+              {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
+              {"policy", PlanPolicyName(options.policy)},
+              {"dtype", types},
+              {"dtype_assumed", assumed},
+              {"optimizer", OptimizerName(options.optimizer.kind)},
+              {"prefetch", PrefetchModeName(options.prefetch)},
+              {"prefetch_depth", options.prefetch_depth},
+              {"clip", options.clip_norm > 0},
+              {"grad_mode", GradModeName(options.grad_mode)}}));
+  if (assumed) {
     doc->Say(
         "Assumed",
         fmt::format("parameters are {}: the trace does not say; --dtype TYPE",
-                    TypesOf(report.layout)));
+                    types));
   }
-  if (const int64_t passes = std::ssize(report.step.evaluations); passes > 0) {
+  if (passes > 0) {
     doc->Say("Evaluates", fmt::format("{} a step, of which no plan knows",
                                       Plural(passes, "time")));
   }
-  if (const std::vector<std::string> unknown = UnknownLinks(report);
-      !unknown.empty()) {
-    doc->Say(
-        "No speed",
-        fmt::format("{}: taken to be instant, so a step is at least this long",
-                    JoinedWithAnd(unknown)));
-  }
+  const std::vector<std::string> unknown = UnknownLinks(report);
+  doc->Set("not_known", ListOf(unknown));
+  if (unknown.empty()) return;
+  doc->Say("No speed", fmt::format("{}: taken to be instant, so a step is at "
+                                   "least this long",
+                                   JoinedWithAnd(unknown)));
 }
 
 }  // namespace
 
 Document SimulateDocument(const SimulateReport& report) {
   const SimulateFlags& flags = report.flags;
-  const ZeroOptions& options = report.options;
   Document doc("castor.simulation/1");
-  doc.Set("trace", Fields({{"file", flags.trace_file},
-                           {"chunks", report.trace.chunks.size()},
-                           {"moments", report.trace.step.accesses.size()},
-                           {"ranks", report.trace.world},
-                           {"compute_ns", options.step_compute_ns},
-                           {"evaluations", report.step.evaluations.size()}}));
-  doc.Set("machine", Fields({{"file", flags.files.machine},
-                             {"ranks_that_share_it", flags.ranks_per_host}}));
-  doc.Set("engine",
-          Fields({{"stage", options.stage},
-                  {"ranks", report.ranks},
-                  {"shard_group", options.shard_group > 0 ? options.shard_group
-                                                          : report.ranks},
-                  {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
-                  {"policy", PlanPolicyName(options.policy)},
-                  {"dtype", TypesOf(report.layout)},
-                  {"dtype_assumed", TypeIsAssumed(report)},
-                  {"optimizer", OptimizerName(options.optimizer.kind)},
-                  {"prefetch", PrefetchModeName(options.prefetch)},
-                  {"prefetch_depth", options.prefetch_depth},
-                  {"clip", options.clip_norm > 0},
-                  {"grad_mode", GradModeName(options.grad_mode)}}));
-  doc.Set("not_known", ListOf(UnknownLinks(report)));
+  AddInput(report, &doc);
   doc.Set("sweep", flags.sweep.empty() ? Value() : flags.swept_budget());
   doc.Set("points", ListOf(report.points, [&](const SimulatedPoint& point) {
             return PointJson(flags, point);
           }));
-  SayInput(report, &doc);
   const SimulatedPoint& first = report.points.front();
   if (flags.sweep.empty()) {
     SayPoint(report, first, &doc);
