@@ -32,11 +32,8 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/file_kind.h"
-#include "tools/commands/plan/plan_explain.h"
-#include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
-#include "tools/commands/plan/plan_subject.h"
 #include "tools/commands/registry.h"
 #include "tools/report/intervals.h"
 #include "tools/report/report_document.h"
@@ -391,11 +388,9 @@ class ExplainCommand final : public Command {
     Progress progress(console);
     progress.Phase("reading the model");
     CASTOR_ASSIGN_OR_RETURN(const PlanSubject subject, ReadPlanSubject(flags_));
-    CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                            CheckPlanFlags(flags_, subject));
     progress.Phase("planning");
     CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome,
-                            MakePlan(subject, request));
+                            MakePlan(subject, flags_));
     progress.Finish();
     if (!outcome.fits.ok()) {
       return Infeasible(fmt::format(

@@ -5,37 +5,234 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "chunk/base/units_text.h"
 #include "collectives/plan_file.h"
-#include "placement/exact_policy.h"
+#include "placement/plan.h"
 #include "tools/cli/atomic_file.h"
-#include "tools/cli/document.h"
 #include "tools/cli/progress.h"
-#include "tools/commands/plan/plan_compare.h"
-#include "tools/commands/plan/plan_explain.h"
-#include "tools/commands/plan/plan_flags.h"
-#include "tools/commands/plan/plan_request.h"
+#include "tools/cli/text_forms.h"
 #include "tools/commands/registry.h"
 
 namespace castor {
 namespace {
 
-Result<PlanBound> BoundOf(const PlanOutcome& outcome) {
-  if (outcome.forecast->plan.certificate) {
-    const PlanCertificate& proved = *outcome.forecast->plan.certificate;
-    return PlanBound{proved.lower_bound, proved.optimal};
+using Mark = Table::Mark;
+
+void AddModel(const PlanReport& report, Document* doc) {
+  const ModelList& model = report.subject.model;
+  doc->Set("model", Fields({{"name", model.name},
+                            {"family", model.family},
+                            {"source", model.source},
+                            {"order", ParamOrderName(model.order)},
+                            {"tensors", model.params.size()},
+                            {"elements", report.subject.elements},
+                            {"total_bytes", report.subject.bytes}}));
+  doc->Say("Model",
+           fmt::format("{}: {}{}, {}, {}", Shown(model.name),
+                       model.family.empty() ? "" : model.family + ", ",
+                       Plural(std::ssize(model.params), "tensor"),
+                       Plural(report.subject.elements.count(), "parameter"),
+                       FormatSize(report.subject.bytes)));
+}
+
+std::string RanksText(const PlanRequest& request) {
+  std::string text = fmt::format(
+      "{}, ZeRO stage {}", Grouped(request.flags.world), request.options.stage);
+  if (request.options.shard_group > 0) {
+    text += fmt::format(", shards in groups of {}",
+                        Grouped(request.options.shard_group));
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      const ExactPlan exact,
-      PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
-  const double bound = exact.certificate.lower_bound;
-  return PlanBound{bound, outcome.forecast->fetch_cost <= bound};
+  if (request.options.optimizer_span == OptimizerSpan::kWorld) {
+    text += ", optimizer states across them";
+  }
+  return text;
+}
+
+std::string StepText(const PlanReport& report) {
+  const PlanRequest& request = report.outcome.request;
+  if (report.subject.trace) {
+    return fmt::format("as recorded in {}", Shown(report.flags().trace));
+  }
+  const int64_t batches = request.step.micro_batches;
+  std::string text =
+      fmt::format("derived from the model: {} micro-batch{}{}",
+                  Grouped(batches), batches == 1 ? "" : "es",
+                  request.step.recompute ? ", layers computed again" : "");
+  if (request.step.whole_grads) text += ", gradients reduced once";
+  if (request.activations) {
+    text += fmt::format(", {} of {}",
+                        Plural(request.activations->batch, "sequence"),
+                        Plural(request.activations->seq, "token"));
+  }
+  return text;
+}
+
+void AddConfiguration(const PlanReport& report, Document* doc) {
+  const PlanOutcome& outcome = report.outcome;
+  const PlanRequest& request = outcome.request;
+  const ZeroOptions& options = request.options;
+  const ChunkLayout& layout = outcome.layout;
+  // Chunks with a parameter that is larger than chunks are.
+  int64_t oversize = 0;
+  Bytes largest_oversize;
+  for (const ChunkInfo& chunk : layout.chunks()) {
+    if (!chunk.oversize) continue;
+    ++oversize;
+    largest_oversize = std::max(
+        largest_oversize,
+        BytesOf(chunk.size,
+                layout.groups()[static_cast<size_t>(chunk.group)].dtype));
+  }
+  doc->Set(
+      "configuration",
+      Fields(
+          {{"world", request.flags.world},
+           {"stage", options.stage},
+           {"shard_group", options.shard_group > 0 ? options.shard_group
+                                                   : request.flags.world},
+           {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
+           {"policy", PlanPolicyName(options.policy)},
+           {"prefetch", PrefetchModeName(options.prefetch)},
+           {"prefetch_depth", options.prefetch_depth},
+           {"micro_batches", request.step.micro_batches},
+           {"recompute", request.step.recompute},
+           {"grad_mode", GradModeName(options.grad_mode)},
+           {"accumulation_order", request.step.whole_grads ? "last" : "each"},
+           {"chunks", layout.chunks().size()},
+           {"chunk_bytes", outcome.largest_chunk()},
+           {"oversize_chunks", oversize},
+           {"largest_oversize_bytes", largest_oversize},
+           {"accesses", outcome.step.accesses.size()},
+           {"activations",
+            Fields({{"counted", request.activations.has_value() ||
+                                    !outcome.step.leases.empty()},
+                    {"borrowed", request.borrows},
+                    {"activations_bytes", outcome.activations}})},
+           {"overhead_bytes", request.flags.overhead()}}));
+  doc->Say("Ranks", RanksText(request));
+  doc->Say("Step",
+           fmt::format("{}; {}", StepText(report),
+                       Plural(std::ssize(outcome.step.accesses), "moment")));
+  doc->Say(
+      "Chunks",
+      fmt::format("{} of up to {}{}, {} wasted; {} order{}",
+                  Grouped(std::ssize(layout.chunks()) - oversize),
+                  FormatSize(outcome.largest_chunk()),
+                  oversize == 0 ? std::string()
+                                : fmt::format(" and {} oversize, up to {}",
+                                              Grouped(oversize),
+                                              FormatSize(largest_oversize)),
+                  FormatSize(layout.allocated_bytes() - layout.payload_bytes()),
+                  ParamOrderName(report.subject.model.order),
+                  report.flags().files.layout.empty()
+                      ? std::string()
+                      : fmt::format(", as {} says",
+                                    Shown(report.flags().files.layout))));
+}
+
+// What the numbers leave out, so that nobody takes them for more.
+std::string LeftOutText(const PlanReport& report) {
+  std::vector<std::string_view> left;
+  if (!report.outcome.request.activations && !report.subject.trace) {
+    left.push_back("activations: give --seq, or --trace");
+  }
+  if (report.flags().overhead() == Bytes(0)) {
+    left.push_back(
+        "what a CUDA context and NCCL hold: give --cuda-context, --nccl");
+  }
+  if (!report.subject.machine) {
+    left.push_back("times: give --machine");
+  } else if (report.outcome.step.compute_ns.empty()) {
+    left.push_back("how long a rank computes: give --compute");
+  }
+  return fmt::format("{}", fmt::join(left, "; "));
+}
+
+Table VariantTable(std::string_view key, std::string_view word, bool timed) {
+  return Table({.key = std::string(key), .word = std::string(word)},
+               {{"what", "instead"},
+                {"command"},
+                Table::NotPlain("device_bytes", "device"),
+                Table::NotPlain("host_bytes", "host"),
+                Table::NotPlain("nvme_bytes", "nvme"),
+                Table::NotPlain("moved_bytes", "moved a step"),
+                Table::JsonOnly("fetch_cost"),
+                Table::JsonOnly("least_seconds"),
+                Table::JsonOnly("most_seconds"),
+                Table::NotPlain("step_seconds", timed ? "a step" : "")});
+}
+
+void AddVariant(std::string_view what, std::string_view command,
+                const PlanOutcome& one, Mark mark, Table* table) {
+  table->Add({what, command, one.device_total(),
+              Value::BytesOrDash(one.seal->table.total(Tier::kHost)),
+              Value::BytesOrDash(one.seal->table.total(Tier::kNvme)),
+              one.moved(), one.forecast->fetch_cost, one.times.least_seconds,
+              one.times.most_seconds,
+              Value::Seconds(one.step_seconds()).Or("unknown")},
+             mark);
+}
+
+// As data each kind by itself, on the page together below what was asked for.
+void AddVariants(const PlanReport& report, Document* doc) {
+  const PlanOutcome& outcome = report.outcome;
+  const bool timed = report.subject.machine.has_value();
+  Table all = VariantTable("", "", timed);
+  if (outcome.seal) {
+    AddVariant("as asked for", "", outcome, Mark::kChosen, &all);
+  }
+  size_t count = 0;
+  std::string commands;
+  const auto add = [&](std::string_view key, std::string_view word,
+                       const PlanVariants& variants) {
+    Table table = VariantTable(key, word, timed);
+    for (const PlanVariant& variant : variants) {
+      const std::string command =
+          PlanCommandText(variant.outcome.request.flags);
+      for (Table* to : {&table, &all}) {
+        AddVariant(variant.what, command, variant.outcome, Mark::kNone, to);
+      }
+      commands += fmt::format("  # {}\n  {}\n", variant.what, command);
+      ++count;
+    }
+    doc->Add(std::move(table), Form::kData);
+  };
+  add("changes", "change", report.changes);
+  add("alternatives", "alternative", report.alternatives);
+  add("one_more_gib", "more", report.more);
+  if (count == 0) return;
+  doc->Add(std::move(all), Form::kPage);
+  if (!outcome.seal) doc->Text(std::move(commands));
+}
+
+// --- The command ------------------------------------------------------------
+// How good the plan's fetches are, whoever planned them.
+Result<PlanCertificate> BoundOf(const PlanOutcome& outcome) {
+  const double cost = outcome.forecast->fetch_cost;
+  std::optional<PlanCertificate> bound = outcome.forecast->plan.certificate;
+  if (!bound) {
+    CASTOR_ASSIGN_OR_RETURN(
+        const ExactPlan exact,
+        PlanExact(outcome.step.accesses, outcome.seal->memory.problem));
+    bound = exact.certificate;
+    bound->optimal = cost <= bound->lower_bound;
+  }
+  bound->cost = cost;
+  return *std::move(bound);
 }
 
 // `path` as readers of the plan find it: from the plan's folder on.
@@ -47,29 +244,23 @@ std::string FromPlan(const std::string& path, const std::string& plan) {
   return std::filesystem::proximate(path, folder).string();
 }
 
-PlanFile FileOf(const PlanReport& report) {
+// Read back before anybody relies on it.
+Status WritePlanFile(const PlanReport& report) {
   const PlanOutcome& outcome = report.outcome;
-  const ZeroOptions& options = outcome.request.options;
-  const PlanTotals totals = TotalsOf(report.subject);
+  const PlanFlags& flags = report.flags();
   PlanFile file;
   file.model = report.subject.model.name;
   file.tensors = std::ssize(report.subject.model.params);
-  file.elements = Elements(totals.elements);
-  file.world = outcome.request.world;
-  file.engine = options;
+  file.elements = report.subject.elements;
+  file.world = flags.world;
+  file.engine = outcome.request.options;
   file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
-  file.files.layout = FromPlan(report.flags.files.layout, report.flags.output);
-  file.files.machine =
-      FromPlan(report.flags.files.machine, report.flags.output);
-  if (!options.nvme.empty()) file.nvme = options.nvme[0].size;
-  return file;
-}
-
-// Read back before anybody relies on it.
-Status WritePlanFile(const PlanReport& report) {
-  const std::string text = WritePlan(FileOf(report));
+  file.files.layout = FromPlan(flags.files.layout, flags.output);
+  file.files.machine = FromPlan(flags.files.machine, flags.output);
+  file.nvme = flags.nvme;
+  const std::string text = WritePlan(file);
   CASTOR_RETURN_IF_ERROR(ParsePlan(text).status());
-  return WriteFileAtomically(report.flags.output, text);
+  return WriteFileAtomically(flags.output, text);
 }
 
 class PlanCommand final : public Command {
@@ -97,6 +288,50 @@ class PlanCommand final : public Command {
 
 }  // namespace
 
+Document PlanDocument(const PlanReport& report) {
+  const bool fits = report.outcome.fits.ok();
+  const std::string command = PlanCommandText(report.flags());
+  Document doc("castor.plan-report/1");
+  doc.Set("command", command);
+  AddModel(report, &doc);
+  AddConfiguration(report, &doc);
+  doc.Set("fits", fits);
+  doc.Line({"fits", fits});
+  doc.Set("reason", fits ? Value() : Value(report.outcome.fits.message()));
+  doc.Gap();
+  if (fits) {
+    AddFit(report, &doc);
+    doc.Say("Left out", LeftOutText(report));
+  } else {
+    doc.Say("Fits", fmt::format("no: {}", report.outcome.fits.message()));
+    if (report.changes.empty()) {
+      doc.Say("Changes", "no single change that was tried fits");
+    } else {
+      doc.Gap();
+      doc.Text("Any one of these changes fits, and was planned to be sure:\n");
+    }
+  }
+  AddVariants(report, &doc);
+  if (!fits) {
+    doc.Say("Left out", LeftOutText(report));
+    return doc;
+  }
+  if (report.comparison) doc.Add("comparison", *report.comparison);
+  if (report.explained) {
+    doc.Set("explained", report.explained->Json()["chunks"]);
+    doc.Gap();
+    doc.Text(report.explained->Page());
+  }
+  const std::string& output = report.flags().output;
+  if (output.empty()) {
+    doc.SayUnbroken("Next", command + " -o plan.json");
+  } else {
+    doc.Set("output", output);
+    doc.Say("Written", fmt::format("{}: for a trainer to load", Shown(output)));
+  }
+  return doc;
+}
+
 Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   if (!flags.output.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.output));
@@ -104,13 +339,9 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   Progress progress(console);
   progress.Phase("reading the model");
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(flags, subject));
   progress.Phase("planning");
-  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, request));
-  PlanReport report{
-      flags, std::move(subject), std::move(outcome), {}, {}, {}, {}, {}, {},
-      {}};
+  CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(subject, flags));
+  PlanReport report{std::move(subject), std::move(outcome)};
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {
@@ -124,18 +355,14 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
       if (!explained.ok()) return explained.status().WithContext("--explain");
       report.explained = *std::move(explained);
     }
-    CASTOR_ASSIGN_OR_RETURN(
-        report.alternatives,
-        Alternatives(report.subject, flags, report.outcome));
+    CASTOR_ASSIGN_OR_RETURN(report.alternatives,
+                            Alternatives(report.subject, report.outcome));
     CASTOR_ASSIGN_OR_RETURN(report.more,
-                            OneMoreGiB(report.subject, flags, report.outcome));
-    if (!flags.output.empty()) {
-      CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
-      report.output = flags.output;
-    }
+                            OneMoreGiB(report.subject, report.outcome));
+    if (!flags.output.empty()) CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
   } else {
-    CASTOR_ASSIGN_OR_RETURN(
-        report.changes, ChangesThatFit(report.subject, flags, report.outcome));
+    CASTOR_ASSIGN_OR_RETURN(report.changes,
+                            ChangesThatFit(report.subject, report.outcome));
   }
   progress.Finish();
   for (const std::string& note : report.subject.model.notes) {

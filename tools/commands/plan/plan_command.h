@@ -8,37 +8,28 @@
 // writes the plan for trainers. Owner thread only.
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "chunk/base/status.h"
+#include "placement/exact_policy.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
-#include "tools/commands/plan/plan_flags.h"
 #include "tools/commands/plan/plan_outcome.h"
-#include "tools/commands/plan/plan_subject.h"
-#include "tools/commands/plan/plan_variants.h"
+#include "tools/commands/plan/plan_request.h"
 
 namespace castor {
 
-// What is known of how good the plan's fetches are, in the unit of its costs:
-// links that a chunk crosses on its way into a gathered slot.
-struct PlanBound {
-  double lower_bound = 0;  // no plan costs less
-  bool optimal = false;    // the plan is proved best
-};
-
 struct PlanReport {
-  PlanFlags flags;
   PlanSubject subject;
   PlanOutcome outcome;
-  std::optional<PlanBound> bound;         // where it fits
-  std::vector<PlanVariant> changes;       // where it does not fit
-  std::vector<PlanVariant> alternatives;  // where it does
-  std::vector<PlanVariant> more;
-  std::optional<Document> comparison;
-  std::optional<Document> explained;  // both where it fits, if asked for
-  std::string output;  // the file that the plan was written to, if any
+  // How good the plan's fetches are, in the unit of its costs. Where it fits.
+  std::optional<PlanCertificate> bound = {};
+  PlanVariants changes = {};       // where it does not fit
+  PlanVariants alternatives = {};  // where it does
+  PlanVariants more = {};
+  std::optional<Document> comparison = {};
+  std::optional<Document> explained = {};  // both where it fits, if asked for
+
+  const PlanFlags& flags() const { return outcome.request.flags; }
 };
 
 // Progress and notes go to `console.err`, nothing to `console.out`. A report

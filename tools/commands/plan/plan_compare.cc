@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_compare.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
-#include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "chunk/param_spec.h"
 #include "collectives/run_chunks.h"
@@ -23,6 +16,7 @@
 #include "placement/plan.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_outcome.h"
 #include "tools/report/run_statistics.h"
 #include "tools/report/run_times.h"
 
@@ -58,68 +52,34 @@ Status CheckChunk(size_t index, const RunChunkInfo& planned,
       index, Quoted(run.params), Quoted(planned.params)));
 }
 
-Status CheckModel(const PlanSubject& subject, const PlanOutcome& outcome,
-                  const RunRankInfo& run) {
+Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
+                const RunStatistics& statistics, const RunRecord& record) {
+  if (record.ranks.empty()) return InvalidArgument("it describes no rank");
+  CASTOR_RETURN_IF_ERROR(
+      CheckSame("ranks", outcome.request.flags.world, statistics.world));
+  CASTOR_RETURN_IF_ERROR(
+      CheckSame("stage", outcome.request.options.stage, statistics.stage));
   std::vector<std::string_view> names;
   for (const ParamSpec& spec : subject.model.params) {
     names.push_back(spec.name);
   }
   const std::vector<RunChunkInfo> planned = RunChunksOf(outcome.layout, names);
-  for (size_t c = 0; c < std::min(planned.size(), run.chunks.size()); ++c) {
-    CASTOR_RETURN_IF_ERROR(CheckChunk(c, planned[c], run.chunks[c]));
-  }
-  return CheckSame("chunks", std::ssize(planned), std::ssize(run.chunks));
-}
-
-Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
-                const RunStatistics& statistics, const RunRecord& record) {
-  if (record.ranks.empty()) return InvalidArgument("it describes no rank");
-  CASTOR_RETURN_IF_ERROR(
-      CheckSame("ranks", outcome.request.world, statistics.world));
-  CASTOR_RETURN_IF_ERROR(
-      CheckSame("stage", outcome.request.options.stage, statistics.stage));
   for (const RunRankInfo& rank : record.ranks) {
-    CASTOR_RETURN_IF_ERROR(CheckModel(subject, outcome, rank));
+    const std::vector<RunChunkInfo>& run = rank.chunks;
+    for (size_t c = 0; c < std::min(planned.size(), run.size()); ++c) {
+      CASTOR_RETURN_IF_ERROR(CheckChunk(c, planned[c], run[c]));
+    }
+    CASTOR_RETURN_IF_ERROR(
+        CheckSame("chunks", std::ssize(planned), std::ssize(run)));
   }
   return OkStatus();
 }
 
 struct Compared {
-  std::string what;  // "device", "host -> device", "all-gather"
+  std::string what;  // "host -> device", "all-gather"
   int64_t planned = 0;
   int64_t measured = 0;
 };
-
-// What a rank of the run was given otherwise, of the first that was; 0 where it
-// had none.
-std::vector<Compared> OtherBudgets(const PlanOutcome& outcome,
-                                   const RunRecord& record) {
-  std::vector<Compared> other;
-  for (const Tier tier : kAllTiers) {
-    const int64_t planned = outcome.engine_budget(tier).count();
-    for (const RunRankInfo& rank : record.ranks) {
-      const int64_t given = rank.budget_bytes[TierIndex(tier)];
-      if (given == planned) continue;
-      other.push_back({std::string(TierName(tier)), planned, given});
-      break;
-    }
-  }
-  return other;
-}
-
-std::vector<Compared> Peaks(const PlanOutcome& outcome,
-                            const RunStatistics& run) {
-  std::vector<Compared> peaks;
-  for (const Tier tier : kAllTiers) {
-    Compared row{std::string(TierName(tier)),
-                 outcome.forecast->peak[TierIndex(tier)].count(), 0};
-    for (const TierStatistics& measured : run.tiers) {
-      if (measured.tier == tier) row.measured = measured.peak_bytes;
-    }
-    if (row.planned > 0 || row.measured > 0) peaks.push_back(row);
-  }
-  return peaks;
-}
 
 // By the name that a report gives a link.
 std::vector<Compared> Links(const PlanOutcome& outcome,
@@ -128,7 +88,8 @@ std::vector<Compared> Links(const PlanOutcome& outcome,
   std::vector<Compared> links;
   const auto planned = [&](const LinkId& link, Bytes bytes) {
     if (bytes == Bytes(0)) return;
-    links.push_back({LinkName(link), bytes.count() * outcome.request.world, 0});
+    links.push_back(
+        {LinkName(link), bytes.count() * outcome.request.flags.world, 0});
   };
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {
@@ -171,11 +132,19 @@ JsonValue AddOtherSettings(const PlanOutcome& outcome, const RunRecord& record,
   std::vector<std::string> settings;
   Table budgets({.word = "other_budget"},
                 {{"tier"}, {"planned_bytes"}, {"run_bytes"}});
-  for (const Compared& budget : OtherBudgets(outcome, record)) {
-    budgets.Add({budget.what, budget.planned, budget.measured});
-    settings.push_back(fmt::format(
-        "{} for {} where {} is planned", FormatSize(Bytes(budget.measured)),
-        budget.what, FormatSize(Bytes(budget.planned))));
+  // What a rank of the run was given otherwise, of the first that was; 0 where
+  // it had none.
+  for (const Tier tier : kAllTiers) {
+    const Bytes planned = outcome.engine_budget(tier);
+    for (const RunRankInfo& rank : record.ranks) {
+      const Bytes given(rank.budget_bytes[TierIndex(tier)]);
+      if (given == planned) continue;
+      budgets.Add({TierName(tier), planned, given});
+      settings.push_back(fmt::format("{} for {} where {} is planned",
+                                     FormatSize(given), TierName(tier),
+                                     FormatSize(planned)));
+      break;
+    }
   }
   JsonValue policy;
   JsonValue other = Fields({{"budgets", budgets.Json()}});
@@ -221,23 +190,34 @@ Result<Document> CompareWithRun(const PlanSubject& subject,
   doc.Set("first_step", steps.first);
   doc.Set("steps", steady.complete_steps);
   Table all = ComparedTable("");
-  const auto add = [&](std::string_view key, std::string_view word,
-                       std::string_view prefix,
-                       const std::vector<Compared>& compared) {
-    Table table = ComparedTable(word);
-    for (const Compared& row : compared) {
-      const Value difference = Difference(static_cast<double>(row.planned),
-                                          static_cast<double>(row.measured));
-      for (Table* to : {&table, &all}) {
-        to->Add({Value(row.what).As(fmt::format("{}{}", prefix, row.what)),
-                 Bytes(row.planned), Bytes(row.measured), difference});
-      }
+  Table peaks = ComparedTable("peak");
+  Table links = ComparedTable("measured");
+  const auto add = [&](Table* table, const Value& what, int64_t planned,
+                       int64_t measured) {
+    const Value difference =
+        Difference(static_cast<double>(planned), static_cast<double>(measured));
+    for (Table* to : {table, &all}) {
+      to->Add({what, Bytes(planned), Bytes(measured), difference});
     }
-    doc.Set(key, table.Json());
-    doc.Add(std::move(table), Form::kPlain);
   };
-  add("peaks", "peak", "peak, ", Peaks(outcome, whole));
-  add("links", "measured", "", Links(outcome, steady));
+  for (const Tier tier : kAllTiers) {
+    const int64_t planned = outcome.forecast->peak[TierIndex(tier)].count();
+    int64_t measured = 0;
+    for (const TierStatistics& of : whole.tiers) {
+      if (of.tier == tier) measured = of.peak_bytes;
+    }
+    if (planned == 0 && measured == 0) continue;
+    const std::string_view name = TierName(tier);
+    add(&peaks, Value(name).As(fmt::format("peak, {}", name)), planned,
+        measured);
+  }
+  for (const Compared& link : Links(outcome, steady)) {
+    add(&links, link.what, link.planned, link.measured);
+  }
+  doc.Set("peaks", peaks.Json());
+  doc.Add(std::move(peaks), Form::kPlain);
+  doc.Set("links", links.Json());
+  doc.Add(std::move(links), Form::kPlain);
   const int64_t measured_ns = steady.step_ns.median;
   const std::optional<double> planned = outcome.step_seconds();
   doc.Set("measured_ns", measured_ns);

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_explain.h"
-
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/glob.h"
 #include "chunk/base/quote.h"
-#include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "collectives/seal_plan.h"
 #include "placement/trace.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {
 namespace {
@@ -34,41 +30,6 @@ StepTraffic TrafficOfChunk(const PlanOutcome& outcome, ChunkId chunk) {
   }
   return TrafficOf(outcome.layout, outcome.seal->sharding, outcome.seal->memory,
                    {.gathers = gathers, .loads = loads, .trace = &trace});
-}
-
-// A link that a chunk's bytes pass in a step.
-struct PassedLink {
-  std::string name;
-  LinkTraffic traffic;
-  std::optional<double> seconds;  // that they take on it
-};
-
-std::vector<PassedLink> PassedLinks(const StepTraffic& traffic,
-                                    const std::optional<TierModel>& machine) {
-  std::vector<PassedLink> links;
-  const TierModel speeds = machine.value_or(TierModel());
-  const auto add = [&](Tier from, Tier to,
-                       const std::optional<LinkModel>& speed) {
-    const LinkTraffic& moved = traffic.on(from, to);
-    if (moved.transfers == 0) return;
-    std::optional<double> seconds;
-    if (speed) seconds = LinkSeconds(*speed, moved.transfers, moved.bytes);
-    links.push_back(
-        {from == to ? std::string("within the device")
-                    : fmt::format("{} to {}", TierName(from), TierName(to)),
-         moved, seconds});
-  };
-  add(Tier::kNvme, Tier::kHost, speeds.nvme_read);
-  add(Tier::kHost, Tier::kDevice, speeds.host_to_device);
-  add(Tier::kDevice, Tier::kDevice, std::nullopt);
-  add(Tier::kDevice, Tier::kHost, speeds.device_to_host);
-  add(Tier::kHost, Tier::kNvme, speeds.nvme_write);
-  for (const auto& [name, sent] :
-       {std::pair{"all-gather", traffic.all_gather},
-        std::pair{"reduce-scatter", traffic.reduce_scatter}}) {
-    if (sent.bytes > Bytes(0)) links.push_back({name, sent, std::nullopt});
-  }
-  return links;
 }
 
 std::string NamesText(const std::vector<std::string>& params) {
@@ -141,15 +102,27 @@ Result<Document> ExplainHomes(const PlanSubject& subject,
     }
     const StepTraffic traffic = TrafficOfChunk(outcome, chunk);
     std::vector<std::string> moves;
-    for (const PassedLink& link : PassedLinks(traffic, subject.machine)) {
-      doc.Line({"moves", chunk.value(), link.name, link.traffic.bytes,
-                link.traffic.transfers});
-      moves.push_back(fmt::format(
-          "{} {} in {}{}", FormatSize(link.traffic.bytes), link.name,
-          Plural(link.traffic.transfers, "move"),
-          link.seconds
-              ? fmt::format(" ({})", Value::Seconds(link.seconds).Page())
-              : std::string()));
+    const auto add = [&](std::string_view link, const LinkTraffic& moved,
+                         const std::optional<LinkModel>& speed) {
+      if (moved.transfers == 0) return;
+      doc.Line({"moves", chunk.value(), link, moved.bytes, moved.transfers});
+      moves.push_back(fmt::format("{} {} in {}", FormatSize(moved.bytes), link,
+                                  Plural(moved.transfers, "move")));
+      if (!speed) return;
+      const double seconds = LinkSeconds(*speed, moved.transfers, moved.bytes);
+      moves.back() += fmt::format(" ({})", Value::Seconds(seconds).Page());
+    };
+    using enum Tier;
+    const TierModel speeds = subject.machine.value_or(TierModel());
+    add("nvme to host", traffic.on(kNvme, kHost), speeds.nvme_read);
+    add("host to device", traffic.on(kHost, kDevice), speeds.host_to_device);
+    add("within the device", traffic.on(kDevice, kDevice), std::nullopt);
+    add("device to host", traffic.on(kDevice, kHost), speeds.device_to_host);
+    add("host to nvme", traffic.on(kHost, kNvme), speeds.nvme_write);
+    for (const auto& [link, sent] :
+         {std::pair{"all-gather", traffic.all_gather},
+          std::pair{"reduce-scatter", traffic.reduce_scatter}}) {
+      if (sent.bytes > Bytes(0)) add(link, sent, std::nullopt);
     }
     if (moves.empty()) moves.push_back("nothing of it");
     doc.Gap();

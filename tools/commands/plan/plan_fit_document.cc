@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,13 +14,11 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/tier_pool.h"
-#include "placement/exact_policy.h"
 #include "placement/plan.h"
 #include "placement/plan_record.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/plan/plan_command.h"
-#include "tools/commands/plan/plan_explain.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
@@ -42,7 +39,7 @@ Value Budget(const PlanOutcome& outcome, Tier tier) {
   const ZeroOptions& options = outcome.request.options;
   switch (tier) {
     case Tier::kDevice:
-      if (!outcome.request.device_limited) return Value().Or("no limit");
+      if (!outcome.request.flags.device_budget) return Value().Or("no limit");
       return options.device_budget;
     case Tier::kHost:
       return options.host_budget;
@@ -94,7 +91,7 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
   }
   const Bytes beside = outcome.request.borrows ? Bytes(0) : outcome.activations;
   if (beside > Bytes(0)) add("activations", {beside}, Form::kPage);
-  const Bytes overhead = outcome.request.overhead;
+  const Bytes overhead = outcome.request.flags.overhead();
   if (overhead > Bytes(0)) add("CUDA, NCCL", {overhead}, Form::kPage);
   add("total",
       {outcome.device_total(), bytes.total(Tier::kHost),
@@ -151,14 +148,6 @@ Table StepTable(const PlanOutcome& outcome, bool timed) {
   return table;
 }
 
-// A cost in the unit in which fetches are weighed.
-std::string CostText(const PlanOutcome& outcome, double cost) {
-  if (outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds) {
-    return Value::Seconds(cost).Page();
-  }
-  return fmt::format("{:.0f} links", cost);
-}
-
 // What slots are worth; null where the policy prices nothing.
 JsonValue SlotsJson(const PlanOutcome& outcome) {
   const std::optional<PlanCertificate>& proved =
@@ -175,27 +164,30 @@ JsonValue SlotsJson(const PlanOutcome& outcome) {
 
 void AddCertificate(const PlanReport& report, Document* doc) {
   const PlanOutcome& outcome = report.outcome;
-  const double cost = outcome.forecast->fetch_cost;
-  const double bound = report.bound->lower_bound;
-  const double gap = cost > bound ? (cost - bound) / bound : 0.0;
+  const PlanCertificate& bound = *report.bound;
   const bool in_seconds =
       outcome.seal->memory.problem.cost_unit == FetchCostUnit::kSeconds;
+  const auto cost_text = [&](double cost) {
+    return in_seconds ? Value::Seconds(cost).Page()
+                      : fmt::format("{:.0f} links", cost);
+  };
   doc->Set("certificate",
-           Fields({{"fetch_cost", cost},
-                   {"lower_bound", bound},
-                   {"gap", gap},
-                   {"optimal", report.bound->optimal},
+           Fields({{"fetch_cost", bound.cost},
+                   {"lower_bound", bound.lower_bound},
+                   {"gap", bound.gap()},
+                   {"optimal", bound.optimal},
                    {"unit", in_seconds ? "seconds" : "links"},
                    {"shard_slots", outcome.forecast->shard_slots},
                    {"shards", outcome.forecast->shards},
                    {"slots", SlotsJson(outcome)}}));
   doc->Say("Copies",
-           fmt::format(
-               "{}: {} a step for {}; no plan takes less than {} ({})",
-               PlanPolicyName(outcome.request.options.policy),
-               Plural(outcome.forecast->traffic.gathers, "gather"),
-               CostText(outcome, cost), CostText(outcome, bound),
-               gap == 0 ? "proved best" : fmt::format("gap {}", Percent(gap))));
+           fmt::format("{}: {} a step for {}; no plan takes less than {} ({})",
+                       PlanPolicyName(outcome.request.options.policy),
+                       Plural(outcome.forecast->traffic.gathers, "gather"),
+                       cost_text(bound.cost), cost_text(bound.lower_bound),
+                       bound.gap() == 0
+                           ? "proved best"
+                           : fmt::format("gap {}", Percent(bound.gap()))));
 }
 
 std::string ShardsText(const StepForecast& forecast) {
@@ -209,26 +201,24 @@ std::string ShardsText(const StepForecast& forecast) {
 
 // A step's time and what it waits for, or else within which bounds it lies, as
 // far as that is known.
-void AddTimes(const PlanOutcome& outcome, Document* doc) {
+void AddTimes(const PlanOutcome& outcome, const Table& resources,
+              Document* doc) {
   const StepTimes& times = outcome.times;
-  const Table resources = StepTable(outcome, true);
-  const std::vector<std::string_view> unknown = times.unknown();
   doc->Set("times",
            Fields({{"resources", resources.Json()},
-                   {"least_seconds", times.least_seconds()},
-                   {"most_seconds", times.most_seconds()},
-                   {"unknown", ListOf(unknown)},
+                   {"least_seconds", times.least_seconds},
+                   {"most_seconds", times.most_seconds},
+                   {"unknown", ListOf(times.unknown)},
                    {"step_seconds", outcome.step_seconds()},
                    {"simulated", outcome.simulated
                                      ? SimulatedStepJson(*outcome.simulated)
                                      : JsonValue()}}));
   doc->Add(resources, Form::kPlain);
   if (!outcome.simulated) {
-    const std::vector<std::string> names(unknown.begin(), unknown.end());
     doc->Say("Time",
              fmt::format("unknown: the machine file has no {}, which a step "
                          "uses; what it has is in the table above",
-                         JoinedWithAnd(names)));
+                         JoinedWithAnd(times.unknown)));
     return;
   }
   const SimulatedStep& step = *outcome.simulated;
@@ -237,8 +227,8 @@ void AddTimes(const PlanOutcome& outcome, Document* doc) {
            fmt::format("a step takes {}; {} if all overlapped, {} if nothing "
                        "did",
                        StepSentence(step),
-                       Value::Seconds(times.least_seconds()).Page(),
-                       Value::Seconds(times.most_seconds()).Page()));
+                       Value::Seconds(times.least_seconds).Page(),
+                       Value::Seconds(times.most_seconds).Page()));
   doc->Add(StallTable(step), Form::kPageAndPlain);
 }
 
@@ -250,7 +240,9 @@ void AddFit(const PlanReport& report, Document* doc) {
   AddTiers(outcome, doc);
   doc->Set("homes", HomesJson(outcome.seal->memory));
   doc->Set("step", StepTrafficJson(traffic));
-  doc->Add(StepTable(outcome, report.subject.machine.has_value()), Form::kPage);
+  const Table resources =
+      StepTable(outcome, report.subject.machine.has_value());
+  doc->Add(resources, Form::kPage);
   doc->Add(LinkTable(traffic), Form::kPlain);
   for (const auto& [name, sent] :
        {std::pair{"all_gather", traffic.all_gather},
@@ -263,11 +255,10 @@ void AddFit(const PlanReport& report, Document* doc) {
   const std::optional<FetchForecast>& fetches = outcome.forecast->fetches;
   doc->Set("prefetch", FetchForecastJson(fetches));
   if (outcome.request.options.prefetch == PrefetchMode::kDeadlines) {
-    doc->Say("Prefetch", fetches ? DeadlinesSentence(*fetches)
-                                 : NoDeadlinesSentence(outcome.seal->memory));
+    doc->Say("Prefetch", DeadlinesSentence(fetches, outcome.seal->memory));
   }
   doc->Say("Shards", ShardsText(*outcome.forecast));
-  if (report.subject.machine) AddTimes(outcome, doc);
+  if (report.subject.machine) AddTimes(outcome, resources, doc);
 }
 
 }  // namespace castor

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <utility>
 
 #include "chunk/base/dtype.h"
@@ -25,17 +24,6 @@
 namespace castor {
 namespace {
 
-// The blocks that the request's trainer goes through.
-Result<std::vector<ModelBlock>> BlocksOf(const PlanSubject& subject,
-                                         const PlanRequest& request) {
-  std::vector<ModelBlock> blocks =
-      request.whole_blocks ? subject.by_block : subject.by_module;
-  if (request.activations) {
-    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
-  }
-  return blocks;
-}
-
 Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
                   int world) {
   if (trace.world != world) {
@@ -48,14 +36,6 @@ Status CheckTrace(const TraceFile& trace, const ChunkLayout& layout,
       "the trace is not of this layout: {}; give the --chunk or --layout of "
       "the run that was recorded",
       same.message()));
-}
-
-Bytes MostLeased(const StepTrace& step) {
-  Bytes most;
-  for (const LeaseChange& change : step.leases) {
-    most = std::max(most, change.bytes);
-  }
-  return most;
 }
 
 StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
@@ -85,10 +65,10 @@ StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
                         const std::optional<RingModel>& speed) {
     std::optional<LinkModel> one;
     if (speed) one = LinkModel{speed->bytes_per_second, speed->step_latency_ns};
-    if (request.world > 1) add(name, title, sent, steps, 1, one);
+    if (request.flags.world > 1) add(name, title, sent, steps, 1, one);
   };
   using enum Tier;
-  const int64_t sharing = request.ranks_per_host;
+  const int64_t sharing = request.flags.ranks_per_host;
   link("host_to_device", "host to device", kHost, kDevice, 1,
        speeds.host_to_device);
   link("device_to_host", "device to host", kDevice, kHost, 1,
@@ -110,6 +90,17 @@ StepTimes TimesOf(const StepForecast& forecast, const PlanRequest& request,
     times.resources.push_back(
         {"compute", "compute", {}, static_cast<double>(computes_ns) / 1e9});
   }
+  double least = 0;
+  double most = 0;
+  for (const ResourceTime& time : times.resources) {
+    if (!time.seconds) times.unknown.emplace_back(time.name);
+    least = std::max(least, time.seconds.value_or(0));
+    most += time.seconds.value_or(0);
+  }
+  if (!times.resources.empty() && times.unknown.empty()) {
+    times.least_seconds = least;
+    times.most_seconds = most;
+  }
   return times;
 }
 
@@ -124,14 +115,13 @@ constexpr size_t kLongStep = 8192;
 Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
                                    const ZeroOptions& options,
                                    const TierModel& machine) {
-  const int sharing = static_cast<int>(outcome.request.ranks_per_host);
   const int steps = outcome.step.accesses.size() > kLongStep
                         ? kSimulatedLongSteps
                         : kSimulatedSteps;
   CASTOR_ASSIGN_OR_RETURN(
       const SimulationResult result,
       Simulate(outcome.step, SimulatedEngineOf(*outcome.seal, options),
-               ShareOfMachine(machine, sharing),
+               ShareOfMachine(machine, outcome.request.flags.ranks_per_host),
                {.steps = steps, .plan = &outcome.forecast->plan.plan}));
   return result.steady();
 }
@@ -139,34 +129,23 @@ Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
 // The same step with the compute time that was given, if one was.
 StepTrace WithGivenCompute(const PlanRequest& request,
                            const ChunkLayout& layout, StepTrace step) {
-  if (!request.compute_ns) return step;
+  if (!request.flags.compute) return step;
   TraceFile trace;
   trace.chunks = TraceChunks(layout);
   trace.step = std::move(step);
-  return WithComputeTime(trace, *request.compute_ns);
+  return WithComputeTime(trace, *request.flags.compute);
 }
 
+// With what of the device budget is Castor's.
 EngineRequest EngineRequestOf(const PlanSubject& subject,
-                              const PlanOutcome& outcome,
-                              const ZeroOptions& options) {
+                              const PlanOutcome& outcome) {
   EngineRequest engine;
   engine.params = subject.model.params;
-  engine.options = options;
-  engine.world = outcome.request.world;
+  engine.options = outcome.request.options;
+  engine.options.device_budget = outcome.castor_device;
+  engine.world = outcome.request.flags.world;
   engine.declared = outcome.declared;
   return engine;
-}
-
-// The largest chunk of those that the step uses.
-Bytes LargestUsed(const PlanOutcome& outcome) {
-  Bytes largest;
-  for (const Access& access : outcome.step.accesses) {
-    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
-    const GroupInfo& group =
-        outcome.layout.groups()[static_cast<size_t>(chunk.group)];
-    largest = std::max(largest, BytesOf(chunk.size, group.dtype));
-  }
-  return largest;
 }
 
 // What is used is on the device, whole, whatever homes there are.
@@ -178,9 +157,14 @@ Status CheckRoom(const PlanOutcome& outcome) {
         "overhead",
         FormatBytes(budget),
         FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
-        FormatBytes(outcome.request.overhead)));
+        FormatBytes(outcome.request.flags.overhead())));
   }
-  const Bytes largest = LargestUsed(outcome);
+  Bytes largest;
+  for (const Access& access : outcome.step.accesses) {
+    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
+    largest = std::max(largest,
+                       BytesOf(chunk.size, outcome.layout.dtype(access.chunk)));
+  }
   if (outcome.castor_device >= largest) return OkStatus();
   return Infeasible(fmt::format(
       "the device budget of {}{} does not hold one chunk: the largest has {}, "
@@ -194,32 +178,6 @@ Status CheckRoom(const PlanOutcome& outcome) {
 }
 
 }  // namespace
-
-std::optional<double> StepTimes::least_seconds() const {
-  double least = 0;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) return std::nullopt;
-    least = std::max(least, *time.seconds);
-  }
-  return resources.empty() ? std::nullopt : std::optional(least);
-}
-
-std::optional<double> StepTimes::most_seconds() const {
-  double most = 0;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) return std::nullopt;
-    most += *time.seconds;
-  }
-  return resources.empty() ? std::nullopt : std::optional(most);
-}
-
-std::vector<std::string_view> StepTimes::unknown() const {
-  std::vector<std::string_view> names;
-  for (const ResourceTime& time : resources) {
-    if (!time.seconds) names.push_back(time.name);
-  }
-  return names;
-}
 
 std::optional<double> PlanOutcome::step_seconds() const {
   if (!simulated) return std::nullopt;
@@ -235,7 +193,7 @@ Bytes PlanOutcome::largest_chunk() const {
 }
 
 Bytes PlanOutcome::device_total() const {
-  Bytes total = request.overhead;
+  Bytes total = request.flags.overhead();
   if (!request.borrows) total += activations;
   if (seal) total += seal->table.total(Tier::kDevice);
   return total;
@@ -254,8 +212,8 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
   const ZeroOptions& options = request.options;
   switch (tier) {
     case Tier::kDevice:
-      return request.device_limited ? castor_device
-                                    : seal->table.total(Tier::kDevice);
+      return request.flags.device_budget ? castor_device
+                                         : seal->table.total(Tier::kDevice);
     case Tier::kHost:
       return options.host_budget;
     case Tier::kNvme:
@@ -265,8 +223,10 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
 }
 
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanRequest& request) {
-  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, request.world));
+                             const PlanFlags& flags) {
+  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
+                          CheckPlanFlags(flags, subject));
+  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
   for (const ParamSpec& spec : subject.model.params) {
     const Status trains = CheckTrains(spec, request.options.grad_mode);
     if (trains.ok()) continue;
@@ -274,18 +234,20 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
         fmt::format("{}; give --dtype bf16, f16{}", trains.message(),
                     request.step.grads_in_place ? "" : " or f32"));
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      ChunkLayout layout,
-      LayoutOf(subject.model.params, request.options, request.world,
-               request.options.device_budget));
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<ModelBlock> blocks,
-                          BlocksOf(subject, request));
+  CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
+                          LayoutOf(subject.model.params, request.options,
+                                   flags.world, request.options.device_budget));
+  std::vector<ModelBlock> blocks =
+      flags.hold == "block" ? subject.by_block : subject.by_module;
+  if (request.activations) {
+    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
+  }
   PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
                       {},      {}, {}};
   // A trace's leases were borrowed.
   if (subject.trace) {
     CASTOR_RETURN_IF_ERROR(
-        CheckTrace(*subject.trace, outcome.layout, request.world));
+        CheckTrace(*subject.trace, outcome.layout, flags.world));
     outcome.step = subject.trace->step;
     outcome.request.borrows = true;
   } else {
@@ -298,8 +260,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
     CASTOR_ASSIGN_OR_RETURN(outcome.step, WithGradsInPlace(outcome.step));
   }
   // Deadlines are those of a trainer, which declares the time of a step.
-  if (request.options.prefetch == PrefetchMode::kDeadlines &&
-      !request.compute_ns) {
+  if (request.options.prefetch == PrefetchMode::kDeadlines && !flags.compute) {
     for (const int64_t ns : outcome.step.compute_ns) {
       outcome.request.options.step_compute_ns += ns;
     }
@@ -311,22 +272,20 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   if (outcome.request.borrows) {
     outcome.declared.largest_lease = outcome.activations;
   }
-  outcome.castor_device = request.options.device_budget - request.overhead;
+  outcome.castor_device = request.options.device_budget - flags.overhead();
   if (!outcome.request.borrows) outcome.castor_device -= outcome.activations;
   outcome.fits = CheckRoom(outcome);
   if (!outcome.fits.ok()) return outcome;
 
-  ZeroOptions options = outcome.request.options;
-  options.device_budget = outcome.castor_device;
-  Result<SealForecast> seal =
-      ForecastSeal(EngineRequestOf(subject, outcome, options), outcome.layout);
+  const EngineRequest engine = EngineRequestOf(subject, outcome);
+  Result<SealForecast> seal = ForecastSeal(engine, outcome.layout);
   if (seal.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = seal.status();
     return outcome;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
   Result<StepForecast> forecast =
-      ForecastStep(*seal, options, outcome.step.accesses);
+      ForecastStep(*seal, engine.options, outcome.step.accesses);
   if (forecast.status().code() == ErrorCode::kInfeasible) {
     outcome.fits = forecast.status();
     return outcome;
@@ -336,17 +295,17 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   outcome.forecast = *std::move(forecast);
   outcome.times =
       TimesOf(*outcome.forecast, request, outcome.step, subject.machine);
-  if (subject.machine && outcome.times.unknown().empty()) {
-    CASTOR_ASSIGN_OR_RETURN(outcome.simulated,
-                            SimulateStep(outcome, options, *subject.machine));
+  if (subject.machine && outcome.times.unknown.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(
+        outcome.simulated,
+        SimulateStep(outcome, engine.options, *subject.machine));
   }
   return outcome;
 }
 
 BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
-  ZeroOptions options = outcome.request.options;
-  options.device_budget = outcome.castor_device;
-  const EngineRequest engine = EngineRequestOf(subject, outcome, options);
+  const EngineRequest engine = EngineRequestOf(subject, outcome);
+  const ZeroOptions& options = engine.options;
   const Result<std::vector<ChunkBindings>> bindings =
       BindingsOf(options, engine.params, outcome.layout);
   if (!bindings.ok()) return {};

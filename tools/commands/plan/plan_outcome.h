@@ -6,22 +6,25 @@
 
 // One configuration, planned: what a rank would hold and move, whether that
 // fits, how long a step's links, drives and optimizer would work, and how long
-// the step would take. Pure functions, thread-safe.
+// the step would take. Then why states are where they are, how a recorded run
+// compares, and which other configurations there are. Pure functions,
+// thread-safe.
 
-#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/budget_raises.h"
 #include "collectives/seal_forecast.h"
+#include "collectives/step_traffic.h"
 #include "placement/simulation_result.h"
 #include "placement/step_trace.h"
-#include "placement/tier_model.h"
+#include "tools/cli/document.h"
 #include "tools/commands/plan/plan_request.h"
-#include "tools/commands/plan/plan_subject.h"
 
 namespace castor {
 
@@ -35,13 +38,11 @@ struct ResourceTime {
 
 struct StepTimes {
   std::vector<ResourceTime> resources;  // those that a step uses, in one order
-
   // All at the same time: the slowest. One after the other: their sum. Empty
   // where one that is used is unknown.
-  std::optional<double> least_seconds() const;
-  std::optional<double> most_seconds() const;
-  // The names of those whose time nobody knows.
-  std::vector<std::string_view> unknown() const;
+  std::optional<double> least_seconds;
+  std::optional<double> most_seconds;
+  std::vector<std::string> unknown;  // the names of those
 };
 
 struct PlanOutcome {
@@ -79,10 +80,66 @@ struct PlanOutcome {
 // InvalidArgument where the flags make no sense for the model; everything that
 // does not fit is an outcome.
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanRequest& request);
+                             const PlanFlags& flags);
 
 // By how much its budgets fall short of sealing an engine with its layout.
 BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome);
+
+// --- Why states are where they are -------------------------------------------
+// Of the chunks of parameters whose names match `pattern` (chunk/base/glob.h),
+// in order, a paragraph for each: those of its parameters that match, a
+// sentence for each state, which has its home with what else the chunk holds,
+// and what a step moves of it, with times where the machine tells them.
+// "chunks" in JSON, and lines of --plain:
+//   state  CHUNK  STATE  TIER  WHY
+//   moves  CHUNK  LINK  BYTES  TRANSFERS
+// InvalidArgument, with the nearest name, where none matches. REQUIRES: the
+// plan fits.
+Result<Document> ExplainHomes(const PlanSubject& subject,
+                              const PlanOutcome& outcome,
+                              const std::string& pattern);
+
+// What a step moves between tiers; lines of --plain: link FROM TO BYTES MOVES.
+Table LinkTable(const StepTraffic& traffic);
+JsonValue StepTrafficJson(const StepTraffic& traffic);
+
+// --- Next to a recorded run --------------------------------------------------
+// Peaks of tiers, of the rank that used most; bytes of links in a step, of all
+// ranks; how long a step took; and what the run was told otherwise: budgets,
+// and its policy as far as steps tell it. Lines of --plain: other_budget,
+// other_policy, peak and measured. InvalidArgument, naming the first
+// difference, where the run was of other ranks, another stage, another model or
+// other chunks; Malformed where the file is no record. REQUIRES: the outcome
+// fits.
+Result<Document> CompareWithRun(const PlanSubject& subject,
+                                const PlanOutcome& outcome,
+                                const std::string& file);
+
+// --- Other configurations ----------------------------------------------------
+// Each a change of flags that was planned like the outcome.
+struct PlanVariant {
+  std::string what;  // "raise the device budget by 1.5 GiB", "stage 2"
+  PlanOutcome outcome;
+};
+using PlanVariants = std::vector<PlanVariant>;
+
+// Changes of one flag that fit, each the least of its kind and none of them a
+// guess: every one was planned. Empty where none helps. REQUIRES: `outcome`
+// does not fit.
+Result<PlanVariants> ChangesThatFit(const PlanSubject& subject,
+                                    const PlanOutcome& outcome);
+
+// Other stages, chunk sizes, policies, no homes on the device, and activations
+// computed again: those that fit, the best first. That is the shortest step,
+// simulated; where a step's time is not known, the fewest bytes moved, behind
+// those whose is.
+Result<PlanVariants> Alternatives(const PlanSubject& subject,
+                                  const PlanOutcome& outcome);
+
+// The same with one GiB more on the device, and on the host.
+// Nothing where no device budget was given: then all is there already.
+Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
+                                const PlanOutcome& outcome);
 
 }  // namespace castor
 

@@ -6,15 +6,156 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+#include <cstddef>
+#include <map>
+#include <utility>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/units_text.h"
+#include "chunk/param_spec.h"
+#include "chunk/tensor_fields.h"
+#include "collectives/option_table.h"
 #include "offload/kernels/optimizer_options.h"
+#include "placement/model_blocks.h"
+#include "placement/step_trace.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/text_forms.h"
+#include "tools/models/castor_files.h"
+#include "tools/models/model_reader.h"
+#include "tools/models/model_shape.h"
 
 namespace castor {
 namespace {
 
+constexpr int64_t kMaxWorld = 1 << 20;
+constexpr int64_t kMaxBatches = 1 << 20;
+constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
+
+constexpr char kFooter[] =
+    R"(MODEL is what castor search takes (castor search --help); weights are never read.
+SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. All budgets are those of
+one rank: what it may hold there, everything that the table lists included.
+
+Without --device-budget everything goes to the device, however large. Without --seq or
+--trace activations are not counted. Without --machine no time is told. What a CUDA
+context and NCCL hold is what --cuda-context and --nccl say, 0 unless given.
+
+Where it does not fit, the smallest changes that would are printed, each as a command
+that was tried, and the exit code is 3.
+
+Examples:
+  castor plan ./Llama-3-8B --dtype bf16 --world 8 --device-budget 24GiB --host-budget 64GiB
+  castor plan config.json --world 2 --device-budget 16GiB --host-budget 96GiB --nvme 200GiB \
+      --seq 4096 --batch 1 --recompute --machine machine.json
+  castor plan config.json --world 8 --device-budget 24GiB --host-budget 64GiB -o plan.json
+  castor plan config.json --device-budget 8GiB --host-budget 32GiB --limit 'exp_avg@host=25%'
+  castor plan model.tsv --order file --world 2 --device-budget 16MiB --compare run.rec
+)";
+
+void AddModel(OptionTable& t, PlanFlags* f) {
+  t.Text("", &f->dtype)
+      .Flag("--dtype", "type of every parameter, f32, bf16 or f16")
+      .Default("the model's own");
+  t.Choice("", &f->read.order, ParamOrderName,
+           {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural})
+      .Flag("--order", "order of packing")
+      .Default("family where known, else natural");
+  t.Choice("", &f->read.expert_layout,
+           +[](ExpertLayout layout) -> std::string_view {
+             return layout == ExpertLayout::kFused ? "fused" : "per-expert";
+           },
+           {ExpertLayout::kFused, ExpertLayout::kPerExpert})
+      .Flag("--expert-layout", "how the trainer holds experts");
+  t.Texts(&f->read.freeze)
+      .Flag("--freeze", "PATTERN of names that are not trained; repeatable");
+  t.Texts(&f->read.only)
+      .Flag("--only", "PATTERN of names that alone are trained; repeatable");
+}
+
+void AddBudgets(OptionTable& t, PlanFlags* f) {
+  t.Size("", &f->min)
+      .Flag("--min", "least chunk size searched")
+      .Default("32MiB");
+  t.Size("", &f->max)
+      .Flag("--max", "largest chunk size searched")
+      .Default(
+          "512MiB, or an eighth of the device budget if that is less, but no "
+          "less than --min's 32MiB or, of a small model, a 64th of it");
+  t.Size("", &f->nvme)
+      .Flag("--nvme", "bytes of a rank on NVMe")
+      .Default("there is none");
+  t.Size("", &f->cuda_context)
+      .Flag("--cuda-context",
+            "device bytes of a CUDA context, as nvidia-smi shows them");
+  t.Size("", &f->nccl).Flag("--nccl", "device bytes of NCCL's buffers");
+}
+
+void AddStep(OptionTable& t, PlanFlags* f) {
+  t.Whole("", &f->batch, 1, kMaxSize)
+      .Flag("--batch", "sequences of a rank's micro-batch")
+      .Default("1");
+  t.Whole("", &f->seq, 1, kMaxSize)
+      .Flag("--seq",
+            "tokens of a sequence: activations are counted by formula");
+  t.Whole("", &f->step.micro_batches, 1, kMaxBatches)
+      .Flag("--micro-batches", "of a step");
+  t.Choice("", &f->step.order,
+           +[](BatchOrder order) -> std::string_view {
+             return order == BatchOrder::kBatchMajor ? "batch-major"
+                                                     : "layer-major";
+           },
+           {BatchOrder::kBatchMajor, BatchOrder::kLayerMajor})
+      .Flag("--batch-order",
+            "a micro-batch goes through the model before the next one, or all "
+            "go through a layer");
+  t.Switch("", &f->step.recompute)
+      .Flag("--recompute",
+            "layers keep their input and compute the rest again");
+  t.Choice("", &f->hold, {"block", "module"})
+      .Flag("--hold", "what the trainer acquires at a time");
+  t.Whole("", &f->width, 1, kMaxSize)
+      .Flag("--width", "hidden size")
+      .Default("config.json's");
+  t.Whole("", &f->heads, 1, kMaxSize)
+      .Flag("--heads", "attention heads")
+      .Default("config.json's");
+  t.Whole("", &f->vocab, 1, kMaxSize)
+      .Flag("--vocab", "vocabulary")
+      .Default("config.json's");
+  t.Whole("", &f->mlp_width, 1, kMaxSize)
+      .Flag("--mlp-width", "inner width of the MLP")
+      .Default("config.json's");
+  t.Choice("", &f->attention, {"flash", "scores"})
+      .Flag("--attention",
+            "whether attention keeps its scores; flash does not");
+  t.Switch("", &f->dropout).Flag("--dropout", "dropout's masks are kept");
+  t.Switch("", &f->borrow)
+      .Flag("--borrow-activations",
+            "activations are borrowed from Castor's pool, not beside it");
+  t.Text("", &f->trace)
+      .Flag("--trace", "recorded step, instead of one derived from the model")
+      .Form("FILE");
+  t.Whole("", &f->ranks_per_host, 1, kMaxWorld)
+      .Flag("--ranks-per-host", "ranks that share a host's drives and cores");
+}
+
+OptionTable PlannedTable(PlanFlags* flags) {
+  OptionTable table;
+  AddModel(table, flags);
+  table.Whole("", &flags->world, 1, kMaxWorld)
+      .Flag("--world", "ranks that share the model");
+  table.Add(EngineOptions(&flags->engine, &flags->files).For(kPlanFlag));
+  table.OfFlag("--chunk").Default("what the search recommends");
+  table.Bind("--device-budget", &flags->device_budget).Default("no limit");
+  table.Bind("--host-budget", &flags->host_budget).Default("0");
+  table.Bind("--compute", &flags->compute);
+  AddBudgets(table, flags);
+  AddStep(table, flags);
+  return table;
+}
+
+// --- What they come to ------------------------------------------------------
 constexpr Bytes kLeastChunk = MiB(32);
 constexpr Bytes kMostChunk = MiB(512);
 constexpr int64_t kBudgetsPerChunk = 8;
@@ -47,11 +188,12 @@ Status CheckTogether(const PlanFlags& flags) {
     return InvalidArgument(
         "--borrow-activations needs --seq, from which activations follow");
   }
-  if (flags.engine.grad_mode == GradMode::kReuse && flags.micro_batches > 1) {
+  if (flags.engine.grad_mode == GradMode::kReuse &&
+      flags.step.micro_batches > 1) {
     return InvalidArgument(
         fmt::format("--grad-mode reuse writes gradients over parameters, which "
                     "{} micro-batches need again; take one, or another mode",
-                    flags.micro_batches));
+                    flags.step.micro_batches));
   }
   if (flags.batch && !flags.seq) {
     return InvalidArgument(
@@ -67,9 +209,8 @@ Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                   ZeroOptions* options) {
   options->max_chunk = kMostChunk;
   if (flags.device_budget) {
-    const Bytes model = TotalsOf(subject).bytes;
     const Bytes least =
-        std::min(kLeastChunk, RoundUp(model / kChunksPerModel, KiB(4)));
+        std::min(kLeastChunk, RoundUp(subject.bytes / kChunksPerModel, KiB(4)));
     const Bytes part = *flags.device_budget / kBudgetsPerChunk;
     options->max_chunk = std::max({std::min(kMostChunk, part), least, KiB(4)});
   }
@@ -94,10 +235,6 @@ Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                                      FormatSizeExact(options->max_chunk)));
 }
 
-int64_t Given(const std::optional<int64_t>& flag, int64_t known) {
-  return flag.value_or(known);
-}
-
 Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
                        PlanRequest* request) {
   if (!flags.seq) return OkStatus();
@@ -105,15 +242,14 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   shape.batch = flags.batch.value_or(1);
   shape.seq = *flags.seq;
   if (flags.width) shape.query_width = shape.key_width = 0;
-  shape.width = Given(flags.width, shape.width);
-  shape.heads = Given(flags.heads, shape.heads);
-  shape.vocab = Given(flags.vocab, shape.vocab);
-  shape.mlp_width = Given(flags.mlp_width, shape.mlp_width);
+  shape.width = flags.width.value_or(shape.width);
+  shape.heads = flags.heads.value_or(shape.heads);
+  shape.vocab = flags.vocab.value_or(shape.vocab);
+  shape.mlp_width = flags.mlp_width.value_or(shape.mlp_width);
   shape.dropout = flags.dropout;
   shape.keeps_scores = flags.attention == "scores";
-  for (const ParamSpec& spec : subject.model.params) {
-    shape.element_bytes = DTypeBits(spec.dtype) / 8;
-    break;
+  if (const auto& params = subject.model.params; !params.empty()) {
+    shape.element_bytes = DTypeBits(params.front().dtype) / 8;
   }
   if (shape.width == 0 || shape.heads == 0) {
     return InvalidArgument(fmt::format(
@@ -127,36 +263,118 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   return OkStatus();
 }
 
+// Names that share a parameter which the list has.
+std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
+  std::map<std::string, int32_t> ids;
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    ids.emplace(model.params[p].name, static_cast<int32_t>(p));
+  }
+  std::vector<TiedParam> tied;
+  for (const TiedName& name : model.tied) {
+    const auto found = ids.find(name.to);
+    if (found != ids.end() && !ids.contains(name.name)) {
+      tied.push_back({name.name, ParamId(found->second)});
+    }
+  }
+  return tied;
+}
+
 }  // namespace
+
+void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
+  AddPositional(app, "MODEL", &flags->model,
+                "what to read: see below; - is a list on stdin");
+  DeclareOptions(app, PlannedTable(flags));
+}
+
+void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
+  DeclarePlannedFlags(app, flags);
+  AddTextFlag(app, "-o,--output", &flags->output,
+              "write the plan that trainers load to this file", "FILE");
+  AddTextFlag(app, "--compare", &flags->compare,
+              "also print what this run's record measured", "FILE");
+  AddTextFlag(app, "--explain", &flags->explain,
+              "also say why the states of these parameters are where they are",
+              "PATTERN");
+  AddSwitch(app, "--json", &flags->json, "print one JSON document");
+  AddSwitch(app, "--plain", &flags->plain, "print tab-separated lines");
+  SetHelpFooter(app, kFooter);
+}
+
+std::string PlanCommandText(const PlanFlags& flags) {
+  PlanFlags own = flags;
+  PlanFlags usual;
+  const OptionTable table = PlannedTable(&own);
+  OptionTable defaults = PlannedTable(&usual);
+  std::string text = fmt::format("castor plan {}", ShellWord(flags.model));
+  for (const Option& row : table.rows()) {
+    const std::vector<std::string> words = OptionWords(row);
+    if (words == OptionWords(defaults.OfFlag(row.flag))) continue;
+    for (const std::string& word : words) {
+      text += fmt::format(" {}", row.flag);
+      if (!word.empty()) text += fmt::format(" {}", ShellWord(word));
+    }
+  }
+  return text;
+}
+
+Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
+  PlanSubject subject;
+  ReadModelOptions read = flags.read;
+  if (!flags.dtype.empty()) {
+    const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);
+    if (!dtype.ok()) {
+      return InvalidArgument(
+          std::string(dtype.status().WithContext("--dtype").message()));
+    }
+    read.dtype = *dtype;
+  }
+  if (!flags.files.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(subject.machine,
+                            ReadMachineFile(flags.files.machine));
+  }
+  if (!flags.trace.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(subject.trace, ReadTraceFile(flags.trace));
+  }
+  if (!flags.files.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
+                            ReadLayoutFile(flags.files.layout));
+    subject.layout = std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  CASTOR_ASSIGN_OR_RETURN(subject.model, ReadModel(flags.model, read));
+  CASTOR_ASSIGN_OR_RETURN(subject.shape,
+                          ReadModelShape(flags.model, subject.model));
+  const std::vector<TiedParam> tied = TiedParamsOf(subject.model);
+  const std::vector<ParamSpec>& params = subject.model.params;
+  for (const ParamSpec& spec : params) {
+    // The reader has refused shapes that overflow.
+    const Elements count = CountElements(spec.shape, spec.dtype).value();
+    subject.elements += count;
+    subject.bytes += BytesOf(count, spec.dtype);
+  }
+  subject.by_block = FindModelBlocks(params, tied, HoldUnit::kBlock);
+  subject.by_module = FindModelBlocks(params, tied, HoldUnit::kModule);
+  return subject;
+}
 
 Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                                    const PlanSubject& subject) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   PlanRequest request;
+  request.flags = flags;
   ZeroOptions& options = request.options;
   options = flags.engine;
-  request.world = static_cast<int>(flags.world);
   options.layout = subject.layout;
   options.machine = subject.machine;
   CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
-  request.device_limited = flags.device_budget.has_value();
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
-  request.overhead = flags.cuda_context + flags.nccl;
-
-  request.step.micro_batches = flags.micro_batches;
-  request.step.order = flags.batch_order == "layer-major"
-                           ? BatchOrder::kLayerMajor
-                           : BatchOrder::kBatchMajor;
-  request.step.recompute = flags.recompute;
+  options.step_compute_ns = flags.compute.value_or(0);
+  request.step = flags.step;
   request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
   request.step.grads_in_place = options.grad_mode == GradMode::kReuse;
-  request.whole_blocks = flags.hold == "block";
   CASTOR_RETURN_IF_ERROR(FillActivations(flags, subject, &request));
-  request.compute_ns = flags.compute;
-  options.step_compute_ns = flags.compute.value_or(0);
-  request.ranks_per_host = flags.ranks_per_host;
   return request;
 }
 

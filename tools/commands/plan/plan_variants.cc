@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/plan/plan_variants.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "chunk/base/units_text.h"
-#include "collectives/budget_raises.h"
 #include "tools/cli/text_forms.h"
-#include "tools/commands/plan/plan_request.h"
+#include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {
 namespace {
@@ -25,9 +20,9 @@ constexpr Bytes kBudgetStep = MiB(1);
 
 // The sizes that were searched between, written out: another budget alone must
 // not change the layout.
-PlanFlags WithChunkBounds(const PlanFlags& flags, const PlanOutcome& outcome) {
-  PlanFlags bound = flags;
-  if (flags.engine.chunk_size || !flags.files.layout.empty()) return bound;
+PlanFlags WithChunkBounds(const PlanOutcome& outcome) {
+  PlanFlags bound = outcome.request.flags;
+  if (bound.engine.chunk_size || !bound.files.layout.empty()) return bound;
   bound.min = outcome.request.options.min_chunk;
   bound.max = outcome.request.options.max_chunk;
   return bound;
@@ -42,24 +37,22 @@ Bytes RaisedBudget(const std::optional<Bytes>& now, Bytes by) {
 // nothing is planned after it.
 class Finder {
  public:
-  Finder(const PlanSubject& subject, const PlanFlags& flags,
-         const PlanOutcome& outcome)
-      : subject_(subject), flags_(flags), outcome_(outcome) {}
+  Finder(const PlanSubject& subject, const PlanOutcome& outcome)
+      : subject_(subject), flags_(outcome.request.flags), outcome_(outcome) {}
 
   // Whether it fits.
   bool Try(std::string what, const PlanFlags& flags) {
     std::optional<PlanOutcome> outcome = Planned(flags);
     if (!outcome || !outcome->fits.ok()) return false;
-    found_.push_back({std::move(what), flags, *std::move(outcome)});
+    found_.push_back({std::move(what), *std::move(outcome)});
     return true;
   }
 
   // By whole steps, for people to read and write. `first`: what else is
-  // changed, in `flags` and `outcome` already.
-  void RaiseBudgets(const PlanFlags& flags, const PlanOutcome& outcome,
-                    std::string_view first) {
+  // changed, in `outcome` already.
+  void RaiseBudgets(const PlanOutcome& outcome, std::string_view first) {
     const BudgetRaises raises = RaisesFor(subject_, outcome);
-    const PlanFlags bound = WithChunkBounds(flags, outcome);
+    const PlanFlags bound = WithChunkBounds(outcome);
     const auto raise = [&](std::string_view name, std::string_view of_what,
                            const std::optional<Bytes>& by,
                            std::optional<Bytes> PlanFlags::*flag) {
@@ -73,7 +66,7 @@ class Finder {
               : fmt::format("{}raise the {} by {}", first, name, more),
           raised);
     };
-    if (outcome.request.device_limited) {
+    if (outcome.request.flags.device_budget) {
       raise("device budget", "device memory", raises.device,
             &PlanFlags::device_budget);
     }
@@ -86,8 +79,8 @@ class Finder {
   // host memory, and to host memory and NVMe.
   void SpreadOverTiers() {
     const BudgetRaises alone = RaisesFor(subject_, outcome_);
-    if (!outcome_.request.device_limited || alone.host || alone.nvme) return;
-    PlanFlags host = WithChunkBounds(flags_, outcome_);
+    if (!flags_.device_budget || alone.host || alone.nvme) return;
+    PlanFlags host = WithChunkBounds(outcome_);
     host.host_budget = kNoDeviceLimit;
     const BudgetRaises device = RaisesOf(host);
     if (!device.device) return;
@@ -131,7 +124,7 @@ class Finder {
       Try("one shard group of all ranks", changed);
     }
     if (!free_layout()) return;
-    changed = WithChunkBounds(flags_, outcome_);
+    changed = WithChunkBounds(outcome_);
     while (changed.world * 2 <= kMostRanks) {
       changed.world *= 2;
       if (Try(fmt::format("train on {} ranks", changed.world), changed)) break;
@@ -158,15 +151,15 @@ class Finder {
   // Alone where that suffices, else with the budgets that do.
   void Recompute() {
     PlanFlags changed = flags_;
-    if (!changed.seq || changed.recompute) return;
-    changed.recompute = true;
+    if (!changed.seq || changed.step.recompute) return;
+    changed.step.recompute = true;
     if (Try("compute activations again", changed)) return;
     const std::optional<PlanOutcome> outcome = Planned(changed);
-    if (outcome) RaiseBudgets(changed, *outcome, "compute again, ");
+    if (outcome) RaiseBudgets(*outcome, "compute again, ");
   }
 
   void ShrinkMoments() {
-    const OptimizerOptions& optimizer = outcome_.request.options.optimizer;
+    const OptimizerOptions& optimizer = flags_.engine.optimizer;
     if (MomentsOf(optimizer) == 0 || optimizer.moment_dtype != DType::kF32) {
       return;
     }
@@ -176,7 +169,7 @@ class Finder {
   }
 
   void OtherStages() {
-    PlanFlags changed = WithChunkBounds(flags_, outcome_);
+    PlanFlags changed = WithChunkBounds(outcome_);
     // With one micro-batch after the other, 1 and 2 keep the same.
     for (const int stage : {0, 1, 3}) {
       if (stage == flags_.engine.stage || flags_.world == 1) continue;
@@ -194,7 +187,7 @@ class Finder {
     }
   }
 
-  Result<std::vector<PlanVariant>> Take() {
+  Result<PlanVariants> Take() {
     CASTOR_RETURN_IF_ERROR(status_);
     return std::move(found_);
   }
@@ -216,12 +209,7 @@ class Finder {
   // instance.
   std::optional<PlanOutcome> Planned(const PlanFlags& flags) {
     if (!status_.ok()) return std::nullopt;
-    const Result<PlanRequest> request = CheckPlanFlags(flags, subject_);
-    if (!request.ok()) {
-      status_ = request.status();
-      return std::nullopt;
-    }
-    Result<PlanOutcome> outcome = MakePlan(subject_, *request);
+    Result<PlanOutcome> outcome = MakePlan(subject_, flags);
     if (outcome.ok()) return *std::move(outcome);
     if (outcome.status().code() != ErrorCode::kInvalidArgument) {
       status_ = outcome.status();
@@ -239,7 +227,7 @@ class Finder {
   const PlanSubject& subject_;
   const PlanFlags& flags_;
   const PlanOutcome& outcome_;
-  std::vector<PlanVariant> found_;
+  PlanVariants found_;
   Status status_;
 };
 
@@ -253,11 +241,10 @@ bool Better(const PlanOutcome& a, const PlanOutcome& b) {
 
 }  // namespace
 
-Result<std::vector<PlanVariant>> ChangesThatFit(const PlanSubject& subject,
-                                                const PlanFlags& flags,
-                                                const PlanOutcome& outcome) {
-  Finder finder(subject, flags, outcome);
-  finder.RaiseBudgets(flags, outcome, "");
+Result<PlanVariants> ChangesThatFit(const PlanSubject& subject,
+                                    const PlanOutcome& outcome) {
+  Finder finder(subject, outcome);
+  finder.RaiseBudgets(outcome, "");
   finder.SpreadOverTiers();
   finder.ShareMore();
   finder.ShrinkChunks();
@@ -267,12 +254,12 @@ Result<std::vector<PlanVariant>> ChangesThatFit(const PlanSubject& subject,
   return finder.Take();
 }
 
-Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
-                                              const PlanFlags& flags,
-                                              const PlanOutcome& outcome) {
-  Finder finder(subject, flags, outcome);
+Result<PlanVariants> Alternatives(const PlanSubject& subject,
+                                  const PlanOutcome& outcome) {
+  Finder finder(subject, outcome);
   finder.OtherStages();
   finder.OtherChunks();
+  const PlanFlags& flags = outcome.request.flags;
   PlanFlags changed = flags;
   changed.engine.policy = flags.engine.policy == PlanPolicy::kPlanned
                               ? PlanPolicy::kAuto
@@ -287,13 +274,13 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
     finder.Try("--limit all@device=0%", changed);
   }
   changed = flags;
-  if (flags.seq && !flags.recompute) {
-    changed.recompute = true;
+  if (flags.seq && !flags.step.recompute) {
+    changed.step.recompute = true;
     finder.Try("--recompute", changed);
   }
-  CASTOR_ASSIGN_OR_RETURN(std::vector<PlanVariant> found, finder.Take());
+  CASTOR_ASSIGN_OR_RETURN(PlanVariants found, finder.Take());
   // Each after its equals.
-  std::vector<PlanVariant> sorted;
+  PlanVariants sorted;
   for (PlanVariant& variant : found) {
     sorted.insert(
         std::upper_bound(sorted.begin(), sorted.end(), variant,
@@ -305,11 +292,11 @@ Result<std::vector<PlanVariant>> Alternatives(const PlanSubject& subject,
   return sorted;
 }
 
-Result<std::vector<PlanVariant>> OneMoreGiB(const PlanSubject& subject,
-                                            const PlanFlags& flags,
-                                            const PlanOutcome& outcome) {
-  Finder finder(subject, flags, outcome);
-  PlanFlags more = WithChunkBounds(flags, outcome);
+Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
+                                const PlanOutcome& outcome) {
+  Finder finder(subject, outcome);
+  const PlanFlags& flags = outcome.request.flags;
+  PlanFlags more = WithChunkBounds(outcome);
   if (flags.device_budget) {
     more.device_budget = *flags.device_budget + GiB(1);
     finder.Try("one more GiB on the device", more);

@@ -3,122 +3,225 @@
 
 #include "tools/commands/simulate/simulate_command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <utility>
 
-#include "chunk/base/tier.h"
+#include "chunk/base/quote.h"
+#include "chunk/layout_file.h"
 #include "collectives/seal_forecast.h"
+#include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
-#include "collectives/zero_options.h"
-#include "placement/fetch_forecast.h"
+#include "placement/grads_in_place.h"
 #include "placement/plan.h"
 #include "placement/simulator.h"
 #include "placement/step_planner.h"
-#include "placement/step_trace.h"
-#include "placement/tier_model.h"
 #include "tools/cli/atomic_file.h"
-#include "tools/cli/document.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/registry.h"
-#include "tools/commands/simulate/simulate_flags.h"
-#include "tools/commands/simulate/simulate_input.h"
 #include "tools/commands/simulate/step_document.h"
+#include "tools/commands/simulate/trace_layout.h"
+#include "tools/models/castor_files.h"
 
 namespace castor {
 namespace {
 
-// Steps of the trace before any other: the last of them is steady.
-constexpr size_t kSteadySteps = 4;
-
-Result<SimulationResult> SimulateAll(const SimulateRequest& request,
-                                     const SimulateInput& input,
-                                     const SimulatedEngine& engine) {
-  std::vector<const StepTrace*> steps(kSteadySteps, &input.step);
-  for (const StepTrace& other : input.then) steps.push_back(&other);
-  // The first of these departs, too, and the second one has its plan again.
-  if (!input.then.empty()) steps.insert(steps.end(), 2, &input.step);
-  return SimulateSteps(
-      steps, engine, input.machine,
-      {.trainer = request.trainer, .device_memory = request.device_memory});
+// What a file has recorded, as the engine that is asked for makes it.
+Result<StepTrace> StepAsAsked(const SimulateFlags& flags, StepTrace step) {
+  step = WithEvaluations(std::move(step), flags.evaluations);
+  if (flags.engine.grad_mode == GradMode::kReuse) return WithGradsInPlace(step);
+  return step;
 }
 
-// What the engine would plan of its fetches.
-Status ForeseeDeadlines(const SimulateRequest& request,
-                        const SimulateInput& input, const SealForecast& seal,
-                        SimulatedPoint* point) {
-  if (request.engine.prefetch != PrefetchMode::kDeadlines) return OkStatus();
-  const PlanProblem& problem = seal.memory.problem;
-  CASTOR_ASSIGN_OR_RETURN(
-      const StepPlan made,
-      PlanStep(request.engine.policy, input.step.accesses, problem));
-  point->fetches = ForeseeFetches(input.step.accesses, problem, made.plan);
-  if (!point->fetches) point->lacked = NoDeadlinesSentence(seal.memory);
+Status ReadLayoutInto(SimulateReport* report) {
+  const SimulateFlags& flags = report->flags;
+  const int ranks = report->ranks;
+  if (flags.files.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(report->layout,
+                            LayoutOfTrace(report->trace, flags.dtype, ranks));
+    report->params = ParamsOfTrace(report->layout);
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(LayoutFile file, ReadLayoutFile(flags.files.layout));
+  const std::string named = QuotedPath(flags.files.layout);
+  if (file.layout.world() != ranks) {
+    return InvalidArgument(fmt::format(
+        "{} is a layout for {} ranks, and not {}: give --world {}, "
+        "or the layout of castor search --world {}",
+        named, file.layout.world(), ranks, file.layout.world(), ranks));
+  }
+  if (Status same =
+          CheckSameChunks(report->trace.chunks, TraceChunks(file.layout));
+      !same.ok()) {
+    return same.WithContext(named);
+  }
+  report->params = std::move(file.params);
+  report->layout = std::move(file.layout);
   return OkStatus();
 }
 
-Result<SimulatedPoint> Simulated(const SimulateRequest& request,
-                                 const SimulateInput& input, int ranks,
+// The other steps, with as much compute for what they do as the trace has.
+Status ReadThen(SimulateReport* report) {
+  const SimulateFlags& flags = report->flags;
+  const TraceFile& trace = report->trace;
+  for (const std::string& name : flags.then) {
+    CASTOR_ASSIGN_OR_RETURN(const TraceFile other, ReadTraceFile(name));
+    Status fits = CheckSameChunks(trace.chunks, other.chunks);
+    if (fits.ok() && other.step.accesses.empty()) {
+      fits = Malformed("it has no moment: there is no step to simulate");
+    }
+    if (fits.ok() &&
+        other.step.compute_ns.empty() != trace.step.compute_ns.empty()) {
+      fits = InvalidArgument(
+          "it has compute times and the trace has none, or the other way "
+          "round: record both, or neither and give --compute");
+    }
+    if (!fits.ok()) return fits.WithContext(QuotedPath(name));
+    StepTrace step = other.step;
+    if (const double weight = ComputeWeight(trace);
+        flags.compute_ns && weight > 0) {
+      const double part = ComputeWeight(other) / weight;
+      step = WithComputeTime(
+          other,
+          std::min(kMaxStepNs,
+                   static_cast<int64_t>(static_cast<double>(*flags.compute_ns) *
+                                        std::min(part, 1e6))));
+    }
+    Result<StepTrace> asked = StepAsAsked(flags, std::move(step));
+    if (!asked.ok()) return asked.status().WithContext(QuotedPath(name));
+    report->then.push_back(*std::move(asked));
+  }
+  return OkStatus();
+}
+
+// The engine that is asked for. How ranks share shards: as recorded, where
+// nobody asks for another way.
+Status TakeOptions(const TierModel& machine, SimulateReport* report) {
+  const SimulateFlags& flags = report->flags;
+  const TraceFile& trace = report->trace;
+  ZeroOptions& options = report->options;
+  options = flags.engine;
+  options.shard_group = flags.shard_group.value_or(trace.shard_group);
+  options.optimizer_span = flags.optimizer_span.value_or(
+      trace.spans_world ? OptimizerSpan::kWorld : OptimizerSpan::kGroup);
+  // As a trainer's that is told of the machine, however it fetches ahead.
+  options.machine = machine;
+  if (flags.nvme_budget) options.nvme = {{{}, flags.nvme_budget}};
+  ZeroOptions groups;
+  groups.stage = options.stage;
+  groups.shard_group = options.shard_group;
+  groups.optimizer_span = options.optimizer_span;
+  const Status status = CheckOptions(groups, report->ranks);
+  if (status.ok() || (flags.shard_group && flags.optimizer_span)) {
+    return status;
+  }
+  return status.WithContext(
+      "groups are those of the trace where --shard-group and --optimizer-span "
+      "ask for no others");
+}
+
+// Steps, layout and machine, as the flags want them.
+Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
+  SimulateReport report;
+  report.flags = flags;
+  CASTOR_ASSIGN_OR_RETURN(report.trace, ReadTraceFile(flags.trace_file));
+  CASTOR_ASSIGN_OR_RETURN(const TierModel machine,
+                          ReadMachineFile(flags.files.machine));
+  const TraceFile& trace = report.trace;
+  if (trace.step.accesses.empty()) {
+    return Malformed(
+        fmt::format("{} has no moment: there is no step to simulate",
+                    QuotedPath(flags.trace_file)));
+  }
+  report.ranks = flags.ranks.value_or(trace.world);
+  if (flags.ranks_per_host > report.ranks) {
+    return InvalidArgument(
+        fmt::format("--ranks-per-host {} is more than the {} ranks there are",
+                    flags.ranks_per_host, report.ranks));
+  }
+  report.machine = ShareOfMachine(machine, flags.ranks_per_host);
+  CASTOR_RETURN_IF_ERROR(TakeOptions(machine, &report));
+  Result<StepTrace> step = StepAsAsked(
+      flags, flags.compute_ns ? WithComputeTime(trace, *flags.compute_ns)
+                              : trace.step);
+  if (!step.ok()) {
+    return step.status().WithContext(QuotedPath(flags.trace_file));
+  }
+  report.step = *std::move(step);
+  // As a trainer declares it, who knows the whole of a step.
+  report.options.step_compute_ns = std::accumulate(
+      report.step.compute_ns.begin(), report.step.compute_ns.end(), int64_t{0});
+  CASTOR_RETURN_IF_ERROR(ReadLayoutInto(&report));
+  report.declared = DeclaredBy(report.layout, report.step);
+  for (const ParamSpec& spec : report.params) {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, flags.engine.grad_mode));
+  }
+  CASTOR_RETURN_IF_ERROR(ReadThen(&report));
+  return report;
+}
+
+// Steps of the trace before any other: the last of them is steady.
+constexpr size_t kSteadySteps = 4;
+
+Result<SimulationResult> SimulateAll(const SimulateReport& report,
+                                     const SimulatedEngine& engine) {
+  std::vector<const StepTrace*> steps(kSteadySteps, &report.step);
+  for (const StepTrace& other : report.then) steps.push_back(&other);
+  // The first of these departs, too, and the second one has its plan again.
+  if (!report.then.empty()) steps.insert(steps.end(), 2, &report.step);
+  return SimulateSteps(steps, engine, report.machine,
+                       {.trainer = report.flags.trainer,
+                        .device_memory = report.flags.device_memory});
+}
+
+// What the engine would plan of its fetches.
+Status ForeseeDeadlines(const SimulateReport& report, const SealForecast& seal,
+                        SimulatedPoint* point) {
+  if (report.options.prefetch != PrefetchMode::kDeadlines) return OkStatus();
+  const PlanProblem& problem = seal.memory.problem;
+  CASTOR_ASSIGN_OR_RETURN(
+      const StepPlan made,
+      PlanStep(report.options.policy, report.step.accesses, problem));
+  point->fetches = ForeseeFetches(report.step.accesses, problem, made.plan);
+  point->prefetch = DeadlinesSentence(point->fetches, seal.memory);
+  return OkStatus();
+}
+
+Result<SimulatedPoint> Simulated(const SimulateReport& report,
                                  Bytes device_budget, Bytes host_budget) {
   SimulatedPoint point;
   point.device_budget = device_budget;
   point.host_budget = host_budget;
   EngineRequest engine;
-  engine.params = input.params;
-  engine.options = input.options;
+  engine.params = report.params;
+  engine.options = report.options;
   engine.options.device_budget = device_budget;
   engine.options.host_budget = host_budget;
-  engine.world = ranks;
-  engine.declared = input.declared;
-  const Result<SealForecast> seal = ForecastSeal(engine, input.layout);
+  engine.world = report.ranks;
+  engine.declared = report.declared;
+  const Result<SealForecast> seal = ForecastSeal(engine, report.layout);
   if (seal.status().code() == ErrorCode::kInfeasible) {
     point.why = seal.status().message();
     return point;
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
   point.engine = SimulatedEngineOf(*seal, engine.options);
-  Result<SimulationResult> result = SimulateAll(request, input, point.engine);
+  Result<SimulationResult> result = SimulateAll(report, point.engine);
   if (!result.ok()) {
     point.why = result.status().message();
     return point;
   }
-  CASTOR_RETURN_IF_ERROR(ForeseeDeadlines(request, input, *seal, &point));
+  CASTOR_RETURN_IF_ERROR(ForeseeDeadlines(report, *seal, &point));
   const auto then =
       result->steps.begin() + static_cast<std::ptrdiff_t>(kSteadySteps);
   point.then.assign(then, result->steps.end());
   result->steps.erase(then, result->steps.end());
   point.result = *std::move(result);
   return point;
-}
-
-// What the steps move over links whose speed the machine's file does not tell.
-std::vector<std::string> UnknownLinks(const TierModel& machine,
-                                      const std::vector<SimulatedPoint>& points,
-                                      int ranks) {
-  const auto moved = [&](Tier from, Tier to) {
-    return std::any_of(
-        points.begin(), points.end(), [&](const SimulatedPoint& point) {
-          return point.result &&
-                 point.result->steady().moved[TierIndex(from)][TierIndex(to)] >
-                     Bytes(0);
-        });
-  };
-  std::vector<std::string> unknown;
-  const auto add = [&](bool used, const auto& speed, const char* name) {
-    if (used && !speed) unknown.emplace_back(name);
-  };
-  using enum Tier;
-  const bool down = moved(kDevice, kHost);
-  add(moved(kHost, kDevice), machine.host_to_device, "host_to_device");
-  add(down, machine.device_to_host, "device_to_host");
-  add(moved(kNvme, kHost), machine.nvme_read, "nvme_read");
-  add(moved(kHost, kNvme), machine.nvme_write, "nvme_write");
-  add(ranks > 1, machine.all_gather, "all_gather");
-  add(ranks > 1, machine.reduce_scatter, "reduce_scatter");
-  add(down, machine.optimizer, "optimizer");
-  return unknown;
 }
 
 class SimulateCommand final : public Command {
@@ -132,16 +235,10 @@ class SimulateCommand final : public Command {
 
   Status Run(const Console& console) override {
     CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
-    CASTOR_ASSIGN_OR_RETURN(const SimulateRequest request,
-                            CheckSimulateFlags(flags_));
-    if (!request.svg.empty()) {
-      CASTOR_RETURN_IF_ERROR(CheckFileTarget(request.svg));
-    }
     CASTOR_ASSIGN_OR_RETURN(const SimulateReport report,
-                            RunSimulate(request, console));
-    if (!request.svg.empty()) {
-      CASTOR_RETURN_IF_ERROR(
-          WriteFileAtomically(request.svg, SweepSvg(report)));
+                            RunSimulate(flags_, console));
+    if (!flags_.svg.empty()) {
+      CASTOR_RETURN_IF_ERROR(WriteFileAtomically(flags_.svg, SweepSvg(report)));
     }
     Print(SimulateDocument(report), form, console);
     return OkStatus();
@@ -153,41 +250,29 @@ class SimulateCommand final : public Command {
 
 }  // namespace
 
-Result<SimulateReport> RunSimulate(const SimulateRequest& request,
+Result<SimulateReport> RunSimulate(const SimulateFlags& flags,
                                    const Console& console) {
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<Bytes> swept,
+                          CheckSimulateFlags(flags));
+  if (!flags.svg.empty()) CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.svg));
   Progress progress(console);
   progress.Phase("reading the trace");
-  SimulateReport report;
-  report.request = request;
-  CASTOR_ASSIGN_OR_RETURN(const SimulateInput input,
-                          ReadSimulateInput(request, &report));
+  CASTOR_ASSIGN_OR_RETURN(SimulateReport report, ReadInput(flags));
   progress.Phase("simulating");
-  const auto simulate = [&](Bytes device, Bytes host) -> Status {
+  // Without a sweep both budgets are given.
+  for (const Bytes value : swept.empty() ? std::vector(1, Bytes(0)) : swept) {
     CASTOR_ASSIGN_OR_RETURN(
         SimulatedPoint point,
-        Simulated(request, input, report.ranks, device, host));
+        Simulated(report, flags.device_budget.value_or(value),
+                  flags.host_budget.value_or(value)));
     report.points.push_back(std::move(point));
-    return OkStatus();
-  };
-  if (!request.sweep) {
-    CASTOR_RETURN_IF_ERROR(
-        simulate(request.device_budget, request.host_budget));
-  } else {
-    for (const Bytes value : request.sweep->values) {
-      const bool device = request.sweep->budget == SweptBudget::kDevice;
-      CASTOR_RETURN_IF_ERROR(simulate(device ? value : request.device_budget,
-                                      device ? request.host_budget : value));
-    }
   }
   progress.Finish();
-  report.unknown = UnknownLinks(input.machine, report.points, report.ranks);
-  const bool any =
-      std::any_of(report.points.begin(), report.points.end(),
-                  [](const SimulatedPoint& p) { return p.result.has_value(); });
-  if (any) return report;
+  if (std::ranges::any_of(report.points, &SimulatedPoint::fits)) return report;
   // The last one of a sweep is the roomiest.
-  Status why = Infeasible(report.points.back().why);
-  return request.sweep ? why.WithContext("no budget of the sweep fits") : why;
+  const Status why = Infeasible(report.points.back().why);
+  if (flags.sweep.empty()) return why;
+  return why.WithContext("no budget of the sweep fits");
 }
 
 std::unique_ptr<Command> MakeSimulateCommand() {

@@ -8,21 +8,71 @@
 // one budget, or at every one of a sweep; how long they take under another
 // budget, machine or policy, and why. Owner thread only.
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "placement/fetch_forecast.h"
 #include "placement/simulated_engine.h"
 #include "placement/simulation_result.h"
+#include "placement/step_trace.h"
+#include "placement/tier_model.h"
+#include "placement/trace_file.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
-#include "tools/commands/simulate/simulate_flags.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace castor {
+
+struct SimulateFlags {
+  SimulateFlags() { engine.clip_norm = 1; }
+
+  std::string trace_file;
+  EngineFiles files;  // no layout: a parameter for each chunk
+  // As far as neither the trace nor what is below says. It clips.
+  ZeroOptions engine;
+  std::optional<Bytes> device_budget;  // of one rank; empty: it is swept
+  std::optional<Bytes> host_budget;
+  std::optional<Bytes> nvme_budget;             // empty: there is no NVMe
+  std::optional<DType> dtype;                   // of parameters; as recorded
+  std::optional<int> shard_group;               // empty: as recorded
+  std::optional<OptimizerSpan> optimizer_span;  // the same
+  std::optional<int> ranks;                     // the same
+  int ranks_per_host = 1;
+  std::optional<int64_t> compute_ns;       // of a step; empty: as recorded
+  int64_t evaluations = 0;                 // before every step
+  std::optional<LinkModel> device_memory;  // its speed; empty: it is instant
+  SimTrainer trainer = SimTrainer::kStream;
+  std::vector<std::string> then;  // files of steps that depart from the trace
+  std::string sweep;              // "device-budget=2GiB..24GiB"
+  int64_t points = 12;            // of a sweep
+  std::string svg;                // where the plot goes; empty: nowhere
+  bool json = false;
+  bool plain = false;
+
+  std::string_view swept_budget() const {
+    return device_budget ? "host-budget" : "device-budget";
+  }
+};
+
+// `flags` outlives `app`.
+void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags);
+
+// The budgets of a sweep, rising; none without one. InvalidArgument with a
+// sentence for what makes no sense for any trace.
+Result<std::vector<Bytes>> CheckSimulateFlags(const SimulateFlags& flags);
 
 // One engine, and its steps.
 struct SimulatedPoint {
@@ -33,33 +83,34 @@ struct SimulatedPoint {
   std::string why;
   SimulatedEngine engine;  // where it fits
   // By deadlines, if these were asked for; empty where times are unknown, which
-  // `lacked` says.
+  // the sentence says.
   std::optional<FetchForecast> fetches;
-  std::string lacked;
-  // The steps of request.then, one each, and two of the trace behind them.
+  std::string prefetch;
+  // The steps of --then, one each, and two of the trace behind them.
   std::vector<SimulatedStep> then;
+
+  bool fits() const { return result.has_value(); }
 };
 
 struct SimulateReport {
-  SimulateRequest request;
-  int64_t chunks = 0;
-  int64_t moments = 0;
-  std::string dtypes;          // of parameters: "F32", "BF16 and F32"
-  bool dtype_assumed = false;  // nothing says of which type they are
-  int recorded_ranks = 1;
+  SimulateFlags flags;
+  TraceFile trace;  // as it was recorded
+  // What all points have in common.
   int ranks = 1;
-  int shard_group = 0;  // ranks that share one set of shards; 0: all
-  OptimizerSpan optimizer_span = OptimizerSpan::kGroup;
-  int64_t compute_ns = 0;              // of a step
-  int64_t evaluations = 0;             // of a step
-  std::vector<std::string> unknown;    // of the machine, that steps would use
+  StepTrace step;  // as the engine that is asked for makes it
+  std::vector<StepTrace> then;
+  std::vector<ParamSpec> params;
+  ChunkLayout layout{1, Elements(64), {}, {}, {}};
+  ZeroOptions options;  // budgets aside
+  SealOptions declared;
+  TierModel machine;                   // a rank's share of it
   std::vector<SimulatedPoint> points;  // of a sweep, or the one
 };
 
-// Malformed for a file that is none; InvalidArgument for limits, rules, layouts
-// and other steps that are not for the trace; Infeasible, with what would make
-// it fit, where no point does.
-Result<SimulateReport> RunSimulate(const SimulateRequest& request,
+// Malformed for a file that is none; InvalidArgument for flags, limits, rules,
+// layouts and other steps that make no sense or are not for the trace;
+// Infeasible, with what would make it fit, where no point does.
+Result<SimulateReport> RunSimulate(const SimulateFlags& flags,
                                    const Console& console);
 
 // What is printed: of one point all that is known, of a sweep a row for each.

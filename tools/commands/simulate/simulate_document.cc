@@ -5,15 +5,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <string>
+#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "chunk/base/tier.h"
-#include "collectives/zero_options.h"
 #include "placement/plan.h"
-#include "placement/simulation_result.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
@@ -42,8 +38,44 @@ Table TierTable(const SimulatedPoint& point) {
   return table;
 }
 
+// "F32", "BF16 and F32".
+std::string TypesOf(const ChunkLayout& layout) {
+  std::vector<std::string> names;
+  for (const GroupInfo& group : layout.groups()) {
+    std::string name(DTypeName(group.dtype));
+    if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
+  }
+  return JoinedWithAnd(names);
+}
+
+// What the steps move over links whose speed the machine's file does not tell.
+std::vector<std::string> UnknownLinks(const SimulateReport& report) {
+  const auto moved = [&](Tier from, Tier to) {
+    return std::ranges::any_of(report.points, [&](const SimulatedPoint& point) {
+      return point.fits() &&
+             point.result->steady().moved[TierIndex(from)][TierIndex(to)] >
+                 Bytes(0);
+    });
+  };
+  std::vector<std::string> unknown;
+  const auto add = [&](bool used, const auto& speed, const char* name) {
+    if (used && !speed) unknown.emplace_back(name);
+  };
+  using enum Tier;
+  const TierModel& machine = report.machine;
+  const bool down = moved(kDevice, kHost);
+  add(moved(kHost, kDevice), machine.host_to_device, "host_to_device");
+  add(down, machine.device_to_host, "device_to_host");
+  add(moved(kNvme, kHost), machine.nvme_read, "nvme_read");
+  add(moved(kHost, kNvme), machine.nvme_write, "nvme_write");
+  add(report.ranks > 1, machine.all_gather, "all_gather");
+  add(report.ranks > 1, machine.reduce_scatter, "reduce_scatter");
+  add(down, machine.optimizer, "optimizer");
+  return unknown;
+}
+
 // Steps that depart from the trace, and the trace's own behind them.
-Table ThenTable(const SimulateRequest& request, const SimulatedPoint& point) {
+Table ThenTable(const SimulateFlags& flags, const SimulatedPoint& point) {
   Table table({}, {{"file", "then"},
                    Table::JsonOnly("step"),
                    {"", "step"},
@@ -54,29 +86,28 @@ Table ThenTable(const SimulateRequest& request, const SimulatedPoint& point) {
                    {"", "planned"}});
   for (size_t i = 0; i < point.then.size(); ++i) {
     const SimulatedStep& step = point.then[i];
-    table.Add({Value::Name(i < request.then.size() ? request.then[i]
-                                                   : request.trace_file),
-               SimulatedStepJson(step), Value::Ns(step.ns()), step.gathers,
-               step.prefetched_gathers, step.cancelled_gathers,
-               MovedOver(step, SimResource::kToDevice),
-               step.divergences > 0 ? "departs: on demand from there" : "yes"});
+    table.Add(
+        {Value::Name(i < flags.then.size() ? flags.then[i] : flags.trace_file),
+         SimulatedStepJson(step), Value::Ns(step.ns()), step.gathers,
+         step.prefetched_gathers, step.cancelled_gathers,
+         MovedOver(step, SimResource::kToDevice),
+         step.divergences > 0 ? "departs: on demand from there" : "yes"});
   }
   return table;
 }
 
-JsonValue PointJson(const SimulateRequest& request,
-                    const SimulatedPoint& point) {
+JsonValue PointJson(const SimulateFlags& flags, const SimulatedPoint& point) {
   JsonValue json = Fields({{"device_budget_bytes", point.device_budget},
                            {"host_budget_bytes", point.host_budget},
-                           {"fits", point.result.has_value()}});
-  if (!point.result) {
+                           {"fits", point.fits()}});
+  if (!point.fits()) {
     json["reason"] = point.why;
     return json;
   }
   json["step"] = SimulatedStepJson(point.result->steady());
   json["first_step"] = SimulatedStepJson(point.result->steps.front());
   json["prefetch"] = FetchForecastJson(point.fetches);
-  json["then"] = ThenTable(request, point).Json();
+  json["then"] = ThenTable(flags, point).Json();
   json["tiers"] = TierTable(point).Json();
   return json;
 }
@@ -85,40 +116,39 @@ constexpr size_t kPointColumns = 20;
 
 // Every point, a row each: the swept budget on the page, all for --plain.
 Table PointTable(const SimulateReport& report) {
-  const auto& sweep = report.request.sweep;
-  const auto fastest = std::min_element(
-      report.points.begin(), report.points.end(),
-      [](const SimulatedPoint& a, const SimulatedPoint& b) {
-        if (!a.result || !b.result) return a.result.has_value();
+  const SimulateFlags& flags = report.flags;
+  const auto fastest = std::ranges::min_element(
+      report.points, [](const SimulatedPoint& a, const SimulatedPoint& b) {
+        if (!a.fits() || !b.fits()) return a.fits();
         return a.result->steady().ns() < b.result->steady().ns();
       });
-  Table table({.header = true},
-              {{"device_budget_bytes"},
-               {"host_budget_bytes"},
-               {"", std::string(sweep ? SweptBudgetName(sweep->budget) : "")},
-               {"fits"},
-               {"step_ns", "step"},
-               {"compute_ns", "computes"},
-               {"stall_ns", "waits"},
-               {"idle_ns"},
-               {"critical", "busiest"},
-               {"", "busy"},
-               {"to_device_bytes", "to device"},
-               {"from_device_bytes"},
-               {"nvme_read_bytes"},
-               {"nvme_write_bytes"},
-               {"", "nvme"},
-               {"wire_bytes"},
-               {"gathers", "gathers"},
-               {"device_peak_bytes"},
-               {"host_peak_bytes"},
-               {"nvme_peak_bytes"}});
+  Table table(
+      {.header = true},
+      {{"device_budget_bytes"},
+       {"host_budget_bytes"},
+       {"", std::string(flags.sweep.empty() ? "" : flags.swept_budget())},
+       {"fits"},
+       {"step_ns", "step"},
+       {"compute_ns", "computes"},
+       {"stall_ns", "waits"},
+       {"idle_ns"},
+       {"critical", "busiest"},
+       {"", "busy"},
+       {"to_device_bytes", "to device"},
+       {"from_device_bytes"},
+       {"nvme_read_bytes"},
+       {"nvme_write_bytes"},
+       {"", "nvme"},
+       {"wire_bytes"},
+       {"gathers", "gathers"},
+       {"device_peak_bytes"},
+       {"host_peak_bytes"},
+       {"nvme_peak_bytes"}});
   for (auto point = report.points.begin(); point != report.points.end();
        ++point) {
-    const Bytes budget = sweep && sweep->budget == SweptBudget::kDevice
-                             ? point->device_budget
-                             : point->host_budget;
-    if (!point->result) {
+    const Bytes budget =
+        flags.device_budget ? point->host_budget : point->device_budget;
+    if (!point->fits()) {
       std::vector<Value> row = {point->device_budget, point->host_budget,
                                 budget, false, Value("").As("does not fit")};
       row.resize(kPointColumns, "");
@@ -162,17 +192,18 @@ std::string EngineText(const SimulateReport& report,
   int64_t slots = 0;
   for (const int64_t each : point.engine.problem.slots) slots += each;
   std::string groups;
-  if (report.shard_group > 0) {
-    groups = fmt::format(" in groups of {}", report.shard_group);
+  const ZeroOptions& options = report.options;
+  if (options.shard_group > 0) {
+    groups = fmt::format(" in groups of {}", options.shard_group);
   }
-  if (report.optimizer_span == OptimizerSpan::kWorld) {
+  if (options.optimizer_span == OptimizerSpan::kWorld) {
     groups += ", optimizer states over all";
   }
   return fmt::format(
       "stage {}, {}{}, {} parameters, policy {}, {} fetched ahead; {} for "
       "gathered chunks",
-      report.request.engine.stage, Plural(report.ranks, "rank"), groups,
-      report.dtypes, PlanPolicyName(report.request.engine.policy),
+      options.stage, Plural(report.ranks, "rank"), groups,
+      TypesOf(report.layout), PlanPolicyName(options.policy),
       point.fetches ? std::string("in time")
                     : fmt::format("{}", point.engine.problem.prefetch_depth),
       Plural(slots, "slot"));
@@ -196,94 +227,101 @@ void SayPoint(const SimulateReport& report, const SimulatedPoint& point,
   doc->Say("Engine", EngineText(report, point));
   doc->Say("Step", StepSentence(step));
   doc->Say("Gathers", GathersText(step));
-  doc->Say("Prefetch",
-           point.fetches ? DeadlinesSentence(*point.fetches) : point.lacked);
+  doc->Say("Prefetch", point.prefetch);
   doc->Add(ResourceTable(step), Form::kPage);
   doc->Add(StallTable(step), Form::kPage);
   doc->Add(TierTable(point), Form::kPage);
-  doc->Add(ThenTable(report.request, point), Form::kPage);
+  doc->Add(ThenTable(report.flags, point), Form::kPage);
 }
 
-void SayInput(const SimulateReport& report, Document* doc) {
-  const SimulateRequest& request = report.request;
-  doc->Say("Trace", fmt::format("{}: {}, {} of a step, recorded on {}",
-                                Shown(request.trace_file),
-                                Plural(report.chunks, "chunk"),
-                                Plural(report.moments, "moment"),
-                                Plural(report.recorded_ranks, "rank")));
-  std::string machine = Shown(request.files.machine);
-  if (request.ranks_per_host > 1) {
+// What was read, and the engine that was asked for.
+void AddInput(const SimulateReport& report, Document* doc) {
+  const SimulateFlags& flags = report.flags;
+  const TraceFile& trace = report.trace;
+  const ZeroOptions& options = report.options;
+  const int64_t chunks = std::ssize(trace.chunks);
+  const int64_t moments = std::ssize(trace.step.accesses);
+  const int64_t passes = std::ssize(report.step.evaluations);
+  const int64_t compute_ns = options.step_compute_ns;
+  doc->Set("trace", Fields({{"file", flags.trace_file},
+                            {"chunks", chunks},
+                            {"moments", moments},
+                            {"ranks", trace.world},
+                            {"compute_ns", compute_ns},
+                            {"evaluations", passes}}));
+  doc->Say("Trace",
+           fmt::format("{}: {}, {} of a step, recorded on {}",
+                       Shown(flags.trace_file), Plural(chunks, "chunk"),
+                       Plural(moments, "moment"), Plural(trace.world, "rank")));
+  doc->Set("machine", Fields({{"file", flags.files.machine},
+                              {"ranks_that_share_it", flags.ranks_per_host}}));
+  std::string machine = Shown(flags.files.machine);
+  if (flags.ranks_per_host > 1) {
     machine += fmt::format("; {} ranks share memory, cores and drives",
-                           request.ranks_per_host);
+                           flags.ranks_per_host);
   }
   doc->Say("Machine", machine);
   doc->Say("Computes",
-           report.compute_ns > 0 || request.compute_ns
-               ? fmt::format("{} a step", FormatDuration(report.compute_ns))
+           compute_ns > 0 || flags.compute_ns
+               ? fmt::format("{} a step", FormatDuration(compute_ns))
                : std::string("nobody knows how long: --compute TIME"));
-  if (report.dtype_assumed) {
+  const std::string types = TypesOf(report.layout);
+  const bool assumed =
+      flags.files.layout.empty() && !flags.dtype && !trace.chunks[0].dtype;
+  doc->Set(
+      "engine",
+      Fields({{"stage", options.stage},
+              {"ranks", report.ranks},
+              {"shard_group",
+               options.shard_group > 0 ? options.shard_group : report.ranks},
+              {"optimizer_span", OptimizerSpanName(options.optimizer_span)},
+              {"policy", PlanPolicyName(options.policy)},
+              {"dtype", types},
+              {"dtype_assumed", assumed},
+              {"optimizer", OptimizerName(options.optimizer.kind)},
+              {"prefetch", PrefetchModeName(options.prefetch)},
+              {"prefetch_depth", options.prefetch_depth},
+              {"clip", options.clip_norm > 0},
+              {"grad_mode", GradModeName(options.grad_mode)}}));
+  if (assumed) {
     doc->Say(
         "Assumed",
         fmt::format("parameters are {}: the trace does not say; --dtype TYPE",
-                    report.dtypes));
+                    types));
   }
-  if (report.evaluations > 0) {
+  if (passes > 0) {
     doc->Say("Evaluates", fmt::format("{} a step, of which no plan knows",
-                                      Plural(report.evaluations, "time")));
+                                      Plural(passes, "time")));
   }
-  if (!report.unknown.empty()) {
-    doc->Say(
-        "No speed",
-        fmt::format("{}: taken to be instant, so a step is at least this long",
-                    JoinedWithAnd(report.unknown)));
-  }
+  const std::vector<std::string> unknown = UnknownLinks(report);
+  doc->Set("not_known", ListOf(unknown));
+  if (unknown.empty()) return;
+  doc->Say("No speed", fmt::format("{}: taken to be instant, so a step is at "
+                                   "least this long",
+                                   JoinedWithAnd(unknown)));
 }
 
 }  // namespace
 
 Document SimulateDocument(const SimulateReport& report) {
-  const SimulateRequest& request = report.request;
+  const SimulateFlags& flags = report.flags;
   Document doc("castor.simulation/1");
-  doc.Set("trace", Fields({{"file", request.trace_file},
-                           {"chunks", report.chunks},
-                           {"moments", report.moments},
-                           {"ranks", report.recorded_ranks},
-                           {"compute_ns", report.compute_ns},
-                           {"evaluations", report.evaluations}}));
-  doc.Set("machine", Fields({{"file", request.files.machine},
-                             {"ranks_that_share_it", request.ranks_per_host}}));
-  doc.Set("engine",
-          Fields({{"stage", request.engine.stage},
-                  {"ranks", report.ranks},
-                  {"shard_group",
-                   report.shard_group > 0 ? report.shard_group : report.ranks},
-                  {"optimizer_span", OptimizerSpanName(report.optimizer_span)},
-                  {"policy", PlanPolicyName(request.engine.policy)},
-                  {"dtype", report.dtypes},
-                  {"dtype_assumed", report.dtype_assumed},
-                  {"optimizer", OptimizerName(request.engine.optimizer.kind)},
-                  {"prefetch", PrefetchModeName(request.engine.prefetch)},
-                  {"prefetch_depth", request.engine.prefetch_depth},
-                  {"clip", request.engine.clip_norm > 0},
-                  {"grad_mode", GradModeName(request.engine.grad_mode)}}));
-  doc.Set("not_known", ListOf(report.unknown));
-  doc.Set("sweep", request.sweep ? Value(SweptBudgetName(request.sweep->budget))
-                                 : Value());
+  AddInput(report, &doc);
+  doc.Set("sweep", flags.sweep.empty() ? Value() : flags.swept_budget());
   doc.Set("points", ListOf(report.points, [&](const SimulatedPoint& point) {
-            return PointJson(request, point);
+            return PointJson(flags, point);
           }));
-  SayInput(report, &doc);
   const SimulatedPoint& first = report.points.front();
-  if (!request.sweep) {
+  if (flags.sweep.empty()) {
     SayPoint(report, first, &doc);
     doc.Add(PointTable(report), Form::kPlain);
     return doc;
   }
   doc.Add(PointTable(report));
-  if (!first.result) doc.Say("Too small", first.why);
-  if (!request.svg.empty()) {
+  if (!first.fits()) doc.Say("Too small", first.why);
+  if (!flags.svg.empty()) {
     doc.Gap();
-    doc.Say("Written", fmt::format("{}: the plot", Shown(request.svg)));
+    doc.Say("Written", fmt::format("{}: the plot", Shown(flags.svg)));
   }
   return doc;
 }

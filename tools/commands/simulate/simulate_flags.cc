@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/commands/simulate/simulate_flags.h"
-
 #include <fmt/format.h>
 
 #include "chunk/base/quantity_text.h"
 #include "chunk/base/quote.h"
 #include "collectives/option_table.h"
-#include "placement/step_trace.h"
 #include "tools/cli/flags.h"
+#include "tools/commands/simulate/simulate_command.h"
 
 namespace castor {
 namespace {
@@ -55,25 +53,23 @@ Status Missing(std::string_view what) {
       "{} is missing (flags and values: castor simulate --help)", what));
 }
 
-// "device-budget=2GiB..24GiB".
-Result<SimulateRequest::Sweep> ReadSweep(const std::string& text,
-                                         int64_t points) {
+// Of "device-budget=2GiB..24GiB": even steps, on whole pages but for the ends;
+// fewer where pages are few.
+Result<std::vector<Bytes>> ReadSweep(const SimulateFlags& flags) {
+  const std::string& text = flags.sweep;
   const auto bad = [&](std::string_view why) {
     return InvalidArgument(
         fmt::format("--sweep {}: {}; write device-budget=2GiB..24GiB or "
                     "host-budget=8GiB..64GiB",
                     Quoted(text), why));
   };
-  SimulateRequest::Sweep sweep;
   const size_t equals = text.find('=');
   const size_t dots = text.find("..");
   if (equals == text.npos || dots == text.npos || dots < equals) {
     return bad("it names no budget and two sizes");
   }
   const std::string name = text.substr(0, equals);
-  if (name == SweptBudgetName(SweptBudget::kHost)) {
-    sweep.budget = SweptBudget::kHost;
-  } else if (name != SweptBudgetName(SweptBudget::kDevice)) {
+  if (name != "device-budget" && name != "host-budget") {
     return bad(fmt::format("{} is no budget to sweep", Quoted(name)));
   }
   const Result<Bytes> first =
@@ -82,122 +78,80 @@ Result<SimulateRequest::Sweep> ReadSweep(const std::string& text,
   const Result<Bytes> last = ParseSize(text.substr(dots + 2));
   if (!last.ok()) return bad(last.status().message());
   if (*last <= *first) return bad("the second size is not above the first");
-  // Even steps, on whole pages but for the ends; fewer where pages are few.
-  constexpr Bytes kPage = KiB(4);
+  std::vector<Bytes> values = {*first};
   const double span = static_cast<double>((*last - *first).count());
-  for (int64_t i = 0; i < points; ++i) {
+  for (int64_t i = 1; i + 1 < flags.points; ++i) {
     const double part =
-        static_cast<double>(i) / static_cast<double>(points - 1);
-    Bytes value = *first + Bytes(static_cast<int64_t>(span * part));
-    if (i + 1 == points) {
-      value = *last;
-    } else if (i > 0) {
-      value = RoundDown(value, kPage);
-    }
-    if (sweep.values.empty() || value > sweep.values.back()) {
-      sweep.values.push_back(value);
-    }
+        static_cast<double>(i) / static_cast<double>(flags.points - 1);
+    const Bytes value =
+        RoundDown(*first + Bytes(static_cast<int64_t>(span * part)), KiB(4));
+    if (value > values.back()) values.push_back(value);
   }
-  return sweep;
+  if (*last > values.back()) values.push_back(*last);
+  return values;
 }
 
-Status CheckTogether(const SimulateFlags& flags) {
-  const SimulateRequest& request = flags.request;
-  if (request.trace_file.empty()) return Missing("TRACE");
-  if (request.files.machine.empty()) return Missing("--machine FILE");
-  if (!request.svg.empty() && flags.sweep.empty()) {
-    return InvalidArgument(
-        "--svg draws a sweep: give --sweep device-budget=FROM..TO too");
+// A sweep takes the place of the budget that it names.
+Status CheckBudget(const SimulateFlags& flags, std::string_view name,
+                   const std::optional<Bytes>& given) {
+  const bool swept = flags.sweep.starts_with(fmt::format("{}=", name));
+  if (swept && given) {
+    return InvalidArgument(fmt::format(
+        "--{} is swept: leave it out, or sweep the other budget", name));
   }
-  if (!flags.sweep.empty() && !request.then.empty()) {
-    return InvalidArgument(
-        "--then makes other steps at one budget, and --sweep one step at many: "
-        "give one of them");
-  }
-  if (!request.files.layout.empty() && request.dtype) {
-    return InvalidArgument(
-        "--layout says of which type parameters are: leave --dtype away");
-  }
-  return OkStatus();
-}
-
-Status TakeBudgets(const SimulateFlags& flags, SimulateRequest* request) {
-  const auto take = [&](const std::optional<Bytes>& given, SweptBudget budget,
-                        Bytes* to) -> Status {
-    const bool swept = request->sweep && request->sweep->budget == budget;
-    if (swept && given) {
-      return InvalidArgument(
-          fmt::format("--{} is swept: leave it out, or sweep the other budget",
-                      SweptBudgetName(budget)));
-    }
-    if (!swept && !given) {
-      return Missing(fmt::format("--{} SIZE", SweptBudgetName(budget)));
-    }
-    *to = given.value_or(Bytes(0));
-    return OkStatus();
-  };
-  CASTOR_RETURN_IF_ERROR(
-      take(flags.device_budget, SweptBudget::kDevice, &request->device_budget));
-  return take(flags.host_budget, SweptBudget::kHost, &request->host_budget);
+  if (swept || given) return OkStatus();
+  return Missing(fmt::format("--{} SIZE", name));
 }
 
 }  // namespace
 
-std::string_view SweptBudgetName(SweptBudget budget) {
-  return budget == SweptBudget::kDevice ? "device-budget" : "host-budget";
-}
-
-ZeroOptions SimulatedOptions() {
-  ZeroOptions options;
-  options.clip_norm = 1;
-  return options;
-}
-
 void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
-  SimulateRequest* const r = &flags->request;
-  AddOptionalPositional(app, "TRACE", &r->trace_file,
+  AddOptionalPositional(app, "TRACE", &flags->trace_file,
                         "the recorded step, a castor.trace/1 file");
-  OptionTable t = EngineOptions(&r->engine, &r->files).For(kSimulateFlag);
+  OptionTable t =
+      EngineOptions(&flags->engine, &flags->files).For(kSimulateFlag);
   t.Bind("--device-budget", &flags->device_budget);
   t.Bind("--host-budget", &flags->host_budget);
   t.OfFlag("--device-budget").Default("");
-  t.Bind("--shard-group", &r->shard_group).Default("as recorded");
-  t.Bind("--compute", &r->compute_ns).Default("as recorded");
-  t.Size("", &r->nvme_budget)
+  t.Bind("--shard-group", &flags->shard_group).Default("as recorded");
+  t.Bind("--compute", &flags->compute_ns).Default("as recorded");
+  t.Size("", &flags->nvme_budget)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");
-  t.Choice("", &r->dtype, DTypeName, {DType::kF32, DType::kBF16, DType::kF16})
+  t.Choice("", &flags->dtype, DTypeName,
+           {DType::kF32, DType::kBF16, DType::kF16})
       .Flag("--dtype", "type of parameters, where TRACE does not say")
       .Default("bf16");
-  t.Choice("", &r->optimizer_span, OptimizerSpanName,
+  t.Choice("", &flags->optimizer_span, OptimizerSpanName,
            {OptimizerSpan::kGroup, OptimizerSpan::kWorld})
       .Flag("--optimizer-span",
             "optimizer states are cut among the ranks of a group, or among all")
       .Default("as recorded");
-  t.Whole("", &r->ranks, 1, kMaxRanks)
+  t.Whole("", &flags->ranks, 1, kMaxRanks)
       .Flag("--world", "ranks")
       .Default("as recorded");
-  t.Whole("", &r->ranks_per_host, 1, kMaxRanks)
+  t.Whole("", &flags->ranks_per_host, 1, kMaxRanks)
       .Flag("--ranks-per-host",
             "ranks that share a host's memory, cores and drives");
-  t.Whole("", &r->evaluations, 0, kMaxEvaluations)
+  t.Whole("", &flags->evaluations, 0, kMaxEvaluations)
       .Flag("--evaluate",
             "forward passes before every step, in which nothing is trained, "
             "beside those of TRACE");
-  t.Texts(&r->then).Flag(
-      "--then",
-      "FILE of another step of the same chunks, made after those of TRACE; "
-      "repeatable");
+  t.Texts(&flags->then)
+      .Flag(
+          "--then",
+          "FILE of another step of the same chunks, made after those of TRACE; "
+          "repeatable");
   t.Words("SPEED")
       .Flag("--device-memory", "speed of the device's own memory: 2TB/s",
-            [r](std::string_view text) -> Status {
+            [flags](std::string_view text) -> Status {
               CASTOR_ASSIGN_OR_RETURN(const int64_t rate,
                                       ParseBandwidth(text, kMaxBytesPerSecond));
-              r->device_memory = LinkModel{rate, 0};
+              flags->device_memory = LinkModel{rate, 0};
               return OkStatus();
             })
       .Default("instant");
-  t.Choice("", &r->trainer,
+  t.Choice("", &flags->trainer,
            +[](SimTrainer trainer) -> std::string_view {
              return trainer == SimTrainer::kThread ? "thread" : "stream";
            },
@@ -208,7 +162,7 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
       .Form("RANGE");
   t.Whole("", &flags->points, 2, kMaxPoints)
       .Flag("--points", "budgets of a sweep");
-  t.Text("", &r->svg)
+  t.Text("", &flags->svg)
       .Flag("--svg", "draw the sweep into this file")
       .Form("FILE");
   t.Switch("", &flags->json).Flag("--json", "print one JSON document");
@@ -217,15 +171,30 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
   SetHelpFooter(app, kFooter);
 }
 
-Result<SimulateRequest> CheckSimulateFlags(const SimulateFlags& flags) {
-  CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
-  SimulateRequest request = flags.request;
-  if (!flags.sweep.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(request.sweep,
-                            ReadSweep(flags.sweep, flags.points));
+Result<std::vector<Bytes>> CheckSimulateFlags(const SimulateFlags& flags) {
+  if (flags.trace_file.empty()) return Missing("TRACE");
+  if (flags.files.machine.empty()) return Missing("--machine FILE");
+  if (!flags.svg.empty() && flags.sweep.empty()) {
+    return InvalidArgument(
+        "--svg draws a sweep: give --sweep device-budget=FROM..TO too");
   }
-  CASTOR_RETURN_IF_ERROR(TakeBudgets(flags, &request));
-  return request;
+  if (!flags.sweep.empty() && !flags.then.empty()) {
+    return InvalidArgument(
+        "--then makes other steps at one budget, and --sweep one step at many: "
+        "give one of them");
+  }
+  if (!flags.files.layout.empty() && flags.dtype) {
+    return InvalidArgument(
+        "--layout says of which type parameters are: leave --dtype away");
+  }
+  std::vector<Bytes> swept;
+  if (!flags.sweep.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(swept, ReadSweep(flags));
+  }
+  CASTOR_RETURN_IF_ERROR(
+      CheckBudget(flags, "device-budget", flags.device_budget));
+  CASTOR_RETURN_IF_ERROR(CheckBudget(flags, "host-budget", flags.host_budget));
+  return swept;
 }
 
 }  // namespace castor

@@ -50,17 +50,17 @@ std::string StepSentence(const SimulatedStep& step) {
                      Value::Share(step.busy(critical), step.ns()).Page());
 }
 
-std::string DeadlinesSentence(const FetchForecast& fetches) {
-  std::string text = fmt::format("by deadlines, at most {} under way; ",
-                                 Grouped(fetches.most_ahead));
-  if (fetches.late == 0) return text + "every gather is there in time";
-  return text + fmt::format("{} come{} too late, for {} of a step",
-                            Plural(fetches.late, "gather"),
-                            fetches.late == 1 ? "s" : "",
-                            FormatDuration(fetches.stall_ns));
-}
-
-std::string NoDeadlinesSentence(const MemoryPlan& plan) {
+std::string DeadlinesSentence(const std::optional<FetchForecast>& fetches,
+                              const MemoryPlan& plan) {
+  if (fetches) {
+    std::string text = fmt::format("by deadlines, at most {} under way; ",
+                                   Grouped(fetches->most_ahead));
+    if (fetches->late == 0) return text + "every gather is there in time";
+    return text + fmt::format("{} come{} too late, for {} of a step",
+                              Plural(fetches->late, "gather"),
+                              fetches->late == 1 ? "s" : "",
+                              FormatDuration(fetches->stall_ns));
+  }
   std::vector<std::string> next;
   std::vector<std::string> flags;
   if (!plan.unknown_links.empty()) {

@@ -29,13 +29,11 @@ int64_t StallNs(const SimulatedStep& step);
 // "2.08 s: nvme is busy for 100.00 % of it".
 std::string StepSentence(const SimulatedStep& step);
 
-// "by deadlines, at most 5 under way; 2 gathers come too late, for 12 ms of a
-// step".
-std::string DeadlinesSentence(const FetchForecast& fetches);
-
-// Where deadlines were asked for and there are none: "3 ahead, not by
-// deadlines: no compute time of a step is declared; give --compute".
-std::string NoDeadlinesSentence(const MemoryPlan& plan);
+// Where deadlines were asked for. "by deadlines, at most 5 under way; 2 gathers
+// come too late, for 12 ms of a step", or "3 ahead, not by deadlines: no
+// compute time of a step is declared; give --compute".
+std::string DeadlinesSentence(const std::optional<FetchForecast>& fetches,
+                              const MemoryPlan& plan);
 
 // How long each resource is busy, on a page those that are.
 Table ResourceTable(const SimulatedStep& step);

@@ -6,18 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <iterator>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "chunk/base/check.h"
-#include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
 #include "placement/plan.h"
-#include "placement/simulation_result.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
@@ -36,7 +29,7 @@ constexpr double kPlotHeight = kHeight - kTop - kBottom;
 
 // Colours that people who do not see all colours tell apart (Okabe and Ito
 // 2008), on light pages and on dark ones.
-constexpr std::string_view kStyle = R"(<style>
+constexpr std::string_view kStyle = R"svg(<style>
   .page { fill: #ffffff; } .ink { fill: #1f2328; } .faint { fill: #59636e; }
   .grid { stroke: #d1d9e0; } .axis { stroke: #59636e; }
   .step { stroke: #1f2328; fill: none; stroke-width: 2.2; stroke-linejoin: round; }
@@ -52,13 +45,8 @@ constexpr std::string_view kStyle = R"(<style>
     .step { stroke: #e6edf3; } .dot { fill: #0d1117; stroke: #e6edf3; }
   }
 </style>
-)";
-
-constexpr std::string_view kHatch =
-    R"(<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" )"
-    R"svg(patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" )svg"
-    R"(stroke-width="3"/></pattern></defs>)"
-    "\n";
+<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8" stroke-width="3"/></pattern></defs>
+)svg";
 
 // From `first` to `last`, both in nanoseconds or bytes, shown in a unit.
 struct Axis {
@@ -132,23 +120,24 @@ class Plot {
   explicit Plot(const SimulateReport& report) : report_(report) {
     int64_t longest_ns = 0;
     for (const SimulatedPoint& point : report.points) {
-      if (!point.result) continue;
+      if (!point.fits()) continue;
       longest_ns = std::max(longest_ns, point.result->steady().ns());
     }
-    x_ = SizeAxis(report.request.sweep->values.front(),
-                  report.request.sweep->values.back());
+    x_ = SizeAxis(BudgetOf(report.points.front()),
+                  BudgetOf(report.points.back()));
     y_ = TimeAxis(longest_ns);
   }
 
   std::string Draw() {
+    const std::string title =
+        fmt::format("Step time against {} budget", swept());
     Line(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" )"
          R"(role="img" aria-label="{}">)",
-         kWidth, kHeight, Escaped(Title()));
+         kWidth, kHeight, title);
     out_ += kStyle;
-    out_ += kHatch;
     Line(R"(<rect class="page" width="{}" height="{}" rx="6"/>)", kWidth,
          kHeight);
-    Text(kLeft, 30, "ink title", "start", Title());
+    Text(kLeft, 30, "ink title", "start", title);
     Text(kLeft, 50, "faint", "start", Subtitle());
     Grid();
     NoFit();
@@ -178,9 +167,8 @@ class Plot {
         classes, x1, y1, x2, y2);
   }
 
-  bool by_device() const {
-    return report_.request.sweep->budget == SweptBudget::kDevice;
-  }
+  bool by_device() const { return !report_.flags.device_budget; }
+  std::string_view swept() const { return by_device() ? "device" : "host"; }
   Bytes BudgetOf(const SimulatedPoint& point) const {
     return by_device() ? point.device_budget : point.host_budget;
   }
@@ -192,20 +180,16 @@ class Plot {
   }
   double Y(double ns) const { return kTop + kPlotHeight * (1 - ns / y_.last); }
 
-  std::string Title() const {
-    return fmt::format("Step time against {} budget",
-                       by_device() ? "device" : "host");
-  }
   std::string Subtitle() const {
-    const SimulateRequest& request = report_.request;
+    const SimulateFlags& flags = report_.flags;
     std::string text = fmt::format(
-        "{}: {}, stage {}, {}, policy {}, {} {}", Shown(request.trace_file),
-        Plural(report_.chunks, "chunk"), request.engine.stage,
-        Plural(report_.ranks, "rank"), PlanPolicyName(request.engine.policy),
+        "{}: {}, stage {}, {}, policy {}, {} {}", Shown(flags.trace_file),
+        Plural(std::ssize(report_.trace.chunks), "chunk"), flags.engine.stage,
+        Plural(report_.ranks, "rank"), PlanPolicyName(flags.engine.policy),
         by_device() ? "host" : "device",
-        FormatSize(by_device() ? request.host_budget : request.device_budget));
-    if (request.nvme_budget) {
-      text += fmt::format(", nvme {}", FormatSize(*request.nvme_budget));
+        FormatSize(by_device() ? *flags.host_budget : *flags.device_budget));
+    if (flags.nvme_budget) {
+      text += fmt::format(", nvme {}", FormatSize(*flags.nvme_budget));
     }
     return text;
   }
@@ -228,7 +212,7 @@ class Plot {
     Stroke("axis", kLeft, bottom, kLeft + kPlotWidth, bottom);
     Stroke("axis", kLeft, kTop, kLeft, bottom);
     Text(kLeft + kPlotWidth / 2, kHeight - 16, "ink", "middle",
-         fmt::format("{} budget of a rank", by_device() ? "device" : "host"));
+         fmt::format("{} budget of a rank", swept()));
     Line(
         R"svg(<text class="ink" transform="translate(18 {:.1f}) rotate(-90)" )svg"
         R"(text-anchor="middle">time of a step</text>)",
@@ -238,10 +222,8 @@ class Plot {
   // From the left edge to the first budget that fits; crosses wherever one does
   // not.
   void NoFit() {
-    const auto fits = std::find_if(
-        report_.points.begin(), report_.points.end(),
-        [](const SimulatedPoint& p) { return p.result.has_value(); });
-    CASTOR_CHECK(fits != report_.points.end());
+    const auto fits =
+        std::ranges::find_if(report_.points, &SimulatedPoint::fits);
     if (fits != report_.points.begin()) {
       const double end = (X(*std::prev(fits)) + X(*fits)) / 2;
       Line(R"(<rect class="nofit" x="{:.1f}" y="{:.1f}" width="{:.1f}" )"
@@ -250,7 +232,7 @@ class Plot {
     }
     const double y = kTop + kPlotHeight - 12;
     for (const SimulatedPoint& point : report_.points) {
-      if (point.result) continue;
+      if (point.fits()) continue;
       Line(R"(<g><title>{}: does not fit. {}</title>)"
            R"(<path class="cross" d="M{:.1f} {:.1f}l8 8m0 -8l-8 8"/></g>)",
            FormatSize(BudgetOf(point)), Escaped(point.why), X(point) - 4,
@@ -258,30 +240,27 @@ class Plot {
     }
   }
 
-  // The height of what computing, then waiting, then the rest add up to.
-  double Level(const SimulatedPoint& point, int parts) const {
+  // The heights of nothing, of computing, of waiting upon that, and of all.
+  std::array<double, 4> Levels(const SimulatedPoint& point) const {
     const SimulatedStep& step = point.result->steady();
-    int64_t ns = 0;
-    if (parts > 0) ns += step.busy(SimResource::kCompute);
-    if (parts > 1) ns += StallNs(step);
-    if (parts > 2) ns = step.ns();
-    return Y(static_cast<double>(ns));
+    const int64_t computes = step.busy(SimResource::kCompute);
+    const int64_t waits = computes + StallNs(step);
+    return {Y(0), Y(static_cast<double>(computes)),
+            Y(static_cast<double>(waits)), Y(static_cast<double>(step.ns()))};
   }
 
   // Runs of neighbours that fit, each with its areas and its line.
   void Areas() {
-    const auto fits = [](const SimulatedPoint& p) {
-      return p.result.has_value();
-    };
+    constexpr auto kFits = &SimulatedPoint::fits;
     const auto last = report_.points.end();
-    for (auto begin = std::find_if(report_.points.begin(), last, fits);
+    for (auto begin = std::ranges::find_if(report_.points, kFits);
          begin != last;) {
-      const auto end = std::find_if_not(begin, last, fits);
+      const auto end = std::ranges::find_if_not(begin, last, kFits);
       std::array<std::vector<std::string>, 4> levels;
-      for (int parts = 0; parts < 4; ++parts) {
-        for (auto point = begin; point != end; ++point) {
-          levels[static_cast<size_t>(parts)].push_back(
-              fmt::format("{:.1f},{:.1f}", X(*point), Level(*point, parts)));
+      for (auto point = begin; point != end; ++point) {
+        for (size_t i = 0; i < levels.size(); ++i) {
+          levels[i].push_back(
+              fmt::format("{:.1f},{:.1f}", X(*point), Levels(*point)[i]));
         }
       }
       constexpr std::string_view kAreas[] = {"compute", "wait", "idle"};
@@ -293,17 +272,17 @@ class Plot {
       }
       Line(R"(<polyline class="step" points="{}"/>)",
            fmt::join(levels.back(), " "));
-      begin = std::find_if(end, last, fits);
+      begin = std::ranges::find_if(end, last, kFits);
     }
   }
 
   void Points() {
     for (const SimulatedPoint& point : report_.points) {
-      if (!point.result) continue;
+      if (!point.fits()) continue;
       const SimulatedStep& step = point.result->steady();
       Line(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>)"
            "{}: {} a step, {} busy for {:.0f} %</title></circle>",
-           X(point), Level(point, 3), FormatSize(BudgetOf(point)),
+           X(point), Levels(point).back(), FormatSize(BudgetOf(point)),
            FormatDuration(step.ns()), SimResourceName(step.critical()),
            100.0 * static_cast<double>(step.busy(step.critical())) /
                std::max(1.0, static_cast<double>(step.ns())));
@@ -323,10 +302,7 @@ class Plot {
       Text(x + 19, 75, "ink", "start", text);
       x += 44 + 6.4 * static_cast<double>(text.size());
     }
-    const bool any = std::any_of(
-        report_.points.begin(), report_.points.end(),
-        [](const SimulatedPoint& p) { return !p.result.has_value(); });
-    if (!any) return;
+    if (std::ranges::all_of(report_.points, &SimulatedPoint::fits)) return;
     Line(R"(<path class="cross" d="M{:.1f} 66.5l8 8m0 -8l-8 8"/>)", x + 2);
     Text(x + 19, 75, "ink", "start", "does not fit");
   }

@@ -8,68 +8,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "chunk/base/ids.h"
-#include "chunk/base/units.h"
+#include "collectives/held_moments.h"
 #include "placement/compute_spread.h"
 
 namespace castor {
 namespace {
 
 constexpr Elements kAlign{64};
-
-// The moments at which the accesses of a micro-batch begin: at the latest where
-// a gradient opens that was open in it before, and then behind the last moment
-// before that at which nothing was held.
-std::vector<size_t> MicroBatches(const Trace& trace) {
-  std::vector<size_t> begins = {0};
-  std::set<ChunkId> opened;
-  int64_t held = 0;
-  size_t idle = 0;  // behind the last moment that left nothing held
-  for (size_t i = 0; i < trace.size(); ++i) {
-    switch (trace[i].kind) {
-      case AccessKind::kUse:
-        ++held;
-        break;
-      case AccessKind::kGradOpen:
-        if (!opened.insert(trace[i].chunk).second && idle > begins.back()) {
-          begins.push_back(idle);
-          opened = {trace[i].chunk};
-        }
-        ++held;
-        break;
-      case AccessKind::kUseEnd:
-      case AccessKind::kGradClose:
-        if (--held == 0) idle = i + 1;
-        break;
-    }
-  }
-  return begins;
-}
-
-// What is held after each access of [begin, end).
-std::vector<HeldTogether> HeldIn(const Trace& trace, size_t begin, size_t end) {
-  std::map<ChunkId, int> uses;
-  std::set<ChunkId> grads;
-  std::vector<HeldTogether> held;
-  for (size_t i = begin; i < end; ++i) {
-    const auto [kind, chunk] = trace[i];
-    if (kind == AccessKind::kUse) ++uses[chunk];
-    if (kind == AccessKind::kUseEnd && --uses[chunk] == 0) uses.erase(chunk);
-    if (kind == AccessKind::kGradOpen) grads.insert(chunk);
-    if (kind == AccessKind::kGradClose) grads.erase(chunk);
-    HeldTogether now;
-    for (const auto& [used, count] : uses) {
-      now.params.push_back(ParamId(used.value()));
-    }
-    for (const ChunkId open : grads) now.grads.push_back(ParamId(open.value()));
-    held.push_back(std::move(now));
-  }
-  return held;
-}
 
 // By moment: its own times, or else bytes.
 std::vector<double> WeightsOf(const TraceFile& trace) {
@@ -162,21 +111,18 @@ Status CheckSameChunks(std::span<const TraceChunk> trace,
   return OkStatus();
 }
 
-SealOptions DeclaredBy(const StepTrace& step) {
-  SealOptions declared;
+Bytes MostLeased(const StepTrace& step) {
+  Bytes most;
   for (const LeaseChange& change : step.leases) {
-    declared.largest_lease = std::max(declared.largest_lease, change.bytes);
+    most = std::max(most, change.bytes);
   }
-  // Micro-batches are alike: the one with the most moments stands for all.
-  std::vector<size_t> begins = MicroBatches(step.accesses);
-  begins.push_back(step.accesses.size());
-  size_t longest = 0;
-  for (size_t b = 1; b + 1 < begins.size(); ++b) {
-    if (begins[b + 1] - begins[b] > begins[longest + 1] - begins[longest]) {
-      longest = b;
-    }
-  }
-  declared.held = HeldIn(step.accesses, begins[longest], begins[longest + 1]);
+  return most;
+}
+
+SealOptions DeclaredBy(const ChunkLayout& layout, const StepTrace& step) {
+  SealOptions declared;
+  declared.largest_lease = MostLeased(step);
+  declared.held = HeldMomentsOf(layout, step.accesses);
   return declared;
 }
 

@@ -15,6 +15,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
 #include "collectives/zero_options.h"
@@ -42,9 +43,12 @@ std::vector<ParamSpec> ParamsOfTrace(const ChunkLayout& layout);
 Status CheckSameChunks(std::span<const TraceChunk> trace,
                        std::span<const TraceChunk> other);
 
+// Most bytes on lease at one time.
+Bytes MostLeased(const StepTrace& step);
+
 // What the trainer holds in a micro-batch, and has on lease: what it would
-// declare.
-SealOptions DeclaredBy(const StepTrace& step);
+// declare. REQUIRES: the step is one of the layout's chunks.
+SealOptions DeclaredBy(const ChunkLayout& layout, const StepTrace& step);
 
 // The same step with `total_ns` of compute: its own times scaled, or where it
 // has none each use of a chunk, and each gradient, for as long as its bytes.

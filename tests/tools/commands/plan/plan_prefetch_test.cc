@@ -35,7 +35,6 @@
 #include "tests/support/status_matchers.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
-#include "tools/commands/plan/plan_subject.h"
 #include "tools/commands/simulate/trace_layout.h"
 #include "tools/models/castor_files.h"
 
@@ -100,14 +99,11 @@ Result<Sealed> SealModel(const Case& of) {
   flags.nvme = of.nvme;
   flags.engine.policy = of.policy;
   flags.compute = of.compute_ns;
-  flags.micro_batches = of.micro_batches;
+  flags.step.micro_batches = of.micro_batches;
   flags.engine.prefetch = PrefetchMode::kDeadlines;
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
   subject.machine = Machine();
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(flags, subject));
-  CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome,
-                          MakePlan(subject, request));
+  CASTOR_ASSIGN_OR_RETURN(const PlanOutcome outcome, MakePlan(subject, flags));
   CASTOR_RETURN_IF_ERROR(outcome.fits);
   return Sealed{outcome.step,
                 SimulatedEngineOf(*outcome.seal, outcome.request.options),
@@ -127,9 +123,9 @@ Result<Sealed> SealTrace(const Case& of) {
   engine.options.machine = SlowMachine();
   engine.options.step_compute_ns = std::accumulate(
       trace.step.compute_ns.begin(), trace.step.compute_ns.end(), int64_t{0});
-  engine.declared = DeclaredBy(trace.step);
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOfTrace(trace, std::nullopt, /*world=*/1));
+  engine.declared = DeclaredBy(layout, trace.step);
   const std::vector<ParamSpec> params = ParamsOfTrace(layout);
   engine.params = params;
   CASTOR_ASSIGN_OR_RETURN(const SealForecast seal,

@@ -46,7 +46,7 @@ class PlanRunTest : public testing::Test {
     list += "head.weight\t512,64\tF32\n";
     model_ = folder_.Write("model.tsv", list);
     flags_.model = model_;
-    flags_.order = "file";
+    flags_.read.order = ParamOrder::kFile;
     flags_.device_budget = MiB(2);
     flags_.host_budget = MiB(4);
     flags_.engine.chunk_size = KiB(128);
@@ -78,7 +78,7 @@ TEST_F(PlanRunTest, EveryByteOfTheDeviceIsAccountedFor) {
   EXPECT_EQ(outcome.castor_device, MiB(2) - outcome.activations - KiB(128));
   EXPECT_LE(outcome.seal->table.total(Tier::kDevice), outcome.castor_device);
 
-  flags_.recompute = true;
+  flags_.step.recompute = true;
   const PlanReport again = Run().value();
   EXPECT_LT(again.outcome.activations, outcome.activations);
   flags_.borrow = true;
@@ -90,7 +90,7 @@ TEST_F(PlanRunTest, EveryByteOfTheDeviceIsAccountedFor) {
 
 TEST_F(PlanRunTest, GradientsAreCountedAsTheyAreKept) {
   flags_.dtype = "bf16";
-  flags_.micro_batches = 3;
+  flags_.step.micro_batches = 3;
   flags_.world = 2;
   const PlanOutcome usual = Run().value().outcome;
   flags_.engine.grad_mode = GradMode::kFp32;
@@ -130,10 +130,10 @@ TEST_F(PlanRunTest, GradientsInThePlaceOfParametersNeedFewerSlots) {
   EXPECT_LT(slots(reuse), slots(usual));
   EXPECT_EQ(reuse.forecast->traffic.reduce_scatter.bytes,
             usual.forecast->traffic.reduce_scatter.bytes);
-  flags_.micro_batches = 3;
+  flags_.step.micro_batches = 3;
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
                               HasSubstr("3 micro-batches")));
-  flags_.micro_batches = 1;
+  flags_.step.micro_batches = 1;
   flags_.dtype = "f32";
   EXPECT_THAT(
       Run(), StatusIs(ErrorCode::kInvalidArgument, HasSubstr("has no master")));
@@ -168,11 +168,11 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
     }
   }
   EXPECT_EQ(report.outcome.times.resources.size(), 4u);
-  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds(), sum);
+  EXPECT_DOUBLE_EQ(*report.outcome.times.most_seconds, sum);
   // The step itself lies between the bounds, and after steps enough does not
   // change any more.
   ASSERT_TRUE(report.outcome.simulated);
-  const double least = *report.outcome.times.least_seconds();
+  const double least = *report.outcome.times.least_seconds;
   EXPECT_GE(*report.outcome.step_seconds(), least * 0.999);
   EXPECT_LE(*report.outcome.step_seconds(), sum * 1.001);
   ZeroOptions options = report.outcome.request.options;
@@ -203,9 +203,9 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   flags_.host_budget = MiB(1);
   const PlanReport drives = Run().value();
   ASSERT_THAT(drives.outcome.fits, IsOk());
-  EXPECT_EQ(drives.outcome.times.most_seconds(), std::nullopt);
+  EXPECT_EQ(drives.outcome.times.most_seconds, std::nullopt);
   EXPECT_FALSE(drives.outcome.simulated);
-  EXPECT_THAT(drives.outcome.times.unknown(), testing::Contains("nvme_read"));
+  EXPECT_THAT(drives.outcome.times.unknown, testing::Contains("nvme_read"));
   EXPECT_THAT(PlanDocument(drives).Page(),
               HasSubstr("unknown: the machine file has no nvme_read"));
   EXPECT_TRUE(PlanDocument(drives).Json()["times"]["simulated"].is_null());
@@ -220,9 +220,10 @@ TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
   bool host = false;
   for (const PlanVariant& change : report.changes) {
     EXPECT_THAT(change.outcome.fits, IsOk()) << change.what;
-    if (change.flags.host_budget == flags_.host_budget) continue;
+    const PlanFlags& changed = change.outcome.request.flags;
+    if (changed.host_budget == flags_.host_budget) continue;
     host = true;
-    PlanFlags less = change.flags;
+    PlanFlags less = changed;
     *less.host_budget -= MiB(1);
     const PlanFlags asked = flags_;
     flags_ = less;

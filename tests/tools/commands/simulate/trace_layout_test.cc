@@ -96,7 +96,9 @@ TEST(TraceLayoutTest, DeclaresWhatAMicroBatchHolds) {
     }
   }
   step.leases = {{3, KiB(5)}, {5, KiB(2)}};
-  const SealOptions declared = DeclaredBy(step);
+  const ChunkLayout layout =
+      LayoutOfTrace(ThreeChunks(), std::nullopt, 1).value();
+  const SealOptions declared = DeclaredBy(layout, step);
   EXPECT_EQ(declared.largest_lease, KiB(5));
   size_t opens = 0;
   for (const HeldTogether& held : declared.held) {
