@@ -377,13 +377,6 @@ TEST(SearchExplainTest, KeepsTheEndOfALongName) {
               AllOf(HasSubstr("  ...xxxx"), HasSubstr("x\\x1b.weight\n")));
 }
 
-TEST(SearchExplainTest, HasNoRowsWhereNothingIsWasted) {
-  EXPECT_EQ(
-      Lines(ExplainDocument(Explained({{"a", {1024}, DType::kF32}})).Page())
-          .size(),
-      1u);
-}
-
 // --- Rules of other systems --------------------------------------------------
 
 TEST(SearchRulesTest, SaysWhyARulePicksNothing) {
