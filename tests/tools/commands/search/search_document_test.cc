@@ -42,8 +42,6 @@ void ExpectOneScreen(const std::string& page) {
   }
 }
 
-// --- The document ------------------------------------------------------------
-
 TEST(SearchDocumentTest, IsThatOfTheDesign) {
   const JsonValue json = SearchDocument(MadeReport(Irregular())).Json();
   EXPECT_THAT(json.keys(),
@@ -128,8 +126,6 @@ TEST(SearchDocumentTest, HasALineForEachCandidate) {
   }
 }
 
-// --- The page ----------------------------------------------------------------
-
 TEST(SearchDocumentTest, FitsAScreenAndSaysWhatItLeavesOut) {
   const SearchReport report = MadeReport(Irregular());
   const size_t candidates = report.result.groups[0].candidates.size();
@@ -172,8 +168,6 @@ TEST(SearchDocumentTest, ListsWhatWasLeftOutByReason) {
               AllOf(HasSubstr("2 tensors (attention mask): \"h.0.attn.bias\""),
                     HasSubstr("1 tensor (integers): \"step\"\n")));
 }
-
-// --- Candidates --------------------------------------------------------------
 
 std::vector<std::string> TableOf(const SearchReport& report, size_t rows) {
   Document document;
@@ -269,8 +263,6 @@ TEST(SearchCandidatesTest, HaveTimesWhereAMachineIsKnown) {
   EXPECT_THAT(PageOf(report), HasSubstr("left out: reduce scatter"));
 }
 
-// --- Proofs ------------------------------------------------------------------
-
 // With its newlines as spaces.
 std::string ProofOf(const GroupSearchResult& group, bool brief) {
   Document document;
@@ -326,8 +318,6 @@ TEST(SearchProofTest, IsCompleteForPrograms) {
             R"("waste_elements":7}]})");
 }
 
-// --- Causes of waste ---------------------------------------------------------
-
 SearchReport Explained(std::vector<ParamSpec> params) {
   SearchReport report = MadeReport(std::move(params));
   std::vector<std::string> notes;
@@ -367,17 +357,6 @@ TEST(SearchExplainTest, TellsTheCausesAndTheWorstChunks) {
               MatchesRegex(" +1 +4 KiB +496 B +384 B +112 B +b, \\+1"));
   EXPECT_THAT(lines[5], MatchesRegex(" +2 +6 KiB +144 B +144 B +0 B +d"));
 }
-
-TEST(SearchExplainTest, KeepsTheEndOfALongName) {
-  EXPECT_THAT(ExplainDocument(Explained({{"very.long." + std::string(50, 'x') +
-                                              "\x1b.weight",
-                                          {1000},
-                                          DType::kF32}}))
-                  .Page(),
-              AllOf(HasSubstr("  ...xxxx"), HasSubstr("x\\x1b.weight\n")));
-}
-
-// --- Rules of other systems --------------------------------------------------
 
 TEST(SearchRulesTest, SaysWhyARulePicksNothing) {
   SearchReport report = MadeReport(Irregular());
