@@ -25,12 +25,12 @@ namespace castor {
 // Empty where nothing repeats that has elements.
 //
 // Exact, by the method of Main and Lorentz ("An O(n log n) algorithm for
-// finding all repetitions in a string", J. Algorithms 5, 1984): the list is
-// halved, the repetitions across the middle follow from four passes that match
-// each half against itself and the other, and a half that has no more elements
-// than the best run so far is left out, which in a model of equal layers is
-// every one after the first pass. O(n log n) in the worst case, without
-// hashing. REQUIRES: sizes >= 0 whose sum does not overflow.
+// finding all repetitions in a string", J. Algorithms 5, 1984). The list is
+// halved. Four passes that match each half against itself and the other give
+// the repetitions across the middle. A half that has no more elements than the
+// best run so far is left out: in a model of equal layers, every one after the
+// first pass. O(n log n) in the worst case, without hashing. REQUIRES: sizes >=
+// 0 whose sum does not overflow.
 std::optional<LayerRepeat> FindLayerRepeat(std::span<const Elements> sizes);
 
 }  // namespace castor

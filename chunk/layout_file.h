@@ -61,11 +61,12 @@ struct LayoutFile {
 Result<std::string> WriteLayout(std::span<const ParamSpec> params,
                                 const ChunkLayout& layout);
 
-// Malformed, naming the place, for every text that is no layout: another
-// schema, keys that are unknown, missing or given twice, numbers out of their
-// limits, parameters that overlap, are misaligned, out of order, outside their
-// chunk or of another type than it, chunks that are empty or of another size
-// than their group says. Memory stays in proportion to the text.
+// Malformed, naming the place, for every text that is no layout. Wrong are
+// another schema; keys that are unknown, missing or given twice; numbers out of
+// their limits. Parameters may not overlap, be misaligned or out of order, nor
+// lie outside their chunk or differ from its type. Chunks may not be empty, nor
+// of another size than their group says. Memory stays in proportion to the
+// text.
 Result<LayoutFile> ParseLayout(std::string_view text);
 
 // Whether a layout that was made before is one of the model at hand:

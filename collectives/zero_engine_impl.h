@@ -5,13 +5,17 @@
 #define CASTOR_COLLECTIVES_ZERO_ENGINE_IMPL_H_
 
 // The inside of ZeroEngine, for the .cc files that implement it, all named
-// zero_engine_*.cc: life (health, end), seal (agreement, layout, homes by rules
-// and limits), memory (pools, slots), start (initial values), params (gathers,
-// leases), grads (gradients, reduction), reuse (gradients written over
-// parameters), deposit (the way of a reduced gradient to its home), norm (sums
-// of squares), step (agreement), update (the optimizer's pass), values (read,
-// written, their digest), save and load (checkpoints), park (an empty device
-// between steps), record (events).
+// zero_engine_*.cc.
+//
+//   before training   life (health, end), seal (agreement, layout, homes),
+//                     memory (pools, slots), start (initial values)
+//   in a step         params (gathers, leases), grads (gradients, reduction),
+//                     reuse (gradients written over parameters), deposit (the
+//                     way of a reduced gradient to its home), norm (sums of
+//                     squares), step (agreement), update (the optimizer)
+//   between steps     values (read, written, their digest), save and load
+//                     (checkpoints), park (an empty device)
+//   always            record (events)
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory

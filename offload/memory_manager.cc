@@ -37,20 +37,11 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
     ready = options_.source->DirectReady(chunk);
     cause = RunCause::kOptimizer;
   } else {
+    if (Status status = PinCopy(chunk); !status.ok()) {
+      if (traced) NotServed();
+      return status;
+    }
     Copy& copy = copies_[chunk.index()];
-    if (copy.state == CopyState::kAbsent) {
-      if (Status status = Gather(chunk, RunCause::kDemand, moment());
-          !status.ok()) {
-        if (traced) NotServed();
-        return status;
-      }
-    }
-    Transition(copy, CopyEvent::kPin);
-    if (!copy.used && copy.cause == RunCause::kPrefetch && !copy.ready.done()) {
-      options_.source->Raise(chunk);
-    }
-    copy.used = true;
-    ++copy.pins;
     pin.data_ = copy.slot.data;
     copy.ready.Settle();
     ready = copy.ready;
@@ -245,6 +236,20 @@ void MemoryManager::Transition(Copy& copy, CopyEvent event) {
   copy.state = *next;
 }
 
+Status MemoryManager::PinCopy(ChunkId chunk) {
+  Copy& copy = copies_[chunk.index()];
+  if (copy.state == CopyState::kAbsent) {
+    CASTOR_RETURN_IF_ERROR(Gather(chunk, RunCause::kDemand, moment()));
+  }
+  Transition(copy, CopyEvent::kPin);
+  if (!copy.used && copy.cause == RunCause::kPrefetch && !copy.ready.done()) {
+    options_.source->Raise(chunk);
+  }
+  copy.used = true;
+  ++copy.pins;
+  return OkStatus();
+}
+
 Result<Slot> MemoryManager::OpenInPlace(ChunkId chunk) {
   Record(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
@@ -253,20 +258,11 @@ Result<Slot> MemoryManager::OpenInPlace(ChunkId chunk) {
   if (param_class(chunk) == kNoSlotClass) {
     place.data = options_.source->DirectData(chunk);
   } else {
-    Copy& copy = copies_[chunk.index()];
-    if (copy.state == CopyState::kAbsent) {
-      if (Status status = Gather(chunk, RunCause::kDemand, moment());
-          !status.ok()) {
-        NotServed();
-        return status;
-      }
+    if (Status status = PinCopy(chunk); !status.ok()) {
+      NotServed();
+      return status;
     }
-    Transition(copy, CopyEvent::kPin);
-    if (!copy.used && copy.cause == RunCause::kPrefetch && !copy.ready.done()) {
-      options_.source->Raise(chunk);
-    }
-    copy.used = true;
-    ++copy.pins;
+    const Copy& copy = copies_[chunk.index()];
     place.data = copy.slot.data;
     place.size = copy.slot.size;
   }

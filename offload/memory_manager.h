@@ -282,6 +282,9 @@ class MemoryManager {
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause, int64_t moment);
+  // Pins the chunk's copy, which is gathered on demand where there is none.
+  // REQUIRES: the chunk is gathered, not used where its home is.
+  Status PinCopy(ChunkId chunk);
   // A copy of the shard, if there is none and a place for it.
   void FetchShard(ChunkId chunk, RunCause cause);
   // Drops copies of shards but for those of the chunks in `kept`.

@@ -20,11 +20,11 @@
 // refreshing them moves nothing more.
 //
 // Each line grows with k and with b and depends on nothing else of the layout.
-// Hence a choice of chunk sizes that allocates no more than another, in no more
-// chunks, takes no longer on any link of any machine, and the Pareto front over
-// (allocated, chunks, gathered bytes) stays the same when modelled times are
-// added to it: what is fastest for its gathered bytes is on it. Values and pure
-// functions, thread-safe. Part of the model of tiers (tier_model.h).
+// Take two choices of chunk sizes. The one that allocates no more, in no more
+// chunks, takes no longer on any link of any machine. So modelled times add
+// nothing to the Pareto front over (allocated, chunks, gathered bytes): what is
+// fastest for its gathered bytes is on it. Values and pure functions,
+// thread-safe. Part of the model of tiers (tier_model.h).
 
 #include <array>
 #include <cstdint>

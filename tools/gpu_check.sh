@@ -22,7 +22,7 @@
 #   DIR/gpu_check.sh run DIR [--only ROWS] runs it on a machine that needs a GPU and its driver, and neither Bazel nor a network;
 #                                          ROWS: numbers and ranges, such as 1-7,9
 #   DIR/gpu_check.sh run DIR --dry         without a GPU: what each row expects, and every program as far as its first call of CUDA
-#   tools/gpu_check.sh                     build and run, on one machine
+#   tools/gpu_check.sh                     build and run, on one machine; the rows are in gpu_rows.txt of the repository
 #
 # NCCL is the one that $CASTOR_NCCL_LIBRARY names, or of this machine's Python, or the loader's. Exit: 0 all rows hold, 1 one does not,
 # 2 usage, 5 nothing could be run: no GPU, or no toolkit to build with.
@@ -361,7 +361,7 @@ case ${1-} in
     both=$(mktemp -d)
     build "$both"
     status=0
-    GPU_ROWS=gpu_rows.txt "$both/gpu_check.sh" run "$both" || status=$?
+    GPU_ROWS=$PWD/gpu_rows.txt "$both/gpu_check.sh" run "$both" || status=$?
     rm -rf "$both"
     exit "$status"
     ;;

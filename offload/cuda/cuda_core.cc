@@ -60,8 +60,7 @@ Status CudaCore::Check(int error, std::string_view call) {
   if (error >= kCudaCaptureUnsupported && error <= kCudaCaptureWrongThread) {
     return FailedPrecondition(
         fmt::format("{}. A CUDA graph is being captured, and Castor's work "
-                    "belongs in none: "
-                    "end the capture first",
+                    "belongs in none: end the capture first",
                     Describe(error, call)));
   }
   std::lock_guard lock(mutex_);

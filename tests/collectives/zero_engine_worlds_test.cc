@@ -146,10 +146,10 @@ TEST_F(ZeroEngineWorldsTest, WorldsOfOneToNineEqualPlainArraysBitByBit) {
   }
 }
 
-// Where a backend adds in another order: a sum of W gradients of at most 1 is
-// off by at most 2 (W - 1) W 2^-24 in fp32, of which an average over ranks
-// leaves 2 (W - 1) 2^-24, the rate its part, and the two roundings of the
-// update (of the step, and of the weight, which is below 2) 2^-24 + 2^-23.
+// Where a backend adds in another order. A sum of W gradients of at most 1 is
+// off by at most 2 (W - 1) W 2^-24 in fp32. An average over ranks leaves
+// 2 (W - 1) 2^-24 of it, and the rate its part of that. The update rounds the
+// step and the weight, which is below 2: 2^-24 + 2^-23.
 TEST_F(ZeroEngineWorldsTest, AnotherOrderOfSummingStaysWithinItsBound) {
   const ToyModel model = MakeToyModel(72, 6, 3000, DType::kF32);
   ToyRun run;

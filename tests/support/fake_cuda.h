@@ -13,10 +13,10 @@
 // host, as it may on hardware. Thread-safe.
 //
 // As the runtime, it makes a context on device 0 for a thread that calls it
-// with none, waits for all streams when a kernel is launched that was not
-// loaded, and ends a capture during which an unsafe call is made. All fakes
-// share the contexts of a thread, and each fake takes those of the thread that
-// makes it.
+// with none. The launch of a kernel that was not loaded waits for all streams.
+// An unsafe call during a capture ends the capture. All fakes share the
+// contexts of a thread; a new fake takes away those of the thread that makes
+// it.
 //
 //   FakeCuda cuda({.threads = false});
 //   cuda.FailWork("MemcpyAsync", 2, 700);  // the second from now on

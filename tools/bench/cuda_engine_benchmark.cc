@@ -111,6 +111,12 @@ class Bench {
   std::unique_ptr<Lane> lane_;
 };
 
+// On a lane of Castor's own, and over a stream of the trainer's.
+void OnBothLanes(benchmark::internal::Benchmark* run) {
+  run->ArgName("adopted")->Arg(0)->Arg(1)->UseManualTime()->Unit(
+      benchmark::kMillisecond);
+}
+
 // Pages made, zeroed and pinned.
 void BM_Pin(benchmark::State& state) {
   const std::unique_ptr<Bench> bench = Bench::Open(state, false);
@@ -156,13 +162,7 @@ void BM_HostHop(benchmark::State& state) {
     state.counters["per_call"] = took / kHops;
   }
 }
-BENCHMARK(BM_HostHop)
-    ->ArgName("adopted")
-    ->Arg(0)
-    ->Arg(1)
-    ->UseManualTime()
-    ->Iterations(5)
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_HostHop)->Apply(OnBothLanes)->Iterations(5);
 
 // What queueing a copy and recording its end takes of the calling thread.
 void BM_IssueCopy(benchmark::State& state) {
@@ -185,13 +185,7 @@ void BM_IssueCopy(benchmark::State& state) {
     bench->Drain();
   }
 }
-BENCHMARK(BM_IssueCopy)
-    ->ArgName("adopted")
-    ->Arg(0)
-    ->Arg(1)
-    ->UseManualTime()
-    ->Iterations(20)
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_IssueCopy)->Apply(OnBothLanes)->Iterations(20);
 
 // Layers of four matrices, 12 width^2 parameters each, of bf16. Each layer is
 // held as one.
@@ -414,13 +408,7 @@ void BM_Acquire(benchmark::State& state) {
   }
   CASTOR_CHECK(training.engine->Close().ok());
 }
-BENCHMARK(BM_Acquire)
-    ->ArgName("adopted")
-    ->Arg(0)
-    ->Arg(1)
-    ->UseManualTime()
-    ->Iterations(20)
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Acquire)->Apply(OnBothLanes)->Iterations(20);
 
 }  // namespace
 }  // namespace castor

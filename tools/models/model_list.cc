@@ -34,6 +34,10 @@ std::string_view ParamOrderName(ParamOrder order) {
   return "unknown";
 }
 
+std::string_view ExpertLayoutName(ExpertLayout layout) {
+  return layout == ExpertLayout::kFused ? "fused" : "per-expert";
+}
+
 bool NaturalLess(std::string_view a, std::string_view b) {
   size_t i = 0;
   size_t j = 0;

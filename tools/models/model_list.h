@@ -38,6 +38,9 @@ bool NaturalLess(std::string_view a, std::string_view b);
 // experts. The best chunk sizes of the two differ.
 enum class ExpertLayout : uint8_t { kFused, kPerExpert };
 
+// "fused", "per-expert": as --expert-layout names them.
+std::string_view ExpertLayoutName(ExpertLayout layout);
+
 struct ReadModelOptions {
   std::optional<ParamOrder> order = {};  // default: family, else natural
   std::string trace_file = {};           // with ParamOrder::kTrace

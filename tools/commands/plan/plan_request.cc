@@ -61,10 +61,7 @@ void AddModel(OptionTable& t, PlanFlags* f) {
            {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural})
       .Flag("--order", "order of packing")
       .Default("family where known, else natural");
-  t.Choice("", &f->read.expert_layout,
-           +[](ExpertLayout layout) -> std::string_view {
-             return layout == ExpertLayout::kFused ? "fused" : "per-expert";
-           },
+  t.Choice("", &f->read.expert_layout, ExpertLayoutName,
            {ExpertLayout::kFused, ExpertLayout::kPerExpert})
       .Flag("--expert-layout", "how the trainer holds experts");
   t.Texts(&f->read.freeze)

@@ -202,10 +202,6 @@ std::string_view ChoicePickText(ChoicePick pick) {
   return pick == ChoicePick::kChunk ? "--chunk" : ChoicePickName(pick);
 }
 
-std::string_view ExpertLayoutName(ExpertLayout layout) {
-  return layout == ExpertLayout::kFused ? "fused" : "per-expert";
-}
-
 void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
   SearchRequest* const r = &flags->request;
   AddOptionalPositional(app, "MODEL", &r->model,

@@ -32,17 +32,13 @@ class App;
 
 namespace castor {
 
-// --- search_flags.cc: what is asked for
-// ---------------------------------------
+// --- What is asked for: search_flags.cc
 
 enum class ChoicePick { kRecommended, kBest, kChunk };
 
 // "recommended", "best", "chunk"; and for people, who gave --chunk.
 std::string_view ChoicePickName(ChoicePick pick);
 std::string_view ChoicePickText(ChoicePick pick);
-
-// "fused", "per-expert": as --expert-layout names them.
-std::string_view ExpertLayoutName(ExpertLayout layout);
 
 struct SearchRequest {
   bool zoo = false;  // public models instead of `model`
@@ -83,8 +79,7 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags);
 // InvalidArgument with a sentence for what makes no sense for any model.
 Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags);
 
-// --- search_run.cc: what is found
-// ---------------------------------------------
+// --- What is found: search_run.cc
 
 // What another system's rule picks, and what that costs here, by group; no
 // costs where it picks nothing.
