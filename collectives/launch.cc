@@ -236,4 +236,16 @@ Result<Launch> FindLaunch(const EnvironmentReader& environment,
   return launch;
 }
 
+Bytes ExchangeBufferFor(Bytes device_budget, int world) {
+  // Two segments for every other rank, of whole cache lines.
+  constexpr Bytes kMost = MiB(4);
+  constexpr Bytes kLeastSegment = KiB(4);
+  constexpr Bytes kLine = Bytes(64);
+  if (world == 1) return Bytes(0);
+  const Bytes fair =
+      device_budget > Bytes(0) ? std::min(kMost, device_budget / 32) : kMost;
+  const int64_t segments = int64_t{2} * (world - 1);
+  return std::max(kLeastSegment, RoundDown(fair / segments, kLine)) * segments;
+}
+
 }  // namespace castor

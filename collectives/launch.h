@@ -26,6 +26,7 @@
 #include <string_view>
 
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 
 namespace castor {
 
@@ -71,6 +72,12 @@ using EnvironmentReader = std::function<const char*(const char* name)>;
 // say different things.
 Result<Launch> FindLaunch(const EnvironmentReader& environment,
                           const LaunchRequest& request);
+
+// Of the device budget of a rank that is a process, what it exchanges gradients
+// in to add them in rank order: a 32nd, at most 4 MiB, rounded so that a
+// communicator of MPI or NCCL takes just that; a budget of 0 is no limit. 0
+// bytes where there is one rank.
+Bytes ExchangeBufferFor(Bytes device_budget, int world);
 
 }  // namespace castor
 

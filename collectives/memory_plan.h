@@ -43,6 +43,7 @@ struct MemoryPlanInput {
   std::optional<Bytes> nvme_budget;
   // kNormBytes, or 0 where none are needed.
   Bytes norm_bytes;
+  bool keep_copies = true;  // in what the device budget leaves over
   int prefetch_depth = 0;
   PrefetchMode prefetch = PrefetchMode::kDepth;
   int64_t step_compute_ns = 0;  // 0: unknown

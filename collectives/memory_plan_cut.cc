@@ -92,8 +92,8 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   plan.placement = PlacementOf(needs.shapes(), homes);
   std::vector<int64_t> slots = needs.Slots(direct);
   plan.needed_slots = slots;
-  // What homes leave over keeps more copies; more than one per chunk and
-  // gradient would never be filled.
+  // What homes leave over keeps more copies, or fetches ahead alone; more than
+  // one per chunk and gradient would never be filled.
   const size_t main = needs.main_class();
   Bytes left = input.device_budget - plan.home_bytes[0] - needs.lease_bytes() -
                needs.norm_bytes() - needs.GatheredBytes(slots);
@@ -103,9 +103,10 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
     useful += static_cast<size_t>(needs.grad_class()[c]) == main &&
               needs.trainable(c) && !input.grads_in_place;
   }
+  int64_t more = std::max<int64_t>(useful - slots[main], 0);
+  if (!input.keep_copies) more = std::min<int64_t>(more, prefetch_depth);
   slots[main] +=
-      std::clamp<int64_t>(left / needs.gathered()[main].slot_bytes, 0,
-                          std::max<int64_t>(useful - slots[main], 0));
+      std::clamp<int64_t>(left / needs.gathered()[main].slot_bytes, 0, more);
 
   plan.device_classes = needs.gathered();
   for (size_t c = 0; c < slots.size(); ++c) {

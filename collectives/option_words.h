@@ -34,6 +34,8 @@ Result<std::vector<NvmeOption>> ParseNvmeFlag(
     const std::vector<std::string>& values);
 
 // For the flags' help.
+inline constexpr char kKeepCopiesFlagHelp[] =
+    "without a device budget, keep gathered copies between uses, too";
 inline constexpr char kNvmeFlagHelp[] =
     "DIR[:SIZE]: folder for what budgets do not hold, and how much may go "
     "there per rank; given once per drive, their work is shared";

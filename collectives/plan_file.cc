@@ -10,7 +10,11 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
+#include "collectives/internal/value_hash.h"
 #include "collectives/option_table.h"
+#include "collectives/seal_plan.h"
+#include "offload/kernels/optimizer_options.h"
 
 namespace castor {
 namespace {
@@ -40,6 +44,10 @@ OptionTable TableOf(PlanFile* plan) {
   table.Text("model.name", &plan->model).Must();
   table.Whole("model.tensors", &plan->tensors, 0, kMost).Must();
   table.Whole("model.elements", &plan->elements, 0, kMost).Must();
+  table.Text("model.packing", &plan->packing);
+  table.Text("room_for.moments", &plan->moments);
+  table.Switch("room_for.norm", &plan->norm);
+  table.Switch("room_for.processes", &plan->processes);
   table.Whole("world", &plan->world, 1, kMostRanks).Must();
   const OptionTable rows = PlanRows(&plan->engine, &plan->files);
   for (Option row : rows.rows()) {
@@ -84,6 +92,21 @@ Status CheckChunk(const PlanFile& plan, const std::vector<std::string>& said) {
 
 }  // namespace
 
+std::string PackingDigest(std::span<const ParamSpec> params) {
+  internal::ValueHash hash;
+  for (const ParamSpec& spec : params) {
+    hash.Add(CountElements(spec.shape, spec.dtype).value().count());
+    hash.Add(static_cast<int64_t>(spec.dtype));
+    hash.Add(int64_t{spec.trainable});
+  }
+  return fmt::format("{:016x}", hash.value());
+}
+
+std::string MomentsText(const OptimizerOptions& optimizer) {
+  return fmt::format("{} of {}", MomentsOf(optimizer),
+                     DTypeName(optimizer.moment_dtype));
+}
+
 std::vector<std::string> PlanKeys() {
   PlanFile plan;
   const OptionTable table = PlanRows(&plan.engine, &plan.files);
@@ -112,7 +135,7 @@ Result<PlanFile> ParsePlan(std::string_view text) {
 }
 
 Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
-                     int world) {
+                     int world, bool processes) {
   if (plan.world != world) {
     return InvalidArgument(
         fmt::format("the plan is for {} ranks, and there are {}: plan again "
@@ -133,6 +156,19 @@ Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
         plan.model, plan.tensors, plan.elements.count(), tensors,
         elements.count()));
   }
+  if (!plan.packing.empty() && plan.packing != PackingDigest(params)) {
+    return InvalidArgument(fmt::format(
+        "the plan is for {}, whose parameters are of another type, in another "
+        "order, or not all trained: plan again for the model as it is trained",
+        plan.model));
+  }
+  // Without room_for, nobody knows.
+  if (processes && world > 1 && !plan.moments.empty() && !plan.processes) {
+    return InvalidArgument(
+        "the plan is for ranks that are threads, and here each is a process, "
+        "which exchanges in a part of its budget: plan again with castor plan "
+        "--processes");
+  }
   return OkStatus();
 }
 
@@ -147,6 +183,19 @@ Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {
     return InvalidArgument(
         "the plan puts nothing on NVMe: leave the directory away, or plan "
         "again with castor plan --nvme");
+  }
+  const std::string moments = MomentsText(options->optimizer);
+  if (!plan.moments.empty() && plan.moments != moments) {
+    return InvalidArgument(
+        fmt::format("the plan has room for moments of each parameter, {}, and "
+                    "the optimizer keeps {}: plan again with castor plan "
+                    "--optimizer and --moments",
+                    plan.moments, moments));
+  }
+  if (!plan.moments.empty() && !plan.norm && CountsNorm(*options)) {
+    return InvalidArgument(
+        "the plan has no room for the gradient's norm, which clipping and loss "
+        "scales need: plan again with castor plan --clip");
   }
   // As a document, which lists come through as they are, too.
   PlanFile own = plan;

@@ -8,7 +8,9 @@
 //
 //   {
 //     "schema": "castor.plan/1",
-//     "model": {"name": "llama-3-8b", "tensors": 291, "elements": 8030261248},
+//     "model": {"name": "llama-3-8b", "tensors": 291, "elements": 8030261248,
+//               "packing": "0f3a6c1d9b2e4875"},
+//     "room_for": {"moments": "2 of F32", "norm": true, "processes": true},
 //     "world": 8,
 //     "stage": 3,
 //     "align_elements": 64,
@@ -27,6 +29,11 @@
 //     "rules": [{"tier": "nvme", "glob": "*.experts.*", "dtype": "BF16",
 //                "least_bytes": 1048576, "state": "master"}]
 //   }
+//
+// "packing" is a digest of what decides where parameters lie. "room_for" is
+// what else needs bytes: moments of the optimizer, sums for the gradient's
+// norm, and what ranks exchange in that are processes. Plans of before have
+// neither, and a run is then not held to them.
 //
 // A chunk is searched between two sizes as Seal does, or is of "bytes", or as a
 // "layout" file says. "nvme_bytes", "limits", "rules", "machine", the file of
@@ -48,6 +55,7 @@
 #include "chunk/param_spec.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
+#include "offload/kernels/optimizer_options.h"
 
 namespace castor {
 
@@ -61,11 +69,21 @@ struct PlanFile {
   int64_t tensors = 0;
   Elements elements = {};
   int world = 1;
+  std::string packing = {};  // PackingDigest; empty: not known
+  std::string moments = {};  // MomentsText; empty: "room_for" is not known
+  bool norm = false;
+  bool processes = false;
   // As far as a plan tells; `nvme` is empty. Rules have no callbacks.
   ZeroOptions engine = {};
   EngineFiles files = {};
   std::optional<Bytes> nvme = {};
 };
+
+// Of sizes, types and which are trained, in order: parameters of one digest are
+// packed alike. 16 hexadecimal digits.
+std::string PackingDigest(std::span<const ParamSpec> params);
+// "2 of F32": what the optimizer keeps of each parameter besides its master.
+std::string MomentsText(const OptimizerOptions& optimizer);
 
 // The keys of a config (zero_config.h) that a plan says.
 std::vector<std::string> PlanKeys();
@@ -79,14 +97,16 @@ std::string WritePlan(const PlanFile& plan);
 // limits. The files that it names are read by the caller.
 Result<PlanFile> ParsePlan(std::string_view text);
 
-// InvalidArgument, with both numbers, where the plan is for another model or
-// another number of ranks.
+// InvalidArgument, with both numbers, where the plan is for another model, one
+// that is packed otherwise, or another number of ranks; or where ranks are
+// processes and the plan has no room for what these exchange in.
 Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
-                     int world);
+                     int world, bool processes);
 
 // Sets what the plan says in `options`, whose machine goes before the plan's.
 // One drive without a size gets the plan's. InvalidArgument where the plan
-// counts on NVMe and `options` name no drive, or the other way round.
+// counts on NVMe and `options` name no drive, or the other way round; and where
+// `options` have moments or a norm that the plan has no room for.
 Status ApplyPlan(const PlanFile& plan, ZeroOptions* options);
 
 }  // namespace castor

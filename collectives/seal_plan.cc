@@ -95,6 +95,7 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   if (CountsNorm(options)) input.norm_bytes = kNormBytes;
   input.whole_grads = options.accumulation == AccumulationOrder::kLast;
   input.grads_in_place = options.grad_mode == GradMode::kReuse;
+  input.keep_copies = options.keep_copies;
   input.prefetch_depth = options.prefetch_depth;
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;

@@ -86,6 +86,7 @@ Status ReadPrefetch(std::string_view text, ZeroOptions* o) {
 }
 
 void AddFetching(OptionTable& t, ZeroOptions* o) {
+  t.Switch("keep_copies", &o->keep_copies);
   t.Whole("prefetch_depth", &o->prefetch_depth, 0, kMostDepth).For(kPlanMust);
   t.Choice("prefetch", &o->prefetch, PrefetchModeName,
            {PrefetchMode::kDepth, PrefetchMode::kDeadlines})

@@ -10,8 +10,9 @@
 //
 //   {"schema": "castor.config/1",
 //    "stage": 3, "shard_group": 0, "optimizer_span": "group",
-//    "clip_norm": 1.0, "prefetch_depth": 3, "prefetch": "deadlines",
-//    "step_compute_ns": 800000000, "policy": "planned",
+//    "clip_norm": 1.0, "keep_copies": true, "prefetch_depth": 3,
+//    "prefetch": "deadlines", "step_compute_ns": 800000000,
+//    "policy": "planned",
 //    "grad_mode": "separate", "accumulation_order": "each",
 //    "device_budget_bytes": 67108864, "host_budget_bytes": 100663296,
 //    "nvme": [{"directory": "/mnt/nvme0", "size_bytes": 1073741824}],

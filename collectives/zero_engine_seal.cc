@@ -108,6 +108,7 @@ int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          options_.chunk_size.value_or(Bytes(-1)).count(),
                          options_.min_chunk.count(),
                          options_.max_chunk.count(),
+                         int64_t{options_.keep_copies},
                          int64_t{options_.prefetch_depth},
                          static_cast<int64_t>(options_.prefetch),
                          options_.step_compute_ns,

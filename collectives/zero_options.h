@@ -130,6 +130,10 @@ struct ZeroOptions {
 
   // Performance.
 
+  // Whether gathered copies stay between uses in what the device budget leaves
+  // over. Without, there are slots for what a step holds and prefetches.
+  bool keep_copies = true;
+
   // Gathers kept under way ahead of use; 0: none, every chunk on demand. Seal
   // sets slots aside for as many, beside homes; for fewer, and then fewer are
   // under way, where homes would not fit otherwise.

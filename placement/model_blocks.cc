@@ -73,8 +73,8 @@ struct Section {
   std::vector<Part> parts;
 };
 
-// A section per layer, by name; others by module, kOther. Empty where fewer
-// than two layers are found.
+// A section per layer, by name; others by module, kOther. Empty where no name
+// tells a layer.
 std::vector<Section> SectionsByName(const std::vector<Part>& parts) {
   std::vector<Section> sections;
   // Where a layer's section is: expert lists and the like may lie apart.
@@ -93,7 +93,7 @@ std::vector<Section> SectionsByName(const std::vector<Part>& parts) {
     }
     sections.back().parts.push_back(part);
   }
-  if (layers.size() < 2) sections.clear();
+  if (layers.empty()) sections.clear();
   return sections;
 }
 
@@ -136,15 +136,20 @@ std::vector<Section> SectionsBySize(std::span<const ParamSpec> params,
   return sections;
 }
 
+bool IsLayer(const Section& section) {
+  return section.kind == BlockKind::kLayer;
+}
+
+bool HasLayers(const std::vector<Section>& sections) {
+  return std::any_of(sections.begin(), sections.end(), IsLayer);
+}
+
 // The sections outside all layers become one in front and one behind.
 std::vector<Section> WithEnds(std::vector<Section> sections) {
-  const auto is_layer = [](const Section& s) {
-    return s.kind == BlockKind::kLayer;
-  };
-  const auto first = std::find_if(sections.begin(), sections.end(), is_layer);
+  const auto first = std::find_if(sections.begin(), sections.end(), IsLayer);
   if (first == sections.end()) return sections;
   const auto last =
-      std::find_if(sections.rbegin(), sections.rend(), is_layer).base();
+      std::find_if(sections.rbegin(), sections.rend(), IsLayer).base();
   Section embedding{"embedding", BlockKind::kEmbedding, {}};
   Section head{"head", BlockKind::kHead, {}};
   const auto take = [&](const Section& section, BlockKind by_place) {
@@ -218,6 +223,10 @@ std::vector<ModelBlock> FindModelBlocks(std::span<const ParamSpec> params,
   }
   std::vector<Section> sections = SectionsByName(parts);
   if (sections.empty()) sections = SectionsBySize(params, parts);
+  // What nothing tells apart is held together.
+  if (unit == HoldUnit::kBlock && !parts.empty() && !HasLayers(sections)) {
+    sections = {{"model", BlockKind::kOther, parts}};
+  }
   std::vector<ModelBlock> blocks;
   for (const Section& section : WithEnds(std::move(sections))) {
     blocks.push_back(BlockOf(section, unit));

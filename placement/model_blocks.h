@@ -45,9 +45,9 @@ enum class HoldUnit : uint8_t {
 // needed again. A tied name stands where a parameter of its name would, and
 // uses the parameter it shares.
 //
-// Where nothing repeats, every module is a block. Activations and times are
-// left at 0. REQUIRES: shapes that CountElements accepts; tied ids below the
-// number of parameters.
+// Where nothing repeats, the model is one block or, held by module, every
+// module is one. Activations and times are left at 0. REQUIRES: shapes that
+// CountElements accepts; tied ids below the number of parameters.
 std::vector<ModelBlock> FindModelBlocks(std::span<const ParamSpec> params,
                                         std::span<const TiedParam> tied,
                                         HoldUnit unit);

@@ -280,6 +280,17 @@ class Deriver {
 
 }  // namespace
 
+std::vector<ModelBlock> BlocksOf(const DeclaredStep& step) {
+  const auto back =
+      std::find_if(step.uses.begin(), step.uses.end(),
+                   [](const ParamUse& use) { return !use.grads.empty(); });
+  ModelBlock block;
+  block.name = "step";
+  block.forward.assign(step.uses.begin(), back);
+  block.backward.assign(back, step.uses.end());
+  return {block};
+}
+
 Result<StepTrace> DeriveStep(const ChunkLayout& layout,
                              std::span<const ModelBlock> blocks,
                              const StepShape& shape) {

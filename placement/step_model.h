@@ -84,6 +84,19 @@ struct StepShape {
   Bytes resident = {};
 };
 
+// What a trainer says itself that a micro-batch does: all its operations, in
+// order. Where `grads_in_place` holds, gradients are written over parameters.
+struct DeclaredStep {
+  std::vector<ParamUse> uses;
+  bool grads_in_place = false;
+
+  friend bool operator==(const DeclaredStep&, const DeclaredStep&) = default;
+};
+
+// One block, whose way back begins with the first operation that opens a
+// gradient.
+std::vector<ModelBlock> BlocksOf(const DeclaredStep& step);
+
 // The trace of one step. Bytes on lease are `resident` and what the blocks'
 // activations come to at each moment; compute times are there where a block has
 // any. No block is gone backward through that lies before the first one with a

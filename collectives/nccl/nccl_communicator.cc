@@ -254,7 +254,7 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(
                                        options.rank, options.world));
   }
   constexpr int64_t kLeastPerRank = 512;
-  if (options.reduce == NcclOptions::Reduce::kExact &&
+  if (options.reduce == NcclOptions::Reduce::kExact && options.world > 1 &&
       options.exchange_bytes.count() < kLeastPerRank * options.world) {
     return InvalidArgument(fmt::format(
         "{} are too little for {} ranks to exchange what they add: give {} at "

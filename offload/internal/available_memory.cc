@@ -101,4 +101,11 @@ std::optional<AvailableMemory> ReadAvailableMemory(const SystemPaths& paths) {
   return std::move(smallest).found();
 }
 
+std::optional<Bytes> ReadPeakResident(const SystemPaths& paths) {
+  const std::optional<int64_t> kib =
+      ReadField(paths.proc + "/self/status", "VmHWM:");
+  if (!kib) return std::nullopt;
+  return KiB(*kib);
+}
+
 }  // namespace castor::internal

@@ -26,6 +26,10 @@ struct AvailableMemory {
 std::optional<AvailableMemory> ReadAvailableMemory(
     const SystemPaths& paths = {});
 
+// The most bytes of this process that were in memory at one time. Nothing when
+// the system does not say.
+std::optional<Bytes> ReadPeakResident(const SystemPaths& paths = {});
+
 }  // namespace castor::internal
 
 #endif  // CASTOR_OFFLOAD_INTERNAL_AVAILABLE_MEMORY_H_

@@ -28,6 +28,7 @@
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "offload/record/event_ring.h"
 #include "offload/record/record_format.h"
 #include "placement/run_event.h"
@@ -70,6 +71,10 @@ class FileRecorder final : public RunRecorder {
   // What the file holds. REQUIRES: closed.
   const RecordTotals& totals() const;
   int64_t file_bytes() const;
+  // Of memory, for events that are not written yet.
+  Bytes ring_bytes() const {
+    return Bytes(static_cast<int64_t>(options_.ring_events * sizeof(RunEvent)));
+  }
 
  private:
   FileRecorder(std::string path, int fd, const FileRecorderOptions& options);

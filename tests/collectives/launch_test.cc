@@ -162,5 +162,15 @@ TEST(LaunchTest, RefusesWhatMakesNoSense) {
   }
 }
 
+TEST(LaunchTest, RanksExchangeInAPartOfTheBudget) {
+  EXPECT_EQ(ExchangeBufferFor(GiB(1), 1), Bytes(0));
+  EXPECT_EQ(ExchangeBufferFor(Bytes(0), 2), MiB(4));
+  EXPECT_EQ(ExchangeBufferFor(GiB(1), 2), MiB(4));
+  EXPECT_EQ(ExchangeBufferFor(MiB(64), 2), MiB(2));
+  // Two segments of whole lines for every other rank, of 4 KiB at least.
+  EXPECT_EQ(ExchangeBufferFor(MiB(64), 4), Bytes(2097024));
+  EXPECT_EQ(ExchangeBufferFor(KiB(64), 3), KiB(4) * 4);
+}
+
 }  // namespace
 }  // namespace castor

@@ -97,6 +97,21 @@ TEST(MemoryPlanTest, WhatHomesLeaveOverKeepsMoreCopies) {
   EXPECT_GE(plan->problem.slots[0], 1);
 }
 
+TEST(MemoryPlanTest, CopiesStayInWhatIsLeftOnlyWhereAskedFor) {
+  const ChunkLayout layout = PlainLayout(20, 2);
+  MemoryPlanInput input = Plain(layout, 3, MiB(64), Bytes(0));
+  input.prefetch_depth = 3;
+  const Result<MemoryPlan> keeps = PlanMemory(input);
+  ASSERT_THAT(keeps, IsOk());
+  // Parameters and gradients of all.
+  EXPECT_EQ(keeps->problem.slots[0], 2 * 20);
+  input.keep_copies = false;
+  const Result<MemoryPlan> bare = PlanMemory(input);
+  ASSERT_THAT(bare, IsOk());
+  EXPECT_EQ(bare->problem.slots[0], bare->needed_slots[0] + 3);
+  EXPECT_LT(bare->problem.slots[0], 10);
+}
+
 TEST(MemoryPlanTest, LeasesHaveASlotOfTheirOwn) {
   const ChunkLayout layout = PlainLayout(2, 1);
   MemoryPlanInput input = Plain(layout, 3, MiB(1), MiB(1));

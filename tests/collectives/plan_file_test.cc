@@ -156,12 +156,57 @@ TEST(PlanFileTest, IsForOneModelAndOneWorld) {
   const PlanFile plan = MadePlan();
   const std::vector<ParamSpec> params = {{"a", {100}, DType::kF32, true},
                                          {"b", {2, 100}, DType::kF32, true}};
-  EXPECT_THAT(CheckPlanFits(plan, params, 4), IsOk());
-  EXPECT_THAT(CheckPlanFits(plan, params, 2),
+  EXPECT_THAT(CheckPlanFits(plan, params, 4, true), IsOk());
+  EXPECT_THAT(CheckPlanFits(plan, params, 2, false),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--world 2")));
-  EXPECT_THAT(CheckPlanFits(plan, {params.data(), 1}, 4),
+  EXPECT_THAT(CheckPlanFits(plan, {params.data(), 1}, 4, false),
               StatusIs(ErrorCode::kInvalidArgument,
                        HasSubstr("2 tensors of 300 elements")));
+}
+
+TEST(PlanFileTest, IsForOnePackingAndForWhatItHasRoomFor) {
+  PlanFile plan = MadePlan();
+  const std::vector<ParamSpec> params = {{"a", {100}, DType::kF32, true},
+                                         {"b", {2, 100}, DType::kF32, true}};
+  plan.packing = PackingDigest(params);
+  EXPECT_THAT(CheckPlanFits(plan, params, 4, true), IsOk());
+  std::vector<ParamSpec> other = {params[1], params[0]};
+  for (int change = 0; change < 3; ++change) {
+    EXPECT_THAT(CheckPlanFits(plan, other, 4, true),
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr("another type, in another order")));
+    other = params;
+    if (change == 0) other[0].dtype = DType::kBF16;
+    if (change == 1) other[1].trainable = false;
+  }
+
+  ZeroOptions options;
+  options.nvme = {{"drive", std::nullopt}};
+  plan.moments = MomentsText(options.optimizer);
+  EXPECT_THAT(CheckPlanFits(plan, params, 4, true),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("castor plan --processes")));
+  EXPECT_THAT(CheckPlanFits(plan, params, 4, false), IsOk());
+  plan.processes = true;
+  EXPECT_THAT(CheckPlanFits(plan, params, 4, true), IsOk());
+
+  EXPECT_THAT(ApplyPlan(plan, &options), IsOk());
+  options.clip_norm = 1;
+  EXPECT_THAT(ApplyPlan(plan, &options),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("no room for the gradient's norm")));
+  plan.norm = true;
+  EXPECT_THAT(ApplyPlan(plan, &options), IsOk());
+  options.optimizer.moment_dtype = DType::kBF16;
+  EXPECT_THAT(ApplyPlan(plan, &options),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("2 of BF16")));
+
+  const Result<PlanFile> read = ParsePlan(WritePlan(plan));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->packing, plan.packing);
+  EXPECT_EQ(read->moments, plan.moments);
+  EXPECT_TRUE(read->norm);
+  EXPECT_TRUE(read->processes);
 }
 
 TEST(PlanFileTest, SetsWhatAnEngineIsMadeWith) {

@@ -50,7 +50,7 @@ TEST(ZeroConfigTest, NothingIsEveryDefault) {
 constexpr char kEveryKey[] = R"({
   "schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
   "shard_group": 4, "optimizer_span": "world",
-  "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
+  "keep_copies": false, "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
   "policy": "planned", "grad_mode": "fp32",
   "accumulation_order": "last",
   "device_budget_bytes": 1048576, "host_budget_bytes": 2097152,
@@ -106,10 +106,10 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     const auto& [stage, shard_group, optimizer_span, optimizer, groups,
                  clip_norm, loss_scaling, grad_mode, accumulation, layout,
                  align, chunk_size, min_chunk, max_chunk, device_budget,
-                 host_budget, nvme, home_limits, home_rules, prefetch_depth,
-                 prefetch, step_compute_ns, machine, policy, executor, device,
-                 make_nvme_queue, nvme_checksums, workers, recorder, log,
-                 clock] = engine;
+                 host_budget, nvme, home_limits, home_rules, keep_copies,
+                 prefetch_depth, prefetch, step_compute_ns, machine, policy,
+                 executor, device, make_nvme_queue, nvme_checksums, workers,
+                 recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -127,6 +127,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(device_budget, none.device_budget);
     EXPECT_NE(host_budget, none.host_budget);
     EXPECT_FALSE(nvme.empty());
+    EXPECT_NE(keep_copies, none.keep_copies);
     EXPECT_TRUE(home_limits.has_value());
     EXPECT_EQ(home_rules.size(), 2u);
     EXPECT_NE(prefetch_depth, none.prefetch_depth);

@@ -32,7 +32,6 @@
 #include "placement/step_model.h"
 #include "placement/step_trace.h"
 #include "placement/trace_file.h"
-#include "tests/integration/step_blocks.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 #include "tools/examples/gpt/engine_params.h"
@@ -106,9 +105,9 @@ TEST_F(DerivedTraceTest, OfTheExampleGptIsWhatItsTrainerRecords) {
             ASSERT_THAT(model.Backward(params), IsOk());
           }
           ASSERT_THAT(engine->Step(1e-3), IsOk());
-          const Result<StepTrace> derived =
-              DeriveStep(engine->layout(), gpt::StepBlocks(kGpt),
-                         {.micro_batches = micro_batches});
+          const Result<StepTrace> derived = DeriveStep(
+              engine->layout(), BlocksOf(gpt::StepOf(kGpt, /*in_place=*/false)),
+              {.micro_batches = micro_batches});
           ASSERT_THAT(derived, IsOk());
           EXPECT_EQ(*derived, Recorded(*engine).step);
           EXPECT_GT(derived->accesses.size(), 80u);

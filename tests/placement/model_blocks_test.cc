@@ -104,12 +104,14 @@ TEST(ModelBlocksTest, SizesTellWhereNamesDoNot) {
   params[5].shape = {50};
   EXPECT_THAT(Lines(FindModelBlocks(params, {}, HoldUnit::kBlock)),
               ElementsAre("embedding: 0;", "b: 1 2;", "d: 3 4;", "head: 5;"));
-  // Nothing repeats: one thing at a time.
+  // Nothing repeats: all together, or one thing at a time.
   for (size_t p = 0; p < params.size(); ++p) {
     params[p].shape = {static_cast<int64_t>(p + 1)};
   }
+  EXPECT_THAT(Lines(FindModelBlocks(params, {}, HoldUnit::kBlock)),
+              ElementsAre("model: 0 1 2 3 4 5;"));
   EXPECT_THAT(
-      Lines(FindModelBlocks(params, {}, HoldUnit::kBlock)),
+      Lines(FindModelBlocks(params, {}, HoldUnit::kModule)),
       ElementsAre("a: 0;", "b: 1;", "c: 2;", "d: 3;", "e: 4;", "f: 5;"));
   EXPECT_THAT(FindModelBlocks({}, {}, HoldUnit::kBlock), IsEmpty());
 }

@@ -34,7 +34,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
 #include "tools/cli/stop_signals.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/nccl_ranks.h"
 #include "tools/examples/gpt/rank_group.h"
 #include "tools/examples/gpt/reference_trainer.h"
@@ -141,9 +141,11 @@ Status SaveTrace(const std::string& path, const Console& console,
 }
 
 Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
-  CASTOR_ASSIGN_OR_RETURN(TrainOptions options, OptionsOf(flags));
+  CASTOR_ASSIGN_OR_RETURN(TrainOptions options,
+                          OptionsOf(flags, group != nullptr));
   if (flags.print_model) {
-    console.out << ModelList(options.model, options.dtype);
+    console.out << ModelList(options.model, options.dtype,
+                             options.engine.grad_mode);
     return FlushOutput(console);
   }
   CASTOR_ASSIGN_OR_RETURN(
@@ -202,6 +204,7 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   // A run that failed is recorded up to there.
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());
+  if (recorder != nullptr) outcome->memory.record = recorder->ring_bytes();
   const Status traced =
       Speaks(group) ? SaveTrace(flags.trace, console, *outcome) : OkStatus();
   if (!Speaks(group)) {

@@ -15,6 +15,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/param_spec.h"
+#include "placement/step_model.h"
 
 namespace castor {
 
@@ -72,7 +73,9 @@ struct ModelList {
   ParamOrder order = ParamOrder::kNatural;
   std::vector<ParamSpec> params;
   std::vector<DroppedTensor> dropped;
-  std::vector<TiedName> tied;      // where the model's family tells
+  std::vector<TiedName> tied;  // where the model's family tells
+  // By number in `params`, where the list says it; else without uses.
+  DeclaredStep step;
   std::vector<std::string> notes;  // what a person should know, a sentence each
 };
 

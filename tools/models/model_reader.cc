@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "chunk/base/quote.h"
@@ -94,6 +96,31 @@ Status OrderParams(const ModelSource& source,
   return OkStatus();
 }
 
+// The step names parameters by their places in the list that was read.
+Status FollowStep(const std::vector<std::string>& names, ModelList& list) {
+  if (list.step.uses.empty()) return OkStatus();
+  std::unordered_map<std::string_view, ParamId> now;
+  for (const ParamSpec& spec : list.params) {
+    now.emplace(spec.name, ParamId(static_cast<int32_t>(now.size())));
+  }
+  for (ParamUse& use : list.step.uses) {
+    for (std::vector<ParamId>* ids : {&use.hold, &use.grads}) {
+      for (ParamId& id : *ids) {
+        const std::string& name = names[id.index()];
+        const auto found = now.find(name);
+        if (found == now.end()) {
+          return InvalidArgument(fmt::format(
+              "the list's step uses {}, which --expert-layout takes away: "
+              "leave the flag or the step's lines away",
+              Quoted(name)));
+        }
+        id = found->second;
+      }
+    }
+  }
+  return OkStatus();
+}
+
 // The whole fits the numbers that everything after this counts with.
 Status CheckTotal(const std::vector<ParamSpec>& params) {
   int64_t total = 0;
@@ -122,6 +149,10 @@ Result<ModelList> ReadModel(const std::string& path,
   CASTOR_ASSIGN_OR_RETURN(ModelSource source,
                           ReadModelSource(path, options.expert_layout));
   ModelList list = std::move(source.list);
+  std::vector<std::string> names;  // as the list has them
+  if (!list.step.uses.empty()) {
+    for (const ParamSpec& spec : list.params) names.push_back(spec.name);
+  }
   auto finish = [&]() -> Status {
     CASTOR_RETURN_IF_ERROR(CheckTotal(list.params));
     if (source.family) {
@@ -134,6 +165,7 @@ Result<ModelList> ReadModel(const std::string& path,
     } else {
       CASTOR_RETURN_IF_ERROR(OrderParams(source, options.order, list));
     }
+    CASTOR_RETURN_IF_ERROR(FollowStep(names, list));
     CASTOR_RETURN_IF_ERROR(FilterTrainable(options.freeze, options.only, list));
     if (!options.dtype) return CheckTotal(list.params);
     for (ParamSpec& spec : list.params) spec.dtype = *options.dtype;

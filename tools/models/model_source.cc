@@ -139,11 +139,17 @@ Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
       return config.status().WithContext(QuotedPath(file.path()));
     source = *std::move(config);
   } else {
-    Result<std::vector<ParamSpec>> params =
-        begins == '[' ? ParseJsonList(text) : ParseTsvList(text);
-    if (!params.ok())
-      return params.status().WithContext(QuotedPath(file.path()));
-    source.list.params = *std::move(params);
+    const auto parse = [&]() -> Status {
+      if (begins == '[') {
+        CASTOR_ASSIGN_OR_RETURN(source.list.params, ParseJsonList(text));
+        return OkStatus();
+      }
+      CASTOR_ASSIGN_OR_RETURN(ParamList list, ParseTsvList(text));
+      source.list.params = std::move(list.params);
+      source.list.step = std::move(list.step);
+      return OkStatus();
+    };
+    CASTOR_RETURN_IF_ERROR(parse().WithContext(QuotedPath(file.path())));
   }
   source.list.source = path == "-" ? "standard input" : FileName(path);
   return source;

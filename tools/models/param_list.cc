@@ -4,6 +4,7 @@
 #include "tools/models/param_list.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -14,6 +15,8 @@
 #include <utility>
 
 #include "chunk/base/did_you_mean.h"
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/strict_json.h"
 #include "chunk/tensor_fields.h"
@@ -79,6 +82,71 @@ Result<ParamSpec> ParseLine(std::string_view line) {
   if (!bytes.ok()) return bytes.status().WithContext(where);
   return spec;
 }
+
+constexpr std::string_view kHold = "hold";
+constexpr std::string_view kGrads = "grads";
+constexpr std::string_view kSeparate = "separate";
+constexpr std::string_view kReuse = "reuse";
+
+// The lines that say what a step does, read one after the other.
+class StepLines {
+ public:
+  explicit StepLines(const std::vector<ParamSpec>& params) {
+    for (const ParamSpec& spec : params) {
+      ids_.emplace(spec.name, ParamId(static_cast<int32_t>(ids_.size())));
+    }
+  }
+
+  // `line` begins with a tab.
+  Status Add(std::string_view line) {
+    line.remove_prefix(1);
+    const std::string_view word = TakeField(&line, '\t');
+    if (!begun_) return Begin(word, line);
+    if (word == kHold) return Names(line, &step_.uses.emplace_back().hold);
+    if (word != kGrads) {
+      return Malformed(fmt::format("{} where {} or {} belongs", Quoted(word),
+                                   kHold, kGrads));
+    }
+    if (step_.uses.empty() || !step_.uses.back().grads.empty()) {
+      return Malformed(fmt::format("{} follows the {} of its operation, once",
+                                   kGrads, kHold));
+    }
+    if (line.empty()) return Malformed(fmt::format("{} names none", kGrads));
+    return Names(line, &step_.uses.back().grads);
+  }
+
+  DeclaredStep Take() { return std::move(step_); }
+
+ private:
+  Status Begin(std::string_view word, std::string_view mode) {
+    begun_ = true;
+    step_.grads_in_place = mode == kReuse;
+    if (word == "step" && (mode == kReuse || mode == kSeparate)) {
+      return OkStatus();
+    }
+    return Malformed(fmt::format(
+        "the name is empty; a line that begins with a tab tells of the step, "
+        "and the first of these is a tab, step, a tab, and {} or {}",
+        kSeparate, kReuse));
+  }
+
+  Status Names(std::string_view line, std::vector<ParamId>* ids) const {
+    while (!line.empty()) {
+      const std::string_view name = TakeField(&line, '\t');
+      const auto found = ids_.find(std::string(name));
+      if (found == ids_.end()) {
+        return Malformed(
+            fmt::format("the step uses {}, which is not listed", Quoted(name)));
+      }
+      ids->push_back(found->second);
+    }
+    return OkStatus();
+  }
+
+  std::unordered_map<std::string, ParamId> ids_;
+  DeclaredStep step_;
+  bool begun_ = false;
+};
 
 // Depth 1 is a parameter, 2 a field of it, 3 a dimension.
 class ListHandler final : public JsonHandler {
@@ -189,29 +257,61 @@ class ListHandler final : public JsonHandler {
 
 }  // namespace
 
-Result<std::vector<ParamSpec>> ParseTsvList(std::string_view text) {
-  std::vector<ParamSpec> params;
+Result<ParamList> ParseTsvList(std::string_view text) {
+  ParamList list;
   std::unordered_map<std::string, int64_t> line_of;
+  std::optional<StepLines> step;
   int64_t number = 0;
   while (!text.empty()) {
     std::string_view line = TakeField(&text, '\n');
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
-    Result<ParamSpec> spec = ParseLine(line);
-    if (!spec.ok()) {
-      return spec.status().WithContext(fmt::format("line {}", number));
+    const std::string where = fmt::format("line {}", number);
+    if (line.front() == '\t') {
+      if (!step) step.emplace(list.params);
+      CASTOR_RETURN_IF_ERROR(step->Add(line).WithContext(where));
+      continue;
     }
+    if (step) {
+      return Malformed(fmt::format(
+          "{}: parameters stand before the lines that say what a step does",
+          where));
+    }
+    Result<ParamSpec> spec = ParseLine(line);
+    if (!spec.ok()) return spec.status().WithContext(where);
     const auto [seen, is_new] = line_of.emplace(spec->name, number);
     if (!is_new) {
       return Malformed(fmt::format(
-          "line {}: parameter {} was listed in line {} already; names are "
-          "unique",
-          number, Quoted(spec->name), seen->second));
+          "{}: parameter {} was listed in line {} already; names are unique",
+          where, Quoted(spec->name), seen->second));
     }
-    params.push_back(*std::move(spec));
+    list.params.push_back(*std::move(spec));
   }
-  return params;
+  if (step) list.step = step->Take();
+  return list;
+}
+
+std::string WriteTsvList(std::span<const ParamSpec> params,
+                         const DeclaredStep& step) {
+  std::string text;
+  for (const ParamSpec& spec : params) {
+    text += fmt::format("{}\t{}\t{}\n", spec.name, fmt::join(spec.shape, ","),
+                        DTypeName(spec.dtype));
+  }
+  text += fmt::format("\tstep\t{}\n", step.grads_in_place ? kReuse : kSeparate);
+  const auto add = [&](std::string_view word, const std::vector<ParamId>& ids) {
+    text += fmt::format("\t{}", word);
+    for (const ParamId id : ids) {
+      text += fmt::format("\t{}", params[id.index()].name);
+    }
+    text += '\n';
+  };
+  for (const ParamUse& use : step.uses) {
+    add(kHold, use.hold);
+    if (!use.grads.empty()) add(kGrads, use.grads);
+  }
+  return text;
 }
 
 Result<std::vector<ParamSpec>> ParseJsonList(std::string_view text) {

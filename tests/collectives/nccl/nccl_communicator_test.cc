@@ -232,11 +232,13 @@ TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
                             Says("ranks 1-2 did not find rank 0"))));
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.rank = 4; }),
               Each(StatusIs(ErrorCode::kInvalidArgument)));
-  EXPECT_THAT(
-      world.Join(options,
-                 [](NcclOptions& each) { each.exchange_bytes = Bytes(64); }),
-      Each(StatusIs(ErrorCode::kInvalidArgument,
-                    Says("64 bytes are too little"))));
+  EXPECT_THAT(world.Join(options,
+                         [](NcclOptions& each) {
+                           each.world = 2;
+                           each.exchange_bytes = Bytes(64);
+                         }),
+              Each(StatusIs(ErrorCode::kInvalidArgument,
+                            Says("64 bytes are too little"))));
 }
 
 TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {

@@ -63,8 +63,8 @@ class CastorDiffTest : public testing::Test {
   std::string Plan(const std::string& name, const std::string& budget) {
     const std::string file = dir_.File(name);
     const ProcessOutcome made =
-        RunProcess({"tools/castor", "plan", model_, "--order", "file",
-                    "--chunk", "8KiB", "--device-budget", budget,
+        RunProcess({"tools/castor", "plan", model_, "--order", "file", "--hold",
+                    "module", "--chunk", "8KiB", "--device-budget", budget,
                     "--host-budget", "1MiB", "--json", "-o", file});
     EXPECT_EQ(made.exit_code, 0) << made.err;
     std::ofstream(file + ".report") << made.out;

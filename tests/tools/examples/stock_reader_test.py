@@ -100,7 +100,7 @@ def main(train, castor):
         with open(at("text"), "w", encoding="utf-8") as file:
             file.writelines(f"line {i * i} of the text\n" for i in range(200))
         model = [train, *MODEL, "--text", at("text")]
-        listed = [line.split("\t") for line in run([*model, "--print-model"])[0].splitlines()]
+        listed = [line.split("\t") for line in run([*model, "--print-model"])[0].splitlines() if line[0] != "\t"]
         names = {name: [int(d) for d in shape.split(",")] for name, shape, _ in listed}
 
         # What is saved: weights by the model's names, and everything else beside them.

@@ -44,8 +44,9 @@ class TrainGptLayoutTest : public TrainGptTest {
     const ProgramResult listed = RunSmall(asked);
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     EXPECT_THAT(listed.err, IsEmpty());
-    const auto params = ParseTsvList(listed.out);
-    EXPECT_THAT(params, IsOk());
+    const auto list = ParseTsvList(listed.out);
+    EXPECT_THAT(list, IsOk());
+    const std::vector<ParamSpec>* const params = &list->params;
     const std::vector<Elements> sizes = {Elements(size)};
     const auto layout = PackChunks(*params, sizes, {.world = world});
     EXPECT_THAT(layout, IsOk());

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -22,6 +23,9 @@
 #include <vector>
 
 #include "chunk/base/json_value.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/plan_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
@@ -29,6 +33,8 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/examples/train_gpt_runs.h"
+#include "tools/bench/drawn_plans.h"
+#include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {
 namespace {
@@ -247,6 +253,46 @@ TEST_F(TrainGptMpiTest, SurvivorsOfARankThatHangsNameItInTime) {
   ExpectSurvivorsSpeak(result.err);
   // mpirun ends it with the others.
   EXPECT_TRUE(ProcessEnds(victim));
+}
+
+// A plan for processes has room for what these exchange in, to the byte.
+TEST_F(TrainGptMpiTest, FollowsAPlanForProcessesAtTheLeastBudgetThatFits) {
+  DrawnPlan drawn;
+  drawn.model = {
+      .vocab = 256, .context = 16, .layers = 2, .heads = 2, .embd = 64};
+  drawn.flags.world = 2;
+  drawn.flags.engine.chunk_size = KiB(64);
+  drawn.flags.host_budget = MiB(8);
+  drawn.flags.processes = true;
+  const Result<PlanSubject> subject = SubjectOf(drawn, dir_.path().string());
+  ASSERT_THAT(subject, IsOk());
+  const Result<std::optional<Bytes>> least =
+      LeastDeviceBudget(*subject, drawn.flags);
+  ASSERT_THAT(least, IsOk());
+  ASSERT_TRUE(least->has_value());
+  drawn.flags.device_budget = *least;
+  const auto follow = [&](Bytes less) {
+    const Result<PlanOutcome> outcome = MakePlan(*subject, drawn.flags);
+    EXPECT_THAT(outcome, IsOk());
+    PlanFile plan = PlanFileOf(*subject, *outcome);
+    plan.engine.device_budget -= less;
+    std::ofstream(dir_.File("plan.json")) << WritePlan(plan);
+    return RunProgramToEnd(
+        "/usr/bin/mpirun",
+        {"--oversubscribe", "-n", "2", Program(), "--text", dir_.File("text"),
+         "--layers", "2", "--heads", "2", "--embd", "64", "--seq", "16",
+         "--steps", "2", "--plan", dir_.File("plan.json")},
+        dir_.File("output"));
+  };
+  const ProgramResult trains = follow(Bytes(0));
+  EXPECT_EQ(trains.exit_code, 0) << trains.err;
+  const ProgramResult refuses = follow(Bytes(1));
+  EXPECT_EQ(refuses.exit_code, 3) << refuses.err;
+  EXPECT_THAT(refuses.err, HasSubstr("raise the device budget by"));
+  drawn.flags.processes = false;
+  const ProgramResult threads = follow(Bytes(0));
+  EXPECT_EQ(threads.exit_code, 2) << threads.err;
+  EXPECT_THAT(threads.err, HasSubstr("castor plan --processes"));
 }
 
 }  // namespace

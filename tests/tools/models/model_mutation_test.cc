@@ -200,7 +200,8 @@ TEST(ModelMutationTest, IndexText) {
 
 TEST(ModelMutationTest, ListText) {
   MutateText(
-      "wte\t10,8\tBF16\nscale\t\tF64\nhalf\t2\tF4\n",
+      "wte\t10,8\tBF16\nscale\t\tF64\nhalf\t2\tF4\n\tstep\tseparate\n"
+      "\thold\twte\n\thold\n\tgrads\twte\tscale\n",
       [](const std::string& text) { return ParseTsvList(text).status(); });
   MutateText(
       R"([{"name":"a","shape":[10,8],"dtype":"BF16"},)"

@@ -277,5 +277,17 @@ TEST(ModelReaderTest, RefusesAModelThatNobodyCanHold) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor \"c\""));
 }
 
+TEST(ModelReaderTest, AStepFollowsItsParametersToTheirPlaces) {
+  const TempFolder folder;
+  const std::string path = folder.Write(
+      "list.tsv",
+      "b\t2\tF32\na\t3\tF32\n\tstep\tseparate\n\thold\tb\n\tgrads\ta\n");
+  const auto by_name = ReadModel(path, {.order = ParamOrder::kNatural});
+  ASSERT_TRUE(by_name.ok()) << by_name.status();
+  ASSERT_EQ(by_name->step.uses.size(), 1u);
+  EXPECT_EQ(by_name->params[by_name->step.uses[0].hold[0].index()].name, "b");
+  EXPECT_EQ(by_name->params[by_name->step.uses[0].grads[0].index()].name, "a");
+}
+
 }  // namespace
 }  // namespace castor

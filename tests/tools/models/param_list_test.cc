@@ -6,12 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
+#include "placement/step_model.h"
+#include "tests/support/status_matchers.h"
 
 namespace castor {
 namespace {
@@ -33,14 +39,20 @@ void ExpectSample(const Result<std::vector<ParamSpec>>& params) {
   EXPECT_THAT((*params)[2].shape, ElementsAre(0));
 }
 
+Result<std::vector<ParamSpec>> ParamsOf(std::string_view text) {
+  CASTOR_ASSIGN_OR_RETURN(ParamList list, ParseTsvList(text));
+  EXPECT_EQ(list.step, DeclaredStep());
+  return std::move(list.params);
+}
+
 TEST(ParamListTest, ReadsTsv) {
   ExpectSample(
-      ParseTsvList("wte weight\t50257,768\tBF16\nscale\t\tfloat32\n"
-                   "none\t0\tF32\n"));
+      ParamsOf("wte weight\t50257,768\tBF16\nscale\t\tfloat32\n"
+               "none\t0\tF32\n"));
   ExpectSample(
-      ParseTsvList("\nwte weight\t50257,768\tBF16\r\n\r\nscale\t\tF32\r\n"
-                   "none\t0\tF32"));
-  EXPECT_THAT(*ParseTsvList(""), IsEmpty());
+      ParamsOf("\nwte weight\t50257,768\tBF16\r\n\r\nscale\t\tF32\r\n"
+               "none\t0\tF32"));
+  EXPECT_THAT(*ParamsOf(""), IsEmpty());
 }
 
 TEST(ParamListTest, ReadsJson) {
@@ -49,6 +61,30 @@ TEST(ParamListTest, ReadsJson) {
           {"dtype":"float32","shape":[],"name":"scale"},
           {"name":"none","shape":[0],"dtype":"F32"}])"));
   EXPECT_THAT(*ParseJsonList("[]"), IsEmpty());
+}
+
+std::vector<ParamId> Ids(std::vector<int32_t> numbers) {
+  std::vector<ParamId> ids;
+  for (const int32_t number : numbers) ids.emplace_back(number);
+  return ids;
+}
+
+TEST(ParamListTest, TellsWhatAStepDoesWithThem) {
+  const std::string text =
+      "a\t2\tF32\nb\t\tBF16\n\tstep\tseparate\n\thold\ta\tb\n\thold\tb\n"
+      "\tgrads\tb\ta\n\thold\n\tgrads\ta\n\thold\ta\n";
+  const Result<ParamList> list = ParseTsvList(text);
+  ASSERT_THAT(list, IsOk());
+  EXPECT_EQ(list->params.size(), 2u);
+  EXPECT_EQ(list->step, (DeclaredStep{{{Ids({0, 1}), {}},
+                                       {Ids({1}), Ids({1, 0})},
+                                       {{}, Ids({0})},
+                                       {Ids({0}), {}}},
+                                      false}));
+  EXPECT_EQ(WriteTsvList(list->params, list->step), text);
+  const Result<ParamList> over = ParseTsvList("a\t2\tF32\n\tstep\treuse\n");
+  ASSERT_THAT(over, IsOk());
+  EXPECT_EQ(over->step, (DeclaredStep{{}, true}));
 }
 
 struct Hostile {
@@ -87,8 +123,34 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"w\t1\t", "parameter \"w\": dtype \"\" is unknown"},
         Hostile{"w\t1\tF33", "dtype \"F33\" is unknown; did you mean F32?"},
         Hostile{"w\t3\tF4", "do not end on a byte"},
+        Hostile{"\thold\tgood", "the first of these is a tab, step"},
+        Hostile{"\tstep\tfp32", "separate or reuse"},
         Hostile{"good\t2\tF32", "\"good\" was listed in line 1 already"},
         Hostile{"\x1b[2J", "\"\\x1b[2J\""}));
+
+class HostileStepTest : public testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileStepTest, IsMalformedAndNamesTheLine) {
+  const auto list =
+      ParseTsvList("good\t1\tF32\n\tstep\tseparate\n" + GetParam().text);
+  ASSERT_FALSE(list.ok());
+  EXPECT_EQ(ExitCode(list.status().code()), 4);
+  EXPECT_THAT(std::string(list.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileStepTest,
+    testing::Values(
+        Hostile{"\tgrads\tgood", "line 3: grads follows the hold"},
+        Hostile{"\thold\n\tgrads\tgood\n\tgrads\tgood",
+                "line 5: grads follows the hold of its operation, once"},
+        Hostile{"\thold\n\tgrads", "line 4: grads names none"},
+        Hostile{"\thold\tbad", "line 3: the step uses \"bad\", which is not"},
+        Hostile{"\thold\tgood\t\tgood", "line 3: the step uses \"\""},
+        Hostile{"\tholds\tgood", "line 3: \"holds\" where hold or grads"},
+        Hostile{"\tstep\tseparate", "line 3: \"step\" where hold or grads"},
+        Hostile{"late\t1\tF32", "line 3: parameters stand before"}));
 
 class HostileJsonListTest : public testing::TestWithParam<Hostile> {};
 

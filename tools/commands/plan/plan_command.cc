@@ -64,12 +64,15 @@ std::string RanksText(const PlanRequest& request) {
 
 std::string StepText(const PlanReport& report) {
   const PlanRequest& request = report.outcome.request;
-  if (report.subject.trace) {
+  const StepSource source = report.subject.step_source();
+  if (source == StepSource::kRecorded) {
     return fmt::format("as recorded in {}", Shown(report.flags().trace));
   }
   const int64_t batches = request.step.micro_batches;
   std::string text =
-      fmt::format("derived from the model: {} micro-batch{}{}",
+      fmt::format("{}: {} micro-batch{}{}",
+                  source == StepSource::kListed ? "as the list says"
+                                                : "derived from the model",
                   Grouped(batches), batches == 1 ? "" : "es",
                   request.step.recompute ? ", layers computed again" : "");
   if (request.step.whole_grads) text += ", gradients reduced once";
@@ -108,6 +111,7 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
            {"policy", PlanPolicyName(options.policy)},
            {"prefetch", PrefetchModeName(options.prefetch)},
            {"prefetch_depth", options.prefetch_depth},
+           {"step_source", StepSourceName(report.subject.step_source())},
            {"micro_batches", request.step.micro_batches},
            {"recompute", request.step.recompute},
            {"grad_mode", GradModeName(options.grad_mode)},
@@ -235,32 +239,12 @@ Result<PlanCertificate> BoundOf(const PlanOutcome& outcome) {
   return *std::move(bound);
 }
 
-// `path` as readers of the plan find it: from the plan's folder on.
-std::string FromPlan(const std::string& path, const std::string& plan) {
-  if (path.empty()) return path;
-  const std::filesystem::path written(plan);
-  const std::filesystem::path folder =
-      written.has_parent_path() ? written.parent_path() : ".";
-  return std::filesystem::proximate(path, folder).string();
-}
-
 // Read back before anybody relies on it.
 Status WritePlanFile(const PlanReport& report) {
-  const PlanOutcome& outcome = report.outcome;
-  const PlanFlags& flags = report.flags();
-  PlanFile file;
-  file.model = report.subject.model.name;
-  file.tensors = std::ssize(report.subject.model.params);
-  file.elements = report.subject.elements;
-  file.world = flags.world;
-  file.engine = outcome.request.options;
-  file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
-  file.files.layout = FromPlan(flags.files.layout, flags.output);
-  file.files.machine = FromPlan(flags.files.machine, flags.output);
-  file.nvme = flags.nvme;
-  const std::string text = WritePlan(file);
+  const std::string text =
+      WritePlan(PlanFileOf(report.subject, report.outcome));
   CASTOR_RETURN_IF_ERROR(ParsePlan(text).status());
-  return WriteFileAtomically(flags.output, text);
+  return WriteFileAtomically(report.flags().output, text);
 }
 
 class PlanCommand final : public Command {
@@ -297,6 +281,7 @@ Document PlanDocument(const PlanReport& report) {
   AddConfiguration(report, &doc);
   doc.Set("fits", fits);
   doc.Line({"fits", fits});
+  doc.Line({"step_source", StepSourceName(report.subject.step_source())});
   doc.Set("reason", fits ? Value() : Value(report.outcome.fits.message()));
   doc.Gap();
   if (fits) {

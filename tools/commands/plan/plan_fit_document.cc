@@ -250,7 +250,11 @@ void AddFit(const PlanReport& report, Document* doc) {
         std::pair{"agreement", LinkTraffic{traffic.agreement, 1}}}) {
     doc->Line({"wire", name, sent.bytes, sent.transfers});
   }
-  doc->Say("Fits", "yes: no tier holds more than its budget");
+  doc->Say("Fits",
+           report.subject.step_source() == StepSource::kDerived
+               ? "yes, for the derived step: a trainer that holds more at once "
+                 "needs more"
+               : "yes: no tier holds more than its budget");
   AddCertificate(report, doc);
   const std::optional<FetchForecast>& fetches = outcome.forecast->fetches;
   doc->Set("prefetch", FetchForecastJson(fetches));

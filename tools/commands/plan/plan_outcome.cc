@@ -7,12 +7,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
 #include "collectives/held_moments.h"
+#include "collectives/launch.h"
+#include "collectives/plan_file.h"
+#include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
 #include "placement/grads_in_place.h"
 #include "placement/placement_rules.h"
@@ -144,8 +149,39 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   engine.options = outcome.request.options;
   engine.options.device_budget = outcome.castor_device;
   engine.world = outcome.request.flags.world;
+  engine.communicator_buffers = outcome.exchange_buffers();
   engine.declared = outcome.declared;
   return engine;
+}
+
+// What the step is derived from. Activations of a step that a list describes
+// are there all the time, as many as a derived one has at most.
+Result<std::vector<ModelBlock>> BlocksFor(const PlanSubject& subject,
+                                          const ChunkLayout& layout,
+                                          PlanRequest* request) {
+  std::vector<ModelBlock> blocks =
+      request->flags.hold == "block" ? subject.by_block : subject.by_module;
+  if (request->activations) {
+    CASTOR_RETURN_IF_ERROR(SetActivations(*request->activations, blocks));
+  }
+  if (subject.step_source() != StepSource::kListed) return blocks;
+  if (request->activations) {
+    StepShape shape = request->step;
+    shape.grads_in_place = false;
+    CASTOR_ASSIGN_OR_RETURN(const StepTrace derived,
+                            DeriveStep(layout, blocks, shape));
+    request->step.resident = MostLeased(derived);
+  }
+  return BlocksOf(subject.model.step);
+}
+
+// `path` as readers of the plan find it: from the plan's folder on.
+std::string FromPlan(const std::string& path, const std::string& plan) {
+  if (path.empty()) return path;
+  const std::filesystem::path written(plan);
+  const std::filesystem::path folder =
+      written.has_parent_path() ? written.parent_path() : ".";
+  return std::filesystem::proximate(path, folder).string();
 }
 
 // What is used is on the device, whole, whatever homes there are.
@@ -199,6 +235,11 @@ Bytes PlanOutcome::device_total() const {
   return total;
 }
 
+Bytes PlanOutcome::exchange_buffers() const {
+  if (!request.flags.processes) return Bytes(0);
+  return ExchangeBufferFor(castor_device, request.flags.world);
+}
+
 Bytes PlanOutcome::moved() const {
   Bytes sum;
   if (!forecast) return sum;
@@ -224,8 +265,7 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
 
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
                              const PlanFlags& flags) {
-  CASTOR_ASSIGN_OR_RETURN(const PlanRequest request,
-                          CheckPlanFlags(flags, subject));
+  CASTOR_ASSIGN_OR_RETURN(PlanRequest request, CheckPlanFlags(flags, subject));
   CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
   for (const ParamSpec& spec : subject.model.params) {
     const Status trains = CheckTrains(spec, request.options.grad_mode);
@@ -237,11 +277,8 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
                           LayoutOf(subject.model.params, request.options,
                                    flags.world, request.options.device_budget));
-  std::vector<ModelBlock> blocks =
-      flags.hold == "block" ? subject.by_block : subject.by_module;
-  if (request.activations) {
-    CASTOR_RETURN_IF_ERROR(SetActivations(*request.activations, blocks));
-  }
+  CASTOR_ASSIGN_OR_RETURN(std::vector<ModelBlock> blocks,
+                          BlocksFor(subject, layout, &request));
   PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
                       {},      {}, {}};
   // A trace's leases were borrowed.
@@ -313,6 +350,25 @@ BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
                   ShardingOf(options, engine.world, engine.rank), options,
                   BudgetsOf(options, engine.communicator_buffers), *bindings,
                   engine.declared);
+}
+
+PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome) {
+  const PlanFlags& flags = outcome.request.flags;
+  PlanFile file;
+  file.model = subject.model.name;
+  file.tensors = std::ssize(subject.model.params);
+  file.elements = subject.elements;
+  file.world = flags.world;
+  file.packing = PackingDigest(subject.model.params);
+  file.moments = MomentsText(outcome.request.options.optimizer);
+  file.norm = CountsNorm(outcome.request.options);
+  file.processes = flags.processes;
+  file.engine = outcome.request.options;
+  file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
+  file.files.layout = FromPlan(flags.files.layout, flags.output);
+  file.files.machine = FromPlan(flags.files.machine, flags.output);
+  file.nvme = flags.nvme;
+  return file;
 }
 
 }  // namespace castor

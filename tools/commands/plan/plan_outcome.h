@@ -19,6 +19,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/budget_raises.h"
+#include "collectives/plan_file.h"
 #include "collectives/seal_forecast.h"
 #include "collectives/step_traffic.h"
 #include "placement/simulation_result.h"
@@ -69,6 +70,8 @@ struct PlanOutcome {
   Bytes largest_chunk() const;
   // Of the device, with activations and overhead.
   Bytes device_total() const;
+  // Of the device, what ranks that are processes exchange gradients in.
+  Bytes exchange_buffers() const;
   // Between tiers and to other ranks, in a step.
   Bytes moved() const;
   // What a trainer that follows the plan gives its engine; 0 bytes of NVMe
@@ -81,6 +84,9 @@ struct PlanOutcome {
 // does not fit is an outcome.
 Result<PlanOutcome> MakePlan(const PlanSubject& subject,
                              const PlanFlags& flags);
+
+// For a trainer to load. REQUIRES: it fits.
+PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);
 
 // By how much its budgets fall short of sealing an engine with its layout.
 BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome);

@@ -16,6 +16,7 @@
 #include "chunk/param_spec.h"
 #include "chunk/tensor_fields.h"
 #include "collectives/option_table.h"
+#include "collectives/option_words.h"
 #include "offload/kernels/optimizer_options.h"
 #include "placement/model_blocks.h"
 #include "placement/step_trace.h"
@@ -37,6 +38,8 @@ constexpr char kFooter[] =
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. All budgets are those of
 one rank: what it may hold there, everything that the table lists included.
 
+What a step does is known from --trace, or from a list that says it (train_gpt
+--print-model prints one); of any other model it is derived: a block at a time is held.
 Without --device-budget everything goes to the device, however large. Without --seq or
 --trace activations are not counted. Without --machine no time is told. What a CUDA
 context and NCCL hold is what --cuda-context and --nccl say, 0 unless given.
@@ -110,7 +113,8 @@ void AddStep(OptionTable& t, PlanFlags* f) {
       .Flag("--recompute",
             "layers keep their input and compute the rest again");
   t.Choice("", &f->hold, {"block", "module"})
-      .Flag("--hold", "what the trainer acquires at a time");
+      .Flag("--hold",
+            "what the trainer acquires at a time, where nothing says it");
   t.Whole("", &f->width, 1, kMaxSize)
       .Flag("--width", "hidden size")
       .Default("config.json's");
@@ -133,6 +137,10 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Text("", &f->trace)
       .Flag("--trace", "recorded step, instead of one derived from the model")
       .Form("FILE");
+  t.Switch("", &f->processes)
+      .Flag("--processes",
+            "each rank is a process, and exchanges gradients in a part of the "
+            "device budget, as with MPI and NCCL");
   t.Whole("", &f->ranks_per_host, 1, kMaxWorld)
       .Flag("--ranks-per-host", "ranks that share a host's drives and cores");
 }
@@ -145,6 +153,8 @@ OptionTable PlannedTable(PlanFlags* flags) {
   table.Add(EngineOptions(&flags->engine, &flags->files).For(kPlanFlag));
   table.OfFlag("--chunk").Default("what the search recommends");
   table.Bind("--device-budget", &flags->device_budget).Default("no limit");
+  table.Switch("", &flags->keep_copies)
+      .Flag("--keep-copies", kKeepCopiesFlagHelp);
   table.Bind("--host-budget", &flags->host_budget).Default("0");
   table.Bind("--compute", &flags->compute);
   AddBudgets(table, flags);
@@ -260,6 +270,25 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   return OkStatus();
 }
 
+// A list says nothing of ties. A model whose head has no table of its own is
+// taken to use the embedding's, whose gradient is then open on all of the way
+// back: a trainer never holds more because a table is not shared.
+void SuspectTie(const ModelList& model, std::vector<TiedParam>* tied) {
+  const std::vector<ModelBlock> blocks =
+      FindModelBlocks(model.params, {}, HoldUnit::kBlock);
+  std::optional<ParamId> table;
+  for (const ModelBlock& block : blocks) {
+    for (const ParamUse& use : block.forward) {
+      for (const ParamId id : use.hold) {
+        if (model.params[id.index()].shape.size() < 2) continue;
+        if (block.kind == BlockKind::kHead) return;
+        if (block.kind == BlockKind::kEmbedding && !table) table = id;
+      }
+    }
+  }
+  if (table) tied->push_back({"lm_head.weight", *table});
+}
+
 // Names that share a parameter which the list has.
 std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
   std::map<std::string, int32_t> ids;
@@ -273,10 +302,57 @@ std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
       tied.push_back({name.name, ParamId(found->second)});
     }
   }
+  if (model.family.empty()) SuspectTie(model, &tied);
   return tied;
 }
 
+// What a list says of the step leaves nothing to say by flags.
+Status CheckListedStep(const PlanFlags& flags, const PlanSubject& subject) {
+  if (subject.step_source() != StepSource::kListed) return OkStatus();
+  const PlanFlags usual;
+  const std::string_view said = flags.step.recompute ? "--recompute"
+                                : flags.step.order != usual.step.order
+                                    ? "--batch-order"
+                                : flags.hold != usual.hold ? "--hold"
+                                                           : "";
+  if (!said.empty()) {
+    return InvalidArgument(fmt::format(
+        "the list says what a step does, and {} tells how one is derived: "
+        "leave the flag away, or the list's lines that begin with a tab",
+        said));
+  }
+  const bool in_place = flags.engine.grad_mode == GradMode::kReuse;
+  if (subject.model.step.grads_in_place == in_place) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "the list's step is of a trainer that {}, and --grad-mode is {}: have "
+      "the trainer print the list in that mode",
+      in_place ? "has gradients of their own"
+               : "writes gradients over parameters",
+      GradModeName(flags.engine.grad_mode)));
+}
+
 }  // namespace
+
+std::string_view StepSourceName(StepSource source) {
+  switch (source) {
+    case StepSource::kRecorded:
+      return "recorded";
+    case StepSource::kListed:
+      return "listed";
+    case StepSource::kDerived:
+      return "derived";
+  }
+  return "unknown";
+}
+
+StepSource PlanSubject::step_source() const {
+  if (trace) return StepSource::kRecorded;
+  const bool trains_all =
+      std::all_of(model.params.begin(), model.params.end(),
+                  [](const ParamSpec& spec) { return spec.trainable; });
+  return !model.step.uses.empty() && trains_all ? StepSource::kListed
+                                                : StepSource::kDerived;
+}
 
 void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,
@@ -357,6 +433,7 @@ Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
 Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                                    const PlanSubject& subject) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
+  CASTOR_RETURN_IF_ERROR(CheckListedStep(flags, subject));
   PlanRequest request;
   request.flags = flags;
   ZeroOptions& options = request.options;
@@ -365,6 +442,8 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.machine = subject.machine;
   CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
+  // Who gives no limit asks for what is needed.
+  options.keep_copies = flags.device_budget || flags.keep_copies;
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
   options.step_compute_ns = flags.compute.value_or(0);

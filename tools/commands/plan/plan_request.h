@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -53,6 +54,8 @@ struct PlanFlags {
   std::optional<Bytes> device_budget;
   std::optional<Bytes> host_budget;
   std::optional<Bytes> nvme;
+  bool keep_copies = false;  // without a device budget, too
+  bool processes = false;    // each rank is one
   Bytes cuda_context;
   Bytes nccl;
 
@@ -60,7 +63,7 @@ struct PlanFlags {
   std::optional<int64_t> batch;
   std::optional<int64_t> seq;
   StepShape step;
-  std::string hold = "module";
+  std::string hold = "block";
   std::optional<int64_t> width;
   std::optional<int64_t> heads;
   std::optional<int64_t> vocab;
@@ -92,6 +95,15 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags* flags);
 // those that say in which form to answer and where to.
 std::string PlanCommandText(const PlanFlags& flags);
 
+// Whence what a step does is known.
+enum class StepSource : uint8_t {
+  kRecorded,  // --trace
+  kListed,    // the model's list says it
+  kDerived,   // from names and shapes: a trainer may hold more, or move less
+};
+// "recorded", "listed", "derived".
+std::string_view StepSourceName(StepSource source);
+
 struct PlanSubject {
   ModelList model;
   Elements elements;  // of all parameters
@@ -102,6 +114,9 @@ struct PlanSubject {
   std::optional<TierModel> machine;          // --machine
   std::optional<TraceFile> trace;            // --trace
   std::shared_ptr<const LayoutFile> layout;  // --layout
+
+  // A list's step is of a trainer that trains all of it.
+  StepSource step_source() const;
 };
 
 // InvalidArgument, Malformed: as the readers of those files say.

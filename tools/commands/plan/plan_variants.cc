@@ -33,6 +33,12 @@ Bytes RaisedBudget(const std::optional<Bytes>& now, Bytes by) {
   return RoundUp(now.value_or(Bytes(0)) + by, kBudgetStep);
 }
 
+// A list that says what a step does leaves no choice.
+bool MayRecompute(const PlanSubject& subject, const PlanFlags& flags) {
+  return flags.seq && !flags.step.recompute &&
+         subject.step_source() == StepSource::kDerived;
+}
+
 // Plans changes of flags and keeps what fits. The first failure sticks, and
 // nothing is planned after it.
 class Finder {
@@ -151,7 +157,7 @@ class Finder {
   // Alone where that suffices, else with the budgets that do.
   void Recompute() {
     PlanFlags changed = flags_;
-    if (!changed.seq || changed.step.recompute) return;
+    if (!MayRecompute(subject_, changed)) return;
     changed.step.recompute = true;
     if (Try("compute activations again", changed)) return;
     const std::optional<PlanOutcome> outcome = Planned(changed);
@@ -274,7 +280,7 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
     finder.Try("--limit all@device=0%", changed);
   }
   changed = flags;
-  if (flags.seq && !flags.step.recompute) {
+  if (MayRecompute(subject, flags)) {
     changed.step.recompute = true;
     finder.Try("--recompute", changed);
   }

@@ -11,10 +11,13 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
+#include "chunk/param_spec.h"
+#include "collectives/held_moments.h"
 #include "offload/kernels/convert.h"
 #include "tools/examples/gpt/initial_values.h"
 #include "tools/examples/gpt/model.h"
 #include "tools/examples/gpt/param_source.h"
+#include "tools/models/param_list.h"
 
 namespace castor::gpt {
 namespace {
@@ -22,64 +25,81 @@ namespace {
 // Serves every parameter from the same few zeros and writes down what is asked.
 class Observer final : public ParamSource<double> {
  public:
-  explicit Observer(bool in_place) : in_place_(in_place) {}
+  explicit Observer(bool in_place) : step_{{}, in_place} {}
 
   Status Hold(std::span<const ParamId> params,
               std::span<const double*> values) override {
-    now_.params.assign(params.begin(), params.end());
     for (const double*& value : values) value = zeros_.data();
-    moments_.push_back(now_);
+    step_.uses.push_back({{params.begin(), params.end()}, {}});
+    under_way_ = true;
     return OkStatus();
   }
-  void Release() override { now_.params.clear(); }
+  void Release() override { under_way_ = false; }
 
   Result<double*> OpenGrad(ParamId param) override {
-    std::erase(now_.grads, param);
-    now_.grads.push_back(param);
-    moments_.push_back(now_);
+    if (!under_way_) step_.uses.emplace_back();
+    under_way_ = true;
+    step_.uses.back().grads.push_back(param);
     return gradient_.data();
   }
-  Status CloseGrad(ParamId param, GradUse use) override {
-    if (use == GradUse::kComplete) std::erase(now_.grads, param);
+  // What is opened after this is another operation's.
+  Status CloseGrad(ParamId, GradUse) override {
+    under_way_ = false;
     return OkStatus();
   }
 
-  bool grads_in_place() const override { return in_place_; }
+  bool grads_in_place() const override { return step_.grads_in_place; }
 
-  std::vector<HeldMoment> Take() { return std::move(moments_); }
+  DeclaredStep Take() { return std::move(step_); }
 
  private:
-  const bool in_place_;
   // Of the model below, no parameter has more elements.
   std::array<double, 4> zeros_{};
   std::array<double, 4> gradient_{};
-  HeldMoment now_;
-  std::vector<HeldMoment> moments_;
+  DeclaredStep step_;
+  bool under_way_ = false;  // the last operation
 };
 
 }  // namespace
+
+DeclaredStep StepOf(const GptConfig& config, bool in_place) {
+  const GptConfig narrow = {
+      .vocab = 1, .context = 1, .layers = config.layers, .heads = 1, .embd = 1};
+  Gpt<double> model(narrow, 1);
+  Observer observer(in_place);
+  const std::array<int, 1> token = {0};
+  CASTOR_CHECK(model.Forward(observer, token, token).ok());
+  CASTOR_CHECK(model.Backward(observer).ok());
+  return observer.Take();
+}
+
+std::string ModelList(const GptConfig& config, DType dtype, GradMode mode) {
+  return WriteTsvList(SpecsOf(config, dtype),
+                      StepOf(config, mode == GradMode::kReuse));
+}
 
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        ZeroEngine& engine, std::string_view vectors,
                        GradMode mode) {
   const GptParams params(config);
-  for (size_t i = 0; i < params.all().size(); ++i) {
+  const std::vector<ParamSpec> specs = SpecsOf(config, dtype);
+  for (size_t i = 0; i < specs.size(); ++i) {
     const ParamId expected(static_cast<int32_t>(i));
     const GptParam& param = params.param(expected);
     CASTOR_ASSIGN_OR_RETURN(
         const ParamId id,
         engine.Register(
-            {.name = param.name, .shape = param.shape, .dtype = dtype},
+            specs[i],
             [=](int64_t begin, int64_t end, float* out) {
               FillInitialValues(config, param, expected, seed, begin, end, out);
             },
             param.is_matrix() ? std::string_view() : vectors));
     CASTOR_CHECK_EQ(id, expected);
   }
+  const DeclaredStep step = StepOf(config, mode == GradMode::kReuse);
   SealOptions seal;
-  for (HeldMoment& moment : HeldMoments(config, mode == GradMode::kReuse)) {
-    seal.held.push_back({std::move(moment.params), std::move(moment.grads)});
-  }
+  seal.held = HeldMomentsOf(specs, BlocksOf(step),
+                            {.grads_in_place = step.grads_in_place});
   return engine.Seal(seal);
 }
 
@@ -173,6 +193,16 @@ Status EngineParams::CloseGrad(ParamId param, GradUse use) {
   return engine_->GradReady(param, *lane_);
 }
 
+castor::Bytes EngineParams::bytes() const {
+  size_t bytes = sum_.capacity() * sizeof(float);
+  for (const auto& copy : copies_) bytes += copy.capacity();
+  for (const auto& wide : widened_) bytes += wide.capacity() * sizeof(float);
+  for (const OpenGradient& open : open_) {
+    bytes += open.full.capacity() * sizeof(float) + open.copy.capacity();
+  }
+  return Bytes(static_cast<int64_t>(bytes));
+}
+
 EngineParams::OpenGradient& EngineParams::NewOpen(ParamId param) {
   auto open = std::find_if(open_.begin(), open_.end(),
                            [](const auto& o) { return !o.param.valid(); });
@@ -187,17 +217,6 @@ EngineParams::OpenGradient& EngineParams::OpenOf(ParamId param) {
                    [param](const auto& o) { return o.param == param; });
   CASTOR_CHECK(open != open_.end());
   return *open;
-}
-
-std::vector<HeldMoment> HeldMoments(const GptConfig& config, bool in_place) {
-  const GptConfig narrow = {
-      .vocab = 1, .context = 1, .layers = config.layers, .heads = 1, .embd = 1};
-  Gpt<double> model(narrow, 1);
-  Observer observer(in_place);
-  const std::array<int, 1> token = {0};
-  CASTOR_CHECK(model.Forward(observer, token, token).ok());
-  CASTOR_CHECK(model.Backward(observer).ok());
-  return observer.Take();
 }
 
 }  // namespace castor::gpt

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,26 +27,21 @@
 #include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/lane.h"
+#include "placement/step_model.h"
 #include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/param_source.h"
 
 namespace castor::gpt {
 
-// What a GPT holds at a moment of a micro-batch.
-struct HeldMoment {
-  std::vector<ParamId> params;
-  std::vector<ParamId> grads;  // opened and not complete
+// What a micro-batch of a GPT does with its parameters, for Seal and for
+// whoever plans. The step is not written down but observed, on a model of the
+// same layers with one column, so the two cannot drift apart. `in_place`:
+// gradients are written over parameters. REQUIRES: a valid config.
+DeclaredStep StepOf(const GptConfig& config, bool in_place);
 
-  friend bool operator==(const HeldMoment&, const HeldMoment&) = default;
-};
-
-// All of a micro-batch in order, for Seal; a moment is whatever newly holds a
-// parameter or opens a gradient. They are not written down but observed, on a
-// model of the same layers with one column, so they cannot drift from what the
-// model does. `in_place`: gradients are written over parameters. REQUIRES: a
-// valid config.
-std::vector<HeldMoment> HeldMoments(const GptConfig& config,
-                                    bool in_place = false);
+// A list of the parameters, in the order in which the trainer registers them,
+// and of the step (tools/models/param_list.h). REQUIRES: a valid config.
+std::string ModelList(const GptConfig& config, DType dtype, GradMode mode);
 
 // Registers all parameters of a GPT, with their initial values, and seals the
 // engine with what the model holds. `dtype` is kF32, kBF16 or kF16. Norms and
@@ -68,6 +64,9 @@ class EngineParams final : public ParamSource<float> {
   Result<float*> OpenGrad(ParamId param) override;
   Status CloseGrad(ParamId param, GradUse use) override;
   bool grads_in_place() const override { return mode_ == GradMode::kReuse; }
+
+  // Of copies of parameters and gradients, in fp32 or of a device's memory.
+  Bytes bytes() const;
 
  private:
   struct OpenGradient {

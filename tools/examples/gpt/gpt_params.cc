@@ -4,7 +4,6 @@
 #include "tools/examples/gpt/gpt_params.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <functional>
 #include <numeric>
@@ -82,14 +81,13 @@ int64_t GptParams::elements() const {
   return sum;
 }
 
-std::string ModelList(const GptConfig& config, DType dtype) {
+std::vector<ParamSpec> SpecsOf(const GptConfig& config, DType dtype) {
   const GptParams params(config);
-  std::string lines;
+  std::vector<ParamSpec> specs;
   for (const GptParam& param : params.all()) {
-    lines += fmt::format("{}\t{}\t{}\n", param.name,
-                         fmt::join(param.shape, ","), DTypeName(dtype));
+    specs.push_back({.name = param.name, .shape = param.shape, .dtype = dtype});
   }
-  return lines;
+  return specs;
 }
 
 }  // namespace castor::gpt

@@ -16,6 +16,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/param_spec.h"
 
 namespace castor::gpt {
 
@@ -89,9 +90,8 @@ class GptParams {
   std::vector<GptParam> params_;
 };
 
-// Lines `name<TAB>d0,d1,...<TAB>DTYPE` in the order in which the trainer
-// registers the parameters. REQUIRES: a valid config.
-std::string ModelList(const GptConfig& config, DType dtype);
+// As the trainer registers them. REQUIRES: a valid config.
+std::vector<ParamSpec> SpecsOf(const GptConfig& config, DType dtype);
 
 }  // namespace castor::gpt
 

@@ -245,6 +245,19 @@ Status Gpt<T>::BlockBackward(ParamSource<T>& params, int layer) {
                       a.input.data(), a.mean1.data(), a.deviation1.data());
 }
 
+template <typename T>
+Bytes Gpt<T>::bytes() const {
+  size_t count = 0;
+  const auto add = [&](auto&... arrays) { count += (arrays.capacity() + ...); };
+  for (const BlockActivations& a : blocks_) {
+    add(a.input, a.ln1, a.mean1, a.deviation1, a.qkv, a.probabilities,
+        a.attention, a.middle, a.ln2, a.mean2, a.deviation2, a.mlp);
+  }
+  add(stream_, final_ln_, final_mean_, final_deviation_, logits_, gradient_,
+      wide_, narrow_, scratch_, aside_);
+  return Bytes(static_cast<int64_t>(count * sizeof(T)));
+}
+
 template class Gpt<float>;
 template class Gpt<double>;
 

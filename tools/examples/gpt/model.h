@@ -36,6 +36,9 @@ class Gpt {
   // Adds the gradients of the last Forward's loss, times `loss_scale`, once.
   Status Backward(ParamSource<T>& params, double loss_scale = 1);
 
+  // Of activations and gradients of activations, now.
+  Bytes bytes() const;
+
  private:
   // What the way back needs of one block.
   struct BlockActivations {

@@ -98,6 +98,8 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
   if (!outcome.save_failure.ok()) outcome.checkpoint.clear();
   CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
   outcome.stats = engine.stats();
+  outcome.activations = model.bytes();
+  outcome.conversions = params.bytes();
   outcome.arena = arena_->stats();
   if (communicator_->rank() == 0) {
     outcome.trace = engine.RecordedTrace();

@@ -35,6 +35,8 @@ namespace castor::gpt {
 struct RankOutcome {
   EngineStats stats;
   PinnedArenaStats arena;
+  Bytes activations;  // at the end, as is the next
+  Bytes conversions;
   std::map<int64_t, uint64_t> digests;
   uint64_t final_digest = 0;
   std::string checkpoint;

@@ -73,6 +73,24 @@ std::string HomesText(const TrainOptions& options,
   return text;
 }
 
+// Budgets bound what Castor holds, and a process holds more.
+std::string MemoryText(const ProcessMemory& memory) {
+  if (memory.peak == Bytes(0)) return "";
+  std::string text = "memory of this process at its peak:\n";
+  const auto add = [&](std::string_view what, Bytes bytes) {
+    if (bytes == Bytes(0)) return;
+    text += fmt::format("  {:<26}{:>12}\n", what, FormatSize(bytes));
+  };
+  add("Castor's tiers", memory.tiers);
+  add("activations", memory.activations);
+  add("conversions to fp32", memory.conversions);
+  add("the text", memory.text);
+  add("the record", memory.record);
+  add("program, libraries, BLAS", memory.rest());
+  add("in all", memory.peak);
+  return text;
+}
+
 std::string CastorText(const TrainOptions& options,
                        const TrainOutcome& outcome) {
   const EngineStats all = Combined(outcome.ranks);
@@ -89,6 +107,7 @@ std::string CastorText(const TrainOptions& options,
         "  {:<8}{:>12} of {}\n", TierName(tier), FormatSize(use.peak),
         HasLimit(options, tier) ? FormatSize(use.budget) : "what is needed");
   }
+  text += MemoryText(outcome.memory);
   text += HomesText(options, outcome);
   if (!outcome.arenas.empty()) text += ArenaText(Combined(outcome.arenas));
   text += "moved by all ranks:\n";

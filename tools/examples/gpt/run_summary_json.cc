@@ -58,6 +58,16 @@ JsonValue HomesJson(const EngineStats& stats) {
   return homes;
 }
 
+JsonValue MemoryJson(const ProcessMemory& memory) {
+  return JsonValue::Object({{"peak_bytes", memory.peak.count()},
+                            {"tiers_bytes", memory.tiers.count()},
+                            {"activations_bytes", memory.activations.count()},
+                            {"conversions_bytes", memory.conversions.count()},
+                            {"text_bytes", memory.text.count()},
+                            {"record_bytes", memory.record.count()},
+                            {"rest_bytes", memory.rest().count()}});
+}
+
 // What the file holds, for who reads it next.
 JsonValue TraceJson(const TrainOutcome& outcome) {
   const TraceFile& trace = outcome.trace;
@@ -146,6 +156,7 @@ JsonValue SummaryJson(const TrainOptions& options,
     }
   }
   document["tiers"] = tiers;
+  document["process_memory"] = MemoryJson(outcome.memory);
   document["moved"] = moved;
   document["homes"] = HomesJson(first);
   if (!options.engine.home_rules.empty()) {

@@ -12,6 +12,7 @@
 #include "chunk/base/quote.h"
 #include "collectives/lr_schedule.h"
 #include "collectives/optimizer_groups.h"
+#include "collectives/option_words.h"
 #include "collectives/plan_file.h"
 #include "tools/models/input_file.h"
 
@@ -155,8 +156,8 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
   t.Switch("", &f->json).Flag("--json", "the summary as one JSON document");
   t.Switch("", &f->print_model)
       .Flag("--print-model",
-            "print the parameters, a list for castor search - --order file, "
-            "and train nothing");
+            "print the parameters and what a step does with them, a list for "
+            "castor search and castor plan, and train nothing");
 }
 
 // Rows without a flag are of documents.
@@ -186,6 +187,8 @@ OptionTable TrainTable(TrainFlags* flags) {
   AddUpdates(table, flags);
   AddRanks(table, flags);
   table.Add(EngineRows(flags));
+  table.Switch("", &flags->train.keep_copies)
+      .Flag("--keep-copies", kKeepCopiesFlagHelp);
   AddCheckpoints(table, &flags->train);
   AddProgram(table, flags);
   return table;

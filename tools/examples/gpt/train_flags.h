@@ -69,7 +69,7 @@ Status CheckRankFlags(const TrainFlags& flags);
 
 // InvalidArgument where flags contradict each other or have no meaning; errors
 // of the files that they name, which it reads.
-Result<TrainOptions> OptionsOf(const TrainFlags& flags);
+Result<TrainOptions> OptionsOf(const TrainFlags& flags, bool processes);
 
 }  // namespace castor::gpt
 

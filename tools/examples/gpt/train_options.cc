@@ -49,20 +49,21 @@ Status CheckReference(const TrainFlags& flags) {
 }
 
 // Puts what the plan says into `options`.
-Status TakePlan(const TrainFlags& flags, TrainOptions* options) {
+Status TakePlan(const TrainFlags& flags, bool processes,
+                TrainOptions* options) {
   CASTOR_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(flags.plan));
   CASTOR_RETURN_IF_ERROR(Validate(options->model));
-  std::vector<ParamSpec> specs;
-  const GptParams params(options->model);
-  for (const GptParam& param : params.all()) {
-    specs.push_back({param.name, param.shape, options->dtype, true});
-  }
-  CASTOR_RETURN_IF_ERROR(CheckPlanFits(plan, specs, options->ranks)
-                             .WithContext(QuotedPath(flags.plan)));
-  return ApplyPlan(plan, &options->engine);
+  const auto take = [&]() -> Status {
+    CASTOR_RETURN_IF_ERROR(
+        CheckPlanFits(plan, SpecsOf(options->model, options->dtype),
+                      options->ranks, processes));
+    return ApplyPlan(plan, &options->engine);
+  };
+  return take().WithContext(QuotedPath(flags.plan));
 }
 
-Status TakeFiles(const TrainFlags& flags, TrainOptions* options) {
+Status TakeFiles(const TrainFlags& flags, bool processes,
+                 TrainOptions* options) {
   if (!flags.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
                             ReadLayoutFile(flags.files.layout));
@@ -73,7 +74,7 @@ Status TakeFiles(const TrainFlags& flags, TrainOptions* options) {
     CASTOR_ASSIGN_OR_RETURN(options->machine,
                             ReadMachineFile(flags.files.machine));
   }
-  return flags.plan.empty() ? OkStatus() : TakePlan(flags, options);
+  return flags.plan.empty() ? OkStatus() : TakePlan(flags, processes, options);
 }
 
 Status CheckTogether(const TrainFlags& flags, const TrainOptions& options) {
@@ -133,7 +134,7 @@ Status CheckRankFlags(const TrainFlags& flags) {
   return OkStatus();
 }
 
-Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
+Result<TrainOptions> OptionsOf(const TrainFlags& flags, bool processes) {
   TrainOptions options = flags.train;
   options.ranks = flags.ranks.value_or(1);
   if (!flags.plan.empty() && !flags.config.empty()) {
@@ -141,8 +142,9 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags) {
         "--config and --plan each say what the engine is to do: leave one "
         "away");
   }
-  CASTOR_RETURN_IF_ERROR(flags.reference ? CheckReference(flags)
-                                         : TakeFiles(flags, &options));
+  CASTOR_RETURN_IF_ERROR(flags.reference
+                             ? CheckReference(flags)
+                             : TakeFiles(flags, processes, &options));
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags, options));
   CASTOR_RETURN_IF_ERROR(Validate(options));
   if (!options.resume.empty()) {

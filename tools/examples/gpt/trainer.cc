@@ -19,6 +19,7 @@
 #include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/executor.h"
+#include "offload/internal/available_memory.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/group_meeting.h"
 #include "tools/examples/gpt/rank_devices.h"
@@ -32,6 +33,7 @@ ZeroOptions EngineOf(const TrainOptions& options, Executor* executor) {
   ZeroOptions engine = options.engine;
   if (engine.device_budget == Bytes(0)) {
     engine.device_budget = RoomForEverything(options);
+    engine.keep_copies = options.keep_copies;
   }
   if (options.machine) engine.machine = options.machine;
   engine.executor = executor;
@@ -66,13 +68,9 @@ Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
     for (const auto& each : ranks.owned) ranks.all.push_back(each.get());
     return ranks;
   }
-  // A small budget has more use for its bytes.
-  constexpr Bytes kMostBuffer = MiB(4);
-  const Bytes buffer =
-      options.engine.device_budget > Bytes(0)
-          ? std::min(kMostBuffer, options.engine.device_budget / 32)
-          : kMostBuffer;
-  CASTOR_ASSIGN_OR_RETURN(Communicator * one, group->MakeCommunicator(buffer));
+  CASTOR_ASSIGN_OR_RETURN(Communicator * one,
+                          group->MakeCommunicator(ExchangeBufferFor(
+                              options.engine.device_budget, group->world())));
   ranks.all.push_back(one);
   return ranks;
 }
@@ -84,6 +82,22 @@ Status CheckMemoryOf(const TrainOptions& options, const RankGroup* group) {
           ? 1
           : static_cast<double>(group->local_world()) / group->world();
   return CheckMemory(TrainerBytes(options, /*reference=*/false) * share);
+}
+
+// `simulated`: the device is this process's own memory.
+ProcessMemory MemoryOf(const std::vector<Result<RankOutcome>>& outcomes,
+                       const TextData& data, bool simulated) {
+  ProcessMemory memory;
+  memory.peak = internal::ReadPeakResident().value_or(Bytes(0));
+  memory.text = Bytes(data.size());
+  for (const Result<RankOutcome>& each : outcomes) {
+    const TierUse* const tiers = each->stats.tiers;
+    if (simulated) memory.tiers += tiers[TierIndex(Tier::kDevice)].peak;
+    memory.tiers += tiers[TierIndex(Tier::kHost)].peak + each->arena.peak;
+    memory.activations += each->activations;
+    memory.conversions += each->conversions;
+  }
+  return memory;
 }
 
 }  // namespace
@@ -154,6 +168,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   if (others != nullptr) {
     CASTOR_RETURN_IF_ERROR(others->GatherNumbers(&outcome));
   }
+  outcome.memory = MemoryOf(outcomes, data, hardware == nullptr);
   outcome.trace = std::move(outcomes.front()->trace);
   outcome.placed_by_rules = std::move(outcomes.front()->placed_by_rules);
   outcome.digests = outcomes.front()->digests;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "offload/internal/available_memory.h"
@@ -96,6 +97,11 @@ double TrainerBytes(const TrainOptions& options, bool reference) {
                         (options.accumulate > 1 ? 1 : 0);
   return activations +
          4 * arrays * static_cast<double>(GptParams(model).elements());
+}
+
+Bytes ProcessMemory::rest() const {
+  return std::max(Bytes(0),
+                  peak - tiers - activations - conversions - text - record);
 }
 
 Status CheckMemory(double bytes) {

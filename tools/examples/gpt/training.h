@@ -55,6 +55,8 @@ struct TrainOptions {
   // Of Castor; a reference run takes the optimizer, its group and the clip. A
   // device budget of 0: room for everything.
   ZeroOptions engine = EngineDefaults();
+  // Without a device budget, gathered copies stay between uses, too.
+  bool keep_copies = false;
   // How fast the links of every rank's device and drive are, for the twins of
   // them and for the engine's plans; what is not known is as fast as this
   // machine. Null: nothing is slowed down.
@@ -110,6 +112,19 @@ struct RankLinks {
   LinkUse nvme_write = {};
 };
 
+// What a process held at its peak, by what for. Castor's tiers are those that
+// lie in the process's own memory, of all its ranks.
+struct ProcessMemory {
+  Bytes peak;         // resident, as the system counts; 0: it does not tell
+  Bytes tiers;        // of the device's twin and of pinned host memory
+  Bytes activations;  // the models' own arrays
+  Bytes conversions;  // parameters and gradients on their way to fp32
+  Bytes text;
+  Bytes record;  // events that were not written yet
+  // The program, its libraries, BLAS's buffers, stacks: what is left.
+  Bytes rest() const;
+};
+
 struct TrainOutcome {
   std::vector<StepReport> steps;
   std::map<int64_t, uint64_t> digests;  // of the weights, by step
@@ -121,7 +136,8 @@ struct TrainOutcome {
   TraceFile trace;               // of rank 0's last step; others' are like it
   std::string trace_file;        // where that was written; empty: nowhere
   std::string checkpoint;        // the last one saved; empty: none
-  Status save_failure;           // of what was to be saved at the end
+  ProcessMemory memory;
+  Status save_failure;  // of what was to be saved at the end
   // Which rule placed which state of which chunk, a sentence each.
   std::vector<std::string> placed_by_rules;
   bool stopped_early = false;

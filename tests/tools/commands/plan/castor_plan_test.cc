@@ -161,15 +161,18 @@ TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
     return outcome.out;
   };
-  // As derived from the model, then as the trainer was seen to do it.
+  // As the list says, then as the trainer was seen to do it: the same.
   planned({"-o", plan});
-  train({"--steps", "2", "--trace", trace});
-  planned({"--trace", trace, "-o", plan});
-  train({"--steps", "5", "--record", record});
+  train({"--steps", "5", "--record", record, "--trace", trace});
   const JsonValue document =
+      ParseJson(planned({"--compare", record, "--json"})).value();
+  EXPECT_EQ(document["configuration"]["step_source"], "listed");
+  const JsonValue recorded =
       ParseJson(planned({"--trace", trace, "--compare", record, "--json"}))
           .value();
+  EXPECT_EQ(recorded["configuration"]["step_source"], "recorded");
   const JsonValue& comparison = document["comparison"];
+  EXPECT_EQ(comparison, recorded["comparison"]);
   EXPECT_EQ(comparison["steps"].integer(), 3);
   ASSERT_EQ(comparison["peaks"].size(), 3u);
   ASSERT_EQ(comparison["links"].size(), 6u);
@@ -204,9 +207,10 @@ TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
     return outcome.err;
   };
   std::string list = FileText(model_);
-  const size_t name = list.find("wpe");
-  ASSERT_NE(name, list.npos);
-  list.replace(name, 3, "pos");
+  ASSERT_NE(list.find("wpe"), list.npos);
+  for (size_t at = 0; (at = list.find("wpe")) != list.npos;) {
+    list.replace(at, 3, "pos");
+  }
   EXPECT_THAT(refused(folder_.Write("other.tsv", list), "64KiB"),
               AllOf(HasSubstr("the run was of another model: chunk 1 of it "
                               "holds"),

@@ -88,6 +88,28 @@ TEST(RunSummaryTest, TextTellsPeaksLinksStallsAndDigests) {
   EXPECT_THAT(text, HasSubstr("first 5 steps 7.0000, of the last 5 5.0000"));
 }
 
+TEST(RunSummaryTest, TellsWhatTheProcessHeldOutsideTheBudgets) {
+  TrainOptions options;
+  TrainOutcome outcome = SevenSteps();
+  outcome.ranks = {RankStats(62)};
+  outcome.memory = {.peak = MiB(100),
+                    .tiers = MiB(70),
+                    .activations = MiB(12),
+                    .conversions = Bytes(0),
+                    .text = MiB(1),
+                    .record = MiB(4)};
+  const std::string text = SummaryText(options, outcome);
+  EXPECT_THAT(text, testing::ContainsRegex("activations +12 MiB\n"));
+  EXPECT_THAT(text, Not(HasSubstr("conversions")));
+  EXPECT_THAT(text, testing::ContainsRegex("libraries, BLAS +13 MiB\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("in all +100 MiB\n"));
+  const JsonValue json = SummaryJson(options, outcome);
+  EXPECT_EQ(json["process_memory"]["rest_bytes"], MiB(13).count());
+  // The system may count less than was asked for.
+  outcome.memory.peak = MiB(80);
+  EXPECT_EQ(outcome.memory.rest(), Bytes(0));
+}
+
 TEST(RunSummaryTest, SaysWhereChunksHaveSeveralSizes) {
   TrainOutcome outcome = SevenSteps();
   outcome.ranks = {RankStats(62)};

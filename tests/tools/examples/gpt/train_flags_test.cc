@@ -41,7 +41,7 @@ Status Read(const std::vector<std::string>& args, TrainFlags* flags) {
 Result<TrainOptions> Parsed(const std::vector<std::string>& args) {
   TrainFlags flags;
   CASTOR_RETURN_IF_ERROR(Read(args, &flags));
-  return OptionsOf(flags);
+  return OptionsOf(flags, /*processes=*/false);
 }
 
 TEST(TrainFlagsTest, DefaultsAreThoseOfTheOptions) {

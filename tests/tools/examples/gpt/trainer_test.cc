@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -56,6 +57,26 @@ TEST(TrainerTest, ReportsEveryStepAndEveryRank) {
   EXPECT_EQ(outcome->digests.count(2), 1u);
   EXPECT_FALSE(outcome->stopped_early);
   EXPECT_GT(outcome->ranks[0].wire_sent, Bytes(0));
+}
+
+// Who gives no budget and shares everything asks for memory.
+TEST(TrainerTest, WithoutABudgetAStageHoldsShardsAndWhatItPrefetches) {
+  const auto peak = [](int ranks, bool keep) {
+    TrainOptions options = Small(ranks);
+    options.engine.chunk_size = KiB(16);
+    options.engine.stage = 3;
+    options.keep_copies = keep;
+    const auto outcome = Train(options, Verse(), {});
+    EXPECT_THAT(outcome, IsOk());
+    return std::pair(outcome->ranks[0].tiers[0].peak, outcome->final_digest);
+  };
+  const auto [alone, unused] = peak(1, false);
+  const auto [bare, digest] = peak(2, false);
+  const auto [kept, same_digest] = peak(2, true);
+  EXPECT_EQ(digest, same_digest);
+  // Half of the states, and a few chunks gathered.
+  EXPECT_LT(bare, alone * 3 / 4);
+  EXPECT_GT(kept, bare + KiB(16) * 4);
 }
 
 // Against arrays where those can say what is right, and over ways to train that
