@@ -149,6 +149,8 @@ Status DataFile::WriteAt(uint64_t offset, const void* from, uint64_t bytes) {
                                          static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Refused(path_, "written", errno);
+    // A drive that takes nothing would be asked for ever.
+    if (count == 0) return Refused(path_, "written", EIO);
     in += count;
     offset += static_cast<uint64_t>(count);
     bytes -= static_cast<uint64_t>(count);
