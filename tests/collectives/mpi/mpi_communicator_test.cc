@@ -8,6 +8,9 @@
 #include "collectives/mpi/mpi_communicator.h"
 
 #include <mpi.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,6 +33,7 @@
 #include "collectives/mpi/mpi_session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/event.h"
 #include "offload/executor.h"
 #include "offload/internal/available_memory.h"
 #include "offload/lane.h"
@@ -213,6 +217,41 @@ TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
   }
   // Ranks that answer are not waited for until patience is over.
   EXPECT_LE(slow, kRounds / 2);
+}
+
+// A rank that says nothing may have sent what is still to come.
+TEST(MpiCommunicatorTest, BuffersAreKeptUntilEveryRankHasAnsweredTheEnd) {
+  const int last = session->world() - 1;
+  if (last == 0) GTEST_SKIP() << "one rank answers itself";
+  const std::unique_ptr<Communicator> comm = MakeOne({});
+  MeetOthers();
+  // One thread, so that a call of the first lane is made before the second's.
+  ThreadPool pool(1);
+  WorkerLane lane("lane", &pool);
+  WorkerLane lane2("lane2", &pool);
+  auto process = static_cast<int64_t>(getpid());
+  comm->Broadcast(lane, &process, Bytes(8), last, Tag(1, 0));
+  ASSERT_THAT(lane.Drain(), IsOk());
+  const EventSource gate;
+  if (session->rank() == last) lane.Wait(gate.event());
+  std::vector<float> chunk(static_cast<size_t>(session->world()));
+  comm->AllGather(lane, SliceOf(chunk, session->rank(), 1), chunk.data(),
+                  Elements(1), DType::kF32, Tag(1, 1));
+  const Event done = lane.Record();
+  comm->Barrier(lane2, Tag(1, 2));
+  EXPECT_THAT(lane2.Drain(), IsOk());
+  if (session->rank() == 0) {
+    constexpr std::chrono::nanoseconds kWait(internal::kGraceNs / 20);
+    EXPECT_EQ(kill(static_cast<pid_t>(process), SIGSTOP), 0);
+    std::this_thread::sleep_for(kWait / 10);
+    comm->Abort(DataLoss("checksum"));
+    std::this_thread::sleep_for(kWait);
+    EXPECT_FALSE(done.done()) << "the last rank has not answered";
+    EXPECT_EQ(kill(static_cast<pid_t>(process), SIGCONT), 0);
+  }
+  while (comm->Health().ok()) std::this_thread::yield();
+  gate.Complete();
+  EXPECT_THAT(lane.Drain(), StatusIs(ErrorCode::kDataLoss, "checksum"));
 }
 
 // Of a word, by where it lies in which rank's part.
