@@ -45,14 +45,13 @@ class ThreadedWorld final : public WorldUnderTest {
         ranks_(MakeInProcessWorld(
             {.world = world, .executor = &pool_, .timeout_ns = timeout_ns})) {}
 
-  void ForEachRank(const std::function<void(RankUnderTest&)>& body) override {
+  void ForEachRank(const RankBody& body) override {
     std::vector<std::thread> threads;
     for (const auto& comm : ranks_) {
       threads.emplace_back([&, comm = comm.get()] {
         WorkerLane lane("lane", &pool_);
         WorkerLane lane2("lane2", &pool_);
-        RankUnderTest self{*comm, lane, lane2};
-        body(self);
+        RunRank(body, {*comm, lane, lane2});
       });
     }
     for (std::thread& thread : threads) thread.join();

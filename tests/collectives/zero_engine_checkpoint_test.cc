@@ -7,7 +7,12 @@
 // were rounded on the way.
 
 #include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -23,6 +28,7 @@
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_options.h"
+#include "collectives/checkpoint/data_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
@@ -30,6 +36,7 @@
 #include "gtest/gtest.h"
 #include "offload/kernels/optimizer_options.h"
 #include "tests/support/file_text.h"
+#include "tests/support/forgetful_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
@@ -227,6 +234,126 @@ TEST_F(ZeroEngineCheckpointTest, RanksFailAlikeAndTrainOn) {
   EXPECT_EQ(ListCheckpoints(dir_.File("shared"))->size(), 1u);
   EXPECT_TRUE(fs::exists(dir_.File("shared") + "/" + CheckpointName(2) +
                          "/model.safetensors.index.json"));
+}
+
+// What Save returned is on the drive, whatever every rank wrote of it.
+TEST_F(ZeroEngineCheckpointTest, WhatRanksSavedSurvivesAPowerCut) {
+  const ToyModel model = MakeToyModel(33, 8, 1000, DType::kBF16);
+  for (const bool wait : {true, false}) {
+    const TempDir dir;
+    const TempDir after;
+    ForgetfulFiles files(dir.path());
+    const ScopedDataFileCalls calls(files.Calls());
+    ToyRun run;
+    run.steps = 2;
+    run.between_steps = [&](ZeroEngine& engine, int) -> Status {
+      CASTOR_RETURN_IF_ERROR(
+          engine.Save({.directory = dir.File("run"), .wait = wait}).status());
+      return wait ? OkStatus() : engine.FinishSave().status();
+    };
+    ASSERT_THAT(TrainToy(model, run, 2, Roomy(3)).status, IsOk());
+    files.Recover(after.File("left"));
+    ToyRun rest;
+    rest.steps = 1;
+    rest.after_seal = [&](ZeroEngine& engine) {
+      return engine.Load({.directory = after.File("left/run")}).status();
+    };
+    EXPECT_THAT(TrainToy(model, rest, 2, Roomy(3)).status, IsOk());
+  }
+}
+
+// The rank whose write or sync failed tells the others, and nothing is saved.
+TEST_F(ZeroEngineCheckpointTest, AFailedWriteOrSyncFailsTheSaveOnEveryRank) {
+  const ToyModel model = MakeToyModel(33, 8, 1000, DType::kBF16);
+  for (const bool fails_write : {true, false}) {
+    for (const bool wait : {true, false}) {
+      const std::string root =
+          dir_.File(fmt::format("{}-{}", fails_write, wait));
+      // Past what rank 0 alone does before the ranks write.
+      std::atomic<int> calls = 0;
+      const auto fails = [&](int nth) {
+        errno = EIO;
+        return ++calls == nth;
+      };
+      DataFileCalls failing;
+      if (fails_write) {
+        failing.pwrite = [&](int fd, const void* from, size_t bytes,
+                             off_t offset) {
+          return fails(20) ? -1 : ::pwrite(fd, from, bytes, offset);
+        };
+      } else {
+        failing.fsync = [&](int fd) { return fails(4) ? -1 : ::fsync(fd); };
+      }
+      const ScopedDataFileCalls scoped(failing);
+      ToyRun run;
+      run.steps = 2;
+      run.between_steps = [&](ZeroEngine& engine, int) -> Status {
+        Status saved = engine.Save({.directory = root, .wait = wait}).status();
+        if (!wait && saved.ok()) saved = engine.FinishSave().status();
+        EXPECT_THAT(saved,
+                    StatusIs(ErrorCode::kIoError, HasSubstr("could not be")))
+            << "rank " << engine.rank();
+        return OkStatus();
+      };
+      ASSERT_THAT(TrainToy(model, run, 2, Roomy(3)).status, IsOk());
+      EXPECT_THAT(*ListCheckpoints(root), testing::IsEmpty());
+    }
+  }
+}
+
+// Each rank reads a part of the tensors; wherever the damage is, all refuse,
+// and a drive that cannot be read is no damage.
+TEST_F(ZeroEngineCheckpointTest, RanksVerifyWhatTheyLoadTogether) {
+  const ToyModel model = MakeToyModel(33, 8, 1000, DType::kBF16);
+  for (const int world : {2, 3}) {
+    const std::string root = dir_.File(fmt::format("{}", world));
+    ToyRun run;
+    run.steps = 2;
+    run.between_steps = [&](ZeroEngine& engine, int) {
+      return engine.Save({.directory = root}).status();
+    };
+    ASSERT_THAT(TrainToy(model, run, world, Roomy(3)).status, IsOk());
+    const std::string file =
+        root + "/" + CheckpointName(1) + "/optimizer/exp_avg.safetensors";
+    const std::string sound = FileText(file);
+    ToyRun rest;
+    rest.steps = 1;
+    const auto expect = [&](ErrorCode code) {
+      rest.after_seal = [&root, code](ZeroEngine& engine) -> Status {
+        CASTOR_ASSIGN_OR_RETURN(const uint64_t before, engine.WeightDigest());
+        EXPECT_THAT(engine.Load({.directory = root}), StatusIs(code))
+            << "rank " << engine.rank();
+        EXPECT_THAT(engine.WeightDigest(), IsOkAndHolds(before));
+        return OkStatus();
+      };
+      EXPECT_THAT(TrainToy(model, rest, world, Roomy(3)).status, IsOk());
+    };
+    const size_t data = sound.find("}}") + 16;
+    for (const size_t at :
+         {data, (data + sound.size()) / 2, sound.size() - 1}) {
+      SCOPED_TRACE(testing::Message() << world << " ranks, byte " << at);
+      std::string damaged = sound;
+      damaged[at] ^= 1;
+      std::ofstream(file, std::ios::binary) << damaged;
+      expect(ErrorCode::kDataLoss);
+    }
+    std::ofstream(file, std::ios::binary) << sound;
+    rest.after_seal = [&](ZeroEngine& engine) {
+      return engine.Load({.directory = root}).status();
+    };
+    ASSERT_THAT(TrainToy(model, rest, world, Roomy(3)).status, IsOk());
+    // Reads of much are of tensors.
+    std::atomic<int> reads = 0;
+    const ScopedDataFileCalls calls(
+        {.pread = [&](int fd, void* to, size_t bytes, off_t offset) -> ssize_t {
+          if (offset == 0 || ++reads != 10) {
+            return ::pread(fd, to, bytes, offset);
+          }
+          errno = EIO;
+          return -1;
+        }});
+    expect(ErrorCode::kIoError);
+  }
 }
 
 class OneRankCheckpointTest : public OneRankEngineTest {
@@ -438,6 +565,28 @@ TEST_F(OneRankCheckpointTest, KeepsTheLossScale) {
   scaled.loss_scaling.initial = 512;
   scaled.loss_scaling.most = 1024;
   ExpectRefused(Specs(), scaled, "its loss scale");
+}
+
+// Corrections of moments go by the updates of the parameter, not by the steps
+// of the training.
+TEST_F(OneRankCheckpointTest, KeepsHowOftenEachParameterWasUpdated) {
+  Save();
+  ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  Backward({0, 1});
+  ASSERT_THAT(engine_->Step(0.1), IsOk());
+  ASSERT_THAT(engine_->Save({.directory = Dir()}), IsOk());
+  const auto manifest = ParseManifest(
+      FileText(Dir() + "/" + CheckpointName(2) + "/" + kManifestName));
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_EQ(manifest->params[1].steps, 2);
+  EXPECT_EQ(manifest->params[2].steps, 1);
+  Train();
+  const uint64_t undisturbed = *engine_->WeightDigest();
+
+  Reopen(Roomy(3), Specs());
+  ASSERT_THAT(engine_->Load({.directory = Dir()}), IsOk());
+  Train();
+  EXPECT_EQ(*engine_->WeightDigest(), undisturbed);
 }
 
 // Nothing but the checkpoint tells what SetLearningRate said; a rate that

@@ -8,7 +8,9 @@
 // cue, a clock turned by hand, and lists of what was recorded and what failed.
 // Owner thread only.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -27,6 +29,7 @@
 #include "offload/event.h"
 #include "offload/executor.h"
 #include "offload/host_window.h"
+#include "offload/nvme/io_queue.h"
 #include "offload/nvme/thread_io_queue.h"
 #include "offload/rank_pools.h"
 #include "offload/shard_store.h"
@@ -85,9 +88,7 @@ class ShardStoreFixture : public testing::Test {
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
     pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
-    pools.make_nvme_queue = [faults = faults_](size_t) {
-      return MakeFaultyIoQueue(MakeThreadIoQueue({}), faults);
-    };
+    pools.make_nvme_queue = make_nvme_queue_;
     pools_ = *RankPools::Create(std::move(pools));
     ShardStoreOptions options;
     options.pools = pools_.get();
@@ -174,6 +175,10 @@ class ShardStoreFixture : public testing::Test {
   int failures_ = 0;  // guarded by failure_mutex_
   Status failure_;    // guarded by failure_mutex_
   std::shared_ptr<IoFaults> faults_ = std::make_shared<IoFaults>();
+  std::function<std::unique_ptr<IoQueue>(size_t)> make_nvme_queue_ =
+      [this](size_t) {
+        return MakeFaultyIoQueue(MakeThreadIoQueue({}), faults_);
+      };
   ThreadPool workers_{3};
   ManualExecutor manual_;
   std::unique_ptr<RankPools> pools_;

@@ -4,6 +4,9 @@
 // Which moves of a ShardStore wait for which, turn by turn.
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -19,6 +22,7 @@
 #include "tests/support/aligned_bytes.h"
 #include "tests/support/faulty_io_queue.h"
 #include "tests/support/manual_executor.h"
+#include "tests/support/manual_io_queue.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
@@ -183,6 +187,35 @@ TEST_F(ShardStoreCancelTest, OneWhoseReadIsUnderWayIsTakenBackAllTheSame) {
   // Nothing has failed: what comes later is served.
   ASSERT_THAT(LoadWhole(chunk, memory).Wait(), IsOk());
   EXPECT_TRUE(SameBytes(memory.span(), Filled(1).span()));
+}
+
+// The drive's time is for what is wanted.
+TEST_F(ShardStoreCancelTest, OneWhoseReadWaitsForTheDriveNeverGoesThere) {
+  const auto io = std::make_shared<ManualIo>(MiB(1));
+  make_nvme_queue_ = [&](size_t) { return MakeManualIoQueue(io); };
+  Open(&workers_, 2);
+  {
+    std::atomic<bool> filled = false;
+    std::thread drive([&] {
+      while (!filled) io->RunAll();
+    });
+    AddFilled(Tier::kNvme, 1);
+    filled = true;
+    drive.join();
+  }
+  AlignedBytes memory(kShard);
+  std::ranges::fill(memory.span(), std::byte{0});
+  LoadTicket ticket;
+  const Event load =
+      LoadWhole(ChunkId(0), memory, RunCause::kPrefetch, &ticket);
+  EXPECT_EQ(moved(Tier::kNvme, Tier::kHost), kSlot);
+  EXPECT_TRUE(store_->Cancel(ticket));
+  EXPECT_EQ(moved(Tier::kNvme, Tier::kHost), Bytes(0));
+  EXPECT_EQ(io->RunAll(), 0) << "its read is still queued";
+  ASSERT_THAT(load.Wait(), IsOk());
+  EXPECT_TRUE(Untouched(memory));
+  EXPECT_THAT(store_->staging().AllFree().Wait(), IsOk());
+  EXPECT_EQ(failures(), 0);
 }
 
 TEST_F(ShardStoreCancelTest, AReadThatFailsWhenNobodyWantsItFailsNothing) {

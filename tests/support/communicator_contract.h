@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "chunk/base/ids.h"
+#include "chunk/base/status.h"
 #include "collectives/communicator.h"
 #include "gtest/gtest.h"
 #include "offload/lane.h"
@@ -48,13 +49,24 @@ struct RankUnderTest {
   Lane& lane2;
 };
 
+using RankBody = std::function<void(RankUnderTest&)>;
+
+// Runs `body`, and where an expectation of the test has failed, on this rank or
+// another, ends the world: a rank that gave up leaves others waiting.
+inline void RunRank(const RankBody& body, RankUnderTest self) {
+  body(self);
+  if (!testing::Test::HasFailure()) return;
+  self.comm.Abort(Aborted("an expectation of the test failed"));
+}
+
 // A world of ranks, some or all of them in this process.
 class WorldUnderTest {
  public:
   virtual ~WorldUnderTest() = default;
-  // Runs `body` for each rank of this process, all at the same time, each with
-  // fresh lanes, and returns when all have returned and their lanes are idle.
-  virtual void ForEachRank(const std::function<void(RankUnderTest&)>& body) = 0;
+  // Calls RunRank for each rank of this process, all at the same time, each
+  // with fresh lanes, and returns when all have returned and their lanes are
+  // idle.
+  virtual void ForEachRank(const RankBody& body) = 0;
 };
 
 // Bodies run at the same time on the ranks of one process, so what a test
@@ -96,8 +108,9 @@ struct CommunicatorBackendName {
 class CommunicatorContract
     : public testing::TestWithParam<CommunicatorBackend> {
  protected:
-  // Long enough never to be met by a test that means to pass without it.
-  static constexpr int64_t kPatientNs = 300'000'000'000;
+  // Long enough never to be met by a test that means to pass without it, and
+  // shorter than a test may take: an operation that hangs is named.
+  static constexpr int64_t kPatientNs = 45'000'000'000;
 
   std::unique_ptr<WorldUnderTest> MakeWorld(int64_t timeout_ns = kPatientNs) {
     return GetParam().make(timeout_ns);

@@ -75,6 +75,25 @@ void FakeNccl::Hang() {
   hangs_ = true;
 }
 
+void FakeNccl::HoldAborts(int rank) {
+  std::lock_guard lock(mutex_);
+  held_ = rank;
+}
+
+void FakeNccl::Release() {
+  std::lock_guard lock(mutex_);
+  held_ = -1;
+  released_.notify_all();
+}
+
+int FakeNccl::CommAbort(NcclComm comm) {
+  {
+    std::unique_lock lock(mutex_);
+    released_.wait(lock, [&] { return Find(comm)->rank != held_; });
+  }
+  return End("CommAbort", comm);
+}
+
 void FakeNccl::BreakBehindTheCalls(int rank, int error) {
   std::lock_guard lock(mutex_);
   broken_[rank] = error;

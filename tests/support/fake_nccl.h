@@ -13,6 +13,7 @@
 // opposite order of ranks. Calls fail on cue; operations hang on cue, and
 // errors come behind the calls. Thread-safe.
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,10 @@ class FakeNccl final : public NcclCalls {
   void SayLastError(std::string text);
   // From now on no operation moves anything until its communicator is aborted.
   void Hang();
+  // Aborts of this rank's communicators take until Release: its device is still
+  // at work on what others gave it.
+  void HoldAborts(int rank);
+  void Release();
   // What communicators of `rank` answer from now on when asked for errors.
   void BreakBehindTheCalls(int rank, int error);
   int64_t calls(std::string_view call) const;
@@ -62,7 +67,7 @@ class FakeNccl final : public NcclCalls {
   int CommGetAsyncError(NcclComm comm, int* result) override;
   int CommFinalize(NcclComm comm) override;
   int CommDestroy(NcclComm comm) override { return End("CommDestroy", comm); }
-  int CommAbort(NcclComm comm) override { return End("CommAbort", comm); }
+  int CommAbort(NcclComm comm) override;
   bool can_register() const override { return options_.can_register; }
   int CommRegister(NcclComm comm, void* data, int64_t size,
                    void** handle) override;
@@ -138,6 +143,8 @@ class FakeNccl final : public NcclCalls {
   std::string last_error_ = "as the test wanted it";
   std::map<int, int> broken_;  // rank to error
   bool hangs_ = false;
+  int held_ = -1;  // the rank whose aborts are
+  std::condition_variable released_;
   int64_t registered_ = 0;
   uintptr_t next_handle_ = 0x2000;
   int64_t next_id_ = 1;

@@ -56,7 +56,11 @@ Exchange::Exchange(int64_t position, const CollectiveCall& call,
   if (among_ > 1) PlanStreams();
 }
 
-Exchange::~Exchange() { wire_->Forget(this); }
+Exchange::~Exchange() {
+  // Its owner may use the memory anew.
+  CASTOR_CHECK(abandoned_ || at_rest());
+  wire_->Forget(this);
+}
 
 void Exchange::PlanStreams() {
   const int64_t direct = sizes_.most_at_once.count();
@@ -321,6 +325,7 @@ bool Exchange::at_rest() const {
 }
 
 void Exchange::Abandon() {
+  abandoned_ = true;
   for (int peer = 0; peer < world_; ++peer) {
     for (int phase = 0; phase < kPhases; ++phase) {
       wire_->CancelReceives(this, peer, Tag(phase), 0);

@@ -54,6 +54,7 @@ class Exchange {
   Exchange(int64_t position, const CollectiveCall& call,
            const RankBuffers& buffers, const ExchangeSizes& sizes,
            MpiWire* wire);
+  // REQUIRES: at rest, or abandoned.
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -138,6 +139,7 @@ class Exchange {
   std::array<std::vector<Stream>, kPhases> in_;
   std::vector<bool> came_;
   bool given_up_ = false;
+  bool abandoned_ = false;
   int64_t ended_pieces_ = 0;
 
   // Of a reduction.

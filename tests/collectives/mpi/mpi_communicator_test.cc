@@ -8,8 +8,13 @@
 #include "collectives/mpi/mpi_communicator.h"
 
 #include <mpi.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -28,6 +33,7 @@
 #include "collectives/mpi/mpi_session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/event.h"
 #include "offload/executor.h"
 #include "offload/internal/available_memory.h"
 #include "offload/lane.h"
@@ -61,12 +67,11 @@ class ProcessWorld final : public WorldUnderTest {
  public:
   explicit ProcessWorld(const MpiOptions& options) : comm_(MakeOne(options)) {}
 
-  void ForEachRank(const std::function<void(RankUnderTest&)>& body) override {
+  void ForEachRank(const RankBody& body) override {
     WorkerLane lane("lane", &pool_);
     WorkerLane lane2("lane2", &pool_);
-    RankUnderTest self{*comm_, lane, lane2};
     MeetOthers();
-    body(self);
+    RunRank(body, {*comm_, lane, lane2});
   }
 
  private:
@@ -81,7 +86,7 @@ CommunicatorBackend MpiBackend(const std::string& name,
           .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
             MpiOptions own = options;
             // Processes that share cores do not come as soon as threads do.
-            own.timeout_ns = timeout_ns * 8;
+            own.timeout_ns = std::max<int64_t>(timeout_ns, 400'000'000);
             return std::make_unique<ProcessWorld>(own);
           }};
 }
@@ -144,6 +149,7 @@ TEST(MpiCommunicatorTest, ARankThatLeavesIsNotWaitedFor) {
 TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
   std::mt19937_64 random(TestSeed(13));  // alike on every rank
   constexpr int kRounds = 12;
+  constexpr float kOwn = -1;
   int slow = 0;
   ThreadPool pool(2);
   for (int round = 0; round < kRounds; ++round) {
@@ -155,21 +161,22 @@ TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
     MeetOthers();
     const int64_t shard = 200'000;
     const auto whole = static_cast<size_t>(shard * comm->world());
-    // Poisoned when they are freed, where a sanitizer watches.
-    auto gathered = std::make_unique<std::vector<float>>(whole);
-    auto reduced = std::make_unique<std::vector<float>>(whole);
+    std::vector<float> gathered(whole);
+    std::vector<float> reduced(whole);
+    std::fill_n(SliceOf(gathered, comm->rank(), shard), shard,
+                static_cast<float>(comm->rank()));
     const auto begin = std::chrono::steady_clock::now();
     {
       WorkerLane lane("lane", &pool);
       WorkerLane lane2("lane2", &pool);
       for (int i = 0; i < 3; ++i) {
-        comm->AllGather(lane, SliceOf(*gathered, comm->rank(), shard),
-                        gathered->data(), Elements(shard), DType::kF32,
+        comm->AllGather(lane, SliceOf(gathered, comm->rank(), shard),
+                        gathered.data(), Elements(shard), DType::kF32,
                         Tag(1, i));
-        comm->ReduceScatter(lane2, reduced->data(),
-                            SliceOf(*reduced, comm->rank(), shard),
+        comm->ReduceScatter(lane2, reduced.data(),
+                            SliceOf(reduced, comm->rank(), shard),
                             Elements(shard), DType::kF32, Tag(2, i));
-        comm->AllReduce(lane2, reduced->data(), Elements(shard), DType::kF32,
+        comm->AllReduce(lane2, reduced.data(), Elements(shard), DType::kF32,
                         ReduceOp::kSum, Tag(3, i));
       }
       if (comm->rank() == bad) {
@@ -178,8 +185,16 @@ TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
       }
       const Status first = lane.Drain();
       const Status second = lane2.Drain();
-      gathered = nullptr;
-      reduced = nullptr;
+      // Whoever had it from a rank that gave up had it whole.
+      int64_t wrong = 0;
+      for (int64_t i = 0; first.ok() && i < std::ssize(gathered); ++i) {
+        wrong +=
+            gathered[static_cast<size_t>(i)] != static_cast<float>(i / shard);
+      }
+      EXPECT_EQ(wrong, 0);
+      // They are this rank's own again.
+      std::ranges::fill(gathered, kOwn);
+      std::ranges::fill(reduced, kOwn);
       // Either may have been through before.
       for (const Status& status : {first, second}) {
         if (!status.ok()) {
@@ -190,10 +205,53 @@ TEST(MpiCommunicatorTest, AbortLetsDataThatMovesComeToRest) {
       EXPECT_THAT(lane.Drain(), StatusIs(ErrorCode::kDataLoss));
     }
     const auto took = std::chrono::steady_clock::now() - begin;
+    // By now whatever others still sent has come.
+    MeetOthers();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (const auto* buffer : {&gathered, &reduced}) {
+      EXPECT_TRUE(std::ranges::all_of(
+          *buffer, [](float value) { return value == kOwn; }))
+          << "written to after it was given up, in round " << round;
+    }
     slow += took >= std::chrono::nanoseconds(internal::kGraceNs);
   }
   // Ranks that answer are not waited for until patience is over.
   EXPECT_LE(slow, kRounds / 2);
+}
+
+// A rank that says nothing may have sent what is still to come.
+TEST(MpiCommunicatorTest, BuffersAreKeptUntilEveryRankHasAnsweredTheEnd) {
+  const int last = session->world() - 1;
+  if (last == 0) GTEST_SKIP() << "one rank answers itself";
+  const std::unique_ptr<Communicator> comm = MakeOne({});
+  MeetOthers();
+  // One thread, so that a call of the first lane is made before the second's.
+  ThreadPool pool(1);
+  WorkerLane lane("lane", &pool);
+  WorkerLane lane2("lane2", &pool);
+  auto process = static_cast<int64_t>(getpid());
+  comm->Broadcast(lane, &process, Bytes(8), last, Tag(1, 0));
+  ASSERT_THAT(lane.Drain(), IsOk());
+  const EventSource gate;
+  if (session->rank() == last) lane.Wait(gate.event());
+  std::vector<float> chunk(static_cast<size_t>(session->world()));
+  comm->AllGather(lane, SliceOf(chunk, session->rank(), 1), chunk.data(),
+                  Elements(1), DType::kF32, Tag(1, 1));
+  const Event done = lane.Record();
+  comm->Barrier(lane2, Tag(1, 2));
+  EXPECT_THAT(lane2.Drain(), IsOk());
+  if (session->rank() == 0) {
+    constexpr std::chrono::nanoseconds kWait(internal::kGraceNs / 20);
+    EXPECT_EQ(kill(static_cast<pid_t>(process), SIGSTOP), 0);
+    std::this_thread::sleep_for(kWait / 10);
+    comm->Abort(DataLoss("checksum"));
+    std::this_thread::sleep_for(kWait);
+    EXPECT_FALSE(done.done()) << "the last rank has not answered";
+    EXPECT_EQ(kill(static_cast<pid_t>(process), SIGCONT), 0);
+  }
+  while (comm->Health().ok()) std::this_thread::yield();
+  gate.Complete();
+  EXPECT_THAT(lane.Drain(), StatusIs(ErrorCode::kDataLoss, "checksum"));
 }
 
 // Of a word, by where it lies in which rank's part.

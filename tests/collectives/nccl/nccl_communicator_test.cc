@@ -7,12 +7,14 @@
 
 #include "collectives/nccl/nccl_communicator.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -22,6 +24,7 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/event.h"
 #include "offload/lane.h"
 #include "tests/collectives/nccl/nccl_engine_check.h"
 #include "tests/collectives/nccl/nccl_world_fixture.h"
@@ -121,6 +124,31 @@ TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
       world, StatusIs(ErrorCode::kAborted,
                       Says("does not end on the device of rank", "operation 0",
                            "chunk 7", "moment 9")));
+}
+
+// Devices read and write each other's memory.
+TEST(NcclCommunicatorTest, BuffersAreKeptUntilNoRanksDeviceIsAtWork) {
+  FakeNcclWorld world(2);
+  NcclOptions patient = Soon();
+  patient.timeout_ns = 60'000'000'000;
+  ASSERT_THAT(world.Join(patient), Each(IsOk()));
+  world.nccl().Hang();
+  world.nccl().HoldAborts(1);
+  world.ForEachRank([&](RankUnderTest& self) {
+    std::vector<float> chunk(128);
+    self.comm.AllGather(self.lane, SliceOf(chunk, self.rank(), 64),
+                        chunk.data(), Elements(64), DType::kF32, Tag(7, 9));
+    const Event done = self.lane.Record();
+    if (self.rank() == 0) {
+      while (world.nccl().calls("AllGather") < 2) std::this_thread::yield();
+      self.comm.Abort(DataLoss("checksum"));
+      while (world.nccl().aborted() < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_FALSE(done.done()) << "rank 1's device may still touch them";
+      world.nccl().Release();
+    }
+    EXPECT_THAT(self.lane.Drain(), StatusIs(ErrorCode::kDataLoss, "checksum"));
+  });
 }
 
 TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {

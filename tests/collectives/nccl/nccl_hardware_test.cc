@@ -131,12 +131,11 @@ class OneRank final : public WorldUnderTest {
   explicit OneRank(std::unique_ptr<Communicator> comm)
       : comm_(std::move(comm)) {}
 
-  void ForEachRank(const std::function<void(RankUnderTest&)>& body) override {
+  void ForEachRank(const RankBody& body) override {
     Machine& machine = Machine::Get();
     const auto lane = machine.device().MakeLane("lane");
     WorkerLane lane2("lane2", &machine.executor());
-    RankUnderTest self{*comm_, *lane, lane2};
-    body(self);
+    RunRank(body, {*comm_, *lane, lane2});
   }
 
  private:

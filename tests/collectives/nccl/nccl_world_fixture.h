@@ -77,12 +77,11 @@ class FakeNcclWorld final : public WorldUnderTest {
   }
 
   // One lane of the device and one of the pool, as an engine has.
-  void ForEachRank(const std::function<void(RankUnderTest&)>& body) override {
+  void ForEachRank(const RankBody& body) override {
     OnEveryRank(size_, [&](int rank) {
       const auto lane = device(rank).MakeLane("lane");
       WorkerLane lane2("lane2", &pool_);
-      RankUnderTest self{comm(rank), *lane, lane2};
-      body(self);
+      RunRank(body, {comm(rank), *lane, lane2});
     });
   }
 
