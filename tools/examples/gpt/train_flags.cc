@@ -167,6 +167,13 @@ OptionTable EngineRows(TrainFlags* f) {
     if ((row.uses & kTrainFlag) == 0) row.flag.clear();
     rows.Add(std::move(row));
   }
+  Option& budget = rows.OfFlag("--device-budget");
+  budget.set = [set = budget.set](const OptionScalar& bytes) -> Status {
+    if (std::get<int64_t>(bytes) > 0) return set(bytes);
+    return InvalidArgument(
+        "is no budget: give it bytes, or leave it away for room for "
+        "everything");
+  };
   rows.OfFlag("--machine").text =
       "file of a machine's speeds (castor.machine/1): what moves between "
       "device, host and nvme takes at least its time, and is weighed by it; a "
