@@ -17,6 +17,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,13 @@ std::string FileOfRank(const std::string& path, const RankGroup* group) {
 Status DescribeNvme(const NvmeOption& nvme, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const FileSystemFacts facts,
                           DescribeFileSystem(nvme.directory));
+  std::error_code error;
+  if (!std::filesystem::is_directory(nvme.directory, error)) {
+    return Unavailable(
+        fmt::format("--nvme {} is no folder; give a folder on a "
+                    "drive",
+                    QuotedPath(nvme.directory.string())));
+  }
   console.Note(fmt::format("nvme folder {}: {}, {} free",
                            Quoted(nvme.directory.string()), facts.type,
                            FormatSize(facts.free)));

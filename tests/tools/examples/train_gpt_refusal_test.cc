@@ -3,6 +3,8 @@
 
 // Command lines that the example trainer refuses.
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -36,6 +38,7 @@ class TrainGptRefusalTest : public TrainGptTest,
 TEST_P(TrainGptRefusalTest, SaysWhyAndLeavesNothingBehind) {
   std::ofstream(dir_.File("empty"));
   std::ofstream(dir_.File("short")) << "short";
+  ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
   std::vector<std::string> args = GetParam().args;
   for (std::string& arg : args) {
     const size_t at = arg.find("DIR");
@@ -166,6 +169,11 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--place", "host:wte.wieght"},
                 2,
                 "is \"wte.weight\" meant?"},
+        Refused{"NvmeOnAPipe", {"--nvme", "DIR/pipe"}, 5, "is no folder"},
+        Refused{"RecordIntoAPipe", {"--record", "DIR/pipe"}, 2, "nobody reads"},
+        Refused{"ConfigFromAPipe", {"--config", "DIR/pipe"}, 2, "is a pipe"},
+        Refused{"LayoutFromAPipe", {"--layout", "DIR/pipe"}, 2, "is a pipe"},
+        Refused{"MachineFromAPipe", {"--machine", "DIR/pipe"}, 2, "is a pipe"},
         Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
     [](const auto& info) { return info.param.name; });
 
