@@ -147,6 +147,11 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
             "file for the trace of the last step (castor.trace/1), for castor "
             "search --order trace")
       .Form("FILE");
+  t.Whole("", &f->train.stop_on_nan, 0, kMostSteps)
+      .Flag("--stop-on-nan",
+            "end, with exit code 6, after N steps in a row without a finite "
+            "loss; such steps are not saved, and checkpoints before them stay; "
+            "0: go on and save");
   t.Whole("", &f->train.digest_step, 1, kMostSteps)
       .Flag("--digest-at", "print the weights' digest after this step too");
   t.Switch("", &f->reference)
