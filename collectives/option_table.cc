@@ -367,15 +367,17 @@ std::string OptionHelp(const Option& option) {
 
 Status ParseOption(const Option& option, std::string_view text) {
   if (option.parse) return option.parse(text);
-  if (option.type == OptionType::kSize) {
-    CASTOR_ASSIGN_OR_RETURN(const Bytes size, ParseSize(text));
-    return option.set(size.count());
-  }
   if (option.type == OptionType::kTime) {
     CASTOR_ASSIGN_OR_RETURN(const int64_t ns, ParseTime(text, option.most));
     return option.set(ns);
   }
-  const Status taken = Take(option, option.type, text);
+  Status taken;
+  if (option.type == OptionType::kSize) {
+    CASTOR_ASSIGN_OR_RETURN(const Bytes size, ParseSize(text));
+    taken = option.set(size.count());
+  } else {
+    taken = Take(option, option.type, text);
+  }
   if (taken.ok()) return taken;
   return InvalidArgument(fmt::format("{} {}", Quoted(text), taken.message()));
 }

@@ -360,6 +360,12 @@ void AddLossScale(OptionTable& t, LossScaling* scaling) {
 }
 
 Result<std::string> TextOf(const std::string& path, uint64_t limit) {
+  // A pipe without a writer would be waited for.
+  std::error_code error;
+  if (std::filesystem::is_fifo(path, error)) {
+    return InvalidArgument(
+        fmt::format("{} is a pipe: name a file", QuotedPath(path)));
+  }
   std::ifstream file(path, std::ios::binary);
   std::string text;
   std::array<char, 65536> part;

@@ -158,14 +158,15 @@ class ZeroEngine {
   static Result<std::unique_ptr<ZeroEngine>> Create(const ZeroOptions& options,
                                                     Communicator* communicator);
   // Waits for background work, gives everything back; failures are logged. Use
-  // Close to learn of them: without it, other ranks' engines end in an error.
+  // Close to learn of them: without it, sealed or not, other ranks' engines end
+  // in an error.
   ~ZeroEngine();
 
   // Registers a parameter, in initialization order. kF32, kBF16 and kF16; the
   // last two get fp32 master weights. A tied parameter is registered once and
   // its id used twice. `group`: whose hyper-parameters it has, of
   // ZeroOptions::groups; empty: those of all. InvalidArgument where there is no
-  // such group. FailedPrecondition after Seal.
+  // such group; on other ranks, Seal then fails. FailedPrecondition after Seal.
   Result<ParamId> Register(ParamSpec spec, Initializer initializer,
                            std::string_view group = {});
 

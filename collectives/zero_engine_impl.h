@@ -66,6 +66,8 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   Result<ParamId> Register(ParamSpec spec, Initializer initializer,
                            std::string_view group);
+  Result<ParamId> AddParam(ParamSpec spec, Initializer initializer,
+                           std::string_view group);
   Status Seal(const SealOptions& declared);
   Status BeginMicroBatch(bool last);
   Result<ParamLease> Acquire(std::span<const ParamId> params, Lane& lane);

@@ -26,13 +26,15 @@ ZeroEngine::Impl::Impl(const ZeroOptions& options, Communicator* communicator)
 }
 
 ZeroEngine::Impl::~Impl() {
-  if (phase_ != Phase::kSealed) return;
+  if (phase_ == Phase::kClosed) return;
   const Status failure = Health();
-  // Peers may be waiting for collectives that this rank will never make.
+  // Peers may be waiting for collectives that this rank will never make, of
+  // which Seal has the first.
   if (comm_->world() > 1) {
     comm_->Abort(Aborted(
         fmt::format("rank {} left without closing its engine", comm_->rank())));
   }
+  if (phase_ == Phase::kOpen) return;
   const Status closed = ShutDown();
   for (const Status& status : {failure, closed}) {
     if (!status.ok()) options_.log->Error(status.ToString());
@@ -109,6 +111,19 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
     return FailedPrecondition(fmt::format(
         "parameter {} comes too late: register before Seal", spec.name));
   }
+  Result<ParamId> registered =
+      AddParam(std::move(spec), std::move(initializer), group);
+  // The others, where it did not fail, must not wait for this rank in Seal.
+  if (!registered.ok() && comm_->world() > 1) {
+    comm_->Abort(
+        registered.status().WithContext(fmt::format("rank {}", comm_->rank())));
+  }
+  return registered;
+}
+
+Result<ParamId> ZeroEngine::Impl::AddParam(ParamSpec spec,
+                                           Initializer initializer,
+                                           std::string_view group) {
   CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options_.grad_mode));
   Param param;
   CASTOR_ASSIGN_OR_RETURN(param.size, CountElements(spec.shape, spec.dtype));

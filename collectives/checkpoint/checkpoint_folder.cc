@@ -71,7 +71,9 @@ Status RemoveDrafts(const std::string& directory) {
   std::vector<fs::path> drafts;
   for (fs::directory_iterator entry(directory, error), end;
        !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(kDraftPrefix)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(kDraftPrefix) &&
+        StepOfCheckpointName(name.substr(kDraftPrefix.size()))) {
       drafts.push_back(entry->path());
     }
   }
@@ -152,6 +154,19 @@ std::string DraftPath(const std::string& directory, int64_t step) {
   return At(directory, fmt::format("{}{}", kDraftPrefix, CheckpointName(step)));
 }
 
+Status CheckMayReplace(const std::string& directory, int64_t step) {
+  const std::string path = At(directory, CheckpointName(step));
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(path, error);
+  if (there.type() == fs::file_type::not_found || HasManifest(path)) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "{} is no checkpoint, it has no {}, and a checkpoint of step {} would "
+      "replace it: move it away, or name another folder to save to",
+      QuotedPath(path), kManifestName, step));
+}
+
 Status CheckMaySave(const std::string& directory) {
   return CheckpointDraft::Create(directory, /*step=*/0, "empty").status();
 }
@@ -206,6 +221,7 @@ CheckpointDraft::~CheckpointDraft() {
 Result<std::string> CheckpointDraft::Commit() {
   CASTOR_RETURN_IF_ERROR(SyncFolder(At(path_, subfolder_)));
   CASTOR_RETURN_IF_ERROR(SyncFolder(path_));
+  CASTOR_RETURN_IF_ERROR(CheckMayReplace(directory_, step_));
   const std::string name = At(directory_, CheckpointName(step_));
   std::error_code error;
   if (!fs::exists(fs::symlink_status(name, error))) {
@@ -234,10 +250,11 @@ Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
   int64_t left = static_cast<int64_t>(found.size());
   for (const FoundCheckpoint& each : found) {
     if (left <= keep) break;
-    // The manifest goes first: half of a checkpoint is none.
+    // Half of a checkpoint has a draft's name: whoever saves next removes it.
+    const std::string draft = DraftPath(directory, each.step);
     std::error_code error;
-    fs::remove(At(each.path, kManifestName), error);
-    if (!error) fs::remove_all(each.path, error);
+    fs::rename(each.path, draft, error);
+    if (!error) fs::remove_all(draft, error);
     if (error) return Refused(each.path, "removed", error.message());
     --left;
   }

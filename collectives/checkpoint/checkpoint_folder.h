@@ -53,6 +53,10 @@ Result<std::string> FindCheckpoint(const std::string& directory,
 // Where a checkpoint of `step` is written before it is whole.
 std::string DraftPath(const std::string& directory, int64_t step);
 
+// InvalidArgument where `directory` has something by the name of `step`'s
+// checkpoint that is none: a save would replace it. Thread-safe.
+Status CheckMayReplace(const std::string& directory, int64_t step);
+
 // Whether a run may save to `directory`, before it has anything to save: makes
 // it where its parent exists, takes its lock for a moment and writes a folder
 // there. Fails as CheckpointDraft::Create does.
@@ -76,8 +80,8 @@ class CheckpointDraft {
   const std::string& path() const { return path_; }
 
   // Puts the folders on the drive and gives the checkpoint its name, replacing
-  // one of the same step in one step. Returns where it is now. REQUIRES: its
-  // files are on the drive.
+  // one of the same step in one step; fails as CheckMayReplace does. Returns
+  // where it is now. REQUIRES: its files are on the drive.
   Result<std::string> Commit();
 
  private:
@@ -93,7 +97,7 @@ class CheckpointDraft {
 // Of the checkpoints of `directory` up to step `newest`, removes all but the
 // `keep` latest. Later ones are not of the training that just saved `newest`:
 // they stay, and do not count. IoError where one could not be removed.
-// REQUIRES: keep > 0.
+// REQUIRES: keep > 0, and the caller has the folder's lock or is alone.
 Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
                             int64_t newest);
 

@@ -37,6 +37,7 @@ std::string CheckpointWriter::path() const {
 }
 
 Status CheckpointWriter::CreateFiles() {
+  CASTOR_RETURN_IF_ERROR(CheckMayReplace(directory_, step_));
   CASTOR_ASSIGN_OR_RETURN(
       CheckpointDraft draft,
       CheckpointDraft::Create(directory_, step_, kOptimizerFolder));

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
+#include "offload/record/input_pipe.h"
 #include "offload/record/record_format.h"
 
 namespace castor {
@@ -212,8 +213,12 @@ Status ReadUpTo(int fd, const std::string& path, size_t size,
 }  // namespace
 
 Result<RunRecord> ReadRecord(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ReadFailed(path, errno);
+  if (const Status status = AwaitWriter(fd, path); !status.ok()) {
+    ::close(fd);
+    return status;
+  }
   Result<RunRecord> record = Parser([&](size_t size, std::string* out) {
                                return ReadUpTo(fd, path, size, out);
                              }).Parse();

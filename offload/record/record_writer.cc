@@ -38,8 +38,9 @@ Status OpenFailed(const std::string& path, int error) {
   const std::string why = fmt::format(
       "the record {} cannot be written: {}; name a file in a "
       "folder that exists and can be written to",
-      path, std::strerror(error));
-  const bool is_usage = error == ENOENT || error == ENOTDIR || error == EISDIR;
+      path, error == ENXIO ? "nobody reads this pipe" : std::strerror(error));
+  const bool is_usage =
+      error == ENOENT || error == ENOTDIR || error == EISDIR || error == ENXIO;
   return is_usage ? InvalidArgument(why) : IoError(why);
 }
 
@@ -66,8 +67,11 @@ class SignalsBlocked {
 Result<std::unique_ptr<FileRecorder>> FileRecorder::Create(
     const std::string& path, const FileRecorderOptions& options) {
   // Truncated only once it is ours: another run may be recording to it.
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  // A pipe that nobody reads fails at once, rather than when somebody comes.
+  const int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return OpenFailed(path, errno);
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   struct stat file;
   const bool is_file = ::fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
   if (is_file && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -120,6 +120,40 @@ std::vector<Status> FailTogether(const ToyPart& first, const ToyPart& second) {
   return statuses;
 }
 
+// Rank 0 comes to Seal and rank 1 never does.
+TEST_F(ZeroEngineTest, SealDoesNotWaitForARankThatGaveUpBefore) {
+  const auto seal_beside = [this](const auto& give_up) {
+    InProcessOptions in_process;
+    in_process.world = 2;
+    in_process.executor = &pool_;
+    std::vector<std::unique_ptr<Communicator>> world =
+        MakeInProcessWorld(in_process);
+    std::unique_ptr<ZeroEngine> engines[2];
+    for (size_t r = 0; r < 2; ++r) {
+      engines[r] = *ZeroEngine::Create(Roomy(3), world[r].get());
+      EXPECT_THAT(engines[r]->Register({"w", {64}, DType::kF32, true}, nullptr),
+                  IsOk());
+    }
+    Status sealed;
+    std::thread first([&] { sealed = engines[0]->Seal({}); });
+    const auto begin = std::chrono::steady_clock::now();
+    give_up(&engines[1]);
+    first.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(30));
+    return sealed;
+  };
+  EXPECT_THAT(seal_beside([](auto* engine) { engine->reset(); }),
+              StatusIs(ErrorCode::kAborted,
+                       HasSubstr("rank 1 left without closing its engine")));
+  EXPECT_THAT(seal_beside([](auto* engine) {
+                EXPECT_THAT((*engine)->Register({"v", {64}, DType::kF32, true},
+                                                nullptr, "no such group"),
+                            StatusIs(ErrorCode::kInvalidArgument));
+              }),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("rank 1")));
+}
+
 TEST_F(ZeroEngineTest, ARankWithoutItsDriveFailsSealOnEveryRank) {
   ToyPart good = {MakeToyModel(16, 30, 2000, DType::kF32), ToyRun(),
                   Tight(3, KiB(48), KiB(120))};

@@ -112,6 +112,11 @@ void DeclareOption(CLI::App& app, const Option& row,
     return;
   }
   const auto read = [row, given](const std::string& text) {
+    // A shell variable that is not set would silently leave the flag away.
+    if (row.type == OptionType::kText && text.empty()) {
+      throw CLI::ValidationError(
+          row.flag, "its value is empty; give one, or leave the flag away");
+    }
     const Status parsed = ParseOption(row, text);
     if (!parsed.ok()) {
       throw CLI::ValidationError(row.flag, std::string(parsed.message()));

@@ -3,9 +3,11 @@
 
 #include "tools/commands/report_command.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -58,9 +60,19 @@ Status CheckSteps(const RunRecord& record, const StepRange& steps) {
 
 // Leaves nothing behind when it fails.
 Status Export(const RunRecord& record, const ReportRequest& request) {
+  // A pipe that nobody reads would hold an open() that blocks for ever.
+  const int probe = ::open(request.chrome.c_str(),
+                           O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (probe < 0 && errno == ENXIO) {
+    return InvalidArgument(fmt::format(
+        "the trace cannot be written to {}: nobody reads this pipe; start its "
+        "reader first, or name a file",
+        Quoted(request.chrome)));
+  }
   errno = 0;
   std::ofstream file(request.chrome, std::ios::binary | std::ios::trunc);
   const bool opened = file.is_open();
+  if (probe >= 0) ::close(probe);
   if (opened) WriteChromeTrace(record, request.steps, file);
   file.close();
   if (file) return OkStatus();

@@ -17,6 +17,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,13 @@ std::string FileOfRank(const std::string& path, const RankGroup* group) {
 Status DescribeNvme(const NvmeOption& nvme, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const FileSystemFacts facts,
                           DescribeFileSystem(nvme.directory));
+  std::error_code error;
+  if (!std::filesystem::is_directory(nvme.directory, error)) {
+    return Unavailable(
+        fmt::format("--nvme {} is no folder; give a folder on a "
+                    "drive",
+                    QuotedPath(nvme.directory.string())));
+  }
   console.Note(fmt::format("nvme folder {}: {}, {} free",
                            Quoted(nvme.directory.string()), facts.type,
                            FormatSize(facts.free)));
@@ -138,6 +146,23 @@ Status SaveTrace(const std::string& path, const Console& console,
   CASTOR_RETURN_IF_ERROR(WriteTraceFile(path, outcome.trace));
   outcome.trace_file = path;
   return OkStatus();
+}
+
+std::string LossLost(const TrainOptions& options, const TrainOutcome& outcome) {
+  const int64_t last =
+      options.first_step - 1 + static_cast<int64_t>(outcome.steps.size());
+  std::string kept;
+  if (!options.save.empty()) {
+    const std::string& before =
+        outcome.checkpoint.empty() ? options.resume : outcome.checkpoint;
+    kept = before.empty() ? ", and there is no checkpoint before them"
+                          : fmt::format(", and {} is kept", QuotedPath(before));
+  }
+  return fmt::format(
+      "the loss is not finite since step {}, and the run ended after step {} "
+      "of {}: these steps are not saved{}; take a lower --lr, a --clip or, in "
+      "f16, --loss-scale dynamic",
+      last - outcome.steps_without_loss + 1, last, options.steps, kept);
 }
 
 Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
@@ -220,6 +245,9 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   if (!outcome->save_failure.ok()) {
     return outcome->save_failure.WithContext(
         "what is printed is valid, but the last step was not saved");
+  }
+  if (options.stop_on_nan > 0 && outcome->steps_without_loss > 0) {
+    return Status(ErrorCode::kStoppedEarly, LossLost(options, *outcome));
   }
   if (outcome->stopped_early) {
     return Status(ErrorCode::kStoppedEarly,

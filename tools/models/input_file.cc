@@ -15,6 +15,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/quote.h"
+#include "offload/record/input_pipe.h"
 
 namespace castor {
 namespace {
@@ -27,11 +28,11 @@ Status SystemRefused(const std::string& path, std::string_view what) {
 }  // namespace
 
 Result<InputFile> InputFile::Open(const std::string& path) {
-  return OpenWith(path, 0);
+  return OpenWith(path, Wait::kForWriter);
 }
 
 Result<InputFile> InputFile::OpenRegular(const std::string& path) {
-  CASTOR_ASSIGN_OR_RETURN(InputFile file, OpenWith(path, O_NONBLOCK));
+  CASTOR_ASSIGN_OR_RETURN(InputFile file, OpenWith(path, Wait::kNever));
   if (!file.is_regular()) {
     return InvalidArgument(fmt::format(
         "{} is no regular file; its header is read at an offset, so give a "
@@ -41,11 +42,12 @@ Result<InputFile> InputFile::OpenRegular(const std::string& path) {
   return file;
 }
 
-Result<InputFile> InputFile::OpenWith(const std::string& path, int flags) {
+Result<InputFile> InputFile::OpenWith(const std::string& path, Wait wait) {
   const bool standard_input = path == "-";
-  const int fd = standard_input ? STDIN_FILENO
-                                : open(path.c_str(),
-                                       O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+  const int fd =
+      standard_input
+          ? STDIN_FILENO
+          : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       struct stat link;
@@ -60,6 +62,9 @@ Result<InputFile> InputFile::OpenWith(const std::string& path, int flags) {
     return SystemRefused(path, "open");
   }
   InputFile file(standard_input ? "standard input" : path, fd, !standard_input);
+  if (!standard_input && wait == Wait::kForWriter) {
+    CASTOR_RETURN_IF_ERROR(AwaitWriter(fd, path));
+  }
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemRefused(path, "describe");
   if (S_ISDIR(info.st_mode)) {

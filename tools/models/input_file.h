@@ -42,7 +42,8 @@ class InputFile {
   Result<std::string> ReadAll(uint64_t limit);
 
  private:
-  static Result<InputFile> OpenWith(const std::string& path, int flags);
+  enum class Wait { kNever, kForWriter };  // of a pipe
+  static Result<InputFile> OpenWith(const std::string& path, Wait wait);
   InputFile(std::string path, int fd, bool owned);
 
   std::string path_;

@@ -132,6 +132,12 @@ Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
   CASTOR_ASSIGN_OR_RETURN(const std::string text, file.ReadAll(kMaxListBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
   const char begins = first == text.npos ? '\0' : text[first];
+  // Of a list in lines, no text is a list of nothing.
+  if (begins == '\0' && path.ends_with(".json")) {
+    return Malformed(
+        fmt::format("{} is empty: give a config or a list of parameters",
+                    QuotedPath(file.path())));
+  }
   ModelSource source;
   if (begins == '{') {
     Result<ModelSource> config = ReadConfig(text, experts);

@@ -58,6 +58,13 @@ Result<std::vector<int64_t>> ParseDims(std::string_view text) {
   }
 }
 
+// A zero byte ends a name for whoever reads it as a C string.
+Status CheckName(std::string_view name) {
+  if (name.empty()) return Malformed("the name is empty");
+  if (name.find('\0') == name.npos) return OkStatus();
+  return Malformed(fmt::format("the name {} holds a zero byte", Quoted(name)));
+}
+
 Result<ParamSpec> ParseLine(std::string_view line) {
   const size_t first_tab = line.find('\t');
   const size_t second_tab =
@@ -70,7 +77,7 @@ Result<ParamSpec> ParseLine(std::string_view line) {
   }
   ParamSpec spec;
   spec.name = TakeField(&line, '\t');
-  if (spec.name.empty()) return Malformed("the name is empty");
+  CASTOR_RETURN_IF_ERROR(CheckName(spec.name));
   const std::string where = fmt::format("parameter {}", Quoted(spec.name));
   Result<std::vector<int64_t>> shape = ParseDims(TakeField(&line, '\t'));
   if (!shape.ok()) return shape.status().WithContext(where);
@@ -213,9 +220,8 @@ class ListHandler final : public JsonHandler {
     if (field == "name") {
       spec_.name = scalar.text;
       has_name_ = true;
-      if (!spec_.name.empty()) return OkStatus();
-      return Malformed(
-          fmt::format("element {}: the name is empty", path[0].index));
+      return CheckName(spec_.name)
+          .WithContext(fmt::format("element {}", path[0].index));
     }
     const Result<DType> dtype = ReadDType(scalar.text, DTypeSpelling::kLenient);
     if (!dtype.ok()) return dtype.status().WithContext(Where(path));

@@ -157,8 +157,10 @@ class Builder {
       times_[window.rank].steps.push_back(window.time);
     }
     AddLinkBytes(&steps);
+    // Where a record is damaged, all events of a rank may be missing.
+    const size_t all_ranks = std::max(ranks.size(), record_.ranks.size());
     for (auto& [number, step] : steps) {
-      step.complete = ranks_ended[number] == ranks.size();
+      step.complete = ranks_ended[number] == all_ranks;
       if (step.complete) ++result_.complete_steps;
       result_.steps.push_back(std::move(step));
     }

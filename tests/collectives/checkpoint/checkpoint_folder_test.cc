@@ -89,6 +89,24 @@ TEST_F(CheckpointFolderTest, ReplacesACheckpointOfTheSameStep) {
   EXPECT_EQ(Entries(), 2u);
 }
 
+// What is not a checkpoint is somebody else's, whatever its name.
+TEST_F(CheckpointFolderTest, LeavesWhatIsNoCheckpointInItsPlace) {
+  const std::string foreign = run_ + "/step-00000005";
+  const std::string other = run_ + "/.saving-for-later";
+  fs::create_directories(foreign);
+  fs::create_directories(other);
+  std::ofstream(foreign + "/thesis.txt") << "years of work";
+  EXPECT_THAT(Save(5, "new"),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       Says("step-00000005\" is no checkpoint")));
+  EXPECT_EQ(FileText(foreign + "/thesis.txt"), "years of work");
+  ASSERT_THAT(Save(6, "new"), IsOk());
+  ASSERT_THAT(RemoveOldCheckpoints(run_, 1, 6), IsOk());
+  EXPECT_EQ(FileText(foreign + "/thesis.txt"), "years of work");
+  EXPECT_TRUE(fs::exists(other));
+  EXPECT_EQ(Entries(), 4u);  // both, the checkpoint, and the lock
+}
+
 // Those of later steps than what was just saved are another training's.
 TEST_F(CheckpointFolderTest, RemovesOlderOnesOnly) {
   for (const int64_t step : {2, 3, 4, 6, 8}) {

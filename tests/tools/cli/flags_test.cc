@@ -128,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"m", "-z"}, "unknown flag \"-z\""},
         Mistake{{"m", "--\x1b[2J"}, "\"--\\x1b[2J\""},
         Mistake{{"m", "--min"}, "--min needs a value"},
+        Mistake{{"m", "--text", ""}, "--text: its value is empty"},
         Mistake{{"--min=", "m"}, "\"--min=\" has no value"},
         Mistake{{"m", "--min", "24G"}, "--min: \"24G\" is not a size"},
         Mistake{{"m", "--min", "-1"}, "--min: \"-1\" is not a size"},

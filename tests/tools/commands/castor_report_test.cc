@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -135,6 +136,10 @@ TEST_F(RunReportTest, AnExportThatFailsLeavesNothingBehind) {
   EXPECT_THAT(Run(),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("No such file")));
   EXPECT_THAT(out_.str(), HasSubstr("Steps 1-2"));
+  request_.chrome = dir_.File("pipe");
+  ASSERT_EQ(mkfifo(request_.chrome.c_str(), 0600), 0);
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
+                              HasSubstr("nobody reads this pipe")));
   request_.chrome = "/dev/full";
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kIoError, HasSubstr("No space")));
   EXPECT_TRUE(std::filesystem::exists("/dev/full"));

@@ -3,6 +3,8 @@
 
 // Command lines that the example trainer refuses.
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -36,6 +38,7 @@ class TrainGptRefusalTest : public TrainGptTest,
 TEST_P(TrainGptRefusalTest, SaysWhyAndLeavesNothingBehind) {
   std::ofstream(dir_.File("empty"));
   std::ofstream(dir_.File("short")) << "short";
+  ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
   std::vector<std::string> args = GetParam().args;
   for (std::string& arg : args) {
     const size_t at = arg.find("DIR");
@@ -64,6 +67,22 @@ INSTANTIATE_TEST_SUITE_P(
                 "4 ranks cannot be cut into shard groups of 3"},
         Refused{"NegativeSize", {"--host-budget", "-1"}, 2, "--host-budget"},
         Refused{"AmbiguousSize", {"--host-budget", "1G"}, 2, "1G"},
+        Refused{"DeviceBudgetOfNothing",
+                {"--device-budget", "0"},
+                2,
+                "--device-budget: \"0\" is no budget"},
+        Refused{"SaveToAnEmptyName",
+                {"--save", ""},
+                2,
+                "--save: its value is empty"},
+        Refused{"ResumeFromAnEmptyName",
+                {"--resume", ""},
+                2,
+                "--resume: its value is empty"},
+        Refused{"RecordToAnEmptyName",
+                {"--record", ""},
+                2,
+                "--record: its value is empty"},
         Refused{"NoRanks", {"--ranks", "0"}, 2, "from 1 to"},
         Refused{"OddHeads", {"--heads", "5"}, 2, "not a multiple of heads 5"},
         Refused{"BadNvmeSize", {"--nvme", "DIR/nvme:lots"}, 2, "lots"},
@@ -150,8 +169,27 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--place", "host:wte.wieght"},
                 2,
                 "is \"wte.weight\" meant?"},
+        Refused{"NvmeOnAPipe", {"--nvme", "DIR/pipe"}, 5, "is no folder"},
+        Refused{"RecordIntoAPipe", {"--record", "DIR/pipe"}, 2, "nobody reads"},
+        Refused{"ConfigFromAPipe", {"--config", "DIR/pipe"}, 2, "is a pipe"},
+        Refused{"LayoutFromAPipe", {"--layout", "DIR/pipe"}, 2, "is a pipe"},
+        Refused{"MachineFromAPipe", {"--machine", "DIR/pipe"}, 2, "is a pipe"},
         Refused{"RecordNowhere", {"--record", "DIR/nowhere/r"}, 2, "nowhere"}),
     [](const auto& info) { return info.param.name; });
+
+// A folder with a checkpoint's name and somebody's files in it.
+TEST_F(TrainGptTest, DoesNotSaveOverWhatIsNoCheckpoint) {
+  const std::string foreign = dir_.File("save/step-00000001");
+  std::filesystem::create_directories(foreign);
+  std::ofstream(foreign + "/thesis.txt") << "years of work";
+  const ProgramResult run =
+      RunSmall({"--save", dir_.File("save"), "--steps", "1"});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("step-00000001"), HasSubstr("is no checkpoint"),
+                    Not(HasSubstr("step 1/"))));
+  EXPECT_TRUE(std::filesystem::exists(foreign + "/thesis.txt"));
+}
 
 // Ranks that are GPUs need a GPU, and the program says what it lacks.
 TEST_F(TrainGptTest, NcclIsForMachinesThatHaveIt) {

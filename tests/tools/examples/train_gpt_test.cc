@@ -33,6 +33,34 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+// A rate that no training survives.
+TEST_F(TrainGptTest, EndsWhereTheLossIsNoLongerFiniteAndKeepsWhatWasSaved) {
+  const auto train = [&](std::vector<std::string> more) {
+    for (const char* const arg :
+         {"--ranks", "2", "--lr", "1000", "--weight-decay", "1000", "--clip",
+          "0", "--steps", "30", "--save-every", "1", "--keep", "1"}) {
+      more.emplace_back(arg);
+    }
+    return RunSmall(more);
+  };
+  const std::string save = dir_.File("lost");
+  const ProgramResult lost = train({"--save", save});
+  EXPECT_EQ(lost.exit_code, 6) << lost.err;
+  EXPECT_THAT(lost.err, AllOf(HasSubstr("the loss is not finite since step"),
+                              HasSubstr("step-0000000"), HasSubstr("is kept"),
+                              Not(HasSubstr("step 30/30"))));
+  size_t kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(save)) {
+    kept += entry.path().filename().string().starts_with("step-") ? 1 : 0;
+    EXPECT_THAT(entry.path().string(), Not(HasSubstr("step-0000001")));
+  }
+  EXPECT_EQ(kept, 1u);
+  const ProgramResult went_on =
+      train({"--save", dir_.File("all"), "--stop-on-nan", "0"});
+  EXPECT_EQ(went_on.exit_code, 0) << went_on.err;
+  EXPECT_TRUE(std::filesystem::exists(dir_.File("all/step-00000030")));
+}
+
 TEST_F(TrainGptTest, TrainsAndSumsUp) {
   const ProgramResult run =
       RunSmall(Tight({"--ranks", "2", "--digest-at", "2"}));

@@ -7,8 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "chunk/base/status.h"
@@ -68,6 +71,27 @@ TEST(InputFileTest, DoesNotWaitForAPipeThatMustBeAFile) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(InputFile::OpenRegular("/dev/zero").status().code(),
             ErrorCode::kInvalidArgument);
+}
+
+TEST(InputFileTest, ReadsAPipeThatSomebodyWritesAndRefusesOneNobodyDoes) {
+  const TempFolder folder;
+  const std::string pipe = folder.At("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Result<InputFile> refused = InputFile::Open(pipe);
+  EXPECT_EQ(refused.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("is a pipe"), std::string::npos);
+  // As of a shell's <(command) that takes its time.
+  std::thread writer([&] {
+    std::ofstream late(pipe);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    late << "written";
+  });
+  Result<InputFile> file = InputFile::Open(pipe);
+  EXPECT_TRUE(file.ok()) << file.status();
+  if (file.ok()) {
+    EXPECT_EQ(*file->ReadAll(100), "written");
+  }
+  writer.join();
 }
 
 TEST(InputFileTest, MovesItsDescriptor) {

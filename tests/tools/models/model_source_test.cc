@@ -301,6 +301,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"config.json", R"({"model_type":"gpt-2"})", 2,
                 "did you mean gpt2?"},
         Refused{"config.json", R"({"n_layer":1})", 4, "has no model_type"},
+        Refused{"config.json", "", 4, "config.json\" is empty"},
+        Refused{"list.json", " \n", 4, "list.json\" is empty"},
         Refused{"config.json", R"({"model_type":"gpt2","n_head":0})", 4,
                 "\"n_head\" is 0"},
         Refused{"a.safetensors.index.json", "[]", 4, "an array"},

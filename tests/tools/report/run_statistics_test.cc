@@ -32,6 +32,15 @@ MadeRun ThreeSteps() {
   return run;
 }
 
+TEST(RunStatisticsTest, AStepThatADamagedRecordHasOfOneRankIsNotWhole) {
+  MadeRun run(2);
+  run.Cut().At(0, 1).Step(0, 100).Gather(0, 10, 20, 8);
+  const RunStatistics statistics = ComputeRunStatistics(run.record, {});
+  ASSERT_EQ(statistics.steps.size(), 1u);
+  EXPECT_FALSE(statistics.steps[0].complete);
+  EXPECT_EQ(statistics.complete_steps, 0);
+}
+
 TEST(RunStatisticsTest, DescribesTheRecord) {
   MadeRun run = ThreeSteps();
   run.record.dropped = 3;

@@ -23,7 +23,8 @@ namespace {
 constexpr char kFooter[] =
     R"(ACTION is
   ls       steps, sizes and tensors, from manifests alone
-  verify   read every byte; exit code 3 where one is not as it was saved, or missing
+  verify   read every byte; exit code 3 where one is not as it was saved, is missing
+           or cannot be proved, being of a version without a digest of its manifest
   convert  write the weights to the folder -o, as a plain model
   diff     which tensors of DIR and OTHER differ, by how much; exit code 3 where any does
 DIR is a checkpoint, or the folder that a training saved to: then ls and verify go through all

@@ -26,7 +26,11 @@ struct Verdict {
   std::vector<CheckpointDamage> damage;
   Bytes bytes;
   bool manifest_digest = true;  // false: of a version without
-  bool sound() const { return status.ok() && damage.empty(); }
+  bool undamaged() const { return status.ok() && damage.empty(); }
+  bool sound() const { return undamaged() && manifest_digest; }
+  // Data as its manifest says, which nothing proves to be what was saved: any
+  // manifest can be given an older version's label.
+  bool unproved() const { return undamaged() && !manifest_digest; }
 };
 
 Verdict Examine(const std::string& path) {
@@ -56,13 +60,13 @@ std::string VerdictText(const FoundCheckpoint& found, const Verdict& verdict) {
     return fmt::format("{}{}\n", head, verdict.status.message());
   }
   if (verdict.damage.empty()) {
+    if (verdict.sound()) {
+      return fmt::format("{}sound, {}\n", head, FormatSize(verdict.bytes));
+    }
     return fmt::format(
-        "{}sound, {}{}\n", head, FormatSize(verdict.bytes),
-        verdict.manifest_digest
-            ? ""
-            : fmt::format("; but {} is of an older version of Castor, without "
-                          "a digest that covers what it says itself",
-                          kManifestName));
+        "{}unproved, {}: the data is what {} says, and nothing covers what {} "
+        "says: it is of an older version of Castor, or made to look so\n",
+        head, FormatSize(verdict.bytes), kManifestName, kManifestName);
   }
   std::string text;
   for (const CheckpointDamage& damage : verdict.damage) {
@@ -77,6 +81,7 @@ JsonValue VerdictJson(const FoundCheckpoint& found, const Verdict& verdict) {
       {{"step", found.step},
        {"path", found.path},
        {"sound", verdict.sound()},
+       {"unproved", verdict.unproved()},
        {"manifest_covered", status.ok() && verdict.manifest_digest},
        {"problem", status.ok() ? Value() : Value(status.message())},
        {"size_bytes", verdict.bytes},
@@ -95,7 +100,8 @@ Status RunCkptVerify(const CkptRequest& request, const Console& console) {
   Document document("castor.ckpt.verify/1");
   JsonValue checkpoints = JsonValue::Array();
   Status unread;
-  int64_t unsound = 0;
+  int64_t damaged = 0;
+  int64_t unproved = 0;
   for (const FoundCheckpoint& each : found) {
     const Verdict verdict = Examine(each.path);
     // What is missing or cut short is damaged like the rest.
@@ -103,19 +109,26 @@ Status RunCkptVerify(const CkptRequest& request, const Console& console) {
         verdict.status.code() != ErrorCode::kMalformed) {
       unread = verdict.status;
     }
-    unsound += !verdict.sound();
+    damaged += !verdict.undamaged();
+    unproved += verdict.unproved();
     checkpoints.Append(VerdictJson(each, verdict));
     document.Text(VerdictText(each, verdict));
   }
-  document.Set("sound", unsound == 0);
+  document.Set("sound", damaged + unproved == 0);
   document.Set("checkpoints", std::move(checkpoints));
   Print(document, request.form, console);
   CASTOR_RETURN_IF_ERROR(unread);
-  if (unsound == 0) return OkStatus();
+  if (damaged > 0) {
+    return Infeasible(fmt::format(
+        "{} of {} checkpoints are damaged: copy them again, or use one that is "
+        "sound",
+        damaged, found.size()));
+  }
+  if (unproved == 0) return OkStatus();
   return Infeasible(fmt::format(
-      "{} of {} checkpoints are damaged: copy them again, or use one that is "
-      "sound",
-      unsound, found.size()));
+      "{} of {} checkpoints are unproved: resume from one that you trust, and "
+      "what is saved then has the digest that proves it",
+      unproved, found.size()));
 }
 
 }  // namespace castor

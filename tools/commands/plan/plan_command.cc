@@ -261,7 +261,7 @@ class PlanCommand final : public Command {
     CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
     CASTOR_ASSIGN_OR_RETURN(const PlanReport report, RunPlan(flags_, console));
     Print(PlanDocument(report), form, console);
-    if (report.outcome.fits.ok()) return OkStatus();
+    if (report.outcome.fits.ok()) return report.compared;
     return Infeasible(
         "it does not fit; what would is printed with its commands");
   }
@@ -330,9 +330,9 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   if (report.outcome.fits.ok()) {
     CASTOR_ASSIGN_OR_RETURN(report.bound, BoundOf(report.outcome));
     if (!flags.compare.empty()) {
-      CASTOR_ASSIGN_OR_RETURN(
-          report.comparison,
-          CompareWithRun(report.subject, report.outcome, flags.compare));
+      CASTOR_ASSIGN_OR_RETURN(report.comparison,
+                              CompareWithRun(report.subject, report.outcome,
+                                             flags.compare, &report.compared));
     }
     if (!flags.explain.empty()) {
       Result<Document> explained =

@@ -27,6 +27,8 @@ struct PlanReport {
   PlanVariants alternatives = {};  // where it does
   PlanVariants more = {};
   std::optional<Document> comparison = {};
+  // Of the record that it is compared with: kStoppedEarly where that was cut.
+  Status compared = {};
   std::optional<Document> explained = {};  // both where it fits, if asked for
 
   const PlanFlags& flags() const { return outcome.request.flags; }

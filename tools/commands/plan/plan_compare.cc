@@ -175,15 +175,24 @@ JsonValue AddOtherSettings(const PlanOutcome& outcome, const RunRecord& record,
 
 Result<Document> CompareWithRun(const PlanSubject& subject,
                                 const PlanOutcome& outcome,
-                                const std::string& file) {
+                                const std::string& file, Status* completeness) {
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(file));
+  *completeness = record.completeness;
   const RunStatistics whole = ComputeRunStatistics(record, {});
+  if (!record.completeness.ok() && whole.complete_steps == 0) {
+    return record.completeness.WithContext(
+        fmt::format("{} holds no whole step to compare", QuotedPath(file)));
+  }
   if (Status same = CheckRun(subject, outcome, whole, record); !same.ok()) {
     return same.WithContext(QuotedPath(file));
   }
   StepRange steps;
   if (LastStep(record) >= kFirstSteadyStep) steps.first = kFirstSteadyStep;
-  const RunStatistics steady = ComputeRunStatistics(record, steps);
+  RunStatistics steady = ComputeRunStatistics(record, steps);
+  if (!record.completeness.ok() && steady.complete_steps == 0) {
+    steps = {};
+    steady = whole;
+  }
   Document doc;
   doc.Set("file", file);
   doc.Set("other_settings", AddOtherSettings(outcome, record, whole, &doc));

@@ -115,11 +115,12 @@ JsonValue StepTrafficJson(const StepTraffic& traffic);
 // and its policy as far as steps tell it. Lines of --plain: other_budget,
 // other_policy, peak and measured. InvalidArgument, naming the first
 // difference, where the run was of other ranks, another stage, another model or
-// other chunks; Malformed where the file is no record. REQUIRES: the outcome
-// fits.
+// other chunks; Malformed where the file is no record. Steps of which a damaged
+// record lacks something are left out, and `completeness` is the record's;
+// kStoppedEarly where no step is left. REQUIRES: the outcome fits.
 Result<Document> CompareWithRun(const PlanSubject& subject,
                                 const PlanOutcome& outcome,
-                                const std::string& file);
+                                const std::string& file, Status* completeness);
 
 // --- Other configurations ----------------------------------------------------
 // Each a change of flags that was planned like the outcome.

@@ -45,7 +45,8 @@ Without --device-budget everything goes to the device, however large. Without --
 context and NCCL hold is what --cuda-context and --nccl say, 0 unless given.
 
 Where it does not fit, the smallest changes that would are printed, each as a command
-that was tried, and the exit code is 3.
+that was tried, and the exit code is 3. It is 6 where the record of --compare was cut off:
+the steps that it holds whole are compared.
 
 Examples:
   castor plan ./Llama-3-8B --dtype bf16 --world 8 --device-budget 24GiB --host-budget 64GiB

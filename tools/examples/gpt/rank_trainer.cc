@@ -82,7 +82,8 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
   int64_t step = options_.first_step;
   for (; board_->Begin(step); ++step) {
     CASTOR_RETURN_IF_ERROR(Step(engine, params, model, step));
-    if (options_.save_every > 0 && step % options_.save_every == 0) {
+    if (options_.save_every > 0 && step % options_.save_every == 0 &&
+        board_->MaySave(step)) {
       if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
       CASTOR_ASSIGN_OR_RETURN(outcome.checkpoint, Save(engine));
       saved = step;
@@ -92,7 +93,8 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
       CASTOR_ASSIGN_OR_RETURN(outcome.digests[step], engine.WeightDigest());
     }
   }
-  const bool save = !options_.save.empty() && saved < step - 1;
+  const bool save =
+      !options_.save.empty() && saved < step - 1 && board_->MaySave(step - 1);
   outcome.save_failure = SaveLast(engine, unfinished, save, &outcome);
   // What the engine itself lost is told by the next call.
   if (!outcome.save_failure.ok()) outcome.checkpoint.clear();

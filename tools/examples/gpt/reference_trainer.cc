@@ -102,6 +102,7 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
   outcome.seconds = static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
   outcome.final_digest = Digest(params);
   outcome.stopped_early = board.stopped_early();
+  outcome.steps_without_loss = board.steps_without_loss();
   outcome.steps = board.TakeReports();
   return outcome;
 }

@@ -286,6 +286,16 @@ Status CheckSaveFolder(const TrainOptions& options) {
   // Where no step is left, the one that it goes on from is saved again.
   const int64_t first =
       goes_on_there ? options.first_step : options.first_step - 1;
+  // A run that is stopped saves after any of its steps.
+  for (fs::directory_iterator entry(options.save, error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::optional<int64_t> step =
+        StepOfCheckpointName(entry->path().filename().string());
+    if (step && *step >= first && *step <= options.steps) {
+      CASTOR_RETURN_IF_ERROR(
+          CheckMayReplace(options.save, *step).WithContext("--save"));
+    }
+  }
   std::vector<std::string> names;
   for (const FoundCheckpoint& each : found) {
     if (each.step >= first || (options.keep > 0 && !goes_on_there)) {

@@ -71,7 +71,8 @@ Status TakeInitialWeights(TrainOptions* options);
 // InvalidArgument, with their names, where the folder that the run saves to
 // holds checkpoints that are not its own: later ones than it goes on from,
 // which would be taken for its latest; or, where it goes on from elsewhere, any
-// that it would replace or that `keep` would remove.
+// that it would replace or that `keep` would remove; or something that is no
+// checkpoint under a name that it gives one.
 Status CheckSaveFolder(const TrainOptions& options);
 
 }  // namespace castor::gpt

@@ -4,6 +4,7 @@
 #include "tools/examples/gpt/step_board.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -17,7 +18,8 @@ StepBoard::StepBoard(const TrainOptions& options, const TrainHooks& hooks,
       clock_(clock),
       last_begun_(options.first_step - 1),
       end_(options.steps + 1),
-      last_report_ns_(clock->NowNs()) {}
+      last_report_ns_(clock->NowNs()),
+      last_reported_(options.first_step - 1) {}
 
 bool StepBoard::Begin(int64_t step) {
   std::lock_guard lock(mutex_);
@@ -57,7 +59,26 @@ void StepBoard::Post(int rank, int64_t step, const RankStep& result) {
                   static_cast<int64_t>(reports_.size()) + options_.first_step);
   pending_.erase(step);
   reports_.push_back(report);
+  last_reported_ = step;
+  steps_without_loss_ =
+      std::isfinite(report.loss) ? 0 : steps_without_loss_ + 1;
+  if (options_.stop_on_nan > 0 && steps_without_loss_ >= options_.stop_on_nan) {
+    end_ = std::min(end_, last_begun_ + 1);
+  }
+  reported_.notify_all();
   if (hooks_.on_step) hooks_.on_step(report);
+}
+
+bool StepBoard::MaySave(int64_t step) {
+  std::unique_lock lock(mutex_);
+  reported_.wait(lock, [&] { return last_reported_ >= step || abandoned_; });
+  return options_.stop_on_nan == 0 || steps_without_loss_ == 0;
+}
+
+void StepBoard::Abandon() {
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  reported_.notify_all();
 }
 
 std::vector<StepReport> StepBoard::TakeReports() {
@@ -68,6 +89,11 @@ std::vector<StepReport> StepBoard::TakeReports() {
 bool StepBoard::stopped_early() const {
   std::lock_guard lock(mutex_);
   return end_ <= options_.steps;
+}
+
+int64_t StepBoard::steps_without_loss() const {
+  std::lock_guard lock(mutex_);
+  return steps_without_loss_;
 }
 
 }  // namespace castor::gpt

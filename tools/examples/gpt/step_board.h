@@ -6,8 +6,9 @@
 
 // Part of a training (training.h). Where the ranks of a run meet: they agree on
 // whether a step is made at all, and post their losses, of which the last to
-// come makes the report. Nobody waits. Thread-safe.
+// come makes the report. Nobody waits but for whether to save. Thread-safe.
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -38,9 +39,19 @@ class StepBoard {
   bool Begin(int64_t step);
   void Post(int rank, int64_t step, const RankStep& result);
 
+  // Whether the state after `step`, the last that this rank posted, may be
+  // saved: not where the loss of all ranks was not finite, unless options let
+  // that pass. Waits until all have posted the step, or a rank abandons the
+  // run. All ranks get the same answer.
+  bool MaySave(int64_t step);
+  // A rank has failed, and posts no more.
+  void Abandon();
+
   // Reports in order, and whether Begin refused a step that was wanted.
   std::vector<StepReport> TakeReports();
   bool stopped_early() const;
+  // How many steps in a row, up to the last, had no finite loss.
+  int64_t steps_without_loss() const;
 
  private:
   struct Pending {
@@ -52,10 +63,14 @@ class StepBoard {
   const TrainHooks& hooks_;
   const Clock* clock_;
   mutable std::mutex mutex_;
+  std::condition_variable reported_;
   // All guarded by mutex_.
   int64_t last_begun_;
   int64_t end_;  // the first step that is not made
   int64_t last_report_ns_;
+  int64_t last_reported_;
+  int64_t steps_without_loss_ = 0;
+  bool abandoned_ = false;
   std::map<int64_t, Pending> pending_;
   std::vector<StepReport> reports_;
 };

@@ -148,6 +148,11 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
             "file for the trace of the last step (castor.trace/1), for castor "
             "search --order trace")
       .Form("FILE");
+  t.Whole("", &f->train.stop_on_nan, 0, kMostSteps)
+      .Flag("--stop-on-nan",
+            "end, with exit code 6, after N steps in a row without a finite "
+            "loss; such steps are not saved, and checkpoints before them stay; "
+            "0: go on and save");
   t.Whole("", &f->train.digest_step, 1, kMostSteps)
       .Flag("--digest-at", "print the weights' digest after this step too");
   t.Switch("", &f->reference)
@@ -168,6 +173,13 @@ OptionTable EngineRows(TrainFlags* f) {
     if ((row.uses & kTrainFlag) == 0) row.flag.clear();
     rows.Add(std::move(row));
   }
+  Option& budget = rows.OfFlag("--device-budget");
+  budget.set = [set = budget.set](const OptionScalar& bytes) -> Status {
+    if (std::get<int64_t>(bytes) > 0) return set(bytes);
+    return InvalidArgument(
+        "is no budget: give it bytes, or leave it away for room for "
+        "everything");
+  };
   rows.OfFlag("--machine").text =
       "file of a machine's speeds (castor.machine/1): what moves between "
       "device, host and nvme takes at least its time, and is weighed by it; a "

@@ -153,7 +153,10 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
           RankTrainer(options, data, &board, others, world[rank], hardware)
               .Run(own);
       // A rank that fails before it has an engine ends the world too.
-      if (!outcomes[rank].ok()) world[rank]->Abort(outcomes[rank].status());
+      if (!outcomes[rank].ok()) {
+        world[rank]->Abort(outcomes[rank].status());
+        board.Abandon();
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -176,6 +179,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   outcome.checkpoint = outcomes.front()->checkpoint;
   outcome.save_failure = outcomes.front()->save_failure;
   outcome.stopped_early = board.stopped_early();
+  outcome.steps_without_loss = board.steps_without_loss();
   outcome.steps = board.TakeReports();
   for (const StepReport& step : outcome.steps) outcome.seconds += step.seconds;
   return outcome;

@@ -49,6 +49,9 @@ struct TrainOptions {
   double lr_floor = 0;                    // at the last step, unless constant
   LrShape schedule = LrShape::kConstant;  // after the warm-up
   int64_t warmup = 0;                     // steps
+  // How many steps in a row without a finite loss end the run; 0: none do. Else
+  // such a step is never saved.
+  int64_t stop_on_nan = 10;
   // After which step to take a digest of the weights, besides the last.
   std::optional<int64_t> digest_step;
 
@@ -141,6 +144,8 @@ struct TrainOutcome {
   // Which rule placed which state of which chunk, a sentence each.
   std::vector<std::string> placed_by_rules;
   bool stopped_early = false;
+  // Steps at the end of the run whose loss was not finite.
+  int64_t steps_without_loss = 0;
 };
 
 struct TrainHooks {

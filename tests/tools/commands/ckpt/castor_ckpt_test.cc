@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // A plain safetensors file, read by the format's description alone.
 struct PlainFile {
@@ -263,13 +264,16 @@ TEST_F(CastorCkptTest, FindsAChangedManifest) {
   EXPECT_EQ(renamed.exit_code, 3);
   EXPECT_THAT(renamed.out, HasSubstr("is of step 2"));
   fs::rename(copy + "/step-00000003", copy + "/step-00000002");
-  // An older version's is read, and said not to be covered.
+  // An older version's is read, and proves nothing: any may be labelled so.
   std::string old = good.substr(0, good.rfind(",\n\"digest\"")) + "\n}\n";
   write(old, "checkpoint/2", "checkpoint/1");
   const ProcessOutcome older = Ckpt({"verify", copy});
-  EXPECT_EQ(older.exit_code, 0) << older.err;
-  EXPECT_THAT(older.out, AllOf(HasSubstr("sound"), HasSubstr("older version")));
+  EXPECT_EQ(older.exit_code, 3) << older.err;
+  EXPECT_THAT(older.out, AllOf(HasSubstr("unproved"), Not(HasSubstr("sound")),
+                               HasSubstr("older version")));
   const JsonValue document = Json({"verify", copy});
+  EXPECT_FALSE(document["sound"].boolean());
+  EXPECT_TRUE(document["checkpoints"][0]["unproved"].boolean());
   EXPECT_FALSE(document["checkpoints"][0]["manifest_covered"].boolean());
   EXPECT_EQ(Ckpt({"diff", copy, Step(2)}).exit_code, 0);
 }

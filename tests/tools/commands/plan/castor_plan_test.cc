@@ -184,6 +184,17 @@ TEST_F(TrainedPlanTest, ATrainerLoadsThePlanAndKeepsToItToTheByte) {
     }
   }
   EXPECT_GT(comparison["measured_ns"].integer(), 0);
+  // A damaged record is compared by its whole steps, and that is said.
+  const std::string bytes = FileText(record);
+  for (const auto& [cut, code] :
+       {std::pair(bytes.size() - 9, 6), std::pair(size_t{40}, 6),
+        std::pair(size_t{5}, 4)}) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), {"--trace", trace, "--compare",
+                           folder_.Write("cut.rec", bytes.substr(0, cut))});
+    const ProcessOutcome outcome = Plan(all);
+    EXPECT_EQ(outcome.exit_code, code) << cut << outcome.out << outcome.err;
+  }
   EXPECT_EQ(comparison["other_settings"]["budgets"].size(), 0u);
   EXPECT_TRUE(comparison["other_settings"]["policy"].is_null());
 

@@ -4,6 +4,7 @@
 #include "tools/examples/gpt/step_board.h"
 
 #include <atomic>
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -32,6 +33,41 @@ class StepBoardTest : public testing::Test {
   std::vector<int64_t> seen_;
   FakeClock clock_{1'000'000'000};
 };
+
+// One rank alone has no finite loss, so all have none.
+TEST_F(StepBoardTest, EndsAfterSoManyStepsInARowWithoutAFiniteLoss) {
+  options_.steps = 100;
+  options_.stop_on_nan = 3;
+  StepBoard board(options_, hooks_, &clock_);
+  const double nan = std::nan("");
+  // The one in the middle does not count with those at the end.
+  const double losses[] = {1, nan, nan, 1, nan, nan, nan};
+  int64_t step = 0;
+  for (const double loss : losses) {
+    ++step;
+    ASSERT_TRUE(board.Begin(step)) << step;
+    RankStep result;
+    result.loss = 1;
+    board.Post(0, step, result);
+    result.loss = loss;
+    // Whoever asks first waits for what the other rank says.
+    std::thread other([&] { board.Post(1, step, result); });
+    EXPECT_EQ(board.MaySave(step), loss == 1) << step;
+    other.join();
+  }
+  EXPECT_FALSE(board.Begin(step + 1));
+  EXPECT_TRUE(board.stopped_early());
+  EXPECT_EQ(board.steps_without_loss(), 3);
+}
+
+TEST_F(StepBoardTest, NobodyWaitsForARankThatFailed) {
+  StepBoard board(options_, hooks_, &clock_);
+  EXPECT_TRUE(board.Begin(1));
+  board.Post(0, 1, RankStep());
+  std::thread other([&] { board.Abandon(); });
+  board.MaySave(1);
+  other.join();
+}
 
 TEST_F(StepBoardTest, ReportsAStepWhenItsLastRankPosts) {
   StepBoard board(options_, hooks_, &clock_);
