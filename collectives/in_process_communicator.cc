@@ -16,6 +16,7 @@
 #include "collectives/internal/data_movement.h"
 #include "collectives/internal/in_process_world.h"
 #include "offload/event.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -33,7 +34,7 @@ class Watchdog {
   Watchdog(std::shared_ptr<InProcessWorld> world, int64_t timeout_ns)
       : world_(std::move(world)),
         period_(std::clamp<int64_t>(timeout_ns / 8, 1'000'000, 250'000'000)),
-        thread_([this] { Watch(); }) {}
+        thread_(StartThread([this] { Watch(); })) {}
   ~Watchdog() {
     {
       std::lock_guard lock(mutex_);

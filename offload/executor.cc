@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 
@@ -31,6 +32,15 @@ struct ThreadPool::Impl {
     }
   }
 
+  void Stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+      changed.notify_all();
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Task> tasks;  // guarded by mutex
@@ -41,19 +51,18 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   CASTOR_CHECK_GE(threads, 1);
   impl_->threads.reserve(static_cast<size_t>(threads));
-  for (int i = 0; i < threads; ++i) {
-    impl_->threads.emplace_back([impl = impl_.get()] { impl->Work(); });
+  try {
+    for (int i = 0; i < threads; ++i) {
+      impl_->threads.push_back(
+          StartThread([impl = impl_.get()] { impl->Work(); }));
+    }
+  } catch (const ThreadLimit&) {
+    impl_->Stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->stopping = true;
-    impl_->changed.notify_all();
-  }
-  for (std::thread& thread : impl_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { impl_->Stop(); }
 
 void ThreadPool::Post(Task task) {
   std::lock_guard lock(impl_->mutex);

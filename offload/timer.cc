@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "offload/internal/timer_queue.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -59,7 +60,7 @@ struct SteadyTimer::Impl {
 };
 
 SteadyTimer::SteadyTimer() : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
+  impl_->thread = StartThread([impl = impl_.get()] { impl->Run(); });
 }
 
 SteadyTimer::~SteadyTimer() {

@@ -13,6 +13,7 @@
 
 #include "chunk/base/check.h"
 #include "offload/internal/timer_queue.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 
@@ -85,7 +86,7 @@ struct VirtualExecutor::Impl {
 };
 
 VirtualExecutor::VirtualExecutor() : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
+  impl_->thread = StartThread([impl = impl_.get()] { impl->Run(); });
 }
 
 VirtualExecutor::~VirtualExecutor() {

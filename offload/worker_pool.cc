@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "offload/internal/cpu_map.h"
 #include "offload/internal/cpu_quota.h"
 #include "offload/kernels/float_mode.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -128,8 +128,8 @@ WorkerPool::WorkerPool(const WorkerPoolOptions& options)
   for (const int node : impl.node_of_worker) {
     // Where the system allows no more threads, those that there are will do.
     try {
-      impl.workers.emplace_back([this, node] { Serve(node); });
-    } catch (const std::system_error&) {
+      impl.workers.push_back(StartThread([this, node] { Serve(node); }));
+    } catch (const ThreadLimit&) {
       break;
     }
   }

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "chunk/base/status.h"
+#include "offload/start_thread.h"
 
 namespace castor::c_api {
 
@@ -32,6 +33,8 @@ int32_t ThroughTheDoor(Call&& call) noexcept {
   } catch (const std::bad_alloc&) {
     return Answer(ErrorCode::kUnavailable,
                   "this machine has too little memory for the call");
+  } catch (const ThreadLimit& limit) {
+    return Answer(ErrorCode::kUnavailable, limit.what());
   } catch (const std::exception& error) {
     return Answer(ErrorCode::kInternal, error.what());
   } catch (...) {

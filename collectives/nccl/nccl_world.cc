@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/start_thread.h"
 
 namespace castor::internal {
 
@@ -39,7 +40,10 @@ NcclWorld::NcclWorld(NcclWorldOptions options, ControlPlane plane,
 
 Status NcclWorld::Start() {
   start_by_ns_ = clock_.NowNs() + options_.timeouts.start_ns;
-  thread_ = std::thread([this] { Serve(); });
+  CASTOR_RETURN_IF_ERROR(OrThreadLimit([this]() -> Status {
+    thread_ = StartThread([this] { Serve(); });
+    return OkStatus();
+  }));
   Status ended;
   {
     std::unique_lock lock(mutex_);

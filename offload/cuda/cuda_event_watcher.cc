@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "offload/cuda/cuda_event.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::chrono::microseconds kPause(20);
 }  // namespace
 
 CudaEventWatcher::CudaEventWatcher(Thread thread) {
-  if (thread == Thread::kOwn) thread_ = std::thread([this] { Work(); });
+  if (thread == Thread::kOwn) thread_ = StartThread([this] { Work(); });
 }
 
 CudaEventWatcher::~CudaEventWatcher() {

@@ -17,6 +17,7 @@
 #include "offload/nvme/backing_file.h"
 #include "offload/nvme/io_queue_factory.h"
 #include "offload/nvme/nvme_store_impl.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -119,18 +120,20 @@ Result<std::vector<NvmeDriveOptions>> NvmeStore::DrivesFor(
 
 Result<std::unique_ptr<NvmeStore>> NvmeStore::Create(NvmeStoreOptions options) {
   CASTOR_RETURN_IF_ERROR(CheckOptions(options));
-  std::vector<std::unique_ptr<NvmeDrive>> drives;
-  for (const NvmeDriveOptions& drive : options.drives) {
-    std::unique_ptr<IoQueue> queue =
-        options.make_queue ? options.make_queue(drives.size())
-                           : MakeIoQueue(options.queue, options.log);
-    CASTOR_ASSIGN_OR_RETURN(
-        std::unique_ptr<NvmeDrive> opened,
-        NvmeDrive::Open(drive, std::move(queue), options.log));
-    drives.push_back(std::move(opened));
-  }
-  return std::unique_ptr<NvmeStore>(
-      new NvmeStore(std::make_shared<Impl>(options, std::move(drives))));
+  return OrThreadLimit([&]() -> Result<std::unique_ptr<NvmeStore>> {
+    std::vector<std::unique_ptr<NvmeDrive>> drives;
+    for (const NvmeDriveOptions& drive : options.drives) {
+      std::unique_ptr<IoQueue> queue =
+          options.make_queue ? options.make_queue(drives.size())
+                             : MakeIoQueue(options.queue, options.log);
+      CASTOR_ASSIGN_OR_RETURN(
+          std::unique_ptr<NvmeDrive> opened,
+          NvmeDrive::Open(drive, std::move(queue), options.log));
+      drives.push_back(std::move(opened));
+    }
+    return std::unique_ptr<NvmeStore>(
+        new NvmeStore(std::make_shared<Impl>(options, std::move(drives))));
+  });
 }
 
 NvmeStore::NvmeStore(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

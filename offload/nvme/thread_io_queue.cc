@@ -10,6 +10,7 @@
 
 #include "chunk/base/check.h"
 #include "offload/nvme/transfer_queue.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -19,15 +20,17 @@ class ThreadIoQueue final : public IoQueue {
   ThreadIoQueue(const IoQueueOptions& options, FileCalls calls)
       : calls_(std::move(calls)), transfers_(options.piece, options.patience) {
     CASTOR_CHECK_GE(options.threads, 1);
-    for (int i = 0; i < options.threads; ++i) {
-      threads_.emplace_back([this] { Serve(); });
+    try {
+      for (int i = 0; i < options.threads; ++i) {
+        threads_.push_back(StartThread([this] { Serve(); }));
+      }
+    } catch (const ThreadLimit&) {
+      Stop();
+      throw;
     }
   }
 
-  ~ThreadIoQueue() override {
-    transfers_.Close();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~ThreadIoQueue() override { Stop(); }
 
   IoTicket Submit(IoRequest request) override {
     return transfers_.Add(std::move(request));
@@ -39,6 +42,11 @@ class ThreadIoQueue final : public IoQueue {
   std::string_view name() const override { return "threads"; }
 
  private:
+  void Stop() {
+    transfers_.Close();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   void Serve() {
     TransferQueue::Transfer transfer;
     while (transfers_.WaitNext(&transfer)) {

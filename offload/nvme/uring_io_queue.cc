@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -24,6 +23,7 @@
 #include "offload/nvme/transfer_queue.h"
 #include "offload/nvme/unique_fd.h"
 #include "offload/nvme/uring_setup.h"
+#include "offload/start_thread.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -71,9 +71,9 @@ class Ring {
 // Whoever submits wakes it through an eventfd on which the ring always has a
 // read pending. (Submitting from the callers' threads would save the wake-up,
 // some microseconds against the hundreds of a transfer, and would let a
-// submission that blocks in the kernel block the caller.) It starts with the
-// first request, because older kernels register files and memory only while
-// nothing is pending.
+// submission that blocks in the kernel block the caller.) It uses the ring from
+// the first request on, because older kernels register files and memory only
+// while nothing is pending.
 class UringIoQueue final : public IoQueue {
  public:
   explicit UringIoQueue(const IoQueueOptions& options)
@@ -86,19 +86,23 @@ class UringIoQueue final : public IoQueue {
     wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
     if (!wake_.valid()) return RingRefused(errno);
     // One entry more than transfers: the wake-up.
-    return ring_.Make(static_cast<int>(slots_.size()) + 1);
+    CASTOR_RETURN_IF_ERROR(ring_.Make(static_cast<int>(slots_.size()) + 1));
+    return OrThreadLimit([this]() -> Status {
+      thread_ = StartThread([this] { Serve(); });
+      return OkStatus();
+    });
   }
 
   ~UringIoQueue() override {
     transfers_.Close();
     if (!thread_.joinable()) return;
+    Begin();
     Wake();
     thread_.join();
   }
 
   IoTicket Submit(IoRequest request) override {
-    std::call_once(started_,
-                   [this] { thread_ = std::thread([this] { Serve(); }); });
+    Begin();
     const IoTicket ticket = transfers_.Add(std::move(request));
     Wake();
     return ticket;
@@ -109,13 +113,13 @@ class UringIoQueue final : public IoQueue {
   bool Cancel(IoTicket ticket) override { return transfers_.Cancel(ticket); }
 
   Status RegisterFile(int fd) override {
-    CASTOR_CHECK(!thread_.joinable());
+    CASTOR_CHECK(!begun_);
     CASTOR_RETURN_IF_ERROR(RegisterRingFile(fd, ring_.get()));
     fixed_file_ = fd;
     return OkStatus();
   }
   Result<Bytes> RegisterMemory(std::span<std::byte> memory) override {
-    CASTOR_CHECK(!thread_.joinable());
+    CASTOR_CHECK(!begun_);
     CASTOR_RETURN_IF_ERROR(RegisterRingMemory(memory, ring_.get()));
     fixed_memory_ = memory;
     return Bytes(static_cast<int64_t>(memory.size()));
@@ -135,7 +139,12 @@ class UringIoQueue final : public IoQueue {
     CASTOR_CHECK_EQ(written, static_cast<ssize_t>(sizeof(one)));
   }
 
+  void Begin() {
+    if (!begun_.exchange(true)) begun_.notify_one();
+  }
+
   void Serve() {
+    begun_.wait(false);
     Arm();
     for (;;) {
       Fill();
@@ -247,7 +256,7 @@ class UringIoQueue final : public IoQueue {
   TransferQueue transfers_;
   UniqueFd wake_;
   std::atomic<bool> waking_ = false;
-  std::once_flag started_;
+  std::atomic<bool> begun_ = false;  // the thread may use the ring
   // Set before the thread starts.
   int fixed_file_ = -2;  // none: no descriptor, not even a bad one
   std::span<std::byte> fixed_memory_;

@@ -13,10 +13,10 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "offload/start_thread.h"
 
 namespace castor {
 namespace {
@@ -93,12 +93,10 @@ Result<std::unique_ptr<FileRecorder>> FileRecorder::Create(
   recorder->file_bytes_ = static_cast<int64_t>(header.size());
   try {
     SignalsBlocked blocked;
-    recorder->thread_ = std::thread([r = recorder.get()] { r->FlushLoop(); });
-  } catch (const std::system_error& error) {
-    return Unavailable(fmt::format(
-        "the record {} needs a thread of its own, and the system has none "
-        "left: {}; raise the limit on threads (ulimit -u)",
-        path, error.what()));
+    recorder->thread_ = StartThread([r = recorder.get()] { r->FlushLoop(); });
+  } catch (const ThreadLimit& limit) {
+    return limit.status().WithContext(
+        fmt::format("the record {} needs a thread", path));
   }
   return recorder;
 }

@@ -81,7 +81,7 @@ constexpr gpt::GptConfig kGpt = {
 // Parameters share chunks, have one each, and all lie in one; the device holds
 // everything or little more than the step needs.
 TEST_F(DerivedTraceTest, OfTheExampleGptIsWhatItsTrainerRecords) {
-  gpt::UseOneThreadPerCaller();
+  ASSERT_TRUE(gpt::LoadBlas().ok());
   const std::vector<int> tokens(12, 7);
   const std::vector<int> targets(12, 9);
   for (const auto& [chunk, device] :

@@ -13,7 +13,9 @@
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/status.h"
+#include "offload/start_thread.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/process_limits.h"
 
 namespace castor {
 namespace {
@@ -124,7 +126,8 @@ int RunProgram(const Program& program, const std::vector<std::string>& args,
   Ended ended{program.name, OkStatus()};
   // The standard library and the parsers below throw where memory ends.
   try {
-    ended = Dispatch(program, args, console);
+    ended.status = PrepareForLimits();
+    if (ended.status.ok()) ended = Dispatch(program, args, console);
     // A partial result counts only where it arrives, too.
     const bool has_result =
         ended.status.ok() || ended.status.code() == ErrorCode::kStoppedEarly;
@@ -133,6 +136,8 @@ int RunProgram(const Program& program, const std::vector<std::string>& args,
   } catch (const std::bad_alloc&) {
     ended.status = Unavailable(
         "memory is exhausted; close other programs or raise the limit");
+  } catch (const ThreadLimit& limit) {
+    ended.status = limit.status();
   } catch (const std::exception& error) {
     ended.status =
         Internal(fmt::format("internal error: {}; please report it with the "

@@ -5,6 +5,8 @@
 
 #include <ostream>
 
+#include "offload/start_thread.h"
+
 namespace castor {
 namespace {
 
@@ -16,7 +18,11 @@ constexpr std::string_view kWipe = "\r\x1b[K";
 Progress::Progress(const Console& console, std::chrono::milliseconds patience)
     : console_(console) {
   if (console.err_is_terminal) {
-    writer_ = std::thread([this, patience] { Run(patience); });
+    try {
+      writer_ = StartThread([this, patience] { Run(patience); });
+    } catch (const ThreadLimit&) {
+      // What is waited for matters more than its progress.
+    }
   }
 }
 

@@ -30,10 +30,12 @@
 #include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_writer.h"
+#include "offload/start_thread.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/json_out.h"
+#include "tools/cli/process_limits.h"
 #include "tools/cli/stop_signals.h"
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/nccl_ranks.h"
@@ -339,7 +341,10 @@ Status Main(const std::vector<std::string>& args, const Console& console,
 Status GuardedMain(const std::vector<std::string>& args, const Console& console,
                    std::unique_ptr<RankGroup>* group) {
   try {
+    CASTOR_RETURN_IF_ERROR(PrepareForLimits());
     return Main(args, console, group);
+  } catch (const ThreadLimit& limit) {
+    return limit.status();
   } catch (const std::bad_alloc&) {
     return Unavailable(
         "this machine has too little memory for the run; use a smaller model, "

@@ -83,7 +83,8 @@ _LIBRARIES = {
             ("openblas-pthread/cblas.h", "cblas.h"),
             ("openblas-pthread/openblas_config.h", "openblas_config.h"),
         ],
-        linkopts = ["-lopenblas", "-pthread"],
+        # Its users open the library when they run.
+        linkopts = [],
     ),
     "sqlite3": struct(
         package = "libsqlite3-dev",

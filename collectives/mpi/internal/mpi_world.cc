@@ -11,6 +11,7 @@
 #include <string>
 
 #include "chunk/base/check.h"
+#include "offload/start_thread.h"
 
 namespace castor::internal {
 namespace {
@@ -52,7 +53,7 @@ MpiWorld::MpiWorld(MPI_Comm comm, const MpiWorldOptions& options)
           ScratchBytes(size_, options.sizes.segment).count())),
       words_(ToldToEnd(rank_, size_)) {
   SayWords();
-  thread_ = std::thread([this] { Run(); });
+  thread_ = StartThread([this] { Run(); });
 }
 
 MpiWorld::~MpiWorld() {

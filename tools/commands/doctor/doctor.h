@@ -44,6 +44,7 @@ struct MachineFacts {
   std::string huge_pages;  // as the kernel writes it; empty: it has none
   int cores = 0;           // on which this process may run
   std::optional<double> cpu_quota;  // in cores
+  Status threads;                   // whether as many start as a rank needs
   std::string topology_file;        // empty: the topology is this machine's
   Result<internal::MachineTopology> topology =
       Unavailable("the topology was not read");

@@ -92,6 +92,17 @@ Finding Threads(const MachineFacts& facts) {
           "limits.cpu of Kubernetes)"};
 }
 
+Finding ThreadLimits(const MachineFacts& facts) {
+  return {"threads",
+          "threads",
+          facts.threads.ok() ? "as many start as a rank needs"
+                             : std::string(facts.threads.message()),
+          facts.threads.ok() ? Severity::kOk : Severity::kBlocks,
+          "no run starts",
+          "raise the limit (docker run --pids-limit, TasksMax= of systemd, "
+          "nproc in /etc/security/limits.conf)"};
+}
+
 Finding Numa(const MachineFacts& facts) {
   const bool known = facts.topology.ok();
   const bool elsewhere = !facts.topology_file.empty();
@@ -212,9 +223,10 @@ Finding Link(const GpuFacts& gpu) {
 }  // namespace
 
 std::vector<Finding> FindingsOf(const MachineFacts& facts) {
-  std::vector<Finding> findings = {Memory(facts),    LockedMemory(facts),
-                                   HugePages(facts), Threads(facts),
-                                   Numa(facts),      IoUring(facts)};
+  std::vector<Finding> findings = {Memory(facts),       LockedMemory(facts),
+                                   HugePages(facts),    Threads(facts),
+                                   ThreadLimits(facts), Numa(facts),
+                                   IoUring(facts)};
   for (const DriveFacts& drive : facts.drives) AddDrive(drive, &findings);
   findings.push_back(Gpu(facts));
   for (const GpuFacts& gpu : facts.gpus) findings.push_back(Link(gpu));

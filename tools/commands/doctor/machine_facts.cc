@@ -8,8 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include "chunk/base/log.h"
 #include "collectives/option_words.h"
@@ -21,6 +24,7 @@
 #include "offload/nvme/nvme_drive.h"
 #include "offload/nvme/thread_io_queue.h"
 #include "offload/nvme/uring_io_queue.h"
+#include "offload/start_thread.h"
 #include "tools/commands/doctor/doctor.h"
 #include "tools/models/input_file.h"
 
@@ -67,13 +71,15 @@ std::string TryToBind() {
 // Makes a run directory with a file in the folder of a drive and removes them.
 Result<bool> TryFolder(const std::filesystem::path& folder) {
   Log silent([](LogLevel, std::string_view) {});  // the findings speak
-  CASTOR_ASSIGN_OR_RETURN(
-      const std::unique_ptr<NvmeDrive> drive,
-      NvmeDrive::Open({.directory = folder, .size = KiB(4)},
-                      MakeThreadIoQueue({.threads = 1}), &silent));
-  const bool direct = drive->direct();
-  CASTOR_RETURN_IF_ERROR(drive->Close());
-  return direct;
+  return OrThreadLimit([&]() -> Result<bool> {
+    CASTOR_ASSIGN_OR_RETURN(
+        const std::unique_ptr<NvmeDrive> drive,
+        NvmeDrive::Open({.directory = folder, .size = KiB(4)},
+                        MakeThreadIoQueue({.threads = 1}), &silent));
+    const bool direct = drive->direct();
+    CASTOR_RETURN_IF_ERROR(drive->Close());
+    return direct;
+  });
 }
 
 Result<DriveFacts> LookAt(const NvmeOption& drive) {
@@ -108,6 +114,26 @@ std::optional<int> DriverCuda() {
   return ask != nullptr && ask(&version) == 0 ? version : 0;
 }
 
+// Starts as many threads as a rank does with a drive and a communicator, all at
+// one time.
+Status TryThreads(int cores) {
+  constexpr int kBeside = 12;
+  std::vector<std::thread> threads;
+  std::mutex all;
+  const Status started = [&] {
+    const std::lock_guard lock(all);
+    return OrThreadLimit([&]() -> Status {
+      for (int i = 0; i < 2 * cores + kBeside; ++i) {
+        threads.push_back(
+            StartThread([&all] { const std::lock_guard wait(all); }));
+      }
+      return OkStatus();
+    });
+  }();
+  for (std::thread& thread : threads) thread.join();
+  return started;
+}
+
 }  // namespace
 
 Result<MachineFacts> ReadMachineFacts(const std::vector<std::string>& nvme,
@@ -130,6 +156,7 @@ Result<MachineFacts> ReadMachineFacts(const std::vector<std::string>& nvme,
   facts.huge_pages = FirstLine("/sys/kernel/mm/transparent_hugepage/enabled");
   facts.cores = static_cast<int>(internal::CpuMap().node_of_core().size());
   facts.cpu_quota = internal::ReadCpuQuota();
+  facts.threads = TryThreads(facts.cores);
   facts.uring = MakeUringIoQueue({}).status();
   facts.uring_disabled = Number("/proc/sys/kernel/io_uring_disabled") > 0;
   for (const NvmeOption& drive : drives) {

@@ -4,12 +4,118 @@
 #include "tools/examples/gpt/gemm.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <semaphore>
+#include <string>
+#include <thread>
 #include <type_traits>
+#include <vector>
+
+#include "chunk/base/check.h"
 
 namespace castor::gpt {
+namespace {
 
-void UseOneThreadPerCaller() { openblas_set_num_threads(1); }
+constexpr int kMostCallers = 64;  // OpenBLAS has buffers for twice as many
+// A caller's buffer, in the largest of OpenBLAS' builds, and room beside it.
+constexpr size_t kBuffer = size_t{256} << 20;
+
+bool AddressesAreLimited() {
+  rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+// A caller more than there are cores gains nothing and takes a buffer. Where
+// addresses are few, there is one buffer, which LoadBlas has taken.
+int Callers() {
+  if (AddressesAreLimited()) return 1;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1,
+                    kMostCallers);
+}
+
+// Opened by hand, since OpenBLAS starts threads when it is loaded, and ends the
+// process where it gets none.
+class Blas {
+ public:
+  static Blas& Instance() {
+    static Blas& blas = *new Blas();
+    return blas;
+  }
+
+  const Status& status() const { return status_; }
+  template <typename T, typename... Args>
+  void Gemm(Args... args) {
+    CASTOR_CHECK(status_.ok());
+    callers_.acquire();
+    if constexpr (std::is_same_v<T, float>) {
+      sgemm_(args...);
+    } else {
+      dgemm_(args...);
+    }
+    callers_.release();
+  }
+
+ private:
+  Blas() : callers_(Callers()), status_(Open()) {}
+
+  Status Open() {
+    if (AddressesAreLimited()) {
+      void* const room = mmap(nullptr, kBuffer, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (room == MAP_FAILED) {
+        return Unavailable(fmt::format(
+            "OpenBLAS takes up to {} MiB of addresses, and the limit leaves "
+            "fewer: raise it (ulimit -v)",
+            kBuffer >> 20));
+      }
+      munmap(room, kBuffer);
+    }
+    // It gives the same bits for the same inputs only while its number of
+    // threads is the same; ranks are threads of our own.
+    setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/1);
+    void* const library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* const why = dlerror();
+      return Unavailable(
+          fmt::format("OpenBLAS cannot be loaded: {}; install libopenblas0",
+                      why == nullptr ? "no reason given" : why));
+    }
+    sgemm_ = reinterpret_cast<decltype(sgemm_)>(dlsym(library, "cblas_sgemm"));
+    dgemm_ = reinterpret_cast<decltype(dgemm_)>(dlsym(library, "cblas_dgemm"));
+    if (sgemm_ == nullptr || dgemm_ == nullptr) {
+      return Unavailable("OpenBLAS has no cblas_sgemm: install libopenblas0");
+    }
+    return OkStatus();
+  }
+
+  std::counting_semaphore<kMostCallers> callers_;
+  decltype(&cblas_sgemm) sgemm_ = nullptr;
+  decltype(&cblas_dgemm) dgemm_ = nullptr;
+  Status status_;  // last: opening sets the rest
+};
+
+}  // namespace
+
+Status LoadBlas() {
+  Blas& blas = Blas::Instance();
+  CASTOR_RETURN_IF_ERROR(blas.status());
+  if (AddressesAreLimited()) {
+    // Large enough to take the buffer, which stays.
+    constexpr int kSide = 256;
+    const std::vector<float> factor(size_t{kSide} * kSide, 1);
+    std::vector<float> product(factor.size());
+    Multiply<float>({kSide, kSide, kSide}, {factor.data(), kSide},
+                    {factor.data(), kSide}, Into::kOverwrite, product.data(),
+                    kSide);
+  }
+  return OkStatus();
+}
 
 template <typename T>
 void Multiply(const ProductShape& shape, const Factor<T>& left,
@@ -20,17 +126,11 @@ void Multiply(const ProductShape& shape, const Factor<T>& left,
   };
   const auto narrow = [](int64_t n) { return static_cast<blasint>(n); };
   const T keep = into == Into::kAdd ? T{1} : T{0};
-  if constexpr (std::is_same_v<T, float>) {
-    cblas_sgemm(CblasRowMajor, order(left), order(right), narrow(shape.rows),
-                narrow(shape.columns), narrow(shape.inner), scale, left.data,
-                narrow(left.stride), right.data, narrow(right.stride), keep, to,
-                narrow(stride));
-  } else {
-    cblas_dgemm(CblasRowMajor, order(left), order(right), narrow(shape.rows),
-                narrow(shape.columns), narrow(shape.inner), scale, left.data,
-                narrow(left.stride), right.data, narrow(right.stride), keep, to,
-                narrow(stride));
-  }
+  Blas::Instance().Gemm<T>(CblasRowMajor, order(left), order(right),
+                           narrow(shape.rows), narrow(shape.columns),
+                           narrow(shape.inner), scale, left.data,
+                           narrow(left.stride), right.data,
+                           narrow(right.stride), keep, to, narrow(stride));
 }
 
 template void Multiply<float>(const ProductShape&, const Factor<float>&,

@@ -5,16 +5,18 @@
 #define CASTOR_TOOLS_EXAMPLES_GPT_GEMM_H_
 
 // Part of the layers (layers.h). Matrix products, by OpenBLAS. Row-major.
-// Thread-safe after UseOneThreadPerCaller.
+// Thread-safe.
 
 #include <cstdint>
 
+#include "chunk/base/status.h"
+
 namespace castor::gpt {
 
-// OpenBLAS gives the same bits for the same inputs only while its number of
-// threads is the same; ranks are threads of our own. To be called once, before
-// the first product.
-void UseOneThreadPerCaller();
+// Opens OpenBLAS before the first product would, which then cannot fail.
+// Unavailable where there is none, or too few addresses (ulimit -v): OpenBLAS
+// itself would ask for its buffers for ever.
+Status LoadBlas();
 
 // A factor: `data` with `stride` elements from one row to the next, taken
 // transposed or as it is.

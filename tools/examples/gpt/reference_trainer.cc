@@ -59,7 +59,7 @@ Result<TrainOutcome> TrainReference(const TrainOptions& options,
   }
   CASTOR_RETURN_IF_ERROR(
       CheckMemory(TrainerBytes(options, /*reference=*/true)));
-  UseOneThreadPerCaller();
+  CASTOR_RETURN_IF_ERROR(LoadBlas());
   const int seq = options.model.context;
   std::vector<int> tokens(static_cast<size_t>(options.batch) *
                           static_cast<size_t>(seq));

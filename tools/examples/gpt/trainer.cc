@@ -4,7 +4,9 @@
 #include "tools/examples/gpt/trainer.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "offload/device.h"
 #include "offload/executor.h"
 #include "offload/internal/available_memory.h"
+#include "offload/start_thread.h"
 #include "tools/examples/gpt/gemm.h"
 #include "tools/examples/gpt/group_meeting.h"
 #include "tools/examples/gpt/rank_devices.h"
@@ -75,6 +78,19 @@ Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
   return ranks;
 }
 
+// What `train` returns; what it throws would end the process on a rank's
+// thread.
+template <typename Train>
+Result<RankOutcome> OrFailure(const Train& train) try {
+  return OrThreadLimit(train);
+} catch (const std::bad_alloc&) {
+  return Status(
+      Unavailable("this machine has too little memory for the run; use a "
+                  "smaller model, --batch or --seq"));
+} catch (const std::exception& error) {
+  return Status(Internal(error.what()));
+}
+
 // Of the ranks on this machine.
 Status CheckMemoryOf(const TrainOptions& options, const RankGroup* group) {
   const double share =
@@ -110,7 +126,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   if (!options.save.empty() && (group == nullptr || group->rank() == 0)) {
     CASTOR_RETURN_IF_ERROR(CheckMaySave(options.save).WithContext("--save"));
   }
-  UseOneThreadPerCaller();
+  CASTOR_RETURN_IF_ERROR(LoadBlas());
   const SteadyClock clock;
   TrainHooks own_hooks = hooks;
   std::optional<GroupMeeting> meeting;
@@ -140,26 +156,38 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   StepBoard board(options, own_hooks, &clock);
   std::vector<Result<RankOutcome>> outcomes(
       world.size(), Status(Internal("the rank did not end")));
+  const auto train = [&](size_t rank) -> Result<RankOutcome> {
+    ZeroOptions own = zero;
+    if (devices.has_value()) {
+      own.device = devices->device(rank);
+      own.make_nvme_queue = devices->nvme_queue(rank);
+    }
+    if (hardware != nullptr) own.device = hardware;
+    return RankTrainer(options, data, &board, others, world[rank], hardware)
+        .Run(own);
+  };
   std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < world.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      ZeroOptions own = zero;
-      if (devices.has_value()) {
-        own.device = devices->device(rank);
-        own.make_nvme_queue = devices->nvme_queue(rank);
-      }
-      if (hardware != nullptr) own.device = hardware;
-      outcomes[rank] =
-          RankTrainer(options, data, &board, others, world[rank], hardware)
-              .Run(own);
+  const auto start = [&](size_t rank) {
+    threads.push_back(StartThread([&, rank] {
+      outcomes[rank] = OrFailure([&] { return train(rank); });
       // A rank that fails before it has an engine ends the world too.
       if (!outcomes[rank].ok()) {
         world[rank]->Abort(outcomes[rank].status());
         board.Abandon();
       }
-    });
+    }));
+    return OkStatus();
+  };
+  Status started;
+  for (size_t rank = 0; started.ok() && rank < world.size(); ++rank) {
+    started = OrThreadLimit([&]() -> Status { return start(rank); });
+  }
+  if (!started.ok()) {
+    for (Communicator* const rank : world) rank->Abort(started);
+    board.Abandon();
   }
   for (std::thread& thread : threads) thread.join();
+  CASTOR_RETURN_IF_ERROR(started);
   CASTOR_RETURN_IF_ERROR(FirstFailure(outcomes));
 
   TrainOutcome outcome;

@@ -56,7 +56,7 @@ Finding Find(const MachineFacts& facts, std::string_view id) {
 
 TEST(FindingsTest, NothingIsWrongWithAGoodMachine) {
   MachineFacts facts = GoodMachine();
-  EXPECT_EQ(FindingsOf(facts).size(), 11u);
+  EXPECT_EQ(FindingsOf(facts).size(), 12u);
   for (const Finding& finding : FindingsOf(facts)) {
     EXPECT_EQ(finding.severity, kOk) << finding.id;
     EXPECT_FALSE(finding.subject.empty() || finding.fact.empty());
@@ -66,7 +66,7 @@ TEST(FindingsTest, NothingIsWrongWithAGoodMachine) {
   facts.gpu_driver = false;
   facts.driver_cuda = {};
   facts.drives = {};
-  EXPECT_EQ(FindingsOf(facts).size(), 7u);
+  EXPECT_EQ(FindingsOf(facts).size(), 8u);
   EXPECT_EQ(Find(facts, "gpu").severity, kOk);
 }
 
@@ -106,6 +106,9 @@ TEST(FindingsTest, EachDefectIsFoundWithWhatFollowsAndWhatToDo) {
        "CONFIG_TRANSPARENT_HUGEPAGE"},
       {"huge_pages", kOk,
        [](auto& m) { m.huge_pages = "[always] madvise never"; }, ""},
+      {"threads", kBlocks,
+       [](auto& m) { m.threads = Unavailable("20 threads (ulimit -u)"); },
+       "ulimit -u"},
       {"cpu_quota", kHurts, [](auto& m) { m.cpu_quota = 2.5; },
        "8 cores, of which a cgroup gives the time of 2.5"},
       {"cpu_quota", kOk, [](auto& m) { m.cpu_quota = 8; }, "no quota"},
@@ -188,10 +191,10 @@ TEST(FindingsTest, EachDefectIsFoundWithWhatFollowsAndWhatToDo) {
 TEST(FindingsTest, AFolderThatCannotBeUsedSaysNothingElse) {
   MachineFacts facts = GoodMachine();
   facts.drives[0].direct = Unavailable("No such file or directory");
-  EXPECT_EQ(FindingsOf(facts).size(), 9u);
+  EXPECT_EQ(FindingsOf(facts).size(), 10u);
   // ramfs does not say how much there is.
   facts.drives[0] = {{.directory = "/ram", .size = {}}, true};
-  EXPECT_EQ(FindingsOf(facts).size(), 10u);
+  EXPECT_EQ(FindingsOf(facts).size(), 11u);
   EXPECT_EQ(Find(facts, "direct_io").severity, kOk);
 }
 
