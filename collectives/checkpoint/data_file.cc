@@ -33,7 +33,18 @@ Status Refused(const std::string& path, std::string_view what, int error) {
                              what, std::strerror(error), remedy));
 }
 
+DataFileCalls& Calls() {
+  static auto* const calls = new DataFileCalls;  // outlives every thread
+  return *calls;
+}
+
 }  // namespace
+
+ScopedDataFileCalls::ScopedDataFileCalls(DataFileCalls calls) {
+  Calls() = std::move(calls);
+}
+
+ScopedDataFileCalls::~ScopedDataFileCalls() { Calls() = DataFileCalls(); }
 
 Result<DataFile> DataFile::Create(const std::string& path, uint64_t bytes) {
   const int fd =
@@ -114,8 +125,8 @@ DataFile::~DataFile() {
 Status DataFile::ReadAt(uint64_t offset, void* to, uint64_t bytes) const {
   std::byte* out = static_cast<std::byte*>(to);
   while (bytes > 0) {
-    const ssize_t count = pread(fd_, out, std::min(bytes, kMostAtOnce),
-                                static_cast<off_t>(offset));
+    const ssize_t count = Calls().pread(fd_, out, std::min(bytes, kMostAtOnce),
+                                        static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Refused(path_, "read", errno);
     if (count == 0) {
@@ -134,8 +145,8 @@ Status DataFile::ReadAt(uint64_t offset, void* to, uint64_t bytes) const {
 Status DataFile::WriteAt(uint64_t offset, const void* from, uint64_t bytes) {
   const std::byte* in = static_cast<const std::byte*>(from);
   while (bytes > 0) {
-    const ssize_t count = pwrite(fd_, in, std::min(bytes, kMostAtOnce),
-                                 static_cast<off_t>(offset));
+    const ssize_t count = Calls().pwrite(fd_, in, std::min(bytes, kMostAtOnce),
+                                         static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Refused(path_, "written", errno);
     in += count;
@@ -146,7 +157,7 @@ Status DataFile::WriteAt(uint64_t offset, const void* from, uint64_t bytes) {
 }
 
 Status DataFile::Sync() {
-  if (fsync(fd_) == 0) return OkStatus();
+  if (Calls().fsync(fd_) == 0) return OkStatus();
   return Refused(path_, "put on the drive", errno);
 }
 
@@ -172,7 +183,7 @@ Status WriteNewFile(const std::string& path, std::string_view bytes) {
 Status SyncFolder(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Refused(path, "opened", errno);
-  const int synced = fsync(fd);
+  const int synced = Calls().fsync(fd);
   const int error = errno;
   close(fd);
   if (synced == 0 || error == EINVAL || error == EROFS) return OkStatus();

@@ -10,13 +10,37 @@
 // write disjoint ranges of one file. Owns its descriptor; move-only.
 // Thread-compatible. Every failure names the file and what to do.
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "chunk/base/status.h"
 
 namespace castor {
+
+// The system calls on data that can go wrong in more ways than a test can
+// provoke: the kernel's own by default. Value; callable from several threads.
+struct DataFileCalls {
+  std::function<ssize_t(int, void*, size_t, off_t)> pread = ::pread;
+  std::function<ssize_t(int, const void*, size_t, off_t)> pwrite = ::pwrite;
+  std::function<int(int)> fsync = ::fsync;  // of files and of folders
+};
+
+// Replaces the calls of every file of a checkpoint in this process while it
+// lives. For tests. REQUIRES: one at a time, and no file is read, written or
+// put on the drive while it comes or goes.
+class ScopedDataFileCalls {
+ public:
+  explicit ScopedDataFileCalls(DataFileCalls calls);
+  ScopedDataFileCalls(const ScopedDataFileCalls&) = delete;
+  ScopedDataFileCalls& operator=(const ScopedDataFileCalls&) = delete;
+  ~ScopedDataFileCalls();
+};
 
 class DataFile {
  public:
