@@ -153,6 +153,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   class Loading;
   // Waits for a save that is under way; what became of it is kept.
   Status EndSave();
+  // Takes one further as far as all ranks have come; waits for no drive.
+  Status AdvanceSave();
   // What a checkpoint is of; a parameter without elements has values alone.
   std::vector<ParamWithStates> ParamsWithStates() const;
   // As internal::AgreeOn and internal::SumOverRanks.
