@@ -26,7 +26,10 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     EndMicroBatch();
   }
   ending_moment_ = -1;  // of a step that failed
-  if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
+  if (micro_batches_++ == 0) {
+    step_begin_ns_ = options_.clock->NowNs();
+    manager_->EnterStep();
+  }
   last_micro_batch_ = last;
   return OkStatus();
 }
