@@ -192,6 +192,10 @@ struct SealOptions {
   std::vector<HeldTogether> held;
   // Most bytes on lease by Borrow at one time.
   Bytes largest_lease;
+  // Most micro-batches of a step, at least 1. Where each is reduced, the sums
+  // of fp16 gradients have room for so many: they overflow only where their
+  // average does.
+  int64_t micro_batches = 1;
 };
 
 }  // namespace castor

@@ -55,7 +55,7 @@ class HeldDrive {
     reached_ = true;
     changed_.notify_all();
     if (!changed_.wait_for(lock, kLong, [this] { return released_; })) {
-      gave_up_ = true;
+      gave_up_ = released_ = true;
     }
     lock.unlock();
     return ::fsync(file);

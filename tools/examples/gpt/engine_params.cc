@@ -61,7 +61,7 @@ class Observer final : public ParamSource<double> {
 
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        ZeroEngine& engine, std::string_view vectors,
-                       GradMode mode) {
+                       GradMode mode, int micro_batches) {
   const GptParams params(config);
   for (size_t i = 0; i < params.all().size(); ++i) {
     const ParamId expected(static_cast<int32_t>(i));
@@ -77,6 +77,7 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
     CASTOR_CHECK_EQ(id, expected);
   }
   SealOptions seal;
+  seal.micro_batches = micro_batches;
   for (HeldMoment& moment : HeldMoments(config, mode == GradMode::kReuse)) {
     seal.held.push_back({std::move(moment.params), std::move(moment.grads)});
   }

@@ -52,7 +52,8 @@ std::vector<HeldMoment> HeldMoments(const GptConfig& config,
 // biases are in the optimizer's group `vectors`.
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        ZeroEngine& engine, std::string_view vectors = {},
-                       GradMode mode = GradMode::kSeparate);
+                       GradMode mode = GradMode::kSeparate,
+                       int micro_batches = 1);
 
 class EngineParams final : public ParamSource<float> {
  public:
