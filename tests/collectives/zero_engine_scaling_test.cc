@@ -63,26 +63,24 @@ TEST_F(ZeroEngineTest, HalfPrecisionTrainsWithAScaledLoss) {
   }
 }
 
-// An infinite norm clips nothing. Without a norm nobody knows, and the gradient
-// spreads.
-TEST_F(ZeroEngineTest, WithoutLossScalingClippingAloneSkipsAStep) {
+// An infinite norm clips nothing.
+TEST_F(ZeroEngineTest, WithoutLossScalingClippingSkipsAStepThatOverflows) {
   const ToyModel model = MakeToyModel(45, 6, 700, DType::kF32);
+  size_t hit = 0;
+  while (toy::SizeOf(model.params[hit]) < 2) ++hit;
   ToyRun run;
-  run.blind = true;
-  run.overflows = [](int rank, int step, int, size_t param) {
-    return rank == 1 && step == 1 && param == 2;
+  run.overflows = [hit](int rank, int step, int, size_t param) {
+    return rank == 1 && step == 1 && param == hit;
   };
-  for (const double clip : {0.0, 0.05}) {
-    for (const int stage : {1, 3}) {
-      ZeroOptions options = Roomy(stage);
-      options.clip_norm = clip;
-      const ToyResult got = TrainToy(model, run, 2, options);
-      ASSERT_THAT(got.status, IsOk());
-      ASSERT_EQ(got.stepped.size(), 3u);
-      EXPECT_EQ(got.stepped[1].applied, clip == 0);
-      EXPECT_TRUE(got.stepped[2].applied);
-      EXPECT_EQ(std::isfinite(got.weights[2][0]), clip > 0);
-    }
+  for (const int stage : {1, 3}) {
+    ZeroOptions options = Roomy(stage);
+    options.clip_norm = 0.05;
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ExpectEqual(got, TrainToyReference(model, run, 2, options));
+    ASSERT_EQ(got.stepped.size(), 3u);
+    EXPECT_FALSE(got.stepped[1].applied);
+    EXPECT_TRUE(got.stepped[2].applied);
+    EXPECT_TRUE(std::isfinite(got.weights[hit][0]));
   }
 }
 
@@ -90,6 +88,7 @@ TEST_F(ZeroEngineTest, WithoutLossScalingClippingAloneSkipsAStep) {
 // their average is not.
 TEST_F(ZeroEngineTest, SumsOfHalfPrecisionReachAsFarAsTheirAverage) {
   constexpr float kEach = 40'000;
+  constexpr float kRounding = kEach / 1024;  // a sum's, in fp16
   constexpr int64_t kSize = 1024;
   for (const int world : {1, 2, 3}) {
     for (const int micro_batches : {1, 3}) {
@@ -128,10 +127,11 @@ TEST_F(ZeroEngineTest, SumsOfHalfPrecisionReachAsFarAsTheirAverage) {
             }
             std::vector<float> average(kSize);
             CASTOR_RETURN_IF_ERROR(engine->ReadGrad(id, average));
-            EXPECT_THAT(average, testing::Each(testing::FloatEq(kEach)));
+            EXPECT_THAT(average,
+                        testing::Each(testing::FloatNear(kEach, kRounding)));
             CASTOR_ASSIGN_OR_RETURN(const StepResult step, engine->Step(0.1));
             EXPECT_TRUE(step.applied);
-            EXPECT_FLOAT_EQ(static_cast<float>(step.grad_norm), kEach * 32);
+            EXPECT_NEAR(step.grad_norm, kEach * 32, kRounding * 32);
             return engine->Close();
           };
           std::vector<std::thread> ranks;
