@@ -17,7 +17,9 @@
 namespace castor {
 
 enum class LossScalingKind : uint8_t {
-  kNone,     // the loss is not scaled, and no overflow is looked for
+  // The loss is not scaled. An overflow is found, and its step skipped, only
+  // where the norm is clipped, since a norm that is infinite clips nothing.
+  kNone,
   kStatic,   // by `initial`, always
   kDynamic,  // from `initial` on
 };
@@ -54,7 +56,7 @@ class LossScaler {
   // REQUIRES: CheckLossScaling is ok.
   explicit LossScaler(const LossScaling& scaling);
 
-  // Whether steps with an overflow are skipped.
+  // Whether steps with an overflow are skipped, also without clipping.
   bool looks_for_overflow() const {
     return scaling_.kind != LossScalingKind::kNone;
   }

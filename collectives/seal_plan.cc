@@ -150,6 +150,11 @@ Status CheckOptions(const ZeroOptions& options, int world) {
         "for no clipping",
         options.clip_norm));
   }
+  if (options.values_piece < Bytes(8)) {
+    return InvalidArgument(fmt::format(
+        "values cannot be read in pieces of {} bytes: give 8 at least",
+        options.values_piece.count()));
+  }
   if (options.prefetch_depth < 0) {
     return InvalidArgument(
         fmt::format("prefetch depth {} is negative: 0 turns prefetch off",

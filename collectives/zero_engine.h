@@ -295,8 +295,12 @@ class ZeroEngine {
   //
   // FailedPrecondition inside a step and while a lease or an EvaluateScope
   // lives; InvalidArgument where options or names have no meaning; Unavailable
-  // while another run saves there; IoError, with nothing left behind, where the
-  // system refuses. The same on every rank, and training may go on.
+  // while another run saves there, or where the system gives no thread to a
+  // save that does not wait; IoError where the system refuses. The same on
+  // every rank, and training may go on. A failed save leaves nothing behind,
+  // but for one case, which its message names: the new checkpoint is in place,
+  // and the folder's names could not be put on the drive. Then all that was
+  // there before stays too.
   // SaveOptions::wait says until when it blocks; without, the result tells
   // where the checkpoint will be.
   Result<SaveResult> Save(const SaveOptions& options);

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "collectives/zero_engine_impl.h"
@@ -26,7 +30,10 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     EndMicroBatch();
   }
   ending_moment_ = -1;  // of a step that failed
-  if (micro_batches_++ == 0) step_begin_ns_ = options_.clock->NowNs();
+  if (micro_batches_++ == 0) {
+    step_begin_ns_ = options_.clock->NowNs();
+    manager_->EnterStep();
+  }
   last_micro_batch_ = last;
   return OkStatus();
 }
@@ -126,6 +133,23 @@ Result<ParamState> ZeroEngine::Impl::NextParamState(ParamId param,
   return next.status().WithContext(fmt::format("parameter {}", Name(param)));
 }
 
+// fp32 and bf16 reach further than any sum. Where both are trained with fp16,
+// all are divided, so that one norm and one factor serve them.
+int ZeroEngine::Impl::HeadroomOfSums(const SealOptions& declared) const {
+  bool half = false;
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    half |= Trainable(chunk) && GradDType(chunk) == DType::kF16;
+  }
+  if (!half) return 0;
+  // What the trainer adds up in one place is the trainer's own sum.
+  const int64_t sums = options_.accumulation == AccumulationOrder::kEach
+                           ? declared.micro_batches
+                           : 1;
+  return static_cast<int>(
+      std::bit_width(static_cast<uint64_t>(comm_->world() * sums - 1)));
+}
+
 void ZeroEngine::Impl::EndMicroBatch() {
   for (Param& param : params_) {
     param.state = *NextState(param.state, ParamEvent::kMicroBatchEnd);
@@ -148,8 +172,15 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
   ChunkGrad& grad = grads_[chunk.index()];
   grad.state = *NextState(grad.state, GradEvent::kAllReady);
   if (grads_in_place()) grad.ready.push_back(ClearUnopened(chunk));
-  const Event ready = AllOf(grad.ready);
+  Event ready = AllOf(grad.ready);
   grad.ready.clear();
+  if (headroom_ > 0) {
+    device_lane_->Wait(ready);
+    pools_->device().Scale(*device_lane_, grad.slot.data, GradDType(chunk),
+                           layout_->chunk(chunk).size,
+                           std::ldexp(1.0f, -headroom_));
+    ready = device_lane_->Record();
+  }
   const bool first = !grad.valid;
   const bool home_on_device =
       store_->home(chunk, StateKind::kGrad) == Tier::kDevice;

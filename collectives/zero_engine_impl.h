@@ -27,6 +27,7 @@
 // except what a lane's work captures.
 
 #include <atomic>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -155,6 +156,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   class Loading;
   // Waits for a save that is under way; what became of it is kept.
   Status EndSave();
+  // Takes one further as far as all ranks have come; waits for no drive.
+  Status AdvanceSave();
   // What a checkpoint is of; a parameter without elements has values alone.
   std::vector<ParamWithStates> ParamsWithStates() const;
   // As internal::AgreeOn and internal::SumOverRanks.
@@ -212,6 +215,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   void EndMicroBatch();
   // Reduces what is open still.
   void FlushGrads();
+  // The power of two by which every rank divides its gradients before they are
+  // added, so that a sum over ranks and micro-batches reaches no further than
+  // their average.
+  int HeadroomOfSums(const SealOptions& declared) const;
   void ReduceChunk(ChunkId chunk);
   // The reduced gradient of `range` goes from device memory at `from` to its
   // home. Returns when `from` may be reused.
@@ -265,8 +272,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   // What gradients are multiplied by before they are clipped: undoes the loss
   // scale and averages over ranks and micro-batches.
   double AveragingFactor() const {
-    return 1.0 / (static_cast<double>(comm_->world()) *
-                  static_cast<double>(micro_batches_) * scaler_.scale());
+    return std::ldexp(
+        1.0 / (static_cast<double>(comm_->world()) *
+               static_cast<double>(micro_batches_) * scaler_.scale()),
+        headroom_);
   }
   void UpdateChunk(ChunkId chunk, float factor, double lr);
   // Updates a reduced chunk whose parameters all have a gradient here, so that
@@ -355,6 +364,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParamLease::Held*> spare_leases_;
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
+  int headroom_ = 0;              // of their sums
   std::vector<uint64_t> agreed_words_;
   // Reductions, which wait for gradients to be computed, have a lane of their
   // own: a gather that was called after one need not wait for it. Both are

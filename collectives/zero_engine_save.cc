@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,8 @@
 #include "collectives/checkpoint/tensor_digest.h"
 #include "collectives/internal/engine_scalars.h"
 #include "collectives/zero_engine_impl.h"
+#include "offload/event.h"
+#include "offload/executor.h"
 #include "offload/kernels/optimizer_options.h"
 
 namespace castor {
@@ -46,11 +49,11 @@ class ZeroEngine::Impl::Saving {
   void Write() { status_ = WriteShards(); }
 
   // As Write, but on a lane of its own, behind what is queued on the states
-  // now: what is queued later waits until they are read.
+  // now: what is queued later waits until they are read. A drive may take
+  // seconds, so the lane has a thread of its own, not one that trains.
   void QueueWrites() {
     lane_ = std::make_unique<WorkerLane>(
-        fmt::format("rank {} save", engine_.comm_->rank()),
-        engine_.options_.executor);
+        fmt::format("rank {} save", engine_.comm_->rank()), &*thread_);
     ForEachShard([this](ChunkId chunk, StateKind kind) {
       QueueShard(chunk, kind);
       return OkStatus();
@@ -59,28 +62,83 @@ class ZeroEngine::Impl::Saving {
       if (status_.ok()) status_ = writer_->Sync();
       return OkStatus();
     });
+    queued_ = lane_->Record();
   }
 
-  // Waits for what was queued, and makes it a checkpoint.
-  Result<SaveResult> End() {
-    if (lane_ != nullptr) {
-      const Status drained = lane_->Drain();
-      if (status_.ok()) status_ = drained;
+  // Whether what this rank queued is done.
+  bool idle() const { return queued_.done(); }
+  bool committing() const { return committing_; }
+
+  // Waits for the writes, and begins to make them a checkpoint. What fails is
+  // told by End.
+  void BeginCommit() {
+    committing_ = true;
+    written_ = AgreeOnWrites();
+    if (!written_.ok() || !first()) return;
+    if (lane_ == nullptr) {
+      status_ = Finish(Manifest());
+      return;
     }
+    lane_->Run([this, manifest = Manifest()] {
+      status_ = Finish(manifest);
+      return OkStatus();
+    });
+    queued_ = lane_->Record();
+  }
+
+  // Waits for what was queued, and tells what became of it.
+  Result<SaveResult> End() {
+    if (!committing_) BeginCommit();
+    if (!written_.ok()) return written_.WithContext(kNothingSaved);
+    Drain();
+    // The checkpoint is there all the same.
+    if (!removed_.ok()) engine_.options_.log->Warning(removed_.ToString());
+    const Status agreed = engine_.AgreeOn(status_, 0, "checkpoint");
+    if (agreed.ok()) return result_;
+    if (engine_.comm_->Health().ok()) return agreed;
+    // A world that ended cannot tell what rank 0 did.
+    if (!first()) {
+      return agreed.WithContext(
+          fmt::format("{} is a whole checkpoint if it is there, which only "
+                      "rank 0 knows",
+                      QuotedPath(result_.path)));
+    }
+    return status_.ok()
+               ? agreed.WithContext(fmt::format("the checkpoint {} is in place",
+                                                QuotedPath(result_.path)))
+               : status_;
+  }
+
+ private:
+  static constexpr char kNothingSaved[] = "nothing was saved";
+
+  bool first() const { return engine_.comm_->rank() == 0; }
+
+  void Drain() {
+    if (lane_ == nullptr) return;
+    const Status drained = lane_->Drain();
+    if (status_.ok()) status_ = drained;
+  }
+
+  Status AgreeOnWrites() {
+    Drain();
     // What the engine itself lost ends the world.
     CASTOR_RETURN_IF_ERROR(engine_.Health());
     CASTOR_RETURN_IF_ERROR(engine_.AgreeOn(status_, 0, "saved"));
     CASTOR_RETURN_IF_ERROR(engine_.SumOverRanks(writer_->digests(), "digests"));
-    const CheckpointManifest manifest = Manifest();
-    result_.bytes = Bytes(static_cast<int64_t>(manifest.bytes()));
-    Status status;
-    if (first()) status = Finish(manifest);
-    CASTOR_RETURN_IF_ERROR(engine_.AgreeOn(status, 0, "checkpoint"));
-    return result_;
+    result_.bytes = Bytes(static_cast<int64_t>(Manifest().bytes()));
+    return OkStatus();
   }
 
- private:
-  bool first() const { return engine_.comm_->rank() == 0; }
+  Status StartThread() try {
+    if (!options_.wait) thread_.emplace(1);
+    return OkStatus();
+  } catch (const std::system_error& error) {
+    return Unavailable(fmt::format(
+        "a save that does not wait needs a thread, and the system gives none: "
+        "{}; raise the limit on threads, or let saves wait",
+        error.what()));
+  }
 
   uint64_t HashOfInputs() const {
     return DigestOfFile(
@@ -102,6 +160,7 @@ class ZeroEngine::Impl::Saving {
         CheckpointWriter writer,
         CheckpointWriter::Plan(options_.directory, result_.step,
                                engine_.ParamsWithStates(), options_.max_file));
+    CASTOR_RETURN_IF_ERROR(StartThread());
     writer_.emplace(std::move(writer));
     result_.path = writer_->path();
     return first() ? writer_->CreateFiles() : OkStatus();
@@ -132,6 +191,11 @@ class ZeroEngine::Impl::Saving {
 
   Status ReadAndWrite(ChunkId chunk, StateKind kind,
                       std::vector<std::byte>* shard) {
+    CASTOR_RETURN_IF_ERROR(Read(chunk, kind, shard));
+    return WriteShard(chunk, kind, shard->data());
+  }
+
+  Status Read(ChunkId chunk, StateKind kind, std::vector<std::byte>* shard) {
     const ByteRange range = CountedBytes(chunk, kind);
     shard->resize(static_cast<size_t>(range.size().count()));
     if (Status read =
@@ -139,7 +203,7 @@ class ZeroEngine::Impl::Saving {
         !read.ok()) {
       return engine_.Fail(read);
     }
-    return WriteShard(chunk, kind, shard->data());
+    return OkStatus();
   }
 
   void QueueShard(ChunkId chunk, StateKind kind) {
@@ -150,8 +214,13 @@ class ZeroEngine::Impl::Saving {
          staging.slot_bytes() < engine_.store_->bytes(chunk, kind))) {
       // There is no way that it could wait on: it is read at once.
       auto shard = std::make_shared<std::vector<std::byte>>();
-      lane_->Drain().IgnoreError();  // one at a time
-      if (status_.ok()) status_ = ReadAndWrite(chunk, kind, shard.get());
+      Drain();  // one at a time
+      if (status_.ok()) status_ = Read(chunk, kind, shard.get());
+      if (!status_.ok()) return;
+      lane_->Run([this, chunk, kind, shard] {
+        status_ = WriteShard(chunk, kind, shard->data());
+        return OkStatus();
+      });
       return;
     }
     HostWindow window =
@@ -199,13 +268,15 @@ class ZeroEngine::Impl::Saving {
 
   // On rank 0: what all ranks wrote is on the drive.
   Status Finish(const CheckpointManifest& manifest) {
-    CASTOR_RETURN_IF_ERROR(
-        writer_->Commit(manifest, options_.trainer).status());
+    bool in_place = false;
+    const Status committed =
+        writer_->Commit(manifest, options_.trainer, &in_place).status();
+    if (!committed.ok()) {
+      return in_place ? committed : committed.WithContext(kNothingSaved);
+    }
     if (options_.keep > 0) {
-      const Status removed =
+      removed_ =
           RemoveOldCheckpoints(options_.directory, options_.keep, result_.step);
-      // The checkpoint is there all the same.
-      if (!removed.ok()) engine_.options_.log->Warning(removed.ToString());
     }
     return OkStatus();
   }
@@ -219,6 +290,12 @@ class ZeroEngine::Impl::Saving {
   // Of what is queued, until the lane is drained, with the first failure.
   std::optional<CheckpointWriter> writer_;
   Status status_;
+  Status removed_;  // whether old checkpoints could be
+  Event queued_;    // all of what is queued
+  // Whether all ranks' writes are done, once it commits.
+  bool committing_ = false;
+  Status written_;
+  std::optional<ThreadPool> thread_;  // of a save that does not wait
   // Goes first: it waits for what is queued.
   std::unique_ptr<WorkerLane> lane_;
 };
@@ -243,9 +320,20 @@ Status ZeroEngine::Impl::EndSave() {
   const std::shared_ptr<Saving> saving = std::exchange(saving_, nullptr);
   saved_ = saving->End();
   if (!saved_->ok()) {
-    options_.log->Warning(
-        saved_->status().WithContext("nothing was saved").ToString());
+    options_.log->Warning(saved_->status().ToString());
   }
+  return Health();
+}
+
+Status ZeroEngine::Impl::AdvanceSave() {
+  if (saving_ == nullptr) return OkStatus();
+  int64_t idle = saving_->idle() ? 1 : 0;
+  comm_->AllReduce(*comm_lane_, &idle, Elements(1), DType::kI64, ReduceOp::kMin,
+                   {ChunkId(), -1, "save"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  if (idle == 0) return OkStatus();
+  if (saving_->committing()) return EndSave();
+  saving_->BeginCommit();
   return Health();
 }
 

@@ -36,8 +36,16 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   host_lane_ = lane("host");
   Status status = CheckDevice();
   if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
+  constexpr int64_t kMostMicroBatches = int64_t{1} << 20;
+  if (status.ok() && (declared.micro_batches < 1 ||
+                      declared.micro_batches > kMostMicroBatches)) {
+    status = InvalidArgument(fmt::format(
+        "a step cannot be of {} micro-batches: declare 1 to {} at Seal",
+        declared.micro_batches, kMostMicroBatches));
+  }
   if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
+  if (status.ok()) headroom_ = HeadroomOfSums(declared);
   if (status.ok()) status = BindHomes();
   if (status.ok()) status = BuildMemory(declared);
   if (status.ok()) status = BuildStore();
@@ -110,10 +118,12 @@ int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          options_.max_chunk.count(),
                          int64_t{options_.keep_copies},
                          int64_t{options_.prefetch_depth},
+                         options_.values_piece.count(),
                          static_cast<int64_t>(options_.prefetch),
                          options_.step_compute_ns,
                          static_cast<int64_t>(options_.policy),
                          declared.largest_lease.count(),
+                         declared.micro_batches,
                          static_cast<int64_t>(scaling.kind),
                          scaling.growth_interval,
                          int64_t{scaling.hysteresis},

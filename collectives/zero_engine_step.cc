@@ -91,7 +91,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     event.end_ns = options_.clock->NowNs();
     options_.recorder->Record(event);
   }
-  CASTOR_RETURN_IF_ERROR(EndSave());
+  CASTOR_RETURN_IF_ERROR(AdvanceSave());
   ending_moment_ = -1;
   result.step = ++step_;
   store_->BeginStep(static_cast<int32_t>(step_ + 1));

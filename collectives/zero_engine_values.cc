@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -75,10 +74,6 @@ Status ZeroEngine::Impl::ReadState(ParamId param, StateKind kind, float factor,
   const ChunkId chunk = layout_->place(param).chunk;
   const Elements size = params_[param.index()].size;
   const DType dtype = sharding_.dtype(kind, GroupOf(chunk));
-  // Each rank puts the bits of the elements it counts among zeros; whole words
-  // then add to the bits.
-  std::vector<uint64_t> words(static_cast<size_t>((size.count() + 1) / 2), 0);
-  float* values = reinterpret_cast<float*>(words.data());
   const ShardRange counted = sharding_.counted(*layout_, chunk);
   const ByteRange range = RangeBytes(chunk, kind, counted);
   std::vector<std::byte> shard(static_cast<size_t>(range.size().count()));
@@ -86,20 +81,32 @@ Status ZeroEngine::Impl::ReadState(ParamId param, StateKind kind, float factor,
       !read.ok()) {
     return Fail(read);
   }
-  for (const Segment& segment : Segments(chunk, counted)) {
-    if (segment.param != param) continue;
-    float* const to = values + segment.begin;
-    ConvertToFloat(
-        shard.data() + BytesOf(Elements(segment.offset), dtype).count(), dtype,
-        segment.count, to);
-    if (factor == 1) continue;
-    for (int64_t i = 0; i < segment.count; ++i) to[i] *= factor;
+  const std::vector<Segment> segments = Segments(chunk, counted);
+  // Each rank puts the bits of the elements it counts among zeros; whole words
+  // then add to the bits. They go in pieces: a backend may hold every rank's.
+  const int64_t piece = options_.values_piece.count() / 8 * 2;
+  std::vector<uint64_t> words;
+  for (int64_t begin = 0; begin < size.count(); begin += piece) {
+    const int64_t end = std::min(begin + piece, size.count());
+    words.assign(static_cast<size_t>((end - begin + 1) / 2), 0);
+    float* const values = reinterpret_cast<float*>(words.data());
+    for (const Segment& segment : segments) {
+      const int64_t from = std::max(segment.begin, begin);
+      const int64_t count = std::min(segment.begin + segment.count, end) - from;
+      if (segment.param != param || count <= 0) continue;
+      float* const to = values + (from - begin);
+      const Elements offset(segment.offset + from - segment.begin);
+      ConvertToFloat(shard.data() + BytesOf(offset, dtype).count(), dtype,
+                     count, to);
+      if (factor == 1) continue;
+      for (int64_t i = 0; i < count; ++i) to[i] *= factor;
+    }
+    comm_->AllReduce(*comm_lane_, words.data(),
+                     Elements(static_cast<int64_t>(words.size())), DType::kU64,
+                     ReduceOp::kSum, {chunk, Moment(), what});
+    CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+    std::copy_n(values, end - begin, out.data() + begin);
   }
-  comm_->AllReduce(*comm_lane_, words.data(),
-                   Elements(static_cast<int64_t>(words.size())), DType::kU64,
-                   ReduceOp::kSum, {chunk, Moment(), what});
-  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
-  std::memcpy(out.data(), values, out.size_bytes());
   return OkStatus();
 }
 

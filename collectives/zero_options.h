@@ -138,6 +138,10 @@ struct ZeroOptions {
   // sets slots aside for as many, beside homes; for fewer, and then fewer are
   // under way, where homes would not fit otherwise.
   int prefetch_depth = 3;
+  // Most bytes of values on their way between ranks at once where a trainer
+  // reads a parameter or a gradient: beside the budgets, on every rank, and on
+  // rank 0 over NCCL once for each rank. At least 8.
+  Bytes values_piece = MiB(4);
   // kDeadlines: each is begun as late as it may and still be there, as many
   // under way as that takes, in whatever slots are idle. The depth then only
   // says how many slots Seal sets aside, and sets no limit, however few these
@@ -192,6 +196,10 @@ struct SealOptions {
   std::vector<HeldTogether> held;
   // Most bytes on lease by Borrow at one time.
   Bytes largest_lease;
+  // Most micro-batches of a step, at least 1. Where each is reduced, the sums
+  // of fp16 gradients have room for so many: they overflow only where their
+  // average does.
+  int64_t micro_batches = 1;
 };
 
 }  // namespace castor

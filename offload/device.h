@@ -110,6 +110,11 @@ class Device {
   virtual void AddInto(Lane& lane, std::byte* total, const std::byte* part,
                        DType dtype, Elements count) = 0;
 
+  // data[i] = round(data[i] * factor), to the bits of Scale of
+  // offload/kernels/reduce.h. Element alignment.
+  virtual void Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
+                     float factor) = 0;
+
   // Adds the squares of `count` gradient elements exactly, to the total that
   // AddSquares of offload/kernels/exact_sum.h gives: `words` are the
   // ExactSum::kWords of one, 8-byte aligned, zeroed before the first call.

@@ -24,7 +24,7 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       stall_(std::make_shared<StallCounters>()) {}
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
-  const bool traced = !evaluating();
+  const bool traced = Traces();
   if (traced) Record(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;

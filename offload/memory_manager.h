@@ -209,6 +209,17 @@ class MemoryManager {
   // trace, from which no plan departs.
   void SetLeased(Bytes bytes);
 
+  // A step begins that the trainer hands gradients to. Accesses before are its
+  // own as far as they are few; of an inference loop only so many are traced,
+  // and where there were more, and none is held, the step begins anew here.
+  void EnterStep();
+
+  // Accesses that are traced outside of a step.
+  int64_t most_outside_step() const {
+    // A forward sweep before the first micro-batch makes far fewer.
+    return 1024 + 64 * std::ssize(copies_);
+  }
+
   bool pinned() const { return pins_held_ > 0; }
   // Position in the step of the access served last; -1 before the first and in
   // an evaluation.
@@ -263,6 +274,8 @@ class MemoryManager {
   void Record(AccessKind kind, ChunkId chunk);
   void Served();
   void NotServed();
+  // Whether an access is part of the step; notes one that is not.
+  bool Traces();
   // The most on lease at the last moment so far; that of `moment`, the last
   // one.
   Bytes NotedLeased() const {
@@ -307,6 +320,8 @@ class MemoryManager {
   std::vector<Copy> copies_;     // by ChunkId
   std::vector<bool> grad_open_;  // by ChunkId
   Trace trace_;                  // of this step, so far
+  bool in_step_ = false;         // EnterStep was called
+  bool untraced_ = false;        // more was accessed before than is traced
   Trace planned_trace_;
   Bytes leased_;                          // now
   Bytes leased_before_;                   // most before the first access

@@ -31,6 +31,18 @@ void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
   MakeMoves(2 * moment);
 }
 
+bool MemoryManager::Traces() {
+  if (evaluating()) return false;
+  if (in_step_ || std::ssize(trace_) < most_outside_step()) return true;
+  untraced_ = true;
+  return false;
+}
+
+void MemoryManager::EnterStep() {
+  if (untraced_ && pins_held_ == 0) AbandonStep();
+  in_step_ = true;
+}
+
 void MemoryManager::NotServed() {
   trace_.pop_back();
   if (!leases_.empty() &&
@@ -111,6 +123,7 @@ Status MemoryManager::EndStep() {
   }
   trace_.clear();
   trace_.reserve(planned_trace_.size());
+  in_step_ = untraced_ = false;
   if (status.ok()) last_leases_.swap(leases_);
   leases_.clear();
   diverged_ = false;
@@ -202,6 +215,7 @@ void MemoryManager::AbandonStep() {
   leases_.clear();
   leased_before_ = leased_;
   diverged_ = false;
+  in_step_ = untraced_ = false;
   BeginStep(step_);
 }
 

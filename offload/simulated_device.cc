@@ -234,6 +234,16 @@ void SimulatedDevice::AddInto(Lane& lane, std::byte* total,
                });
 }
 
+void SimulatedDevice::Scale(Lane& lane, std::byte* data, DType dtype,
+                            Elements count, float factor) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  if (count == Elements(0)) return;
+  impl_->Queue(lane, CopyKind::kWithinDevice, BytesOf(count, dtype) * 2,
+               [data, dtype, n = count.count(), factor] {
+                 castor::Scale(data, dtype, n, factor);
+               });
+}
+
 void SimulatedDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                                  Elements count, uint64_t* words) {
   CASTOR_CHECK_GE(count, Elements(0));

@@ -218,7 +218,7 @@ CheckpointDraft::~CheckpointDraft() {
   if (lock_ >= 0) close(lock_);
 }
 
-Result<std::string> CheckpointDraft::Commit() {
+Result<std::string> CheckpointDraft::Commit(bool* in_place) {
   CASTOR_RETURN_IF_ERROR(SyncFolder(At(path_, subfolder_)));
   CASTOR_RETURN_IF_ERROR(SyncFolder(path_));
   CASTOR_RETURN_IF_ERROR(CheckMayReplace(directory_, step_));
@@ -234,7 +234,14 @@ Result<std::string> CheckpointDraft::Commit() {
     // Here the one it replaces would have to go before it comes.
     return Refused(name, "replaced in one step", std::strerror(errno));
   }
-  CASTOR_RETURN_IF_ERROR(SyncFolder(directory_));
+  if (in_place != nullptr) *in_place = true;
+  if (const Status synced = SyncFolder(directory_); !synced.ok()) {
+    path_.clear();  // what was replaced stays too
+    return synced.WithContext(fmt::format(
+        "the checkpoint {} is in place and whole, nothing was removed, and a "
+        "loss of power may still undo its name",
+        QuotedPath(name)));
+  }
   // What was replaced has the draft's name now.
   if (!path_.empty()) fs::remove_all(path_, error);
   path_.clear();

@@ -31,9 +31,10 @@ struct SaveOptions {
   // of later steps are another training's: they stay, and do not count.
   int64_t keep = 0;
   // False: Save returns once the files are made, and the states are written
-  // while the next step computes, with no more memory than staging slots.
-  // Updates of a state wait until it is written; the step's end, the next Save,
-  // Load or Park, and FinishSave wait until the checkpoint is whole.
+  // while next steps compute, on a thread of the save's own, with no more
+  // memory than staging slots. Updates of a state wait until it is written, but
+  // no step waits until it is on the drive; the next Save, Load or Park, and
+  // FinishSave wait until the checkpoint is whole.
   bool wait = true;
 };
 

@@ -125,7 +125,8 @@ uint64_t CheckpointWriter::DigestOf(size_t file,
 }
 
 Result<std::string> CheckpointWriter::Commit(const CheckpointManifest& manifest,
-                                             std::string_view trainer) {
+                                             std::string_view trainer,
+                                             bool* in_place) {
   for (const auto& [name, text] : plan_.indexes) {
     CASTOR_RETURN_IF_ERROR(WriteNewFile(At(draft_->path(), name), text));
   }
@@ -136,7 +137,7 @@ Result<std::string> CheckpointWriter::Commit(const CheckpointManifest& manifest,
   CASTOR_RETURN_IF_ERROR(
       WriteNewFile(At(draft_->path(), kManifestName), WriteManifest(manifest)));
   files_.clear();
-  return draft_->Commit();
+  return draft_->Commit(in_place);
 }
 
 }  // namespace castor

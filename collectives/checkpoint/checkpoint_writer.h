@@ -62,10 +62,12 @@ class CheckpointWriter {
                 CheckpointManifest* manifest) const;
 
   // Writes what Describe said there is besides tensors, then the manifest, and
-  // gives the checkpoint its name; returns where it is. IoError. REQUIRES:
-  // CreateFiles was called here; what all wrote is on the drive.
+  // gives the checkpoint its name; returns where it is. IoError; `in_place` as
+  // CheckpointDraft::Commit has it. REQUIRES: CreateFiles was called here; what
+  // all wrote is on the drive.
   Result<std::string> Commit(const CheckpointManifest& manifest,
-                             std::string_view trainer);
+                             std::string_view trainer,
+                             bool* in_place = nullptr);
 
  private:
   CheckpointWriter() = default;

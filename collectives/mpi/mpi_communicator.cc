@@ -80,15 +80,6 @@ class MpiCommunicator final : public internal::CallCommunicator {
   const std::shared_ptr<MpiWorld> world_;
 };
 
-// A segment is whole cache lines, and so whole elements.
-Bytes SegmentOf(Bytes buffer, int world) {
-  constexpr Bytes kLeast = KiB(4);
-  constexpr Bytes kLine = Bytes(64);
-  if (world == 1) return kLeast;
-  const Bytes fair = RoundDown(buffer / (int64_t{2} * (world - 1)), kLine);
-  return std::max(kLeast, fair);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(
@@ -103,14 +94,15 @@ Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(
         fmt::format("pieces of {} bytes cannot be sent: MPI takes from 1 to {}",
                     options.most_at_once.count(), kMost.count()));
   }
-  const Bytes segment = SegmentOf(options.exchange_buffer, session.world());
   CASTOR_ASSIGN_OR_RETURN(
       std::shared_ptr<MpiWorld> world,
-      session.Join({.timeout_ns = options.timeout_ns,
-                    .sizes = {.most_at_once = options.most_at_once,
-                              .segment = std::min(segment, kMost)},
-                    .clock = options.clock != nullptr ? options.clock
-                                                      : MachineClock()}));
+      session.Join(
+          {.timeout_ns = options.timeout_ns,
+           .sizes = {.most_at_once = options.most_at_once,
+                     .segment = internal::SegmentOf(options.exchange_buffer,
+                                                    session.world(), kMost)},
+           .clock =
+               options.clock != nullptr ? options.clock : MachineClock()}));
   return std::unique_ptr<Communicator>(
       std::make_unique<MpiCommunicator>(std::move(world)));
 }

@@ -146,6 +146,8 @@ class CudaCalls {
                       DType to_dtype, int64_t count) = 0;
   virtual int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
                       const void* part, DType dtype, int64_t count) = 0;
+  virtual int Scale(CudaStream stream, const CudaGuard& guard, void* data,
+                    DType dtype, int64_t count, float factor) = 0;
   // to[i] = round((p0[i] + p1[i]) + ...), in fp32 in the parts' order, to the
   // bits of SumInOrder of offload/kernels/reduce.h. `to` may be the own part.
   virtual int SumParts(CudaStream stream, const CudaGuard& guard,

@@ -74,6 +74,19 @@ void CudaDevice::AddInto(Lane& lane, std::byte* total, const std::byte* part,
                   });
 }
 
+void CudaDevice::Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
+                       float factor) {
+  CASTOR_CHECK_GE(count, Elements(0));
+  CASTOR_CHECK(IsFloat(dtype));
+  if (count == Elements(0)) return;
+  Own(lane).Queue("the kernel that scales",
+                  [calls = &core_->calls(), data, dtype, count, factor](
+                      CudaStream stream, const CudaGuard& guard) {
+                    return calls->Scale(stream, guard, data, dtype,
+                                        count.count(), factor);
+                  });
+}
+
 void CudaDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                             Elements count, uint64_t* words) {
   CASTOR_CHECK_GE(count, Elements(0));

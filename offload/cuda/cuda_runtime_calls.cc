@@ -257,6 +257,11 @@ class RuntimeCalls final : public CudaCalls {
     return CheckedLaunch(
         LaunchAddInto(stream, guard, total, part, dtype, count));
   }
+  int Scale(CudaStream stream, const CudaGuard& guard, void* data, DType dtype,
+            int64_t count, float factor) override {
+    return CheckedLaunch(
+        LaunchScale(stream, guard, data, dtype, count, factor));
+  }
   int SumParts(CudaStream stream, const CudaGuard& guard,
                const CudaParts& parts, DType dtype, int64_t count,
                void* to) override {

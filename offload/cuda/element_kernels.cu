@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Conversions and additions, element by element.
+// Conversions, additions and scalings, element by element.
 
 #include <cstdint>
 #include <type_traits>
@@ -58,6 +58,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    ScaleElements(CudaGuard guard, T* data, int64_t count, float factor,
+                  int64_t packs) {
+  if (IsPoisoned(guard)) return;
+  for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
+    auto scaled = reinterpret_cast<Pack<T>*>(data)[i];
+    for (int j = 0; j < kPack; ++j) {
+      Store(ToFloat(scaled.at[j]) * factor, &scaled.at[j]);
+    }
+    reinterpret_cast<Pack<T>*>(data)[i] = scaled;
+  }
+  for (int64_t i = packs * kPack + FirstOfThread(); i < count;
+       i += StepOfThreads()) {
+    Store(ToFloat(data[i]) * factor, &data[i]);
+  }
+}
+
 template <typename From, typename To>
 int ConvertTyped(CudaStream stream, const CudaGuard& guard, const void* from,
                  void* to, int64_t count) {
@@ -101,6 +119,19 @@ int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
     return Launch<AddElements<T>>(blocks, stream, guard, typed_total,
                                   typed_part, count,
                                   packed ? count / kPack : 0);
+  });
+}
+
+int LaunchScale(CudaStream stream, const CudaGuard& guard, void* data,
+                DType dtype, int64_t count, float factor) {
+  return WithElementType(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    auto* const typed = static_cast<T*>(data);
+    unsigned blocks = 0;
+    const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
+    if (error != cudaSuccess) return static_cast<int>(error);
+    return Launch<ScaleElements<T>>(blocks, stream, guard, typed, count, factor,
+                                    IsAligned(typed) ? count / kPack : 0);
   });
 }
 

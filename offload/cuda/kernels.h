@@ -28,6 +28,9 @@ int LaunchConvert(CudaStream stream, const CudaGuard& guard, const void* from,
 int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
                   const void* part, DType dtype, int64_t count);
 
+int LaunchScale(CudaStream stream, const CudaGuard& guard, void* data,
+                DType dtype, int64_t count, float factor);
+
 int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
                    const CudaParts& parts, DType dtype, int64_t count,
                    void* to);

@@ -37,6 +37,30 @@ HWY_INLINE int64_t SumVectors(const void* const* sources, int64_t source_count,
   return i;
 }
 
+template <typename T>
+HWY_INLINE int64_t ScaleVectors(T* data, int64_t count, float factor) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto factors = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    StoreRounded(d, hn::Mul(LoadWidened(d, data + i), factors), data + i);
+  }
+  return i;
+}
+
+int64_t ScaleFloatVectors(float* data, int64_t count, float factor) {
+  return ScaleVectors(data, count, factor);
+}
+
+int64_t ScaleBFloat16Vectors(BFloat16* data, int64_t count, float factor) {
+  return ScaleVectors(data, count, factor);
+}
+
+int64_t ScaleFloat16Vectors(Float16* data, int64_t count, float factor) {
+  return ScaleVectors(data, count, factor);
+}
+
 int64_t SumFloatVectors(const void* const* sources, int64_t source_count,
                         int64_t count, float* to) {
   return SumVectors(sources, source_count, count, to);
@@ -65,6 +89,9 @@ namespace {
 HWY_EXPORT(SumFloatVectors);
 HWY_EXPORT(SumBFloat16Vectors);
 HWY_EXPORT(SumFloat16Vectors);
+HWY_EXPORT(ScaleFloatVectors);
+HWY_EXPORT(ScaleBFloat16Vectors);
+HWY_EXPORT(ScaleFloat16Vectors);
 
 float Widened(float value) { return value; }
 float Widened(BFloat16 value) { return BFloat16ToFloat(value.bits); }
@@ -86,7 +113,33 @@ void SumRest(std::span<const void* const> sources, int64_t i, int64_t count,
   }
 }
 
+template <typename T>
+void ScaleRest(T* data, int64_t i, int64_t count, float factor) {
+  for (; i < count; ++i) Round(Widened(data[i]) * factor, data + i);
+}
+
 }  // namespace
+
+void Scale(void* data, DType dtype, int64_t count, float factor) {
+  const DefaultFloatMode mode;
+  if (dtype == DType::kF32) {
+    auto* const full = static_cast<float*>(data);
+    ScaleRest(full,
+              HWY_DYNAMIC_DISPATCH(ScaleFloatVectors)(full, count, factor),
+              count, factor);
+  } else if (dtype == DType::kF16) {
+    auto* const low = static_cast<Float16*>(data);
+    ScaleRest(low,
+              HWY_DYNAMIC_DISPATCH(ScaleFloat16Vectors)(low, count, factor),
+              count, factor);
+  } else {
+    CASTOR_CHECK(dtype == DType::kBF16);
+    auto* const low = static_cast<BFloat16*>(data);
+    ScaleRest(low,
+              HWY_DYNAMIC_DISPATCH(ScaleBFloat16Vectors)(low, count, factor),
+              count, factor);
+  }
+}
 
 void SumInOrder(std::span<const void* const> sources, DType dtype,
                 int64_t count, void* to) {

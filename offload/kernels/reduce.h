@@ -24,6 +24,10 @@ void SumInOrder(std::span<const void* const> sources, DType dtype,
 // total[i] = round(total[i] + part[i]), as SumInOrder({total, part}).
 void AddInto(void* total, const void* part, DType dtype, int64_t count);
 
+// data[i] = round(data[i] * factor), multiplied in fp32, rounded as SumInOrder
+// does.
+void Scale(void* data, DType dtype, int64_t count, float factor);
+
 }  // namespace castor
 
 #endif  // CASTOR_OFFLOAD_KERNELS_REDUCE_H_

@@ -121,18 +121,18 @@ FileRecorder::~FileRecorder() {
 
 void FileRecorder::AddRank(const RunRankInfo& info) {
   std::lock_guard lock(mutex_);
-  AppendRankFrame(info, &info_frames_);
+  if (!stopped_) AppendRankFrame(info, &info_frames_);
   ++ranks_added_;
 }
 
 void FileRecorder::AddArena(const RunArenaInfo& info) {
   std::lock_guard lock(mutex_);
-  if (!closing_) AppendArenaFrame(info, &info_frames_);
+  if (!closing_ && !stopped_) AppendArenaFrame(info, &info_frames_);
 }
 
 void FileRecorder::AddPlan(const RunPlanInfo& info) {
   std::lock_guard lock(mutex_);
-  if (!closing_) AppendPlanFrame(info, &info_frames_);
+  if (!closing_ && !stopped_) AppendPlanFrame(info, &info_frames_);
 }
 
 Status FileRecorder::Close() {
@@ -152,6 +152,11 @@ Status FileRecorder::Close() {
                                   std::strerror(errno)));
   }
   return status_;
+}
+
+Bytes FileRecorder::waiting() {
+  std::lock_guard lock(mutex_);
+  return Bytes(static_cast<int64_t>(info_frames_.size()));
 }
 
 const RecordTotals& FileRecorder::totals() const {
@@ -218,6 +223,10 @@ bool FileRecorder::Write(std::string* bytes) {
         "recording to {} stopped after {} events: {}; the run is not affected "
         "and the record reads up to there; free space, or record fewer steps",
         path_, totals_.events, std::strerror(error)));
+    // Nobody takes what comes from here on.
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    std::string().swap(info_frames_);
     return false;
   }
   file_bytes_ += static_cast<int64_t>(bytes->size());

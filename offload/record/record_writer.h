@@ -68,6 +68,9 @@ class FileRecorder final : public RunRecorder {
   // Again: the same answer.
   Status Close();
 
+  // What AddRank, AddArena and AddPlan told and no write has taken. Any thread.
+  Bytes waiting();
+
   // What the file holds. REQUIRES: closed.
   const RecordTotals& totals() const;
   int64_t file_bytes() const;
@@ -96,6 +99,7 @@ class FileRecorder final : public RunRecorder {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool closing_ = false;     // guarded by mutex_
+  bool stopped_ = false;     // by a failed write; guarded by mutex_
   std::string info_frames_;  // not written yet; guarded by mutex_
   int64_t ranks_added_ = 0;  // guarded by mutex_
 

@@ -5,12 +5,22 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <thread>
 #include <vector>
 
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "collectives/in_process_communicator.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/zero_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/kernels/convert.h"
+#include "offload/lane.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
 
@@ -48,6 +58,111 @@ TEST_F(ZeroEngineTest, HalfPrecisionTrainsWithAScaledLoss) {
         ExpectEqual(got, want);
         ExpectWithinBudgets(got);
         EXPECT_EQ(got.stepped[0].loss_scale, 512);
+      }
+    }
+  }
+}
+
+// An infinite norm clips nothing.
+TEST_F(ZeroEngineTest, WithoutLossScalingClippingSkipsAStepThatOverflows) {
+  const ToyModel model = MakeToyModel(45, 6, 700, DType::kF32);
+  size_t hit = 0;
+  while (toy::SizeOf(model.params[hit]) < 2) ++hit;
+  ToyRun run;
+  run.overflows = [hit](int rank, int step, int, size_t param) {
+    return rank == 1 && step == 1 && param == hit;
+  };
+  for (const int stage : {1, 3}) {
+    ZeroOptions options = Roomy(stage);
+    options.clip_norm = 0.05;
+    const ToyResult got = TrainToy(model, run, 2, options);
+    ExpectEqual(got, TrainToyReference(model, run, 2, options));
+    ASSERT_EQ(got.stepped.size(), 3u);
+    EXPECT_FALSE(got.stepped[1].applied);
+    EXPECT_TRUE(got.stepped[2].applied);
+    EXPECT_TRUE(std::isfinite(got.weights[hit][0]));
+  }
+}
+
+// A sum over ranks and micro-batches of 40,000 each is more than fp16 has, and
+// their average is not.
+TEST_F(ZeroEngineTest, SumsOfHalfPrecisionReachAsFarAsTheirAverage) {
+  constexpr float kEach = 40'000;
+  constexpr float kRounding = kEach / 1024;  // a sum's, in fp16
+  constexpr int64_t kSize = 1024;
+  for (const int world : {1, 2, 3}) {
+    for (const int micro_batches : {1, 3}) {
+      for (const int stage : {0, 2, 3}) {
+        for (const bool on_host : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << world << " ranks, " << micro_batches
+                       << " micro-batches, stage " << stage << ", gradients "
+                       << (on_host ? "on the host" : "on the device"));
+          const auto comms =
+              MakeInProcessWorld({.world = world, .executor = &pool_});
+          const auto train = [&](int rank) -> Status {
+            ZeroOptions options = Roomy(stage);
+            options.clip_norm = 1e9;
+            if (on_host) {
+              options.home_rules = {{.glob = "*", .tier = Tier::kHost}};
+            }
+            CASTOR_ASSIGN_OR_RETURN(
+                const auto engine,
+                ZeroEngine::Create(options,
+                                   comms[static_cast<size_t>(rank)].get()));
+            CASTOR_ASSIGN_OR_RETURN(
+                const ParamId id,
+                engine->Register({"p", {kSize}, DType::kF16}, {}));
+            SealOptions declared;
+            declared.micro_batches = micro_batches;
+            CASTOR_RETURN_IF_ERROR(engine->Seal(declared));
+            ThreadLane lane("compute");
+            const std::vector<float> each(kSize, kEach);
+            for (int a = 0; a < micro_batches; ++a) {
+              CASTOR_RETURN_IF_ERROR(
+                  engine->BeginMicroBatch(a + 1 == micro_batches));
+              CASTOR_ASSIGN_OR_RETURN(void* const grad, engine->Grad(id, lane));
+              ConvertFromFloat(each.data(), kSize, DType::kF16, grad);
+              CASTOR_RETURN_IF_ERROR(engine->GradReady(id, lane));
+            }
+            std::vector<float> average(kSize);
+            CASTOR_RETURN_IF_ERROR(engine->ReadGrad(id, average));
+            EXPECT_THAT(average,
+                        testing::Each(testing::FloatNear(kEach, kRounding)));
+            CASTOR_ASSIGN_OR_RETURN(const StepResult step, engine->Step(0.1));
+            EXPECT_TRUE(step.applied);
+            EXPECT_NEAR(step.grad_norm, kEach * 32, kRounding * 32);
+            return engine->Close();
+          };
+          std::vector<std::thread> ranks;
+          for (int rank = 0; rank < world; ++rank) {
+            ranks.emplace_back([&, rank] { EXPECT_THAT(train(rank), IsOk()); });
+          }
+          for (std::thread& rank : ranks) rank.join();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, HalfPrecisionTrainsAlikeInEveryStageAndOrder) {
+  const ToyModel model = MakeToyModel(44, 12, 1500, DType::kF16);
+  ToyRun run;
+  run.micro_batches = 3;
+  run.skipped = 0.3;
+  run.left_open = 0.2;
+  for (const AccumulationOrder order :
+       {AccumulationOrder::kEach, AccumulationOrder::kLast}) {
+    for (int world : {1, 3}) {
+      ZeroOptions options = Roomy(0);
+      options.accumulation = order;
+      options.clip_norm = 0.02;
+      const ToyResult want = TrainToyReference(model, run, world, options);
+      for (int stage : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << world << " ranks, stage " << stage);
+        options.stage = stage;
+        options.chunk_size = stage == 3 ? KiB(4) : KiB(16);
+        ExpectEqual(TrainToy(model, run, world, options), want);
       }
     }
   }

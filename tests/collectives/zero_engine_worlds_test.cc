@@ -72,6 +72,10 @@ class IdleOptimizerDevice final : public Device {
                Elements count) override {
     device_->AddInto(lane, total, part, dtype, count);
   }
+  void Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
+             float factor) override {
+    device_->Scale(lane, data, dtype, count, factor);
+  }
   void AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                   Elements count, uint64_t* words) override {
     device_->AddSquares(lane, grad, dtype, count, words);

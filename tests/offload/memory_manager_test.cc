@@ -54,6 +54,40 @@ TEST_F(MemoryManagerTest, ASlotIsReusedOnlyAfterTheWorkThatReadsIt) {
   }
 }
 
+// As a loop of inference does.
+TEST_F(MemoryManagerTest, UsesOutsideOfStepsAreTracedUpToABound) {
+  policy_ = PlanPolicy::kPlanned;
+  Open(4, 2);
+  const auto step = [this] {
+    manager_->EnterStep();
+    UseAll({0, 1, 2, 3, 2, 1, 0});
+    EXPECT_THAT(manager_->EndStep(), IsOk());
+    manager_->BeginStep(1);
+  };
+  step();
+  step();
+  const Trace planned = manager_->planned_trace();
+  const int64_t divergences = manager_->stats().divergences;
+  EXPECT_EQ(planned.size(), 14u);
+  for (int i = 0; i < 100'000; ++i) UseAll({0, 1, 2, 3});
+  EXPECT_LE(manager_->moment(), manager_->most_outside_step());
+  step();
+  // The step is served by its plan, whatever came before.
+  EXPECT_EQ(manager_->planned_trace(), planned);
+  EXPECT_LE(manager_->stats().divergences, divergences + 1);
+  // A use that a step begins in has its end outside of the trace, as its begin.
+  for (int i = 0; i < 10'000; ++i) Use(0);
+  {
+    const ChunkPin held = Take(0);
+    manager_->EnterStep();
+    EXPECT_GT(manager_->moment(), 0);
+  }
+  EXPECT_THAT(manager_->EndStep(), IsOk());
+  manager_->BeginStep(1);
+  step();
+  EXPECT_EQ(manager_->planned_trace(), planned);
+}
+
 TEST_F(MemoryManagerTest, NestedUsesPinUntilTheLastEnds) {
   Open(2, 1);
   ChunkPin outer = Take(0);

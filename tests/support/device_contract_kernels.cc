@@ -127,6 +127,28 @@ TEST_P(DeviceContract, AddsToTheHostsBits) {
   }
 }
 
+TEST_P(DeviceContract, ScalesToTheHostsBits) {
+  std::mt19937_64 random(TestSeed(14));
+  const Slab data = OnDevice(KiB(200));
+  const auto lane = device().MakeLane("scale");
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    const int64_t size = DTypeBits(dtype) / 8;
+    for (const int64_t count : kCounts) {
+      for (const float factor : {0.5f, 0.0625f, 1 / 3.0f}) {
+        auto expected = HostileNumbers(random, dtype, count);
+        Write(data.data() + size, expected);
+        Scale(expected.data(), dtype, count, factor);
+        device().Scale(*lane, data.data() + size, dtype, Elements(count),
+                       factor);
+        ASSERT_THAT(lane->Drain(), IsOk());
+        ASSERT_TRUE(
+            SameBytes(Read(data.data() + size, Bytes(size * count)), expected))
+            << DTypeName(dtype) << ", " << count << " by " << factor;
+      }
+    }
+  }
+}
+
 // Several calls on one total, as a rank's parameters give it, also from two
 // lanes in turn.
 TEST_P(DeviceContract, SumsSquaresToTheHostsTotal) {

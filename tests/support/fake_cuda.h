@@ -144,6 +144,8 @@ class FakeCuda final : public CudaCalls {
               int64_t count) override;
   int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
               const void* part, DType dtype, int64_t count) override;
+  int Scale(CudaStream stream, const CudaGuard& guard, void* data, DType dtype,
+            int64_t count, float factor) override;
   int SumParts(CudaStream stream, const CudaGuard& guard,
                const CudaParts& parts, DType dtype, int64_t count,
                void* to) override;

@@ -33,6 +33,12 @@ int FakeCuda::AddInto(CudaStream stream, const CudaGuard& guard, void* total,
                      [=] { castor::AddInto(total, part, dtype, count); });
 }
 
+int FakeCuda::Scale(CudaStream stream, const CudaGuard& guard, void* data,
+                    DType dtype, int64_t count, float factor) {
+  return QueueKernel("Scale", stream, guard,
+                     [=] { castor::Scale(data, dtype, count, factor); });
+}
+
 int FakeCuda::SumParts(CudaStream stream, const CudaGuard& guard,
                        const CudaParts& parts, DType dtype, int64_t count,
                        void* to) {

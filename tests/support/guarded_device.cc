@@ -136,6 +136,12 @@ void GuardedDevice::AddInto(Lane& lane, std::byte* total, const std::byte* part,
                    dtype, count);
 }
 
+void GuardedDevice::Scale(Lane& lane, std::byte* data, DType dtype,
+                          Elements count, float factor) {
+  device_->Scale(lane, memory_->Real(data, BytesOf(count, dtype)), dtype, count,
+                 factor);
+}
+
 void GuardedDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                                Elements count, uint64_t* words) {
   constexpr Bytes kWords{int64_t{ExactSum::kWords} * 8};

@@ -46,6 +46,8 @@ class GuardedDevice final : public Device {
                std::byte* to, DType to_dtype, Elements count) override;
   void AddInto(Lane& lane, std::byte* total, const std::byte* part, DType dtype,
                Elements count) override;
+  void Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
+             float factor) override;
   void AddSquares(Lane& lane, const std::byte* grad, DType dtype,
                   Elements count, uint64_t* words) override;
   void Optimize(Lane& lane, const OptimizerBuffers& buffers, Elements count,

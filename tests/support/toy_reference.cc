@@ -144,6 +144,7 @@ class PlainTrainer {
                                        options_.grad_mode == GradMode::kFp32);
     const auto size = static_cast<size_t>(toy::SizeOf(model_.params[param]));
     std::vector<float> total(size, 0.0f);
+    const float room = std::ldexp(1.0f, Headroom());
     const bool once = options_.accumulation == AccumulationOrder::kLast;
     for (int a = 0; a < (once ? 1 : run_.micro_batches); ++a) {
       std::vector<float> sum(size, 0.0f);
@@ -151,13 +152,31 @@ class PlainTrainer {
         if (toy::SkippedBy(run_, param, r)) continue;
         const std::vector<float> widened = GradientsOf(
             param, step, r, a, once ? run_.micro_batches : a + 1, dtype);
-        for (size_t i = 0; i < size; ++i) sum[i] += widened[i];
+        for (size_t i = 0; i < size; ++i) {
+          sum[i] += RoundTo(dtype, widened[i] / room);
+        }
       }
       for (size_t i = 0; i < size; ++i) {
         total[i] = RoundTo(dtype, total[i] + RoundTo(dtype, sum[i]));
       }
     }
+    for (float& value : total) value *= room;
     return total;
+  }
+
+  // By which power of two gradients are divided before they are added up, where
+  // some are of fp16.
+  int Headroom() const {
+    if (options_.grad_mode == GradMode::kFp32 ||
+        std::none_of(model_.params.begin(), model_.params.end(),
+                     [](const ParamSpec& param) {
+                       return param.trainable && param.dtype == DType::kF16;
+                     })) {
+      return 0;
+    }
+    const bool each = options_.accumulation == AccumulationOrder::kEach;
+    const int sums = world_ * (each && run_.declares ? run_.micro_batches : 1);
+    return static_cast<int>(std::ceil(std::log2(sums)));
   }
 
   // Of one rank, in micro-batches [begin, end), added up.

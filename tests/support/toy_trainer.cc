@@ -155,6 +155,7 @@ class ToyRank {
 
   SealOptions Declared() const {
     SealOptions declared;
+    declared.micro_batches = run_.micro_batches;
     std::vector<HeldTogether>& held = declared.held;
     std::vector<ParamId> tied;
     for (size_t p = 0; p < ids_.size(); ++p) {

@@ -27,6 +27,15 @@ int64_t ElementBytes(DType dtype) { return DTypeBits(dtype) / 8; }
 
 }  // namespace
 
+Bytes SegmentOf(Bytes buffer, int world, Bytes most) {
+  constexpr Bytes kLeast = KiB(4);
+  constexpr Bytes kLine = Bytes(64);
+  CASTOR_CHECK_GE(most, kLeast);
+  if (world == 1) return kLeast;
+  const Bytes fair = buffer / (int64_t{2} * (world - 1));
+  return std::max(kLeast, RoundDown(std::min(fair, most), kLine));
+}
+
 Bytes ScratchBytes(int world, Bytes segment) {
   return segment * int64_t{2} * (world - 1);
 }

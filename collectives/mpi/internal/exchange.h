@@ -45,6 +45,11 @@ struct ExchangeSizes {
   Bytes segment;       // of one that goes through the scratch buffer
 };
 
+// What goes through a buffer of so many bytes at a time, with `most` in one
+// transfer: whole cache lines, and so whole elements, and 4 KiB at least.
+// REQUIRES: most >= 4 KiB.
+Bytes SegmentOf(Bytes buffer, int world, Bytes most);
+
 // What a scratch buffer takes: two sets of a segment from every other rank.
 Bytes ScratchBytes(int world, Bytes segment);
 

@@ -15,12 +15,16 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/communicator.h"
+#include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -339,6 +343,50 @@ TEST(NcclEngineTest, ComputesTheBitsOfInProcessRanks) {
     EXPECT_EQ(nccl.nccl().calls("CommRegister"), 2 * world);
     EXPECT_EQ(nccl.nccl().registered(), 0);
   }
+}
+
+// Rank 0 has every rank's part of a piece beside the budgets, and a message
+// takes only so much.
+TEST(NcclEngineTest, ReadsValuesInPieces) {
+  constexpr int kWorld = 3;
+  FakeNcclWorld nccl(kWorld);
+  NcclOptions exact;
+  exact.exchange_bytes = KiB(4);
+  ASSERT_THAT(nccl.Join(exact), Each(IsOk()));
+  OnEveryRank(kWorld, [&](int rank) {
+    Communicator& comm = nccl.comm(rank);
+    Log log([](LogLevel, std::string_view) {});
+    ZeroOptions options = CheckedOptions(3, comm, *nccl.executor(), log);
+    options.device = &nccl.device(rank);
+    options.values_piece = Bytes(1000);  // 250 elements
+    ASSERT_OK_AND_ASSIGN(const auto engine, ZeroEngine::Create(options, &comm));
+    std::vector<ParamId> ids;
+    for (const int64_t size : {1, 250, 251, 2999}) {
+      ASSERT_OK_AND_ASSIGN(
+          ids.emplace_back(),
+          engine->Register({std::to_string(size), {size}, DType::kF32},
+                           [size](int64_t begin, int64_t end, float* out) {
+                             for (int64_t i = begin; i < end; ++i) {
+                               out[i - begin] =
+                                   static_cast<float>(size * 10'000 + i);
+                             }
+                           }));
+    }
+    ASSERT_THAT(engine->Seal({}), IsOk());
+    size_t p = 0;
+    for (const auto& [size, pieces] :
+         {std::pair(1, 1), {250, 1}, {251, 2}, {2999, 12}}) {
+      std::vector<float> values(static_cast<size_t>(size));
+      const int64_t before = comm.stats().operations;
+      ASSERT_THAT(engine->ReadParam(ids[p++], values), IsOk());
+      EXPECT_EQ(comm.stats().operations - before, pieces);
+      for (int i = 0; i < size; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>(i)],
+                  static_cast<float>(size * 10'000 + i));
+      }
+    }
+    ASSERT_THAT(engine->Close(), IsOk());
+  });
 }
 
 // Trains on ranks that leave the sums to NCCL, in groups of so many; what each

@@ -90,6 +90,36 @@ TEST_P(ReduceTest, SumsAsTheScalarFormDoes) {
   }
 }
 
+template <typename T>
+void ExpectScaledAsTheScalarFormDoes(std::mt19937_64& random) {
+  for (int64_t count : {0, 1, 3, 7, 8, 15, 16, 17, 33, 64, 131}) {
+    for (const float factor : {0.5f, 0.125f, 0.3f}) {
+      OffsetBuffer<T> data(count, 1);
+      Draw(random, data);
+      OffsetBuffer<T> expected(count, 0);
+      for (int64_t i = 0; i < count; ++i) {
+        volatile float scaled = Widen(data.data()[i]);
+        scaled = scaled * factor;
+        Round(scaled, expected.data() + i);
+      }
+      {
+        const FlushingMode flushing;
+        Scale(data.data(), kDTypeOf<T>, count, factor);
+      }
+      EXPECT_EQ(data.Bits(), expected.Bits()) << count << " by " << factor;
+    }
+  }
+}
+
+TEST_P(ReduceTest, ScalesAsTheScalarFormDoes) {
+  std::mt19937_64 random = SeededGenerator();
+  for (int round = 0; round < 20; ++round) {
+    ExpectScaledAsTheScalarFormDoes<float>(random);
+    ExpectScaledAsTheScalarFormDoes<BFloat16>(random);
+    ExpectScaledAsTheScalarFormDoes<Float16>(random);
+  }
+}
+
 TEST_P(ReduceTest, AnySplitGivesTheSameBits) {
   std::mt19937_64 random = SeededGenerator();
   constexpr int64_t kCount = 150;

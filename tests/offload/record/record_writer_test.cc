@@ -3,17 +3,26 @@
 
 #include "offload/record/record_writer.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/event_ring.h"
 #include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 #include "tests/offload/record/random_events.h"
 #include "tests/support/file_text.h"
 #include "tests/support/status_matchers.h"
@@ -247,6 +256,31 @@ TEST(RecordWriterTest, APathThatCannotBeWrittenIsSaidAtOnce) {
   EXPECT_THAT(FileRecorder::Create("/dev/full"),
               StatusIs(ErrorCode::kIoError, Says("No space left")));
   EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+// A pipe whose reader has gone takes nothing more.
+TEST(RecordWriterTest, AfterAFailedWriteNothingIsKeptForTheNext) {
+  const TempDir dir;
+  const std::string pipe = dir.File("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  auto recorder = MustCreate(pipe);
+  close(reader);
+  RunArenaInfo info;
+  info.name = std::string(1000, 'a');
+  // The first goes to the write that fails; the others go nowhere.
+  for (int i = 0; i < 10; ++i) {
+    recorder->AddArena(info);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (recorder->waiting() > Bytes(0)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "kept for nobody";
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_THAT(recorder->Close(),
+              StatusIs(ErrorCode::kIoError, Says("stopped after 0 events")));
 }
 
 RunEvent Numbered(int64_t number) {

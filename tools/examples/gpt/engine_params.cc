@@ -80,7 +80,7 @@ std::string ModelList(const GptConfig& config, DType dtype, GradMode mode) {
 
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        ZeroEngine& engine, std::string_view vectors,
-                       GradMode mode) {
+                       GradMode mode, int micro_batches) {
   const GptParams params(config);
   const std::vector<ParamSpec> specs = SpecsOf(config, dtype);
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -98,6 +98,7 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
   }
   const DeclaredStep step = StepOf(config, mode == GradMode::kReuse);
   SealOptions seal;
+  seal.micro_batches = micro_batches;
   seal.held = HeldMomentsOf(specs, BlocksOf(step),
                             {.grads_in_place = step.grads_in_place});
   return engine.Seal(seal);

@@ -48,7 +48,8 @@ std::string ModelList(const GptConfig& config, DType dtype, GradMode mode);
 // biases are in the optimizer's group `vectors`.
 Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        ZeroEngine& engine, std::string_view vectors = {},
-                       GradMode mode = GradMode::kSeparate);
+                       GradMode mode = GradMode::kSeparate,
+                       int micro_batches = 1);
 
 class EngineParams final : public ParamSource<float> {
  public:

@@ -62,7 +62,7 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
   CASTOR_RETURN_IF_ERROR(
       RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
                       options_.engine.groups.empty() ? "" : kVectorsGroup,
-                      options_.engine.grad_mode));
+                      options_.engine.grad_mode, options_.accumulate));
   EngineParams params(options_.model, options_.dtype, options_.engine.grad_mode,
                       &engine, lane_.get(), device_);
   Gpt<float> model(options_.model, options_.batch);
