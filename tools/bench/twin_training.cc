@@ -75,6 +75,9 @@ class Rank {
     recorder_.emplace(
         &engine_->layout(),
         training_.options.accumulation == AccumulationOrder::kLast, InPlace());
+    if (training_.world > 1 && training_.options.stage < 3) {
+      recorder_->TakeTurns();
+    }
     const int64_t begin_ns = world_.timer->NowNs();
     std::vector<int64_t> ends_ns(static_cast<size_t>(training_.steps));
     for (int step = 0; step < training_.steps; ++step) {
