@@ -100,7 +100,7 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-class SimulatorTest : public testing::TestWithParam<Case> {
+class TwinsTest : public testing::Test {
  protected:
   TwinTraining TrainingOf(const Case& of) {
     TwinTraining training;
@@ -205,6 +205,10 @@ class SimulatorTest : public testing::TestWithParam<Case> {
   Log log_{[](LogLevel, std::string_view) {}};
   TempDir nvme_;
 };
+
+class SimulatorTest : public TwinsTest,
+                      public testing::WithParamInterface<Case> {};
+using RanksThatDifferTest = TwinsTest;
 
 TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   const TwinTraining training = TrainingOf(GetParam());
@@ -313,6 +317,63 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   if (GetParam().room == Room::kNvme) {
     EXPECT_GT(run.stats.home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
   }
+}
+
+// A rank that lacks a gradient holds slots for what waits, and gives zeros.
+// What ranks then tell each other of it is in no simulation, nor are times.
+TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
+  int64_t waited = 0;
+  for (const Case& of :
+       {Case{0, 2, Room::kHost, 0}, Case{1, 3, Room::kNvme, 4},
+        Case{2, 2, Room::kHost, 7}, Case{2, 3, Room::kDevice, 9},
+        Case{0, 4, Room::kDevice, 12}}) {
+    SCOPED_TRACE(testing::Message() << of);
+    TwinTraining training = TrainingOf(of);
+    training.left_open = -1;
+    training.skipped_last = -1;
+    training.steps = 5;
+    training.lacks = 8;
+    // What waits is held besides.
+    training.options.device_budget += KiB(96);
+    const TwinOutcome run = TrainOnTwins(training);
+    ASSERT_THAT(run.status, IsOk());
+    std::vector<const StepTrace*> steps;
+    for (const StepTrace& step : run.traces) {
+      steps.push_back(&step);
+      waited += std::ssize(step.waiting);
+    }
+    const Result<SimulationResult> simulated =
+        SimulateSteps(steps, EngineOf(training, run.layout), training.machine,
+                      {.trainer = training.trainer});
+    ASSERT_THAT(simulated, IsOk());
+    const EngineStats* before = &run.sealed;
+    for (size_t s = 0; s < run.after_step.size(); ++s) {
+      SCOPED_TRACE(testing::Message() << "step " << s);
+      const EngineStats& after = run.after_step[s];
+      const SimulatedStep& step = simulated->steps[s];
+      for (const Tier from : kAllTiers) {
+        for (const Tier to : kAllTiers) {
+          const size_t f = TierIndex(from);
+          const size_t t = TierIndex(to);
+          EXPECT_EQ(after.moved[f][t] - before->moved[f][t], step.moved[f][t])
+              << "from " << TierName(from) << " to " << TierName(to);
+        }
+      }
+      EXPECT_EQ(after.gathers - before->gathers, step.gathers);
+      EXPECT_EQ(after.fetches - before->fetches, step.fetches);
+      EXPECT_EQ(after.releases - before->releases, step.releases);
+      EXPECT_EQ(after.divergences - before->divergences, step.divergences);
+      EXPECT_EQ(after.reduce_scatters - before->reduce_scatters,
+                step.reduce_scatters);
+      before = &after;
+    }
+    for (const Tier tier : kAllTiers) {
+      EXPECT_EQ(run.stats.tiers[TierIndex(tier)].peak,
+                simulated->peak[TierIndex(tier)])
+          << TierName(tier);
+    }
+  }
+  EXPECT_GT(waited, 0);
 }
 
 // One in eleven where a sanitizer watches.
