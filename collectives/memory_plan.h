@@ -35,6 +35,10 @@ namespace castor {
 // a step.
 inline constexpr Bytes kNormBytes{int64_t{ExactSum::kWords} * 8};
 
+// Words of 8 bytes that ranks exchange in a step besides: whether all make the
+// same one.
+inline constexpr int64_t kStepWords = 8;
+
 struct MemoryPlanInput {
   const ChunkLayout* layout = nullptr;
   Sharding sharding;

@@ -83,7 +83,7 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
       SlotsBytes(std::span(plan.device_classes).subspan(gathered)),
       SlotsBytes(plan.host_classes), SlotsBytes(plan.nvme_classes)};
   engine.norm = input.memory->norm_bytes;
-  engine.agreed_words = engine.norm.count() / 8 + 2 + input.params;
+  engine.agreed_words = engine.norm.count() / 8 + kStepWords;
   NvmeOffsets offsets(plan.nvme_classes);
   for (size_t c = 0; c < plan.states.size(); ++c) {
     const ChunkId id(static_cast<int32_t>(c));
@@ -120,8 +120,7 @@ SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
   memory.host_budget = seal.budgets.host;
   memory.nvme_budget = seal.budgets.nvme;
   if (CountsNorm(options)) memory.norm_bytes = kNormBytes;
-  return SimulatedEngineOf({&memory, &seal.memory, options.policy,
-                            std::ssize(seal.layout.places())});
+  return SimulatedEngineOf({&memory, &seal.memory, options.policy});
 }
 
 }  // namespace castor

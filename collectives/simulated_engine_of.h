@@ -23,7 +23,6 @@ struct SimulatedEngineInput {
   const MemoryPlanInput* memory = nullptr;  // what the plan was made of
   const MemoryPlan* plan = nullptr;
   PlanPolicy policy = PlanPolicy::kAuto;
-  int64_t params = 0;  // registered; ranks agree on which had gradients
 };
 
 SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input);

@@ -173,11 +173,9 @@ class ChunkTraffic {
 
 // Each rank gives the others what is not its slice, and its slice's result to
 // all of them.
-Bytes AgreementBytes(const ChunkLayout& layout, const Sharding& sharding,
-                     bool norm) {
+Bytes AgreementBytes(const Sharding& sharding, bool norm) {
   if (sharding.world == 1) return Bytes(0);
-  const int64_t words = (norm ? int64_t{ExactSum::kWords} : 0) + 2 +
-                        static_cast<int64_t>(layout.places().size());
+  const int64_t words = (norm ? int64_t{ExactSum::kWords} : 0) + kStepWords;
   const int64_t slice = words * (sharding.rank + 1) / sharding.world -
                         words * sharding.rank / sharding.world;
   return Bytes(8) * (words - slice + slice * (sharding.world - 1));
@@ -200,7 +198,7 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
     for (int64_t r = 0; r < reductions[c]; ++r) of_chunk.Reduce(r == 0);
     if (reductions[c] > 0) of_chunk.Update();
   }
-  traffic.agreement = AgreementBytes(layout, sharding, step.norm);
+  traffic.agreement = AgreementBytes(sharding, step.norm);
   return traffic;
 }
 

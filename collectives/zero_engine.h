@@ -30,7 +30,15 @@
 //
 // Ranks must agree on all calls from Seal on, in the same order with the same
 // arguments, but for Borrow, Close and stats, and for lanes. Ranks that do not
-// are told so by an error.
+// are told so by an error. Gradients need not agree: a rank may have none of a
+// parameter of which others have one, and counts as zeros. Ranks that keep
+// whole parameters (stages 0 to 2) need not acquire it either. Until the flush
+// a chunk that waits for a missing one holds its slot; a trainer that may lack
+// gradients declares at Seal that all may be held together. At stage 3 ranks
+// follow the recorded step: they differ from the second step on, not with
+// GradMode::kReuse, and a gradient that comes later than recorded is an error
+// where only some ranks are late. ReadGrad and WriteGrad inside a step are for
+// ranks that have the same gradients so far.
 
 #include <cstddef>
 #include <cstdint>

@@ -24,15 +24,17 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     return FailedPrecondition(
         "the micro-batch before this one was said to be the last: call Step");
   }
-  if (Reduces()) {
-    FlushGrads();
+  if (micro_batches_ > 0 && Reduces()) {
+    CASTOR_RETURN_IF_ERROR(FlushGrads());
   } else {
     EndMicroBatch();
   }
+  turns_.BeginMicroBatch();
   ending_moment_ = -1;  // of a step that failed
   if (micro_batches_++ == 0) {
     step_begin_ns_ = options_.clock->NowNs();
     manager_->EnterStep();
+    reduced_in_step_ = 0;
   }
   last_micro_batch_ = last;
   return OkStatus();
@@ -66,7 +68,10 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
   }
   ChunkGrad& grad = grads_[chunk.index()];
   if (grad.state == GradState::kNone) {
-    CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
+    FollowPlan(Access{AccessKind::kGradOpen, chunk}, false);
+    Result<Slot> slot = manager_->OpenGrad(chunk);
+    while (!slot.ok() && MakeRoom()) slot = manager_->OpenGrad(chunk);
+    CASTOR_ASSIGN_OR_RETURN(grad.slot, std::move(slot));
     CASTOR_ASSIGN_OR_RETURN(grad.state,
                             NextState(grad.state, GradEvent::kOpen));
     grad.micro_batch = 0;
@@ -122,7 +127,7 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
   ChunkGrad& grad = grads_[chunk.index()];
   CASTOR_CHECK(grad.state == GradState::kOpen);
   grad.ready.push_back(lane.Record());
-  if (--grad.params_left == 0 && Reduces()) ReduceChunk(chunk);
+  if (--grad.params_left == 0 && Reduces()) Complete(chunk);
   return lane.status();
 }
 
@@ -156,19 +161,20 @@ void ZeroEngine::Impl::EndMicroBatch() {
   }
 }
 
-void ZeroEngine::Impl::FlushGrads() {
+Status ZeroEngine::Impl::FlushGrads() {
+  if (turns_.any()) return FlushTurns();
+  FollowPlan(std::nullopt, true);
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (grads_[c].state != GradState::kOpen) continue;
     // What was opened and not handed back may still be written to.
-    for (Lane* lane : grads_[c].lanes) {
-      grads_[c].ready.push_back(lane->Record());
-    }
+    WaitForWriters(grads_[c]);
     ReduceChunk(ChunkId(static_cast<int32_t>(c)));
   }
   EndMicroBatch();
+  return OkStatus();
 }
 
-void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
+void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
   ChunkGrad& grad = grads_[chunk.index()];
   grad.state = *NextState(grad.state, GradEvent::kAllReady);
   if (grads_in_place()) grad.ready.push_back(ClearUnopened(chunk));
@@ -210,8 +216,10 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
     event->bytes =
         BytesOf(shard, dtype).count() * (comm_->world() - 1 + joined - 1);
     RecordSpan(*reduce_lane_, event, true);
-    CollectiveTag tag{chunk, manager_->moment(), "grad",
-                      sharding_.reduce_scope()};
+    // Where chunks take turns, that is what ranks have in common.
+    CollectiveTag tag{chunk,
+                      turns_.any() ? reduced_in_step_ : manager_->moment(),
+                      "grad", sharding_.reduce_scope()};
     comm_->ReduceScatter(*reduce_lane_, grad.slot.data, target, shard, dtype,
                          tag);
     if (joined > 1) {
@@ -221,14 +229,18 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk) {
     RecordSpan(*reduce_lane_, event, false);
     reduced = reduce_lane_->Record();
     ++reduce_scatters_;
+    ++reduced_in_step_;
   }
   Event free_after = Deposit(chunk, reduced_at, reduced);
   grad.valid = true;
-  if (CountsNorm() && last_micro_batch_) grad.counted = true;
+  if (CountsNorm() && last_micro_batch_) {
+    recounts_ = recounts_ || grad.counted;
+    grad.counted = true;
+  }
   manager_->CloseGrad(chunk, grad.slot, std::move(free_after));
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
-  if (early_lr_ && last_micro_batch_) UpdateNow(chunk);
+  if (early_lr_ && last_micro_batch_ && !early) UpdateNow(chunk);
 }
 
 Status ZeroEngine::Impl::Abandon() {
@@ -258,6 +270,8 @@ Status ZeroEngine::Impl::Abandon() {
   micro_batches_ = 0;
   last_micro_batch_ = false;
   early_lr_.reset();
+  recounts_ = false;
+  turns_.BeginMicroBatch();
   manager_->AbandonStep();
   return OkStatus();
 }

@@ -57,6 +57,7 @@
 #include "offload/shard_store.h"
 #include "offload/slab.h"
 #include "offload/worker_pool.h"
+#include "placement/reduction_turns.h"
 
 namespace castor {
 
@@ -118,6 +119,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   bool Cancellable(ChunkId chunk) const override;
   bool Cancel(ChunkId chunk) override;
   void Raise(ChunkId chunk) override;
+  void BeforeUse() override { FollowPlan(std::nullopt, false); }
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
@@ -213,13 +215,37 @@ class ZeroEngine::Impl final : public ChunkSource {
   // What `event` makes of the parameter's gradient; an error names it.
   Result<ParamState> NextParamState(ParamId param, ParamEvent event) const;
   void EndMicroBatch();
-  // Reduces what is open still.
-  void FlushGrads();
   // The power of two by which every rank divides its gradients before they are
   // added, so that a sum over ranks and micro-batches reaches no further than
   // their average.
   int HeadroomOfSums(const SealOptions& declared) const;
-  void ReduceChunk(ChunkId chunk);
+  // Reduces what is left of the micro-batch.
+  Status FlushGrads();
+  // `early`: gradients of it may come still.
+  void ReduceChunk(ChunkId chunk, bool early = false);
+
+  // What is written to it so far comes before it is reduced.
+  static void WaitForWriters(ChunkGrad& grad) {
+    for (Lane* lane : grad.lanes) grad.ready.push_back(lane->Record());
+  }
+
+  // turns
+  void SetUpTurns(const SealOptions& declared);
+  // The chunk's gradients are handed back: it is reduced when its turn comes.
+  void Complete(ChunkId chunk);
+  void ReduceInTurn();
+  // As FlushGrads, in turn: zeros where this rank has no gradient.
+  Status FlushTurns();
+  // Opens the chunk's gradient, of which this rank has none: zeros.
+  Status OpenZeros(ChunkId chunk);
+  // Where parameters are sharded: makes the accesses to gradients that the plan
+  // has before `until`, or before the next use, zeros where this rank has none.
+  // `flush`: nothing more is handed back in this micro-batch.
+  void FollowPlan(std::optional<Access> until, bool flush);
+  // Queues reductions that wait, so that their slots come free. False where
+  // none waits.
+  bool MakeRoom();
+
   // The reduced gradient of `range` goes from device memory at `from` to its
   // home. Returns when `from` may be reused.
   Event Deposit(ChunkId chunk, const std::byte* from, const Event& reduced);
@@ -262,6 +288,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Both sums, once that is done; the host's begins anew.
   ExactSum TakeSquares();
   void ResetSquares();
+  // What is in the norm cannot be taken out of it: Step counts all anew. Waits
+  // for the host lane.
+  Status CountAnew();
 
   // step
   struct Agreement {
@@ -269,6 +298,15 @@ class ZeroEngine::Impl final : public ChunkSource {
     bool overflowed = false;
   };
   Result<Agreement> Agree(double lr);
+  // A hash and its square, behind `agreed_words_`; whether what has been added
+  // up at `at` is of equal ones.
+  void PutHash(uint64_t hash);
+  bool SameHash(size_t at) const;
+  // `agreed_words_` of all ranks; blocks.
+  Status AddUpAgreedWords();
+  // Which parameters any rank had a gradient of, and in which order chunks are
+  // reduced in the next step.
+  Status AgreeOnGradients(std::vector<ChunkId>& order);
   // What gradients are multiplied by before they are clipped: undoes the loss
   // scale and averages over ranks and micro-batches.
   double AveragingFactor() const {
@@ -298,6 +336,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   void RecordLeaseEnd(Lane& lane, int32_t lease);
   // Of the access served last; while a step ends, of its last one; else -1.
   int64_t Moment() const;
+  // The same for collectives, where all ranks have it in common; else -1.
+  int64_t SharedMoment() const { return turns_.any() ? -1 : Moment(); }
   RunEvent EventFor(RunEventKind kind, ChunkId chunk, RunCause cause) const;
 
   std::vector<Segment> Segments(ChunkId chunk, ShardRange range) const;
@@ -365,6 +405,10 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   int headroom_ = 0;              // of their sums
+  ReductionTurns turns_;  // none where chunks are reduced as they complete
+  // Ranks that lack gradients follow the plan of those that have them.
+  bool follows_plan_ = false;
+  bool recounts_ = false;  // something is in the norm twice: Step counts anew
   std::vector<uint64_t> agreed_words_;
   // Reductions, which wait for gradients to be computed, have a lane of their
   // own: a gather that was called after one need not wait for it. Both are
@@ -385,6 +429,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   int evaluating_ = 0;
   int64_t step_begin_ns_ = 0;
   int64_t reduce_scatters_ = 0;
+  int64_t reduced_in_step_ = 0;  // chunks, each counted as often as reduced
   Bytes engine_copies_;
   EngineStats final_stats_;  // once closed
 };

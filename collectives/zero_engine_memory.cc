@@ -66,6 +66,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
     CASTOR_ASSIGN_OR_RETURN(norm_words_,
                             pools_->device().MakeHostSlab(kNormBytes, words));
   }
+  SetUpTurns(declared);
   return TakeOwnSlots();
 }
 

@@ -104,4 +104,12 @@ void ZeroEngine::Impl::ResetSquares() {
   pools_->device().Zero(*device_lane_, norm_slot_.data, norm_slot_.size);
 }
 
+Status ZeroEngine::Impl::CountAnew() {
+  CASTOR_RETURN_IF_ERROR(host_lane_->Record().Wait());
+  ResetSquares();
+  for (ChunkGrad& grad : grads_) grad.counted = false;
+  recounts_ = false;
+  return OkStatus();
+}
+
 }  // namespace castor

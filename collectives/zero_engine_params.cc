@@ -128,9 +128,12 @@ Result<ParamLease> ZeroEngine::Impl::Acquire(std::span<const ParamId> params,
         [&](const ChunkPin& p) { return p.chunk() == place.chunk; });
     if (pin == held.pins.end()) {
       CASTOR_RETURN_IF_ERROR(RequireNotUpdated(place.chunk));
-      CASTOR_ASSIGN_OR_RETURN(ChunkPin made,
-                              manager_->Acquire(place.chunk, lane));
-      held.pins.push_back(std::move(made));
+      Result<ChunkPin> made = manager_->Acquire(place.chunk, lane);
+      while (!made.ok() && MakeRoom()) {
+        made = manager_->Acquire(place.chunk, lane);
+      }
+      CASTOR_RETURN_IF_ERROR(made.status());
+      held.pins.push_back(*std::move(made));
       pin = held.pins.end() - 1;
     }
     held.data.push_back(pin->data() + params_[id.index()].offset.count());

@@ -4,14 +4,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
 
 namespace castor {
 namespace {
+
+// A hash of what ranks had gradients of goes in parts, so that squares and
+// their sums stay small.
+constexpr int kHashParts = 3;
+constexpr int kHashPartBits = 21;
+static_assert(kStepWords == 2 + 2 * kHashParts);
 
 // In 24 bits, so that squares and their sums stay small.
 uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches) {
@@ -39,9 +48,10 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
         "updated with that",
         lr, *early_lr_));
   }
-  FlushGrads();
+  CASTOR_RETURN_IF_ERROR(FlushGrads());
   ending_moment_ = manager_->moment();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
+  if (recounts_) CASTOR_RETURN_IF_ERROR(CountAnew());
   if (CountsNorm()) CountLeftSquares();
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
 
@@ -135,22 +145,24 @@ Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
   return scaler_.Restore(state);
 }
 
-// The one thing a step waits for, in one all-reduce: the sum of squares, which
-// parameters any rank had a gradient for, and whether all make the same step.
-// Exact integers add to the same total in any order.
+// The one thing a step waits for, in one all-reduce: the sum of squares,
+// whether all make the same step, and whether all had gradients of the same
+// parameters in the same order. Exact integers add to the same total in any
+// order. Only ranks that differ ask which they were.
 Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   const size_t words = CountsNorm() ? ExactSum::kWords : 0;
-  const size_t used = words + 2;
-  agreed_words_.assign(used + params_.size(), 0);
-  // W numbers are equal just when W times the sum of their squares is the
-  // square of their sum.
-  const uint64_t step =
-      StepHash(groups_.HashOfRates(lr), scaler_.scale(), micro_batches_);
-  agreed_words_[words] = step;
-  agreed_words_[words + 1] = step * step;
-  for (size_t p = 0; p < params_.size(); ++p) {
-    agreed_words_[used + p] = params_[p].used ? 1 : 0;
+  std::vector<ChunkId> order = turns_.Proposed();
+  agreed_words_.assign(words, 0);
+  PutHash(StepHash(groups_.HashOfRates(lr), scaler_.scale(), micro_batches_));
+  internal::ValueHash hash;
+  for (const Param& param : params_) hash.Add(param.used);
+  for (const ChunkId chunk : order) hash.Add(chunk.value());
+  for (int part = 0; part < kHashParts; ++part) {
+    PutHash(hash.value() >> (part * kHashPartBits) &
+            ((uint64_t{1} << kHashPartBits) - 1));
   }
+  CASTOR_CHECK_EQ(std::ssize(agreed_words_),
+                  static_cast<int64_t>(words) + kStepWords);
   // A step that was agreed on has no reduction that may fail still.
   comm_lane_->Wait(reduce_lane_->Record());
   comm_lane_->Wait(FetchDeviceSquares());
@@ -161,21 +173,17 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
     std::copy(sum.words().begin(), sum.words().end(), agreed_words_.begin());
     return OkStatus();
   });
-  comm_->AllReduce(*comm_lane_, agreed_words_.data(),
-                   Elements(static_cast<int64_t>(agreed_words_.size())),
-                   DType::kU64, ReduceOp::kSum, {ChunkId(), Moment(), "step"});
-  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
-  const uint64_t world = static_cast<uint64_t>(comm_->world());
-  if (world * agreed_words_[words + 1] !=
-      agreed_words_[words] * agreed_words_[words]) {
+  CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
+  if (!SameHash(words)) {
     return Fail(FailedPrecondition(fmt::format(
         "the ranks make different steps: this one makes step {} with learning "
         "rate {} over {} micro-batches and loss scale {}; these and the rates "
         "of groups must be the same on every rank",
         step_ + 1, lr, micro_batches_, scaler_.scale())));
   }
-  for (size_t p = 0; p < params_.size(); ++p) {
-    params_[p].used = agreed_words_[used + p] != 0;
+  bool same = true;
+  for (size_t part = 1; part <= kHashParts; ++part) {
+    same = same && SameHash(words + 2 * part);
   }
   Agreement agreed;
   if (words > 0) {
@@ -186,7 +194,56 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
     agreed.squares = total.Total();
     agreed.overflowed = total.overflowed();
   }
+  if (!same) CASTOR_RETURN_IF_ERROR(AgreeOnGradients(order));
+  turns_.Adopt(std::move(order));
   return agreed;
+}
+
+void ZeroEngine::Impl::PutHash(uint64_t hash) {
+  agreed_words_.push_back(hash);
+  agreed_words_.push_back(hash * hash);
+}
+
+// W numbers are equal just when W times the sum of their squares is the square
+// of their sum.
+bool ZeroEngine::Impl::SameHash(size_t at) const {
+  return static_cast<uint64_t>(comm_->world()) * agreed_words_[at + 1] ==
+         agreed_words_[at] * agreed_words_[at];
+}
+
+Status ZeroEngine::Impl::AddUpAgreedWords() {
+  comm_->AllReduce(*comm_lane_, agreed_words_.data(),
+                   Elements(static_cast<int64_t>(agreed_words_.size())),
+                   DType::kU64, ReduceOp::kSum,
+                   {ChunkId(), SharedMoment(), "step"});
+  return comm_lane_->Record().Wait();
+}
+
+// How many ranks had a gradient of each parameter, as many counts to a word as
+// fit; and rank 0's order.
+Status ZeroEngine::Impl::AgreeOnGradients(std::vector<ChunkId>& order) {
+  const auto bits = static_cast<size_t>(
+      std::bit_width(static_cast<unsigned>(comm_->world())));
+  const size_t counts = 64 / bits;  // in a word
+  agreed_words_.assign((params_.size() + counts - 1) / counts, 0);
+  for (size_t p = 0; p < params_.size(); ++p) {
+    agreed_words_[p / counts] |= uint64_t{params_[p].used}
+                                 << (p % counts * bits);
+  }
+  CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    params_[p].used =
+        (agreed_words_[p / counts] >> (p % counts * bits) & mask) != 0;
+  }
+  if (!turns_.any()) return OkStatus();
+  std::vector<int32_t> numbers;
+  for (const ChunkId chunk : order) numbers.push_back(chunk.value());
+  comm_->Broadcast(*comm_lane_, numbers.data(), Bytes(std::ssize(numbers) * 4),
+                   0, {ChunkId(), SharedMoment(), "order of gradients"});
+  CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = ChunkId(numbers[i]);
+  return OkStatus();
 }
 
 }  // namespace castor

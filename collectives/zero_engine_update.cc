@@ -273,7 +273,7 @@ void ZeroEngine::Impl::RefreshReplicas(ChunkId chunk) {
   const DType dtype = layout_->dtype(chunk);
   const ByteRange own_bytes = RangeBytes(chunk, kind, own);
   const Bytes whole = store_->bytes(chunk, kind);
-  const CollectiveTag tag{chunk, Moment(), "refresh",
+  const CollectiveTag tag{chunk, SharedMoment(), "refresh",
                           sharding_.refresh_scope()};
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kGather, chunk, RunCause::kRefresh));

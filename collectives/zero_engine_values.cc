@@ -103,7 +103,7 @@ Status ZeroEngine::Impl::ReadState(ParamId param, StateKind kind, float factor,
     }
     comm_->AllReduce(*comm_lane_, words.data(),
                      Elements(static_cast<int64_t>(words.size())), DType::kU64,
-                     ReduceOp::kSum, {chunk, Moment(), what});
+                     ReduceOp::kSum, {chunk, SharedMoment(), what});
     CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
     std::copy_n(values, end - begin, out.data() + begin);
   }
@@ -206,12 +206,7 @@ Status ZeroEngine::Impl::WriteGrad(ParamId param,
     return static_cast<float>(value / factor);
   });
   CASTOR_RETURN_IF_ERROR(Overwrite(param, StateKind::kGrad, sums));
-  if (CountsNorm()) {
-    // What is in the norm cannot be taken out of it: Step counts all anew.
-    CASTOR_RETURN_IF_ERROR(host_lane_->Record().Wait());
-    ResetSquares();
-    for (ChunkGrad& grad : grads_) grad.counted = false;
-  }
+  if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountAnew());
   return Health();
 }
 
@@ -223,7 +218,7 @@ Status ZeroEngine::Impl::AgreeOnValues(ParamId param,
   std::array<int64_t, 2> least = {hash, -hash};
   comm_->AllReduce(*comm_lane_, least.data(), Elements(2), DType::kI64,
                    ReduceOp::kMin,
-                   {layout_->place(param).chunk, Moment(), what});
+                   {layout_->place(param).chunk, SharedMoment(), what});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
   if (least[0] == -least[1]) return OkStatus();
   return InvalidArgument(fmt::format(

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,11 @@ class ChunkSource {
   virtual std::byte* DirectData(ChunkId chunk) = 0;
   virtual Event DirectReady(ChunkId chunk) = 0;
   virtual void DirectUsed(ChunkId chunk, Event last_use) = 0;
+
+  // A use begins or ends next. What the plan has before it, and was not asked
+  // for, may be asked for now: as gradients that others have and this rank has
+  // not.
+  virtual void BeforeUse() {}
 
   // Whether a Gather of the chunk is nobody's affair but this rank's: then one
   // that is fetched ahead may be taken back. Must not change.
@@ -234,6 +240,9 @@ class MemoryManager {
     return planned_ && certificate_ ? &*certificate_ : nullptr;
   }
   const Trace& planned_trace() const { return planned_trace_; }
+  // The accesses that the plan has next, up to a use or its end; none where the
+  // step is not as planned so far.
+  std::span<const Access> PlannedBeforeUse() const;
   // The step ended last, with its leases; its accesses are planned_trace()
   // unless no plan was found.
   StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }

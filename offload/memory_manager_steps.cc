@@ -15,7 +15,21 @@
 
 namespace castor {
 
+std::span<const Access> MemoryManager::PlannedBeforeUse() const {
+  if (!planned_ || diverged_ || trace_.size() >= planned_trace_.size()) {
+    return {};
+  }
+  const auto next =
+      planned_trace_.begin() + static_cast<std::ptrdiff_t>(trace_.size());
+  return {next, std::find_if(next, planned_trace_.end(), [](const Access& a) {
+            return a.kind == AccessKind::kUse || a.kind == AccessKind::kUseEnd;
+          })};
+}
+
 void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
+  if (kind == AccessKind::kUse || kind == AccessKind::kUseEnd) {
+    options_.source->BeforeUse();
+  }
   const size_t moment = trace_.size();
   const Access access{kind, chunk};
   trace_.push_back(access);

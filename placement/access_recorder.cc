@@ -35,6 +35,8 @@ void AccessRecorder::AddUse(AccessKind kind, ChunkId chunk, bool evaluating) {
 void AccessRecorder::BeginMicroBatch(bool last) {
   if (Reduces()) CloseGrads();
   EndMicroBatch();
+  turns_.BeginMicroBatch();
+  in_micro_batch_ = true;
   last_micro_batch_ = last;
 }
 
@@ -69,15 +71,17 @@ void AccessRecorder::OpenGrad(ParamId param) {
   gradient = Gradient::kOpen;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || params_left_[chunk.index()] > 0) return;
-  if (!open_[chunk.index()]) {
-    if (in_place_) Add(AccessKind::kUse, chunk);
-    Add(AccessKind::kGradOpen, chunk);
-  }
-  open_[chunk.index()] = true;
+  if (!open_[chunk.index()]) OpenChunk(chunk);
   for (const ParamId other : layout_->chunk(chunk).params) {
     params_left_[chunk.index()] +=
         gradients_[other.index()] != Gradient::kReady;
   }
+}
+
+void AccessRecorder::OpenChunk(ChunkId chunk) {
+  if (in_place_) Add(AccessKind::kUse, chunk);
+  Add(AccessKind::kGradOpen, chunk);
+  open_[chunk.index()] = true;
 }
 
 void AccessRecorder::GradReady(ParamId param) {
@@ -86,7 +90,14 @@ void AccessRecorder::GradReady(ParamId param) {
   gradient = Gradient::kReady;
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid() || --params_left_[chunk.index()] > 0) return;
-  if (Reduces()) CloseGrad(chunk);
+  if (!Reduces()) return;
+  if (!turns_.any()) return CloseGrad(chunk);
+  turns_.Complete(chunk);
+  CloseInTurn();
+  if (open_[chunk.index()]) {
+    trace_.waiting.push_back(
+        {static_cast<int32_t>(trace_.accesses.size()) - 1, chunk});
+  }
 }
 
 void AccessRecorder::CloseGrad(ChunkId chunk) {
@@ -95,7 +106,29 @@ void AccessRecorder::CloseGrad(ChunkId chunk) {
   Add(AccessKind::kGradClose, chunk);
 }
 
+void AccessRecorder::CloseInTurn() {
+  while (const std::optional<ChunkId> chunk = turns_.TakeNext()) {
+    CloseGrad(*chunk);
+  }
+}
+
 void AccessRecorder::CloseGrads() {
+  if (turns_.any()) {
+    if (!in_micro_batch_) return;
+    for (const ChunkId chunk : turns_.order()) {
+      if (open_[chunk.index()] && !turns_.complete(chunk)) {
+        turns_.Complete(chunk);
+      }
+    }
+    CloseInTurn();
+    while (turns_.Awaited()) {
+      const ChunkId chunk = turns_.TakeAwaited();
+      OpenChunk(chunk);
+      CloseGrad(chunk);
+      CloseInTurn();
+    }
+    return;
+  }
   for (size_t c = 0; c < open_.size(); ++c) {
     if (open_[c]) CloseGrad(ChunkId(static_cast<int32_t>(c)));
   }
@@ -142,7 +175,9 @@ void AccessRecorder::Compute(int64_t ns) {
 StepTrace AccessRecorder::Finish() {
   CloseGrads();
   EndMicroBatch();
+  if (turns_.any()) turns_.Adopt(turns_.Proposed());
   last_micro_batch_ = false;
+  in_micro_batch_ = false;
   CASTOR_CHECK(holds_.empty());
   CASTOR_CHECK(!evaluation_.has_value());
   StepTrace done = std::exchange(trace_, StepTrace());

@@ -23,6 +23,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
+#include "placement/reduction_turns.h"
 #include "placement/step_trace.h"
 
 namespace castor {
@@ -34,6 +35,13 @@ class AccessRecorder {
   // the parameters.
   explicit AccessRecorder(const ChunkLayout* layout, bool whole_grads = false,
                           bool in_place = false);
+
+  // As several ranks do it that all keep whole parameters: chunks take turns.
+  // `had` as there (reduction_turns.h). From there on every step begins with
+  // BeginMicroBatch.
+  void TakeTurns(const std::vector<bool>& had = {}) {
+    turns_ = ReductionTurns(*layout_, had);
+  }
 
   // Ends the micro-batch before, if any. `last`: no other follows, which
   // matters to whole gradients only.
@@ -74,9 +82,11 @@ class AccessRecorder {
   };
 
   void Add(AccessKind kind, ChunkId chunk);
+  void OpenChunk(ChunkId chunk);
   void CloseGrad(ChunkId chunk);
   // To the step, or to the pass that is open.
   void AddUse(AccessKind kind, ChunkId chunk, bool evaluating);
+  void CloseInTurn();
   void CloseGrads();
   void EndMicroBatch();
 
@@ -87,6 +97,8 @@ class AccessRecorder {
   const bool whole_grads_;
   const bool in_place_;
   bool last_micro_batch_ = false;
+  ReductionTurns turns_;
+  bool in_micro_batch_ = false;
   StepTrace trace_;
   std::vector<Bytes> leased_;  // the most at each moment
   Bytes leased_now_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "placement/trace.h"
@@ -47,6 +48,15 @@ struct EvaluationPass {
                          const EvaluationPass&) = default;
 };
 
+// A gradient that is complete when the moment ends, and waits from there on for
+// its turn to be reduced (reduction_turns.h).
+struct WaitingGrad {
+  int32_t moment = 0;
+  ChunkId chunk;
+
+  friend bool operator==(const WaitingGrad&, const WaitingGrad&) = default;
+};
+
 struct StepTrace {
   Trace accesses;
   // By rising moments, each unlike the one before; 0 bytes before the first.
@@ -55,6 +65,9 @@ struct StepTrace {
   std::vector<int64_t> compute_ns;
   // By moments that do not fall.
   std::vector<EvaluationPass> evaluations = {};
+  // By moments that do not fall. Without it, what waited counts as complete
+  // when it is reduced: times are later, bytes and slots the same.
+  std::vector<WaitingGrad> waiting = {};
 
   friend bool operator==(const StepTrace&, const StepTrace&) = default;
 };

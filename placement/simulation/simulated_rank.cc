@@ -73,14 +73,20 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   const std::vector<bool> in_last =
       InLastMicroBatch(step.accesses, engine_->chunks.size());
   auto pass = step.evaluations.begin();
+  auto waiting = step.waiting.begin();
   for (size_t i = 0; i < step.accesses.size(); ++i) {
     for (; pass != step.evaluations.end() &&
            static_cast<size_t>(pass->moment) == i;
          ++pass) {
       CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
     }
-    CASTOR_RETURN_IF_ERROR(Serve(step.accesses, i, in_last[i]));
+    CASTOR_RETURN_IF_ERROR(Serve(step, i, in_last[i]));
     if (!step.compute_ns.empty()) Compute(step.compute_ns[i]);
+    for (; waiting != step.waiting.end() &&
+           static_cast<size_t>(waiting->moment) == i;
+         ++waiting) {
+      grads_[waiting->chunk.index()].ready = trainer_.Record();
+    }
   }
   for (; pass != step.evaluations.end(); ++pass) {
     CASTOR_RETURN_IF_ERROR(Evaluate(*pass));
@@ -103,8 +109,9 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   return OkStatus();
 }
 
-Status SimulatedRank::Serve(const Trace& trace, size_t moment,
+Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
                             bool last_micro_batch) {
+  const Trace& trace = step.accesses;
   const ChunkId chunk = trace[moment].chunk;
   const bool of_grad = UseOfGrad(trace, moment);
   SimSlot& slot = grads_[chunk.index()].slot;
@@ -127,6 +134,12 @@ Status SimulatedRank::Serve(const Trace& trace, size_t moment,
     }
     case AccessKind::kGradOpen: {
       CASTOR_ASSIGN_OR_RETURN(slot, copies_.OpenGrad(chunk));
+      if (OpensZeros(step, moment)) {
+        device_.Wait(PlaceUnused(chunk));
+        QueueKernel(device_, Facts(chunk).gathered_grad);
+        grads_[chunk.index()].ready = device_.Record();
+        return OkStatus();
+      }
       WaitOn(PlaceUnused(chunk), RunCause::kGradient);
       QueueKernel(trainer_, Facts(chunk).gathered_grad);  // zeroes it
       return OkStatus();
@@ -143,6 +156,17 @@ Status SimulatedRank::Serve(const Trace& trace, size_t moment,
   return OkStatus();
 }
 
+// Where ranks wait for each other, and the trainer had no time for it.
+bool SimulatedRank::OpensZeros(const StepTrace& step, size_t moment) const {
+  if (engine_->world == 1 || engine_->param_ranks > 1) return false;
+  const ChunkId chunk = step.accesses[moment].chunk;
+  const AccessKind end = copies_.grad_in_place(chunk) ? AccessKind::kUseEnd
+                                                      : AccessKind::kGradClose;
+  return moment + 1 < step.accesses.size() &&
+         step.accesses[moment + 1] == Access{end, chunk} &&
+         !step.compute_ns.empty() && step.compute_ns[moment] == 0;
+}
+
 bool SimulatedRank::UseOfGrad(const Trace& trace, size_t moment) const {
   const auto [kind, chunk] = trace[moment];
   if (moment + 1 == trace.size() || !copies_.grad_in_place(chunk)) return false;
@@ -153,9 +177,10 @@ bool SimulatedRank::UseOfGrad(const Trace& trace, size_t moment) const {
 }
 
 Status SimulatedRank::Evaluate(const EvaluationPass& pass) {
+  const StepTrace uses{pass.accesses, {}, {}};
   copies_.BeginEvaluation();
   for (size_t i = 0; i < pass.accesses.size(); ++i) {
-    CASTOR_RETURN_IF_ERROR(Serve(pass.accesses, i, false));
+    CASTOR_RETURN_IF_ERROR(Serve(uses, i, false));
     if (!pass.compute_ns.empty()) Compute(pass.compute_ns[i]);
   }
   copies_.EndEvaluation();

@@ -86,7 +86,9 @@ class SimulatedRank final : private CopySource {
 
  private:
   struct Gradient {
-    SimSlot slot;          // while open
+    SimSlot slot;  // while open
+    // When it is complete; none: when it is reduced.
+    std::optional<SimEvent> ready;
     bool valid = false;    // its home holds a sum
     bool counted = false;  // its squares are in the norm
   };
@@ -113,7 +115,9 @@ class SimulatedRank final : private CopySource {
   Bytes Counted(ChunkId chunk) const {
     return Facts(chunk).gathered_grad / engine_->world;
   }
-  Status Serve(const Trace& trace, size_t moment, bool last_micro_batch);
+  Status Serve(const StepTrace& step, size_t moment, bool last_micro_batch);
+  // Whether the gradient that opens there is of nobody: zeros, for the others.
+  bool OpensZeros(const StepTrace& step, size_t moment) const;
   // Whether the use that begins or ends there is of the chunk's gradient, which
   // is written over it and opens or closes next.
   bool UseOfGrad(const Trace& trace, size_t moment) const;

@@ -22,7 +22,8 @@ SimEvent SimulatedRank::PlaceUnused(ChunkId chunk) {
 
 Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
   Gradient& grad = grads_[chunk.index()];
-  SimEvent reduced = trainer_.Record();
+  SimEvent reduced = grad.ready ? *grad.ready : trainer_.Record();
+  grad.ready.reset();
   const bool squares = CountsNorm() && last_micro_batch;
   const bool at_home = engine_->world > 1 && !grad.valid &&
                        moves_.home(chunk, StateKind::kGrad) == Tier::kDevice;

@@ -91,9 +91,9 @@ TEST_F(StepTrafficTest, FromHostMemoryShardsGoUpAndGradientsComeDown) {
   EXPECT_EQ(step.updated_on_host, Elements(512));
   EXPECT_EQ(step.updated_on_device, Elements(0));
   EXPECT_EQ(step.on(Tier::kNvme, Tier::kHost), LinkTraffic());
-  // Two words and one for each parameter, of which either rank sums half.
-  EXPECT_EQ(step.agreement, Bytes(8) * (2 + 2));
-  EXPECT_EQ(step.wire_sent(), KiB(12) + Bytes(32));
+  // Eight words, whatever the parameters, of which either rank sums half.
+  EXPECT_EQ(step.agreement, Bytes(8) * (4 + 4));
+  EXPECT_EQ(step.wire_sent(), KiB(12) + Bytes(64));
 }
 
 TEST_F(StepTrafficTest, CopiesOfShardsSpareTheWayFromHomeNotTheWire) {

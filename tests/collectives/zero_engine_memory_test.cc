@@ -107,8 +107,7 @@ Bytes AgreementBytes(const ToyModel& model, const ToyRun& run, bool clips) {
   for (const ParamSpec& spec : model.params) {
     words += (toy::SizeOf(spec) + 1) / 2;
   }
-  words += run.steps * (2 + std::ssize(model.params) +
-                        (clips ? int64_t{ExactSum::kWords} : 0));
+  words += run.steps * (8 + (clips ? int64_t{ExactSum::kWords} : 0));
   return Bytes(8) * words;
 }
 

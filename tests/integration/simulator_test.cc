@@ -8,6 +8,7 @@
 #include "placement/simulator.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -99,7 +100,7 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-class SimulatorTest : public testing::TestWithParam<Case> {
+class TwinsTest : public testing::Test {
  protected:
   TwinTraining TrainingOf(const Case& of) {
     TwinTraining training;
@@ -205,6 +206,10 @@ class SimulatorTest : public testing::TestWithParam<Case> {
   TempDir nvme_;
 };
 
+class SimulatorTest : public TwinsTest,
+                      public testing::WithParamInterface<Case> {};
+using RanksThatDifferTest = TwinsTest;
+
 TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   const TwinTraining training = TrainingOf(GetParam());
   const TwinOutcome run = TrainOnTwins(training);
@@ -257,16 +262,38 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     wire_sent += Bytes(8) * (7 - slice + slice * (world - 1));
   }
   EXPECT_EQ(run.stats.wire_sent, wire_sent);
-  // The step that departs, and the one after it, which is not its like.
-  EXPECT_EQ(divergences, training.short_step < 0 ? 0 : 2);
+  // The step that departs, and the one after it, which is not its like. Where
+  // ranks reduce in turns, also the one that has another order than the first.
+  int64_t departures = 0;
+  for (size_t s = 1; s < run.traces.size(); ++s) {
+    departures += run.traces[s].accesses != run.traces[s - 1].accesses;
+  }
+  EXPECT_EQ(divergences, departures);
+  if (world == 1 || GetParam().stage == 3) {
+    EXPECT_EQ(divergences, training.short_step < 0 ? 0 : 2);
+  } else {
+    EXPECT_GE(divergences, training.short_step < 0 ? 0 : 2);
+    EXPECT_LE(divergences, training.short_step < 0 ? 1 : 4);
+  }
   for (const Tier tier : kAllTiers) {
     EXPECT_EQ(run.stats.tiers[TierIndex(tier)].peak,
               simulated->peak[TierIndex(tier)])
         << TierName(tier);
   }
-  // Times, to the nanosecond.
+  // Times, to the nanosecond. The simulator knows of ranks that come first and
+  // last. Where three reduce in another order than the step before, one between
+  // them may find the way of the norm's words taken, or free.
+  const bool reordered =
+      world > 2 && departures > (training.short_step < 0 ? 0 : 2);
+  const int64_t apart_ns =
+      reordered ? engine.norm.count() * 1'000'000'000 /
+                          training.machine.device_to_host->bytes_per_second +
+                      1
+                : 0;
   for (size_t s = 0; s < run.step_end_ns.size(); ++s) {
-    EXPECT_EQ(run.step_end_ns[s], simulated->steps[s].end_ns) << "step " << s;
+    EXPECT_LE(std::abs(run.step_end_ns[s] - simulated->steps[s].end_ns),
+              apart_ns)
+        << "step " << s;
   }
   int64_t stall_ns = 0;
   for (const SimulatedStep& step : simulated->steps) {
@@ -290,6 +317,63 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
   if (GetParam().room == Room::kNvme) {
     EXPECT_GT(run.stats.home_bytes[TierIndex(Tier::kNvme)], Bytes(0));
   }
+}
+
+// A rank that lacks a gradient holds slots for what waits, and gives zeros.
+// What ranks then tell each other of it is in no simulation, nor are times.
+TEST_F(RanksThatDifferTest, TakeTheSlotsAndBytesThatAreSimulated) {
+  int64_t waited = 0;
+  for (const Case& of :
+       {Case{0, 2, Room::kHost, 0}, Case{1, 3, Room::kNvme, 4},
+        Case{2, 2, Room::kHost, 7}, Case{2, 3, Room::kDevice, 9},
+        Case{0, 4, Room::kDevice, 12}}) {
+    SCOPED_TRACE(testing::Message() << of);
+    TwinTraining training = TrainingOf(of);
+    training.left_open = -1;
+    training.skipped_last = -1;
+    training.steps = 5;
+    training.lacks = 8;
+    // What waits is held besides.
+    training.options.device_budget += KiB(96);
+    const TwinOutcome run = TrainOnTwins(training);
+    ASSERT_THAT(run.status, IsOk());
+    std::vector<const StepTrace*> steps;
+    for (const StepTrace& step : run.traces) {
+      steps.push_back(&step);
+      waited += std::ssize(step.waiting);
+    }
+    const Result<SimulationResult> simulated =
+        SimulateSteps(steps, EngineOf(training, run.layout), training.machine,
+                      {.trainer = training.trainer});
+    ASSERT_THAT(simulated, IsOk());
+    const EngineStats* before = &run.sealed;
+    for (size_t s = 0; s < run.after_step.size(); ++s) {
+      SCOPED_TRACE(testing::Message() << "step " << s);
+      const EngineStats& after = run.after_step[s];
+      const SimulatedStep& step = simulated->steps[s];
+      for (const Tier from : kAllTiers) {
+        for (const Tier to : kAllTiers) {
+          const size_t f = TierIndex(from);
+          const size_t t = TierIndex(to);
+          EXPECT_EQ(after.moved[f][t] - before->moved[f][t], step.moved[f][t])
+              << "from " << TierName(from) << " to " << TierName(to);
+        }
+      }
+      EXPECT_EQ(after.gathers - before->gathers, step.gathers);
+      EXPECT_EQ(after.fetches - before->fetches, step.fetches);
+      EXPECT_EQ(after.releases - before->releases, step.releases);
+      EXPECT_EQ(after.divergences - before->divergences, step.divergences);
+      EXPECT_EQ(after.reduce_scatters - before->reduce_scatters,
+                step.reduce_scatters);
+      before = &after;
+    }
+    for (const Tier tier : kAllTiers) {
+      EXPECT_EQ(run.stats.tiers[TierIndex(tier)].peak,
+                simulated->peak[TierIndex(tier)])
+          << TierName(tier);
+    }
+  }
+  EXPECT_GT(waited, 0);
 }
 
 // One in eleven where a sanitizer watches.

@@ -159,5 +159,29 @@ TEST_F(AccessRecorderTest, AnEvaluationIsAPassOfItsOwn) {
   EXPECT_TRUE(ValidateStep(step, 2).ok());
 }
 
+// Chunk 0 is complete first, but after chunk 1 in the order; b is missing, then
+// chunk 1 is.
+TEST_F(AccessRecorderTest, InTurnsWhatIsCompleteWaitsForWhatIsBefore) {
+  recorder_.TakeTurns();
+  recorder_.BeginMicroBatch();
+  const auto give = [this](ParamId param) {
+    recorder_.OpenGrad(param);
+    recorder_.GradReady(param);
+  };
+  for (const ParamId param : {kA, kB, kC, kD}) give(param);
+  const StepTrace first = recorder_.Finish();
+  EXPECT_EQ(Text(first), "o0 o1 c1 c0");
+  EXPECT_EQ(first.waiting, (std::vector<WaitingGrad>{{0, ChunkId(0)}}));
+  // The next step has the order in which they were complete.
+  recorder_.BeginMicroBatch();
+  for (const ParamId param : {kA, kC, kD}) give(param);
+  const StepTrace second = recorder_.Finish();
+  EXPECT_EQ(Text(second), "o0 o1 c0 c1");
+  EXPECT_EQ(second.waiting, (std::vector<WaitingGrad>{{1, ChunkId(1)}}));
+  recorder_.BeginMicroBatch();
+  for (const ParamId param : {kA, kB}) give(param);
+  EXPECT_EQ(Text(recorder_.Finish()), "o0 o1 c1 c0");
+}
+
 }  // namespace
 }  // namespace castor

@@ -108,14 +108,18 @@ bool Uses(const ToyModel& model, const ToyRun& run, size_t param, int step,
          !Drawn(run, run.skipped, 1, param, step, micro_batch);
 }
 
-bool SkippedBy(const ToyRun& run, size_t param, int rank) {
+bool SkippedBy(const ToyRun& run, size_t param, int rank, int step,
+               int micro_batch) {
   const auto r = static_cast<size_t>(rank);
-  return r < run.unused_by_rank.size() &&
-         Contains(run.unused_by_rank[r], param);
+  return (r < run.unused_by_rank.size() &&
+          Contains(run.unused_by_rank[r], param)) ||
+         (step >= run.missing_from &&
+          Drawn(run, run.missing, 3 + r, param, step, micro_batch));
 }
 
 bool Irregular(const ToyRun& run) {
-  return run.skipped > 0 || run.left_open > 0 || !run.unused_by_rank.empty();
+  return run.skipped > 0 || run.left_open > 0 || run.missing > 0 ||
+         !run.unused_by_rank.empty();
 }
 
 bool LeftOpen(const ToyRun& run, size_t param, int step, int micro_batch) {

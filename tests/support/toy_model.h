@@ -66,6 +66,12 @@ struct ToyRun {
   std::vector<int> unused;
   // By rank: parameters that it has no gradient for, though others may.
   std::vector<std::vector<int>> unused_by_rank;
+  // Share of the gradients that a rank has none of, though others may, drawn
+  // anew for each rank, step and micro-batch from `seed`; from that step on.
+  double missing = 0;
+  int missing_from = 0;
+  // A rank acquires parameters that it has no gradient for as others do.
+  bool acquires_all = false;
   // There is no forward sweep, and gradients do not depend on the weights,
   // which nobody looks at.
   bool blind = false;
@@ -123,7 +129,8 @@ DType GradDType(DType dtype, bool fp32);
 // Whether the parameter has a gradient in this micro-batch.
 bool Uses(const ToyModel& model, const ToyRun& run, size_t param, int step,
           int micro_batch);
-bool SkippedBy(const ToyRun& run, size_t param, int rank);
+bool SkippedBy(const ToyRun& run, size_t param, int rank, int step,
+               int micro_batch);
 // Whether it may have none, or one that is not handed back: it cannot be told
 // when its chunk is reduced.
 bool Irregular(const ToyRun& run);

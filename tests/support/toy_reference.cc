@@ -123,7 +123,7 @@ class PlainTrainer {
     for (int a = 0; a < run_.micro_batches; ++a) {
       if (!toy::Uses(model_, run_, param, step, a)) continue;
       for (int r = 0; r < world_; ++r) {
-        if (!toy::SkippedBy(run_, param, r)) return true;
+        if (!toy::SkippedBy(run_, param, r, step, a)) return true;
       }
     }
     return false;
@@ -149,7 +149,6 @@ class PlainTrainer {
     for (int a = 0; a < (once ? 1 : run_.micro_batches); ++a) {
       std::vector<float> sum(size, 0.0f);
       for (int r = 0; r < world_; ++r) {
-        if (toy::SkippedBy(run_, param, r)) continue;
         const std::vector<float> widened = GradientsOf(
             param, step, r, a, once ? run_.micro_batches : a + 1, dtype);
         for (size_t i = 0; i < size; ++i) {
@@ -186,7 +185,10 @@ class PlainTrainer {
     const std::vector<std::byte> weight = InDType(param);
     std::vector<std::byte> grad(static_cast<size_t>(size) * 4, std::byte{0});
     for (int a = begin; a < end; ++a) {
-      if (!toy::Uses(model_, run_, param, step, a)) continue;
+      if (!toy::Uses(model_, run_, param, step, a) ||
+          toy::SkippedBy(run_, param, rank, step, a)) {
+        continue;
+      }
       for (int use = toy::Tied(run_, param) ? 1 : 0; use >= 0; --use) {
         const toy::GradPlace place = {
             .param = param,

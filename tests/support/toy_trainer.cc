@@ -185,7 +185,8 @@ class ToyRank {
   }
   bool Uses(size_t param) const {
     return toy::Uses(model_, run_, param, at_.step, at_.micro_batch) &&
-           !toy::SkippedBy(run_, param, communicator_->rank());
+           !toy::SkippedBy(run_, param, communicator_->rank(), at_.step,
+                           at_.micro_batch);
   }
 
   Lane& LaneFor(size_t param) { return lanes_[param]; }
@@ -242,7 +243,13 @@ class ToyRank {
       CASTOR_RETURN_IF_ERROR(Differentiate(p, 1, p + 1));
     }
     for (size_t p = ids_.size(); p-- > 0;) {
-      if (!Uses(p)) continue;
+      if (!Uses(p)) {
+        if (run_.acquires_all &&
+            toy::Uses(model_, run_, p, at_.step, at_.micro_batch)) {
+          CASTOR_RETURN_IF_ERROR(Look({p}));
+        }
+        continue;
+      }
       // The second piece is added after the first, on whichever lane.
       if (toy::Tied(run_, p)) LaneFor(p).Wait(LaneFor(p + 1).Record());
       CASTOR_RETURN_IF_ERROR(Differentiate(p, 0, p));

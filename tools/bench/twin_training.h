@@ -57,6 +57,9 @@ struct TwinTraining {
   // the last of several micro-batches; -1: none.
   int left_open = -1;
   int skipped_last = -1;
+  // Rank 0 has no gradient of this parameter in every other step, from the
+  // second on, though others have; -1: it has all. REQUIRES: stages 0 to 2.
+  int lacks = -1;
   // On lease in every backward sweep.
   Bytes lease;
   // Before every step, and between the two sweeps of its first micro-batch, the

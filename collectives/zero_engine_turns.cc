@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Which chunk is reduced when, where ranks may lack gradients that others have.
+//
+// Ranks that keep whole parameters take turns (placement/reduction_turns.h).
+//
+// Where parameters are sharded, gathers are collectives too, and which slots
+// are free decides what is gathered when. So a rank may not hold what others
+// have given back. All ranks make the accesses of the planned step: a rank that
+// lacks a gradient opens it, as zeros, and reduces it, where the plan has that,
+// at the latest before the next use of parameters. No slot is held for longer
+// than planned. Where all ranks open a gradient later than planned, its chunk
+// is reduced again, and adds to zeros. The first step has no plan, nor has the
+// rest of one that departs from it: in these all ranks have gradients of the
+// same chunks, or are refused.
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/zero_engine_impl.h"
+
+namespace castor {
+
+void ZeroEngine::Impl::SetUpTurns(const SealOptions& declared) {
+  if (comm_->world() == 1) return;
+  if (!sharding_.replicated(StateKind::kParam)) {
+    // What is written over a copy needs the copy.
+    follows_plan_ = !grads_in_place();
+    return;
+  }
+  std::vector<bool> had;
+  if (!declared.held.empty()) had.assign(params_.size(), false);
+  for (const HeldTogether& held : declared.held) {
+    for (const ParamId param : held.grads) had[param.index()] = true;
+  }
+  turns_ = ReductionTurns(*layout_, had);
+}
+
+void ZeroEngine::Impl::Complete(ChunkId chunk) {
+  if (!turns_.any()) {
+    FollowPlan(Access{AccessKind::kGradClose, chunk}, false);
+    return ReduceChunk(chunk);
+  }
+  turns_.Complete(chunk);
+  ReduceInTurn();
+}
+
+void ZeroEngine::Impl::ReduceInTurn() {
+  while (const std::optional<ChunkId> chunk = turns_.TakeNext()) {
+    ReduceChunk(*chunk);
+  }
+}
+
+bool ZeroEngine::Impl::MakeRoom() {
+  if (!turns_.any() || evaluating_ > 0 || !turns_.LetPass()) return false;
+  ReduceInTurn();
+  return true;
+}
+
+Status ZeroEngine::Impl::FlushTurns() {
+  for (const ChunkId chunk : turns_.order()) {
+    ChunkGrad& grad = grads_[chunk.index()];
+    if (grad.state != GradState::kOpen || turns_.complete(chunk)) continue;
+    WaitForWriters(grad);
+    turns_.Complete(chunk);
+  }
+  ReduceInTurn();
+  while (const std::optional<ChunkId> chunk = turns_.Awaited()) {
+    if (Status opened = OpenZeros(*chunk); !opened.ok()) {
+      if (!MakeRoom()) return opened;
+      continue;
+    }
+    // This rank had none of it: it does not say when it is complete.
+    ReduceChunk(turns_.TakeAwaited());
+    ReduceInTurn();
+  }
+  EndMicroBatch();
+  return OkStatus();
+}
+
+void ZeroEngine::Impl::FollowPlan(std::optional<Access> until, bool flush) {
+  if (!follows_plan_ || micro_batches_ == 0 || evaluating_ > 0) return;
+  const std::span<const Access> left = manager_->PlannedBeforeUse();
+  if (until && std::find(left.begin(), left.end(), *until) == left.end()) {
+    return;
+  }
+  for (const Access& access : left) {
+    if (access == until) return;
+    ChunkGrad& grad = grads_[access.chunk.index()];
+    if (access.kind == AccessKind::kGradOpen) {
+      // Without a slot the next access departs from the plan, and says why.
+      if (grad.state != GradState::kNone || !OpenZeros(access.chunk).ok()) {
+        return;
+      }
+      continue;
+    }
+    const std::vector<ParamId>& params = layout_->chunk(access.chunk).params;
+    const bool written =
+        std::any_of(params.begin(), params.end(), [&](ParamId id) {
+          return params_[id.index()].state == ParamState::kOpen;
+        });
+    if (grad.state != GradState::kOpen || !Reduces() || (written && !flush)) {
+      return;
+    }
+    if (written) WaitForWriters(grad);
+    ReduceChunk(access.chunk, !flush);
+  }
+}
+
+Status ZeroEngine::Impl::OpenZeros(ChunkId chunk) {
+  ChunkGrad& grad = grads_[chunk.index()];
+  CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
+  CASTOR_ASSIGN_OR_RETURN(grad.state, NextState(grad.state, GradEvent::kOpen));
+  grad.micro_batch = 0;
+  grad.lanes.clear();
+  // In place of parameters, ReduceChunk clears what nobody opened.
+  if (grads_in_place()) return OkStatus();
+  device_lane_->Wait(grad.slot.free_after);
+  pools_->device().Zero(*device_lane_, grad.slot.data,
+                        BytesOf(layout_->chunk(chunk).size, GradDType(chunk)));
+  grad.opened = device_lane_->Record();
+  grad.ready = {grad.opened};
+  return OkStatus();
+}
+
+}  // namespace castor
