@@ -46,7 +46,9 @@ void AddModel(OptionTable& t, TrainFlags* f) {
   t.Whole("", &o->seed, 0, std::numeric_limits<int64_t>::max())
       .Flag("--seed", "of initial values and data");
   t.Choice("", &o->dtype, DTypeName, {DType::kF32, DType::kBF16, DType::kF16})
-      .Flag("--dtype", "of parameters and gradients");
+      .Flag("--dtype",
+            "how parameters and gradients are stored and moved; this trainer "
+            "computes in fp32 always");
 }
 
 void AddUpdates(OptionTable& t, TrainFlags* f) {
@@ -155,7 +157,7 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
   t.Switch("", &f->json).Flag("--json", "the summary as one JSON document");
   t.Switch("", &f->print_model)
       .Flag("--print-model",
-            "print the parameters, a list for castor search - --order file, "
+            "print the parameters, a list for castor search -, "
             "and train nothing");
 }
 
