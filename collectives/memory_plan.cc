@@ -142,10 +142,10 @@ class HomeChooser {
         "staging, {}",
         states > Bytes(0) ? FormatBytes(states) + " of states"
                           : std::string("the states, placed by rules,"),
-        FormatBytes(budgets.device), FormatBytes(demand_.serving),
-        FormatBytes(budgets.host), FormatBytes(demand_.staging_slot * staging),
+        BudgetText(budgets.device), FormatBytes(demand_.serving),
+        BudgetText(budgets.host), FormatBytes(demand_.staging_slot * staging),
         budgets.nvme
-            ? fmt::format("and NVMe may hold {}", FormatBytes(*budgets.nvme))
+            ? fmt::format("and NVMe may hold {}", BudgetText(*budgets.nvme))
             : std::string("and there is no NVMe directory"));
   }
 

@@ -198,6 +198,11 @@ Bytes FillHostByTraffic(const HomeProblem& problem,
 
 }  // namespace
 
+std::string BudgetText(Bytes budget) {
+  constexpr Bytes kMoreThanAnyMachine{int64_t{1} << 49};
+  return budget < kMoreThanAnyMachine ? FormatBytes(budget) : "unlimited bytes";
+}
+
 bool HomesFit(const HomeProblem& problem) {
   return internal::FindFitting(problem).homes.has_value();
 }
@@ -208,7 +213,7 @@ Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem) {
     return Infeasible(fmt::format(
         "the states fit neither device nor host and {}; they need {} more",
         problem.nvme
-            ? fmt::format("NVMe may hold {}", FormatBytes(*problem.nvme))
+            ? fmt::format("NVMe may hold {}", BudgetText(*problem.nvme))
             : std::string("there is no NVMe tier"),
         FormatBytes(fitting.missing)));
   }

@@ -3,6 +3,8 @@
 
 #include "chunk/base/json_value.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/printable.h"
 #include "chunk/base/strict_json.h"
 
 namespace castor {
@@ -160,6 +163,35 @@ bool operator==(const JsonValue& a, const JsonValue& b) {
   return a.text_ == b.text_ && a.keys_ == b.keys_ && a.values_ == b.values_;
 }
 
+namespace {
+
+// `json` with what is not printable as \uXXXX. Beyond ASCII there are only
+// characters of strings.
+std::string EscapedJson(std::string json) {
+  const auto plain = [](char c) {
+    return static_cast<unsigned char>(c) < 0x7F;
+  };
+  if (std::all_of(json.begin(), json.end(), plain)) return json;
+  std::string escaped;
+  for (std::string_view rest = json; !rest.empty();) {
+    const FrontCharacter front = ReadFront(rest);
+    const size_t bytes = std::max<size_t>(front.bytes, 1);
+    if (plain(rest.front()) || front.printable || front.bytes == 0) {
+      escaped += rest.substr(0, bytes);
+    } else if (front.point < 0x10000) {
+      escaped += fmt::format("\\u{:04x}", front.point);
+    } else {
+      const uint32_t above = front.point - 0x10000;
+      escaped += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10),
+                             0xDC00 + (above & 0x3FF));
+    }
+    rest.remove_prefix(bytes);
+  }
+  return escaped;
+}
+
+}  // namespace
+
 // Numbers and texts are written in the way of nlohmann's library.
 struct JsonValue::Writer {
   using Json = nlohmann::ordered_json;
@@ -198,8 +230,9 @@ struct JsonValue::Writer {
 };
 
 std::string JsonValue::Dump(int indent) const {
-  return Writer::Of(*this).dump(indent, ' ', /*ensure_ascii=*/false,
-                                Writer::Json::error_handler_t::replace);
+  return EscapedJson(
+      Writer::Of(*this).dump(indent, ' ', /*ensure_ascii=*/false,
+                             Writer::Json::error_handler_t::replace));
 }
 
 std::ostream& operator<<(std::ostream& out, const JsonValue& value) {
@@ -268,7 +301,7 @@ Result<JsonValue> ParseJson(std::string_view text) {
 
 std::string JsonText(std::string_view text) {
   try {
-    return nlohmann::json(text).dump();
+    return EscapedJson(nlohmann::json(text).dump());
   } catch (const nlohmann::json::exception&) {
     return {};
   }

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <iostream>
 
+#include "chunk/base/printable.h"
+
 namespace castor {
 namespace {
 
@@ -33,12 +35,14 @@ Console Console::Standard() {
 }
 
 void Console::Note(std::string_view text) const {
-  err << "castor: note: " << text << '\n';
+  err << "castor: note: " << Printable(text) << '\n';
 }
 
 int ReportStatus(const Status& status, std::string_view who,
                  const Console& console) {
-  if (!status.ok()) console.err << who << ": " << status.message() << '\n';
+  if (!status.ok()) {
+    console.err << who << ": " << Printable(status.message()) << '\n';
+  }
   return ExitCode(status.code());
 }
 

@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "chunk/base/check.h"
+#include "chunk/base/printable.h"
 #include "chunk/base/units_text.h"
 #include "tools/cli/text_forms.h"
 
@@ -67,7 +68,7 @@ std::string PlainLine(const Cells& fields) {
   std::string line;
   for (const std::string& field : fields) {
     if (&field != &fields.front()) line += '\t';
-    line += field;
+    line += Printable(field);
   }
   return line + '\n';
 }
@@ -283,7 +284,7 @@ void Document::SayUnbroken(std::string_view label, std::string_view text) {
 }
 
 void Document::Text(std::string lines) {
-  if (!lines.empty()) page_.emplace_back(std::move(lines));
+  if (!lines.empty()) page_.emplace_back(Printable(lines));
 }
 
 void Document::Add(Table table, Form forms) {

@@ -17,7 +17,9 @@ namespace castor {
 // one at a time.
 class StopSignals {
  public:
-  StopSignals();
+  // `words`, which last, go to the standard error at once when the first comes;
+  // null: nothing does.
+  explicit StopSignals(const char* words = nullptr);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

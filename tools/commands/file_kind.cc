@@ -3,10 +3,13 @@
 
 #include "tools/commands/file_kind.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 
+#include "chunk/base/quote.h"
 #include "offload/record/record_format.h"
 #include "tools/models/input_file.h"
 
@@ -56,6 +59,25 @@ FileKind KindOfFile(const std::string& path) {
     }
   }
   return FileKind::kOther;
+}
+
+Status NameOtherKind(Status status, const std::string& path,
+                     std::string_view wanted) {
+  // By FileKind.
+  constexpr std::string_view kReaders[] = {
+      "castor report", "train_gpt --plan",   "castor diff",
+      "castor diff",   "train_gpt --layout", "castor simulate"};
+  const auto kind = static_cast<size_t>(KindOfFile(path));
+  if (status.code() != ErrorCode::kMalformed || kind >= std::size(kReaders)) {
+    return status;
+  }
+  const std::string what = fmt::format(
+      "{} is {}, which {} reads; give {}", QuotedPath(path),
+      FileKindName(static_cast<FileKind>(kind)), kReaders[kind], wanted);
+  // One of the right kind that is damaged says so itself.
+  return wanted.starts_with(FileKindName(static_cast<FileKind>(kind)))
+             ? status
+             : Malformed(what);
 }
 
 }  // namespace castor

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "chunk/base/status.h"
+
 namespace castor {
 
 enum class FileKind : uint8_t {
@@ -28,6 +30,12 @@ std::string_view FileKindName(FileKind kind);
 
 // That it is one in the end is for its reader to say.
 FileKind KindOfFile(const std::string& path);
+
+// `status` of reading `path` as something else, where the file is of a kind of
+// Castor's: what the file is, what reads it, and what to give in its place.
+// `wanted`: "the trace of a step (train_gpt --trace)".
+Status NameOtherKind(Status status, const std::string& path,
+                     std::string_view wanted);
 
 }  // namespace castor
 

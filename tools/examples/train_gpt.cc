@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "chunk/base/log.h"
+#include "chunk/base/printable.h"
 #include "chunk/base/quote.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units_text.h"
@@ -223,7 +224,10 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
     }
   }
   // The first one ends training after the step under way.
-  const StopSignals signals;
+  const StopSignals signals(
+      Speaks(group) ? "\ntrain_gpt: asked to stop: ends after the step under "
+                      "way; a second signal ends it at once\n"
+                    : nullptr);
   std::optional<LastWords> last_words;
   if (group != nullptr) last_words.emplace();
   Result<TrainOutcome> outcome =
@@ -239,7 +243,7 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   } else if (flags.json) {
     WriteJson(SummaryJson(options, *outcome), console.out);
   } else {
-    console.out << SummaryText(options, *outcome);
+    console.out << Printable(SummaryText(options, *outcome));
   }
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   CASTOR_RETURN_IF_ERROR(recorded);

@@ -43,9 +43,10 @@ enum class ExpertLayout : uint8_t { kFused, kPerExpert };
 std::string_view ExpertLayoutName(ExpertLayout layout);
 
 struct ReadModelOptions {
-  std::optional<ParamOrder> order = {};  // default: family, else natural
-  std::string trace_file = {};           // with ParamOrder::kTrace
-  std::optional<DType> dtype = {};       // in place of every parameter's own
+  // Default: of a list the file's, else the family's, else natural.
+  std::optional<ParamOrder> order = {};
+  std::string trace_file = {};      // with ParamOrder::kTrace
+  std::optional<DType> dtype = {};  // in place of every parameter's own
   std::optional<ExpertLayout> expert_layout = {};  // default: as in the file
   // Patterns on names (param_filter.h): what matches `freeze` is not trained,
   // and where `only` is given, nothing else than what matches it is.

@@ -63,7 +63,9 @@ Status OrderParams(const ModelSource& source,
         "a config.json lists no tensors, so it has no file order; use --order "
         "family or natural");
   }
-  if (wanted == ParamOrder::kFile) {
+  // Whoever wrote a list put its lines where they are.
+  if (wanted == ParamOrder::kFile ||
+      (!wanted && source.kind == SourceKind::kList)) {
     list.order = ParamOrder::kFile;
     return OkStatus();
   }
@@ -86,12 +88,6 @@ Status OrderParams(const ModelSource& source,
     }
   }
   list.order = ParamOrder::kNatural;
-  if (!wanted && source.kind == SourceKind::kList &&
-      !std::is_sorted(list.params.begin(), list.params.end(), InNaturalOrder)) {
-    list.notes.push_back(
-        "the list is packed in natural order of names; --order file packs it "
-        "as written");
-  }
   std::sort(list.params.begin(), list.params.end(), InNaturalOrder);
   return OkStatus();
 }

@@ -185,5 +185,17 @@ TEST(JsonValueTest, ReadsBackWhatItWrites) {
   }
 }
 
+TEST(JsonValueTest, EscapesWhatShowsNothingAndReadsBackTheSame) {
+  const std::string text =
+      "\x7f\u0085\u00ad\u061c\u200b\u202e\u2066\ufeff\U000e0041 \u00e9\u2581";
+  const JsonValue value(text);
+  EXPECT_EQ(value.Dump(), R"("\u007f\u0085\u00ad\u061c\u200b\u202e\u2066\ufeff)"
+                          R"(\udb40\udc41 )"
+                          "\u00e9\u2581\"");
+  EXPECT_EQ(JsonText(text), value.Dump());
+  EXPECT_EQ(ParseJson(value.Dump()).value().text(), text);
+  EXPECT_EQ(JsonValue("\xff").Dump(), "\"\ufffd\"");
+}
+
 }  // namespace
 }  // namespace castor

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "chunk/base/printable.h"
+
 namespace castor {
 namespace {
 
@@ -41,6 +43,13 @@ TEST(QuoteTest, LeavesOutTheMiddleOfALongText) {
   EXPECT_THAT(quoted, testing::StartsWith("\"aaaa"));
   EXPECT_THAT(quoted, testing::HasSubstr("...(888 bytes)..."));
   EXPECT_THAT(quoted, testing::EndsWith("bbbb\""));
+}
+
+TEST(PrintableTest, KeepsLinesAndEscapesWhatATerminalObeys) {
+  EXPECT_EQ(Printable("a\tb\n\u00e9"), "a\tb\n\u00e9");
+  EXPECT_EQ(Printable("\x1b[2J\r\x7f"), "\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(Printable("\u202e\xff"), "\\xe2\\x80\\xae\\xff");
+  EXPECT_EQ(Printable("\xc3"), "\\xc3");
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class CastorDiffTest : public testing::Test {
                RunCause::kPrefetch, 1);
       run.Stall(RunCause::kPrefetch, 1, begin + 1, begin + 1 + stall);
       run.TierBytes(Tier::kDevice, begin + 10, 50 + stall);
+      run.TierBytes(Tier::kHost, begin + 11, 5);
       run.Release(1, begin + 50, RunCause::kStale);
     }
     const std::string file = dir_.File(name);
@@ -112,6 +113,7 @@ TEST_F(CastorDiffTest, PutsRunsNextToEachOther) {
               AllOf(ContainsRegex("a step +90.0 us +100 us +[+]11.11 %"),
                     ContainsRegex("prefetch +10.0 us +20.0 us +[+]100.00 %"),
                     ContainsRegex("nvme -> host +0 B +4 KiB +differs"),
+                    ContainsRegex("host budget +- +- +equal"),
                     ContainsRegex("chunk 1 param +host +nvme +differs")));
   const ProcessOutcome document = Diff({a, b, "--json"});
   ASSERT_EQ(document.exit_code, 0) << document.err;

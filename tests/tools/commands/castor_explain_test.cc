@@ -154,5 +154,22 @@ TEST_F(CastorExplainTest, EndsWithTheExitCodeOfWhatIsWrong) {
   EXPECT_THAT(cut.out, HasSubstr("chunk 2"));
 }
 
+TEST_F(CastorExplainTest, WhoWantsATraceOrAModelIsToldThatItIsARecord) {
+  const std::string trace = dir_.File("trace.json");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"simulate", file_, "--machine", trace,
+                                 "--device-budget", "1MiB", "--host-budget",
+                                 "1MiB"},
+        {"plan", file_},
+        {"plan", kLlama, "--trace", file_}}) {
+    std::vector<std::string> command = {"tools/castor"};
+    command.insert(command.end(), args.begin(), args.end());
+    const ProcessOutcome outcome = RunProcess(command);
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                HasSubstr("is the record of a run, which castor report reads"));
+  }
+}
+
 }  // namespace
 }  // namespace castor

@@ -60,25 +60,29 @@ TEST(ModelReaderTest, ReadsTheShippedConfigs) {
   EXPECT_THAT(llama->notes, IsEmpty());
 }
 
-TEST(ModelReaderTest, SortsListsNaturallyAndSaysSo) {
+TEST(ModelReaderTest, PacksAListInTheOrderOfItsLines) {
   const TempFolder folder;
-  const std::string path = folder.Write("list.tsv", kUnsorted);
-  const auto natural = ReadModel(path, {});
-  ASSERT_TRUE(natural.ok()) << natural.status();
-  EXPECT_EQ(natural->order, ParamOrder::kNatural);
-  EXPECT_THAT(Names(*natural), ElementsAre("a", "h.9.w", "h.10.w"));
-  EXPECT_THAT(natural->notes,
-              ElementsAre(HasSubstr("--order file packs it as written")));
+  const std::string json =
+      R"([{"name":"h.10.w","shape":[2],"dtype":"F32"},
+          {"name":"h.9.w","shape":[2],"dtype":"F32"},
+          {"name":"a","shape":[2],"dtype":"F32"}])";
+  for (const std::string& path :
+       {folder.Write("list.tsv", kUnsorted), folder.Write("list.json", json)}) {
+    const auto list = ReadModel(path, {});
+    ASSERT_TRUE(list.ok()) << list.status();
+    EXPECT_EQ(list->order, ParamOrder::kFile);
+    EXPECT_THAT(Names(*list), ElementsAre("h.10.w", "h.9.w", "a"));
+    EXPECT_THAT(list->notes, IsEmpty());
 
-  const auto asked = ReadModel(path, {.order = ParamOrder::kNatural});
-  EXPECT_THAT(asked->notes, IsEmpty());
-  const auto file = ReadModel(path, {.order = ParamOrder::kFile});
-  EXPECT_EQ(file->order, ParamOrder::kFile);
-  EXPECT_THAT(Names(*file), ElementsAre("h.10.w", "h.9.w", "a"));
-  EXPECT_THAT(file->notes, IsEmpty());
-  const Status family =
-      ReadModel(path, {.order = ParamOrder::kFamily}).status();
-  EXPECT_EQ(family.code(), ErrorCode::kInvalidArgument);
+    const auto natural = ReadModel(path, {.order = ParamOrder::kNatural});
+    EXPECT_EQ(natural->order, ParamOrder::kNatural);
+    EXPECT_THAT(Names(*natural), ElementsAre("a", "h.9.w", "h.10.w"));
+    const auto file = ReadModel(path, {.order = ParamOrder::kFile});
+    EXPECT_THAT(Names(*file), ElementsAre("h.10.w", "h.9.w", "a"));
+    const Status family =
+        ReadModel(path, {.order = ParamOrder::kFamily}).status();
+    EXPECT_EQ(family.code(), ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST(ModelReaderTest, OrdersAConfigByFamilyOrNaturally) {

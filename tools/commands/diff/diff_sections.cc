@@ -60,14 +60,26 @@ Side Times(const RunStatistics& run) {
           {"of it stalled", Value::Ns(run.stalled_ns.median)}};
 }
 
-Side Peaks(const RunStatistics& run) {
-  Side side;
-  for (const TierStatistics& tier : run.tiers) {
-    const std::string name(TierName(tier.tier));
-    side.emplace_back(name + " peak", Bytes(tier.peak_bytes));
-    side.emplace_back(name + " budget", Bytes(tier.budget_bytes));
+// A tier that one run lacks held nothing, and had no budget.
+DiffSection DiffTiers(const RunStatistics& a, const RunStatistics& b) {
+  const auto on = [](const RunStatistics& run, Tier tier) {
+    const auto at = std::ranges::find(run.tiers, tier, &TierStatistics::tier);
+    return at == run.tiers.end() ? TierStatistics() : *at;
+  };
+  const auto budget = [](const TierStatistics& tier) {
+    return tier.budget_bytes > 0 ? Value(Bytes(tier.budget_bytes)) : Value();
+  };
+  DiffSection section{"tiers", {}};
+  for (const Tier tier : kAllTiers) {
+    const TierStatistics first = on(a, tier);
+    const TierStatistics second = on(b, tier);
+    const std::string name(TierName(tier));
+    if (first.peak_rank < 0 && second.peak_rank < 0) continue;
+    section.rows.push_back(
+        {name + " peak", Bytes(first.peak_bytes), Bytes(second.peak_bytes)});
+    section.rows.push_back({name + " budget", budget(first), budget(second)});
   }
-  return side;
+  return section;
 }
 
 Side Links(const RunStatistics& run) {
@@ -275,7 +287,7 @@ std::vector<DiffSection> DiffRuns(const RunRecord& a, const RunRecord& b,
   std::vector<DiffSection> sections = {
       Compare("run", Counts(first), Counts(second)),
       Compare("time", Times(first), Times(second)),
-      Compare("tiers", Peaks(first), Peaks(second), Bytes(0)),
+      DiffTiers(first, second),
       Compare("links", Links(first), Links(second), Bytes(0)),
       Compare("stalls", Stalls(first), Stalls(second), Value::Ns(0)),
       ChangedHomes(a, b)};

@@ -20,8 +20,10 @@
 #include "offload/kernels/optimizer_options.h"
 #include "placement/model_blocks.h"
 #include "placement/step_trace.h"
+#include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text_forms.h"
+#include "tools/commands/file_kind.h"
 #include "tools/models/castor_files.h"
 #include "tools/models/model_reader.h"
 #include "tools/models/model_shape.h"
@@ -54,7 +56,7 @@ Examples:
       --seq 4096 --batch 1 --recompute --machine machine.json
   castor plan config.json --world 8 --device-budget 24GiB --host-budget 64GiB -o plan.json
   castor plan config.json --device-budget 8GiB --host-budget 32GiB --limit 'exp_avg@host=25%'
-  castor plan model.tsv --order file --world 2 --device-budget 16MiB --compare run.rec
+  castor plan model.tsv --world 2 --device-budget 16MiB --compare run.rec
 )";
 
 void AddModel(OptionTable& t, PlanFlags* f) {
@@ -64,7 +66,7 @@ void AddModel(OptionTable& t, PlanFlags* f) {
   t.Choice("", &f->read.order, ParamOrderName,
            {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural})
       .Flag("--order", "order of packing")
-      .Default("family where known, else natural");
+      .Default("file of a list, else family where known, else natural");
   t.Choice("", &f->read.expert_layout, ExpertLayoutName,
            {ExpertLayout::kFused, ExpertLayout::kPerExpert})
       .Flag("--expert-layout", "how the trainer holds experts");
@@ -379,17 +381,8 @@ std::string PlanCommandText(const PlanFlags& flags) {
   PlanFlags own = flags;
   PlanFlags usual;
   const OptionTable table = PlannedTable(&own);
-  OptionTable defaults = PlannedTable(&usual);
-  std::string text = fmt::format("castor plan {}", ShellWord(flags.model));
-  for (const Option& row : table.rows()) {
-    const std::vector<std::string> words = OptionWords(row);
-    if (words == OptionWords(defaults.OfFlag(row.flag))) continue;
-    for (const std::string& word : words) {
-      text += fmt::format(" {}", row.flag);
-      if (!word.empty()) text += fmt::format(" {}", ShellWord(word));
-    }
-  }
-  return text;
+  return fmt::format("castor plan {}{}", ShellWord(flags.model),
+                     GivenFlagsText(table, PlannedTable(&usual)));
 }
 
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
@@ -408,14 +401,24 @@ Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
                             ReadMachineFile(flags.files.machine));
   }
   if (!flags.trace.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(subject.trace, ReadTraceFile(flags.trace));
+    Result<TraceFile> trace = ReadTraceFile(flags.trace);
+    if (!trace.ok()) {
+      return NameOtherKind(trace.status(), flags.trace,
+                           "the trace of a step (train_gpt --trace FILE)");
+    }
+    subject.trace = *std::move(trace);
   }
   if (!flags.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
                             ReadLayoutFile(flags.files.layout));
     subject.layout = std::make_shared<const LayoutFile>(std::move(layout));
   }
-  CASTOR_ASSIGN_OR_RETURN(subject.model, ReadModel(flags.model, read));
+  Result<ModelList> model = ReadModel(flags.model, read);
+  if (!model.ok()) {
+    return NameOtherKind(model.status(), flags.model,
+                         "a model (castor search --help says which)");
+  }
+  subject.model = *std::move(model);
   CASTOR_ASSIGN_OR_RETURN(subject.shape,
                           ReadModelShape(flags.model, subject.model));
   const std::vector<TiedParam> tied = TiedParamsOf(subject.model);

@@ -210,7 +210,8 @@ void SayExperts(const SearchReport& report, std::string_view remark,
 
 std::string NextText(const SearchReport& report) {
   const std::string next =
-      fmt::format("castor search {}", ShellWord(report.request.model));
+      fmt::format("castor search {}{}", ShellWord(report.request.model),
+                  report.request.flags);
   if (!report.request.output.empty())
     return next + " --explain   where the waste is";
   if (!report.request.search.device_budget) {

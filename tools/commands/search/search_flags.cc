@@ -12,6 +12,7 @@
 #include "chunk/base/quantity_text.h"
 #include "chunk/base/units_text.h"
 #include "chunk/tensor_fields.h"
+#include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/search/search_run.h"
 #include "tools/rules/compatibility_rule.h"
@@ -53,7 +54,7 @@ Examples:
   castor search config.json --world 8 -o layout.json
   castor search meta-llama/Llama-3.1-8B --freeze '*embed_tokens*' --freeze 'lm_head.*'
   castor search ./lora --only '*.lora_[AB].*'
-  castor search - --order file < list.tsv
+  castor search - < list.tsv
 )";
 
 bool IsGiven(const SearchFlags& flags, std::string_view flag) {
@@ -184,28 +185,9 @@ Status CheckSizes(const SearchFlags& flags) {
                   FormatSizeExact(search.max_chunk), origin("--max")));
 }
 
-}  // namespace
-
-std::string_view ChoicePickName(ChoicePick pick) {
-  switch (pick) {
-    case ChoicePick::kRecommended:
-      return "recommended";
-    case ChoicePick::kBest:
-      return "best";
-    case ChoicePick::kChunk:
-      return "chunk";
-  }
-  return "unknown";
-}
-
-std::string_view ChoicePickText(ChoicePick pick) {
-  return pick == ChoicePick::kChunk ? "--chunk" : ChoicePickName(pick);
-}
-
-void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
+// What is searched for.
+OptionTable SearchedTable(SearchFlags* flags) {
   SearchRequest* const r = &flags->request;
-  AddOptionalPositional(app, "MODEL", &r->model,
-                        "what to read: see below; - is a list on stdin");
   OptionTable t;
   t.Switch("", &r->zoo)
       .Flag("--zoo",
@@ -232,7 +214,9 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
   t.Choice("", &r->read.order, ParamOrderName,
            {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural,
             ParamOrder::kTrace})
-      .Flag("--order", "order of packing (family where known, else natural)");
+      .Flag("--order",
+            "order of packing (a list: file; else family where known, else "
+            "natural)");
   t.Text("", &r->read.trace_file)
       .Form("FILE")
       .Flag("--trace",
@@ -246,14 +230,6 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
   t.Texts(&r->read.only)
       .Flag("--only", "PATTERN of names that alone are trained; repeatable");
   t.Size("", &r->chunk).Flag("--chunk", "also look at this chunk size");
-  t.Switch("", &r->explain)
-      .Flag("--explain", "say by cause and by chunk where the waste is");
-  t.Text("", &r->output)
-      .Form("FILE")
-      .Flag("-o,--output", "write the layout to this file");
-  t.Choice("", &r->pick, ChoicePickName,
-           {ChoicePick::kRecommended, ChoicePick::kBest})
-      .Flag("--pick", "what to write and explain (recommended, or --chunk)");
   t.Choice("", &flags->rule, {"gemini", "patrickstar", "elixir", "all"})
       .Flag("--rule", "what the rules of other systems pick");
   t.Text("", &r->machine_file)
@@ -268,6 +244,40 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
                    "the same for gradients")}) {
     t.Text("", text).Form("SPEED").Flag(flag, help);
   }
+  return t;
+}
+
+}  // namespace
+
+std::string_view ChoicePickName(ChoicePick pick) {
+  switch (pick) {
+    case ChoicePick::kRecommended:
+      return "recommended";
+    case ChoicePick::kBest:
+      return "best";
+    case ChoicePick::kChunk:
+      return "chunk";
+  }
+  return "unknown";
+}
+
+std::string_view ChoicePickText(ChoicePick pick) {
+  return pick == ChoicePick::kChunk ? "--chunk" : ChoicePickName(pick);
+}
+
+void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
+  SearchRequest* const r = &flags->request;
+  AddOptionalPositional(app, "MODEL", &r->model,
+                        "what to read: see below; - is a list on stdin");
+  OptionTable t = SearchedTable(flags);
+  t.Switch("", &r->explain)
+      .Flag("--explain", "say by cause and by chunk where the waste is");
+  t.Text("", &r->output)
+      .Form("FILE")
+      .Flag("-o,--output", "write the layout to this file");
+  t.Choice("", &r->pick, ChoicePickName,
+           {ChoicePick::kRecommended, ChoicePick::kBest})
+      .Flag("--pick", "what to write and explain (recommended, or --chunk)");
   t.Switch("", &flags->json).Flag("--json", "print one JSON document");
   t.Switch("", &flags->plain).Flag("--plain", "print tab-separated lines");
   for (Option row : t.rows()) {
@@ -279,6 +289,9 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags) {
 Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
   SearchRequest request = flags.request;
+  SearchFlags own = flags;
+  SearchFlags usual;
+  request.flags = GivenFlagsText(SearchedTable(&own), SearchedTable(&usual));
   CASTOR_ASSIGN_OR_RETURN(request.form, FormOf(flags.json, flags.plain));
   if (!flags.dtype.empty()) {
     const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);

@@ -54,6 +54,7 @@ struct SearchRequest {
   std::optional<Bytes> chunk;  // with ChoicePick::kChunk
   bool explain = false;
   std::string output;
+  std::string flags;  // that search so again, each after a space
   Form form = Form::kPage;
 };
 

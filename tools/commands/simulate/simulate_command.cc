@@ -22,6 +22,7 @@
 #include "placement/step_planner.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/commands/simulate/trace_layout.h"
@@ -35,6 +36,15 @@ Result<StepTrace> StepAsAsked(const SimulateFlags& flags, StepTrace step) {
   step = WithEvaluations(std::move(step), flags.evaluations);
   if (flags.engine.grad_mode == GradMode::kReuse) return WithGradsInPlace(step);
   return step;
+}
+
+constexpr std::string_view kTraceWanted =
+    "the trace of a step (train_gpt --trace FILE)";
+
+Result<TraceFile> ReadStep(const std::string& path) {
+  Result<TraceFile> trace = ReadTraceFile(path);
+  if (trace.ok()) return trace;
+  return NameOtherKind(trace.status(), path, kTraceWanted);
 }
 
 Status ReadLayoutInto(SimulateReport* report) {
@@ -69,7 +79,7 @@ Status ReadThen(SimulateReport* report) {
   const SimulateFlags& flags = report->flags;
   const TraceFile& trace = report->trace;
   for (const std::string& name : flags.then) {
-    CASTOR_ASSIGN_OR_RETURN(const TraceFile other, ReadTraceFile(name));
+    CASTOR_ASSIGN_OR_RETURN(const TraceFile other, ReadStep(name));
     Status fits = CheckSameChunks(trace.chunks, other.chunks);
     if (fits.ok() && other.step.accesses.empty()) {
       fits = Malformed("it has no moment: there is no step to simulate");
@@ -128,7 +138,7 @@ Status TakeOptions(const TierModel& machine, SimulateReport* report) {
 Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   SimulateReport report;
   report.flags = flags;
-  CASTOR_ASSIGN_OR_RETURN(report.trace, ReadTraceFile(flags.trace_file));
+  CASTOR_ASSIGN_OR_RETURN(report.trace, ReadStep(flags.trace_file));
   CASTOR_ASSIGN_OR_RETURN(const TierModel machine,
                           ReadMachineFile(flags.files.machine));
   const TraceFile& trace = report.trace;

@@ -61,11 +61,28 @@ std::string DataNote(const DataPosition& saved, const DataPosition& now) {
     return fmt::format("--ranks {} --accumulate {} --batch {} --seq {}",
                        at.ranks, at.accumulate, at.batch, at.seq);
   };
-  if (text(saved) == text(now)) return "";
+  std::string before = text(saved);
+  std::string after = text(now);
+  if (before == after) before = after = "";
+  if (saved.text && now.text && saved.text != now.text) {
+    const std::string_view gap = before.empty() ? "" : " ";
+    before += fmt::format("{}--text {}", gap, Quoted(*saved.text));
+    after += fmt::format("{}--text {}", gap, Quoted(*now.text));
+  }
+  if (before == after) return "";
   return fmt::format(
       "it was trained with {} and goes on with {}: the steps to come take "
       "other sequences than they would have",
-      text(saved), text(now));
+      before, after);
+}
+
+// Weights have the same shapes for any number of heads.
+std::string ModelNote(const DataPosition& saved, const DataPosition& now) {
+  if (!saved.heads || !now.heads || saved.heads == now.heads) return "";
+  return fmt::format(
+      "it was trained with --heads {} and goes on with --heads {}: its weights "
+      "are taken for another model's",
+      *saved.heads, *now.heads);
 }
 
 // The numbers of a rule, by what users call them.
@@ -163,7 +180,8 @@ std::optional<UpdateRule> RuleIn(const JsonValue& json) {
 
 DataPosition PositionOf(const TrainOptions& options) {
   return {options.seed,  options.ranks,         options.accumulate,
-          options.batch, options.model.context, RuleOf(options)};
+          options.batch, options.model.context, options.model.heads,
+          options.text,  RuleOf(options)};
 }
 
 std::string WritePosition(const DataPosition& position) {
@@ -173,6 +191,8 @@ std::string WritePosition(const DataPosition& position) {
                                       {"accumulate", position.accumulate},
                                       {"batch", position.batch},
                                       {"seq", position.seq}});
+  if (position.heads) json["heads"] = *position.heads;
+  if (position.text) json["text"] = *position.text;
   if (position.rule) json["rule"] = RuleJson(*position.rule);
   return json.Dump();
 }
@@ -205,6 +225,16 @@ Result<DataPosition> ParsePosition(std::string_view text) {
   const std::optional<int64_t> seed = CountIn(document, "seed");
   if (!seed) return bad("seed is no whole number");
   position.seed = static_cast<uint64_t>(*seed);
+  if (document.contains("heads")) {
+    position.heads = CountIn(document, "heads");
+    if (!position.heads) return bad("heads is no whole number");
+  }
+  if (document.contains("text")) {
+    if (!document["text"].Dump().starts_with('"')) {
+      return bad("text is not the name of one");
+    }
+    position.text = document["text"].text();
+  }
   if (document.contains("rule")) {
     position.rule = RuleIn(document["rule"]);
     if (!position.rule) return bad("rule has other members than it should");
@@ -213,10 +243,14 @@ Result<DataPosition> ParsePosition(std::string_view text) {
 }
 
 std::string NoteOf(const DataPosition& saved, const DataPosition& now) {
-  const std::string data = DataNote(saved, now);
-  const std::string updates =
-      saved.rule && now.rule ? RuleNote(*saved.rule, *now.rule) : "";
-  return data + (data.empty() || updates.empty() ? "" : "; ") + updates;
+  std::string notes;
+  for (const std::string& note :
+       {DataNote(saved, now), ModelNote(saved, now),
+        saved.rule && now.rule ? RuleNote(*saved.rule, *now.rule) : ""}) {
+    if (note.empty()) continue;
+    notes += notes.empty() ? note : "; " + note;
+  }
+  return notes;
 }
 
 Status TakeCheckpoint(bool seed_given, TrainOptions* options) {

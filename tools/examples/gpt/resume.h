@@ -41,7 +41,10 @@ struct DataPosition {
   int64_t accumulate = 0;
   int64_t batch = 0;
   int64_t seq = 0;
-  std::optional<UpdateRule> rule = {};  // older checkpoints have none
+  // Older checkpoints have neither of these.
+  std::optional<int64_t> heads = {};
+  std::optional<std::string> text = {};  // as it was named
+  std::optional<UpdateRule> rule = {};   // older checkpoints have none
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -53,7 +56,7 @@ std::string WritePosition(const DataPosition& position);
 Result<DataPosition> ParsePosition(std::string_view text);
 
 // How the steps to come differ from what they would have been, in a sentence
-// for each of data and updates; empty where they do not.
+// for each of data, model and updates; empty where they do not.
 std::string NoteOf(const DataPosition& saved, const DataPosition& now);
 
 // Finds the checkpoint that `options->resume` names and sets what the run goes

@@ -47,7 +47,9 @@ void AddModel(OptionTable& t, TrainFlags* f) {
   t.Whole("", &o->seed, 0, std::numeric_limits<int64_t>::max())
       .Flag("--seed", "of initial values and data");
   t.Choice("", &o->dtype, DTypeName, {DType::kF32, DType::kBF16, DType::kF16})
-      .Flag("--dtype", "of parameters and gradients");
+      .Flag("--dtype",
+            "how parameters and gradients are stored and moved; this trainer "
+            "computes in fp32 always");
 }
 
 void AddUpdates(OptionTable& t, TrainFlags* f) {

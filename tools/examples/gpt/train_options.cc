@@ -136,6 +136,7 @@ Status CheckRankFlags(const TrainFlags& flags) {
 
 Result<TrainOptions> OptionsOf(const TrainFlags& flags, bool processes) {
   TrainOptions options = flags.train;
+  options.text = flags.text;
   options.ranks = flags.ranks.value_or(1);
   if (!flags.plan.empty() && !flags.config.empty()) {
     return InvalidArgument(

@@ -37,6 +37,7 @@ OptimizerGroup VectorsWithoutDecay();
 ZeroOptions EngineDefaults();
 
 struct TrainOptions {
+  std::string text;  // what is trained on, as the user named it
   GptConfig model;
   DType dtype = DType::kF32;  // of parameters; or kBF16, kF16
   int batch = 2;              // sequences per rank and micro-batch

@@ -91,7 +91,8 @@ TEST(CastorSearchTest, ReadsEveryFormatToTheSameAnswer) {
     document["model"].Remove("source");
     return document.Dump();
   };
-  const std::vector<std::string> limits = {"--min", "1KiB", "--max", "16KiB"};
+  const std::vector<std::string> limits = {"--min", "1KiB",    "--max",
+                                           "16KiB", "--order", "natural"};
   const auto search = [&](const std::string& model_path,
                           const std::string& input = "") {
     std::vector<std::string> args = {"search", model_path};
@@ -120,10 +121,11 @@ TEST(CastorSearchTest, GivesTheSameBytesTwice) {
 
 TEST(CastorSearchTest, KeepsNotesOffTheResult) {
   const ProcessOutcome outcome =
-      Castor({"search", "-", "--json"}, "b\t2\tF32\na\t2\tF32\n");
+      Castor({"search", "-", "--json", "--expert-layout", "fused"},
+             "b\t2\tF32\na\t2\tF32\n");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.err, StartsWith("castor: note: the list is packed in "
-                                      "natural order"));
+  EXPECT_THAT(outcome.err,
+              StartsWith("castor: note: the model has no experts"));
   EXPECT_TRUE(ParseJson(outcome.out).ok());
 }
 
@@ -156,6 +158,19 @@ TEST(CastorSearchTest, SaysNoWhereNothingFitsTheDevice) {
   const JsonValue fits =
       Document({"search", kLlama, "--device-budget", "2GiB"});
   EXPECT_LE(fits["recommended"]["gathered_bytes"].integer(), int64_t{2} << 30);
+}
+
+TEST(CastorSearchTest, WhatIsNextKeepsWhatWasAskedFor) {
+  const ProcessOutcome outcome =
+      Castor({"search", kLlama, "--order", "natural", "--world", "4", "--dtype",
+              "bf16", "--freeze", "*norm*", "--min", "16MiB"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string next = outcome.out.substr(outcome.out.find("\nNext "));
+  for (const std::string part :
+       {"--order natural", "--world 4", "--dtype bf16", "--freeze '*norm*'",
+        "--min 16MiB", "--device-budget 8GiB"}) {
+    EXPECT_THAT(next, HasSubstr(part));
+  }
 }
 
 }  // namespace

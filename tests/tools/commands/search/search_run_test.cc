@@ -46,6 +46,7 @@ class SearchRunTest : public testing::Test {
 };
 
 TEST_F(SearchRunTest, ReadsAndSearches) {
+  request_.read.expert_layout = ExpertLayout::kFused;
   const SearchReport report = Run().value();
   EXPECT_EQ(report.model.params.size(), 2u);
   ASSERT_EQ(report.result.groups.size(), 1u);
@@ -54,7 +55,7 @@ TEST_F(SearchRunTest, ReadsAndSearches) {
   EXPECT_FALSE(report.choice.has_value());
   EXPECT_FALSE(report.experts.has_value());
   EXPECT_EQ(out_.str(), "");
-  EXPECT_THAT(err_.str(), HasSubstr("castor: note: the list is packed in"));
+  EXPECT_THAT(err_.str(), HasSubstr("castor: note: the model has no experts"));
 }
 
 TEST_F(SearchRunTest, PrefersDeclaredSpeeds) {

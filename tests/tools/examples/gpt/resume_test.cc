@@ -39,6 +39,18 @@ TEST(ResumeTest, WhatARunLeavesIsReadBackAsItWas) {
   std::string text = WritePosition(position);
   text.replace(text.find("\"warmup\":5"), 10, "\"warmup\":x");
   EXPECT_THAT(ParsePosition(text), StatusIs(ErrorCode::kMalformed));
+  // What is other than it was is said, and what was not written is not.
+  DataPosition other = position;
+  other.heads = 7;
+  other.text = "b\x1b[31m.txt";
+  const std::string heads = "--heads " + std::to_string(*position.heads);
+  EXPECT_THAT(NoteOf(position, other), HasSubstr("goes on with --heads 7"));
+  EXPECT_THAT(NoteOf(position, other), HasSubstr("trained with " + heads));
+  EXPECT_THAT(NoteOf(position, other),
+              HasSubstr("goes on with --text \"b\\x1b[31m.txt\""));
+  other.heads.reset();
+  other.text.reset();
+  EXPECT_EQ(NoteOf(other, position), "");
   // What runs left that did not write it.
   DataPosition old = position;
   old.rule.reset();
