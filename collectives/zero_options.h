@@ -138,10 +138,6 @@ struct ZeroOptions {
   // sets slots aside for as many, beside homes; for fewer, and then fewer are
   // under way, where homes would not fit otherwise.
   int prefetch_depth = 3;
-  // Most bytes of values on their way between ranks at once where a trainer
-  // reads a parameter or a gradient: beside the budgets, on every rank, and on
-  // rank 0 over NCCL once for each rank. At least 8.
-  Bytes values_piece = MiB(4);
   // kDeadlines: each is begun as late as it may and still be there, as many
   // under way as that takes, in whatever slots are idle. The depth then only
   // says how many slots Seal sets aside, and sets no limit, however few these
@@ -162,6 +158,10 @@ struct ZeroOptions {
   // Who decides which gathered copies stay on the device. kPlanned fetches
   // least, and takes longer to plan, once and after a step that departs.
   PlanPolicy policy = PlanPolicy::kAuto;
+  // Most bytes of values on their way between ranks at once where a trainer
+  // reads a parameter or a gradient: beside the budgets, on every rank, and on
+  // rank 0 over NCCL once for each rank. At least 8.
+  Bytes values_piece = MiB(4);
 
   // Collaborators, all of which must outlive the engine.
 

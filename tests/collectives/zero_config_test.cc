@@ -108,8 +108,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  align, chunk_size, min_chunk, max_chunk, device_budget,
                  host_budget, nvme, home_limits, home_rules, keep_copies,
                  prefetch_depth, prefetch, step_compute_ns, machine, policy,
-                 executor, device, make_nvme_queue, nvme_checksums, workers,
-                 recorder, log, clock] = engine;
+                 values_piece, executor, device, make_nvme_queue,
+                 nvme_checksums, workers, recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -139,6 +139,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(executor, nullptr);
     EXPECT_EQ(device, nullptr);
     EXPECT_EQ(make_nvme_queue, nullptr);
+    EXPECT_EQ(values_piece, none.values_piece);
     EXPECT_EQ(nvme_checksums, nullptr);
     EXPECT_EQ(workers, nullptr);
     EXPECT_EQ(recorder, nullptr);

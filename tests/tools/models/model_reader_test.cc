@@ -262,7 +262,7 @@ TEST(ModelReaderTest, ChangesTheLayoutOfExperts) {
   const auto fused = ReadModel(path, {.expert_layout = ExpertLayout::kFused});
   ASSERT_TRUE(fused.ok()) << fused.status();
   EXPECT_THAT(Names(*fused),
-              ElementsAre("m.experts.down_proj", "m.experts.gate_up_proj"));
+              ElementsAre("m.experts.gate_up_proj", "m.experts.down_proj"));
   EXPECT_EQ(ElementsOf(*fused), ElementsOf(*as_is));
 
   const auto none = ReadModel(folder.Write("l.tsv", "a\t3\tF32\n"),

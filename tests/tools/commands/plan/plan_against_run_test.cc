@@ -73,8 +73,11 @@ class PlanAgainstRunTest : public testing::TestWithParam<int> {
   void ExpectTheSameBytes(const PlanSubject& subject,
                           const PlanOutcome& outcome,
                           const std::string& record) {
-    const Result<Document> compared = CompareWithRun(subject, outcome, record);
+    Status complete;
+    const Result<Document> compared =
+        CompareWithRun(subject, outcome, record, &complete);
     ASSERT_THAT(compared, IsOk());
+    EXPECT_THAT(complete, IsOk());
     const JsonValue& rows = compared->Json();
     EXPECT_EQ(rows["steps"].integer(), kSteps - 2);
     EXPECT_GT(rows["peaks"].size(), 0u);
