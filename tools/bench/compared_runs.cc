@@ -125,8 +125,7 @@ Result<SimulatedEngine> EngineOf(const TwinTraining& training,
   memory.prefetch_depth = training.options.prefetch_depth;
   memory.declared = training.seal;
   CASTOR_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(memory));
-  return SimulatedEngineOf({&memory, &plan, training.options.policy,
-                            static_cast<int64_t>(training.params.size())});
+  return SimulatedEngineOf({&memory, &plan, training.options.policy});
 }
 
 }  // namespace castor
