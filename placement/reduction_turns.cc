@@ -4,8 +4,29 @@
 #include "placement/reduction_turns.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <utility>
 
 namespace castor {
+namespace {
+
+// Of the chunks from `first` on, those that `ahead` holds for come before the
+// others, both in the order in which they were. Returns where the others
+// begin. As std::stable_partition, which clang refuses for what it allocates.
+template <typename Predicate>
+size_t PutAhead(std::vector<ChunkId>& chunks, size_t first, Predicate ahead) {
+  const auto begin = chunks.begin() + static_cast<std::ptrdiff_t>(first);
+  std::vector<ChunkId> others;
+  std::copy_if(begin, chunks.end(), std::back_inserter(others),
+               [&](ChunkId chunk) { return !ahead(chunk); });
+  const auto end = std::remove_if(begin, chunks.end(),
+                                  [&](ChunkId chunk) { return !ahead(chunk); });
+  std::copy(others.begin(), others.end(), end);
+  return static_cast<size_t>(end - chunks.begin());
+}
+
+}  // namespace
 
 ReductionTurns::ReductionTurns(const ChunkLayout& layout,
                                const std::vector<bool>& had)
@@ -17,7 +38,7 @@ ReductionTurns::ReductionTurns(const ChunkLayout& layout,
     if (layout.groups()[group].trainable) order_.push_back(chunk);
   }
   if (!had.empty()) {
-    std::stable_partition(order_.begin(), order_.end(), [&](ChunkId chunk) {
+    PutAhead(order_, 0, [&](ChunkId chunk) {
       const std::vector<ParamId>& params = layout.chunk(chunk).params;
       return std::any_of(params.begin(), params.end(),
                          [&](ParamId id) { return had[id.index()]; });
@@ -49,21 +70,18 @@ std::optional<ChunkId> ReductionTurns::Awaited() const {
 }
 
 bool ReductionTurns::LetPass() {
-  const auto left = turns_.begin() + static_cast<std::ptrdiff_t>(turn_);
-  return left != std::stable_partition(left, turns_.end(), [&](ChunkId chunk) {
-           return complete(chunk);
-         });
+  return turn_ != PutAhead(turns_, turn_,
+                           [&](ChunkId chunk) { return complete(chunk); });
 }
 
 std::vector<ChunkId> ReductionTurns::Proposed() const {
   std::vector<ChunkId> order = order_;
-  const auto often =
-      std::stable_partition(order.begin(), order.end(), [&](ChunkId chunk) {
-        return complete(chunk) || !missed_[chunk.index()];
-      });
+  const size_t often = PutAhead(order, 0, [&](ChunkId chunk) {
+    return complete(chunk) || !missed_[chunk.index()];
+  });
   auto next = completed_.begin();
-  for (auto place = order.begin(); place != often; ++place) {
-    if (complete(*place)) *place = *next++;
+  for (size_t place = 0; place < often; ++place) {
+    if (complete(order[place])) order[place] = *next++;
   }
   return order;
 }
