@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "chunk/base/quote.h"
@@ -33,18 +35,26 @@ Status Refused(const std::string& path, std::string_view what, int error) {
                              what, std::strerror(error), remedy));
 }
 
-DataFileCalls& Calls() {
-  static auto* const calls = new DataFileCalls;  // outlives every thread
-  return *calls;
+// Null: the kernel's own.
+std::atomic<const DataFileCalls*> replaced = nullptr;
+
+// `kernel`, or what stands for it.
+template <typename Call, typename... Args>
+auto Do(std::function<Call> DataFileCalls::*call, Call* kernel, Args... args) {
+  const DataFileCalls* const calls = replaced.load(std::memory_order_acquire);
+  return calls == nullptr ? kernel(args...) : (calls->*call)(args...);
 }
 
 }  // namespace
 
-ScopedDataFileCalls::ScopedDataFileCalls(DataFileCalls calls) {
-  Calls() = std::move(calls);
+ScopedDataFileCalls::ScopedDataFileCalls(DataFileCalls calls)
+    : calls_(std::move(calls)) {
+  replaced.store(&calls_, std::memory_order_release);
 }
 
-ScopedDataFileCalls::~ScopedDataFileCalls() { Calls() = DataFileCalls(); }
+ScopedDataFileCalls::~ScopedDataFileCalls() {
+  replaced.store(nullptr, std::memory_order_release);
+}
 
 Result<DataFile> DataFile::Create(const std::string& path, uint64_t bytes) {
   const int fd =
@@ -125,8 +135,9 @@ DataFile::~DataFile() {
 Status DataFile::ReadAt(uint64_t offset, void* to, uint64_t bytes) const {
   std::byte* out = static_cast<std::byte*>(to);
   while (bytes > 0) {
-    const ssize_t count = Calls().pread(fd_, out, std::min(bytes, kMostAtOnce),
-                                        static_cast<off_t>(offset));
+    const ssize_t count =
+        Do(&DataFileCalls::pread, ::pread, fd_, static_cast<void*>(out),
+           std::min(bytes, kMostAtOnce), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Refused(path_, "read", errno);
     if (count == 0) {
@@ -145,8 +156,9 @@ Status DataFile::ReadAt(uint64_t offset, void* to, uint64_t bytes) const {
 Status DataFile::WriteAt(uint64_t offset, const void* from, uint64_t bytes) {
   const std::byte* in = static_cast<const std::byte*>(from);
   while (bytes > 0) {
-    const ssize_t count = Calls().pwrite(fd_, in, std::min(bytes, kMostAtOnce),
-                                         static_cast<off_t>(offset));
+    const ssize_t count =
+        Do(&DataFileCalls::pwrite, ::pwrite, fd_, static_cast<const void*>(in),
+           std::min(bytes, kMostAtOnce), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Refused(path_, "written", errno);
     // A drive that takes nothing would be asked for ever.
@@ -159,7 +171,7 @@ Status DataFile::WriteAt(uint64_t offset, const void* from, uint64_t bytes) {
 }
 
 Status DataFile::Sync() {
-  if (Calls().fsync(fd_) == 0) return OkStatus();
+  if (Do(&DataFileCalls::fsync, ::fsync, fd_) == 0) return OkStatus();
   return Refused(path_, "put on the drive", errno);
 }
 
@@ -185,7 +197,7 @@ Status WriteNewFile(const std::string& path, std::string_view bytes) {
 Status SyncFolder(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Refused(path, "opened", errno);
-  const int synced = Calls().fsync(fd);
+  const int synced = Do(&DataFileCalls::fsync, ::fsync, fd);
   const int error = errno;
   close(fd);
   if (synced == 0 || error == EINVAL || error == EROFS) return OkStatus();

@@ -40,6 +40,9 @@ class ScopedDataFileCalls {
   ScopedDataFileCalls(const ScopedDataFileCalls&) = delete;
   ScopedDataFileCalls& operator=(const ScopedDataFileCalls&) = delete;
   ~ScopedDataFileCalls();
+
+ private:
+  const DataFileCalls calls_;
 };
 
 class DataFile {
