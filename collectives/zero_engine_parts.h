@@ -44,9 +44,9 @@ struct ChunkGrad {
   std::vector<Event> ready;
   int64_t micro_batch = 0;  // for which the next is counted
   size_t params_left = 0;
-  bool valid = false;     // its home holds a sum
-  bool counted = false;   // its squares are in the norm
-  bool updated = false;   // what it is for, before Step
+  bool valid = false;    // its home holds a sum
+  bool counted = false;  // its squares are in the norm
+  bool updated = false;  // what it is for, before Step
 };
 
 // A run of elements of one parameter inside a chunk.

@@ -82,7 +82,8 @@ class CheckpointDraft {
   // Puts the folders on the drive and gives the checkpoint its name, replacing
   // one of the same step in one step; fails as CheckMayReplace does. Returns
   // where it is now. REQUIRES: its files are on the drive. `in_place` becomes
-  // true once the checkpoint has its name; a failure after that removes nothing.
+  // true once the checkpoint has its name; a failure after that removes
+  // nothing.
   Result<std::string> Commit(bool* in_place = nullptr);
 
  private:
