@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -64,8 +66,32 @@ JsonValue JsonValue::Object(std::initializer_list<JsonMember> members) {
 }
 
 size_t JsonValue::Find(std::string_view key) const {
-  const auto at = std::find(keys_.begin(), keys_.end(), key);
-  return static_cast<size_t>(at - keys_.begin());
+  if (slots_.empty()) {
+    const auto at = std::find(keys_.begin(), keys_.end(), key);
+    return static_cast<size_t>(at - keys_.begin());
+  }
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = std::hash<std::string_view>()(key) & mask;
+       slots_[slot] != 0; slot = (slot + 1) & mask) {
+    if (keys_[slots_[slot] - 1] == key) return slots_[slot] - 1;
+  }
+  return keys_.size();
+}
+
+void JsonValue::Index(size_t first) {
+  constexpr size_t kFew = 16;
+  if (keys_.size() <= kFew) return slots_.clear();
+  // At most half of the slots are taken.
+  if (slots_.size() < 2 * keys_.size()) {
+    slots_.assign(std::bit_ceil(4 * keys_.size()), 0);
+    first = 0;
+  }
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = first; at < keys_.size(); ++at) {
+    size_t slot = std::hash<std::string_view>()(keys_[at]) & mask;
+    while (slots_[slot] != 0) slot = (slot + 1) & mask;
+    slots_[slot] = static_cast<uint32_t>(at + 1);
+  }
 }
 
 JsonValue& JsonValue::operator[](std::string_view key) {
@@ -75,6 +101,7 @@ JsonValue& JsonValue::operator[](std::string_view key) {
   if (at == keys_.size()) {
     keys_.emplace_back(key);
     values_.emplace_back();
+    Index(at);
   }
   return values_[at];
 }
@@ -91,6 +118,8 @@ void JsonValue::Remove(std::string_view key) {
   if (at == keys_.size()) return;
   keys_.erase(keys_.begin() + static_cast<std::ptrdiff_t>(at));
   values_.erase(values_.begin() + static_cast<std::ptrdiff_t>(at));
+  slots_.clear();
+  Index(0);
 }
 
 bool JsonValue::boolean() const {

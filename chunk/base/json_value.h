@@ -115,6 +115,8 @@ class JsonValue {
 
   // The place of `key`, or how many members there are.
   size_t Find(std::string_view key) const;
+  // Puts the members from `first` on into slots_.
+  void Index(size_t first);
 
   Kind kind_ = Kind::kNull;
   union {
@@ -126,6 +128,9 @@ class JsonValue {
   std::string text_;
   std::vector<std::string> keys_;  // of an object
   std::vector<JsonValue> values_;  // of an array or an object
+  // Of an object with many members: a hash table with open addressing, of
+  // places counted from 1; 0 is free. Empty where there are few.
+  std::vector<uint32_t> slots_;
 };
 
 struct JsonMember {

@@ -3,6 +3,7 @@
 
 #include "chunk/base/json_value.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -77,6 +78,39 @@ TEST(JsonValueTest, KeepsTheOrderInWhichMembersWereSet) {
   json.Remove("not there");
   EXPECT_EQ(json.Dump(), R"({"z":3,"m":{"x":[]}})");
   EXPECT_EQ(json.size(), 2u);
+}
+
+// Many members are found as few are: ten times as many take about ten times as
+// long, and not a hundred.
+TEST(JsonValueTest, FindsEachOfManyMembers) {
+  const auto build = [](int members) {
+    const auto begin = std::chrono::steady_clock::now();
+    JsonValue object;
+    for (int i = 0; i < members; ++i) object[std::to_string(i)] = i;
+    int64_t sum = 0;
+    for (const std::string& key : object.keys()) sum += object[key].integer();
+    EXPECT_EQ(sum, int64_t{members} * (members - 1) / 2);
+    EXPECT_FALSE(object.contains("none"));
+    return std::chrono::steady_clock::now() - begin;
+  };
+  build(30'000);
+  auto few = build(30'000);
+  auto many = build(300'000);
+  for (int again = 0; again < 3 && many > few * 40; ++again) {
+    few = std::max(few, build(30'000));
+    many = std::min(many, build(300'000));
+  }
+  EXPECT_LT(many, few * 40);
+
+  // What is removed is not found, and the rest is.
+  JsonValue object;
+  for (int i = 0; i < 100; ++i) object[std::to_string(i)] = i;
+  for (int i = 0; i < 100; i += 2) object.Remove(std::to_string(i));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(object.contains(std::to_string(i)), i % 2 == 1) << i;
+  }
+  const JsonValue copy = object;
+  EXPECT_EQ(copy["99"], 99);
 }
 
 TEST(JsonValueTest, WritesBytesThatAreNotUtf8AsItIsAsked) {

@@ -18,7 +18,8 @@
 namespace castor::gpt {
 namespace {
 
-constexpr size_t kEndSteps = 5;  // how many steps a mean at an end covers
+// How many steps a mean at an end covers.
+constexpr size_t kEndSteps = StepHistory::kFirst;
 
 double MeanLoss(std::span<const StepReport> steps) {
   double sum = 0;
@@ -188,7 +189,7 @@ std::string SummaryText(const TrainOptions& options,
       GptParams(options.model).elements(), DTypeName(options.dtype),
       outcome.steps.size(), options.steps, options.ranks, options.accumulate,
       options.batch, options.model.context, outcome.seconds,
-      TokensPerSecond(Tokens(outcome), outcome.seconds));
+      TokensPerSecond(outcome.steps.tokens(), outcome.seconds));
   if (!outcome.ranks.empty()) text += CastorText(options, outcome);
   if (!outcome.trace_file.empty()) {
     text += fmt::format(
@@ -199,11 +200,12 @@ std::string SummaryText(const TrainOptions& options,
   if (!outcome.checkpoint.empty()) {
     text += fmt::format("checkpoint: {}\n", outcome.checkpoint);
   }
-  const size_t end = std::min(kEndSteps, outcome.steps.size());
+  const size_t end = outcome.steps.first().size();
   text += fmt::format(
       "mean loss of the first {0} steps {1:.4f}, of the last "
       "{0} {2:.4f}\n",
-      end, MeanFirstLoss(outcome.steps), MeanLastLoss(outcome.steps));
+      end, MeanFirstLoss(outcome.steps.first()),
+      MeanLastLoss(outcome.steps.last()));
   for (const auto& [step, digest] : outcome.digests) {
     text += fmt::format("weight digest after step {}: {}\n", step, Hex(digest));
   }

@@ -92,7 +92,7 @@ JsonValue SummaryJson(const TrainOptions& options,
                       const TrainOutcome& outcome) {
   JsonValue losses = JsonValue::Array();
   JsonValue norms = JsonValue::Array();
-  for (const StepReport& step : outcome.steps) {
+  for (const StepReport& step : outcome.steps.last()) {
     losses.Append(step.loss);
     norms.Append(step.grad_norm);
   }
@@ -119,11 +119,12 @@ JsonValue SummaryJson(const TrainOptions& options,
        {"stopped_early", outcome.stopped_early},
        {"steps_without_finite_loss", outcome.steps_without_loss},
        {"seconds", outcome.seconds},
-       {"tokens_per_second", TokensPerSecond(Tokens(outcome), outcome.seconds)},
+       {"tokens_per_second",
+        TokensPerSecond(outcome.steps.tokens(), outcome.seconds)},
        {"losses", losses},
        {"grad_norms", norms},
-       {"mean_loss_first", MeanFirstLoss(outcome.steps)},
-       {"mean_loss_last", MeanLastLoss(outcome.steps)},
+       {"mean_loss_first", MeanFirstLoss(outcome.steps.first())},
+       {"mean_loss_last", MeanLastLoss(outcome.steps.last())},
        {"digests", digests},
        {"weight_digest", Hex(outcome.final_digest)},
        {"checkpoint", outcome.checkpoint.empty()

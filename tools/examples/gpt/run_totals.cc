@@ -75,12 +75,6 @@ double TokensPerSecond(int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-int64_t Tokens(const TrainOutcome& outcome) {
-  int64_t tokens = 0;
-  for (const StepReport& step : outcome.steps) tokens += step.tokens;
-  return tokens;
-}
-
 double BusySeconds(const LinkUse& link) {
   return static_cast<double>(link.busy_ns) * 1e-9;
 }

@@ -25,7 +25,6 @@ EngineStats Combined(std::span<const EngineStats> ranks);
 PinnedArenaStats Combined(std::span<const PinnedArenaStats> arenas);
 RankLinks Combined(std::span<const RankLinks> ranks);
 
-int64_t Tokens(const TrainOutcome& outcome);
 // 0 where no time passed.
 double TokensPerSecond(int64_t tokens, double seconds);
 double BusySeconds(const LinkUse& link);

@@ -81,7 +81,7 @@ void StepBoard::Abandon() {
   reported_.notify_all();
 }
 
-std::vector<StepReport> StepBoard::TakeReports() {
+StepHistory StepBoard::TakeReports() {
   std::lock_guard lock(mutex_);
   return std::move(reports_);
 }

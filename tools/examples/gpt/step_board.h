@@ -47,8 +47,8 @@ class StepBoard {
   // A rank has failed, and posts no more.
   void Abandon();
 
-  // Reports in order, and whether Begin refused a step that was wanted.
-  std::vector<StepReport> TakeReports();
+  // What was reported, and whether Begin refused a step that was wanted.
+  StepHistory TakeReports();
   bool stopped_early() const;
   // How many steps in a row, up to the last, had no finite loss.
   int64_t steps_without_loss() const;
@@ -72,7 +72,7 @@ class StepBoard {
   int64_t steps_without_loss_ = 0;
   bool abandoned_ = false;
   std::map<int64_t, Pending> pending_;
-  std::vector<StepReport> reports_;
+  StepHistory reports_;
 };
 
 }  // namespace castor::gpt

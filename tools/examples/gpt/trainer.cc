@@ -209,7 +209,7 @@ Result<TrainOutcome> Train(const TrainOptions& options, const TextData& data,
   outcome.stopped_early = board.stopped_early();
   outcome.steps_without_loss = board.steps_without_loss();
   outcome.steps = board.TakeReports();
-  for (const StepReport& step : outcome.steps) outcome.seconds += step.seconds;
+  outcome.seconds = outcome.steps.seconds();
   return outcome;
 }
 

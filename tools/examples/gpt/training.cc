@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "chunk/base/check.h"
 #include "offload/internal/available_memory.h"
 
 namespace castor::gpt {
@@ -97,6 +98,26 @@ double TrainerBytes(const TrainOptions& options, bool reference) {
                         (options.accumulate > 1 ? 1 : 0);
   return activations +
          4 * arrays * static_cast<double>(GptParams(model).elements());
+}
+
+void StepHistory::push_back(const StepReport& report) {
+  ++size_;
+  tokens_ += report.tokens;
+  seconds_ += report.seconds;
+  if (first_.size() < kFirst) first_.push_back(report);
+  if (kept_.size() + 1 == 2 * kLast)
+    kept_.erase(kept_.begin(), kept_.begin() + kLast);
+  kept_.push_back(report);
+}
+
+std::span<const StepReport> StepHistory::last() const {
+  return std::span(kept_).last(std::min(kLast, kept_.size()));
+}
+
+const StepReport& StepHistory::operator[](size_t index) const {
+  const size_t dropped = size_ - kept_.size();
+  CASTOR_CHECK(index >= dropped && index < size_);
+  return kept_[index - dropped];
 }
 
 Bytes ProcessMemory::rest() const {

@@ -7,10 +7,12 @@
 // What a training run is told and what it tells. Plain structs with defaults.
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +110,37 @@ struct StepReport {
   TierUse tiers[3];    // of rank 0; zeros in a reference run
 };
 
+// The reports of a run, however long it is: the first few, the last thousand,
+// and sums of all.
+class StepHistory {
+ public:
+  static constexpr size_t kFirst = 5;
+  static constexpr size_t kLast = 1000;
+
+  void push_back(const StepReport& report);
+
+  // How many steps were reported, and their sums.
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  int64_t tokens() const { return tokens_; }
+  double seconds() const { return seconds_; }
+
+  // The first kFirst, and the last kLast, at most.
+  std::span<const StepReport> first() const { return first_; }
+  std::span<const StepReport> last() const;
+  // REQUIRES: there is one; of all by number, one of the last.
+  const StepReport& front() const { return first_.front(); }
+  const StepReport& back() const { return kept_.back(); }
+  const StepReport& operator[](size_t index) const;
+
+ private:
+  size_t size_ = 0;
+  int64_t tokens_ = 0;
+  double seconds_ = 0;
+  std::vector<StepReport> first_;
+  std::vector<StepReport> kept_;  // the last ones, less than twice kLast
+};
+
 // What the links of one rank carried.
 struct RankLinks {
   LinkUse to_device = {};
@@ -130,7 +163,7 @@ struct ProcessMemory {
 };
 
 struct TrainOutcome {
-  std::vector<StepReport> steps;
+  StepHistory steps;
   std::map<int64_t, uint64_t> digests;  // of the weights, by step
   uint64_t final_digest = 0;
   double seconds = 0;                    // of the steps

@@ -65,9 +65,9 @@ TEST(RunSummaryTest, ProgressTellsStepLossSpeedAndTiers) {
 
 TEST(RunSummaryTest, MeansCoverFiveStepsAtEachEnd) {
   const TrainOutcome outcome = SevenSteps();
-  EXPECT_EQ(MeanFirstLoss(outcome.steps), 7);
-  EXPECT_EQ(MeanLastLoss(outcome.steps), 5);
-  const std::span<const StepReport> two(outcome.steps.data(), 2);
+  EXPECT_EQ(MeanFirstLoss(outcome.steps.first()), 7);
+  EXPECT_EQ(MeanLastLoss(outcome.steps.last()), 5);
+  const std::span<const StepReport> two = outcome.steps.last().first(2);
   EXPECT_EQ(MeanFirstLoss(two), 8.5);
   EXPECT_EQ(MeanLastLoss(two), 8.5);
   EXPECT_EQ(MeanLastLoss({}), 0);

@@ -50,11 +50,6 @@ TEST(RunTotalsTest, AddsLinksAndTokens) {
   EXPECT_EQ(links.nvme_read.transfers, 3);
   EXPECT_EQ(links.nvme_read.bytes, MiB(3));
   EXPECT_DOUBLE_EQ(BusySeconds(links.nvme_read), 12e-9);
-  TrainOutcome outcome;
-  outcome.steps.resize(2);
-  outcome.steps[0].tokens = 10;
-  outcome.steps[1].tokens = 30;
-  EXPECT_EQ(Tokens(outcome), 40);
   EXPECT_EQ(TokensPerSecond(40, 2), 20);
   EXPECT_EQ(TokensPerSecond(40, 0), 0);
 }

@@ -3,6 +3,10 @@
 
 #include "tools/examples/gpt/training.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -56,6 +60,27 @@ TEST(TrainingTest, RefusesWhatTheMachineCannotHold) {
   EXPECT_THAT(CheckMemory(1e6), IsOk());
   EXPECT_THAT(CheckMemory(1e18),
               StatusIs(ErrorCode::kUnavailable, HasSubstr("are available")));
+}
+
+// A run of any length is summed up in bounded memory.
+TEST(StepHistoryTest, KeepsBothEndsAndSumsOfAll) {
+  StepHistory history;
+  EXPECT_TRUE(history.empty());
+  constexpr int64_t kSteps = 5 * int64_t{StepHistory::kLast} + 7;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    history.push_back({.step = step, .seconds = 0.5, .tokens = 3});
+    const auto made = static_cast<size_t>(step);
+    EXPECT_EQ(history.size(), made);
+    EXPECT_EQ(history.last().size(), std::min(made, StepHistory::kLast));
+    EXPECT_EQ(history.last().back().step, step);
+    EXPECT_EQ(history[made - history.last().size()].step,
+              history.last().front().step);
+  }
+  ASSERT_EQ(history.first().size(), StepHistory::kFirst);
+  EXPECT_EQ(history.first().back().step, 5);
+  EXPECT_EQ(history.front().step, 1);
+  EXPECT_EQ(history.tokens(), 3 * kSteps);
+  EXPECT_EQ(history.seconds(), 0.5 * kSteps);
 }
 
 }  // namespace
