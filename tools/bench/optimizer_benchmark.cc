@@ -11,6 +11,10 @@
 //                what they overwrite, which nobody counts
 //   of_streamed  against a triad whose stores pass the caches by: the more
 //                that memory can give
+//
+// `optimizer_benchmark --turns PASS THREADS` runs one pass for each line of its
+// input, and prints each pass's seconds: optimizer_comparison.py takes turns
+// with other optimizers that way.
 
 #include <benchmark/benchmark.h>
 
@@ -21,6 +25,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "chunk/base/dtype.h"
@@ -130,27 +139,52 @@ class Parameters {
  public:
   OptimizerBuffers Buffers(const Pass& pass) {
     OptimizerBuffers buffers;
-    buffers.grad = grad_.data();
+    buffers.grad = grad_.get();
     buffers.grad_dtype = pass.grad;
-    buffers.param = param_.data();
-    buffers.exp_avg = exp_avg_.data();
-    buffers.exp_avg_sq = exp_avg_sq_.data();
+    buffers.param = param_.get();
+    buffers.exp_avg = exp_avg_.get();
+    buffers.exp_avg_sq = exp_avg_sq_.get();
     buffers.moment_dtype = pass.options.moment_dtype;
     buffers.rounding = MakeMomentRounding(pass.options, 0, 10, 0);
     if (pass.low != DType::kF32) {
-      buffers.low = low_.data();
+      buffers.low = low_.get();
       buffers.low_dtype = pass.low;
     }
     return buffers;
   }
 
  private:
-  std::vector<float> grad_ = std::vector<float>(kMany, 0.01f);
-  std::vector<float> param_ = std::vector<float>(kMany, 1);
-  std::vector<float> exp_avg_ = std::vector<float>(kMany, 0.01f);
-  std::vector<float> exp_avg_sq_ = std::vector<float>(kMany, 0.01f);
-  std::vector<uint16_t> low_ = std::vector<uint16_t>(kMany);
+  // As chunks are: at the start of a page.
+  template <typename T>
+  static T* Many(T value) {
+    constexpr std::align_val_t kPage{4096};
+    T* const many = static_cast<T*>(operator new(kMany * sizeof(T), kPage));
+    std::fill_n(many, kMany, value);
+    return many;
+  }
+  struct Free {
+    template <typename T>
+    void operator()(T* many) const {
+      operator delete (many, std::align_val_t{4096});
+    }
+  };
+
+  std::unique_ptr<float, Free> grad_{Many(0.01f)};
+  std::unique_ptr<float, Free> param_{Many(1.0f)};
+  std::unique_ptr<float, Free> exp_avg_{Many(0.01f)};
+  std::unique_ptr<float, Free> exp_avg_sq_{Many(0.01f)};
+  std::unique_ptr<uint16_t, Free> low_{Many(uint16_t{0})};
 };
+
+// Seconds.
+double Step(WorkerPool& pool, const OptimizerBuffers& buffers,
+            const OptimizerScalars& scalars) {
+  return Time([&] {
+    pool.ParallelFor(kMany, buffers.param, [&](int64_t begin, int64_t end) {
+      OptimizerStep(SkipElements(buffers, begin), end - begin, scalars, 1);
+    });
+  });
+}
 
 void BM_Optimizer(benchmark::State& state, const Pass& pass) {
   WorkerPool pool({.threads = static_cast<int>(state.range(0))});
@@ -162,11 +196,7 @@ void BM_Optimizer(benchmark::State& state, const Pass& pass) {
   for (auto _ : state) {
     const double plain = triad.Rate(pool, /*streamed=*/false);
     const double streamed = triad.Rate(pool, /*streamed=*/true);
-    const double seconds = Time([&] {
-      pool.ParallelFor(kMany, buffers.param, [&](int64_t begin, int64_t end) {
-        OptimizerStep(SkipElements(buffers, begin), end - begin, scalars, 1);
-      });
-    });
+    const double seconds = Step(pool, buffers, scalars);
     state.SetIterationTime(seconds);
     rates.push_back(kMany * BytesPerElement(pass) / seconds);
     of_triad.push_back(rates.back() / plain);
@@ -184,10 +214,31 @@ void BM_OptimizerOfNothing(benchmark::State& state) {
 }
 BENCHMARK(BM_OptimizerOfNothing);
 
+int TakeTurns(const char* name, int threads) {
+  for (const Pass& pass : kPasses) {
+    if (std::strcmp(pass.name, name) != 0) continue;
+    WorkerPool pool({.threads = threads});
+    Parameters parameters;
+    const OptimizerBuffers buffers = parameters.Buffers(pass);
+    const OptimizerScalars scalars = ComputeOptimizerScalars(pass.options, 10);
+    for (int byte = std::getchar(); byte != EOF; byte = std::getchar()) {
+      const double seconds = Step(pool, buffers, scalars);
+      std::printf("%.9f\n", seconds);
+      std::fflush(stdout);
+    }
+    return 0;
+  }
+  std::fprintf(stderr, "no pass is called \"%s\"\n", name);
+  return 2;
+}
+
 }  // namespace
 }  // namespace castor
 
 int main(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "--turns") == 0) {
+    return castor::TakeTurns(argv[2], std::atoi(argv[3]));
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const int all = castor::WorkerPool::Process().threads();
