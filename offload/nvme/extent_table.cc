@@ -4,13 +4,13 @@
 #include "offload/nvme/extent_table.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <iterator>
 #include <string>
 
 #include "chunk/base/check.h"
+#include "offload/nvme/checksum.h"
 
 namespace castor {
 namespace {
@@ -20,10 +20,6 @@ std::string Range(Bytes offset, Bytes size) {
 }
 
 }  // namespace
-
-uint64_t Checksum(std::span<const std::byte> data) {
-  return XXH3_64bits(data.data(), data.size());
-}
 
 ExtentTable::ExtentTable(Bytes unit) : unit_(unit) {
   CASTOR_CHECK_GT(unit, Bytes(0));

@@ -31,9 +31,6 @@
 
 namespace castor {
 
-// XXH3, 64 bits.
-uint64_t Checksum(std::span<const std::byte> data);
-
 struct ExtentPiece {
   Bytes offset;
   Bytes size;

@@ -46,7 +46,8 @@ struct IoRequest {
   // Called once with how the whole request ended: ok when all bytes were moved,
   // else IoError with the direction, the place and the system's reason, or
   // Aborted where it was cancelled. On a thread of the queue, or on the thread
-  // that calls Cancel. It may submit, and must not hold the thread up.
+  // that calls Cancel. It may submit, and must not hold the thread up: a
+  // checksum of the bytes is about what it may cost.
   std::function<void(const Status&)> done;
 };
 

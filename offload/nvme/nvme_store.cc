@@ -22,7 +22,7 @@
 namespace castor {
 namespace {
 
-// One thread takes the checksums of some 15 GB/s, more than a drive moves.
+// One thread takes the checksums of 15 to 30 GB/s, more than a drive moves.
 constexpr size_t kMostChecksumThreads = 4;
 
 Status CheckOptions(const NvmeStoreOptions& options) {
@@ -84,11 +84,9 @@ NvmeStore::Impl::Impl(const NvmeStoreOptions& options,
       log(options.log),
       extents(options.stripe),
       write_threads(MakeChecksumThreads(options, drives.size())),
-      read_threads(MakeChecksumThreads(options, drives.size())),
       write_checksums(options.checksums != nullptr ? options.checksums
                                                    : write_threads.get()),
-      read_checksums(options.checksums != nullptr ? options.checksums
-                                                  : read_threads.get()) {
+      read_checksums(options.checksums) {
   stats.direct = true;
   for (const auto& drive : drives) {
     stats.direct = stats.direct && drive->direct();
@@ -218,7 +216,6 @@ Status NvmeStore::Impl::Close() {
     if (status.ok()) status = closed_drive;
   }
   write_threads.reset();
-  read_threads.reset();
   return status;
 }
 

@@ -47,7 +47,8 @@ struct NvmeStoreOptions {
   // come this way, and tests' queues that misbehave.
   IoQueueFactory make_queue = nullptr;
   // Computes checksums; must outlive the store. Null: threads of the store's
-  // own. For worlds whose time is counted, which see no others.
+  // own, and those of the queues. For worlds whose time is counted, which see
+  // no others.
   Executor* checksums = nullptr;
 };
 

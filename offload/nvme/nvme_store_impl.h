@@ -25,10 +25,10 @@
 namespace castor {
 
 // Lives as long as a transfer still waits for its `after`; the threads end in
-// Close. Checksums are computed by workers of their own, so that neither a
-// caller nor a queue waits for them: those of a write while the drives work,
-// those of a read as its pieces come, and by other workers, because somebody
-// may be waiting for it.
+// Close. Checksums of a write are computed by workers of their own while the
+// drives work, so that no caller waits for them. Those of a read are computed
+// as its pieces come, by the thread of the drive's queue: handing each piece to
+// another thread costs the processor more than its checksum does.
 struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   struct Piece {
     Bytes offset;  // in the store
@@ -99,10 +99,9 @@ struct NvmeStore::Impl : std::enable_shared_from_this<Impl> {
   // Null where an executor was given. Destroyed by Close once nobody is between
   // Enter and Leave.
   std::unique_ptr<ThreadPool> write_threads;
-  std::unique_ptr<ThreadPool> read_threads;
   // Used between Enter and Leave.
   Executor* const write_checksums;
-  Executor* const read_checksums;
+  Executor* const read_checksums;  // null: the queue's thread
 
   mutable std::mutex mutex;
   std::condition_variable idle;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "offload/nvme/backing_file.h"
+#include "offload/nvme/checksum.h"
 #include "offload/nvme/nvme_store_impl.h"
 
 namespace castor {
@@ -183,6 +184,10 @@ void NvmeStore::Impl::Moved(const TransferPtr& transfer, size_t piece,
   }
   if (!read || !status.ok()) {
     EndPart(transfer);
+    return;
+  }
+  if (read_checksums == nullptr) {
+    VerifyPiece(transfer, piece);
     return;
   }
   read_checksums->Post([this, self = shared_from_this(), transfer, piece] {

@@ -128,8 +128,10 @@ class UringIoQueue final : public IoQueue {
   std::string_view name() const override { return "io_uring"; }
 
  private:
-  // One wake-up under way is enough: whoever takes it sees every request.
+  // One wake-up under way is enough: whoever takes it sees every request. The
+  // thread itself looks for requests after each completion.
   void Wake() {
+    if (std::this_thread::get_id() == thread_.get_id()) return;
     if (waking_.exchange(true)) return;
     const uint64_t one = 1;
     ssize_t written = 0;
@@ -249,6 +251,10 @@ class UringIoQueue final : public IoQueue {
         Issue(slot);
       } else {
         free_.push_back(slot);
+        // At once: what its request's end costs is no pause for the drive.
+        Fill();
+        // What it cannot submit now, the next wait submits.
+        io_uring_submit(ring_.get());
       }
     }
   }

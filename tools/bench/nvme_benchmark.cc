@@ -18,7 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -103,34 +103,8 @@ class Buffers {
   size_t size_;
 };
 
-// Buffers whose transfer is over.
-class Free {
- public:
-  void Put(size_t buffer, const Status& status) {
-    std::lock_guard lock(mutex_);
-    if (status_.ok()) status_ = status;
-    buffers_.push_back(buffer);
-    changed_.notify_one();
-  }
-  size_t Take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !buffers_.empty(); });
-    const size_t buffer = buffers_.front();
-    buffers_.pop_front();
-    return buffer;
-  }
-  Status status() const {
-    std::lock_guard lock(mutex_);
-    return status_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<size_t> buffers_;  // guarded by mutex_
-  Status status_;               // guarded by mutex_; the first failure
-};
-
+// One transfer with each buffer at a time. The one that ends starts the next,
+// as fio's do, and as an engine's follow each other.
 class Run {
  public:
   Run(NvmeStore& store, std::span<std::byte> memory, Bytes request)
@@ -139,68 +113,97 @@ class Run {
         request_(request),
         order_(static_cast<size_t>(store.size() / request)) {
     std::iota(order_.begin(), order_.end(), int64_t{0});
-    for (size_t i = 0; i < buffers(); ++i) free_.Put(i, OkStatus());
-  }
-
-  size_t buffers() const {
-    return memory_.size() / static_cast<size_t>(request_.count());
   }
 
   // Every extent once, so that there is something to read, and the file system
   // has put its blocks in their places.
   Status WriteAll() {
-    for (const int64_t extent : order_) Start(extent, IoDirection::kWrite);
+    StartAll({.mix = "write", .most = std::ssize(order_)});
     return WaitForAll();
   }
 
   // Random extents until the time is over; bytes per second.
   Result<double> Measure(const std::string& mix, double seconds) {
-    std::mt19937_64 random(7);
-    std::shuffle(order_.begin(), order_.end(), random);
+    std::shuffle(order_.begin(), order_.end(), random_);
     const double begin = Seconds();
-    double now = begin;
-    int64_t taken = 0;
-    for (size_t i = 0; now - begin < seconds; ++i) {
-      const bool read = mix == "read" || (mix == "mixed" && random() % 2 == 0);
-      Start(order_[i % order_.size()],
-            read ? IoDirection::kRead : IoDirection::kWrite);
-      ++taken;
-      now = Seconds();
-    }
-    // The first ones found their buffers free: nothing had ended yet.
-    const int64_t ended = taken - static_cast<int64_t>(buffers());
-    const double rate = static_cast<double>(std::max<int64_t>(ended, 0)) *
-                        static_cast<double>(request_.count()) / (now - begin);
+    StartAll({.mix = mix, .until = begin + seconds});
     CASTOR_RETURN_IF_ERROR(WaitForAll());
-    return rate;
+    std::lock_guard lock(mutex_);
+    return static_cast<double>(ended_) * static_cast<double>(request_.count()) /
+           (last_end_ - begin);
   }
 
  private:
-  void Start(int64_t extent, IoDirection direction) {
-    const size_t buffer = free_.Take();
+  // What is to be moved: until a time, or so many extents.
+  struct Work {
+    std::string mix;
+    double until = std::numeric_limits<double>::infinity();
+    int64_t most = std::numeric_limits<int64_t>::max();
+  };
+
+  void StartAll(Work work) {
+    const size_t buffers =
+        memory_.size() / static_cast<size_t>(request_.count());
+    {
+      std::lock_guard lock(mutex_);
+      work_ = std::move(work);
+      begun_ = ended_ = 0;
+      under_way_ = buffers;
+    }
+    for (size_t i = 0; i < buffers; ++i) Next(i);
+  }
+
+  void Next(size_t buffer) {
+    int64_t extent = 0;
+    bool read = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (!status_.ok() || begun_ == work_.most || Seconds() >= work_.until) {
+        --under_way_;
+        changed_.notify_one();
+        return;
+      }
+      extent = order_[static_cast<size_t>(begun_++) % order_.size()];
+      read =
+          work_.mix == "read" || (work_.mix == "mixed" && random_() % 2 == 0);
+    }
     const size_t size = static_cast<size_t>(request_.count());
     const std::span<std::byte> bytes = memory_.subspan(buffer * size, size);
     const Bytes offset = request_ * extent;
-    const Event event = direction == IoDirection::kRead
-                            ? store_.Read(offset, bytes, Event(), "read")
-                            : store_.Write(offset, bytes, Event(), "write",
-                                           IoPriority::kDemand);
-    event.OnDone(
-        [this, buffer](const Status& status) { free_.Put(buffer, status); });
+    const Event event = read ? store_.Read(offset, bytes, Event(), "read")
+                             : store_.Write(offset, bytes, Event(), "write",
+                                            IoPriority::kDemand);
+    event.OnDone([this, buffer](const Status& status) {
+      {
+        std::lock_guard lock(mutex_);
+        if (status_.ok()) status_ = status;
+        ++ended_;
+        last_end_ = Seconds();
+      }
+      Next(buffer);
+    });
   }
 
   Status WaitForAll() {
-    std::vector<size_t> taken;
-    for (size_t i = 0; i < buffers(); ++i) taken.push_back(free_.Take());
-    for (const size_t buffer : taken) free_.Put(buffer, OkStatus());
-    return free_.status();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return under_way_ == 0; });
+    return status_;
   }
 
   NvmeStore& store_;
   const std::span<std::byte> memory_;
   const Bytes request_;
-  std::vector<int64_t> order_;
-  Free free_;
+  std::vector<int64_t> order_;  // changes while nothing is under way
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  Work work_;
+  std::mt19937_64 random_{7};
+  int64_t begun_ = 0;
+  int64_t ended_ = 0;
+  double last_end_ = 0;
+  size_t under_way_ = 0;  // buffers
+  Status status_;         // the first failure
 };
 
 Status Move(const Flags& flags, const Console& console) {

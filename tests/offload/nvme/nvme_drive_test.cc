@@ -18,6 +18,7 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/nvme/checksum.h"
 #include "offload/nvme/extent_table.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/stripe_map.h"
