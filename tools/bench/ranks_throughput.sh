@@ -4,7 +4,8 @@
 
 # What ranks cost and what they hide, by the example trainer, the model being that of the quick start:
 #
-#   stages    seconds per step of ZeRO's stages 0 to 3 on two ranks, threads and processes, with everything on the device
+#   stages    seconds per step of ZeRO's stages 0 to 3 on two ranks, threads and processes, with everything on the device; and what
+#             processes take of threads' time
 #   weak      one rank and two processes, each rank with the same work: what part of the step's speed is left
 #   overlap   of the time in which chunks were gathered, and gradients reduced, how much passed while no rank waited: from the
 #             record of two ranks under the quick start's budgets, with prefetch and without
@@ -103,6 +104,8 @@ print(f"medians of {rounds} rounds of {steps - 1} steps\n\n{'':<34}{'s/step':>10
 for kind in ("threads", "processes"):
     for stage in range(4):
         row(f"two {kind}, stage {stage}", seconds[kind, stage], seconds[kind, 0])
+for stage in range(4):
+    row(f"processes to threads, stage {stage}", seconds["processes", stage], seconds["threads", stage])
 print()
 row("one rank", seconds["alone", 3], seconds["alone", 3])
 row("two processes, twice the work", seconds["processes", 3], seconds["alone", 3])
