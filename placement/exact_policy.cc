@@ -149,7 +149,11 @@ class Planner {
     // the smallest difference as breaking ties asks for.
     const int count_bits =
         static_cast<int>(std::bit_width(of_class.needs.size() + 1));
-    const int shift = count_bits + 10;
+    const int ties_bits = static_cast<int>(std::bit_width(
+        std::min<uint64_t>(of_class.needs.size(),
+                           static_cast<uint64_t>(kMostTogether)) +
+        1));
+    const int shift = ties_bits + 10;
     const int bits = std::max(57 - count_bits - shift, 1);
     if (parts == 0 || !shards) {
       return DecideGathered(of_class, costs, bits, shift);

@@ -12,6 +12,7 @@
 
 #include "chunk/base/check.h"
 #include "placement/cut_flow.h"
+#include "placement/interval_windows.h"
 #include "placement/tight_cuts.h"
 
 namespace castor {
@@ -28,6 +29,9 @@ constexpr int kMaxPrices = 64;
 // Changes of what wraps that are tried: for so many intervals in all.
 constexpr int64_t kMaxChangedIntervals = 100'000;
 constexpr int64_t kMaxChanges = 32;
+
+// How much of what is too large for one flow is looked at together.
+constexpr int64_t kWindow = 2048;
 
 // Well mixed bits of n (Steele, Lea and Flood 2014).
 uint64_t Mix(uint64_t n) {
@@ -280,6 +284,9 @@ class LoopSearch {
 
 IntervalSolution SolveIntervals(const IntervalProblem& problem) {
   CASTOR_CHECK(CheckIntervalProblem(problem).ok());
+  if (std::ssize(problem.intervals) > kMostTogether) {
+    return internal::SolveInWindows(problem, kWindow, SolveWithoutWraps);
+  }
   const bool wraps =
       std::any_of(problem.intervals.begin(), problem.intervals.end(),
                   [](const KeepInterval& i) { return i.wraps(); });

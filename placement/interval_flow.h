@@ -21,19 +21,29 @@
 // what wraps, and single ones are changed while that gains.
 //
 // Gains should be multiples of a number some thousand times as large as there
-// are intervals: then ties are broken within it. Of choices that gain the same,
-// one that needs slots for a shorter time is found, and the price of going
-// round can tell any two apart.
+// are intervals, or kMostTogether if that is less: then ties are broken within
+// it. Of choices that gain the same, one that needs slots for a shorter time is
+// found, and the price of going round can tell any two apart.
+//
+// More than kMostTogether intervals are decided window by window, in time that
+// grows with their number (interval_windows.h). What is found then fits, and
+// its bound is true; both are nearly always best where a step repeats itself.
 //
 // The same problem gives the same solution, on every machine. Pure,
 // thread-safe.
+
+#include <cstdint>
 
 #include "placement/interval_problem.h"
 
 namespace castor {
 
+// Solved as a whole in about a second.
+inline constexpr int64_t kMostTogether = 16'000;
+
 // A solution that VerifyIntervalSolution accepts; optimal() where no interval
-// wraps. REQUIRES: CheckIntervalProblem is ok.
+// wraps and there are no more than kMostTogether. REQUIRES:
+// CheckIntervalProblem is ok.
 IntervalSolution SolveIntervals(const IntervalProblem& problem);
 
 }  // namespace castor

@@ -77,7 +77,7 @@ struct Bits {
 
 Bits BitsOf(const TrainOutcome& outcome) {
   Bits bits;
-  for (const StepReport& step : outcome.steps) {
+  for (const StepReport& step : outcome.steps.last()) {
     bits.losses.push_back(step.loss);
     bits.norms.push_back(step.grad_norm);
   }

@@ -3,7 +3,9 @@
 
 #include "placement/interval_flow.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <ctime>
 #include <iostream>
 #include <random>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/interval_problem.h"
+#include "placement/interval_windows.h"
 #include "tests/placement/random_intervals.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
@@ -140,6 +143,78 @@ TEST(IntervalFlowTest, LargeLoopsAreBoundedClosely) {
     proved += solution.optimal();
   }
   std::cout << proved << " of 20 loops were proved best" << std::endl;
+}
+
+// A sweep forth and back, over and over, with slots for some of it: what a step
+// of many micro-batches keeps.
+IntervalProblem Sweeps(int sweeps, int chunks, bool loop) {
+  IntervalProblem problem;
+  const int32_t moments = sweeps * 2 * chunks;
+  problem.capacity.assign(static_cast<size_t>(moments), chunks / 3);
+  for (int32_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+      const int32_t forth = sweep * 2 * chunks + chunk;
+      const int32_t back = (sweep + 1) * 2 * chunks - 1 - chunk;
+      const int32_t next = (sweep + 1) * 2 * chunks + chunk;
+      const int64_t gain = kUnit * (chunk % 4 == 0 ? 5 : 1);
+      if (forth + 1 < back)
+        problem.intervals.push_back({forth + 1, back, gain});
+      if (sweep + 1 < sweeps && back + 1 < next) {
+        problem.intervals.push_back({back + 1, next, gain});
+      } else if (loop && sweep + 1 == sweeps && chunk > 0) {
+        problem.intervals.push_back({back + 1, chunk, gain});
+      }
+    }
+  }
+  return problem;
+}
+
+double ProcessorSeconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+TEST(IntervalFlowTest, ManySweepsAreProvedBestOrNearlySo) {
+  for (const bool loop : {false, true}) {
+    const IntervalProblem problem = Sweeps(500, 60, loop);
+    ASSERT_GT(std::ssize(problem.intervals), 3 * kMostTogether);
+    const IntervalSolution solution = SolveIntervals(problem);
+    ASSERT_THAT(VerifyIntervalSolution(problem, solution), IsOk());
+    EXPECT_LE(static_cast<double>(solution.bound - solution.gain),
+              0.01 * static_cast<double>(solution.bound))
+        << "loop " << loop;
+    ASSERT_EQ(solution, SolveIntervals(problem));
+  }
+}
+
+// With one flow for all, eight times as many took more than fifty times as
+// long.
+TEST(IntervalFlowTest, TimeGrowsWithTheNumberOfIntervals) {
+  const auto seconds = [](int sweeps) {
+    const IntervalProblem problem = Sweeps(sweeps, 60, true);
+    const double begin = ProcessorSeconds();
+    SolveIntervals(problem);
+    return ProcessorSeconds() - begin;
+  };
+  const double few = std::min(seconds(250), seconds(250));
+  EXPECT_LT(seconds(2000), 24 * few);
+}
+
+TEST(IntervalFlowTest, WindowsOfAnyLengthMakeChoicesThatFit) {
+  std::mt19937_64 random(TestSeed(7));
+  for (int round = 0; round < 300; ++round) {
+    const int wraps = static_cast<int>(random() % 3) * 4;
+    const IntervalProblem problem =
+        RandomIntervals(random, 12 + static_cast<int>(random() % 80),
+                        1 + static_cast<int>(random() % 60), 1, wraps);
+    if (problem.intervals.empty()) continue;
+    const IntervalSolution best = SolveIntervals(problem);
+    const IntervalSolution solution = internal::SolveInWindows(
+        problem, 2 + static_cast<int64_t>(random() % 40), SolveIntervals);
+    ASSERT_THAT(VerifyIntervalSolution(problem, solution), IsOk())
+        << "round " << round;
+    ASSERT_LE(solution.gain, best.bound) << "round " << round;
+    ASSERT_GE(solution.bound, best.gain) << "round " << round;
+  }
 }
 
 }  // namespace

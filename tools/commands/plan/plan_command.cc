@@ -30,6 +30,9 @@
 namespace castor {
 namespace {
 
+// A plan of so many takes some seconds, and a dozen configurations are tried.
+constexpr int64_t kMostAccessesTried = 500'000;
+
 using Mark = Table::Mark;
 
 void AddModel(const PlanReport& report, Document* doc) {
@@ -340,10 +343,18 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
       if (!explained.ok()) return explained.status().WithContext("--explain");
       report.explained = *std::move(explained);
     }
-    CASTOR_ASSIGN_OR_RETURN(report.alternatives,
-                            Alternatives(report.subject, report.outcome));
-    CASTOR_ASSIGN_OR_RETURN(report.more,
-                            OneMoreGiB(report.subject, report.outcome));
+    if (std::ssize(report.outcome.step.accesses) <= kMostAccessesTried) {
+      CASTOR_ASSIGN_OR_RETURN(report.alternatives,
+                              Alternatives(report.subject, report.outcome));
+      CASTOR_ASSIGN_OR_RETURN(report.more,
+                              OneMoreGiB(report.subject, report.outcome));
+    } else {
+      console.Note(fmt::format(
+          "other configurations are not tried: the step has {} accesses, and "
+          "at most {} are planned again; give fewer --micro-batches to see "
+          "them",
+          report.outcome.step.accesses.size(), kMostAccessesTried));
+    }
     if (!flags.output.empty()) CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
   } else {
     CASTOR_ASSIGN_OR_RETURN(report.changes,

@@ -23,7 +23,8 @@ std::string ProgressLine(const TrainOptions& options, const StepReport& report);
 double MeanFirstLoss(std::span<const StepReport> steps);
 double MeanLastLoss(std::span<const StepReport> steps);
 
-// Several lines, each with its end.
+// Several lines, each with its end. In the document `losses` and `grad_norms`
+// are of the last thousand steps at most, and everything else of all.
 std::string SummaryText(const TrainOptions& options,
                         const TrainOutcome& outcome);
 JsonValue SummaryJson(const TrainOptions& options, const TrainOutcome& outcome);

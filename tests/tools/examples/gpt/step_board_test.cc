@@ -85,7 +85,7 @@ TEST_F(StepBoardTest, ReportsAStepWhenItsLastRankPosts) {
   board.Post(0, 1, result);
   board.Post(0, 2, result);
   EXPECT_THAT(seen_, ElementsAre(1, 2));
-  const std::vector<StepReport> reports = board.TakeReports();
+  const StepHistory reports = board.TakeReports();
   ASSERT_EQ(reports.size(), 2u);
   EXPECT_EQ(reports[0].loss, 3);
   EXPECT_EQ(reports[0].grad_norm, 7);

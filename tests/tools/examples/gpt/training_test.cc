@@ -68,7 +68,11 @@ TEST(StepHistoryTest, KeepsBothEndsAndSumsOfAll) {
   EXPECT_TRUE(history.empty());
   constexpr int64_t kSteps = 5 * int64_t{StepHistory::kLast} + 7;
   for (int64_t step = 1; step <= kSteps; ++step) {
-    history.push_back({.step = step, .seconds = 0.5, .tokens = 3});
+    StepReport report;
+    report.step = step;
+    report.seconds = 0.5;
+    report.tokens = 3;
+    history.push_back(report);
     const auto made = static_cast<size_t>(step);
     EXPECT_EQ(history.size(), made);
     EXPECT_EQ(history.last().size(), std::min(made, StepHistory::kLast));
