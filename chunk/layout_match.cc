@@ -38,7 +38,7 @@ Status CheckLayoutFits(const LayoutFile& file,
     return InvalidArgument(
         fmt::format("the layout is for {} ranks and there are {}: shards would "
                     "differ; make "
-                    "one with --world {}",
+                    "one with castor search --world {}",
                     file.layout.world(), world, world));
   }
   const size_t both = std::min(file.params.size(), params.size());

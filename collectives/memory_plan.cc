@@ -146,7 +146,7 @@ class HomeChooser {
         BudgetText(budgets.host), FormatBytes(demand_.staging_slot * staging),
         budgets.nvme
             ? fmt::format("and NVMe may hold {}", BudgetText(*budgets.nvme))
-            : std::string("and there is no NVMe directory"));
+            : std::string("and there is no NVMe tier"));
   }
 
   std::string WhatRulesTake() const {

@@ -9,6 +9,7 @@
 // function, thread-safe.
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,10 +18,15 @@
 
 namespace castor {
 
-// By ChunkId. `names` by ParamId; of a chunk with many parameters the first few
-// are named and the others counted.
+// By ChunkId. `names` by ParamId. Parameters whose names are too long for a
+// record are counted at the end of their chunk's: "wte.weight,wpe.weight,+3".
 std::vector<RunChunkInfo> RunChunksOf(const ChunkLayout& layout,
                                       std::span<const std::string_view> names);
+
+// The names of RunChunkInfo::params, without the count.
+std::vector<std::string_view> ListedNames(std::string_view params);
+// The first three of them, and how many more there are: for people.
+std::string FewNames(std::string_view params);
 
 }  // namespace castor
 

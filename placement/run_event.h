@@ -144,7 +144,7 @@ struct RunEvent {
 // What a reader needs to know about a rank before its events.
 struct RunChunkInfo {
   int64_t bytes = 0;   // of the whole chunk, parameter dtype
-  std::string params;  // names, comma separated, shortened
+  std::string params;  // names, comma separated; the last may count others
 };
 struct RunRankInfo {
   int32_t rank = 0;

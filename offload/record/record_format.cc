@@ -25,8 +25,9 @@ static_assert(kMagic.size() == 8);
 static_assert(FrameBuilder::kHeaderBytes == kFrameHeaderBytes);
 
 constexpr size_t kMaxNameBytes = 255;
-constexpr size_t kChunkBytes = 10;  // of a chunk without its name
-constexpr size_t kRankBytes = 44;   // of a rank without its chunks
+constexpr size_t kMaxChunkNames = 65'535;  // of all parameters of a chunk
+constexpr size_t kChunkBytes = 10;         // of a chunk without its name
+constexpr size_t kRankBytes = 44;          // of a rank without its chunks
 constexpr size_t kEndBytes = 24;
 
 // Times this far from the clock's start, 73 years, and sizes this large, 1 EiB,
@@ -122,7 +123,8 @@ void AppendRankFrame(const RunRankInfo& info, std::string* out) {
   for (size_t i = 0; i < chunks; ++i) {
     const RunChunkInfo& chunk = info.chunks[i];
     const std::string_view name =
-        std::string_view(chunk.params).substr(0, std::min(kMaxNameBytes, room));
+        std::string_view(chunk.params)
+            .substr(0, std::min(kMaxChunkNames, room));
     room -= name.size();
     AppendInteger(chunk.bytes, out);
     AppendInteger(static_cast<uint16_t>(name.size()), out);

@@ -187,7 +187,7 @@ TEST(MemoryPlanTest, RefusalsSayWhatIsHeldAndWhatIsMissing) {
   EXPECT_THAT(PlanMemory(input).status(),
               StatusIs(ErrorCode::kInfeasible,
                        AllOf(HasSubstr("131072 bytes of states do not fit"),
-                             HasSubstr("there is no NVMe directory"),
+                             HasSubstr("there is no NVMe tier"),
                              HasSubstr("raise the host budget by"),
                              HasSubstr("give an NVMe directory with"))));
   input.nvme_budget = KiB(4);

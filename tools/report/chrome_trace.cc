@@ -13,6 +13,7 @@
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/units_text.h"
+#include "collectives/run_chunks.h"
 #include "tools/report/intervals.h"
 #include "tools/report/run_statistics.h"
 
@@ -280,7 +281,7 @@ class Exporter {
     if (chunks != chunks_.end() && chunk < chunks->second->size()) {
       const RunChunkInfo& info = (*chunks->second)[chunk];
       *line += fmt::format(R"(,"bytes":{},"parameters":{})", info.bytes,
-                           JsonAsciiText(info.params));
+                           JsonAsciiText(FewNames(info.params)));
     }
     *line += "}";
   }

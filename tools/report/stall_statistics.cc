@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "collectives/run_chunks.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -27,7 +28,8 @@ std::string ParamsOf(const RunRecord& record, int32_t chunk) {
   if (record.ranks.empty()) return "";
   const std::vector<RunChunkInfo>& chunks = record.ranks.front().chunks;
   const auto index = static_cast<size_t>(chunk);
-  return chunk >= 0 && index < chunks.size() ? chunks[index].params : "";
+  return chunk >= 0 && index < chunks.size() ? FewNames(chunks[index].params)
+                                             : "";
 }
 
 std::vector<ChunkStall> Worst(const RunRecord& record, Waits* waits,

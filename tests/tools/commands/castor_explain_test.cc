@@ -41,6 +41,8 @@ class CastorExplainTest : public testing::Test {
     run.Move(Tier::kHost, Tier::kDevice, 110, 150, 400, RunCause::kPrefetch, 2);
     run.Stall(RunCause::kPrefetch, 2, 120, 150);
     run.Release(2, 190, RunCause::kStale);
+    run.record.ranks[0].chunks[2].params =
+        "layer.2,layer.2.bias,layer.3,layer.3.bias,norm.weight,head.weight";
     auto recorder = FileRecorder::Create(file_);
     EXPECT_TRUE(recorder.ok());
     (*recorder)->AddRank(run.record.ranks[0]);
@@ -90,6 +92,19 @@ TEST_F(CastorExplainTest, SaysWhyStatesAreWhereThePlanHasThem) {
   EXPECT_GT(up, 0);
   args.back() = "--plain";
   EXPECT_THAT(Explain(args).out, StartsWith("state\t0\tparam\thost\t"));
+}
+
+TEST_F(CastorExplainTest, FindsEveryParameterOfAChunk) {
+  for (const std::string name : {"layer.2", "layer.3.bias", "h?ad.weight"}) {
+    const ProcessOutcome page = Explain({file_, name});
+    EXPECT_EQ(page.exit_code, 0) << page.err;
+    EXPECT_THAT(page.out, HasSubstr("chunk 2, 1000 B: \"layer.2,layer.2.bias,"
+                                    "layer.3,+3\""));
+  }
+  const ProcessOutcome document = Explain({file_, "norm.weight", "--json"});
+  ASSERT_EQ(document.exit_code, 0) << document.err;
+  EXPECT_THAT(ParseJson(document.out).value()["chunks"][0]["params"].text(),
+              HasSubstr(",norm.weight,head.weight"));
 }
 
 TEST_F(CastorExplainTest, SaysWhereAChunkWasInARunAndWhoWaited) {

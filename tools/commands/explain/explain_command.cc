@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,6 +24,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
+#include "collectives/run_chunks.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
 #include "tools/cli/document.h"
@@ -73,25 +73,16 @@ std::string CountsText(const CountByCause& counts) {
   return texts.empty() ? "never" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// The names of "wte.weight,wpe.weight,+3": the end says how many were left out.
-std::vector<std::string> NamesOf(const std::string& params) {
-  std::vector<std::string> names;
-  std::istringstream words(params);
-  for (std::string name; std::getline(words, name, ',');) {
-    const bool counts = name.size() > 1 && name[0] == '+' &&
-                        name.find_first_not_of("0123456789", 1) == name.npos;
-    if (!name.empty() && !counts) names.push_back(name);
-  }
-  return names;
-}
-
 Result<std::vector<int32_t>> MatchingChunks(
     std::span<const RunChunkInfo> chunks, const std::string& pattern) {
   const Glob glob(pattern);
   std::vector<int32_t> matching;
   std::vector<std::string> known;
   for (size_t c = 0; c < chunks.size(); ++c) {
-    std::vector<std::string> names = NamesOf(chunks[c].params);
+    std::vector<std::string> names;
+    for (const std::string_view name : ListedNames(chunks[c].params)) {
+      names.emplace_back(name);
+    }
     names.push_back(fmt::format("chunk.{}", c));
     if (std::any_of(names.begin(), names.end(), [&](const std::string& name) {
           return glob.Matches(name);
@@ -103,8 +94,8 @@ Result<std::vector<int32_t>> MatchingChunks(
   if (!matching.empty()) return matching;
   const std::optional<std::string> nearest = NearestName(pattern, known);
   return InvalidArgument(fmt::format(
-      "{} matches none of the {} chunks; a record has the first names of each "
-      "only, and chunk.N names one by its number{}",
+      "{} matches no parameter in the record of {} chunks; chunk.N names a "
+      "chunk by its number{}",
       Quoted(pattern), chunks.size(),
       nearest ? fmt::format("; the nearest name is {}", Quoted(*nearest))
               : std::string()));
@@ -168,7 +159,8 @@ class RunExplainer {
                              {"params", info.params}});
     doc_.Gap();
     doc_.Text(fmt::format("chunk {}, {}: {}\n", chunk,
-                          FormatSize(Bytes(info.bytes)), Quoted(info.params)));
+                          FormatSize(Bytes(info.bytes)),
+                          Quoted(FewNames(info.params))));
     std::vector<Residency> stays;
     std::copy_if(
         residencies_.begin(), residencies_.end(), std::back_inserter(stays),

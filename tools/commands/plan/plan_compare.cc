@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -35,21 +36,24 @@ Status CheckSame(std::string_view what, int64_t planned, int64_t run) {
 }
 
 // Sizes first: they tell another chunk size, and names another model. A record
-// keeps the beginning of what is long.
+// keeps the first names where all are too long; one of an older Castor may cut
+// the last of those.
 Status CheckChunk(size_t index, const RunChunkInfo& planned,
                   const RunChunkInfo& run) {
   if (planned.bytes != run.bytes) {
     return InvalidArgument(fmt::format(
         "the run was of another model, type or chunk size: chunk {} of it has "
         "{} ({}), and of the plan {} ({})",
-        index, FormatBytes(Bytes(run.bytes)), Quoted(run.params),
-        FormatBytes(Bytes(planned.bytes)), Quoted(planned.params)));
+        index, FormatBytes(Bytes(run.bytes)), Quoted(FewNames(run.params)),
+        FormatBytes(Bytes(planned.bytes)), Quoted(FewNames(planned.params))));
   }
-  if (planned.params.starts_with(run.params)) return OkStatus();
+  const std::vector<std::string_view> names = ListedNames(run.params);
+  const std::string listed = fmt::format("{}", fmt::join(names, ","));
+  if (planned.params.starts_with(listed)) return OkStatus();
   return InvalidArgument(fmt::format(
       "the run was of another model: chunk {} of it holds {}, and of the plan "
       "{}; give the model that was trained",
-      index, Quoted(run.params), Quoted(planned.params)));
+      index, Quoted(FewNames(run.params)), Quoted(FewNames(planned.params))));
 }
 
 Status CheckRun(const PlanSubject& subject, const PlanOutcome& outcome,
