@@ -216,6 +216,7 @@ TEST_F(TrainGptTest, ASignalEndsItAfterTheStepUnderWay) {
     program.Signal(signal);
     const ProgramResult run = program.Wait();
     EXPECT_EQ(run.exit_code, 6) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("asked to stop: ends after the step"));
     EXPECT_THAT(run.err, HasSubstr("stopped after step"));
     EXPECT_THAT(run.out, HasSubstr("weight digest: "));
     const auto record = ReadRecord(dir_.File("record"));
