@@ -153,13 +153,15 @@ TEST(RecordFormatTest, ARankComesBackAsItWas) {
 TEST(RecordFormatTest, NamesAreCutAndThenLeftOutWhereTheFrameIsFull) {
   RunRankInfo info = SomeRank(0, 1, 100'000);
   for (RunChunkInfo& chunk : info.chunks) chunk.params.assign(1000, 'x');
+  info.chunks[1].params.assign(70'000, 'y');
   std::string bytes;
   AppendRankFrame(info, &bytes);
   EXPECT_LE(bytes.size(), kFrameHeaderBytes + kMaxFramePayload);
   RunRankInfo read;
   ASSERT_TRUE(DecodeRank(Payload(bytes, FrameType::kRank), &read));
   ASSERT_EQ(read.chunks.size(), info.chunks.size());
-  EXPECT_EQ(read.chunks.front().params, std::string(255, 'x'));
+  EXPECT_EQ(read.chunks[0].params, std::string(1000, 'x'));
+  EXPECT_EQ(read.chunks[1].params, std::string(65'535, 'y'));
   EXPECT_EQ(read.chunks.back().params, "");
   EXPECT_EQ(read.chunks.back().bytes, info.chunks.back().bytes);
 }
