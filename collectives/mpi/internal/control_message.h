@@ -64,12 +64,6 @@ struct ControlMessage {
   EndNotice end = {};
 };
 
-// Everything on which ranks must agree: two calls are the same call if and only
-// if these are equal.
-std::string EncodeCall(const CollectiveCall& call);
-// `bytes` must outlive the result's purpose. Internal where they are none.
-Result<CollectiveCall> DecodeCall(std::string_view bytes);
-
 std::string EncodeMessage(const ControlMessage& message);
 Result<ControlMessage> DecodeMessage(std::string_view bytes);
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/callbacks/callback_communicator.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "chunk/base/clock.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/callbacks/callback_world.h"
+#include "collectives/internal/call_communicator.h"
+#include "collectives/internal/collective_call.h"
+#include "collectives/internal/data_movement.h"
+#include "offload/event.h"
+#include "offload/lane.h"
+
+namespace castor {
+namespace {
+
+using internal::CallbackWorld;
+using internal::CollectiveCall;
+using internal::RankBuffers;
+
+// A call on its way to the world, in the queue of a lane. A lane that has
+// failed drops it without starting it: then the others must not wait for it.
+class QueuedCall {
+ public:
+  QueuedCall(std::shared_ptr<CallbackWorld> world, const CollectiveCall& call,
+             const RankBuffers& buffers)
+      : world_(std::move(world)),
+        position_(world_->Call()),
+        call_(call),
+        buffers_(buffers) {}
+  ~QueuedCall() {
+    if (!started_) world_->Skip(position_, call_);
+  }
+  QueuedCall(const QueuedCall&) = delete;
+  QueuedCall& operator=(const QueuedCall&) = delete;
+
+  void Start(EventSource done) {
+    started_ = true;
+    world_->Arrive(position_, call_, buffers_, std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<CallbackWorld> world_;
+  const int64_t position_;
+  const CollectiveCall call_;
+  const RankBuffers buffers_;
+  bool started_ = false;
+};
+
+class CallbackCommunicator final : public internal::CallCommunicator {
+ public:
+  explicit CallbackCommunicator(std::shared_ptr<CallbackWorld> world)
+      : world_(std::move(world)) {}
+  ~CallbackCommunicator() override { world_->Leave(); }
+
+  int rank() const override { return world_->rank(); }
+  int world() const override { return world_->size(); }
+
+  void Abort(Status reason) override { world_->End(std::move(reason)); }
+  Status Health() const override { return world_->ended(); }
+  Bytes buffer_bytes() const override { return world_->buffer_bytes(); }
+  CommunicatorStats stats() const override { return world_->stats(); }
+
+ private:
+  void Queue(Lane& lane, const CollectiveCall& call,
+             const RankBuffers& buffers) override {
+    auto queued = std::make_shared<QueuedCall>(world_, call, buffers);
+    lane.RunAsync([queued = std::move(queued)](EventSource done) {
+      queued->Start(std::move(done));
+    });
+  }
+
+  const std::shared_ptr<CallbackWorld> world_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> MakeCallbackCommunicator(
+    int rank, int size, HostCollectives host, const CallbackOptions& options) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    return InvalidArgument(
+        fmt::format("there is no rank {} in a world of {}: ranks count from 0",
+                    rank, size));
+  }
+  if (!host.all_gather || !host.all_to_all || !host.barrier || !host.abort) {
+    return InvalidArgument(
+        "a call of the host's collectives is missing: give all_gather, "
+        "all_to_all, barrier and abort");
+  }
+  if (options.timeout_ns < 0 || options.exchange_buffer < Bytes(0)) {
+    return InvalidArgument(
+        "neither a timeout nor a buffer of a communicator can be negative");
+  }
+  CallbackOptions own = options;
+  if (own.clock == nullptr) {
+    static const SteadyClock machine;
+    own.clock = &machine;
+  }
+  auto world =
+      std::make_shared<CallbackWorld>(rank, size, std::move(host), own);
+  CASTOR_RETURN_IF_ERROR(world->Start());
+  return std::unique_ptr<Communicator>(
+      std::make_unique<CallbackCommunicator>(std::move(world)));
+}
+
+}  // namespace castor

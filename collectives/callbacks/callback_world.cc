@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/callbacks/callback_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/status.h"
+#include "collectives/internal/call_code.h"
+#include "offload/start_thread.h"
+
+namespace castor::internal {
+namespace {
+
+constexpr int64_t kRoundNs = 100'000'000;
+// Where all ranks wait for operations that others have not come to.
+constexpr int64_t kPauseNs = 1'000'000;
+// How much longer than the timeout a call of the host's may take: the round in
+// which the timeout is told is one of them.
+constexpr int64_t kSlackNs = 2'000'000'000;
+
+}  // namespace
+
+CallbackWorld::CallbackWorld(int rank, int size, HostCollectives host,
+                             const CallbackOptions& options)
+    : rank_(rank),
+      size_(size),
+      timeout_ns_(options.timeout_ns),
+      clock_(options.clock),
+      round_ns_(options.timeout_ns > 0
+                    ? std::min(kRoundNs, options.timeout_ns / 4 + 1)
+                    : kRoundNs),
+      calls_(std::move(host), [this](bool calling) { Watch(calling); }),
+      exchange_(rank, size, options.exchange_buffer, &calls_) {}
+
+CallbackWorld::~CallbackWorld() {
+  if (rounds_.joinable()) rounds_.join();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+Status CallbackWorld::Start() {
+  return OrThreadLimit([this]() -> Status {
+    watcher_ = StartThread([this] { WatchCalls(); });
+    Status met = calls_.Barrier();
+    if (met.ok()) {
+      met = OrThreadLimit([this]() -> Status {
+        rounds_ = StartThread([this] { MakeRounds(); });
+        return OkStatus();
+      });
+    }
+    if (met.ok()) return met;
+    {
+      std::lock_guard lock(mutex_);
+      stopped_ = true;
+      if (ended_.ok()) ended_ = met;
+    }
+    changed_.notify_all();
+    return met;
+  });
+}
+
+int64_t CallbackWorld::Call() {
+  std::lock_guard lock(mutex_);
+  return next_++;
+}
+
+void CallbackWorld::Arrive(int64_t position, const CollectiveCall& call,
+                           const RankBuffers& buffers, EventSource done) {
+  Status ended;
+  {
+    std::lock_guard lock(mutex_);
+    ended = ended_;
+    if (ended.ok()) {
+      arrived_.emplace(position, Arrival{call, buffers, done, clock_->NowNs()});
+      news_ = true;
+    }
+  }
+  if (!ended.ok()) return done.Complete(ended);
+  changed_.notify_all();
+}
+
+void CallbackWorld::Skip(int64_t position, const CollectiveCall& call) {
+  End(SkippedError(position, call, rank_));
+}
+
+void CallbackWorld::End(Status reason) {
+  CASTOR_CHECK(!reason.ok());
+  {
+    std::lock_guard lock(mutex_);
+    if (!ended_.ok()) return;
+    ended_ = std::move(reason);
+  }
+  changed_.notify_all();
+}
+
+Status CallbackWorld::ended() const {
+  std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+CommunicatorStats CallbackWorld::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CallbackWorld::Leave() {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return stopped_; });
+}
+
+void CallbackWorld::MakeRounds() {
+  RoundOutcome last;
+  while (Round(&last)) continue;
+  FailAll();
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+RoundMessage CallbackWorld::NextMessage(bool all_wait) {
+  std::unique_lock lock(mutex_);
+  const auto left = [this] {
+    return leaving_ && arrived_.empty() && done_ == next_;
+  };
+  // A rank that waits for others is in the round before they are: whoever comes
+  // next finds it there.
+  if (arrived_.empty() || all_wait) {
+    changed_.wait_for(
+        lock, std::chrono::nanoseconds(arrived_.empty() ? round_ns_ : kPauseNs),
+        [&] { return news_ || !ended_.ok() || left(); });
+  }
+  news_ = false;
+  RoundMessage message;
+  if (left()) message.left_at = next_;
+  message.reason = ended_;
+  if (!ended_.ok()) return message;
+  const int64_t now = clock_->NowNs();
+  for (const auto& [position, arrival] : arrived_) {
+    if (message.came.size() == kMostCame) break;
+    message.came.push_back(
+        {position, EncodeCall(arrival.call), now - arrival.since_ns});
+  }
+  return message;
+}
+
+Result<RoundOutcome> CallbackWorld::Meet(const RoundMessage& own) {
+  const std::string sent = EncodeRound(own);
+  std::vector<char> all(kRoundBytes * static_cast<size_t>(size_));
+  CASTOR_RETURN_IF_ERROR(calls_.AllGather(
+      sent.data(), all.data(), Bytes(static_cast<int64_t>(kRoundBytes))));
+  std::vector<RoundMessage> messages;
+  for (size_t at = 0; at < all.size(); at += kRoundBytes) {
+    CASTOR_ASSIGN_OR_RETURN(RoundMessage message,
+                            DecodeRound({all.data() + at, kRoundBytes}));
+    messages.push_back(std::move(message));
+  }
+  return Judge(messages, timeout_ns_);
+}
+
+bool CallbackWorld::Round(RoundOutcome* last) {
+  Result<RoundOutcome> met = Meet(NextMessage(last->all_wait));
+  if (!met.ok()) {
+    // Where the world has ended before, the first reason stays.
+    End(Aborted(std::string(met.status().message())));
+    AbortHost(met.status());
+    return false;
+  }
+  *last = *std::move(met);
+  if (!last->end.ok()) {
+    End(last->end);
+    return false;
+  }
+  if (last->all_left) return false;
+  if (last->move < 0) return true;
+  last->all_wait = false;
+  CollectiveCall call;
+  RankBuffers buffers;
+  {
+    std::lock_guard lock(mutex_);
+    const Arrival& arrival = arrived_.at(last->move);
+    call = arrival.call;
+    buffers = arrival.buffers;
+  }
+  const Status moved = exchange_.Move(call, buffers);
+  if (!moved.ok()) {
+    End(Aborted(fmt::format("operation {}, {}: {}", last->move, Describe(call),
+                            moved.message())));
+    AbortHost(moved);
+    return false;
+  }
+  Finish(last->move);
+  return true;
+}
+
+void CallbackWorld::Finish(int64_t position) {
+  std::unique_lock lock(mutex_);
+  const auto place = arrived_.find(position);
+  const Arrival arrival = std::move(place->second);
+  arrived_.erase(place);
+  ++done_;
+  std::vector<RankBuffers> buffers(static_cast<size_t>(size_));
+  buffers[static_cast<size_t>(rank_)] = arrival.buffers;
+  const CommunicatorStats more = Traffic(arrival.call, rank_, buffers);
+  stats_.operations += more.operations;
+  stats_.bytes_sent += more.bytes_sent;
+  stats_.bytes_received += more.bytes_received;
+  stats_.bytes_copied += more.bytes_copied;
+  lock.unlock();
+  arrival.done.Complete();
+}
+
+void CallbackWorld::FailAll() {
+  std::map<int64_t, Arrival> left;
+  Status why;
+  {
+    std::lock_guard lock(mutex_);
+    left = std::exchange(arrived_, {});
+    why = ended_;
+  }
+  for (auto& [position, arrival] : left) {
+    arrival.done.Complete(why);
+  }
+}
+
+void CallbackWorld::Watch(bool calling) {
+  {
+    std::lock_guard lock(mutex_);
+    calling_since_ns_ = calling ? clock_->NowNs() : -1;
+  }
+  changed_.notify_all();
+}
+
+// Ends a call of the host's that takes too long, which is all that helps where
+// a process is gone.
+void CallbackWorld::WatchCalls() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    if (timeout_ns_ == 0 || calling_since_ns_ < 0) {
+      changed_.wait(lock);
+      continue;
+    }
+    const int64_t left =
+        calling_since_ns_ + timeout_ns_ + kSlackNs - clock_->NowNs();
+    if (left > 0) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(left));
+      continue;
+    }
+    if (host_aborted_) {
+      changed_.wait(lock);
+      continue;
+    }
+    const Status why = Aborted(fmt::format(
+        "a call of the host's collectives has not ended in {} ms: a process is "
+        "gone or hangs",
+        (timeout_ns_ + kSlackNs) / 1'000'000));
+    if (ended_.ok()) ended_ = why;
+    lock.unlock();
+    AbortHost(why);
+    lock.lock();
+  }
+}
+
+void CallbackWorld::AbortHost(const Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(host_aborted_, true)) return;
+  }
+  calls_.Abort(std::string(why.message()).c_str());
+}
+
+}  // namespace castor::internal

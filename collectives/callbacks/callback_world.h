@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_CALLBACKS_CALLBACK_WORLD_H_
+#define CASTOR_COLLECTIVES_CALLBACKS_CALLBACK_WORLD_H_
+
+// Part of the callback communicator (callback_communicator.h).
+//
+// One rank's end of the rounds. Operations are numbered in the order of the
+// calls, and each is done once all ranks have come to it. A thread makes the
+// rounds, another one ends the host's calls that take too long. Thread-safe.
+// Held by the communicator and by operations in flight.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "chunk/base/clock.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/callbacks/callback_communicator.h"
+#include "collectives/callbacks/callback_exchange.h"
+#include "collectives/callbacks/round_message.h"
+#include "collectives/communicator.h"
+#include "collectives/internal/collective_call.h"
+#include "collectives/internal/data_movement.h"
+#include "offload/event.h"
+
+namespace castor::internal {
+
+class CallbackWorld {
+ public:
+  CallbackWorld(int rank, int size, HostCollectives host,
+                const CallbackOptions& options);
+  ~CallbackWorld();
+  CallbackWorld(const CallbackWorld&) = delete;
+  CallbackWorld& operator=(const CallbackWorld&) = delete;
+
+  // Meets the others in the host's barrier, and starts the threads. Once.
+  Status Start();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Bytes buffer_bytes() const { return exchange_.buffer_bytes(); }
+
+  // The number of this rank's next operation; each is to be brought by Arrive
+  // or reported by Skip. Owner thread only.
+  int64_t Call();
+  void Arrive(int64_t position, const CollectiveCall& call,
+              const RankBuffers& buffers, EventSource done);
+  void Skip(int64_t position, const CollectiveCall& call);
+
+  // The first reason stays. REQUIRES: !reason.ok().
+  void End(Status reason);
+  Status ended() const;
+  CommunicatorStats stats() const;
+
+  // No further calls come. Blocks until all ranks have left, or the world has
+  // ended.
+  void Leave();
+
+ private:
+  struct Arrival {
+    CollectiveCall call;
+    RankBuffers buffers;
+    EventSource done;
+    int64_t since_ns = 0;
+  };
+
+  void MakeRounds();
+  // What this rank says; waits a while for something to say. `all_wait`: no
+  // other rank does, so the round does not wait by itself.
+  RoundMessage NextMessage(bool all_wait);
+  // Whether another round follows.
+  bool Round(RoundOutcome* last);
+  Result<RoundOutcome> Meet(const RoundMessage& own);
+  void Finish(int64_t position);
+  void FailAll();
+
+  // Of the host's calls: when one begins and when it has ended.
+  void Watch(bool calling);
+  void WatchCalls();
+  void AbortHost(const Status& why);
+
+  const int rank_;
+  const int size_;
+  const int64_t timeout_ns_;
+  const Clock* const clock_;
+  const int64_t round_ns_;  // how long a rank without an operation waits
+  HostCalls calls_;
+  CallbackExchange exchange_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::map<int64_t, Arrival> arrived_;  // by position
+  int64_t next_ = 0;                    // of Call
+  int64_t done_ = 0;                    // operations
+  bool news_ = false;                   // something came since the last round
+  bool leaving_ = false;
+  Status ended_;
+  bool host_aborted_ = false;
+  bool stopped_ = false;           // the rounds have ended
+  int64_t calling_since_ns_ = -1;  // -1: no call of the host's is under way
+  CommunicatorStats stats_;
+  // Set by Start and joined by the destructor.
+  std::thread rounds_;
+  std::thread watcher_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_CALLBACKS_CALLBACK_WORLD_H_

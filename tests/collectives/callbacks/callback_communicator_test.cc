@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// The contract over collectives of a host's, whose ranks are threads, and what
+// only this backend promises.
+
+#include "collectives/callbacks/callback_communicator.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/communicator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "offload/executor.h"
+#include "offload/lane.h"
+#include "tests/support/communicator_contract.h"
+#include "tests/support/host_hub.h"
+#include "tests/support/status_matchers.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+// Every rank a thread, which makes and destroys its communicator.
+class HostedWorld final : public WorldUnderTest {
+ public:
+  HostedWorld(int world, const CallbackOptions& options)
+      : hub_(world), ranks_(static_cast<size_t>(world)) {
+    OnEveryRank([&](int rank) {
+      auto made = MakeCallbackCommunicator(rank, world, hub_.Of(rank), options);
+      EXPECT_THAT(made, IsOk());
+      if (made.ok()) ranks_[static_cast<size_t>(rank)] = *std::move(made);
+    });
+  }
+  ~HostedWorld() override {
+    OnEveryRank([&](int rank) { ranks_[static_cast<size_t>(rank)].reset(); });
+  }
+
+  void ForEachRank(const RankBody& body) override {
+    OnEveryRank([&](int rank) {
+      WorkerLane lane("lane", &pool_);
+      WorkerLane lane2("lane2", &pool_);
+      RunRank(body, {*ranks_[static_cast<size_t>(rank)], lane, lane2});
+    });
+  }
+
+  HostHub& hub() { return hub_; }
+
+ private:
+  void OnEveryRank(const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      threads.emplace_back([&body, rank] { body(rank); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  HostHub hub_;
+  ThreadPool pool_{2};
+  std::vector<std::unique_ptr<Communicator>> ranks_;
+};
+
+CommunicatorBackend Backend(int world, Bytes buffer) {
+  return {.name = "World" + std::to_string(world) + "With" +
+                  std::to_string(buffer / KiB(1)) + "KiB",
+          .world = world,
+          .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
+            return std::make_unique<HostedWorld>(
+                world, CallbackOptions{.timeout_ns = timeout_ns,
+                                       .exchange_buffer = buffer});
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Callbacks, CommunicatorContract,
+                         testing::Values(Backend(1, MiB(1)),
+                                         Backend(2, Bytes(0)),
+                                         Backend(3, MiB(1)),
+                                         Backend(4, Bytes(0)),
+                                         Backend(6, MiB(4))),
+                         CommunicatorBackendName());
+
+TEST(CallbackCommunicatorTest, RefusesWhatHasNoMeaning) {
+  HostHub hub(1);
+  const auto code = [&](int rank, int size, HostCollectives host,
+                        const CallbackOptions& options) {
+    return MakeCallbackCommunicator(rank, size, std::move(host), options)
+        .status()
+        .code();
+  };
+  EXPECT_EQ(code(1, 1, hub.Of(0), {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(0, 0, hub.Of(0), {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(0, 1, hub.Of(0), {.timeout_ns = -1}),
+            ErrorCode::kInvalidArgument);
+  HostCollectives missing = hub.Of(0);
+  missing.all_to_all = nullptr;
+  EXPECT_EQ(code(0, 1, missing, {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(hub.calls(0), 0u);
+}
+
+// A call of the host's that fails ends the world on all ranks, with its words
+// on the rank where it failed.
+TEST(CallbackCommunicatorTest, AHostThatFailsEndsTheWorldWithItsWords) {
+  HostedWorld world(3, {});
+  world.hub().FailFrom(1, 1);
+  world.ForEachRank([](RankUnderTest& self) {
+    self.comm.Barrier(self.lane, Tag(-1, 1));
+    const Status status = self.lane.Drain();
+    EXPECT_EQ(status.code(), ErrorCode::kAborted);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("the network is down"));
+    EXPECT_EQ(self.comm.Health().message(), status.message());
+  });
+}
+
+// A process that is gone does not come to the round.
+TEST(CallbackCommunicatorTest, AHostsCallThatDoesNotEndIsEnded) {
+  HostHub hub(2);
+  std::thread other([&] {
+    HostCollectives host = hub.Of(1);
+    EXPECT_THAT(host.barrier(0), IsOk());
+  });
+  auto made =
+      MakeCallbackCommunicator(0, 2, hub.Of(0), {.timeout_ns = 50'000'000});
+  other.join();
+  ASSERT_THAT(made, IsOk());
+  ThreadPool pool(1);
+  WorkerLane lane("lane", &pool);
+  (*made)->Barrier(lane, Tag(-1, 1));
+  EXPECT_THAT(lane.Drain(),
+              StatusIs(ErrorCode::kAborted, HasSubstr("has not ended in")));
+}
+
+TEST(CallbackCommunicatorTest, NoCallComesAfterTheEnd) {
+  HostHub hub(2);
+  {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&hub, rank] {
+        auto made = MakeCallbackCommunicator(rank, 2, hub.Of(rank), {});
+        ASSERT_THAT(made, IsOk());
+        ThreadPool pool(1);
+        WorkerLane lane("lane", &pool);
+        (*made)->Barrier(lane, Tag(-1, 1));
+        EXPECT_THAT(lane.Drain(), IsOk());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  const uint64_t calls = hub.calls(0);
+  EXPECT_EQ(hub.calls(1), calls);
+  hub.Abort("nobody is there");
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  EXPECT_EQ(hub.calls(0), calls);
+}
+
+}  // namespace
+}  // namespace castor
