@@ -192,7 +192,60 @@ typedef struct castor_param_lease castor_param_lease;
 typedef struct castor_memory_lease castor_memory_lease;
 typedef struct castor_lane castor_lane;
 
-CASTOR_API int32_t castor_world_create(int32_t ranks, castor_world** world);
+typedef struct castor_world_options {
+  size_t struct_size;
+  int32_t threads; /* that update states; 0: as many as the process may use */
+  int32_t reserved;
+  int64_t timeout_ms; /* a rank that does not come in this time ends the world,
+                       * and is named; 0: 120000; negative: none */
+  /* What a person should know, a line at a time, from any thread; `level` is 0
+   * for what is only of interest, 1 for a warning, 2 for an error. Null:
+   * warnings and errors go to stderr. */
+  void (*log)(void* context, int32_t level, const char* line);
+  void* log_context;
+} castor_world_options;
+
+/* A world of ranks that are threads of this process. `options` may be null. */
+CASTOR_API int32_t castor_world_create(int32_t ranks,
+                                       const castor_world_options* options,
+                                       castor_world** world);
+
+/* The caller's own collectives, those of its process group for one. Each call
+ * but `abort` blocks until it is done and answers 0; anything else ends the
+ * world, with the words of castor_set_error.
+ *
+ * One thread of Castor's makes all calls but `abort`: one at a time, with `seq`
+ * 0, 1, 2 and so on, in the same order on all ranks, never from inside a call
+ * of this header, and none after castor_world_destroy has returned. Buffers are
+ * host memory. Callbacks call nothing of this header but castor_set_error. */
+typedef struct castor_callbacks {
+  size_t struct_size;
+  void* context;
+  /* `bytes` of each rank, in rank order; `send` may lie in its place in `recv`.
+   */
+  int32_t (*all_gather)(void* context, uint64_t seq, const void* send,
+                        void* recv, int64_t bytes);
+  /* send_bytes[r] for each rank r, one after the other; likewise what comes. */
+  int32_t (*all_to_all)(void* context, uint64_t seq, const void* send,
+                        const int64_t* send_bytes, void* recv,
+                        const int64_t* recv_bytes);
+  int32_t (*barrier)(void* context, uint64_t seq);
+  /* Ends a call that waits. From any thread, at most once. */
+  void (*abort)(void* context, const char* why);
+} castor_callbacks;
+
+/* A world whose ranks are processes that the callbacks connect; this one is
+ * `rank`, and creates the engine of that rank only. Waits for all ranks, and so
+ * does castor_world_destroy. The callbacks are there until then. */
+CASTOR_API int32_t castor_world_create_callbacks(
+    int32_t rank, int32_t size, const castor_callbacks* callbacks,
+    const castor_world_options* options, castor_world** world);
+/* Ends the world for all ranks: what waits and what comes fails with these
+ * words. The first ones stay. Any thread. */
+CASTOR_API int32_t castor_world_abort(castor_world* world, const char* why);
+/* From inside a callback that fails: what the call that ran it says. Lasts for
+ * the thread until a callback answers. Null: nothing. */
+CASTOR_API void castor_set_error(const char* words);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
  * engines or lanes is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);

@@ -24,6 +24,10 @@ namespace castor::c_api {
 // The code of `status`; keeps its message unless it is ok. Allocates nothing.
 int32_t Answer(ErrorCode code, std::string_view message) noexcept;
 
+// Why a callback of the caller's answered `code`; ok for 0. Takes the words of
+// castor_set_error.
+Status CallbackAnswer(int32_t code, std::string_view callback);
+
 // REQUIRES: `call` returns a Status.
 template <typename Call>
 int32_t ThroughTheDoor(Call&& call) noexcept {

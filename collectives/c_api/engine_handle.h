@@ -33,6 +33,8 @@ struct castor_world {
   // Updates states, for all ranks; not the process's, whose threads would stay
   // when the library is unloaded.
   std::unique_ptr<castor::WorkerPool> workers;
+  castor::Log::Sink log;  // null: to stderr
+  // Null: that rank is another process.
   std::vector<std::unique_ptr<castor::Communicator>> ranks;
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
   std::atomic<int64_t> engines = 0;
@@ -51,8 +53,11 @@ struct castor_lane {
 };
 
 struct castor_engine {
-  castor_world* world = nullptr;
-  castor::Log log;  // to stderr
+  explicit castor_engine(castor_world* of)
+      : world(of), log(of->log ? castor::Log(of->log) : castor::Log()) {}
+
+  castor_world* const world;
+  castor::Log log;
   castor::ThreadLane caller{"caller"};
   castor::Lane* lane = &caller;  // that calls are for
   std::set<castor_lane*> lanes;  // that were given

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Worlds and engines through the C ABI: made, told of parameters, sealed,
-// ended.
+// Engines through the C ABI: made, told of parameters, sealed, ended.
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -22,7 +19,7 @@
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/tensor.h"
-#include "collectives/in_process_communicator.h"
+#include "collectives/communicator.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
@@ -37,48 +34,6 @@ Status CheckParam(const castor_engine& engine, int32_t param) {
 }
 
 namespace {
-
-Status CreateWorld(int32_t ranks, castor_world** world) {
-  if (world == nullptr) {
-    return InvalidArgument("world is null; give a place for the handle");
-  }
-  *world = nullptr;
-  constexpr int32_t kMostRanks = 1024;
-  if (ranks < 1 || ranks > kMostRanks) {
-    return InvalidArgument(
-        fmt::format("a world has 1 to {} ranks, not {}", kMostRanks, ranks));
-  }
-  auto made = std::make_unique<castor_world>();
-  made->pool = std::make_unique<ThreadPool>(
-      static_cast<int>(std::max(2u, std::thread::hardware_concurrency())));
-  made->workers = std::make_unique<WorkerPool>();
-  InProcessOptions options;
-  options.world = ranks;
-  options.executor = made->pool.get();
-  made->ranks = MakeInProcessWorld(options);
-  made->taken =
-      std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
-  *world = made.release();
-  return OkStatus();
-}
-
-Status DestroyWorld(castor_world* world) {
-  if (world == nullptr) return OkStatus();
-  const int64_t engines = world->engines;
-  if (engines > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} engines of the world are there; destroy them first", engines));
-  }
-  const int64_t lanes = world->lanes;
-  if (lanes > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} lanes of the world are there; destroy them first", lanes));
-  }
-  const Status recorded =
-      world->recorder == nullptr ? OkStatus() : world->recorder->Close();
-  delete world;
-  return recorded;
-}
 
 Status CreateEngine(castor_world* world, int32_t rank, const char* config,
                     castor_engine** engine) {
@@ -96,8 +51,7 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
     if (!parsed.ok()) return parsed.status().WithContext("config");
     options = *std::move(parsed);
   }
-  auto made = std::make_unique<castor_engine>();
-  made->world = world;
+  auto made = std::make_unique<castor_engine>(world);
   options.executor = world->pool.get();
   options.workers = world->workers.get();
   options.log = &made->log;
@@ -112,8 +66,14 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
     return status;
   };
   const auto index = static_cast<size_t>(rank);
+  Communicator* const communicator = world->ranks[index].get();
+  if (communicator == nullptr) {
+    return taken_back(InvalidArgument(fmt::format(
+        "rank {} is another process: this one may create its own rank only",
+        rank)));
+  }
   Result<std::unique_ptr<ZeroEngine>> created =
-      ZeroEngine::Create(options, world->ranks[index].get());
+      ZeroEngine::Create(options, communicator);
   if (!created.ok()) return taken_back(created.status());
   made->engine = *std::move(created);
   if (world->taken[index].exchange(true)) {
@@ -213,16 +173,6 @@ Status Seal(castor_engine* engine, const castor_seal_options* given) {
 }  // namespace castor::c_api
 
 extern "C" {
-
-int32_t castor_world_create(int32_t ranks, castor_world** world) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::CreateWorld(ranks, world); });
-}
-
-int32_t castor_world_destroy(castor_world* world) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::DestroyWorld(world); });
-}
 
 int32_t castor_engine_create(castor_world* world, int32_t rank,
                              const char* config, castor_engine** engine) {

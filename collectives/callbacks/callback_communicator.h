@@ -59,7 +59,7 @@ struct CallbackOptions {
   int64_t timeout_ns = 120'000'000'000;
   // For what is not sent from where it lies, which is what buffer_bytes() says.
   // At least 4 KiB for each rank, twice, are taken.
-  Bytes exchange_buffer = MiB(32);
+  Bytes exchange_buffer = MiB(4);
   // Must outlive the communicator; null: the machine's clock.
   const Clock* clock = nullptr;
 };

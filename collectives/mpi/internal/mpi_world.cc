@@ -11,6 +11,7 @@
 #include <string>
 
 #include "chunk/base/check.h"
+#include "collectives/internal/call_code.h"
 #include "offload/start_thread.h"
 
 namespace castor::internal {

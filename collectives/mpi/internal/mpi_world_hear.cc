@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "collectives/internal/call_code.h"
 #include "collectives/mpi/internal/mpi_world.h"
 
 namespace castor::internal {

@@ -494,7 +494,7 @@ static void* train_rank(void* context) {
 static void register_again(const struct api* api) {
   castor_world* world = NULL;
   castor_engine* engine = NULL;
-  GIVES(OK, world_create, 1, &world);
+  GIVES(OK, world_create, 1, NULL, &world);
   GIVES(OK, engine_create, world, 0,
         "{\"device_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 4096}}",
         &engine);
@@ -520,8 +520,8 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
            scratch == NULL ? "/tmp" : scratch);
   EXPECT(mkdtemp(folder) != NULL);
   castor_world* world = NULL;
-  GIVES(INVALID_ARGUMENT, world_create, 0, &world);
-  GIVES(OK, world_create, kRanks, &world);
+  GIVES(INVALID_ARGUMENT, world_create, 0, NULL, &world);
+  GIVES(OK, world_create, kRanks, NULL, &world);
   if (world == NULL) return 0;
   castor_engine* none = NULL;
   GIVES(INVALID_ARGUMENT, engine_create, world, kRanks, NULL, &none);

@@ -9,6 +9,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "collectives/communicator.h"
+#include "collectives/internal/call_code.h"
 #include "collectives/internal/collective_call.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

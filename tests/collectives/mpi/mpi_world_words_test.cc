@@ -20,6 +20,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
+#include "collectives/internal/call_code.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/mpi/internal/control_message.h"
 #include "collectives/mpi/internal/mpi_wire.h"

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Worlds through the C ABI: of threads, and over the caller's collectives.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "chunk/base/log.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_handle.h"
+#include "collectives/callbacks/callback_communicator.h"
+#include "collectives/communicator.h"
+#include "collectives/in_process_communicator.h"
+#include "offload/executor.h"
+#include "offload/worker_pool.h"
+
+namespace castor::c_api {
+namespace {
+
+constexpr int32_t kMostRanks = 1024;
+constexpr int64_t kTimeoutMs = 120'000;
+
+Result<castor_world_options> TakeOptions(const castor_world_options* given) {
+  castor_world_options options = {};
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(
+        CheckStructSize(*given, sizeof(castor_world_options)));
+    options = TakeStruct(*given);
+  }
+  if (options.threads < 0) {
+    return InvalidArgument(fmt::format(
+        "threads is {}; give 0 for as many as there are", options.threads));
+  }
+  if (options.timeout_ms == 0) options.timeout_ms = kTimeoutMs;
+  constexpr int64_t kMostMs = INT64_MAX / 1'000'000;
+  if (options.timeout_ms > kMostMs) options.timeout_ms = -1;
+  return options;
+}
+
+int64_t TimeoutNs(const castor_world_options& options) {
+  return options.timeout_ms < 0 ? 0 : options.timeout_ms * 1'000'000;
+}
+
+Status CheckRanks(int32_t ranks) {
+  if (ranks >= 1 && ranks <= kMostRanks) return OkStatus();
+  return InvalidArgument(
+      fmt::format("a world has 1 to {} ranks, not {}", kMostRanks, ranks));
+}
+
+std::unique_ptr<castor_world> NewWorld(int32_t ranks,
+                                       const castor_world_options& options) {
+  auto made = std::make_unique<castor_world>();
+  made->pool = std::make_unique<ThreadPool>(
+      static_cast<int>(std::max(2u, std::thread::hardware_concurrency())));
+  made->workers = std::make_unique<WorkerPool>(
+      WorkerPoolOptions{.threads = options.threads});
+  made->taken =
+      std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
+  if (options.log != nullptr) {
+    made->log = [log = options.log, context = options.log_context](
+                    LogLevel level, std::string_view line) {
+      log(context, static_cast<int32_t>(level), std::string(line).c_str());
+    };
+  }
+  return made;
+}
+
+Status CreateWorld(int32_t ranks, const castor_world_options* given,
+                   castor_world** world) {
+  if (world == nullptr) {
+    return InvalidArgument("world is null; give a place for the handle");
+  }
+  *world = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckRanks(ranks));
+  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
+                          TakeOptions(given));
+  std::unique_ptr<castor_world> made = NewWorld(ranks, options);
+  made->ranks = MakeInProcessWorld({.world = ranks,
+                                    .executor = made->pool.get(),
+                                    .timeout_ns = TimeoutNs(options)});
+  *world = made.release();
+  return OkStatus();
+}
+
+HostCollectives HostOf(const castor_callbacks& calls) {
+  HostCollectives host;
+  host.all_gather = [calls](uint64_t seq, const void* send, void* recv,
+                            Bytes bytes) {
+    return CallbackAnswer(
+        calls.all_gather(calls.context, seq, send, recv, bytes.count()),
+        "all_gather");
+  };
+  host.all_to_all = [calls](uint64_t seq, const void* send,
+                            const int64_t* send_bytes, void* recv,
+                            const int64_t* recv_bytes) {
+    return CallbackAnswer(calls.all_to_all(calls.context, seq, send, send_bytes,
+                                           recv, recv_bytes),
+                          "all_to_all");
+  };
+  host.barrier = [calls](uint64_t seq) {
+    return CallbackAnswer(calls.barrier(calls.context, seq), "barrier");
+  };
+  host.abort = [calls](const char* why) { calls.abort(calls.context, why); };
+  return host;
+}
+
+Status CreateCallbackWorld(int32_t rank, int32_t size,
+                           const castor_callbacks* callbacks,
+                           const castor_world_options* given,
+                           castor_world** world) {
+  if (world == nullptr || callbacks == nullptr) {
+    return InvalidArgument("callbacks or world is null; give both");
+  }
+  *world = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckRanks(size));
+  CASTOR_RETURN_IF_ERROR(CheckStructSize(*callbacks, sizeof(castor_callbacks)));
+  const castor_callbacks calls = TakeStruct(*callbacks);
+  if (calls.all_gather == nullptr || calls.all_to_all == nullptr ||
+      calls.barrier == nullptr || calls.abort == nullptr) {
+    return InvalidArgument(
+        "a callback is null: give all_gather, all_to_all, barrier and abort");
+  }
+  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
+                          TakeOptions(given));
+  std::unique_ptr<castor_world> made = NewWorld(size, options);
+  CASTOR_ASSIGN_OR_RETURN(
+      std::unique_ptr<Communicator> communicator,
+      MakeCallbackCommunicator(rank, size, HostOf(calls),
+                               {.timeout_ns = TimeoutNs(options)}));
+  made->ranks.resize(static_cast<size_t>(size));
+  made->ranks[static_cast<size_t>(rank)] = std::move(communicator);
+  *world = made.release();
+  return OkStatus();
+}
+
+Status AbortWorld(castor_world* world, const char* why) {
+  if (world == nullptr) return InvalidArgument("world is null");
+  for (const auto& communicator : world->ranks) {
+    if (communicator == nullptr) continue;
+    communicator->Abort(
+        Aborted(why == nullptr ? "the program ended the world" : why));
+    return OkStatus();
+  }
+  return OkStatus();
+}
+
+Status DestroyWorld(castor_world* world) {
+  if (world == nullptr) return OkStatus();
+  const int64_t engines = world->engines;
+  if (engines > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} engines of the world are there; destroy them first", engines));
+  }
+  const int64_t lanes = world->lanes;
+  if (lanes > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} lanes of the world are there; destroy them first", lanes));
+  }
+  const Status recorded =
+      world->recorder == nullptr ? OkStatus() : world->recorder->Close();
+  delete world;
+  return recorded;
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" {
+
+int32_t castor_world_create(int32_t ranks, const castor_world_options* options,
+                            castor_world** world) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::CreateWorld(ranks, options, world); });
+}
+
+int32_t castor_world_create_callbacks(int32_t rank, int32_t size,
+                                      const castor_callbacks* callbacks,
+                                      const castor_world_options* options,
+                                      castor_world** world) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::CreateCallbackWorld(rank, size, callbacks, options,
+                                              world);
+  });
+}
+
+int32_t castor_world_abort(castor_world* world, const char* why) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::AbortWorld(world, why); });
+}
+
+int32_t castor_world_destroy(castor_world* world) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::DestroyWorld(world); });
+}
+
+}  // extern "C"
