@@ -47,6 +47,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -71,10 +72,41 @@ class ZeroEngine;
 struct TraceFile;  // placement/trace_file.h
 
 // Writes the initial values of elements [begin, end) of one parameter to `out`,
-// in fp32. Called by Seal, for the ranges this rank owns, in any order and more
-// than once, so a value may depend on (parameter, element) only. Without one,
-// all values are zero.
-using Initializer = std::function<void(int64_t begin, int64_t end, float* out)>;
+// in fp32: whatever can be called so and returns nothing, or a Status. Called
+// by Seal, for the ranges this rank owns, in any order and more than once, so a
+// value may depend on (parameter, element) only. A failure fails Seal, on every
+// rank. Without one, all values are zero.
+class Initializer {
+ public:
+  Initializer() = default;
+  Initializer(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
+  template <typename Fill>
+  requires(std::is_invocable_v<Fill&, int64_t, int64_t, float*> &&
+           !std::is_same_v<Fill, Initializer>)
+      Initializer(Fill fill) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_constructible_v<bool, Fill>) {
+      if (!static_cast<bool>(fill)) return;  // an empty std::function
+    }
+    if constexpr (std::is_void_v<
+                      std::invoke_result_t<Fill&, int64_t, int64_t, float*>>) {
+      fill_ = [fill = std::move(fill)](int64_t begin, int64_t end, float* out) {
+        fill(begin, end, out);
+        return OkStatus();
+      };
+    } else {
+      fill_ = std::move(fill);
+    }
+  }
+
+  explicit operator bool() const { return static_cast<bool>(fill_); }
+  // REQUIRES: there is one.
+  Status operator()(int64_t begin, int64_t end, float* out) const {
+    return fill_(begin, end, out);
+  }
+
+ private:
+  std::function<Status(int64_t begin, int64_t end, float* out)> fill_;
+};
 
 // Parameters held on the device for work on one lane; the end of its life, or
 // Release, records an event on that lane and waits for nothing. Move-only.

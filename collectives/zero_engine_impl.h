@@ -184,7 +184,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status WaitForOthers();
   Status BuildLayout();
   Status InitializeShards();
-  void FillState(ChunkId chunk, StateKind state, std::byte* out) const;
+  Status FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;
 
   // homes

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "chunk/base/quote.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/kernels/convert.h"
 
@@ -23,7 +24,7 @@ Status ZeroEngine::Impl::InitializeShards() {
       values.assign(static_cast<size_t>(store_->bytes(chunk, state).count()),
                     std::byte{0});
       if (state == StateKind::kParam || state == StateKind::kMaster) {
-        FillState(chunk, state, values.data());
+        CASTOR_RETURN_IF_ERROR(FillState(chunk, state, values.data()));
       }
       CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
     }
@@ -31,19 +32,25 @@ Status ZeroEngine::Impl::InitializeShards() {
   return OkStatus();
 }
 
-void ZeroEngine::Impl::FillState(ChunkId chunk, StateKind state,
-                                 std::byte* out) const {
+Status ZeroEngine::Impl::FillState(ChunkId chunk, StateKind state,
+                                   std::byte* out) const {
   const DType dtype = sharding_.dtype(state, GroupOf(chunk));
   std::vector<float> values;
   for (const Segment& segment :
        Segments(chunk, sharding_.kept(state, *layout_, chunk))) {
-    const Initializer& initializer = params_[segment.param.index()].initializer;
-    if (!initializer) continue;  // zero
+    const auto& param = params_[segment.param.index()];
+    if (!param.initializer) continue;  // zero
     values.resize(static_cast<size_t>(segment.count));
-    initializer(segment.begin, segment.begin + segment.count, values.data());
+    const Status filled = param.initializer(
+        segment.begin, segment.begin + segment.count, values.data());
+    if (!filled.ok()) {
+      return filled.WithContext(
+          fmt::format("the initial values of {}", Quoted(param.spec.name)));
+    }
     ConvertFromFloat(values.data(), segment.count, dtype,
                      out + BytesOf(Elements(segment.offset), dtype).count());
   }
+  return OkStatus();
 }
 
 std::vector<ZeroEngine::Impl::Segment> ZeroEngine::Impl::Segments(

@@ -270,11 +270,12 @@ CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
 CASTOR_API int32_t castor_engine_destroy(castor_engine* engine);
 CASTOR_API int32_t castor_engine_close(castor_engine* engine);
 
-/* Writes elements [begin, end) of the parameter's initial values. Called while
- * the engine seals, on its thread, for the ranges that this rank keeps, in any
- * order and more than once. */
-typedef void (*castor_initializer)(void* context, int64_t begin, int64_t end,
-                                   float* values);
+/* Writes elements [begin, end) of the parameter's initial values, and answers
+ * 0. Called while the engine seals, on its thread, for the ranges that this
+ * rank keeps, in any order and more than once. Anything but 0 fails the seal of
+ * all ranks, with the words of castor_set_error. */
+typedef int32_t (*castor_initializer)(void* context, int64_t begin, int64_t end,
+                                      float* values);
 /* In initialization order. `group`: of the config's groups, or null.
  * `initializer` may be null: zeros. `param`: its number, from 0. */
 CASTOR_API int32_t castor_engine_register(castor_engine* engine,
@@ -290,7 +291,7 @@ CASTOR_API int32_t castor_lane_create(castor_world* world, castor_lane** lane);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine that
  * was told to use it is there. Waits for what is queued. Null is let be. */
 CASTOR_API int32_t castor_lane_destroy(castor_lane* lane);
-/* Answers 0, or the castor_code that it failed with. */
+/* Answers 0, or the castor_code that it failed with, after castor_set_error. */
 typedef int32_t (*castor_work)(void* context);
 /* Queues work and returns; `context` is there until it has run. */
 CASTOR_API int32_t castor_lane_run(castor_lane* lane, castor_work work,

@@ -119,7 +119,8 @@ Status Register(castor_engine* engine, const castor_tensor* tensor,
   Initializer fill;
   if (initializer != nullptr) {
     fill = [initializer, context](int64_t begin, int64_t end, float* out) {
-      initializer(context, begin, end, out);
+      return CallbackAnswer(initializer(context, begin, end, out),
+                            "initializer");
     };
   }
   CASTOR_ASSIGN_OR_RETURN(

@@ -45,19 +45,12 @@ Status DestroyLane(castor_lane* lane) {
   return OkStatus();
 }
 
-// A failure of a code that there is none of is one all the same.
-Status StatusOf(int32_t code) {
-  if (code == CASTOR_OK) return OkStatus();
-  const bool known = code > CASTOR_OK && code <= CASTOR_FAILED_PRECONDITION;
-  return Status(known ? static_cast<ErrorCode>(code) : ErrorCode::kInternal,
-                fmt::format("work on a trainer's lane answered {}", code));
-}
-
 Status Run(castor_lane* lane, castor_work work, void* context) {
   if (lane == nullptr || work == nullptr) {
     return InvalidArgument("lane or work is null; give both");
   }
-  lane->lane.Run([work, context] { return StatusOf(work(context)); });
+  lane->lane.Run(
+      [work, context] { return CallbackAnswer(work(context), "work"); });
   return OkStatus();
 }
 

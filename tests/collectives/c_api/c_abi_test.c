@@ -254,11 +254,12 @@ struct rank {
 };
 
 /* Quarters, so that every sum is exact. */
-static void fill(void* context, int64_t begin, int64_t end, float* values) {
+static int32_t fill(void* context, int64_t begin, int64_t end, float* values) {
   const float first = *(const float*)context;
   for (int64_t i = begin; i < end; ++i) {
     values[i - begin] = first + 0.25f * (float)i;
   }
+  return CASTOR_OK;
 }
 
 static void expect_values(const struct api* api, castor_engine* engine,

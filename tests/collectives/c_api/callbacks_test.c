@@ -190,16 +190,26 @@ static void end(void* context, const char* why) {
   EXPECT(write(group->ended[1], "x", 1) == 1);
 }
 
-static void fill(void* context, int64_t begin_at, int64_t end_at, float* out) {
+static int32_t fill(void* context, int64_t begin_at, int64_t end_at,
+                    float* out) {
   for (int64_t i = begin_at; i < end_at; ++i) {
     *out++ = (float)(i % 7) * 0.25f + *(const float*)context;
   }
+  return CASTOR_OK;
+}
+
+static int32_t fail_to_fill(void* context, int64_t begin_at, int64_t end_at,
+                            float* out) {
+  (void)context, (void)begin_at, (void)end_at, (void)out;
+  castor.castor_set_error("weights.bin is not there");
+  return CASTOR_IO_ERROR;
 }
 
 struct rank {
   castor_world* world;
   int number;
   int steps;
+  int lacks_weights;
   uint64_t digest;
   int32_t failed; /* what the first call that failed answered */
   char words[512];
@@ -233,8 +243,9 @@ static void* train(void* context) {
     const int64_t shape[] = {kElements};
     const castor_tensor tensor = {name, shape, 1, 0, "F32"};
     first[p] = (float)p;
-    TRY(castor.castor_engine_register(engine, &tensor, NULL, fill, &first[p],
-                                      &params[p]));
+    TRY(castor.castor_engine_register(engine, &tensor, NULL,
+                                      self->lacks_weights ? fail_to_fill : fill,
+                                      &first[p], &params[p]));
   }
   TRY(castor.castor_engine_seal(engine, NULL));
   for (int step = 0; step < self->steps; ++step) {
@@ -406,6 +417,19 @@ static void abort_world(struct group* group, struct found* found) {
   castor.castor_world_destroy(world);
 }
 
+/* Rank 2 has no initial values. */
+static void lack_weights(struct group* group, struct found* found) {
+  castor_world* world = NULL;
+  EXPECT(join_world(group, &world) == CASTOR_OK);
+  if (world == NULL) return;
+  found->rank.world = world;
+  found->rank.number = group->rank;
+  found->rank.steps = 1;
+  found->rank.lacks_weights = group->rank == 2;
+  train(&found->rank);
+  castor.castor_world_destroy(world);
+}
+
 int main(int argc, char** argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: %s LIBRARY\n", argv[0]);
@@ -441,6 +465,15 @@ int main(int argc, char** argv) {
   for (int r = 0; r < 3; ++r) {
     EXPECT(found[r].rank.failed != 0);
     EXPECT(strstr(found[r].rank.words, "rank 3 has no data") != NULL);
+    if (failures != 0) fprintf(stderr, "%s\n", found[r].rank.words);
+  }
+
+  memset(found, 0, size);
+  run_processes(lack_weights, found);
+  for (int r = 0; r < kRanks; ++r) {
+    EXPECT(found[r].rank.failed == CASTOR_IO_ERROR);
+    EXPECT(strstr(found[r].rank.words, "the initial values of \"w") != NULL);
+    EXPECT(strstr(found[r].rank.words, "weights.bin is not there") != NULL);
     if (failures != 0) fprintf(stderr, "%s\n", found[r].rank.words);
   }
   if (failures == 0) puts("ok");
