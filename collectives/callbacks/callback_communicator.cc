@@ -16,7 +16,7 @@
 #include "collectives/internal/call_communicator.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/internal/data_movement.h"
-#include "offload/event.h"
+#include "collectives/internal/queue_call.h"
 #include "offload/lane.h"
 
 namespace castor {
@@ -25,35 +25,6 @@ namespace {
 using internal::CallbackWorld;
 using internal::CollectiveCall;
 using internal::RankBuffers;
-
-// A call on its way to the world, in the queue of a lane. A lane that has
-// failed drops it without starting it: then the others must not wait for it.
-class QueuedCall {
- public:
-  QueuedCall(std::shared_ptr<CallbackWorld> world, const CollectiveCall& call,
-             const RankBuffers& buffers)
-      : world_(std::move(world)),
-        position_(world_->Call()),
-        call_(call),
-        buffers_(buffers) {}
-  ~QueuedCall() {
-    if (!started_) world_->Skip(position_, call_);
-  }
-  QueuedCall(const QueuedCall&) = delete;
-  QueuedCall& operator=(const QueuedCall&) = delete;
-
-  void Start(EventSource done) {
-    started_ = true;
-    world_->Arrive(position_, call_, buffers_, std::move(done));
-  }
-
- private:
-  const std::shared_ptr<CallbackWorld> world_;
-  const int64_t position_;
-  const CollectiveCall call_;
-  const RankBuffers buffers_;
-  bool started_ = false;
-};
 
 class CallbackCommunicator final : public internal::CallCommunicator {
  public:
@@ -72,10 +43,7 @@ class CallbackCommunicator final : public internal::CallCommunicator {
  private:
   void Queue(Lane& lane, const CollectiveCall& call,
              const RankBuffers& buffers) override {
-    auto queued = std::make_shared<QueuedCall>(world_, call, buffers);
-    lane.RunAsync([queued = std::move(queued)](EventSource done) {
-      queued->Start(std::move(done));
-    });
+    internal::QueueCall(lane, world_, call, buffers);
   }
 
   const std::shared_ptr<CallbackWorld> world_;
