@@ -84,13 +84,13 @@ class Initializer {
   requires(std::is_invocable_v<Fill&, int64_t, int64_t, float*> &&
            !std::is_same_v<Fill, Initializer>)
       Initializer(Fill fill) {  // NOLINT(google-explicit-constructor)
-    if constexpr (std::is_constructible_v<bool, Fill>) {
-      if (!static_cast<bool>(fill)) return;  // an empty std::function
-    }
     if constexpr (std::is_void_v<
                       std::invoke_result_t<Fill&, int64_t, int64_t, float*>>) {
-      fill_ = [fill = std::move(fill)](int64_t begin, int64_t end, float* out) {
-        fill(begin, end, out);
+      std::function<void(int64_t, int64_t, float*)> plain(std::move(fill));
+      if (!plain) return;
+      fill_ = [plain = std::move(plain)](int64_t begin, int64_t end,
+                                         float* out) {
+        plain(begin, end, out);
         return OkStatus();
       };
     } else {
