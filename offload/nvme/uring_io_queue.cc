@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -25,18 +26,6 @@
 #include "offload/nvme/uring_setup.h"
 #include "offload/start_thread.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-// liburing maps and unmaps its rings by system calls of its own, which
-// ThreadSanitizer does not see: a ring at the address of one that is gone looks
-// to it like the old one. What touches ring memory is in liburing's header.
-extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:liburing/liburing.h\n";
-}
-#endif
-#endif
-
 namespace castor {
 namespace {
 
@@ -44,16 +33,24 @@ namespace {
 // index of their slot.
 constexpr uint64_t kWake = UINT64_MAX;
 
+// Orders the end of one ring before the beginning of the next. liburing maps
+// rings by system calls that ThreadSanitizer does not see, so a ring at the
+// address of an earlier one would look to it like that earlier ring.
+std::mutex ring_mutex;
+
 class Ring {
  public:
   Ring() = default;
   ~Ring() {
-    if (made_) io_uring_queue_exit(&ring_);
+    if (!made_) return;
+    const std::lock_guard<std::mutex> lock(ring_mutex);
+    io_uring_queue_exit(&ring_);
   }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
   Status Make(int entries) {
+    const std::lock_guard<std::mutex> lock(ring_mutex);
     CASTOR_RETURN_IF_ERROR(SetUpRing(entries, &ring_));
     made_ = true;
     return OkStatus();
