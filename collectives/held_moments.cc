@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include "chunk/base/ids.h"
@@ -129,6 +130,18 @@ std::vector<HeldTogether> HeldMomentsOf(const ChunkLayout& layout,
     }
   }
   return moments;
+}
+
+bool EndsWithAllGrads(std::span<const HeldTogether> held) {
+  if (held.empty() || !held.back().params.empty()) return false;
+  const std::set<ParamId> last(held.back().grads.begin(),
+                               held.back().grads.end());
+  for (const HeldTogether& moment : held) {
+    for (const ParamId param : moment.grads) {
+      if (!last.contains(param)) return false;
+    }
+  }
+  return !last.empty();
 }
 
 }  // namespace castor

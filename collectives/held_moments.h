@@ -33,6 +33,11 @@ std::vector<HeldTogether> HeldMomentsOf(std::span<const ParamSpec> params,
 std::vector<HeldTogether> HeldMomentsOf(const ChunkLayout& layout,
                                         const Trace& trace);
 
+// Whether the last moment holds all gradients that any moment holds, and no
+// parameters. A trainer says so where ranks may lack gradients that others
+// have: these wait for the flush.
+bool EndsWithAllGrads(std::span<const HeldTogether> held);
+
 }  // namespace castor
 
 #endif  // CASTOR_COLLECTIVES_HELD_MOMENTS_H_

@@ -14,6 +14,7 @@
 #include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout_file.h"
+#include "collectives/held_moments.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
 #include "offload/kernels/optimizer_options.h"
@@ -93,7 +94,9 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.host_budget = budgets.host;
   input.nvme_budget = budgets.nvme;
   if (CountsNorm(options)) input.norm_bytes = kNormBytes;
-  input.whole_grads = options.accumulation == AccumulationOrder::kLast;
+  input.whole_grads = options.accumulation == AccumulationOrder::kLast ||
+                      (!sharding.replicated(StateKind::kParam) &&
+                       EndsWithAllGrads(declared.held));
   input.grads_in_place = options.grad_mode == GradMode::kReuse;
   input.keep_copies = options.keep_copies;
   input.prefetch_depth = options.prefetch_depth;

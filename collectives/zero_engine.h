@@ -33,12 +33,13 @@
 // are told so by an error. Gradients need not agree: a rank may have none of a
 // parameter of which others have one, and counts as zeros. Ranks that keep
 // whole parameters (stages 0 to 2) need not acquire it either. Until the flush
-// a chunk that waits for a missing one holds its slot; a trainer that may lack
-// gradients declares at Seal that all may be held together. At stage 3 ranks
-// follow the recorded step: they differ from the second step on, not with
-// GradMode::kReuse, and a gradient that comes later than recorded is an error
-// where only some ranks are late. ReadGrad and WriteGrad inside a step are for
-// ranks that have the same gradients so far.
+// a chunk that waits for a missing one holds its slot. A trainer that may lack
+// gradients declares so at Seal: as the last moment, all gradients together and
+// no parameters. At stage 3 the first step, and one that departs from it, then
+// reduce all gradients at the flush; the other steps follow the recorded one.
+// There, a gradient that comes later than recorded is an error where only some
+// ranks are late. ReadGrad and WriteGrad inside a step are for ranks that have
+// the same gradients so far.
 
 #include <cstddef>
 #include <cstdint>

@@ -35,6 +35,7 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
     step_begin_ns_ = options_.clock->NowNs();
     manager_->EnterStep();
     reduced_in_step_ = 0;
+    flushed_at_ = 0;
   }
   last_micro_batch_ = last;
   return OkStatus();
@@ -69,8 +70,8 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
   ChunkGrad& grad = grads_[chunk.index()];
   if (grad.state == GradState::kNone) {
     FollowPlan(Access{AccessKind::kGradOpen, chunk}, false);
-    Result<Slot> slot = manager_->OpenGrad(chunk);
-    while (!slot.ok() && MakeRoom()) slot = manager_->OpenGrad(chunk);
+    Result<Slot> slot = OpenSlot(chunk);
+    while (!slot.ok() && MakeRoom()) slot = OpenSlot(chunk);
     CASTOR_ASSIGN_OR_RETURN(grad.slot, std::move(slot));
     CASTOR_ASSIGN_OR_RETURN(grad.state,
                             NextState(grad.state, GradEvent::kOpen));
@@ -102,7 +103,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
       grad.params_left += params_[other.index()].state != ParamState::kReady;
     }
   }
-  if (grads_in_place() && !params_[param.index()].used) {
+  if (grads_in_place() && !params_[param.index()].overwritten) {
     BeginOverwriting(param, lane);
   }
   params_[param.index()].state = opened;
@@ -164,12 +165,15 @@ void ZeroEngine::Impl::EndMicroBatch() {
 Status ZeroEngine::Impl::FlushGrads() {
   if (turns_.any()) return FlushTurns();
   FollowPlan(std::nullopt, true);
+  if (!waits_.empty()) CASTOR_RETURN_IF_ERROR(FlushWaiting());
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (grads_[c].state != GradState::kOpen) continue;
     // What was opened and not handed back may still be written to.
     WaitForWriters(grads_[c]);
     ReduceChunk(ChunkId(static_cast<int32_t>(c)));
   }
+  flushed_at_ = manager_->trace().size();
+  events_ = 0;
   EndMicroBatch();
   return OkStatus();
 }
@@ -237,9 +241,11 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
     recounts_ = recounts_ || grad.counted;
     grad.counted = true;
   }
-  manager_->CloseGrad(chunk, grad.slot, std::move(free_after));
+  manager_->CloseGrad(chunk, grad.slot, std::move(free_after),
+                      !WaitsForFlush());
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
+  grad.opened_at = grad.complete_at = 0;
   if (early_lr_ && last_micro_batch_ && !early) UpdateNow(chunk);
 }
 
@@ -256,7 +262,8 @@ Status ZeroEngine::Impl::Abandon() {
     if (grad.state == GradState::kOpen) {
       for (Lane* lane : grad.lanes) grad.ready.push_back(lane->Record());
       grad.state = *NextState(grad.state, GradEvent::kAbandon);
-      manager_->CloseGrad(chunk, grad.slot, AllOf(grad.ready));
+      manager_->CloseGrad(chunk, grad.slot, AllOf(grad.ready),
+                          !WaitsForFlush());
       lost |= LosesHome(chunk);
     }
     grad = ChunkGrad();
@@ -265,7 +272,7 @@ Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(device_lane_->Drain());
   CASTOR_RETURN_IF_ERROR(host_lane_->Drain());
   ResetSquares();
-  for (Param& param : params_) param.used = false;
+  for (Param& param : params_) param.used = param.overwritten = false;
   EndMicroBatch();
   micro_batches_ = 0;
   last_micro_batch_ = false;

@@ -12,7 +12,8 @@
 //   in a step         params (gathers, leases), grads (gradients, reduction),
 //                     reuse (gradients written over parameters), deposit (the
 //                     way of a reduced gradient to its home), norm (sums of
-//                     squares), step (agreement), update (the optimizer)
+//                     squares), step (agreement), update (the optimizer),
+//                     turns and waiting (ranks that lack gradients)
 //   between steps     values (read, written, their digest), save and load
 //                     (checkpoints), park (an empty device)
 //   always            record (events)
@@ -123,6 +124,9 @@ class ZeroEngine::Impl final : public ChunkSource {
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
+
+  // Of a Position, for what happens between two accesses.
+  static constexpr int kPositionBits = 24;
 
   // The first failure of background work, shared with the lanes' callbacks.
   struct Failure {
@@ -236,6 +240,27 @@ class ZeroEngine::Impl final : public ChunkSource {
   void ReduceInTurn();
   // As FlushGrads, in turn: zeros where this rank has no gradient.
   Status FlushTurns();
+  // Finds whose gradients wait for the flush where there is no plan.
+  void SetUpWaiting(const SealOptions& declared);
+  // Where the step is not as planned, all reductions wait for the flush: ranks
+  // then agree on them. Only where the trainer declares that it may be so.
+  bool WaitsForFlush() const {
+    return !waits_.empty() && !manager_->as_planned();
+  }
+  // Orders what happens to gradients among the accesses of the step.
+  uint64_t Position() {
+    return (uint64_t{manager_->trace().size()} << kPositionBits) + ++events_;
+  }
+  // As the manager's OpenGrad, not traced where it waits for the flush.
+  Result<Slot> OpenSlot(ChunkId chunk);
+  // Whether it is the next access to a gradient, before any use.
+  bool PlannedNext(const Access& grad) const;
+  // Reduces what waits, in the order of chunks, zeros where only others have
+  // it. Puts the accesses that the step has when it is planned into the trace,
+  // the same on all ranks.
+  Status FlushWaiting();
+  // These accesses, out of what ranks agreed on.
+  std::vector<LateAccess> AccessesToInsert() const;
   // Opens the chunk's gradient, of which this rank has none: zeros.
   Status OpenZeros(ChunkId chunk);
   // Where parameters are sharded: makes the accesses to gradients that the plan
@@ -408,6 +433,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   ReductionTurns turns_;  // none where chunks are reduced as they complete
   // Ranks that lack gradients follow the plan of those that have them.
   bool follows_plan_ = false;
+  // By ChunkId, whose gradients wait for the flush where the step is not as
+  // planned; empty: none do.
+  std::vector<bool> waits_;
+  size_t flushed_at_ = 0;  // accesses before the last flush of the step
+  uint64_t events_ = 0;    // since then
   bool recounts_ = false;  // something is in the norm twice: Step counts anew
   std::vector<uint64_t> agreed_words_;
   // Reductions, which wait for gradients to be computed, have a lane of their

@@ -100,6 +100,7 @@ Status ZeroEngine::Impl::BuildStore() {
   manager.recorder = options_.recorder;
   manager.log = options_.log;
   manager.rank = comm_->rank();
+  if (!grads_in_place()) manager.grad_slots_kept = waits_;
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
   ahead_.resize(layout_->chunks().size());

@@ -27,10 +27,12 @@ struct EngineParam {
   ParamSpec spec;
   Initializer initializer;
   Elements size;
-  Bytes offset;                          // in its chunk
-  size_t group = 0;                      // of groups_
-  int64_t steps = 0;                     // updates it has had
-  bool used = false;                     // had a gradient since the last step
+  Bytes offset;       // in its chunk
+  size_t group = 0;   // of groups_
+  int64_t steps = 0;  // updates it has had
+  bool used = false;  // had a gradient since the last step
+  // Its gradient is where it was, in the open gradient of its chunk.
+  bool overwritten = false;
   int32_t held = 0;                      // leases of it, with GradMode::kReuse
   ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
 };
@@ -47,6 +49,10 @@ struct ChunkGrad {
   bool valid = false;    // its home holds a sum
   bool counted = false;  // its squares are in the norm
   bool updated = false;  // what it is for, before Step
+  // Where it waits for the flush, in the order of Position: when it was opened,
+  // 0 where the trace has that, and when it was complete, 0 before.
+  uint64_t opened_at = 0;
+  uint64_t complete_at = 0;
 };
 
 // A run of elements of one parameter inside a chunk.

@@ -43,6 +43,7 @@ Event ZeroEngine::Impl::PlaceUnused(ChunkId chunk) {
 
 void ZeroEngine::Impl::BeginOverwriting(ParamId param, Lane& lane) {
   const ChunkId chunk = layout_->place(param).chunk;
+  params_[param.index()].overwritten = true;
   lane.Wait(PlaceUnused(chunk));
   pools_->device().Zero(
       lane,
@@ -54,7 +55,7 @@ Event ZeroEngine::Impl::ClearUnopened(ChunkId chunk) {
   Event cleared;
   bool waited = false;
   for (ParamId id : layout_->chunk(chunk).params) {
-    if (params_[id.index()].used) continue;
+    if (std::exchange(params_[id.index()].overwritten, false)) continue;
     if (!std::exchange(waited, true)) device_lane_->Wait(PlaceUnused(chunk));
     pools_->device().Zero(
         *device_lane_,

@@ -11,9 +11,8 @@
 // lacks a gradient opens it, as zeros, and reduces it, where the plan has that,
 // at the latest before the next use of parameters. No slot is held for longer
 // than planned. Where all ranks open a gradient later than planned, its chunk
-// is reduced again, and adds to zeros. The first step has no plan, nor has the
-// rest of one that departs from it: in these all ranks have gradients of the
-// same chunks, or are refused.
+// is reduced again, and adds to zeros. What is done where there is no plan:
+// zero_engine_waiting.cc.
 
 #include <algorithm>
 #include <optional>
@@ -27,9 +26,8 @@ namespace castor {
 void ZeroEngine::Impl::SetUpTurns(const SealOptions& declared) {
   if (comm_->world() == 1) return;
   if (!sharding_.replicated(StateKind::kParam)) {
-    // What is written over a copy needs the copy.
-    follows_plan_ = !grads_in_place();
-    return;
+    follows_plan_ = true;
+    return SetUpWaiting(declared);
   }
   std::vector<bool> had;
   if (!declared.held.empty()) had.assign(params_.size(), false);
@@ -41,7 +39,14 @@ void ZeroEngine::Impl::SetUpTurns(const SealOptions& declared) {
 
 void ZeroEngine::Impl::Complete(ChunkId chunk) {
   if (!turns_.any()) {
-    FollowPlan(Access{AccessKind::kGradClose, chunk}, false);
+    if (WaitsForFlush()) {
+      grads_[chunk.index()].complete_at = Position();
+      return;
+    }
+    const Access close{AccessKind::kGradClose, chunk};
+    FollowPlan(close, false);
+    // Other ranks may have what this one lacks of it: all close it as planned.
+    if (!waits_.empty() && !PlannedNext(close)) return;
     return ReduceChunk(chunk);
   }
   turns_.Complete(chunk);
@@ -89,6 +94,10 @@ void ZeroEngine::Impl::FollowPlan(std::optional<Access> until, bool flush) {
   }
   for (const Access& access : left) {
     if (access == until) return;
+    // In place, the use that comes with the access to the gradient.
+    if (access.kind == AccessKind::kUse || access.kind == AccessKind::kUseEnd) {
+      continue;
+    }
     ChunkGrad& grad = grads_[access.chunk.index()];
     if (access.kind == AccessKind::kGradOpen) {
       // Without a slot the next access departs from the plan, and says why.
@@ -112,7 +121,7 @@ void ZeroEngine::Impl::FollowPlan(std::optional<Access> until, bool flush) {
 
 Status ZeroEngine::Impl::OpenZeros(ChunkId chunk) {
   ChunkGrad& grad = grads_[chunk.index()];
-  CASTOR_ASSIGN_OR_RETURN(grad.slot, manager_->OpenGrad(chunk));
+  CASTOR_ASSIGN_OR_RETURN(grad.slot, OpenSlot(chunk));
   CASTOR_ASSIGN_OR_RETURN(grad.state, NextState(grad.state, GradEvent::kOpen));
   grad.micro_batch = 0;
   grad.lanes.clear();

@@ -191,8 +191,9 @@ struct HeldTogether {
 struct SealOptions {
   // The moments of one micro-batch, in order, as far as they differ in what is
   // held. The engine refuses budgets that cannot serve them; a gradient counts
-  // from the first to the last moment that lists it. Empty: two parameters and
-  // the gradients of two chunks at a time.
+  // from the first to the last moment that lists it. A last moment with all
+  // gradients and no parameters says that ranks may lack gradients which others
+  // have. Empty: two parameters and the gradients of two chunks at a time.
   std::vector<HeldTogether> held;
   // Most bytes on lease by Borrow at one time.
   Bytes largest_lease;

@@ -25,7 +25,10 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   const bool traced = Traces();
-  if (traced) Record(AccessKind::kUse, chunk);
+  if (traced) {
+    options_.source->BeforeUse();
+    Record(AccessKind::kUse, chunk);
+  }
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
 
@@ -69,7 +72,10 @@ void MemoryManager::EndUse(ChunkPin& pin) {
   const ChunkId chunk = pin.chunk_;
   // A use and its end are both in the trace or neither, also where one of them
   // lies in an evaluation.
-  if (pin.traced_) Record(AccessKind::kUseEnd, chunk);
+  if (pin.traced_) {
+    options_.source->BeforeUse();
+    Record(AccessKind::kUseEnd, chunk);
+  }
   if (options_.recorder != nullptr) {
     RunEvent event;
     event.kind = RunEventKind::kUse;
@@ -103,30 +109,55 @@ void MemoryManager::EndUse(ChunkPin& pin) {
   if (pin.traced_) Served();
 }
 
-Result<Slot> MemoryManager::OpenGrad(ChunkId chunk) {
+Result<Slot> MemoryManager::OpenGrad(ChunkId chunk, bool traced) {
   CASTOR_CHECK(!grad_open_[chunk.index()]);
   CASTOR_CHECK(!evaluating());
-  if (grad_in_place(chunk)) return OpenInPlace(chunk);
-  Record(AccessKind::kGradOpen, chunk);
+  CASTOR_CHECK(traced || !as_planned());
+  if (grad_in_place(chunk)) return OpenInPlace(chunk, traced);
+  if (traced) Record(AccessKind::kGradOpen, chunk);
   Result<Slot> slot = BorrowSlot(chunk);
   if (!slot.ok()) {
-    NotServed();
+    if (traced) NotServed();
     return slot;
   }
   grad_open_[chunk.index()] = true;
-  Served();
+  if (traced) Served();
   return slot;
 }
 
-void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot,
-                              Event free_after) {
+void MemoryManager::CloseGrad(ChunkId chunk, const Slot& slot, Event free_after,
+                              bool traced) {
   CASTOR_CHECK(grad_open_[chunk.index()]);
   CASTOR_CHECK(!evaluating());
-  if (grad_in_place(chunk)) return CloseInPlace(chunk, std::move(free_after));
-  Record(AccessKind::kGradClose, chunk);
+  CASTOR_CHECK(traced || !as_planned());
+  if (grad_in_place(chunk)) {
+    return CloseInPlace(chunk, std::move(free_after), traced);
+  }
+  if (traced) Record(AccessKind::kGradClose, chunk);
   grad_open_[chunk.index()] = false;
   ReturnSlot(slot, std::move(free_after));
-  Served();
+  if (traced) Served();
+}
+
+int64_t MemoryManager::KeptForGrads(int32_t slot_class) const {
+  if (as_planned()) return 0;
+  int64_t kept = 0;
+  for (size_t c = 0; c < options_.grad_slots_kept.size(); ++c) {
+    kept += options_.grad_slots_kept[c] && !grad_open_[c] &&
+            options_.problem.grad_class[c] == slot_class;
+  }
+  return kept;
+}
+
+void MemoryManager::KeepForGrads(ChunkId wanted) {
+  if (options_.grad_slots_kept.empty()) return;
+  for (size_t k = 0; k < options_.problem.slots.size(); ++k) {
+    const auto slot_class = static_cast<int32_t>(k);
+    const int64_t kept = KeptForGrads(slot_class);
+    while (options_.device->free_slots(slot_class) < kept &&
+           (DropOne(slot_class, wanted) || shards_.GiveOne(slot_class))) {
+    }
+  }
 }
 
 Result<Slot> MemoryManager::BorrowSlot(ChunkId chunk) {
@@ -140,9 +171,9 @@ void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
 }
 
 Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
-                                     SlotHold hold) {
+                                     SlotHold hold, int64_t kept) {
   // More than one goes where others wait for slots of the class.
-  while (options_.device->free_slots(slot_class) == 0) {
+  while (options_.device->free_slots(slot_class) <= kept) {
     if (DropOne(slot_class, wanted_for) || shards_.GiveOne(slot_class)) {
       continue;
     }
@@ -175,7 +206,8 @@ bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
 
 Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
   CASTOR_ASSIGN_OR_RETURN(
-      Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled));
+      Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled,
+                          KeptForGrads(param_class(chunk))));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
   copy.from_shard = shards_.has(chunk);
@@ -250,8 +282,8 @@ Status MemoryManager::PinCopy(ChunkId chunk) {
   return OkStatus();
 }
 
-Result<Slot> MemoryManager::OpenInPlace(ChunkId chunk) {
-  Record(AccessKind::kUse, chunk);
+Result<Slot> MemoryManager::OpenInPlace(ChunkId chunk, bool traced) {
+  if (traced) Record(AccessKind::kUse, chunk);
   if (last_used_.valid() && chunk != last_used_) forward_ = chunk > last_used_;
   last_used_ = chunk;
   Slot place;
@@ -259,17 +291,19 @@ Result<Slot> MemoryManager::OpenInPlace(ChunkId chunk) {
     place.data = options_.source->DirectData(chunk);
   } else {
     if (Status status = PinCopy(chunk); !status.ok()) {
-      NotServed();
+      if (traced) NotServed();
       return status;
     }
     const Copy& copy = copies_[chunk.index()];
     place.data = copy.slot.data;
     place.size = copy.slot.size;
   }
-  Served();
-  Record(AccessKind::kGradOpen, chunk);
+  if (traced) {
+    Served();
+    Record(AccessKind::kGradOpen, chunk);
+  }
   grad_open_[chunk.index()] = true;
-  Served();
+  if (traced) Served();
   return place;
 }
 
@@ -281,8 +315,8 @@ Event MemoryManager::UsesDone(ChunkId chunk) const {
   return AllOf(events);
 }
 
-void MemoryManager::CloseInPlace(ChunkId chunk, Event free_after) {
-  Record(AccessKind::kUseEnd, chunk);
+void MemoryManager::CloseInPlace(ChunkId chunk, Event free_after, bool traced) {
+  if (traced) Record(AccessKind::kUseEnd, chunk);
   grad_open_[chunk.index()] = false;
   const bool direct = param_class(chunk) == kNoSlotClass;
   Copy& copy = copies_[chunk.index()];
@@ -294,12 +328,14 @@ void MemoryManager::CloseInPlace(ChunkId chunk, Event free_after) {
     CASTOR_CHECK_GT(copy.pins, 0);
     if (--copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
   }
-  Served();
-  Record(AccessKind::kGradClose, chunk);
+  if (traced) {
+    Served();
+    Record(AccessKind::kGradClose, chunk);
+  }
   if (!direct && copy.state == CopyState::kResident) {
     Drop(chunk, RunCause::kStale);
   }
-  Served();
+  if (traced) Served();
 }
 
 }  // namespace castor

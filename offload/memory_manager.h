@@ -102,6 +102,18 @@ struct MemoryManagerOptions {
   RunRecorder* recorder = nullptr;  // may be null
   Log* log = nullptr;
   int32_t rank = 0;
+  // Chunks, by ChunkId, whose gradients each have a slot to themselves where
+  // accesses are not those of a plan: copies leave so many alone. So the same
+  // uses make the same moves, whatever gradients are open. Empty: none have.
+  std::vector<bool> grad_slots_kept;
+};
+
+// An access to a gradient that the trace learns of later: it comes behind the
+// step's first `after` accesses.
+struct LateAccess {
+  size_t after = 0;
+  AccessKind kind = AccessKind::kGradOpen;
+  ChunkId chunk;
 };
 
 struct MemoryManagerStats {
@@ -168,7 +180,9 @@ class MemoryManager {
   // A slot for the chunk's gradient, until CloseGrad. Infeasible as above.
   // Where the plan has no class for it, it is that of the chunk's parameters,
   // which are gathered and pinned as by Acquire, and gone once it is closed.
-  Result<Slot> OpenGrad(ChunkId chunk);
+  // Not `traced`: the step's trace does not have it, unless InsertGrads says
+  // so. REQUIRES, then: the step is not as planned.
+  Result<Slot> OpenGrad(ChunkId chunk, bool traced = true);
   bool grad_in_place(ChunkId chunk) const {
     return options_.problem.grad_class[chunk.index()] == kNoSlotClass;
   }
@@ -176,7 +190,11 @@ class MemoryManager {
   // its gradient is open in place of it, in a slot.
   Event UsesDone(ChunkId chunk) const;
   // `free_after`: when the reduction no longer reads the slot.
-  void CloseGrad(ChunkId chunk, const Slot& slot, Event free_after);
+  void CloseGrad(ChunkId chunk, const Slot& slot, Event free_after,
+                 bool traced = true);
+  // Puts accesses that were not traced into the trace. REQUIRES: they are in
+  // order, and the step is not as planned.
+  void InsertGrads(std::span<const LateAccess> accesses);
 
   // A slot of the chunk's class for work between steps (a refresh).
   Result<Slot> BorrowSlot(ChunkId chunk);
@@ -240,8 +258,15 @@ class MemoryManager {
     return planned_ && certificate_ ? &*certificate_ : nullptr;
   }
   const Trace& planned_trace() const { return planned_trace_; }
-  // The accesses that the plan has next, up to a use or its end; none where the
-  // step is not as planned so far.
+  // The accesses of this step so far, and whether there is a plan that has
+  // them.
+  const Trace& trace() const { return trace_; }
+  bool as_planned() const { return planned_ && !diverged_; }
+  // What is left of the step is not as planned; as Acquire finds for itself.
+  // REQUIRES: as_planned().
+  void DepartFromPlan(ChunkId wanted);
+  // The accesses that the plan has next, up to a use or its end that is not of
+  // a gradient in place; none where the step is not as planned so far.
   std::span<const Access> PlannedBeforeUse() const;
   // The step ended last, with its leases; its accesses are planned_trace()
   // unless no plan was found.
@@ -297,10 +322,16 @@ class MemoryManager {
   // Tells the recorder what proves the plan, if anything does.
   void RecordPlan() const;
   // OpenGrad and CloseGrad in place of the parameters.
-  Result<Slot> OpenInPlace(ChunkId chunk);
-  void CloseInPlace(ChunkId chunk, Event free_after);
-  // A free slot of the class, dropping copies if need be.
-  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold);
+  Result<Slot> OpenInPlace(ChunkId chunk, bool traced);
+  void CloseInPlace(ChunkId chunk, Event free_after, bool traced);
+  // A free slot of the class, dropping copies if need be; `kept` others stay
+  // free.
+  Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold,
+                        int64_t kept = 0);
+  // Slots of the class that are kept for gradients which are not open.
+  int64_t KeptForGrads(int32_t slot_class) const;
+  // Copies make room for these, as the step is not as planned any more.
+  void KeepForGrads(ChunkId wanted);
   // Drops the copy that is worth least; false when all are pinned.
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
   Status Gather(ChunkId chunk, RunCause cause, int64_t moment);

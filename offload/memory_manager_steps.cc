@@ -16,33 +16,72 @@
 namespace castor {
 
 std::span<const Access> MemoryManager::PlannedBeforeUse() const {
-  if (!planned_ || diverged_ || trace_.size() >= planned_trace_.size()) {
+  if (!as_planned() || trace_.size() >= planned_trace_.size()) {
     return {};
   }
   const auto next =
       planned_trace_.begin() + static_cast<std::ptrdiff_t>(trace_.size());
-  return {next, std::find_if(next, planned_trace_.end(), [](const Access& a) {
-            return a.kind == AccessKind::kUse || a.kind == AccessKind::kUseEnd;
-          })};
+  auto end = next;
+  for (; end != planned_trace_.end(); ++end) {
+    if (end->kind != AccessKind::kUse && end->kind != AccessKind::kUseEnd) {
+      continue;
+    }
+    // One of a gradient in place comes right before what it is for.
+    const AccessKind of_grad = end->kind == AccessKind::kUse
+                                   ? AccessKind::kGradOpen
+                                   : AccessKind::kGradClose;
+    if (!grad_in_place(end->chunk) || end + 1 == planned_trace_.end() ||
+        end[1] != Access{of_grad, end->chunk}) {
+      break;
+    }
+  }
+  return {next, end};
+}
+
+void MemoryManager::InsertGrads(std::span<const LateAccess> accesses) {
+  CASTOR_CHECK(!as_planned());
+  const Trace traced = std::exchange(trace_, {});
+  std::vector<LeaseChange> leases = std::exchange(leases_, {});
+  auto lease = leases.begin();
+  auto late = accesses.begin();
+  for (size_t i = 0; i <= traced.size(); ++i) {
+    for (; late != accesses.end() && late->after == i; ++late) {
+      const bool opens = late->kind == AccessKind::kGradOpen;
+      if (grad_in_place(late->chunk)) {
+        trace_.push_back(
+            {opens ? AccessKind::kUse : AccessKind::kUseEnd, late->chunk});
+      }
+      trace_.push_back({late->kind, late->chunk});
+    }
+    if (i == traced.size()) break;
+    for (; lease != leases.end() && static_cast<size_t>(lease->moment) == i;
+         ++lease) {
+      leases_.push_back({static_cast<int32_t>(trace_.size()), lease->bytes});
+    }
+    trace_.push_back(traced[i]);
+  }
+  CASTOR_CHECK(late == accesses.end());
 }
 
 void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
-  if (kind == AccessKind::kUse || kind == AccessKind::kUseEnd) {
-    options_.source->BeforeUse();
-  }
   const size_t moment = trace_.size();
   const Access access{kind, chunk};
   trace_.push_back(access);
   if (leased_ != NotedLeased()) NoteLeased(moment, leased_);
   if (!planned_ || diverged_) return;
   if (moment >= planned_trace_.size() || planned_trace_[moment] != access) {
-    diverged_ = true;
-    ++stats_.divergences;
-    RecordInstant(RunEventKind::kDivergence, chunk, RunCause::kDemand);
-    DropUnusedPrefetches(chunk);
-    return;
+    return DepartFromPlan(chunk);
   }
   MakeMoves(2 * moment);
+}
+
+void MemoryManager::DepartFromPlan(ChunkId wanted) {
+  CASTOR_CHECK(as_planned());
+  diverged_ = true;
+  ++stats_.divergences;
+  RecordInstant(RunEventKind::kDivergence, wanted, RunCause::kDemand);
+  DropUnusedPrefetches(wanted);
+  KeepForGrads(wanted);
 }
 
 bool MemoryManager::Traces() {

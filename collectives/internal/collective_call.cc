@@ -115,11 +115,16 @@ std::string DescribeRanks(std::span<const int> ranks) {
 
 Status MismatchError(int64_t position, int rank, const CollectiveCall& call,
                      int other_rank, const CollectiveCall& other_call) {
+  const bool reduces = call.kind == CollectiveKind::kReduceScatter ||
+                       other_call.kind == CollectiveKind::kReduceScatter;
   return FailedPrecondition(fmt::format(
       "ranks disagree on operation {} of their world: rank {} calls {}, rank "
       "{} calls {}. All ranks must make the same calls in the same order: look "
-      "for a branch, a parameter order or a size that differs between ranks",
-      position, rank, Describe(call), other_rank, Describe(other_call)));
+      "for a branch, a parameter order or a size that differs between ranks{}",
+      position, rank, Describe(call), other_rank, Describe(other_call),
+      reduces ? ". If a rank lacks a gradient that others have, declare at "
+                "Seal, as the last moment, that all gradients are held together"
+              : ""));
 }
 
 Status TimeoutError(int64_t position, const CollectiveCall& call,
