@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -194,11 +195,11 @@ std::vector<LateAccess> ZeroEngine::Impl::AccessesToInsert() const {
         {span.close, {after(span.close), AccessKind::kGradClose, chunk}});
   }
   // What is opened at a place comes before what is closed there.
-  std::stable_sort(placed.begin(), placed.end(),
-                   [](const auto& a, const auto& b) {
-                     return std::pair(a.first, a.second.kind) <
-                            std::pair(b.first, b.second.kind);
-                   });
+  const auto key = [](const std::pair<uint64_t, LateAccess>& access) {
+    return std::tuple(access.first, access.second.kind, access.second.chunk);
+  };
+  std::sort(placed.begin(), placed.end(),
+            [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<LateAccess> late;
   late.reserve(placed.size());
   for (const auto& [position, access] : placed) late.push_back(access);
