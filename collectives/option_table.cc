@@ -100,7 +100,17 @@ Status Take(const Option& option, OptionType type, std::string_view text) {
   }
 }
 
-// The same of a document, where sizes and times are numbers.
+// A size or a time with a unit: what it is as a number.
+Result<std::string> InUnits(const Option& option, std::string_view text) {
+  if (option.type == OptionType::kTime) {
+    CASTOR_ASSIGN_OR_RETURN(const int64_t ns, ParseTime(text, option.most));
+    return std::to_string(ns);
+  }
+  CASTOR_ASSIGN_OR_RETURN(const Bytes size, ParseSize(text));
+  return std::to_string(size.count());
+}
+
+// The same of a document, where sizes and times may also be numbers.
 Status Take(const Option& option, const JsonPath& path,
             const JsonScalar& scalar) {
   const bool whole =
@@ -115,13 +125,27 @@ Status Take(const Option& option, const JsonPath& path,
     belongs = "a number";
     fits = whole || scalar.kind == JsonKind::kReal;
   } else if (type != OptionType::kText && type != OptionType::kChoice) {
-    belongs = "a whole number";
-    fits = whole;
+    const bool units = type == OptionType::kSize || type == OptionType::kTime;
+    belongs = type == OptionType::kSize   ? "a number of bytes, or \"4GiB\""
+              : type == OptionType::kTime ? "a number of ns, or \"850ms\""
+                                          : "a whole number";
+    fits = whole || (units && fits);
     type = OptionType::kWhole;
   }
   const std::string shown = JsonScalarText(scalar);
   if (!fits) return WrongJsonType(path, shown, belongs);
   const bool text = scalar.kind == JsonKind::kString;
+  if (text && type == OptionType::kWhole) {
+    const Result<std::string> number = InUnits(option, scalar.text);
+    if (!number.ok()) {
+      return Malformed(
+          fmt::format("{}: {}", JsonPathText(path), number.status().message()));
+    }
+    const Status taken = Take(option, type, *number);
+    if (taken.ok()) return taken;
+    return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path),
+                                 shown, taken.message()));
+  }
   const Status taken = Take(option, type, text ? scalar.text : shown);
   if (taken.ok()) return taken;
   return Malformed(fmt::format("{} is {}, which {}", JsonPathText(path), shown,

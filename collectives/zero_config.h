@@ -36,11 +36,12 @@
 //                   "growth_interval": 2000, "backoff": 0.5,
 //                   "hysteresis": 1, "least": 1, "most": 4294967296}}
 //
-// A trainer adds rows of its own to the table, for keys that an engine by
-// itself refuses as unknown. An optimizer's numbers begin with what its kind
-// takes unless told otherwise, so "kind" comes first. What numbers mean
-// together, ZeroEngine::Create checks. Paths are from the working directory.
-// Thread-safe; pure but for what reads the files named.
+// A size is a number of bytes or a text with a unit, "4GiB"; a time is a number
+// of nanoseconds or "850ms". A trainer adds rows of its own to the table, for
+// keys that an engine by itself refuses as unknown. An optimizer's numbers
+// begin with what its kind takes unless told otherwise, so "kind" comes first.
+// What numbers mean together, ZeroEngine::Create checks. Paths are from the
+// working directory. Thread-safe; pure but for what reads the files named.
 
 #include <cstdint>
 #include <string>

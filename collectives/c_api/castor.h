@@ -12,7 +12,10 @@
  * said by castor_last_error on the same thread. What a failed call was to give
  * out stays as it was, or is null where it is a pointer. No exception gets out.
  *
- * Thread-safe, but for destroying a handle while another call uses it.
+ * Thread-safe, but for destroying a handle while another call uses it. Calls on
+ * one engine come from any thread; one that comes while another is under way
+ * waits for it. A call from a callback on the engine that runs the callback
+ * fails, and so does every call in a fork's child on what its parent made.
  *
  * Structs only ever grow, at their end. struct_size is sizeof of the struct as
  * the caller was compiled with; the rest of an input struct may be zeros, which
@@ -59,6 +62,13 @@ CASTOR_API const char* castor_code_name(int32_t code);
 /* The message of this thread's last call that failed, "" before the first;
  * valid until its next call. */
 CASTOR_API const char* castor_last_error(void);
+
+/* Calls that wait call `interrupt` about every 100 ms, each on its own thread.
+ * Where the function answers anything but 0, the call's world ends, and the
+ * call fails as CASTOR_ABORTED. For all worlds of the process. Null: waits go
+ * on. */
+CASTOR_API void castor_set_interrupt(int32_t (*interrupt)(void* context),
+                                     void* context);
 
 /* ---- Chunk-size search ------------------------------------------------- */
 
@@ -179,13 +189,13 @@ CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
 
 /* ZeRO stages 0 to 3 over chunks on the device, in host memory and on NVMe, as
  * collectives/zero_engine.h has it, whose words these are: one engine per rank,
- * used by one thread at a time, on a device that is simulated in host memory.
+ * on a device that is simulated in host memory.
  * A call that needs what is not there yet waits for it, so what comes back can
  * be read and written at once, by the calling thread; a trainer that computes
  * elsewhere brings lanes (castor_engine_use_lane).
  *
- * The ranks of a world are engines of this process, each with its own thread,
- * since Seal, Step and others wait for all of them. */
+ * Where several ranks of a world are engines of this process, each needs a
+ * thread that calls it, since Seal, Step and others wait for all ranks. */
 typedef struct castor_world castor_world;
 typedef struct castor_engine castor_engine;
 typedef struct castor_param_lease castor_param_lease;

@@ -20,6 +20,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "collectives/c_api/castor.h"
+#include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
 #include "collectives/zero_engine.h"
 #include "offload/executor.h"
@@ -28,6 +29,19 @@
 #include "offload/worker_pool.h"
 
 struct castor_world {
+  // For all ranks. The first one counts.
+  void Abort(const castor::Status& why) const {
+    for (const auto& rank : ranks) {
+      if (rank != nullptr) return rank->Abort(why);
+    }
+  }
+  // The program asks waits to end.
+  void Interrupt() const {
+    Abort(castor::Aborted("the program interrupted a call that waited"));
+  }
+
+  // Of the process that made it.
+  const int64_t generation = castor::c_api::ForkGeneration();
   // Moves bytes for all ranks; each owner thread waits for its own.
   std::unique_ptr<castor::ThreadPool> pool;
   // Updates states, for all ranks; not the process's, whose threads would stay
@@ -57,6 +71,7 @@ struct castor_engine {
       : world(of), log(of->log ? castor::Log(of->log) : castor::Log()) {}
 
   castor_world* const world;
+  mutable castor::c_api::Turns turns;  // what follows is used in one's turn
   castor::Log log;
   castor::ThreadLane caller{"caller"};
   castor::Lane* lane = &caller;  // that calls are for

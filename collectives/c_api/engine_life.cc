@@ -19,6 +19,7 @@
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/tensor.h"
+#include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_engine.h"
@@ -41,6 +42,7 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
     return InvalidArgument("world or engine is null; give both");
   }
   *engine = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   if (rank < 0 || static_cast<size_t>(rank) >= world->ranks.size()) {
     return InvalidArgument(fmt::format("the world has ranks 0 to {}, not {}",
                                        world->ranks.size() - 1, rank));
@@ -85,35 +87,38 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
   return OkStatus();
 }
 
-Status DestroyEngine(castor_engine* engine) {
-  if (engine == nullptr) return OkStatus();
-  if (engine->leases > 0) {
+Status EndForDestroy(castor_engine& engine) {
+  if (engine.leases > 0) {
     return FailedPrecondition(
         fmt::format("{} leases of the engine are there; release them first",
-                    engine->leases));
+                    engine.leases));
   }
-  engine->evaluation.End();
-  castor_world* const world = engine->world;
-  const std::set<castor_lane*> lanes = std::move(engine->lanes);
-  delete engine;
-  for (castor_lane* lane : lanes) --lane->engines;
-  --world->engines;
+  engine.evaluation.End();
   return OkStatus();
 }
 
-Status Close(castor_engine* engine) {
-  if (engine == nullptr) return InvalidArgument("engine is null");
-  return engine->engine->Close();
+int32_t DestroyEngine(castor_engine* engine) {
+  if (engine == nullptr) return CASTOR_OK;
+  const int32_t ended = WithEngine(engine, EndForDestroy);
+  if (ended != CASTOR_OK) return ended;
+  return ThroughTheDoor([engine] {
+    castor_world* const world = engine->world;
+    const std::set<castor_lane*> lanes = std::move(engine->lanes);
+    delete engine;
+    for (castor_lane* lane : lanes) --lane->engines;
+    --world->engines;
+    return OkStatus();
+  });
 }
 
-Status Register(castor_engine* engine, const castor_tensor* tensor,
+Status Register(castor_engine& engine, const castor_tensor* tensor,
                 const char* group, castor_initializer initializer,
                 void* context, int32_t* param) {
-  if (engine == nullptr || tensor == nullptr || param == nullptr) {
-    return InvalidArgument("engine, tensor or param is null; give all three");
+  if (tensor == nullptr || param == nullptr) {
+    return InvalidArgument("tensor or param is null; give both");
   }
   CASTOR_ASSIGN_OR_RETURN(ParamSpec spec,
-                          SpecOf(*tensor, static_cast<size_t>(engine->params)));
+                          SpecOf(*tensor, static_cast<size_t>(engine.params)));
   CASTOR_ASSIGN_OR_RETURN(const Elements size,
                           CountElements(spec.shape, spec.dtype));
   Initializer fill;
@@ -125,10 +130,10 @@ Status Register(castor_engine* engine, const castor_tensor* tensor,
   }
   CASTOR_ASSIGN_OR_RETURN(
       const ParamId id,
-      engine->engine->Register(std::move(spec), std::move(fill),
-                               group == nullptr ? "" : group));
-  engine->sizes.push_back(size.count());
-  ++engine->params;
+      engine.engine->Register(std::move(spec), std::move(fill),
+                              group == nullptr ? "" : group));
+  engine.sizes.push_back(size.count());
+  ++engine.params;
   *param = id.value();
   return OkStatus();
 }
@@ -146,8 +151,7 @@ Result<std::vector<ParamId>> IdsOf(const castor_engine& engine,
   return ids;
 }
 
-Status Seal(castor_engine* engine, const castor_seal_options* given) {
-  if (engine == nullptr) return InvalidArgument("engine is null");
+Status Seal(castor_engine& engine, const castor_seal_options* given) {
   SealOptions options;
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(
@@ -159,14 +163,14 @@ Status Seal(castor_engine* engine, const castor_seal_options* given) {
     for (const castor_held& held : std::span(set.held, set.held_count)) {
       HeldTogether& together = options.held.emplace_back();
       CASTOR_ASSIGN_OR_RETURN(together.params,
-                              IdsOf(*engine, held.params, held.param_count));
+                              IdsOf(engine, held.params, held.param_count));
       CASTOR_ASSIGN_OR_RETURN(together.grads,
-                              IdsOf(*engine, held.grads, held.grad_count));
+                              IdsOf(engine, held.grads, held.grad_count));
     }
     options.largest_lease = Bytes(set.largest_lease_bytes);
   }
-  CASTOR_RETURN_IF_ERROR(engine->engine->Seal(options));
-  engine->sealed = true;
+  CASTOR_RETURN_IF_ERROR(engine.engine->Seal(options));
+  engine.sealed = true;
   return OkStatus();
 }
 
@@ -175,6 +179,8 @@ Status Seal(castor_engine* engine, const castor_seal_options* given) {
 
 extern "C" {
 
+using castor::c_api::WithEngine;
+
 int32_t castor_engine_create(castor_world* world, int32_t rank,
                              const char* config, castor_engine** engine) {
   return castor::c_api::ThroughTheDoor(
@@ -182,29 +188,29 @@ int32_t castor_engine_create(castor_world* world, int32_t rank,
 }
 
 int32_t castor_engine_destroy(castor_engine* engine) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::DestroyEngine(engine); });
+  return castor::c_api::DestroyEngine(engine);
 }
 
 int32_t castor_engine_close(castor_engine* engine) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Close(engine); });
+  return WithEngine(engine,
+                    [](castor_engine& its) { return its.engine->Close(); });
 }
 
 int32_t castor_engine_register(castor_engine* engine,
                                const castor_tensor* tensor, const char* group,
                                castor_initializer initializer, void* context,
                                int32_t* param) {
-  return castor::c_api::ThroughTheDoor([&] {
-    return castor::c_api::Register(engine, tensor, group, initializer, context,
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Register(its, tensor, group, initializer, context,
                                    param);
   });
 }
 
 int32_t castor_engine_seal(castor_engine* engine,
                            const castor_seal_options* options) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Seal(engine, options); });
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Seal(its, options);
+  });
 }
 
 }  // extern "C"

@@ -16,6 +16,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/turn.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/zero_engine.h"
 #include "placement/trace_file.h"
@@ -23,13 +24,13 @@
 namespace castor::c_api {
 namespace {
 
-Status CheckValues(const castor_engine* engine, int32_t param,
+Status CheckValues(const castor_engine& engine, int32_t param,
                    const float* values, int64_t elements) {
-  if (engine == nullptr || (values == nullptr && elements != 0)) {
-    return InvalidArgument("engine or values is null; give both");
+  if (values == nullptr && elements != 0) {
+    return InvalidArgument("values is null");
   }
-  CASTOR_RETURN_IF_ERROR(CheckParam(*engine, param));
-  const int64_t size = engine->sizes[static_cast<size_t>(param)];
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  const int64_t size = engine.sizes[static_cast<size_t>(param)];
   if (elements == size) return OkStatus();
   return InvalidArgument(fmt::format("parameter {} has {} elements, not {}",
                                      param, size, elements));
@@ -39,38 +40,33 @@ std::span<float> SpanOf(float* values, int64_t elements) {
   return {values, static_cast<size_t>(elements)};
 }
 
-Status Save(castor_engine* engine, const char* directory, const void* trainer,
+Status Save(castor_engine& engine, const char* directory, const void* trainer,
             size_t trainer_size) {
-  if (engine == nullptr || directory == nullptr ||
-      (trainer == nullptr && trainer_size > 0)) {
-    return InvalidArgument("engine, directory or trainer is null; give all");
+  if (directory == nullptr || (trainer == nullptr && trainer_size > 0)) {
+    return InvalidArgument("directory or trainer is null; give both");
   }
   SaveOptions options;
   options.directory = directory;
   if (trainer_size > 0) {
     options.trainer.assign(static_cast<const char*>(trainer), trainer_size);
   }
-  return engine->engine->Save(options).status();
+  return engine.engine->Save(options).status();
 }
 
-Status Load(castor_engine* engine, const char* directory, int64_t* step) {
-  if (engine == nullptr || directory == nullptr) {
-    return InvalidArgument("engine or directory is null; give both");
-  }
+Status Load(castor_engine& engine, const char* directory, int64_t* step) {
+  if (directory == nullptr) return InvalidArgument("directory is null");
   LoadOptions options;
   options.directory = directory;
-  CASTOR_ASSIGN_OR_RETURN(LoadResult loaded, engine->engine->Load(options));
-  engine->loaded_trainer = std::move(loaded.trainer);
+  CASTOR_ASSIGN_OR_RETURN(LoadResult loaded, engine.engine->Load(options));
+  engine.loaded_trainer = std::move(loaded.trainer);
   if (step != nullptr) *step = loaded.step;
   return OkStatus();
 }
 
-Status GetStats(const castor_engine* engine, castor_engine_stats* given) {
-  if (engine == nullptr || given == nullptr) {
-    return InvalidArgument("engine or stats is null; give both");
-  }
+Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
+  if (given == nullptr) return InvalidArgument("stats is null");
   CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_engine_stats)));
-  const EngineStats now = engine->engine->stats();
+  const EngineStats now = engine.engine->stats();
   const size_t device = TierIndex(Tier::kDevice);
   const size_t host = TierIndex(Tier::kHost);
   const size_t nvme = TierIndex(Tier::kNvme);
@@ -98,8 +94,7 @@ Status GetStats(const castor_engine* engine, castor_engine_stats* given) {
   return OkStatus();
 }
 
-Status Park(castor_engine* engine, int32_t tier, castor_park* given) {
-  if (engine == nullptr) return InvalidArgument("engine is null");
+Status Park(castor_engine& engine, int32_t tier, castor_park* given) {
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_park)));
   }
@@ -109,30 +104,30 @@ Status Park(castor_engine* engine, int32_t tier, castor_park* given) {
   }
   CASTOR_ASSIGN_OR_RETURN(
       ParkResult parked,
-      engine->engine->Park(tier == CASTOR_DEVICE ? Tier::kDevice
-                           : tier == CASTOR_HOST ? Tier::kHost
-                                                 : Tier::kNvme));
-  engine->shortfall = std::move(parked.shortfall);
+      engine.engine->Park(tier == CASTOR_DEVICE ? Tier::kDevice
+                          : tier == CASTOR_HOST ? Tier::kHost
+                                                : Tier::kNvme));
+  engine.shortfall = std::move(parked.shortfall);
   if (given == nullptr) return OkStatus();
   castor_park park = {};
   park.moved_bytes = parked.moved.count();
   park.remaining_bytes = parked.remaining.count();
   park.held_bytes = parked.held.count();
-  park.shortfall = engine->shortfall.c_str();
+  park.shortfall = engine.shortfall.c_str();
   GiveStruct(park, given);
   return OkStatus();
 }
 
-Status Trace(castor_engine* engine, const char** text, size_t* size) {
-  if (engine == nullptr || text == nullptr || size == nullptr) {
-    return InvalidArgument("engine, text or size is null; give all three");
+Status Trace(castor_engine& engine, const char** text, size_t* size) {
+  if (text == nullptr || size == nullptr) {
+    return InvalidArgument("text or size is null; give both");
   }
-  if (!engine->sealed) {
+  if (!engine.sealed) {
     return FailedPrecondition("no step was made yet: call castor_engine_seal");
   }
-  engine->trace = WriteTrace(engine->engine->RecordedTrace());
-  *text = engine->trace.c_str();
-  *size = engine->trace.size();
+  engine.trace = WriteTrace(engine.engine->RecordedTrace());
+  *text = engine.trace.c_str();
+  *size = engine.trace.size();
   return OkStatus();
 }
 
@@ -141,15 +136,17 @@ Status Trace(castor_engine* engine, const char** text, size_t* size) {
 
 extern "C" {
 
+using castor::c_api::CheckValues;
+using castor::c_api::SpanOf;
+using castor::c_api::WithEngine;
+
 int32_t castor_engine_find(const castor_engine* engine, const char* name,
                            int32_t* param) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    if (engine == nullptr || name == nullptr || param == nullptr) {
-      return castor::InvalidArgument(
-          "engine, name or param is null; give all three");
+  return WithEngine(engine, [&](const castor_engine& its) -> castor::Status {
+    if (name == nullptr || param == nullptr) {
+      return castor::InvalidArgument("name or param is null; give both");
     }
-    CASTOR_ASSIGN_OR_RETURN(const castor::ParamId id,
-                            engine->engine->Find(name));
+    CASTOR_ASSIGN_OR_RETURN(const castor::ParamId id, its.engine->Find(name));
     *param = id.value();
     return castor::OkStatus();
   });
@@ -157,103 +154,98 @@ int32_t castor_engine_find(const castor_engine* engine, const char* name,
 
 int32_t castor_engine_read_param(castor_engine* engine, int32_t param,
                                  float* values, int64_t elements) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(
-        castor::c_api::CheckValues(engine, param, values, elements));
-    return engine->engine->ReadParam(castor::ParamId(param),
-                                     castor::c_api::SpanOf(values, elements));
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(CheckValues(its, param, values, elements));
+    return its.engine->ReadParam(castor::ParamId(param),
+                                 SpanOf(values, elements));
   });
 }
 
 int32_t castor_engine_write_param(castor_engine* engine, int32_t param,
                                   const float* values, int64_t elements) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(
-        castor::c_api::CheckValues(engine, param, values, elements));
-    return engine->engine->WriteParam(castor::ParamId(param),
-                                      {values, static_cast<size_t>(elements)});
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(CheckValues(its, param, values, elements));
+    return its.engine->WriteParam(castor::ParamId(param),
+                                  {values, static_cast<size_t>(elements)});
   });
 }
 
 int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
                                 float* values, int64_t elements) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(
-        castor::c_api::CheckValues(engine, param, values, elements));
-    return engine->engine->ReadGrad(castor::ParamId(param),
-                                    castor::c_api::SpanOf(values, elements));
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(CheckValues(its, param, values, elements));
+    return its.engine->ReadGrad(castor::ParamId(param),
+                                SpanOf(values, elements));
   });
 }
 
 int32_t castor_engine_write_grad(castor_engine* engine, int32_t param,
                                  const float* values, int64_t elements) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    CASTOR_RETURN_IF_ERROR(
-        castor::c_api::CheckValues(engine, param, values, elements));
-    return engine->engine->WriteGrad(castor::ParamId(param),
-                                     {values, static_cast<size_t>(elements)});
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(CheckValues(its, param, values, elements));
+    return its.engine->WriteGrad(castor::ParamId(param),
+                                 {values, static_cast<size_t>(elements)});
   });
 }
 
 int32_t castor_engine_weight_digest(castor_engine* engine, uint64_t* digest) {
-  return castor::c_api::ThroughTheDoor([&]() -> castor::Status {
-    if (engine == nullptr || digest == nullptr) {
-      return castor::InvalidArgument("engine or digest is null; give both");
-    }
-    CASTOR_ASSIGN_OR_RETURN(*digest, engine->engine->WeightDigest());
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    if (digest == nullptr) return castor::InvalidArgument("digest is null");
+    CASTOR_ASSIGN_OR_RETURN(*digest, its.engine->WeightDigest());
     return castor::OkStatus();
   });
 }
 
 int32_t castor_engine_save(castor_engine* engine, const char* directory,
                            const void* trainer, size_t trainer_size) {
-  return castor::c_api::ThroughTheDoor([&] {
-    return castor::c_api::Save(engine, directory, trainer, trainer_size);
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Save(its, directory, trainer, trainer_size);
   });
 }
 
 int32_t castor_engine_load(castor_engine* engine, const char* directory,
                            int64_t* step) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Load(engine, directory, step); });
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Load(its, directory, step);
+  });
 }
 
 int32_t castor_engine_loaded_trainer(const castor_engine* engine,
                                      const void** data, size_t* size) {
-  return castor::c_api::ThroughTheDoor([&] {
-    if (engine == nullptr || data == nullptr || size == nullptr) {
-      return castor::InvalidArgument(
-          "engine, data or size is null; give all three");
+  return WithEngine(engine, [&](const castor_engine& its) {
+    if (data == nullptr || size == nullptr) {
+      return castor::InvalidArgument("data or size is null; give both");
     }
-    *size = engine->loaded_trainer.size();
-    *data = *size == 0 ? nullptr : engine->loaded_trainer.data();
+    *size = its.loaded_trainer.size();
+    *data = *size == 0 ? nullptr : its.loaded_trainer.data();
     return castor::OkStatus();
   });
 }
 
 int32_t castor_engine_park(castor_engine* engine, int32_t tier,
                            castor_park* park) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Park(engine, tier, park); });
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Park(its, tier, park);
+  });
 }
 
 int32_t castor_engine_resume(castor_engine* engine) {
-  return castor::c_api::ThroughTheDoor([&] {
-    return engine == nullptr ? castor::InvalidArgument("engine is null")
-                             : engine->engine->Resume();
-  });
+  return WithEngine(engine,
+                    [](castor_engine& its) { return its.engine->Resume(); });
 }
 
 int32_t castor_engine_trace(castor_engine* engine, const char** text,
                             size_t* size) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Trace(engine, text, size); });
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Trace(its, text, size);
+  });
 }
 
 int32_t castor_engine_get_stats(const castor_engine* engine,
                                 castor_engine_stats* stats) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::GetStats(engine, stats); });
+  return WithEngine(engine, [&](const castor_engine& its) {
+    return castor::c_api::GetStats(its, stats);
+  });
 }
 
 }  // extern "C"

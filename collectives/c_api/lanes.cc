@@ -15,18 +15,18 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/turn.h"
 #include "offload/lane.h"
 #include "offload/record/record_writer.h"
 
 namespace castor::c_api {
 namespace {
 
-constexpr char kNoLane[] = "lane is null";
-
 Status CreateLane(castor_world* world, castor_lane** lane) {
   if (world == nullptr || lane == nullptr) {
     return InvalidArgument("world or lane is null; give both");
   }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   *lane = new castor_lane(world, fmt::format("trainer {}", ++world->lanes),
                           world->pool.get());
   return OkStatus();
@@ -34,6 +34,7 @@ Status CreateLane(castor_world* world, castor_lane** lane) {
 
 Status DestroyLane(castor_lane* lane) {
   if (lane == nullptr) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
   const int64_t engines = lane->engines;
   if (engines > 0) {
     return FailedPrecondition(fmt::format(
@@ -49,6 +50,7 @@ Status Run(castor_lane* lane, castor_work work, void* context) {
   if (lane == nullptr || work == nullptr) {
     return InvalidArgument("lane or work is null; give both");
   }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
   lane->lane.Run(
       [work, context] { return CallbackAnswer(work(context), "work"); });
   return OkStatus();
@@ -62,17 +64,24 @@ Status Wait(castor_lane* lane, castor_lane* other) {
   return OkStatus();
 }
 
-Status UseLane(castor_engine* engine, castor_lane* lane) {
-  if (engine == nullptr) return InvalidArgument("engine is null");
+Status Drain(castor_lane* lane) {
+  if (lane == nullptr) return InvalidArgument("lane is null");
+  CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
+  if (!HasInterrupt()) return lane->lane.Drain();
+  const InterruptibleWaits waits([lane] { lane->world->Interrupt(); });
+  return lane->lane.Drain();
+}
+
+Status UseLane(castor_engine& engine, castor_lane* lane) {
   if (lane == nullptr) {
-    engine->lane = &engine->caller;
+    engine.lane = &engine.caller;
     return OkStatus();
   }
-  if (lane->world != engine->world) {
+  if (lane->world != engine.world) {
     return InvalidArgument("the lane is of another world than the engine");
   }
-  if (engine->lanes.insert(lane).second) ++lane->engines;
-  engine->lane = &lane->lane;
+  if (engine.lanes.insert(lane).second) ++lane->engines;
+  engine.lane = &lane->lane;
   return OkStatus();
 }
 
@@ -131,15 +140,14 @@ int32_t castor_lane_wait(castor_lane* lane, castor_lane* other) {
 }
 
 int32_t castor_lane_drain(castor_lane* lane) {
-  return castor::c_api::ThroughTheDoor([&] {
-    return lane == nullptr ? castor::InvalidArgument(castor::c_api::kNoLane)
-                           : lane->lane.Drain();
-  });
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Drain(lane); });
 }
 
 int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::UseLane(engine, lane); });
+  return castor::c_api::WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::UseLane(its, lane);
+  });
 }
 
 int32_t castor_world_record(castor_world* world, const char* path) {

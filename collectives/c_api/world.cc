@@ -21,6 +21,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/turn.h"
 #include "collectives/callbacks/callback_communicator.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
@@ -148,17 +149,14 @@ Status CreateCallbackWorld(int32_t rank, int32_t size,
 
 Status AbortWorld(castor_world* world, const char* why) {
   if (world == nullptr) return InvalidArgument("world is null");
-  for (const auto& communicator : world->ranks) {
-    if (communicator == nullptr) continue;
-    communicator->Abort(
-        Aborted(why == nullptr ? "the program ended the world" : why));
-    return OkStatus();
-  }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
+  world->Abort(Aborted(why == nullptr ? "the program ended the world" : why));
   return OkStatus();
 }
 
 Status DestroyWorld(castor_world* world) {
   if (world == nullptr) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
   const int64_t engines = world->engines;
   if (engines > 0) {
     return FailedPrecondition(fmt::format(

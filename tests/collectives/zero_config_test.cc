@@ -310,6 +310,20 @@ TEST(ZeroConfigTest, AnOptimizersNumbersBeginWithThoseOfItsKind) {
             DefaultOptimizerOptions(OptimizerKind::kLion).beta2);
 }
 
+TEST(ZeroConfigTest, SizesAndTimesMayHaveUnits) {
+  const Result<ZeroOptions> read = ReadZeroConfig(
+      R"({"device_budget_bytes": "1.5GiB", "chunk": {"bytes": "4MB"},
+          "nvme": [{"directory": "/tmp", "size_bytes": "1GiB"}],
+          "step_compute_ns": "850ms", "host_budget_bytes": 4096})");
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->device_budget, MiB(1536));
+  EXPECT_EQ(read->host_budget, KiB(4));
+  EXPECT_EQ(read->chunk_size, Bytes(4'000'000));
+  EXPECT_EQ(read->step_compute_ns, 850'000'000);
+  ASSERT_EQ(read->nvme.size(), 1u);
+  EXPECT_EQ(read->nvme[0].size, GiB(1));
+}
+
 // Gemini swallows what it does not know, clipping for one (defect D14).
 TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
   struct Case {
@@ -326,6 +340,8 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
        R"("optimizer" holds the unknown key "beta3")"},
       {R"({"stage": 4})",
        "\"stage\" is 4, which is not a whole number from 0 to 3"},
+      {R"({"device_budget_bytes": "4G"})", "device_budget_bytes"},
+      {R"({"device_budget_bytes": true})", "or \"4GiB\" belongs"},
       {R"({"nvme": [{}]})", "has no \"directory\""},
       {R"({"groups": [{"lr_scale": 1}]})", "has no \"name\""},
       {R"({"policy": "best"})", "known are auto, planned"},
