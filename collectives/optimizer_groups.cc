@@ -23,6 +23,11 @@ OptimizerOptions OptionsFor(OptimizerOptions options,
   return options;
 }
 
+std::string GroupText(std::string_view name) {
+  return name.empty() ? std::string("parameters in no group")
+                      : fmt::format("optimizer group {}", name);
+}
+
 }  // namespace
 
 Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
@@ -87,6 +92,27 @@ Status OptimizerGroups::SetLearningRate(std::string_view name, double lr) {
   return OkStatus();
 }
 
+Status OptimizerGroups::SetHyperParameters(std::string_view name,
+                                           const HyperParameters& numbers) {
+  CASTOR_ASSIGN_OR_RETURN(const size_t group, Find(name));
+  OptimizerOptions changed = groups_[group].options;
+  changed.beta1 = numbers.beta1.value_or(changed.beta1);
+  changed.beta2 = numbers.beta2.value_or(changed.beta2);
+  changed.eps = numbers.eps.value_or(changed.eps);
+  changed.weight_decay = numbers.weight_decay.value_or(changed.weight_decay);
+  changed.momentum = numbers.momentum.value_or(changed.momentum);
+  CASTOR_RETURN_IF_ERROR(
+      ValidateOptimizerOptions(changed).WithContext(GroupText(name)));
+  if (MomentsOf(changed) != MomentsOf(groups_[group].options)) {
+    return InvalidArgument(fmt::format(
+        "{}: a momentum of {} instead of {} changes how many moments are kept, "
+        "which is decided at Seal: begin with a momentum that is not 0",
+        GroupText(name), changed.momentum, groups_[group].options.momentum));
+  }
+  groups_[group].options = changed;
+  return OkStatus();
+}
+
 std::map<std::string, double> OptimizerGroups::GivenRates() const {
   std::map<std::string, double> rates;
   for (const Group& group : groups_) {
@@ -104,7 +130,14 @@ OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {
 
 uint64_t OptimizerGroups::HashOfRates(double lr) const {
   internal::ValueHash hash;
-  for (const Group& group : groups_) hash.Add(RateOf(group, lr));
+  for (const Group& group : groups_) {
+    const OptimizerOptions& options = group.options;
+    for (const double number :
+         {RateOf(group, lr), options.beta1, options.beta2, options.eps,
+          options.weight_decay, options.momentum}) {
+      hash.Add(number);
+    }
+  }
   return hash.value();
 }
 

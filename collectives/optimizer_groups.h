@@ -37,6 +37,15 @@ struct OptimizerGroup {
   std::optional<double> weight_decay = {};
 };
 
+// Numbers of a group to be changed between steps; what is not set stays.
+struct HyperParameters {
+  std::optional<double> beta1 = {};
+  std::optional<double> beta2 = {};
+  std::optional<double> eps = {};
+  std::optional<double> weight_decay = {};
+  std::optional<double> momentum = {};
+};
+
 // InvalidArgument, naming the group and its numbers, where a name is empty or
 // given twice, or the optimizer is undefined for the numbers.
 Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
@@ -59,6 +68,12 @@ class OptimizerGroups {
   // is in no group. InvalidArgument as Find and as CheckLearningRate.
   Status SetLearningRate(std::string_view name, double lr);
 
+  // From now on these numbers of the group, as SetLearningRate. InvalidArgument
+  // where the optimizer is undefined for them, or begins or ends to keep a
+  // moment: nothing has changed then.
+  Status SetHyperParameters(std::string_view name,
+                            const HyperParameters& numbers);
+
   // What SetLearningRate said last, by the group's name: for checkpoints, since
   // nothing else tells them. Others have their rate from the options and Step.
   std::map<std::string, double> GivenRates() const;
@@ -68,7 +83,7 @@ class OptimizerGroups {
 
   // Of all numbers that a step of rate `lr` depends on and that may change.
   uint64_t HashOfRates(double lr) const;
-  // Of all others.
+  // Of all that a group begins with.
   uint64_t HashOfGroups() const;
 
  private:

@@ -208,7 +208,7 @@ Status CheckTrains(const ParamSpec& spec, GradMode mode) {
 }
 
 bool CountsNorm(const ZeroOptions& options) {
-  return options.clip_norm > 0 ||
+  return options.clip_norm > 0 || options.count_norm ||
          options.loss_scaling.kind != LossScalingKind::kNone;
 }
 

@@ -126,6 +126,8 @@ void AddGradients(OptionTable& t, ZeroOptions* o) {
   t.Real("clip_norm", &o->clip_norm, 0, kMostReal)
       .Flag("--clip", "largest global norm of the gradient; 0: none")
       .For(kFlags);
+  t.Switch("count_norm", &o->count_norm);
+  t.Switch("average_micro_batches", &o->average_micro_batches);
   t.Choice("grad_mode", &o->grad_mode, GradModeName,
            {GradMode::kSeparate, GradMode::kFp32, GradMode::kReuse})
       .Flag("--grad-mode",

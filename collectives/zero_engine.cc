@@ -118,6 +118,27 @@ Status ZeroEngine::UpdateEarly(double lr) { return impl_->UpdateEarly(lr); }
 Status ZeroEngine::SetLearningRate(std::string_view group, double lr) {
   return impl_->SetLearningRate(group, lr);
 }
+Status ZeroEngine::SetHyperParameters(std::string_view group,
+                                      const HyperParameters& numbers) {
+  return impl_->SetHyperParameters(group, numbers);
+}
+Result<double> ZeroEngine::ClipGradients(double max_norm) {
+  return impl_->ClipGradients(max_norm);
+}
+Status ZeroEngine::ReadState(ParamId param, StateKind state,
+                             std::span<float> out) {
+  return impl_->ReadMoment(param, state, out);
+}
+Status ZeroEngine::WriteState(ParamId param, StateKind state,
+                              std::span<const float> values) {
+  return impl_->WriteMoment(param, state, values);
+}
+Result<int64_t> ZeroEngine::UpdateCount(ParamId param) const {
+  return impl_->UpdateCount(param);
+}
+Status ZeroEngine::SetUpdateCount(ParamId param, int64_t count) {
+  return impl_->SetUpdateCount(param, count);
+}
 double ZeroEngine::LossScale() const { return impl_->scaler().scale(); }
 const LossScaleState& ZeroEngine::loss_scale_state() const {
   return impl_->scaler().state();

@@ -273,6 +273,20 @@ class ZeroEngine {
   // FailedPrecondition between UpdateEarly and Step.
   Status SetLearningRate(std::string_view group, double lr);
 
+  // Other numbers of a group, from the next Step on, likewise. Checkpoints do
+  // not keep them. InvalidArgument, with nothing changed, where the optimizer
+  // is undefined for them; FailedPrecondition as SetLearningRate.
+  Status SetHyperParameters(std::string_view group,
+                            const HyperParameters& numbers);
+
+  // Reduces what is left, as Step does, and returns the global norm of the
+  // averaged gradient without the loss scale; Step then clips it to `max_norm`,
+  // whatever options say. After the last micro-batch's last gradient. Blocks.
+  // FailedPrecondition where no norm is counted (ZeroOptions::count_norm), or
+  // a micro-batch may still come; InvalidArgument where max_norm has no
+  // meaning.
+  Result<double> ClipGradients(double max_norm);
+
   // What the trainer multiplies the loss of this step's micro-batches by before
   // it goes backward; 1 where options ask for no scaling. Changes in Step only.
   double LossScale() const;
@@ -314,6 +328,17 @@ class ZeroEngine {
   // gradient in this step, and where UpdateEarly has had it updated;
   // InvalidArgument where ranks give different values. REQUIRES: as ReadParam.
   Status WriteGrad(ParamId param, std::span<const float> values);
+
+  // A moment of the parameter in fp32, kExpAvg or kExpAvgSq, as ReadParam and
+  // WriteParam. InvalidArgument where the parameter has no such state.
+  Status ReadState(ParamId param, StateKind state, std::span<float> out);
+  Status WriteState(ParamId param, StateKind state,
+                    std::span<const float> values);
+  // How often the parameter was updated, of which bias corrections are made.
+  Result<int64_t> UpdateCount(ParamId param) const;
+  // FailedPrecondition inside a step; InvalidArgument where ranks give
+  // different counts, or one below 0. Blocks.
+  Status SetUpdateCount(ParamId param, int64_t count);
 
   // The parameter of that name, the first where several have it.
   // InvalidArgument where none has.

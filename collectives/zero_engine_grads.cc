@@ -55,6 +55,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
     return FailedPrecondition(
         fmt::format("parameter {} is frozen: it has no gradient", Name(param)));
   }
+  CASTOR_RETURN_IF_ERROR(RequireNotClipped(param));
   CASTOR_ASSIGN_OR_RETURN(const ParamState opened,
                           NextParamState(param, ParamEvent::kOpen));
   if (!chunk.valid()) {
@@ -277,6 +278,7 @@ Status ZeroEngine::Impl::Abandon() {
   micro_batches_ = 0;
   last_micro_batch_ = false;
   early_lr_.reset();
+  clipped_.reset();
   recounts_ = false;
   turns_.BeginMicroBatch();
   manager_->AbandonStep();

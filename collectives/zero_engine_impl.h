@@ -80,12 +80,20 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status UpdateEarly(double lr);
   Status Abandon();
   Status SetLearningRate(std::string_view group, double lr);
+  Status SetHyperParameters(std::string_view group,
+                            const HyperParameters& numbers);
+  Result<double> ClipGradients(double max_norm);
   const LossScaler& scaler() const { return scaler_; }
   Status RestoreLossScale(const LossScaleState& state);
   Status ReadParam(ParamId param, std::span<float> out);
   Status WriteParam(ParamId param, std::span<const float> values);
   Status ReadGrad(ParamId param, std::span<float> out);
   Status WriteGrad(ParamId param, std::span<const float> values);
+  Status ReadMoment(ParamId param, StateKind state, std::span<float> out);
+  Status WriteMoment(ParamId param, StateKind state,
+                     std::span<const float> values);
+  Result<int64_t> UpdateCount(ParamId param) const;
+  Status SetUpdateCount(ParamId param, int64_t count);
   Result<ParamId> Find(std::string_view name) const;
   Result<uint64_t> WeightDigest();
   Result<SaveResult> Save(const SaveOptions& options);
@@ -323,6 +331,11 @@ class ZeroEngine::Impl final : public ChunkSource {
     bool overflowed = false;
   };
   Result<Agreement> Agree(double lr);
+  // The rest of the gradients is counted, and on its way to the host; what the
+  // communicator's lane then does to have this rank's sum in `agreed_words_`.
+  void QueueOwnSquares();
+  // What all ranks' sums make, in the first words of `agreed_words_`.
+  Agreement TotalOfSquares() const;
   // A hash and its square, behind `agreed_words_`; whether what has been added
   // up at `at` is of equal ones.
   void PutHash(uint64_t hash);
@@ -337,7 +350,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   double AveragingFactor() const {
     return std::ldexp(
         1.0 / (static_cast<double>(comm_->world()) *
-               static_cast<double>(micro_batches_) * scaler_.scale()),
+               static_cast<double>(
+                   options_.average_micro_batches ? micro_batches_ : 1) *
+               scaler_.scale()),
         headroom_);
   }
   void UpdateChunk(ChunkId chunk, float factor, double lr);
@@ -345,6 +360,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   // all ranks know what is updated without asking each other.
   void UpdateNow(ChunkId chunk);
   Status RequireNotUpdated(ChunkId chunk) const;
+  Status RequireNotClipped(ParamId param) const;
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
   void UpdateOnHost(ChunkId chunk, float factor, double lr);
   // What an update needs to know, detached from the engine for the lane's work.
@@ -372,6 +388,12 @@ class ZeroEngine::Impl final : public ChunkSource {
     return sharding_.dtype(StateKind::kGrad, GroupOf(chunk));
   }
   ByteRange RangeBytes(ChunkId chunk, StateKind state, ShardRange range) const;
+  // The parameter's chunk, which has the state; not valid where the parameter
+  // has no elements.
+  Result<ChunkId> ChunkOfMoment(ParamId param, StateKind state,
+                                size_t elements) const;
+  // Nothing is half done with the old values of the parameter.
+  Status RequireWritable(ParamId param, std::string_view call) const;
   // Whole values of a parameter in fp32, each multiplied by `factor`, from the
   // state of its chunk and from all ranks. REQUIRES: it is in a chunk.
   Status ReadState(ParamId param, StateKind state, float factor,
@@ -438,6 +460,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<bool> waits_;
   size_t flushed_at_ = 0;  // accesses before the last flush of the step
   uint64_t events_ = 0;    // since then
+  // Of this step, once ClipGradients was called.
+  struct Clipped {
+    Agreement norm;
+    double max_norm = 0;
+  };
+  std::optional<Clipped> clipped_;
   bool recounts_ = false;  // something is in the norm twice: Step counts anew
   std::vector<uint64_t> agreed_words_;
   // Reductions, which wait for gradients to be computed, have a lane of their

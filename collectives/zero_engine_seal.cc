@@ -117,6 +117,8 @@ int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          options_.min_chunk.count(),
                          options_.max_chunk.count(),
                          int64_t{options_.keep_copies},
+                         int64_t{options_.count_norm},
+                         int64_t{options_.average_micro_batches},
                          int64_t{options_.prefetch_depth},
                          options_.values_piece.count(),
                          static_cast<int64_t>(options_.prefetch),

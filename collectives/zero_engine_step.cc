@@ -23,8 +23,10 @@ constexpr int kHashPartBits = 21;
 static_assert(kStepWords == 2 + 2 * kHashParts);
 
 // In 24 bits, so that squares and their sums stay small.
-uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches) {
+uint64_t StepHash(uint64_t rates, double loss_scale, int64_t micro_batches,
+                  double max_norm) {
   internal::ValueHash hash;
+  hash.Add(max_norm);
   hash.Add(rates);
   hash.Add(loss_scale);
   hash.Add(micro_batches);
@@ -52,7 +54,6 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   ending_moment_ = manager_->moment();
   CASTOR_RETURN_IF_ERROR(manager_->EndStep());
   if (recounts_) CASTOR_RETURN_IF_ERROR(CountAnew());
-  if (CountsNorm()) CountLeftSquares();
   CASTOR_ASSIGN_OR_RETURN(const Agreement agreed, Agree(lr));
 
   // The average, the unscaling and the clip are one factor, one multiply.
@@ -63,9 +64,9 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
     result.grad_norm = std::sqrt(agreed.squares) * average;
     result.applied = !agreed.overflowed;
   }
-  if (options_.clip_norm > 0) {
-    result.clip_factor =
-        std::min(1.0, options_.clip_norm / (result.grad_norm + 1e-6));
+  const double max_norm = clipped_ ? clipped_->max_norm : options_.clip_norm;
+  if (max_norm > 0) {
+    result.clip_factor = std::min(1.0, max_norm / (result.grad_norm + 1e-6));
   }
   if (result.applied) {
     const float factor = static_cast<float>(result.clip_factor * average);
@@ -94,6 +95,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   micro_batches_ = 0;
   last_micro_batch_ = false;
   early_lr_.reset();
+  clipped_.reset();
   if (options_.recorder != nullptr) {
     RunEvent event = EventFor(RunEventKind::kStep, ChunkId(), RunCause::kNone);
     event.moment = -1;
@@ -136,6 +138,75 @@ Status ZeroEngine::Impl::SetLearningRate(std::string_view group, double lr) {
   return groups_.SetLearningRate(group, lr);
 }
 
+Status ZeroEngine::Impl::SetHyperParameters(std::string_view group,
+                                            const HyperParameters& numbers) {
+  if (early_lr_) {
+    return FailedPrecondition(
+        "chunks of this step are updated already, as UpdateEarly allowed: set "
+        "hyper-parameters before it, or after Step");
+  }
+  return groups_.SetHyperParameters(group, numbers);
+}
+
+Result<double> ZeroEngine::Impl::ClipGradients(double max_norm) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("ClipGradients"));
+  if (!CountsNorm()) {
+    return FailedPrecondition(
+        "the norm is not counted, so there is nothing to clip by: set "
+        "count_norm, clip_norm or loss scaling in the options");
+  }
+  if (micro_batches_ == 0 || !last_micro_batch_) {
+    return FailedPrecondition(
+        "gradients are clipped after the last micro-batch: begin it as the "
+        "last one, and hand back its gradients first");
+  }
+  if (!(max_norm > 0)) {
+    return InvalidArgument(fmt::format(
+        "a norm of at most {} has no meaning: give more than 0", max_norm));
+  }
+  if (!clipped_) {
+    CASTOR_RETURN_IF_ERROR(FlushGrads());
+    if (recounts_) CASTOR_RETURN_IF_ERROR(CountAnew());
+    agreed_words_.assign(ExactSum::kWords, 0);
+    QueueOwnSquares();
+    CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
+    clipped_ = {TotalOfSquares(), 0};
+  }
+  clipped_->max_norm = max_norm;
+  return std::sqrt(clipped_->norm.squares) * AveragingFactor();
+}
+
+Status ZeroEngine::Impl::RequireNotClipped(ParamId param) const {
+  if (!clipped_) [[likely]] {
+    return OkStatus();
+  }
+  return FailedPrecondition(fmt::format(
+      "the norm of this step is taken, as ClipGradients asked: the gradient of "
+      "{} comes before that",
+      Name(param)));
+}
+
+void ZeroEngine::Impl::QueueOwnSquares() {
+  CountLeftSquares();
+  for (ChunkGrad& grad : grads_) grad.counted = grad.counted || grad.valid;
+  // A sum that was agreed on has no reduction that may fail still.
+  comm_lane_->Wait(reduce_lane_->Record());
+  comm_lane_->Wait(FetchDeviceSquares());
+  comm_lane_->Wait(host_lane_->Record());
+  comm_lane_->Run([this] {
+    ExactSum sum = TakeSquares();
+    std::copy(sum.words().begin(), sum.words().end(), agreed_words_.begin());
+    return OkStatus();
+  });
+}
+
+ZeroEngine::Impl::Agreement ZeroEngine::Impl::TotalOfSquares() const {
+  ExactSum total;
+  std::copy_n(agreed_words_.begin(), ExactSum::kWords, total.words().begin());
+  return {total.Total(), total.overflowed()};
+}
+
 Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
   if (micro_batches_ > 0) {
     return FailedPrecondition(
@@ -150,10 +221,12 @@ Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
 // parameters in the same order. Exact integers add to the same total in any
 // order. Only ranks that differ ask which they were.
 Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
-  const size_t words = CountsNorm() ? ExactSum::kWords : 0;
+  const bool counts = CountsNorm() && !clipped_;
+  const size_t words = counts ? ExactSum::kWords : 0;
   std::vector<ChunkId> order = turns_.Proposed();
   agreed_words_.assign(words, 0);
-  PutHash(StepHash(groups_.HashOfRates(lr), scaler_.scale(), micro_batches_));
+  PutHash(StepHash(groups_.HashOfRates(lr), scaler_.scale(), micro_batches_,
+                   clipped_ ? clipped_->max_norm : 0));
   internal::ValueHash hash;
   for (const Param& param : params_) hash.Add(param.used);
   for (const ChunkId chunk : order) hash.Add(chunk.value());
@@ -163,22 +236,20 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   }
   CASTOR_CHECK_EQ(std::ssize(agreed_words_),
                   static_cast<int64_t>(words) + kStepWords);
-  // A step that was agreed on has no reduction that may fail still.
-  comm_lane_->Wait(reduce_lane_->Record());
-  comm_lane_->Wait(FetchDeviceSquares());
-  comm_lane_->Wait(host_lane_->Record());
-  comm_lane_->Run([this, words] {
-    if (words == 0) return OkStatus();
-    ExactSum sum = TakeSquares();
-    std::copy(sum.words().begin(), sum.words().end(), agreed_words_.begin());
-    return OkStatus();
-  });
+  if (counts) {
+    QueueOwnSquares();
+  } else {
+    comm_lane_->Wait(reduce_lane_->Record());
+    comm_lane_->Wait(device_lane_->Record());
+    comm_lane_->Wait(host_lane_->Record());
+  }
   CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
   if (!SameHash(words)) {
     return Fail(FailedPrecondition(fmt::format(
         "the ranks make different steps: this one makes step {} with learning "
-        "rate {} over {} micro-batches and loss scale {}; these and the rates "
-        "of groups must be the same on every rank",
+        "rate {} over {} micro-batches and loss scale {}; these, the numbers "
+        "of groups and what gradients are clipped to must be the same on every "
+        "rank",
         step_ + 1, lr, micro_batches_, scaler_.scale())));
   }
   bool same = true;
@@ -186,14 +257,8 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
     same = same && SameHash(words + 2 * part);
   }
   Agreement agreed;
-  if (words > 0) {
-    ExactSum total;
-    std::copy(agreed_words_.begin(),
-              agreed_words_.begin() + static_cast<std::ptrdiff_t>(words),
-              total.words().begin());
-    agreed.squares = total.Total();
-    agreed.overflowed = total.overflowed();
-  }
+  if (clipped_) agreed = clipped_->norm;
+  if (counts) agreed = TotalOfSquares();
   if (!same) CASTOR_RETURN_IF_ERROR(AgreeOnGradients(order));
   turns_.Adopt(std::move(order));
   return agreed;

@@ -160,19 +160,79 @@ Result<ParamId> ZeroEngine::Impl::Find(std::string_view name) const {
       "no parameter is called {}; {} are registered", name, params_.size()));
 }
 
+Result<ChunkId> ZeroEngine::Impl::ChunkOfMoment(ParamId param, StateKind state,
+                                                size_t elements) const {
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  CASTOR_CHECK_EQ(static_cast<int64_t>(elements),
+                  params_[param.index()].size.count());
+  const ChunkId chunk = layout_->place(param).chunk;
+  const bool moment =
+      state == StateKind::kExpAvg || state == StateKind::kExpAvgSq;
+  if (moment && (!chunk.valid() || store_->has(chunk, state))) return chunk;
+  return InvalidArgument(fmt::format(
+      "{} has no {}: moments are of trained parameters, as many as the "
+      "optimizer keeps",
+      Name(param), StateKindName(state)));
+}
+
+Status ZeroEngine::Impl::ReadMoment(ParamId param, StateKind state,
+                                    std::span<float> out) {
+  CASTOR_RETURN_IF_ERROR(RequireStates());
+  CASTOR_ASSIGN_OR_RETURN(const ChunkId chunk,
+                          ChunkOfMoment(param, state, out.size()));
+  if (!chunk.valid()) return OkStatus();
+  return ReadState(param, state, 1, out, "read moment");
+}
+
+Status ZeroEngine::Impl::WriteMoment(ParamId param, StateKind state,
+                                     std::span<const float> values) {
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteState"));
+  CASTOR_ASSIGN_OR_RETURN(const ChunkId chunk,
+                          ChunkOfMoment(param, state, values.size()));
+  if (!chunk.valid()) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(AgreeOnValues(param, values, "write moment"));
+  CASTOR_RETURN_IF_ERROR(Overwrite(param, state, values));
+  return Health();
+}
+
+Result<int64_t> ZeroEngine::Impl::UpdateCount(ParamId param) const {
+  CASTOR_RETURN_IF_ERROR(RequireStates());
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  return params_[param.index()].steps;
+}
+
+Status ZeroEngine::Impl::SetUpdateCount(ParamId param, int64_t count) {
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "SetUpdateCount"));
+  const auto value = static_cast<float>(count);
+  CASTOR_RETURN_IF_ERROR(
+      AgreeOnValues(param, std::span(&value, 1), "write update count"));
+  constexpr int64_t kMost = int64_t{1} << 24;
+  if (count < 0 || count > kMost) {
+    return InvalidArgument(
+        fmt::format("{} cannot have been updated {} times: give 0 to {}",
+                    Name(param), count, kMost));
+  }
+  params_[param.index()].steps = count;
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::RequireWritable(ParamId param,
+                                         std::string_view call) const {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  if (micro_batches_ == 0) return OkStatus();
+  return FailedPrecondition(fmt::format(
+      "a step is half done, with gradients of the old values of {}: call Step "
+      "or Abandon before {}",
+      Name(param), call));
+}
+
 Status ZeroEngine::Impl::WriteParam(ParamId param,
                                     std::span<const float> values) {
-  CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("WriteParam"));
-  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteParam"));
   CASTOR_CHECK_EQ(static_cast<int64_t>(values.size()),
                   params_[param.index()].size.count());
-  if (micro_batches_ > 0) {
-    return FailedPrecondition(fmt::format(
-        "a step is half done, with gradients of the old values of {}: call "
-        "Step or Abandon before WriteParam",
-        Name(param)));
-  }
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
   CASTOR_RETURN_IF_ERROR(AgreeOnValues(param, values, "write parameter"));
@@ -192,6 +252,7 @@ Status ZeroEngine::Impl::WriteGrad(ParamId param,
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
   CASTOR_RETURN_IF_ERROR(RequireNotUpdated(chunk));
+  CASTOR_RETURN_IF_ERROR(RequireNotClipped(param));
   if (!grads_[chunk.index()].valid) {
     return FailedPrecondition(fmt::format(
         "no parameter of the chunk of {} has a gradient in this step: hand "

@@ -101,6 +101,13 @@ struct ZeroOptions {
   std::vector<OptimizerGroup> groups;
   // Largest global norm of the averaged gradient; 0: no clipping.
   double clip_norm = 0;
+  // Whether the norm is computed without clipping and loss scaling too: Step
+  // then tells it, ClipGradients may use it, and a step whose gradients are not
+  // all finite is skipped.
+  bool count_norm = false;
+  // Whether gradients are averaged over micro-batches; else they are summed up
+  // over these, and averaged over ranks alone.
+  bool average_micro_batches = true;
   LossScaling loss_scaling;
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;

@@ -99,7 +99,7 @@ TEST_F(ZeroEngineTest, RanksMustAgreeOnGroupsAndTheirRates) {
   for (const ToyResult& result : TrainToyParts({one, other})) {
     EXPECT_FALSE(result.status.ok());
     told |=
-        result.status.message().find("rates of groups") != std::string::npos;
+        result.status.message().find("numbers of groups") != std::string::npos;
   }
   EXPECT_TRUE(told);
 }
