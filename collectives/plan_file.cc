@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -170,6 +171,16 @@ Status CheckPlanFits(const PlanFile& plan, std::span<const ParamSpec> params,
         "--processes");
   }
   return OkStatus();
+}
+
+Status ReadFilesOfPlan(const std::string& folder, PlanFile* plan) {
+  EngineFiles files = plan->files;
+  for (std::string* file : {&files.layout, &files.machine}) {
+    if (!file->empty()) {
+      *file = (std::filesystem::path(folder) / *file).string();
+    }
+  }
+  return ReadEngineFiles(files, &plan->engine);
 }
 
 Status ApplyPlan(const PlanFile& plan, ZeroOptions* options) {

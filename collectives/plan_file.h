@@ -97,6 +97,11 @@ std::string WritePlan(const PlanFile& plan);
 // limits. The files that it names are read by the caller.
 Result<PlanFile> ParsePlan(std::string_view text);
 
+// Reads the layout and the machine that the plan names, from `folder` on.
+// InvalidArgument where they are not there, Malformed where they are none; each
+// names its path.
+Status ReadFilesOfPlan(const std::string& folder, PlanFile* plan);
+
 // InvalidArgument, with both numbers, where the plan is for another model, one
 // that is packed otherwise, or another number of ranks; or where ranks are
 // processes and the plan has no room for what these exchange in.

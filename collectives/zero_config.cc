@@ -361,7 +361,10 @@ void AddLossScale(OptionTable& t, LossScaling* scaling) {
       .For(kTrainFlag);
 }
 
-Result<std::string> TextOf(const std::string& path, uint64_t limit) {
+}  // namespace
+
+Result<std::string> ReadNamedFile(const std::string& path,
+                                  uint64_t most_bytes) {
   // A pipe without a writer would be waited for.
   std::error_code error;
   if (std::filesystem::is_fifo(path, error)) {
@@ -374,10 +377,10 @@ Result<std::string> TextOf(const std::string& path, uint64_t limit) {
   while (file) {
     file.read(part.data(), part.size());
     text.append(part.data(), static_cast<size_t>(file.gcount()));
-    if (text.size() > limit) {
+    if (text.size() > most_bytes) {
       return InvalidArgument(
           fmt::format("{} has more than {} bytes, which is no such file",
-                      QuotedPath(path), limit));
+                      QuotedPath(path), most_bytes));
     }
   }
   if (file.eof()) return text;
@@ -385,8 +388,6 @@ Result<std::string> TextOf(const std::string& path, uint64_t limit) {
       "cannot read {}: name a file that is there, from the working directory",
       QuotedPath(path)));
 }
-
-}  // namespace
 
 OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files) {
   OptionTable table;
@@ -420,7 +421,7 @@ Result<std::vector<std::string>> ReadConfig(std::string_view text,
 Status ReadEngineFiles(const EngineFiles& files, ZeroOptions* options) {
   if (!files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            TextOf(files.layout, kMaxLayoutBytes));
+                            ReadNamedFile(files.layout, kMaxLayoutBytes));
     Result<LayoutFile> layout = ParseLayout(text);
     if (!layout.ok()) {
       return layout.status().WithContext(QuotedPath(files.layout));
@@ -429,7 +430,7 @@ Status ReadEngineFiles(const EngineFiles& files, ZeroOptions* options) {
   }
   if (!files.machine.empty()) {
     CASTOR_ASSIGN_OR_RETURN(const std::string text,
-                            TextOf(files.machine, kMaxTierModelBytes));
+                            ReadNamedFile(files.machine, kMaxTierModelBytes));
     const Result<TierModel> machine = ParseTierModel(text);
     if (!machine.ok()) {
       return machine.status().WithContext(QuotedPath(files.machine));

@@ -79,6 +79,10 @@ OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files);
 Result<std::vector<std::string>> ReadConfig(std::string_view text,
                                             const OptionTable& table);
 
+// The text of a file that a document names. InvalidArgument where there is
+// none, or a longer one; it names the path.
+Result<std::string> ReadNamedFile(const std::string& path, uint64_t most_bytes);
+
 // Sets the layout and the machine where files of them are named. Errors name
 // the file.
 Status ReadEngineFiles(const EngineFiles& files, ZeroOptions* options);

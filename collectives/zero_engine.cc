@@ -160,6 +160,9 @@ Status ZeroEngine::Close() { return impl_->Close(); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }
 TraceFile ZeroEngine::RecordedTrace() const { return impl_->RecordedTrace(); }
+std::optional<Tier> ZeroEngine::Home(ParamId param, StateKind state) const {
+  return impl_->Home(param, state);
+}
 std::string ZeroEngine::ExplainHome(ChunkId chunk, StateKind state) const {
   return impl_->ExplainHome(chunk, state);
 }

@@ -45,6 +45,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -413,6 +414,9 @@ class ZeroEngine {
   // what it says of the rank. Without accesses before the first step and after
   // Close, and without names where parameters share one. REQUIRES: sealed.
   TraceFile RecordedTrace() const;
+  // Where a parameter's state is at home; none where there is no such state.
+  // REQUIRES: sealed, and not closed.
+  std::optional<Tier> Home(ParamId param, StateKind state) const;
   // Why a state of a chunk is at home where it is: the rule and the parameter
   // for which it holds, the limits, or the budgets. REQUIRES: sealed, and not
   // closed; the chunk has the state.

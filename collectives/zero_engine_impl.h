@@ -104,6 +104,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Close();
   EngineStats stats() const;
   TraceFile RecordedTrace() const;
+  std::optional<Tier> Home(ParamId param, StateKind state) const;
   std::string ExplainHome(ChunkId chunk, StateKind state) const;
   std::vector<std::string> PlacedByRules() const;
 

@@ -275,6 +275,18 @@ Status ZeroEngine::Impl::BindHomes() {
       "it may depend on the parameter and the state only");
 }
 
+std::optional<Tier> ZeroEngine::Impl::Home(ParamId param,
+                                           StateKind state) const {
+  CASTOR_CHECK(phase_ == Phase::kSealed);
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  const ChunkId chunk = layout_->place(param).chunk;
+  if (!chunk.valid()) return std::nullopt;
+  const StatePlace& place =
+      memory_.states[chunk.index()][static_cast<size_t>(state)];
+  if (place.bytes == Bytes(0)) return std::nullopt;
+  return place.home;
+}
+
 std::string ZeroEngine::Impl::ExplainHome(ChunkId chunk,
                                           StateKind state) const {
   CASTOR_CHECK(phase_ == Phase::kSealed);

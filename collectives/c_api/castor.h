@@ -268,7 +268,8 @@ CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
 CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
 /* `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
- * Its sections for trainers are unknown here. A rank has one engine in a
+ * "plan" names a file that `castor plan -o` wrote, whose keys the config then
+ * leaves away. A rank has one engine in a
  * world's life. CASTOR_INVALID_ARGUMENT names the line, the column and the
  * nearest key there is. */
 CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
@@ -375,55 +376,170 @@ CASTOR_API int32_t castor_engine_step(castor_engine* engine, double lr,
                                       castor_step* step);
 /* Lets updates begin before castor_engine_step. */
 CASTOR_API int32_t castor_engine_update_early(castor_engine* engine, double lr);
-CASTOR_API int32_t castor_engine_set_learning_rate(castor_engine* engine,
-                                                   const char* group,
-                                                   double lr);
-CASTOR_API int32_t castor_engine_loss_scale(const castor_engine* engine,
-                                            double* scale);
+/* Reduces what is left of the last micro-batch and tells the global norm of the
+ * averaged gradient, which castor_engine_step then clips to `max_norm`. `norm`
+ * may be null. Needs "count_norm", "clip_norm" or "loss_scale" in the config.
+ */
+CASTOR_API int32_t castor_engine_clip_gradients(castor_engine* engine,
+                                                double max_norm, double* norm);
+
+/* Which numbers are given, to be added. */
+enum {
+  CASTOR_SET_LR = 1,
+  CASTOR_SET_BETA1 = 2,
+  CASTOR_SET_BETA2 = 4,
+  CASTOR_SET_EPS = 8,
+  CASTOR_SET_WEIGHT_DECAY = 16,
+  CASTOR_SET_MOMENTUM = 32
+};
+
+typedef struct castor_hyper_parameters {
+  size_t struct_size;
+  uint32_t fields; /* CASTOR_SET_... */
+  uint32_t reserved;
+  double lr; /* goes before the rate that castor_engine_step is given */
+  double beta1;
+  double beta2;
+  double eps;
+  double weight_decay;
+  double momentum;
+} castor_hyper_parameters;
+
+/* From the next step on; null or "": of parameters in no group. All ranks set
+ * the same. */
+CASTOR_API int32_t
+castor_engine_set_hyper_parameters(castor_engine* engine, const char* group,
+                                   const castor_hyper_parameters* numbers);
+
+typedef struct castor_loss_scale {
+  size_t struct_size;
+  double scale; /* what the loss is to be multiplied by; 1 without scaling */
+  int64_t clean_steps;
+  int64_t skipped_steps;
+  int32_t overflows_left;
+  int32_t reserved;
+} castor_loss_scale;
+
+CASTOR_API int32_t castor_engine_get_loss_scale(const castor_engine* engine,
+                                                castor_loss_scale* scale);
+/* As it was got before. CASTOR_FAILED_PRECONDITION inside a step. */
+CASTOR_API int32_t castor_engine_set_loss_scale(castor_engine* engine,
+                                                const castor_loss_scale* scale);
 /* From begin to end, accesses count as no step's, and gradients are refused. */
 CASTOR_API int32_t castor_engine_begin_evaluation(castor_engine* engine);
 CASTOR_API int32_t castor_engine_end_evaluation(castor_engine* engine);
 CASTOR_API int32_t castor_engine_abandon(castor_engine* engine);
-
-/* The number of the parameter of that name. */
-CASTOR_API int32_t castor_engine_find(const castor_engine* engine,
-                                      const char* name, int32_t* param);
-/* Whole values, in fp32 (masters where there are any), on every rank;
- * `elements` is the parameter's size. All ranks call them. */
-CASTOR_API int32_t castor_engine_read_param(castor_engine* engine,
-                                            int32_t param, float* values,
-                                            int64_t elements);
-CASTOR_API int32_t castor_engine_write_param(castor_engine* engine,
-                                             int32_t param, const float* values,
-                                             int64_t elements);
-CASTOR_API int32_t castor_engine_read_grad(castor_engine* engine, int32_t param,
-                                           float* values, int64_t elements);
-CASTOR_API int32_t castor_engine_write_grad(castor_engine* engine,
-                                            int32_t param, const float* values,
-                                            int64_t elements);
-CASTOR_API int32_t castor_engine_weight_digest(castor_engine* engine,
-                                               uint64_t* digest);
-
-/* Saves what training goes on with, and the trainer's own bytes, which may be
- * null where they are none. All ranks call it, with one directory. */
-CASTOR_API int32_t castor_engine_save(castor_engine* engine,
-                                      const char* directory,
-                                      const void* trainer, size_t trainer_size);
-/* Takes back the latest checkpoint there, at any number of ranks, stage, chunk
- * size and placement. `step` may be null. */
-CASTOR_API int32_t castor_engine_load(castor_engine* engine,
-                                      const char* directory, int64_t* step);
-/* The trainer's own bytes of the checkpoint that was loaded last, which live
- * until the next load; none, and `data` null, before the first. */
-CASTOR_API int32_t castor_engine_loaded_trainer(const castor_engine* engine,
-                                                const void** data,
-                                                size_t* size);
 
 typedef enum castor_tier {
   CASTOR_DEVICE = 0,
   CASTOR_HOST = 1,
   CASTOR_NVME = 2
 } castor_tier;
+
+typedef enum castor_state {
+  CASTOR_PARAM = 0,
+  CASTOR_GRAD = 1,
+  CASTOR_MASTER = 2,    /* fp32, of parameters in bf16 or fp16 */
+  CASTOR_EXP_AVG = 3,   /* the first moment, or the momentum */
+  CASTOR_EXP_AVG_SQ = 4 /* the second moment */
+} castor_state;
+enum { CASTOR_STATES = 5 };
+
+typedef struct castor_param_info {
+  size_t struct_size;
+  const char* name; /* these three live as long as the engine */
+  const char* dtype;
+  const int64_t* dims;
+  int32_t dim_count;
+  int32_t frozen;
+  int64_t elements;
+  int64_t offset_elements;      /* in its chunk */
+  int64_t updates;              /* made so far */
+  int32_t chunk;                /* -1: not sealed yet, or without elements */
+  int32_t homes[CASTOR_STATES]; /* a castor_tier each; -1: no such state */
+} castor_param_info;
+
+CASTOR_API int32_t castor_engine_param_count(const castor_engine* engine,
+                                             int32_t* params);
+CASTOR_API int32_t castor_engine_get_param(const castor_engine* engine,
+                                           int32_t param,
+                                           castor_param_info* info);
+/* The number of the parameter of that name. */
+CASTOR_API int32_t castor_engine_find(const castor_engine* engine,
+                                      const char* name, int32_t* param);
+/* Why a state lives where it does; the text lives until the next call. */
+CASTOR_API int32_t castor_engine_explain_home(castor_engine* engine,
+                                              int32_t param, int32_t state,
+                                              const char** text);
+
+/* Whole values of a state in fp32, on every rank; `elements` is the parameter's
+ * size. CASTOR_PARAM and CASTOR_MASTER are the same: the most exact values that
+ * there are. CASTOR_GRAD is of the step so far, averaged and not clipped. All
+ * ranks call them, and write the same values. */
+CASTOR_API int32_t castor_engine_read(castor_engine* engine, int32_t param,
+                                      int32_t state, float* values,
+                                      int64_t elements);
+CASTOR_API int32_t castor_engine_write(castor_engine* engine, int32_t param,
+                                       int32_t state, const float* values,
+                                       int64_t elements);
+/* How often the parameter was updated, for bias corrections. All ranks. */
+CASTOR_API int32_t castor_engine_set_updates(castor_engine* engine,
+                                             int32_t param, int64_t updates);
+CASTOR_API int32_t castor_engine_weight_digest(castor_engine* engine,
+                                               uint64_t* digest);
+
+/* ---- Checkpoints ------------------------------------------------------- */
+
+typedef struct castor_save_options {
+  size_t struct_size;
+  const void* trainer; /* the trainer's own bytes, given back by a load */
+  size_t trainer_size;
+  int64_t max_file_bytes; /* 0: 2 GiB */
+  int64_t keep;           /* checkpoints that stay in the folder; 0: all */
+  int32_t background; /* not 0: returns while it is written, see finish_save */
+  int32_t reserved;
+} castor_save_options;
+
+/* Saves what training goes on with. All ranks call it, with one directory.
+ * `options` may be null. */
+CASTOR_API int32_t castor_engine_save(castor_engine* engine,
+                                      const char* directory,
+                                      const castor_save_options* options);
+/* What became of the last save in the background; waits for it. `path`, which
+ * may be null: of the checkpoint, until the next call. */
+CASTOR_API int32_t castor_engine_finish_save(castor_engine* engine,
+                                             const char** path);
+
+typedef struct castor_load_options {
+  size_t struct_size;
+  int64_t step; /* used where one_step is not 0; else the latest */
+  int32_t one_step;
+  int32_t weights_only; /* not 0: moments and counts begin anew */
+  int32_t unverified;   /* not 0: digests are not checked first */
+  int32_t convert;      /* not 0: states may have been saved in other types */
+} castor_load_options;
+
+/* Takes back a checkpoint, at any number of ranks, stage, chunk size and
+ * placement. `options` and `step` may be null. All ranks call it. */
+CASTOR_API int32_t castor_engine_load(castor_engine* engine,
+                                      const char* directory,
+                                      const castor_load_options* options,
+                                      int64_t* step);
+/* The trainer's own bytes of the checkpoint that was loaded last, which live
+ * until the next load; none, and `data` null, before the first. */
+CASTOR_API int32_t castor_engine_loaded_trainer(const castor_engine* engine,
+                                                const void** data,
+                                                size_t* size);
+/* The steps of the checkpoints in a folder, in order: the first `room` of
+ * `count`. */
+CASTOR_API int32_t castor_checkpoint_list(const char* directory, int64_t* steps,
+                                          size_t room, size_t* count);
+/* Whether a checkpoint holds what was saved; CASTOR_DATA_LOSS names the first
+ * damage. `step` null: the latest. */
+CASTOR_API int32_t castor_checkpoint_verify(const char* directory,
+                                            const int64_t* step);
+
+/* ---- Memory ------------------------------------------------------------ */
 
 typedef struct castor_park {
   size_t struct_size;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,9 +20,11 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "chunk/param_spec.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
+#include "collectives/plan_file.h"
 #include "collectives/zero_engine.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
@@ -47,7 +50,8 @@ struct castor_world {
   // Updates states, for all ranks; not the process's, whose threads would stay
   // when the library is unloaded.
   std::unique_ptr<castor::WorkerPool> workers;
-  castor::Log::Sink log;  // null: to stderr
+  castor::Log::Sink log;   // null: to stderr
+  bool processes = false;  // its ranks are
   // Null: that rank is another process.
   std::vector<std::unique_ptr<castor::Communicator>> ranks;
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
@@ -81,9 +85,13 @@ struct castor_engine {
   bool evaluating = false;
   bool sealed = false;
   int64_t params = 0;
-  std::vector<int64_t> sizes;  // by parameter, in elements
+  std::vector<castor::ParamSpec> specs;  // by parameter, and what follows
+  std::vector<int64_t> sizes;            // in elements
+  std::optional<castor::PlanFile> plan;  // that the config names
   int64_t leases = 0;
   std::string loaded_trainer;
+  std::string saved_path;
+  std::string explanation;
   std::string shortfall;  // of the last park
   std::string trace;
 };

@@ -17,11 +17,12 @@
 #include "chunk/param_spec.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_config.h"
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/tensor.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
-#include "collectives/zero_config.h"
+#include "collectives/plan_file.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 
@@ -47,12 +48,13 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
     return InvalidArgument(fmt::format("the world has ranks 0 to {}, not {}",
                                        world->ranks.size() - 1, rank));
   }
-  ZeroOptions options;
+  EngineConfig read;
   if (config != nullptr) {
-    Result<ZeroOptions> parsed = ReadZeroConfig(config);
+    Result<EngineConfig> parsed = ReadEngineConfig(config);
     if (!parsed.ok()) return parsed.status().WithContext("config");
-    options = *std::move(parsed);
+    read = *std::move(parsed);
   }
+  ZeroOptions& options = read.options;
   auto made = std::make_unique<castor_engine>(world);
   options.executor = world->pool.get();
   options.workers = world->workers.get();
@@ -78,6 +80,7 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
       ZeroEngine::Create(options, communicator);
   if (!created.ok()) return taken_back(created.status());
   made->engine = *std::move(created);
+  made->plan = std::move(read.plan);
   if (world->taken[index].exchange(true)) {
     return taken_back(FailedPrecondition(fmt::format(
         "rank {} has had its engine: make another world for another training",
@@ -121,6 +124,7 @@ Status Register(castor_engine& engine, const castor_tensor* tensor,
                           SpecOf(*tensor, static_cast<size_t>(engine.params)));
   CASTOR_ASSIGN_OR_RETURN(const Elements size,
                           CountElements(spec.shape, spec.dtype));
+  ParamSpec kept = spec;
   Initializer fill;
   if (initializer != nullptr) {
     fill = [initializer, context](int64_t begin, int64_t end, float* out) {
@@ -132,6 +136,7 @@ Status Register(castor_engine& engine, const castor_tensor* tensor,
       const ParamId id,
       engine.engine->Register(std::move(spec), std::move(fill),
                               group == nullptr ? "" : group));
+  engine.specs.push_back(std::move(kept));
   engine.sizes.push_back(size.count());
   ++engine.params;
   *param = id.value();
@@ -168,6 +173,11 @@ Status Seal(castor_engine& engine, const castor_seal_options* given) {
                               IdsOf(engine, held.grads, held.grad_count));
     }
     options.largest_lease = Bytes(set.largest_lease_bytes);
+  }
+  if (engine.plan) {
+    CASTOR_RETURN_IF_ERROR(CheckPlanFits(*engine.plan, engine.specs,
+                                         engine.engine->world(),
+                                         engine.world->processes));
   }
   CASTOR_RETURN_IF_ERROR(engine.engine->Seal(options));
   engine.sealed = true;

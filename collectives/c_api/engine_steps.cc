@@ -183,17 +183,12 @@ int32_t castor_engine_update_early(castor_engine* engine, double lr) {
       engine, [&](castor_engine& its) { return its.engine->UpdateEarly(lr); });
 }
 
-int32_t castor_engine_set_learning_rate(castor_engine* engine,
-                                        const char* group, double lr) {
-  return WithEngine(engine, [&](castor_engine& its) {
-    return its.engine->SetLearningRate(group == nullptr ? "" : group, lr);
-  });
-}
-
-int32_t castor_engine_loss_scale(const castor_engine* engine, double* scale) {
-  return WithEngine(engine, [&](const castor_engine& its) {
-    if (scale == nullptr) return castor::InvalidArgument("scale is null");
-    *scale = its.engine->LossScale();
+int32_t castor_engine_clip_gradients(castor_engine* engine, double max_norm,
+                                     double* norm) {
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_ASSIGN_OR_RETURN(const double found,
+                            its.engine->ClipGradients(max_norm));
+    if (norm != nullptr) *norm = found;
     return castor::OkStatus();
   });
 }

@@ -141,6 +141,7 @@ Status CreateCallbackWorld(int32_t rank, int32_t size,
       std::unique_ptr<Communicator> communicator,
       MakeCallbackCommunicator(rank, size, HostOf(calls),
                                {.timeout_ns = TimeoutNs(options)}));
+  made->processes = true;
   made->ranks.resize(static_cast<size_t>(size));
   made->ranks[static_cast<size_t>(rank)] = std::move(communicator);
   *world = made.release();

@@ -4,11 +4,8 @@
 #include "tools/models/plan_reader.h"
 
 #include <filesystem>
-#include <memory>
-#include <utility>
 
 #include "chunk/base/quote.h"
-#include "tools/models/castor_files.h"
 #include "tools/models/input_file.h"
 
 namespace castor {
@@ -21,17 +18,7 @@ Result<PlanFile> ReadPlanFile(const std::string& path) {
   const std::filesystem::path folder =
       path == "-" ? std::filesystem::path()
                   : std::filesystem::path(path).parent_path();
-  if (!plan->files.layout.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(
-        LayoutFile layout,
-        ReadLayoutFile((folder / plan->files.layout).string()));
-    plan->engine.layout = std::make_shared<const LayoutFile>(std::move(layout));
-  }
-  if (!plan->files.machine.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(
-        plan->engine.machine,
-        ReadMachineFile((folder / plan->files.machine).string()));
-  }
+  CASTOR_RETURN_IF_ERROR(ReadFilesOfPlan(folder.string(), &*plan));
   return plan;
 }
 

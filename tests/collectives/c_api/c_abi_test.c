@@ -68,16 +68,15 @@ static atomic_int failures = 0;
   X(castor_memory_lease_release)     \
   X(castor_engine_step)              \
   X(castor_engine_update_early)      \
-  X(castor_engine_set_learning_rate) \
-  X(castor_engine_loss_scale)        \
+  X(castor_engine_clip_gradients)    \
+  X(castor_engine_get_loss_scale)    \
+  X(castor_engine_get_param)         \
   X(castor_engine_begin_evaluation)  \
   X(castor_engine_end_evaluation)    \
   X(castor_engine_abandon)           \
   X(castor_engine_find)              \
-  X(castor_engine_read_param)        \
-  X(castor_engine_write_grad)        \
-  X(castor_engine_write_param)       \
-  X(castor_engine_read_grad)         \
+  X(castor_engine_read)              \
+  X(castor_engine_write)             \
   X(castor_engine_weight_digest)     \
   X(castor_engine_save)              \
   X(castor_engine_load)              \
@@ -265,7 +264,7 @@ static int32_t fill(void* context, int64_t begin, int64_t end, float* values) {
 static void expect_values(const struct api* api, castor_engine* engine,
                           int32_t param, int64_t count, float first) {
   float values[kWide];
-  GIVES(OK, engine_read_param, engine, param, values, count);
+  GIVES(OK, engine_read, engine, param, CASTOR_PARAM, values, count);
   for (int64_t i = 0; i < count; ++i) {
     EXPECT(values[i] == first + 0.25f * (float)i);
   }
@@ -450,17 +449,21 @@ static void* train_rank(void* context) {
   GIVES(OK, engine_end_evaluation, engine);
 
   /* What is saved comes back, with the trainer's bytes. */
-  GIVES(OK, engine_save, engine, self->folder, "batch 7", 7);
+  castor_save_options save = {0};
+  save.struct_size = sizeof(save);
+  save.trainer = "batch 7";
+  save.trainer_size = 7;
+  GIVES(OK, engine_save, engine, self->folder, &save);
   const float zeros[kNarrow] = {0};
-  GIVES(INVALID_ARGUMENT, engine_write_param, engine, params[1], zeros,
+  GIVES(INVALID_ARGUMENT, engine_write, engine, params[1], CASTOR_PARAM, zeros,
         kNarrow - 1);
-  GIVES(OK, engine_write_param, engine, params[1], zeros, kNarrow);
-  GIVES(FAILED_PRECONDITION, engine_write_grad, engine, params[1], zeros,
-        kNarrow);
+  GIVES(OK, engine_write, engine, params[1], CASTOR_PARAM, zeros, kNarrow);
+  GIVES(FAILED_PRECONDITION, engine_write, engine, params[1], CASTOR_GRAD,
+        zeros, kNarrow);
   uint64_t changed = 0;
   GIVES(OK, engine_weight_digest, engine, &changed);
   int64_t step = 0;
-  GIVES(OK, engine_load, engine, self->folder, &step);
+  GIVES(OK, engine_load, engine, self->folder, NULL, &step);
   EXPECT(step == kSteps);
   const void* trainer = NULL;
   size_t size = 0;

@@ -63,8 +63,8 @@ TEST(TurnTest, AnyThreadMayCallAnEngineOneAtATime) {
   std::vector<float> values(CEngine::kElements);
   for (int32_t p = 0; p < kParams; ++p) {
     ASSERT_GIVES(CASTOR_OK,
-                 castor_engine_read_param(engine.get(), p, values.data(),
-                                          CEngine::kElements));
+                 castor_engine_read(engine.get(), p, CASTOR_PARAM,
+                                    values.data(), CEngine::kElements));
     EXPECT_NEAR(values[7], 7 - 3 * 0.5, 1e-3) << p;
   }
 }

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What the C ABI tells of an engine and lets programs change: parameters and
+// their homes, states, numbers of the optimizer, checkpoints, plans.
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "collectives/c_api/castor.h"
+#include "collectives/plan_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collectives/c_api/c_engine.h"
+#include "tests/support/temp_dir.h"
+
+namespace castor {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+void Train(const CEngine& engine, int steps, double max_norm = 0) {
+  int32_t params = 0;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_param_count(engine.get(), &params));
+  for (int step = 0; step < steps; ++step) {
+    ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+    for (int32_t p = params; p-- > 0;) {
+      void* grad = nullptr;
+      ASSERT_GIVES(CASTOR_OK, castor_engine_grad(engine.get(), p, &grad));
+      for (int64_t i = 0; i < CEngine::kElements; ++i) {
+        static_cast<float*>(grad)[i] += static_cast<float>(i % 5 - 1);
+      }
+      ASSERT_GIVES(CASTOR_OK, castor_engine_grad_ready(engine.get(), p));
+    }
+    if (max_norm > 0) {
+      double norm = 0;
+      ASSERT_GIVES(CASTOR_OK,
+                   castor_engine_clip_gradients(engine.get(), max_norm, &norm));
+      EXPECT_GT(norm, max_norm);
+    }
+    ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.1, nullptr));
+  }
+}
+
+uint64_t DigestOf(const CEngine& engine) {
+  uint64_t digest = 0;
+  EXPECT_GIVES(CASTOR_OK, castor_engine_weight_digest(engine.get(), &digest));
+  return digest;
+}
+
+std::vector<float> Values(const CEngine& engine, int32_t param, int32_t state) {
+  std::vector<float> values(CEngine::kElements, -1);
+  EXPECT_GIVES(CASTOR_OK,
+               castor_engine_read(engine.get(), param, state, values.data(),
+                                  CEngine::kElements));
+  return values;
+}
+
+castor_param_info InfoOf(const CEngine& engine, int32_t param) {
+  castor_param_info info = {};
+  info.struct_size = sizeof(info);
+  EXPECT_GIVES(CASTOR_OK, castor_engine_get_param(engine.get(), param, &info));
+  return info;
+}
+
+TEST(EngineTest, TellsOfParametersAndWhyTheyLiveWhereTheyDo) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 3,
+                       R"({"chunk": {"bytes": "8KiB"},
+                           "device_budget_bytes": "64KiB",
+                           "host_budget_bytes": "64KiB",
+                           "home_rules": [{"tier": "host", "glob": "p*",
+                                           "state": "exp_avg"}]})");
+  castor_param_info info = InfoOf(engine, 2);
+  EXPECT_STREQ(info.name, "p2");
+  EXPECT_STREQ(info.dtype, "F32");
+  ASSERT_EQ(info.dim_count, 1);
+  EXPECT_EQ(info.dims[0], CEngine::kElements);
+  EXPECT_EQ(info.elements, CEngine::kElements);
+  EXPECT_EQ(info.frozen, 0);
+  EXPECT_EQ(info.chunk, -1);
+  EXPECT_THAT(info.homes, Each(-1));
+  const char* why = nullptr;
+  EXPECT_GIVES(
+      CASTOR_FAILED_PRECONDITION,
+      castor_engine_explain_home(engine.get(), 2, CASTOR_EXP_AVG, &why));
+
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  Train(engine, 2);
+  info = InfoOf(engine, 2);
+  EXPECT_EQ(info.chunk, 0);
+  EXPECT_EQ(info.offset_elements, 2 * CEngine::kElements);
+  EXPECT_EQ(info.updates, 2);
+  EXPECT_EQ(info.homes[CASTOR_EXP_AVG], CASTOR_HOST);
+  EXPECT_EQ(info.homes[CASTOR_EXP_AVG_SQ], CASTOR_DEVICE);
+  EXPECT_EQ(info.homes[CASTOR_MASTER], -1) << "fp32 parameters have none";
+  ASSERT_GIVES(CASTOR_OK, castor_engine_explain_home(engine.get(), 2,
+                                                     CASTOR_EXP_AVG, &why));
+  EXPECT_THAT(why, HasSubstr("p*"));
+  EXPECT_GIVES(
+      CASTOR_INVALID_ARGUMENT,
+      castor_engine_explain_home(engine.get(), 2, CASTOR_MASTER, &why));
+  EXPECT_THAT(castor_last_error(), HasSubstr("p2\" has no master"));
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_explain_home(engine.get(), 2, 5, &why));
+  info.struct_size = sizeof(info);
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_get_param(engine.get(), 3, &info));
+  EXPECT_THAT(castor_last_error(), HasSubstr("3 are registered"));
+}
+
+TEST(EngineTest, StatesAndNumbersAreThoseOfTheTraining) {
+  const CWorld world(1);
+  const CWorld other(1);
+  const CEngine first(world, 0, 4);
+  const CEngine second(other, 0, 4);
+  for (const CEngine* engine : {&first, &second}) {
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine->get(), nullptr));
+  }
+  Train(first, 2);
+  for (int32_t p = 0; p < 4; ++p) {
+    for (const int32_t state :
+         {CASTOR_PARAM, CASTOR_EXP_AVG, CASTOR_EXP_AVG_SQ}) {
+      ASSERT_GIVES(CASTOR_OK,
+                   castor_engine_write(second.get(), p, state,
+                                       Values(first, p, state).data(),
+                                       CEngine::kElements));
+    }
+    ASSERT_GIVES(CASTOR_OK, castor_engine_set_updates(
+                                second.get(), p, InfoOf(first, p).updates));
+  }
+  castor_hyper_parameters numbers = {};
+  numbers.struct_size = sizeof(numbers);
+  numbers.fields = CASTOR_SET_LR | CASTOR_SET_BETA1;
+  numbers.lr = 0.5;
+  numbers.beta1 = 0.5;
+  const uint64_t before = DigestOf(first);
+  EXPECT_EQ(DigestOf(second), before);
+  for (const CEngine* engine : {&first, &second}) {
+    ASSERT_GIVES(CASTOR_OK, castor_engine_set_hyper_parameters(
+                                engine->get(), nullptr, &numbers));
+    Train(*engine, 2);
+  }
+  EXPECT_EQ(DigestOf(second), DigestOf(first));
+  EXPECT_NE(DigestOf(first), before);
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_set_hyper_parameters(first.get(), "x", &numbers));
+  numbers.fields = 64;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_set_hyper_parameters(first.get(), "", &numbers));
+  numbers.fields = CASTOR_SET_BETA1;
+  numbers.beta1 = 1.5;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_set_hyper_parameters(first.get(), "", &numbers));
+}
+
+TEST(EngineTest, GradientsAreClippedBeforeTheStep) {
+  const auto config = [](const char* more) {
+    return std::string(kSmallConfig)
+               .substr(0, std::string(kSmallConfig).size() - 1) +
+           more + "}";
+  };
+  uint64_t digests[2] = {};
+  for (const int by_call : {0, 1}) {
+    const CWorld world(1);
+    const CEngine engine(
+        world, 0, 3,
+        config(by_call ? R"(, "count_norm": true)" : R"(, "clip_norm": 0.5)")
+            .c_str());
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    Train(engine, 3, by_call ? 0.5 : 0);
+    digests[by_call] = DigestOf(engine);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(EngineTest, TheLossScaleIsKeptByTheProgram) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 1,
+                       R"({"chunk": {"bytes": "8KiB"},
+                           "device_budget_bytes": "1MiB",
+                           "host_budget_bytes": "1MiB",
+                           "loss_scale": {"kind": "dynamic", "initial": 64,
+                                          "growth_interval": 2}})");
+  castor_loss_scale scale = {};
+  scale.struct_size = sizeof(scale);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_get_loss_scale(engine.get(), &scale));
+  EXPECT_EQ(scale.scale, 64);
+  scale.scale = 128;
+  scale.clean_steps = 1;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_set_loss_scale(engine.get(), &scale));
+  Train(engine, 1);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_get_loss_scale(engine.get(), &scale));
+  EXPECT_EQ(scale.scale, 256) << "two steps without an overflow";
+  scale.scale = -1;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_set_loss_scale(engine.get(), &scale));
+}
+
+TEST(EngineTest, CheckpointsAreListedVerifiedAndLoadedByStep) {
+  TempDir folder;
+  const CWorld world(1);
+  const CEngine engine(world, 0, 3);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  castor_save_options save = {};
+  save.struct_size = sizeof(save);
+  save.keep = 2;
+  uint64_t digests[4] = {};
+  for (const int step : {1, 2, 3}) {
+    Train(engine, 1);
+    digests[step] = DigestOf(engine);
+    save.background = step == 3 ? 1 : 0;
+    ASSERT_GIVES(CASTOR_OK, castor_engine_save(engine.get(),
+                                               folder.path().c_str(), &save));
+  }
+  const char* path = nullptr;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_finish_save(engine.get(), &path));
+  EXPECT_THAT(path, HasSubstr("step-00000003"));
+  EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
+               castor_engine_finish_save(engine.get(), nullptr));
+
+  int64_t steps[1] = {};
+  size_t count = 0;
+  ASSERT_GIVES(CASTOR_OK,
+               castor_checkpoint_list(folder.path().c_str(), steps, 1, &count));
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(steps[0], 2);
+  castor_load_options load = {};
+  load.struct_size = sizeof(load);
+  load.one_step = 1;
+  load.step = 2;
+  int64_t loaded = 0;
+  ASSERT_GIVES(
+      CASTOR_OK,
+      castor_engine_load(engine.get(), folder.path().c_str(), &load, &loaded));
+  EXPECT_EQ(loaded, 2);
+  EXPECT_EQ(DigestOf(engine), digests[2]);
+  EXPECT_EQ(InfoOf(engine, 0).updates, 2);
+  load.weights_only = 1;
+  ASSERT_GIVES(
+      CASTOR_OK,
+      castor_engine_load(engine.get(), folder.path().c_str(), &load, nullptr));
+  EXPECT_EQ(InfoOf(engine, 0).updates, 0);
+  load.step = 1;
+  EXPECT_GIVES(
+      CASTOR_INVALID_ARGUMENT,
+      castor_engine_load(engine.get(), folder.path().c_str(), &load, nullptr));
+
+  EXPECT_GIVES(CASTOR_OK,
+               castor_checkpoint_verify(folder.path().c_str(), nullptr));
+  const int64_t third = 3;
+  const std::string weights =
+      folder.path().string() + "/step-00000003/model.safetensors";
+  {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file.is_open()) << weights;
+    file.seekp(-4, std::ios::end);
+    file.write("tick", 4);
+  }
+  EXPECT_GIVES(CASTOR_DATA_LOSS,
+               castor_checkpoint_verify(folder.path().c_str(), &third));
+  EXPECT_THAT(castor_last_error(), HasSubstr("p2"));
+  const int64_t second = 2;
+  EXPECT_GIVES(CASTOR_OK,
+               castor_checkpoint_verify(folder.path().c_str(), &second));
+}
+
+TEST(EngineTest, APlanIsForTheParametersItWasMadeFor) {
+  TempDir folder;
+  const std::string path = folder.path().string() + "/plan.json";
+  const auto write = [&](int64_t tensors, int world) {
+    PlanFile plan;
+    plan.model = "m";
+    plan.tensors = tensors;
+    plan.elements = Elements(tensors * CEngine::kElements);
+    plan.world = world;
+    plan.engine.chunk_size = KiB(8);
+    plan.engine.device_budget = KiB(80);
+    plan.engine.host_budget = KiB(48);
+    std::ofstream(path) << WritePlan(plan);
+  };
+  const std::string config = "{\"plan\": \"" + path + "\"}";
+  write(3, 1);
+  {
+    const CWorld world(1);
+    const CEngine engine(world, 0, 3, config.c_str());
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    castor_engine_stats stats = {};
+    stats.struct_size = sizeof(stats);
+    ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
+    EXPECT_EQ(stats.device_budget_bytes, KiB(80).count());
+    EXPECT_EQ(stats.chunk_bytes, KiB(8).count());
+  }
+  {
+    const CWorld world(1);
+    const CEngine engine(world, 0, 4, config.c_str());
+    EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+                 castor_engine_seal(engine.get(), nullptr));
+    EXPECT_THAT(castor_last_error(), HasSubstr("3"));
+  }
+  const CWorld world(1);
+  castor_engine* none = nullptr;
+  const std::string both =
+      "{\"plan\": \"" + path + "\", \"device_budget_bytes\": 4096}";
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_create(world.get(), 0, both.c_str(), &none));
+  EXPECT_THAT(castor_last_error(),
+              HasSubstr("device_budget_bytes is said by the plan"));
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_create(world.get(), 0,
+                                    R"({"plan": "absent.json"})", &none));
+  EXPECT_THAT(castor_last_error(), HasSubstr("absent.json"));
+}
+
+}  // namespace
+}  // namespace castor
