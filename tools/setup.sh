@@ -31,12 +31,14 @@ test_packages=(
   "${build_packages[@]}"
   clang-19
   clang-format-14
+  cmake # with pkg-config: programs built from what tools/install.sh installs
   libbenchmark-dev
   libclang-rt-19-dev # the sanitizers
   libgmock-dev
   libopenmpi-dev # ranks that are processes: collectives/mpi
   lld-19
   openmpi-bin # mpirun
+  pkg-config
 )
 
 case "$#:${1-}" in

@@ -6,7 +6,8 @@
 #
 #   tools/test.sh                every test, once
 #   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` under AddressSanitizer and
-#                                UndefinedBehaviorSanitizer, and those tagged `concurrent` under ThreadSanitizer
+#                                UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
+#                                another Bazel workspace that use this one
 #
 # The last line is "N passed, N failed": test cases, summed over these runs. Exit: 0 if none failed, 1 if one did, 2 usage, 5 if this
 # machine lacks something.
@@ -64,6 +65,12 @@ run gcc --config=fast --config=cuda //...
 if $sanitizers; then
   run asan --config=fast --config=asan --test_tag_filters=-long --build_tests_only //...
   run tsan --config=fast --config=tsan --test_tag_filters=concurrent --build_tests_only //...
+  echo "== consumer: programs of another Bazel workspace"
+  if tests/tools/packages/bazel_consumer.sh "$scratch"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
 fi
 
 echo "$passed passed, $failed failed"

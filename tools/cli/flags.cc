@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "chunk/base/did_you_mean.h"
 #include "chunk/base/quote.h"
@@ -101,6 +102,28 @@ CommandLine::CommandLine(const std::string& program, const std::string& summary)
 CommandLine::~CommandLine() = default;
 
 std::string CommandLine::Help() const { return app_->help(); }
+
+std::vector<FlagHelp> CommandLine::Flags() const {
+  std::vector<FlagHelp> flags;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    if (option->get_group().empty()) continue;  // RefuseFlag
+    FlagHelp flag{.form = option->get_type_name(),
+                  .help = option->get_description(),
+                  .positional = option->get_positional(),
+                  .required = option->get_required()};
+    if (flag.positional) flag.names.push_back(option->get_name());
+    for (const std::string& name : option->get_snames()) {
+      flag.names.push_back("-" + name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      flag.names.push_back("--" + name);
+    }
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+std::string CommandLine::Footer() const { return app_->get_footer(); }
 
 // What is wrong with a value crosses the parser and is caught in ParseFlags, so
 // nothing else is ever thrown through a door.

@@ -24,6 +24,15 @@ class App;
 
 namespace castor {
 
+// An argument or a flag, as the help shows it.
+struct FlagHelp {
+  std::vector<std::string> names = {};  // {"-o", "--output"}; {"MODEL"}
+  std::string form = {};  // stands for the value: "SIZE", "a|b"; or empty
+  std::string help = {};
+  bool positional = false;
+  bool required = false;
+};
+
 // Holds the App that flags are declared on, whose own header takes seconds to
 // compile.
 class CommandLine {
@@ -37,6 +46,9 @@ class CommandLine {
   CLI::App& app() { return *app_; }
   // Every line with its end.
   std::string Help() const;
+  // What the help is made of.
+  std::vector<FlagHelp> Flags() const;
+  std::string Footer() const;
 
  private:
   const std::unique_ptr<CLI::App> app_;

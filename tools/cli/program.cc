@@ -15,10 +15,15 @@
 #include "chunk/base/status.h"
 #include "offload/start_thread.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/manual.h"
 #include "tools/cli/process_limits.h"
 
 namespace castor {
 namespace {
+
+constexpr std::string_view kExitCodes =
+    "0 done, 1 internal error, 2 wrong usage, 3 the answer is no,\n"
+    "4 malformed input, 5 this machine lacks something, 6 stopped early\n";
 
 std::string Overview(const Program& program) {
   size_t width = 0;
@@ -33,12 +38,11 @@ std::string Overview(const Program& program) {
   }
   text += fmt::format(
       "\n{0} help COMMAND   what a command takes and prints\n"
-      "{0} --version      the version\n\n"
-      "exit: 0 done, 1 internal error, 2 wrong usage, 3 the answer is no,\n"
-      "      4 malformed input, 5 this machine lacks something, 6 stopped "
-      "early\n",
+      "{0} --version      the version\n\n",
       program.name);
-  return text;
+  const size_t end = kExitCodes.find('\n') + 1;
+  return text += fmt::format("exit: {}      {}", kExitCodes.substr(0, end),
+                             kExitCodes.substr(end));
 }
 
 Result<Command*> FindCommand(const Program& program, const std::string& name) {
@@ -52,20 +56,64 @@ Result<Command*> FindCommand(const Program& program, const std::string& name) {
                                      program.name));
 }
 
+std::unique_ptr<CommandLine> Declared(const Program& program,
+                                      Command& command) {
+  auto line = std::make_unique<CommandLine>(
+      fmt::format("{} {}", program.name, command.name()),
+      std::string(command.summary()));
+  command.Declare(line->app());
+  return line;
+}
+
 // Reads the flags of `command` and runs it, or prints its help.
 Status RunCommand(const Program& program, Command& command,
                   const std::vector<std::string>& args,
                   const Console& console) {
-  CommandLine line(fmt::format("{} {}", program.name, command.name()),
-                   std::string(command.summary()));
-  command.Declare(line.app());
+  const std::unique_ptr<CommandLine> line = Declared(program, command);
   CASTOR_ASSIGN_OR_RETURN(const ParseOutcome outcome,
-                          ParseFlags(line.app(), args));
+                          ParseFlags(line->app(), args));
   if (outcome == ParseOutcome::kHelpAsked) {
-    console.out << line.Help();
+    console.out << line->Help();
     return OkStatus();
   }
   return command.Run(console);
+}
+
+// `help --man` and `help --completion`, by which installing makes its files;
+// the overview does not show them.
+Status Manual(const Program& program, const std::vector<std::string>& args,
+              const Console& console) {
+  ProgramManual manual{.name = program.name,
+                       .version = program.version,
+                       .summary = program.summary,
+                       .exit_codes = std::string(kExitCodes),
+                       .commands = {}};
+  for (const auto& command : program.commands) {
+    const std::unique_ptr<CommandLine> line = Declared(program, *command);
+    manual.commands.push_back({.name = std::string(command->name()),
+                               .summary = std::string(command->summary()),
+                               .flags = line->Flags(),
+                               .footer = line->Footer()});
+  }
+  if (args.front() == "--completion") {
+    if (args.size() != 2 || args[1] != "bash") {
+      return InvalidArgument("help --completion takes the word bash");
+    }
+    console.out << BashCompletion(manual);
+    return OkStatus();
+  }
+  if (args.size() == 1) {
+    console.out << ProgramPage(manual);
+    return OkStatus();
+  }
+  if (args.size() > 2) {
+    return InvalidArgument("help --man takes one command at most");
+  }
+  CASTOR_RETURN_IF_ERROR(FindCommand(program, args[1]).status());
+  for (const CommandManual& command : manual.commands) {
+    if (command.name == args[1]) console.out << CommandPage(manual, command);
+  }
+  return OkStatus();
 }
 
 Status Help(const Program& program, const std::vector<std::string>& args,
@@ -73,6 +121,9 @@ Status Help(const Program& program, const std::vector<std::string>& args,
   if (args.empty()) {
     console.out << Overview(program);
     return OkStatus();
+  }
+  if (args.front() == "--man" || args.front() == "--completion") {
+    return Manual(program, args, console);
   }
   if (args.size() > 1) {
     return InvalidArgument(

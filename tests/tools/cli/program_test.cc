@@ -102,6 +102,25 @@ TEST(ProgramTest, HelpsWithAllCommandsOrOne) {
   EXPECT_EQ(one.out, RunTool({"greet", "--help"}).out);
 }
 
+// What is installed: pages of the manual, and the completion of bash.
+TEST(ProgramTest, MakesItsManualOfTheTableOfFlags) {
+  const Outcome page = RunTool({"help", "--man", "greet"});
+  EXPECT_EQ(page.exit_code, 0);
+  EXPECT_THAT(page.out, HasSubstr(".TH TOOL\\-GREET 1"));
+  EXPECT_THAT(page.out, HasSubstr("does as told"));
+  EXPECT_THAT(page.out, HasSubstr("\\fB\\-\\-json\\fR\nprint JSON"));
+  EXPECT_THAT(page.out, HasSubstr("4 malformed input"));
+  const Outcome all = RunTool({"help", "--man"});
+  EXPECT_EQ(all.exit_code, 0);
+  EXPECT_THAT(all.out, HasSubstr("\\fBgreet\\fR\ndoes as told"));
+  const Outcome completion = RunTool({"help", "--completion", "bash"});
+  EXPECT_EQ(completion.exit_code, 0);
+  EXPECT_THAT(completion.out, HasSubstr("greet:*)"));
+  EXPECT_THAT(completion.out, HasSubstr("--json"));
+  EXPECT_EQ(RunTool({"help", "--completion", "fish"}).exit_code, 2);
+  EXPECT_EQ(RunTool({"help", "--man", "none"}).exit_code, 2);
+}
+
 TEST(ProgramTest, RefusesWhatItDoesNotKnow) {
   const Outcome none = RunTool({});
   EXPECT_EQ(none.exit_code, 2);
