@@ -154,6 +154,9 @@ Result<SaveResult> ZeroEngine::FinishSave() { return impl_->FinishSave(); }
 Result<LoadResult> ZeroEngine::Load(const LoadOptions& options) {
   return impl_->Load(options);
 }
+Status ZeroEngine::Reseal(const ResealOptions& options) {
+  return impl_->Reseal(options);
+}
 Result<ParkResult> ZeroEngine::Park(Tier to) { return impl_->Park(to); }
 Status ZeroEngine::Resume() { return impl_->Resume(); }
 Status ZeroEngine::Close() { return impl_->Close(); }

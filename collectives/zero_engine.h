@@ -387,6 +387,17 @@ class ZeroEngine {
   // rank. A failure once states are being replaced ends the engine.
   Result<LoadResult> Load(const LoadOptions& options);
 
+  // Places every state anew, under other budgets and for another working set:
+  // training goes on with the same bits. Chunks stay as they are. The step that
+  // follows is recorded anew, and counts of `stats` begin anew. Both placements
+  // are there for a moment, and take their memory together. Blocks until all
+  // ranks have; budgets may differ among them.
+  //
+  // Infeasible and Unavailable, with nothing changed, where the budgets or the
+  // machine cannot hold it; FailedPrecondition inside a step, while parked, and
+  // while a lease or an EvaluateScope lives.
+  Status Reseal(const ResealOptions& options);
+
   // Empties the device between steps, so that others may use it: copies are
   // dropped, states at home there move to `to`, as far as its budget goes, and
   // when nothing remains the device's memory is given back. May be called

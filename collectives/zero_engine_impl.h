@@ -15,7 +15,8 @@
 //                     squares), step (agreement), update (the optimizer),
 //                     turns and waiting (ranks that lack gradients)
 //   between steps     values (read, written, their digest), save and load
-//                     (checkpoints), park (an empty device)
+//                     (checkpoints), park (an empty device), reseal (other
+//                     budgets)
 //   always            record (events)
 //
 // Device memory is touched by operations of the device only, on its own lanes
@@ -99,6 +100,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Result<SaveResult> Save(const SaveOptions& options);
   Result<SaveResult> FinishSave();
   Result<LoadResult> Load(const LoadOptions& options);
+  Status Reseal(const ResealOptions& asked);
   Result<ParkResult> Park(Tier to);
   Status Resume();
   Status Close();
@@ -183,6 +185,13 @@ class ZeroEngine::Impl final : public ChunkSource {
     return internal::SumOverRanks(*comm_, *comm_lane_, sums, purpose);
   }
 
+  // reseal
+  struct Memory;
+  // This engine's memory for the other.
+  void ExchangeMemory(Memory& other);
+  // Takes the states that `from` has into the store of this engine.
+  Status TakeStates(ShardStore& from);
+
   // park
   ParkPlan PlanPark(Tier to) const;
   Status MakeRoom(Tier to, const ParkPlan& plan);
@@ -191,6 +200,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   // seal
   int64_t HashOfParams() const;
   int64_t HashOfOptions(const SealOptions& declared) const;
+  static Status CheckMicroBatches(const SealOptions& declared);
   // Whether the communicator can work on the device's memory.
   Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);
@@ -209,6 +219,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   // memory
   Status BuildMemory(const SealOptions& declared);
   Status BuildStore();
+  // Waits until nobody uses the memory, and gives it back but for the slabs;
+  // the first failure.
+  Status CloseMemory();
+  // Gives the slabs back. REQUIRES: CloseMemory was called, or nothing was
+  // queued.
+  void DropMemory();
   // The slots on the device that are no shard's and no chunk's: for leases and
   // for the norm. REQUIRES, to give them back: the lanes are drained.
   Status TakeOwnSlots();

@@ -197,25 +197,13 @@ Status ZeroEngine::Impl::ShutDown() {
   final_stats_ = stats();
   phase_ = Phase::kClosed;
   parked_ = false;
-  const FailureLog failures;
-  const auto note = [&](const Status& status) {
-    if (!status.ok()) failures.Add(status);
-  };
   // A step that was left half done: its work is over, as the door asks for.
   for (size_t c = 0; c < grads_.size(); ++c) {
     if (grads_[c].state != GradState::kOpen) continue;
     manager_->CloseGrad(ChunkId(static_cast<int32_t>(c)), grads_[c].slot,
                         Event());
   }
-  note(manager_->Close());
-  manager_.reset();
-  note(store_->Close());
-  store_.reset();
-  GiveOwnSlotsBack();
-  // What the trainer gave back may still be used by work on its lanes, which
-  // ends before the memory goes.
-  note(pools_->Close());
-  return failures.Summary();
+  return CloseMemory();
 }
 
 EngineStats ZeroEngine::Impl::stats() const {

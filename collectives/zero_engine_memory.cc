@@ -109,6 +109,32 @@ Status ZeroEngine::Impl::BuildStore() {
   return OkStatus();
 }
 
+void ZeroEngine::Impl::DropMemory() {
+  manager_.reset();
+  store_.reset();
+  device_lane_.reset();
+  norm_words_ = Slab();
+  lease_slot_ = norm_slot_ = Slot();
+  leases_ = LeaseArena();
+  pools_.reset();
+}
+
+Status ZeroEngine::Impl::CloseMemory() {
+  const FailureLog failures;
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) failures.Add(status);
+  };
+  note(manager_->Close());
+  manager_.reset();
+  note(store_->Close());
+  store_.reset();
+  GiveOwnSlotsBack();
+  // What the trainer gave back may still be used by work on its lanes, which
+  // ends before the memory goes.
+  note(pools_->Close());
+  return failures.Summary();
+}
+
 Status ZeroEngine::Impl::TakeOwnSlots() {
   TierPool& device = pools_->pool(Tier::kDevice);
   if (memory_.lease_class >= 0 && !lease_slot_.valid()) {

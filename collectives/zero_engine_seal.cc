@@ -36,13 +36,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   host_lane_ = lane("host");
   Status status = CheckDevice();
   if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
-  constexpr int64_t kMostMicroBatches = int64_t{1} << 20;
-  if (status.ok() && (declared.micro_batches < 1 ||
-                      declared.micro_batches > kMostMicroBatches)) {
-    status = InvalidArgument(fmt::format(
-        "a step cannot be of {} micro-batches: declare 1 to {} at Seal",
-        declared.micro_batches, kMostMicroBatches));
-  }
+  if (status.ok()) status = CheckMicroBatches(declared);
   if (status.ok()) status = AgreeOnInputs(declared);
   if (status.ok()) status = BuildLayout();
   if (status.ok()) headroom_ = HeadroomOfSums(declared);
@@ -56,11 +50,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
     if (comm_->world() > 1) {
       comm_->Abort(status.WithContext(fmt::format("rank {}", comm_->rank())));
     }
-    manager_.reset();
-    store_.reset();
-    device_lane_.reset();
-    norm_words_ = Slab();
-    pools_.reset();
+    DropMemory();
     phase_ = Phase::kClosed;
     return status;
   }
@@ -69,6 +59,16 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   store_->BeginStep(1);
   manager_->BeginStep(1);
   return OkStatus();
+}
+
+Status ZeroEngine::Impl::CheckMicroBatches(const SealOptions& declared) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  if (declared.micro_batches >= 1 && declared.micro_batches <= kMost) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "a step cannot be of {} micro-batches: declare 1 to {} at Seal",
+      declared.micro_batches, kMost));
 }
 
 Status ZeroEngine::Impl::CheckDevice() const {

@@ -36,6 +36,7 @@
 
 namespace castor {
 void ZeroEngine::Impl::SetUpWaiting(const SealOptions& declared) {
+  waits_.clear();
   if (!EndsWithAllGrads(declared.held)) return;
   waits_.resize(layout_->chunks().size(), false);
   for (const ParamId param : declared.held.back().grads) {

@@ -210,6 +210,13 @@ struct SealOptions {
   int64_t micro_batches = 1;
 };
 
+// For ZeroEngine::Reseal. What is not set stays.
+struct ResealOptions {
+  std::optional<Bytes> device_budget = {};
+  std::optional<Bytes> host_budget = {};
+  SealOptions declared = {};  // in place of what Seal was told
+};
+
 }  // namespace castor
 
 #endif  // CASTOR_COLLECTIVES_ZERO_OPTIONS_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Other budgets between steps. All memory is made anew, states go from the old
+// places to the new ones, shard by shard, and the old ones go. The layout
+// stays, so the bits do too.
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/units_text.h"
+#include "collectives/zero_engine_impl.h"
+
+namespace castor {
+
+// All that lies in budgets, or refers to what does. Destroyed in reverse.
+struct ZeroEngine::Impl::Memory {
+  MemoryPlan plan;
+  std::unique_ptr<RankPools> pools;
+  LeaseArena leases;
+  Slot lease_slot;
+  Slot norm_slot;
+  Slab norm_words;
+  std::unique_ptr<ShardStore> store;
+  std::vector<LoadTicket> ahead;
+  std::vector<int32_t> held_in_place;
+  std::unique_ptr<MemoryManager> manager;
+  std::vector<ChunkGrad> grads;
+  std::unique_ptr<Lane> device_lane;
+};
+
+void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
+  std::swap(memory_, other.plan);
+  std::swap(pools_, other.pools);
+  std::swap(leases_, other.leases);
+  std::swap(lease_slot_, other.lease_slot);
+  std::swap(norm_slot_, other.norm_slot);
+  std::swap(norm_words_, other.norm_words);
+  std::swap(store_, other.store);
+  std::swap(ahead_, other.ahead);
+  std::swap(held_in_place_, other.held_in_place);
+  std::swap(manager_, other.manager);
+  std::swap(grads_, other.grads);
+  std::swap(device_lane_, other.device_lane);
+}
+
+Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal"));
+  if (leases_.leases() > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} of borrowed memory are still held: release every lease before "
+        "Reseal",
+        FormatBytes(leases_.in_use())));
+  }
+  CASTOR_RETURN_IF_ERROR(EndSave());
+  const Bytes device_before = options_.device_budget;
+  const Bytes host_before = options_.host_budget;
+  const SealBudgets least_before = least_;
+  options_.device_budget = asked.device_budget.value_or(device_before);
+  options_.host_budget = asked.host_budget.value_or(host_before);
+  Status status = CheckMicroBatches(asked.declared);
+  status = AgreeOn(status, 0, "what to reseal with");
+  if (status.ok()) status = AgreeOnInputs(asked.declared);
+  Memory other;
+  if (status.ok()) {
+    manager_->DropAll(RunCause::kNone);
+    status = DrainAll();
+    if (!status.ok()) return Fail(status);
+    ExchangeMemory(other);
+    Status built = BuildMemory(asked.declared);
+    if (built.ok()) built = BuildStore();
+    status = AgreeOn(built, 0, "reseal");
+    if (!status.ok()) {
+      DropMemory();
+      ExchangeMemory(other);
+      manager_->BeginStep(static_cast<int32_t>(step_ + 1));
+    }
+  }
+  if (!status.ok()) {
+    options_.device_budget = device_before;
+    options_.host_budget = host_before;
+    least_ = least_before;
+    return status;
+  }
+  headroom_ = HeadroomOfSums(asked.declared);
+  if (Status moved = TakeStates(*other.store); !moved.ok()) return Fail(moved);
+  ExchangeMemory(other);
+  status = CloseMemory();
+  DropMemory();
+  ExchangeMemory(other);
+  if (!status.ok()) return Fail(status);
+  store_->BeginStep(static_cast<int32_t>(step_ + 1));
+  manager_->BeginStep(static_cast<int32_t>(step_ + 1));
+  return Health();
+}
+
+Status ZeroEngine::Impl::TakeStates(ShardStore& from) {
+  std::vector<std::byte> values;
+  for (const ShardStore::ShardId& id : from.shards()) {
+    // Between steps a gradient's bytes mean nothing.
+    if (id.state == StateKind::kGrad) continue;
+    CASTOR_RETURN_IF_ERROR(comm_->Health());
+    const Bytes size = from.bytes(id.chunk, id.state);
+    CASTOR_CHECK(size == store_->bytes(id.chunk, id.state));
+    values.resize(static_cast<size_t>(size.count()));
+    CASTOR_RETURN_IF_ERROR(
+        from.ReadNow(id.chunk, id.state, {Bytes(0), size}, values.data()));
+    CASTOR_RETURN_IF_ERROR(store_->WriteNow(id.chunk, id.state, values.data()));
+  }
+  return OkStatus();
+}
+
+}  // namespace castor
