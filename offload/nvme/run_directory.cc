@@ -154,8 +154,10 @@ Status RemoveTree(const fs::path& directory) {
   }
   note(directory, error);
   for (const fs::path& entry : entries) {
+    // What is no directory goes without a descriptor.
     error.clear();
-    fs::remove_all(entry, error);
+    fs::remove(entry, error);
+    if (error == std::errc::directory_not_empty) fs::remove_all(entry, error);
     note(entry, error);
   }
   if (!status.ok()) return status;
@@ -276,8 +278,12 @@ Status RunDirectory::Close() {
   if (!lock_.valid()) return OkStatus();
   Status status;
   // The lock is held until the directory is gone.
-  if (owner_ == ::getpid()) status = RemoveTree(path_);
+  const bool owned = owner_ == ::getpid();
+  if (owned) status = RemoveTree(path_);
   lock_.Close();
+  // Listing takes a descriptor, and the lock's may have been the last one.
+  // Whoever finds the directory without a holder only removes it too.
+  if (!status.ok()) status = RemoveTree(path_);
   return status;
 }
 

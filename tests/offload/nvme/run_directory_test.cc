@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +108,25 @@ TEST_F(RunDirectoryTest, CloseReportsAndIsDoneOnce) {
   EXPECT_THAT(run.Close(), IsOk());
   EXPECT_THAT(Entries(), IsEmpty());
   EXPECT_THAT(run.Close(), IsOk());
+}
+
+TEST_F(RunDirectoryTest, IsRemovedByAProcessWithoutADescriptorToSpare) {
+  const pid_t child = Fork([&] {
+    Result<RunDirectory> run = RunDirectory::Create(dir_.path(), nullptr);
+    if (!run.ok()) _exit(2);
+    Put(run->path() / "file", "bytes");
+    // All below the limit are taken, the lock's among them.
+    int last = 0;
+    while (last < 64) last = dup(STDERR_FILENO);
+    rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(last);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (dup(STDERR_FILENO) >= 0) _exit(3);
+    if (!run->Close().ok()) _exit(4);
+  });
+  EXPECT_EQ(Wait(child), 0);
+  EXPECT_THAT(Entries(), IsEmpty());
 }
 
 TEST_F(RunDirectoryTest, MovesWithItsDirectory) {
