@@ -287,6 +287,10 @@ CASTOR_API int32_t castor_engine_close(castor_engine* engine);
  * all ranks, with the words of castor_set_error. */
 typedef int32_t (*castor_initializer)(void* context, int64_t begin, int64_t end,
                                       float* values);
+/* A castor_initializer: values are those that `context` points to, fp32, all
+ * elements of the parameter, until the engine is sealed. */
+CASTOR_API int32_t castor_initialize_from(void* context, int64_t begin,
+                                          int64_t end, float* values);
 /* In initialization order. `group`: of the config's groups, or null.
  * `initializer` may be null: zeros. `param`: its number, from 0. */
 CASTOR_API int32_t castor_engine_register(castor_engine* engine,
@@ -331,12 +335,26 @@ typedef struct castor_seal_options {
   const castor_held* held; /* moments in order; null: two params, two grads */
   size_t held_count;
   int64_t largest_lease_bytes; /* most that castor_engine_borrow lends */
+  int64_t micro_batches;       /* most of a step; 0: 1 */
 } castor_seal_options;
 
 /* Places every state and takes all memory. `options` may be null.
  * CASTOR_INFEASIBLE says the smallest budget that would do. */
 CASTOR_API int32_t castor_engine_seal(castor_engine* engine,
                                       const castor_seal_options* options);
+
+typedef struct castor_reseal_options {
+  size_t struct_size;
+  int64_t device_budget_bytes;     /* 0: as it was */
+  int64_t host_budget_bytes;       /* 0: as it was */
+  const castor_seal_options* seal; /* in place of what seal was told */
+} castor_reseal_options;
+
+/* Between steps: places every state anew, with the same bits. All ranks call
+ * it; budgets may differ. The machine holds both placements for a moment.
+ * CASTOR_INFEASIBLE and CASTOR_UNAVAILABLE change nothing. */
+CASTOR_API int32_t castor_engine_reseal(castor_engine* engine,
+                                        const castor_reseal_options* options);
 
 /* last: not 0 where no other micro-batch comes before the step. */
 CASTOR_API int32_t castor_engine_begin_micro_batch(castor_engine* engine,

@@ -16,6 +16,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_options.h"
@@ -31,7 +32,7 @@ Result<SaveOptions> TakeSave(const char* directory,
   SaveOptions options;
   options.directory = directory;
   if (given == nullptr) return options;
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_save_options)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const castor_save_options set = TakeStruct(*given);
   if (set.trainer == nullptr && set.trainer_size > 0) {
     return InvalidArgument("trainer is null and has a size");
@@ -67,8 +68,7 @@ Status Load(castor_engine& engine, const char* directory,
   LoadOptions options;
   options.directory = directory;
   if (given != nullptr) {
-    CASTOR_RETURN_IF_ERROR(
-        CheckStructSize(*given, sizeof(castor_load_options)));
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
     const castor_load_options set = TakeStruct(*given);
     if (set.one_step != 0) options.step = set.step;
     options.optimizer_states = set.weights_only == 0;

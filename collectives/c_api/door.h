@@ -8,10 +8,7 @@
 // gets out, a Status becomes a code, and its message is kept for the thread.
 // Thread-safe.
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -44,27 +41,6 @@ int32_t ThroughTheDoor(Call&& call) noexcept {
   } catch (...) {
     return Answer(ErrorCode::kInternal, "an exception of no known kind");
   }
-}
-
-// The caller's struct may be older or newer than ours: what both know is
-// copied. REQUIRES: T begins with struct_size.
-template <typename T>
-Status CheckStructSize(const T& theirs, size_t least) {
-  if (theirs.struct_size >= least) return OkStatus();
-  return InvalidArgument(
-      "struct_size is smaller than the struct ever was: set it to sizeof of "
-      "the struct before the call");
-}
-template <typename T>
-T TakeStruct(const T& theirs) {
-  T ours = {};
-  std::memcpy(&ours, &theirs, std::min(sizeof(T), theirs.struct_size));
-  return ours;
-}
-template <typename T>
-void GiveStruct(T ours, T* theirs) {
-  ours.struct_size = theirs->struct_size;
-  std::memcpy(theirs, &ours, std::min(sizeof(T), theirs->struct_size));
 }
 
 }  // namespace castor::c_api

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,6 +20,7 @@
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_config.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/tensor.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
@@ -156,11 +158,11 @@ Result<std::vector<ParamId>> IdsOf(const castor_engine& engine,
   return ids;
 }
 
-Status Seal(castor_engine& engine, const castor_seal_options* given) {
+Result<SealOptions> TakeSeal(const castor_engine& engine,
+                             const castor_seal_options* given) {
   SealOptions options;
   if (given != nullptr) {
-    CASTOR_RETURN_IF_ERROR(
-        CheckStructSize(*given, sizeof(castor_seal_options)));
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
     const castor_seal_options set = TakeStruct(*given);
     if (set.held == nullptr && set.held_count > 0) {
       return InvalidArgument("held is null and has moments");
@@ -173,7 +175,13 @@ Status Seal(castor_engine& engine, const castor_seal_options* given) {
                               IdsOf(engine, held.grads, held.grad_count));
     }
     options.largest_lease = Bytes(set.largest_lease_bytes);
+    if (set.micro_batches > 0) options.micro_batches = set.micro_batches;
   }
+  return options;
+}
+
+Status Seal(castor_engine& engine, const castor_seal_options* given) {
+  CASTOR_ASSIGN_OR_RETURN(const SealOptions options, TakeSeal(engine, given));
   if (engine.plan) {
     CASTOR_RETURN_IF_ERROR(CheckPlanFits(*engine.plan, engine.specs,
                                          engine.engine->world(),
@@ -182,6 +190,25 @@ Status Seal(castor_engine& engine, const castor_seal_options* given) {
   CASTOR_RETURN_IF_ERROR(engine.engine->Seal(options));
   engine.sealed = true;
   return OkStatus();
+}
+
+Status Reseal(castor_engine& engine, const castor_reseal_options* given) {
+  ResealOptions options;
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+    const castor_reseal_options set = TakeStruct(*given);
+    if (set.device_budget_bytes < 0 || set.host_budget_bytes < 0) {
+      return InvalidArgument("a budget is negative: give 0 for what it was");
+    }
+    if (set.device_budget_bytes > 0) {
+      options.device_budget = Bytes(set.device_budget_bytes);
+    }
+    if (set.host_budget_bytes > 0) {
+      options.host_budget = Bytes(set.host_budget_bytes);
+    }
+    CASTOR_ASSIGN_OR_RETURN(options.declared, TakeSeal(engine, set.seal));
+  }
+  return engine.engine->Reseal(options);
 }
 
 }  // namespace
@@ -221,6 +248,20 @@ int32_t castor_engine_seal(castor_engine* engine,
   return WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::Seal(its, options);
   });
+}
+
+int32_t castor_engine_reseal(castor_engine* engine,
+                             const castor_reseal_options* options) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Reseal(its, options);
+  });
+}
+
+int32_t castor_initialize_from(void* context, int64_t begin, int64_t end,
+                               float* values) {
+  std::copy(static_cast<const float*>(context) + begin,
+            static_cast<const float*>(context) + end, values);
+  return CASTOR_OK;
 }
 
 }  // extern "C"

@@ -22,6 +22,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
@@ -58,7 +59,7 @@ Status CheckSealed(const castor_engine& engine) {
 Status GetParam(const castor_engine& engine, int32_t param,
                 castor_param_info* given) {
   if (given == nullptr) return InvalidArgument("info is null");
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_param_info)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
   const ParamSpec& spec = engine.specs[static_cast<size_t>(param)];
   castor_param_info info = {};
@@ -155,8 +156,7 @@ Status Write(castor_engine& engine, int32_t param, int32_t state,
 Status SetNumbers(castor_engine& engine, const char* group,
                   const castor_hyper_parameters* given) {
   if (given == nullptr) return InvalidArgument("numbers is null");
-  CASTOR_RETURN_IF_ERROR(
-      CheckStructSize(*given, sizeof(castor_hyper_parameters)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const castor_hyper_parameters set = TakeStruct(*given);
   constexpr uint32_t kAll = 2 * CASTOR_SET_MOMENTUM - 1;
   if ((set.fields & ~kAll) != 0) {
@@ -183,7 +183,7 @@ Status SetNumbers(castor_engine& engine, const char* group,
 
 Status GetLossScale(const castor_engine& engine, castor_loss_scale* given) {
   if (given == nullptr) return InvalidArgument("scale is null");
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_loss_scale)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const LossScaleState& now = engine.engine->loss_scale_state();
   castor_loss_scale scale = {};
   scale.scale = now.scale;
@@ -196,7 +196,7 @@ Status GetLossScale(const castor_engine& engine, castor_loss_scale* given) {
 
 Status SetLossScale(castor_engine& engine, const castor_loss_scale* given) {
   if (given == nullptr) return InvalidArgument("scale is null");
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_loss_scale)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const castor_loss_scale set = TakeStruct(*given);
   return engine.engine->RestoreLossScale({.scale = set.scale,
                                           .clean_steps = set.clean_steps,

@@ -14,6 +14,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/zero_engine.h"
 #include "placement/trace_file.h"
@@ -23,7 +24,7 @@ namespace {
 
 Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   if (given == nullptr) return InvalidArgument("stats is null");
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_engine_stats)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const EngineStats now = engine.engine->stats();
   const size_t device = TierIndex(Tier::kDevice);
   const size_t host = TierIndex(Tier::kHost);
@@ -54,7 +55,7 @@ Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
 
 Status Park(castor_engine& engine, int32_t tier, castor_park* given) {
   if (given != nullptr) {
-    CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_park)));
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   }
   if (tier < CASTOR_DEVICE || tier > CASTOR_NVME) {
     return InvalidArgument(fmt::format(

@@ -16,6 +16,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/zero_engine.h"
 
@@ -91,7 +92,7 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
 
 Status Step(castor_engine& engine, double lr, castor_step* given) {
   if (given != nullptr) {
-    CASTOR_RETURN_IF_ERROR(CheckStructSize(*given, sizeof(castor_step)));
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   }
   CASTOR_ASSIGN_OR_RETURN(const StepResult made, engine.engine->Step(lr));
   if (given == nullptr) return OkStatus();

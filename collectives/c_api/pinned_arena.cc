@@ -18,6 +18,7 @@
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "offload/host_jemalloc.h"
 
 struct castor_pinned_arena {
@@ -85,8 +86,7 @@ Status GetStats(const castor_pinned_arena* arena,
   if (arena == nullptr || given == nullptr) {
     return InvalidArgument("arena or stats is null; give both");
   }
-  CASTOR_RETURN_IF_ERROR(
-      CheckStructSize(*given, sizeof(castor_pinned_arena_stats)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const PinnedArenaStats now = arena->arena->stats();
   castor_pinned_arena_stats stats = {};
   stats.allocator = arena->allocator.c_str();

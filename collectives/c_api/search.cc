@@ -20,6 +20,7 @@
 #include "chunk/search_result.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/tensor.h"
 
 struct castor_search {
@@ -40,8 +41,7 @@ Result<SearchOptions> OptionsOf(const castor_search_options* given) {
   SearchOptions options;
   if (given == nullptr) return options;
   // Of the first version that there was.
-  CASTOR_RETURN_IF_ERROR(
-      CheckStructSize(*given, sizeof(castor_search_options)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   const castor_search_options set = TakeStruct(*given);
   if (set.min_chunk_bytes != 0) options.min_chunk = Bytes(set.min_chunk_bytes);
   if (set.max_chunk_bytes != 0) options.max_chunk = Bytes(set.max_chunk_bytes);
@@ -129,7 +129,7 @@ Status GetGroup(const castor_search* search, size_t index,
   if (search == nullptr || group == nullptr) {
     return InvalidArgument("search or group is null; give both");
   }
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*group, sizeof(castor_search_group)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*group));
   const std::vector<GroupSearchResult>& groups = search->result.groups;
   if (index >= groups.size()) {
     return InvalidArgument(fmt::format(

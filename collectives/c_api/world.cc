@@ -21,6 +21,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/callbacks/callback_communicator.h"
 #include "collectives/communicator.h"
@@ -37,8 +38,7 @@ constexpr int64_t kTimeoutMs = 120'000;
 Result<castor_world_options> TakeOptions(const castor_world_options* given) {
   castor_world_options options = {};
   if (given != nullptr) {
-    CASTOR_RETURN_IF_ERROR(
-        CheckStructSize(*given, sizeof(castor_world_options)));
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
     options = TakeStruct(*given);
   }
   if (options.threads < 0) {
@@ -127,7 +127,7 @@ Status CreateCallbackWorld(int32_t rank, int32_t size,
   }
   *world = nullptr;
   CASTOR_RETURN_IF_ERROR(CheckRanks(size));
-  CASTOR_RETURN_IF_ERROR(CheckStructSize(*callbacks, sizeof(castor_callbacks)));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*callbacks));
   const castor_callbacks calls = TakeStruct(*callbacks);
   if (calls.all_gather == nullptr || calls.all_to_all == nullptr ||
       calls.barrier == nullptr || calls.abort == nullptr) {

@@ -412,7 +412,11 @@ static void* train_rank(void* context) {
   GIVES(OK, engine_register, engine, &bias, "bias", fill, &first[1],
         &params[1]);
   castor_held held = {params, 2, params, 2};
-  castor_seal_options options = {sizeof(options), &held, 1, 4096};
+  castor_seal_options options = {0};
+  options.struct_size = sizeof(options);
+  options.held = &held;
+  options.held_count = 1;
+  options.largest_lease_bytes = 4096;
   const char* trace = NULL;
   size_t trace_size = 0;
   GIVES(FAILED_PRECONDITION, engine_trace, engine, &trace, &trace_size);

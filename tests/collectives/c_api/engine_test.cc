@@ -201,6 +201,60 @@ TEST(EngineTest, TheLossScaleIsKeptByTheProgram) {
                castor_engine_set_loss_scale(engine.get(), &scale));
 }
 
+TEST(EngineTest, TakesOtherBudgetsBetweenSteps) {
+  uint64_t digests[2] = {};
+  for (const bool reseals : {false, true}) {
+    const CWorld world(1);
+    const CEngine engine(world, 0, 12,
+                         R"({"chunk": {"bytes": "4KiB"},
+                             "device_budget_bytes": "32KiB",
+                             "host_budget_bytes": "64KiB"})");
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    Train(engine, 1);
+    if (reseals) {
+      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_EXP_AVG], CASTOR_HOST);
+      castor_reseal_options options = {};
+      options.struct_size = sizeof(options);
+      options.device_budget_bytes = 1024;
+      EXPECT_GIVES(CASTOR_INFEASIBLE,
+                   castor_engine_reseal(engine.get(), &options));
+      options.device_budget_bytes = 1 << 20;
+      ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &options));
+      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_EXP_AVG], CASTOR_DEVICE);
+      options.device_budget_bytes = -1;
+      EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+                   castor_engine_reseal(engine.get(), &options));
+    }
+    Train(engine, 2);
+    digests[reseals ? 1 : 0] = DigestOf(engine);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(EngineTest, InitialValuesMayBeThereAlready) {
+  const CWorld world(1);
+  const CEngine engine(world, 0);
+  std::vector<float> values(300);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0.5f * static_cast<float>(i);
+  }
+  const int64_t dims[] = {300};
+  castor_tensor tensor = {};
+  tensor.name = "w";
+  tensor.dims = dims;
+  tensor.dim_count = 1;
+  tensor.dtype = "F32";
+  int32_t param = -1;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_register(engine.get(), &tensor, nullptr,
+                                                 castor_initialize_from,
+                                                 values.data(), &param));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  std::vector<float> read(300);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_read(engine.get(), param, CASTOR_PARAM,
+                                             read.data(), 300));
+  EXPECT_EQ(read, values);
+}
+
 TEST(EngineTest, CheckpointsAreListedVerifiedAndLoadedByStep) {
   TempDir folder;
   const CWorld world(1);
