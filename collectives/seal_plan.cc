@@ -4,7 +4,10 @@
 #include "collectives/seal_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,13 +70,9 @@ Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
         "the largest chunk of {} bytes is less than the smallest of {} bytes",
         search.max_chunk.count(), search.min_chunk.count()));
   }
+  // A small model has small chunks, in as wide a range.
   if (search.max_chunk < search.min_chunk) {
-    return Infeasible(fmt::format(
-        "an eighth of the device budget, {} bytes, is less than the smallest "
-        "chunk of {} bytes; raise the device budget to {} bytes or set a "
-        "chunk size",
-        search.max_chunk.count(), search.min_chunk.count(),
-        search.min_chunk.count() * 8));
+    search.min_chunk = search.max_chunk / 8;
   }
   CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
   std::vector<Elements> sizes;
@@ -242,6 +241,42 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
         sizes, SearchedSizes(params, options, pack, device_budget));
   }
   return PackChunks(params, sizes, pack);
+}
+
+std::string WastedByGivenSize(const ChunkLayout& layout,
+                              std::span<const ParamSpec> params,
+                              const ZeroOptions& options, int world) {
+  const auto share = [](const ChunkLayout& of) {
+    const Bytes wasted = of.allocated_bytes() - of.payload_bytes();
+    return 100.0 * static_cast<double>(wasted.count()) /
+           static_cast<double>(
+               std::max<int64_t>(of.payload_bytes().count(), 1));
+  };
+  constexpr double kMuch = 10;
+  if (!options.chunk_size || options.layout != nullptr ||
+      share(layout) <= kMuch) {
+    return "";
+  }
+  // As many chunks as may be meant, and a few more or less.
+  ZeroOptions around = options;
+  around.chunk_size.reset();
+  around.min_chunk = *options.chunk_size / 2;
+  around.max_chunk = *options.chunk_size * 2;
+  const Result<ChunkLayout> found =
+      LayoutOf(params, around, world, options.device_budget);
+  if (!found.ok() || share(*found) >= share(layout)) return "";
+  std::vector<std::string> sizes;
+  for (const GroupInfo& group : found->groups()) {
+    sizes.push_back(fmt::format("{} bytes of {}",
+                                BytesOf(group.chunk_size, group.dtype).count(),
+                                DTypeName(group.dtype)));
+  }
+  return fmt::format(
+      "chunks of {} waste {:.1f} % of the model's {}: a search picks {}, which "
+      "{} {:.1f} %; leave the chunk size away to have it searched",
+      FormatBytes(*options.chunk_size), share(layout),
+      FormatBytes(layout.payload_bytes()), fmt::join(sizes, " and "),
+      sizes.size() == 1 ? "wastes" : "waste", share(*found));
 }
 
 Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,

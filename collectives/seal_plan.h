@@ -56,10 +56,18 @@ Sharding ShardingOf(const ZeroOptions& options, int world, int rank);
 
 // The layout given, if it is of these parameters, or the one made of them by
 // what the options say; a search goes up to an eighth of `device_budget` where
-// they name no largest chunk. REQUIRES: CheckOptions is ok.
+// they name no largest chunk, and down to an eighth of that where their
+// smallest is more. REQUIRES: CheckOptions is ok.
 Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
                              const ZeroOptions& options, int world,
                              Bytes device_budget);
+
+// What to say of a layout whose chunk size the options give, where it wastes
+// more than a tenth of the model and a search from half of that size to twice
+// picks a better one; else empty.
+std::string WastedByGivenSize(const ChunkLayout& layout,
+                              std::span<const ParamSpec> params,
+                              const ZeroOptions& options, int world);
 
 // What rules say of homes, by ChunkId; empty where there are none. As
 // BindChunks.

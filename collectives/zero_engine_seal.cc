@@ -195,6 +195,11 @@ Status ZeroEngine::Impl::BuildLayout() {
       ChunkLayout layout,
       LayoutOf(Specs(), options_, comm_->world(), least_.device));
   layout_.emplace(std::move(layout));
+  if (comm_->rank() == 0) {
+    const std::string wasted =
+        WastedByGivenSize(*layout_, Specs(), options_, comm_->world());
+    if (!wasted.empty()) options_.log->WarnOnce("wasted chunks", wasted);
+  }
   for (size_t p = 0; p < params_.size(); ++p) {
     const ParamPlace& place = layout_->place(ParamId(static_cast<int32_t>(p)));
     if (!place.chunk.valid()) continue;

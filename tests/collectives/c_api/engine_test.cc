@@ -231,6 +231,15 @@ TEST(EngineTest, TakesOtherBudgetsBetweenSteps) {
   EXPECT_EQ(digests[0], digests[1]);
 }
 
+TEST(EngineTest, ASmallModelNeedsNoChunkSize) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 20,
+                       R"({"device_budget_bytes": "256KiB",
+                           "host_budget_bytes": "1MiB"})");
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  Train(engine, 2);
+}
+
 TEST(EngineTest, InitialValuesMayBeThereAlready) {
   const CWorld world(1);
   const CEngine engine(world, 0);
