@@ -36,10 +36,12 @@
 // a chunk that waits for a missing one holds its slot. A trainer that may lack
 // gradients declares so at Seal: as the last moment, all gradients together and
 // no parameters. At stage 3 the first step, and one that departs from it, then
-// reduce all gradients at the flush; the other steps follow the recorded one.
-// There, a gradient that comes later than recorded is an error where only some
-// ranks are late. ReadGrad and WriteGrad inside a step are for ranks that have
-// the same gradients so far.
+// reduce all gradients at the flush; the other steps follow the recorded one,
+// and no chunk is updated early. A rank acquires the parameters of gradients
+// that it lacks as others do. A gradient that is handed back later than
+// recorded is an error where only some ranks are late; GradMode::kReuse needs a
+// slot for every chunk. ReadGrad and WriteGrad inside a step are for ranks that
+// have the same gradients so far.
 
 #include <cstddef>
 #include <cstdint>

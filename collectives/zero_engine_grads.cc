@@ -247,7 +247,10 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
   grad.opened_at = grad.complete_at = 0;
-  if (early_lr_ && last_micro_batch_ && !early) UpdateNow(chunk);
+  // What other ranks lack may come again where gradients wait for the flush.
+  if (early_lr_ && last_micro_batch_ && !early && waits_.empty()) {
+    UpdateNow(chunk);
+  }
 }
 
 Status ZeroEngine::Impl::Abandon() {
@@ -255,6 +258,13 @@ Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Abandon"));
   for (size_t c = 0; c < grads_.size(); ++c) {
     CASTOR_RETURN_IF_ERROR(RequireNotUpdated(ChunkId(static_cast<int32_t>(c))));
+  }
+  // Ranks that lack gradients may have reduced fewer chunks: all make the
+  // reductions that any has made.
+  early_lr_.reset();
+  if (micro_batches_ > 0 && Reduces()) {
+    if (turns_.any()) CASTOR_RETURN_IF_ERROR(FlushTurns());
+    FollowPlan(std::nullopt, true);
   }
   for (size_t c = 0; c < grads_.size(); ++c) {
     ChunkGrad& grad = grads_[c];
@@ -277,7 +287,6 @@ Status ZeroEngine::Impl::Abandon() {
   EndMicroBatch();
   micro_batches_ = 0;
   last_micro_batch_ = false;
-  early_lr_.reset();
   clipped_.reset();
   recounts_ = false;
   turns_.BeginMicroBatch();

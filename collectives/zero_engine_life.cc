@@ -159,6 +159,8 @@ Status ZeroEngine::Impl::BeginEvaluation() {
           RequireNotOverwritten(ParamId(static_cast<int32_t>(p))));
     }
   }
+  // Its gathers come behind the same reductions on all ranks.
+  FollowPlan(std::nullopt, false);
   ++evaluating_;
   manager_->BeginEvaluation();
   return OkStatus();

@@ -26,8 +26,10 @@ namespace castor {
 void ZeroEngine::Impl::SetUpTurns(const SealOptions& declared) {
   if (comm_->world() == 1) return;
   if (!sharding_.replicated(StateKind::kParam)) {
-    follows_plan_ = true;
-    return SetUpWaiting(declared);
+    SetUpWaiting(declared);
+    // What is written over a copy needs the copy, on all ranks.
+    follows_plan_ = !grads_in_place() || !waits_.empty();
+    return;
   }
   std::vector<bool> had;
   if (!declared.held.empty()) had.assign(params_.size(), false);
@@ -92,8 +94,15 @@ void ZeroEngine::Impl::FollowPlan(std::optional<Access> until, bool flush) {
   if (until && std::find(left.begin(), left.end(), *until) == left.end()) {
     return;
   }
-  for (const Access& access : left) {
+  for (auto next = left.begin(); next != left.end(); ++next) {
+    const Access& access = *next;
     if (access == until) return;
+    // What is open beyond the flush belongs to the next micro-batch.
+    if (flush && access.kind == AccessKind::kGradOpen &&
+        std::find(next, left.end(),
+                  Access{AccessKind::kGradClose, access.chunk}) == left.end()) {
+      return;
+    }
     // In place, the use that comes with the access to the gradient.
     if (access.kind == AccessKind::kUse || access.kind == AccessKind::kUseEnd) {
       continue;

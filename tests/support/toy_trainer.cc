@@ -245,8 +245,15 @@ class ToyRank {
     for (size_t p = ids_.size(); p-- > 0;) {
       if (!Uses(p)) {
         if (run_.acquires_all &&
-            toy::Uses(model_, run_, p, at_.step, at_.micro_batch)) {
+            (!model_.params[p].trainable ||
+             toy::Uses(model_, run_, p, at_.step, at_.micro_batch))) {
           CASTOR_RETURN_IF_ERROR(Look({p}));
+          if (model_.params[p].trainable) {
+            CASTOR_ASSIGN_OR_RETURN(bool abandoned, Pass(ToyPoint::kOpened, p));
+            if (abandoned) return true;
+            CASTOR_ASSIGN_OR_RETURN(abandoned, Pass(ToyPoint::kBackward, p));
+            if (abandoned) return true;
+          }
         }
         continue;
       }
