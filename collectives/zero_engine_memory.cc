@@ -34,6 +34,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.device = options_.device;
   pools.executor = options_.executor;
   pools.workers = Workers();
+  pools.make_device_slab = options_.make_device_slab;
   pools.device_budget = options_.device_budget - comm_->buffer_bytes();
   pools.host_budget = options_.host_budget;
   // As much as is needed: a parked device may come here too.

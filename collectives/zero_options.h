@@ -7,6 +7,7 @@
 // What a trainer tells a ZeroEngine. Plain structs with defaults.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "chunk/base/clock.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/log.h"
+#include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
@@ -23,6 +25,7 @@
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/nvme_option.h"
+#include "offload/slab.h"
 #include "offload/worker_pool.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
@@ -178,6 +181,9 @@ struct ZeroOptions {
   // AdoptStream); a simulated one takes any. Null: a simulated one of just the
   // size that is needed.
   Device* device = nullptr;
+  // Makes the memory on the device, for instance from a framework's allocator,
+  // so that the framework counts it; 256 bytes aligned. Null: the device does.
+  std::function<Result<Slab>(Bytes)> make_device_slab;
   // Of every drive, for a twin of one (offload/nvme/simulated_io_queue.h); what
   // it captures must outlive the engine. Null: the best that the machine gives.
   IoQueueFactory make_nvme_queue;

@@ -37,6 +37,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->make_nvme_queue_ = std::move(options.make_nvme_queue);
   made->nvme_checksums_ = options.nvme_checksums;
   made->device_memory_ = std::move(options.device_memory);
+  made->make_device_slab_ = std::move(options.make_device_slab);
   made->device_ = options.device;
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
@@ -180,13 +181,23 @@ Status RankPools::ReleaseDevice() {
   return OkStatus();
 }
 
+Result<Slab> RankPools::TakeSlab(Bytes size) {
+  CASTOR_ASSIGN_OR_RETURN(Slab slab, make_device_slab_(size));
+  const std::unique_ptr<Lane> lane = device_->MakeLane("zero");
+  device_->Zero(*lane, slab.data(), size);
+  CASTOR_RETURN_IF_ERROR(lane->Drain());
+  return slab;
+}
+
 Status RankPools::RestoreDevice() {
   TierPool& device = pool(Tier::kDevice);
   if (device_slab_.data() != nullptr || device.stats().reserved == Bytes(0)) {
     return OkStatus();
   }
   CASTOR_ASSIGN_OR_RETURN(Slab slab,
-                          device_->MakeSlab(device.stats().reserved));
+                          make_device_slab_
+                              ? TakeSlab(device.stats().reserved)
+                              : device_->MakeSlab(device.stats().reserved));
   ++allocations_;
   if (device_memory_.made) device_memory_.made(slab.data(), slab.size());
   std::byte* const data = slab.data();

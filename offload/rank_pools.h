@@ -49,6 +49,9 @@ struct RankPoolsOptions {
   Executor* executor = nullptr;  // must outlive the pools where it is needed
   // Of a simulated device made here; may be null, else must outlive the pools.
   WorkerPool* workers = nullptr;
+  // Makes the device's memory in the device's place, zeroed or not; null: the
+  // device does.
+  std::function<Result<Slab>(Bytes)> make_device_slab = nullptr;
   Bytes device_budget;
   Bytes host_budget;
   Bytes nvme_budget;
@@ -131,6 +134,10 @@ class RankPools {
   void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
   // Waits until the bytes of what is not taken of the tier are free.
   Status WaitUntilFree(Tier tier) const;
+
+  std::function<Result<Slab>(Bytes)> make_device_slab_;
+  // The slab that somebody else makes, zeroed.
+  Result<Slab> TakeSlab(Bytes size);
 
   std::unique_ptr<Device> own_device_;
   Device* device_ = nullptr;

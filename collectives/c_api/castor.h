@@ -189,7 +189,7 @@ CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
 
 /* ZeRO stages 0 to 3 over chunks on the device, in host memory and on NVMe, as
  * collectives/zero_engine.h has it, whose words these are: one engine per rank,
- * on a device that is simulated in host memory.
+ * on a device, which may be simulated in host memory.
  * A call that needs what is not there yet waits for it, so what comes back can
  * be read and written at once, by the calling thread; a trainer that computes
  * elsewhere brings lanes (castor_engine_use_lane).
@@ -201,6 +201,7 @@ typedef struct castor_engine castor_engine;
 typedef struct castor_param_lease castor_param_lease;
 typedef struct castor_memory_lease castor_memory_lease;
 typedef struct castor_lane castor_lane;
+typedef struct castor_device castor_device;
 
 typedef struct castor_world_options {
   size_t struct_size;
@@ -257,7 +258,7 @@ CASTOR_API int32_t castor_world_abort(castor_world* world, const char* why);
  * the thread until a callback answers. Null: nothing. */
 CASTOR_API void castor_set_error(const char* words);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
- * engines or lanes is there. Null is let be. */
+ * engines, lanes or devices is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
 /* Engines made from now on record what they do to a file, for castor report.
  * CASTOR_FAILED_PRECONDITION where they do already. */
@@ -267,12 +268,60 @@ CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
  * the world ends it too. */
 CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
-/* `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
+/* Where engines keep what they compute with. Several may share one; engines and
+ * lanes go before it. */
+enum { CASTOR_DEVICE_SIMULATED = 1, CASTOR_DEVICE_CUDA = 2 };
+
+/* `bytes` of host memory in the place of a GPU's. */
+CASTOR_API int32_t castor_device_open_simulated(castor_world* world,
+                                                int64_t bytes,
+                                                castor_device** device);
+/* A GPU, by its number among those that CUDA_VISIBLE_DEVICES lets the process
+ * see. CASTOR_UNAVAILABLE says what is missing. */
+CASTOR_API int32_t castor_device_open_cuda(castor_world* world, int32_t ordinal,
+                                           castor_device** device);
+/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine or a
+ * lane is on it. Null is let be. */
+CASTOR_API int32_t castor_device_destroy(castor_device* device);
+
+/* All pointers that an engine hands out are to memory of its device. */
+typedef struct castor_device_info {
+  size_t struct_size;
+  const char* name; /* lives as long as the device */
+  int64_t total_bytes;
+  int64_t free_bytes;
+  int32_t kind; /* CASTOR_DEVICE_... */
+  int32_t ordinal;
+  int32_t host_addressable; /* not 0: the host may use its pointers */
+  int32_t reserved;
+} castor_device_info;
+
+CASTOR_API int32_t castor_device_get_info(const castor_device* device,
+                                          castor_device_info* info);
+
+/* The program's own allocator of the device's memory. */
+typedef struct castor_allocator {
+  size_t struct_size;
+  void* context;
+  /* `bytes` aligned to 256; answers 0, or a castor_code after castor_set_error.
+   * Seal, reseal and resume call it, each on the calling thread; park, reseal,
+   * close and destroy release what it gave. */
+  int32_t (*allocate)(void* context, int64_t bytes, void** data);
+  void (*release)(void* context, void* data);
+} castor_allocator;
+
+/* Engines made from now on have their device memory of it, so that the program
+ * counts it. Null: of the device again. */
+CASTOR_API int32_t castor_device_set_allocator(
+    castor_device* device, const castor_allocator* allocator);
+
+/* `device`: null for one that is simulated, of just the size that is needed.
+ * `config`: JSON as collectives/zero_config.h has it, or null for the defaults.
  * "plan" names a file that `castor plan -o` wrote, whose keys the config then
- * leaves away. A rank has one engine in a
- * world's life. CASTOR_INVALID_ARGUMENT names the line, the column and the
- * nearest key there is. */
+ * leaves away. A rank has one engine in a world's life. CASTOR_INVALID_ARGUMENT
+ * names the line, the column and the nearest key there is. */
 CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
+                                        castor_device* device,
                                         const char* config,
                                         castor_engine** engine);
 /* Ends work under way and gives all memory back; castor_engine_close first
@@ -299,10 +348,17 @@ CASTOR_API int32_t castor_engine_register(castor_engine* engine,
                                           castor_initializer initializer,
                                           void* context, int32_t* param);
 
-/* A queue of the trainer's own work, which the world's threads run in order.
- * The first failure sticks: later work is skipped. It outlives the engines that
- * were told to use it. */
-CASTOR_API int32_t castor_lane_create(castor_world* world, castor_lane** lane);
+/* A queue of the trainer's own work, in order: on a device, or, where `device`
+ * is null, on the world's threads. The first failure sticks: later work is
+ * skipped. It outlives the engines that were told to use it. */
+CASTOR_API int32_t castor_lane_create(castor_world* world,
+                                      castor_device* device,
+                                      castor_lane** lane);
+/* A lane over a cudaStream_t that the program made and keeps until the lane is
+ * destroyed; null is the default stream. CASTOR_UNAVAILABLE on a simulated
+ * device. */
+CASTOR_API int32_t castor_lane_adopt_stream(castor_device* device, void* stream,
+                                            castor_lane** lane);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine that
  * was told to use it is there. Waits for what is queued. Null is let be. */
 CASTOR_API int32_t castor_lane_destroy(castor_lane* lane);
@@ -318,7 +374,8 @@ CASTOR_API int32_t castor_lane_drain(castor_lane* lane);
 /* From now on acquire, grad, grad_ready and borrow are for work on this lane:
  * they wait for nothing, what they give is there for work that is queued on the
  * lane after them, and a lease that began on it ends behind what is queued when
- * it is released. Null: for the calling thread again. */
+ * it is released. Null: for the calling thread again. A CUDA device needs a
+ * lane of its own. */
 CASTOR_API int32_t castor_engine_use_lane(castor_engine* engine,
                                           castor_lane* lane);
 

@@ -20,15 +20,18 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
 #include "collectives/plan_file.h"
 #include "collectives/zero_engine.h"
+#include "offload/device.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
 #include "offload/record/record_writer.h"
+#include "offload/slab.h"
 #include "offload/worker_pool.h"
 
 struct castor_world {
@@ -57,17 +60,33 @@ struct castor_world {
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
   std::atomic<int64_t> engines = 0;
   std::atomic<int64_t> lanes = 0;
+  std::atomic<int64_t> devices = 0;
   std::mutex mutex;
   std::unique_ptr<castor::FileRecorder> recorder;  // guarded by mutex
 };
 
-struct castor_lane {
-  castor_lane(castor_world* of, std::string name, castor::Executor* executor)
-      : world(of), lane(std::move(name), executor) {}
+struct castor_device {
+  explicit castor_device(castor_world* of) : world(of) {}
 
-  castor_world* world;
+  castor_world* const world;
+  std::unique_ptr<castor::Device> device;
+  int32_t kind = CASTOR_DEVICE_SIMULATED;
+  int32_t ordinal = 0;
+  std::string name;
+  castor_allocator allocator = {};  // without functions: the device's own
+  std::atomic<int64_t> engines = 0;
+  std::atomic<int64_t> lanes = 0;
+};
+
+struct castor_lane {
+  castor_lane(castor_world* in, castor_device* of,
+              std::unique_ptr<castor::Lane> made)
+      : world(in), device(of), lane(std::move(made)) {}
+
+  castor_world* const world;
+  castor_device* const device;       // null: of the host's threads
   std::atomic<int64_t> engines = 0;  // that were told to use it
-  castor::WorkerLane lane;
+  const std::unique_ptr<castor::Lane> lane;
 };
 
 struct castor_engine {
@@ -76,6 +95,7 @@ struct castor_engine {
 
   castor_world* const world;
   mutable castor::c_api::Turns turns;  // what follows is used in one's turn
+  castor_device* device = nullptr;     // null: one of its own
   castor::Log log;
   castor::ThreadLane caller{"caller"};
   castor::Lane* lane = &caller;  // that calls are for
@@ -109,6 +129,13 @@ struct castor_memory_lease {
 };
 
 namespace castor::c_api {
+
+// The device's memory, from the allocator that it was given.
+Result<Slab> SlabFrom(const castor_device& device, Bytes size);
+
+// FailedPrecondition where the engine's work cannot be on the calling thread
+// and no lane was given.
+Status CheckLane(const castor_engine& engine);
 
 // InvalidArgument where there is no such parameter.
 Status CheckParam(const castor_engine& engine, int32_t param);

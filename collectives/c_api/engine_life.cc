@@ -39,8 +39,8 @@ Status CheckParam(const castor_engine& engine, int32_t param) {
 
 namespace {
 
-Status CreateEngine(castor_world* world, int32_t rank, const char* config,
-                    castor_engine** engine) {
+Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
+                    const char* config, castor_engine** engine) {
   if (world == nullptr || engine == nullptr) {
     return InvalidArgument("world or engine is null; give both");
   }
@@ -49,6 +49,9 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
   if (rank < 0 || static_cast<size_t>(rank) >= world->ranks.size()) {
     return InvalidArgument(fmt::format("the world has ranks 0 to {}, not {}",
                                        world->ranks.size() - 1, rank));
+  }
+  if (device != nullptr && device->world != world) {
+    return InvalidArgument("the device is of another world");
   }
   EngineConfig read;
   if (config != nullptr) {
@@ -61,6 +64,14 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
   options.executor = world->pool.get();
   options.workers = world->workers.get();
   options.log = &made->log;
+  if (device != nullptr) {
+    options.device = device->device.get();
+    if (device->allocator.allocate != nullptr) {
+      options.make_device_slab = [device](Bytes size) {
+        return SlabFrom(*device, size);
+      };
+    }
+  }
   {
     std::lock_guard lock(world->mutex);
     options.recorder = world->recorder.get();
@@ -88,6 +99,8 @@ Status CreateEngine(castor_world* world, int32_t rank, const char* config,
         "rank {} has had its engine: make another world for another training",
         rank)));
   }
+  made->device = device;
+  if (device != nullptr) ++device->engines;
   *engine = made.release();
   return OkStatus();
 }
@@ -108,9 +121,11 @@ int32_t DestroyEngine(castor_engine* engine) {
   if (ended != CASTOR_OK) return ended;
   return ThroughTheDoor([engine] {
     castor_world* const world = engine->world;
+    castor_device* const device = engine->device;
     const std::set<castor_lane*> lanes = std::move(engine->lanes);
     delete engine;
     for (castor_lane* lane : lanes) --lane->engines;
+    if (device != nullptr) --device->engines;
     --world->engines;
     return OkStatus();
   });
@@ -219,9 +234,11 @@ extern "C" {
 using castor::c_api::WithEngine;
 
 int32_t castor_engine_create(castor_world* world, int32_t rank,
-                             const char* config, castor_engine** engine) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::CreateEngine(world, rank, config, engine); });
+                             castor_device* device, const char* config,
+                             castor_engine** engine) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::CreateEngine(world, rank, device, config, engine);
+  });
 }
 
 int32_t castor_engine_destroy(castor_engine* engine) {

@@ -30,6 +30,7 @@ Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
     return InvalidArgument("params, data or lease is null; give all three");
   }
   *lease = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   std::vector<ParamId> ids;
   ids.reserve(count);
   for (const int32_t param : std::span(params, count)) {
@@ -60,6 +61,7 @@ int32_t Release(Lease* lease) {
 
 Status Grad(castor_engine& engine, int32_t param, void** data) {
   if (data == nullptr) return InvalidArgument("data is null");
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
   CASTOR_ASSIGN_OR_RETURN(*data,
                           engine.engine->Grad(ParamId(param), *engine.lane));
@@ -67,6 +69,7 @@ Status Grad(castor_engine& engine, int32_t param, void** data) {
 }
 
 Status GradReady(castor_engine& engine, int32_t param) {
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
   return engine.engine->GradReady(ParamId(param), *engine.lane);
 }
@@ -79,6 +82,7 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
   *data = nullptr;
   *lease = nullptr;
   if (bytes <= 0) return InvalidArgument("bytes is not positive");
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   auto made = std::make_unique<castor_memory_lease>();
   CASTOR_ASSIGN_OR_RETURN(made->lease,
                           engine.engine->Borrow(Bytes(bytes), *engine.lane));

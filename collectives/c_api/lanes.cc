@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "chunk/base/status.h"
@@ -22,13 +23,46 @@
 namespace castor::c_api {
 namespace {
 
-Status CreateLane(castor_world* world, castor_lane** lane) {
+std::string NextName(castor_world* world) {
+  return fmt::format("trainer {}", ++world->lanes);
+}
+
+Status CreateLane(castor_world* world, castor_device* device,
+                  castor_lane** lane) {
   if (world == nullptr || lane == nullptr) {
     return InvalidArgument("world or lane is null; give both");
   }
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
-  *lane = new castor_lane(world, fmt::format("trainer {}", ++world->lanes),
-                          world->pool.get());
+  if (device == nullptr) {
+    *lane = new castor_lane(
+        world, nullptr,
+        std::make_unique<WorkerLane>(NextName(world), world->pool.get()));
+    return OkStatus();
+  }
+  if (device->world != world) {
+    return InvalidArgument("the device is of another world");
+  }
+  *lane =
+      new castor_lane(world, device, device->device->MakeLane(NextName(world)));
+  ++device->lanes;
+  return OkStatus();
+}
+
+Status AdoptStream(castor_device* device, void* stream, castor_lane** lane) {
+  if (device == nullptr || lane == nullptr) {
+    return InvalidArgument("device or lane is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
+  *lane = nullptr;
+  castor_world* const world = device->world;
+  Result<std::unique_ptr<Lane>> adopted =
+      device->device->AdoptStream(stream, NextName(world));
+  if (!adopted.ok()) {
+    --world->lanes;
+    return adopted.status();
+  }
+  *lane = new castor_lane(world, device, *std::move(adopted));
+  ++device->lanes;
   return OkStatus();
 }
 
@@ -41,8 +75,10 @@ Status DestroyLane(castor_lane* lane) {
         "{} engines were told to use the lane; destroy them first", engines));
   }
   castor_world* const world = lane->world;
+  castor_device* const device = lane->device;
   delete lane;
   --world->lanes;
+  if (device != nullptr) --device->lanes;
   return OkStatus();
 }
 
@@ -51,7 +87,7 @@ Status Run(castor_lane* lane, castor_work work, void* context) {
     return InvalidArgument("lane or work is null; give both");
   }
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  lane->lane.Run(
+  lane->lane->Run(
       [work, context] { return CallbackAnswer(work(context), "work"); });
   return OkStatus();
 }
@@ -60,16 +96,30 @@ Status Wait(castor_lane* lane, castor_lane* other) {
   if (lane == nullptr || other == nullptr) {
     return InvalidArgument("lane or other is null; give both");
   }
-  lane->lane.Wait(other->lane.Record());
+  lane->lane->Wait(other->lane->Record());
   return OkStatus();
 }
+
+}  // namespace
+
+Status CheckLane(const castor_engine& engine) {
+  if (engine.lane != &engine.caller || engine.device == nullptr ||
+      engine.device->kind != CASTOR_DEVICE_CUDA) {
+    return OkStatus();
+  }
+  return FailedPrecondition(
+      "the engine's device works on streams, not on the calling thread: call "
+      "castor_engine_use_lane with a lane of the device first");
+}
+
+namespace {
 
 Status Drain(castor_lane* lane) {
   if (lane == nullptr) return InvalidArgument("lane is null");
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  if (!HasInterrupt()) return lane->lane.Drain();
+  if (!HasInterrupt()) return lane->lane->Drain();
   const InterruptibleWaits waits([lane] { lane->world->Interrupt(); });
-  return lane->lane.Drain();
+  return lane->lane->Drain();
 }
 
 Status UseLane(castor_engine& engine, castor_lane* lane) {
@@ -80,8 +130,14 @@ Status UseLane(castor_engine& engine, castor_lane* lane) {
   if (lane->world != engine.world) {
     return InvalidArgument("the lane is of another world than the engine");
   }
+  if (engine.device != nullptr && engine.device->kind == CASTOR_DEVICE_CUDA &&
+      lane->device != engine.device) {
+    return InvalidArgument(
+        "the lane is not of the engine's device: make it by "
+        "castor_lane_create or castor_lane_adopt_stream with that device");
+  }
   if (engine.lanes.insert(lane).second) ++lane->engines;
-  engine.lane = &lane->lane;
+  engine.lane = lane->lane.get();
   return OkStatus();
 }
 
@@ -119,9 +175,16 @@ Status EndRecord(castor_world* world) {
 
 extern "C" {
 
-int32_t castor_lane_create(castor_world* world, castor_lane** lane) {
+int32_t castor_lane_create(castor_world* world, castor_device* device,
+                           castor_lane** lane) {
   return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::CreateLane(world, lane); });
+      [&] { return castor::c_api::CreateLane(world, device, lane); });
+}
+
+int32_t castor_lane_adopt_stream(castor_device* device, void* stream,
+                                 castor_lane** lane) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::AdoptStream(device, stream, lane); });
 }
 
 int32_t castor_lane_destroy(castor_lane* lane) {

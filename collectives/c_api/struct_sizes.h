@@ -32,6 +32,8 @@ CASTOR_FIRST_VERSION(castor_search_group, recommended);
 CASTOR_FIRST_VERSION(castor_pinned_arena_stats, metadata_bytes);
 CASTOR_FIRST_VERSION(castor_world_options, log_context);
 CASTOR_FIRST_VERSION(castor_callbacks, abort);
+CASTOR_FIRST_VERSION(castor_device_info, reserved);
+CASTOR_FIRST_VERSION(castor_allocator, release);
 CASTOR_FIRST_VERSION(castor_seal_options, micro_batches);
 CASTOR_FIRST_VERSION(castor_reseal_options, seal);
 CASTOR_FIRST_VERSION(castor_step, reserved);

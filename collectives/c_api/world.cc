@@ -168,6 +168,11 @@ Status DestroyWorld(castor_world* world) {
     return FailedPrecondition(fmt::format(
         "{} lanes of the world are there; destroy them first", lanes));
   }
+  const int64_t devices = world->devices;
+  if (devices > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} devices of the world are there; destroy them first", devices));
+  }
   const Status recorded =
       world->recorder == nullptr ? OkStatus() : world->recorder->Close();
   delete world;

@@ -110,8 +110,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  max_chunk, device_budget, host_budget, nvme, home_limits,
                  home_rules, keep_copies, prefetch_depth, prefetch,
                  step_compute_ns, machine, policy, values_piece, executor,
-                 device, make_nvme_queue, nvme_checksums, workers, recorder,
-                 log, clock] = engine;
+                 device, make_device_slab, make_nvme_queue, nvme_checksums,
+                 workers, recorder, log, clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);

@@ -388,11 +388,11 @@ static void* train_rank(void* context) {
   struct rank* self = context;
   const struct api* api = self->api;
   castor_engine* engine = NULL;
-  GIVES(INVALID_ARGUMENT, engine_create, self->world, self->number,
+  GIVES(INVALID_ARGUMENT, engine_create, self->world, self->number, NULL,
         "{\"stag\": 3}", &engine);
   EXPECT(engine == NULL);
   EXPECT(strstr(api->castor_last_error(), "did you mean") != NULL);
-  GIVES(OK, engine_create, self->world, self->number,
+  GIVES(OK, engine_create, self->world, self->number, NULL,
         "{\"stage\": 3, \"device_budget_bytes\": 1048576,"
         " \"host_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 4096},"
         " \"optimizer\": {\"kind\": \"sgd\", \"weight_decay\": 0},"
@@ -434,7 +434,7 @@ static void* train_rank(void* context) {
 
   castor_lane* lanes[2] = {NULL, NULL};
   for (int i = 0; i < 2; ++i) {
-    GIVES(OK, lane_create, self->world, &lanes[i]);
+    GIVES(OK, lane_create, self->world, NULL, &lanes[i]);
   }
   for (int i = 0; i < kSteps; ++i) {
     if (i > 0) park_and_resume(self, engine);
@@ -503,7 +503,7 @@ static void register_again(const struct api* api) {
   castor_world* world = NULL;
   castor_engine* engine = NULL;
   GIVES(OK, world_create, 1, NULL, &world);
-  GIVES(OK, engine_create, world, 0,
+  GIVES(OK, engine_create, world, 0, NULL,
         "{\"device_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 4096}}",
         &engine);
   if (engine == NULL) return;
@@ -532,7 +532,7 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   GIVES(OK, world_create, kRanks, NULL, &world);
   if (world == NULL) return 0;
   castor_engine* none = NULL;
-  GIVES(INVALID_ARGUMENT, engine_create, world, kRanks, NULL, &none);
+  GIVES(INVALID_ARGUMENT, engine_create, world, kRanks, NULL, NULL, &none);
   char record[600];
   snprintf(record, sizeof(record), "%s/run.record", folder);
   GIVES(FAILED_PRECONDITION, world_end_record, world);
@@ -550,7 +550,7 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   }
   EXPECT(ranks[0].digest != 0);
   EXPECT(ranks[0].digest == ranks[1].digest);
-  GIVES(FAILED_PRECONDITION, engine_create, world, 0, NULL, &none);
+  GIVES(FAILED_PRECONDITION, engine_create, world, 0, NULL, NULL, &none);
   GIVES(OK, world_end_record, world);
   FILE* file = fopen(record, "rb");
   EXPECT(file != NULL);

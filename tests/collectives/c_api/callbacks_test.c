@@ -232,7 +232,7 @@ static void* train(void* context) {
   float first[kParams];
   int32_t params[kParams];
   TRY(castor.castor_engine_create(
-      self->world, self->number,
+      self->world, self->number, NULL,
       "{\"stage\": 3, \"device_budget_bytes\": 8388608,"
       " \"host_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 8192},"
       " \"clip_norm\": 0.5}",
@@ -366,7 +366,7 @@ static void train_process(struct group* group, struct found* found) {
   if (world == NULL) return;
   castor_engine* other = NULL;
   EXPECT(castor.castor_engine_create(world, (group->rank + 1) % kRanks, NULL,
-                                     &other) == CASTOR_INVALID_ARGUMENT);
+                                     NULL, &other) == CASTOR_INVALID_ARGUMENT);
   found->rank.world = world;
   found->rank.number = group->rank;
   found->rank.steps = kSteps;

@@ -369,12 +369,13 @@ TEST(EngineTest, APlanIsForTheParametersItWasMadeFor) {
   castor_engine* none = nullptr;
   const std::string both =
       "{\"plan\": \"" + path + "\", \"device_budget_bytes\": 4096}";
-  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
-               castor_engine_create(world.get(), 0, both.c_str(), &none));
+  EXPECT_GIVES(
+      CASTOR_INVALID_ARGUMENT,
+      castor_engine_create(world.get(), 0, nullptr, both.c_str(), &none));
   EXPECT_THAT(castor_last_error(),
               HasSubstr("device_budget_bytes is said by the plan"));
   EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
-               castor_engine_create(world.get(), 0,
+               castor_engine_create(world.get(), 0, nullptr,
                                     R"({"plan": "absent.json"})", &none));
   EXPECT_THAT(castor_last_error(), HasSubstr("absent.json"));
 }

@@ -109,9 +109,10 @@ TEST(TurnTest, AForksChildIsRefused) {
         castor_engine_weight_digest(engine.get(), &digest) ==
             CASTOR_FAILED_PRECONDITION &&
         std::string(castor_last_error()).find("forked") != std::string::npos &&
-        castor_engine_create(world.get(), 0, nullptr, &another) ==
+        castor_engine_create(world.get(), 0, nullptr, nullptr, &another) ==
             CASTOR_FAILED_PRECONDITION &&
-        castor_lane_create(world.get(), &lane) == CASTOR_FAILED_PRECONDITION &&
+        castor_lane_create(world.get(), nullptr, &lane) ==
+            CASTOR_FAILED_PRECONDITION &&
         castor_engine_destroy(engine.get()) == CASTOR_FAILED_PRECONDITION &&
         castor_world_destroy(world.get()) == CASTOR_FAILED_PRECONDITION;
     ::_exit(refused ? 0 : 1);

@@ -43,7 +43,7 @@ prefix=$TEST_TMPDIR/moved/here
 mkdir "$TEST_TMPDIR/moved"
 mv "$TEST_TMPDIR/first" "$prefix"
 
-objdump -p "$prefix/lib/libcastor.so.0" | grep -q "SONAME *libcastor.so.0" || fail "libcastor.so.0 has another soname"
+[[ $(objdump -p "$prefix/lib/libcastor.so.0") =~ SONAME\ +libcastor.so.0 ]] || fail "libcastor.so.0 has another soname"
 "$prefix/bin/castor" --version | grep -q "^castor " || fail "castor does not run"
 for page in castor castor-search castor-plan; do
   grep -q "^\.SH NAME" "$prefix/share/man/man1/$page.1" || fail "$page.1 is no page"

@@ -213,7 +213,7 @@ static void* train(void* context) {
   struct rank* const self = context;
   castor_engine* engine = NULL;
   int32_t params[kParams];
-  TRY(castor_engine_create(self->world, self->number, kConfig, &engine));
+  TRY(castor_engine_create(self->world, self->number, NULL, kConfig, &engine));
   TRY(register_params(engine, params));
   TRY(seal(engine, params));
 

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Devices through the C ABI.
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
+#include "collectives/c_api/turn.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/cuda/cuda_runtime_calls.h"
+#include "offload/device.h"
+#include "offload/simulated_device.h"
+#include "offload/slab.h"
+
+namespace castor::c_api {
+
+Result<Slab> SlabFrom(const castor_device& device, Bytes size) {
+  void* data = nullptr;
+  CASTOR_RETURN_IF_ERROR(CallbackAnswer(
+      device.allocator.allocate(device.allocator.context, size.count(), &data),
+      "allocate"));
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  constexpr uintptr_t kAlign = 256;
+  if (data == nullptr || address % kAlign != 0) {
+    return InvalidArgument(fmt::format(
+        "the allocator's {} bytes are at {:#x}: give memory that is aligned to "
+        "{} bytes",
+        size.count(), address, kAlign));
+  }
+  return Slab(Tier::kDevice, static_cast<std::byte*>(data), size,
+              [allocator = device.allocator](std::byte* start, Bytes) {
+                allocator.release(allocator.context, start);
+              });
+}
+
+namespace {
+
+Status OpenDevice(castor_world* world, std::unique_ptr<Device> device,
+                  int32_t kind, int32_t ordinal, castor_device** given) {
+  auto made = std::make_unique<castor_device>(world);
+  made->device = std::move(device);
+  made->kind = kind;
+  made->ordinal = ordinal;
+  made->name = made->device->facts().name;
+  ++world->devices;
+  *given = made.release();
+  return OkStatus();
+}
+
+Status OpenSimulated(castor_world* world, int64_t bytes,
+                     castor_device** device) {
+  if (world == nullptr || device == nullptr) {
+    return InvalidArgument("world or device is null; give both");
+  }
+  *device = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
+  if (bytes <= 0) return InvalidArgument("bytes is not positive");
+  SimulatedDeviceOptions options;
+  options.capacity = Bytes(bytes);
+  options.executor = world->pool.get();
+  options.workers = world->workers.get();
+  return OpenDevice(world, std::make_unique<SimulatedDevice>(options),
+                    CASTOR_DEVICE_SIMULATED, 0, device);
+}
+
+Status OpenCuda(castor_world* world, int32_t ordinal, castor_device** device) {
+  if (world == nullptr || device == nullptr) {
+    return InvalidArgument("world or device is null; give both");
+  }
+  *device = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
+  CudaCalls* const calls = CudaRuntimeCalls();
+  if (calls == nullptr) {
+    return Unavailable(
+        "this libcastor.so was built without CUDA: build it with "
+        "--config=cuda where the CUDA toolkit is");
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      std::unique_ptr<CudaDevice> opened,
+      CudaDevice::Open(calls,
+                       {.ordinal = ordinal, .executor = world->pool.get()}));
+  return OpenDevice(world, std::move(opened), CASTOR_DEVICE_CUDA, ordinal,
+                    device);
+}
+
+Status GetInfo(const castor_device* device, castor_device_info* given) {
+  if (device == nullptr || given == nullptr) {
+    return InvalidArgument("device or info is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+  const DeviceFacts facts = device->device->facts();
+  castor_device_info info = {};
+  info.kind = device->kind;
+  info.ordinal = device->ordinal;
+  info.name = device->name.c_str();
+  info.total_bytes = facts.total.count();
+  info.free_bytes = facts.free.count();
+  info.host_addressable = facts.host_addressable ? 1 : 0;
+  GiveStruct(info, given);
+  return OkStatus();
+}
+
+Status SetAllocator(castor_device* device, const castor_allocator* given) {
+  if (device == nullptr) return InvalidArgument("device is null");
+  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
+  castor_allocator allocator = {};
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+    allocator = TakeStruct(*given);
+    if (allocator.allocate == nullptr || allocator.release == nullptr) {
+      return InvalidArgument("allocate or release is null; give both");
+    }
+  }
+  if (device->engines > 0) {
+    return FailedPrecondition(
+        "engines have memory of the device: set its allocator before they are "
+        "made");
+  }
+  device->allocator = allocator;
+  return OkStatus();
+}
+
+Status DestroyDevice(castor_device* device) {
+  if (device == nullptr) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckProcess(device->world->generation));
+  const int64_t users = device->engines + device->lanes;
+  if (users > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} engines and lanes of the device are there; destroy them first",
+        users));
+  }
+  castor_world* const world = device->world;
+  delete device;
+  --world->devices;
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" {
+
+using castor::c_api::ThroughTheDoor;
+
+int32_t castor_device_open_simulated(castor_world* world, int64_t bytes,
+                                     castor_device** device) {
+  return ThroughTheDoor(
+      [&] { return castor::c_api::OpenSimulated(world, bytes, device); });
+}
+
+int32_t castor_device_open_cuda(castor_world* world, int32_t ordinal,
+                                castor_device** device) {
+  return ThroughTheDoor(
+      [&] { return castor::c_api::OpenCuda(world, ordinal, device); });
+}
+
+int32_t castor_device_get_info(const castor_device* device,
+                               castor_device_info* info) {
+  return ThroughTheDoor([&] { return castor::c_api::GetInfo(device, info); });
+}
+
+int32_t castor_device_set_allocator(castor_device* device,
+                                    const castor_allocator* allocator) {
+  return ThroughTheDoor(
+      [&] { return castor::c_api::SetAllocator(device, allocator); });
+}
+
+int32_t castor_device_destroy(castor_device* device) {
+  return ThroughTheDoor([&] { return castor::c_api::DestroyDevice(device); });
+}
+
+}  // extern "C"
