@@ -486,6 +486,24 @@ CASTOR_API int32_t
 castor_engine_set_hyper_parameters(castor_engine* engine, const char* group,
                                    const castor_hyper_parameters* numbers);
 
+enum { CASTOR_CONSTANT = 0, CASTOR_LINEAR = 1, CASTOR_COSINE = 2 };
+
+/* A rate for each step: up in a line, then constant, or down in a line or half
+ * a cosine. */
+typedef struct castor_schedule {
+  size_t struct_size;
+  double peak;    /* at the end of the warm-up */
+  double floor;   /* at the last step, unless constant */
+  int64_t warmup; /* steps, of those below */
+  int64_t steps;  /* of the whole run */
+  int32_t shape;  /* CASTOR_CONSTANT, ... */
+  int32_t reserved;
+} castor_schedule;
+
+/* For castor_engine_step; steps are counted from 1. */
+CASTOR_API int32_t castor_schedule_rate(const castor_schedule* schedule,
+                                        int64_t step, double* rate);
+
 typedef struct castor_loss_scale {
   size_t struct_size;
   double scale; /* what the loss is to be multiplied by; 1 without scaling */

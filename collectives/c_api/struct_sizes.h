@@ -39,6 +39,7 @@ CASTOR_FIRST_VERSION(castor_reseal_options, seal);
 CASTOR_FIRST_VERSION(castor_step, reserved);
 CASTOR_FIRST_VERSION(castor_hyper_parameters, momentum);
 CASTOR_FIRST_VERSION(castor_loss_scale, reserved);
+CASTOR_FIRST_VERSION(castor_schedule, reserved);
 CASTOR_FIRST_VERSION(castor_param_info, homes);
 CASTOR_FIRST_VERSION(castor_save_options, reserved);
 CASTOR_FIRST_VERSION(castor_load_options, convert);

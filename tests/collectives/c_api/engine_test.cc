@@ -177,6 +177,31 @@ TEST(EngineTest, GradientsAreClippedBeforeTheStep) {
   EXPECT_EQ(digests[0], digests[1]);
 }
 
+TEST(EngineTest, ASchedulesRateIsThatOfTheStep) {
+  castor_schedule schedule = {};
+  schedule.struct_size = sizeof(schedule);
+  schedule.peak = 1;
+  schedule.floor = 0.5;
+  schedule.warmup = 4;
+  schedule.steps = 8;
+  schedule.shape = CASTOR_LINEAR;
+  double rate = 0;
+  ASSERT_GIVES(CASTOR_OK, castor_schedule_rate(&schedule, 2, &rate));
+  EXPECT_EQ(rate, 0.5);
+  ASSERT_GIVES(CASTOR_OK, castor_schedule_rate(&schedule, 6, &rate));
+  EXPECT_EQ(rate, 0.75);
+  ASSERT_GIVES(CASTOR_OK, castor_schedule_rate(&schedule, 100, &rate));
+  EXPECT_EQ(rate, 0.5);
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_schedule_rate(&schedule, 0, &rate));
+  schedule.warmup = 9;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_schedule_rate(&schedule, 1, &rate));
+  schedule.shape = 3;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_schedule_rate(&schedule, 1, &rate));
+}
+
 TEST(EngineTest, TheLossScaleIsKeptByTheProgram) {
   const CWorld world(1);
   const CEngine engine(world, 0, 1,
