@@ -31,8 +31,11 @@ ZeroEngine::Impl::~Impl() {
   // Peers may be waiting for collectives that this rank will never make, of
   // which Seal has the first.
   if (comm_->world() > 1) {
-    comm_->Abort(Aborted(
-        fmt::format("rank {} left without closing its engine", comm_->rank())));
+    comm_->Abort(
+        failure.ok()
+            ? Aborted(fmt::format("rank {} left without closing its engine",
+                                  comm_->rank()))
+            : failure.WithContext(fmt::format("rank {}", comm_->rank())));
   }
   if (phase_ == Phase::kOpen) return;
   const Status closed = ShutDown();
@@ -47,8 +50,9 @@ Lane::OnFailure ZeroEngine::Impl::FailureCallback() const {
       std::lock_guard lock(failure->mutex);
       if (failure->status.ok()) failure->status = status;
     }
-    failure->failed.store(true, std::memory_order_release);
+    // Other ranks learn why before this one's calls fail and it may leave.
     comm->Abort(status.WithContext(fmt::format("rank {}", comm->rank())));
+    failure->failed.store(true, std::memory_order_release);
   };
 }
 
