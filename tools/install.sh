@@ -29,7 +29,7 @@ prefix=$(realpath "$1")
 cd "$here"
 
 tools/setup.sh build
-/usr/bin/bazel build --noshow_progress //tools:castor //collectives/c_api:libcastor.so //:castor_engine
+/usr/bin/bazel build --noshow_progress //tools:castor //collectives/c_api:libcastor.so //:castor_engine || exit 1
 
 built=bazel-bin
 castor=$built/tools/castor

@@ -25,6 +25,14 @@ load("@castor//tools/workspace:repositories.bzl", "castor_repositories")
 castor_repositories()
 END
 cat >BUILD <<'END'
+load("@castor//tools/workspace:doors.bzl", "ENGINE_DOORS", "HARDWARE_DOORS")
+
+cc_library(
+    name = "doors",
+    tags = ["manual"],
+    deps = ["@castor" + door for door in ENGINE_DOORS + HARDWARE_DOORS],
+)
+
 cc_binary(
     name = "engine_consumer",
     srcs = ["engine_consumer.cc"],
@@ -42,8 +50,10 @@ cat >.bazelrc <<'END'
 build --nosandbox_debug --strategy=CppCompile=local --strategy=CppArchive=local
 build --cxxopt=-std=c++20 --host_cxxopt=-std=c++20 --copt=-ffp-contract=off
 END
+# Every door may be named; what is behind those of hardware is not built here.
+/usr/bin/bazel --batch build --nobuild --curses=no --noshow_progress --show_result=0 //:doors
 # Optimizing takes twice the time, and it is not this that is tried here.
 /usr/bin/bazel --batch build --copt=-O0 --curses=no --noshow_progress --show_result=0 //...
 [[ $(bazel-bin/engine_consumer) =~ ^[0-9a-f]{16}$ ]]
-bazel-bin/train_lm "$here/README.md" 20 | grep -q "^weight digest after step 20"
+[[ $(bazel-bin/train_lm "$here/README.md" 20 | tail -1) == "weight digest after step 20: "* ]]
 /usr/bin/bazel --batch clean --expunge

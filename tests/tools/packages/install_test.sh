@@ -34,6 +34,15 @@ code=0
 "$clone/tools/install.sh" "$TEST_TMPDIR/file/prefix" 2>"$TEST_TMPDIR/refusal" || code=$?
 ((code == 5)) || fail "a prefix that cannot be made ends with $code"
 grep -q "cannot be written to" "$TEST_TMPDIR/refusal" || fail "does not say what is wrong: $(cat "$TEST_TMPDIR/refusal")"
+# As Bazel ends on an error of its own.
+mv "$clone/bazel" "$clone/sound"
+printf '#!/bin/bash\nexit 37\n' >"$clone/bazel"
+chmod +x "$clone/bazel"
+code=0
+"$clone/tools/install.sh" "$TEST_TMPDIR/unbuilt" || code=$?
+((code == 1)) || fail "a build that fails ends with $code"
+[[ ! -e $TEST_TMPDIR/unbuilt/lib ]] || fail "installs what was not built"
+mv "$clone/sound" "$clone/bazel"
 
 "$clone/tools/install.sh" "$TEST_TMPDIR/first" >"$TEST_TMPDIR/said"
 # Once more, over itself.
