@@ -114,5 +114,6 @@ Castor $version is in $prefix:
   C      cc main.c \$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs castor)
   C++    c++ main.cc \$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs castor-engine)
   CMake  find_package(Castor), with -DCMAKE_PREFIX_PATH=$prefix
+  Bazel  local_repository(name = "castor", path = "$here"), and what tools/workspace/repositories.bzl says
 Programs that are linked with libcastor.so find it by -Wl,-rpath,$prefix/lib or LD_LIBRARY_PATH=$prefix/lib.
 END

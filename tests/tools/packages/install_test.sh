@@ -45,6 +45,7 @@ code=0
 mv "$clone/sound" "$clone/bazel"
 
 "$clone/tools/install.sh" "$TEST_TMPDIR/first" >"$TEST_TMPDIR/said"
+grep -qF "local_repository(name = \"castor\", path = \"$clone\")" "$TEST_TMPDIR/said" || fail "does not say how Bazel has it"
 # Once more, over itself.
 "$clone/tools/install.sh" "$TEST_TMPDIR/first" >/dev/null
 grep -q "libcastor.so" "$clone/bazel_calls" || fail "does not build the library"
