@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -105,7 +106,9 @@ struct castor_engine {
   bool evaluating = false;
   bool sealed = false;
   int64_t params = 0;
-  std::vector<castor::ParamSpec> specs;  // by parameter, and what follows
+  // By parameter, as what follows. They stay where they are: programs look at
+  // their names.
+  std::deque<castor::ParamSpec> specs;
   std::vector<int64_t> sizes;            // in elements
   std::optional<castor::PlanFile> plan;  // that the config names
   int64_t leases = 0;

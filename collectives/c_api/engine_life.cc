@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
@@ -198,9 +199,10 @@ Result<SealOptions> TakeSeal(const castor_engine& engine,
 Status Seal(castor_engine& engine, const castor_seal_options* given) {
   CASTOR_ASSIGN_OR_RETURN(const SealOptions options, TakeSeal(engine, given));
   if (engine.plan) {
-    CASTOR_RETURN_IF_ERROR(CheckPlanFits(*engine.plan, engine.specs,
-                                         engine.engine->world(),
-                                         engine.world->processes));
+    const std::vector<ParamSpec> specs(engine.specs.begin(),
+                                       engine.specs.end());
+    CASTOR_RETURN_IF_ERROR(CheckPlanFits(
+        *engine.plan, specs, engine.engine->world(), engine.world->processes));
   }
   CASTOR_RETURN_IF_ERROR(engine.engine->Seal(options));
   engine.sealed = true;

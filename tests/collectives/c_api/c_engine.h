@@ -60,8 +60,7 @@ class CEngine {
 
   static constexpr int64_t kElements = 256;
 
- private:
-  void Register(int number) {
+  void Register(int number) const {
     const std::string name = "p" + std::to_string(number);
     const int64_t dims[] = {kElements};
     castor_tensor tensor = {};
@@ -83,6 +82,7 @@ class CEngine {
     EXPECT_EQ(param, number);
   }
 
+ private:
   castor_engine* engine_ = nullptr;
 };
 

@@ -66,6 +66,16 @@ castor_param_info InfoOf(const CEngine& engine, int32_t param) {
   return info;
 }
 
+TEST(EngineTest, WhatItTellsOfAParameterStaysWhileOthersCome) {
+  const CWorld world(1);
+  const CEngine few(world, 0, 1);
+  const castor_param_info info = InfoOf(few, 0);
+  for (int p = 1; p < 200; ++p) few.Register(p);
+  EXPECT_STREQ(info.name, "p0");
+  EXPECT_EQ(info.dims[0], CEngine::kElements);
+  EXPECT_EQ(InfoOf(few, 0).name, info.name);
+}
+
 TEST(EngineTest, TellsOfParametersAndWhyTheyLiveWhereTheyDo) {
   const CWorld world(1);
   const CEngine engine(world, 0, 3,
