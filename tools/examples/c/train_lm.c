@@ -24,7 +24,6 @@ enum { kEmbedding, kHidden, kBias, kOutBias };
 
 static const char kConfig[] =
     "{\"stage\": 3,"
-    " \"chunk\": {\"bytes\": \"16KiB\"},"
     " \"device_budget_bytes\": \"128KiB\","
     " \"host_budget_bytes\": \"256KiB\","
     " \"optimizer\": {\"kind\": \"adamw\"}}";
