@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Castor: training models that do not fit, under hard memory budgets.
+
+``castor.torch`` wraps a PyTorch model and its optimizer. This package by itself needs neither PyTorch nor NumPy.
+"""
+
+from castor.errors import (
+    Aborted,
+    CastorError,
+    DataLoss,
+    DoesNotFit,
+    FailedPrecondition,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    Malformed,
+    StoppedEarly,
+    TierFull,
+    Unavailable,
+)
+from castor.sizes import format_size, parse_size
+
+__all__ = [
+    "Aborted",
+    "CastorError",
+    "DataLoss",
+    "DoesNotFit",
+    "FailedPrecondition",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "Malformed",
+    "StoppedEarly",
+    "TierFull",
+    "Unavailable",
+    "format_size",
+    "parse_size",
+]

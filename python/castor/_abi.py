@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""The C ABI (castor.h) through ctypes: its structs, constants and functions, one to one.
+
+A call lets other Python threads run. tests/python/test_abi.py compares all of it with the header.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+from castor.errors import BY_CODE, CastorError, Unavailable
+
+ABI_VERSION = 1
+
+LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MOMENTUM = 1, 2, 4, 8, 16, 32
+PARAM, GRAD, MASTER, EXP_AVG, EXP_AVG_SQ = range(5)
+DEVICE, HOST, NVME = range(3)
+
+AllGather = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_void_p, c_int64)
+AllToAll = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, POINTER(c_int64), c_void_p, POINTER(c_int64))
+Barrier = CFUNCTYPE(c_int32, c_void_p, c_uint64)
+Abort = CFUNCTYPE(None, c_void_p, c_char_p)
+Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+Initializer = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64, POINTER(c_float))
+Interrupt = CFUNCTYPE(c_int32, c_void_p)
+
+
+class _Sized(Structure):
+    """A struct that begins with its own size."""
+
+    def __init__(self, **members: object) -> None:
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **members)
+
+
+class Tensor(Structure):
+    _fields_ = [("name", c_char_p), ("dims", POINTER(c_int64)), ("dim_count", c_int32), ("frozen", c_int32), ("dtype", c_char_p)]
+
+
+class WorldOptions(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("threads", c_int32), ("reserved", c_int32), ("timeout_ms", c_int64), ("log", Log),
+        ("log_context", c_void_p),
+    ]
+
+
+class Callbacks(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("context", c_void_p), ("all_gather", AllGather), ("all_to_all", AllToAll), ("barrier", Barrier),
+        ("abort", Abort),
+    ]
+
+
+class Held(Structure):
+    _fields_ = [("params", POINTER(c_int32)), ("param_count", c_size_t), ("grads", POINTER(c_int32)), ("grad_count", c_size_t)]
+
+
+class SealOptions(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("held", POINTER(Held)), ("held_count", c_size_t), ("largest_lease_bytes", c_int64),
+        ("micro_batches", c_int64), ("grow", c_int32), ("reserved", c_int32),
+    ]
+
+
+class ResealOptions(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("device_budget_bytes", c_int64), ("host_budget_bytes", c_int64), ("seal", POINTER(SealOptions)),
+    ]
+
+
+class Step(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("step", c_int64), ("grad_norm", c_double), ("clip_factor", c_double), ("loss_scale", c_double),
+        ("applied", c_int32), ("reserved", c_int32),
+    ]
+
+
+class HyperParameters(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("fields", c_uint32), ("reserved", c_uint32), ("lr", c_double), ("beta1", c_double),
+        ("beta2", c_double), ("eps", c_double), ("weight_decay", c_double), ("momentum", c_double),
+    ]
+
+
+class LossScale(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("scale", c_double), ("clean_steps", c_int64), ("skipped_steps", c_int64),
+        ("overflows_left", c_int32), ("reserved", c_int32),
+    ]
+
+
+class ParamInfo(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("dims", POINTER(c_int64)), ("dim_count", c_int32),
+        ("frozen", c_int32), ("elements", c_int64), ("offset_elements", c_int64), ("updates", c_int64), ("chunk", c_int32),
+        ("homes", c_int32 * 5),
+    ]
+
+
+class SaveOptions(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("trainer", c_void_p), ("trainer_size", c_size_t), ("max_file_bytes", c_int64), ("keep", c_int64),
+        ("background", c_int32), ("reserved", c_int32),
+    ]
+
+
+class LoadOptions(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("step", c_int64), ("one_step", c_int32), ("weights_only", c_int32), ("unverified", c_int32),
+        ("convert", c_int32),
+    ]
+
+
+class EngineStats(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("device_budget_bytes", c_int64), ("device_peak_bytes", c_int64), ("host_budget_bytes", c_int64),
+        ("host_peak_bytes", c_int64), ("nvme_peak_bytes", c_int64), ("host_to_device_bytes", c_int64),
+        ("device_to_host_bytes", c_int64), ("nvme_read_bytes", c_int64), ("nvme_written_bytes", c_int64),
+        ("wire_sent_bytes", c_int64), ("gathers", c_int64), ("prefetched_gathers", c_int64), ("divergences", c_int64),
+        ("stall_ns", c_int64), ("tier_allocations", c_int64), ("chunks", c_int64), ("chunk_bytes", c_int64),
+        ("grown_slots", c_int64), ("extra_slots", c_int64),
+    ]
+
+
+_H = c_void_p  # a handle, and what is given out of one
+_CODES: dict[str, list] = {
+    "castor_world_create": [c_int32, POINTER(WorldOptions), POINTER(_H)],
+    "castor_world_create_callbacks": [c_int32, c_int32, POINTER(Callbacks), POINTER(WorldOptions), POINTER(_H)],
+    "castor_world_abort": [_H, c_char_p],
+    "castor_world_destroy": [_H],
+    "castor_world_record": [_H, c_char_p],
+    "castor_world_end_record": [_H],
+    "castor_engine_create": [_H, c_int32, _H, c_char_p, POINTER(_H)],
+    "castor_engine_destroy": [_H],
+    "castor_engine_close": [_H],
+    "castor_engine_register": [_H, POINTER(Tensor), c_char_p, Initializer, c_void_p, POINTER(c_int32)],
+    "castor_engine_seal": [_H, POINTER(SealOptions)],
+    "castor_engine_reseal": [_H, POINTER(ResealOptions)],
+    "castor_engine_begin_micro_batch": [_H, c_int32],
+    "castor_engine_acquire": [_H, POINTER(c_int32), c_size_t, POINTER(c_void_p), POINTER(_H)],
+    "castor_param_lease_release": [_H],
+    "castor_engine_grad": [_H, c_int32, POINTER(c_void_p)],
+    "castor_engine_grad_ready": [_H, c_int32],
+    "castor_engine_step": [_H, c_double, POINTER(Step)],
+    "castor_engine_clip_gradients": [_H, c_double, POINTER(c_double)],
+    "castor_engine_set_hyper_parameters": [_H, c_char_p, POINTER(HyperParameters)],
+    "castor_engine_get_loss_scale": [_H, POINTER(LossScale)],
+    "castor_engine_set_loss_scale": [_H, POINTER(LossScale)],
+    "castor_engine_begin_evaluation": [_H],
+    "castor_engine_end_evaluation": [_H],
+    "castor_engine_abandon": [_H],
+    "castor_engine_get_param": [_H, c_int32, POINTER(ParamInfo)],
+    "castor_engine_explain_home": [_H, c_int32, c_int32, POINTER(c_char_p)],
+    "castor_engine_read": [_H, c_int32, c_int32, c_void_p, c_int64],
+    "castor_engine_write": [_H, c_int32, c_int32, c_void_p, c_int64],
+    "castor_engine_set_updates": [_H, c_int32, c_int64],
+    "castor_engine_weight_digest": [_H, POINTER(c_uint64)],
+    "castor_engine_save": [_H, c_char_p, POINTER(SaveOptions)],
+    "castor_engine_finish_save": [_H, POINTER(c_char_p)],
+    "castor_engine_load": [_H, c_char_p, POINTER(LoadOptions), POINTER(c_int64)],
+    "castor_engine_loaded_trainer": [_H, POINTER(c_void_p), POINTER(c_size_t)],
+    "castor_checkpoint_list": [c_char_p, POINTER(c_int64), c_size_t, POINTER(c_size_t)],
+    "castor_checkpoint_verify": [c_char_p, POINTER(c_int64)],
+    "castor_engine_get_stats": [_H, POINTER(EngineStats)],
+}
+
+
+def _find() -> list[str]:
+    """Where the library may be, best first."""
+    named = os.environ.get("CASTOR_LIBRARY")
+    if named:
+        return [named]
+    return [str(Path(__file__).parent / "lib" / "libcastor.so.0"), "libcastor.so.0"]
+
+
+def _load() -> ctypes.CDLL:
+    refused = []
+    for path in _find():
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            refused.append(str(error))
+            continue
+        loaded.castor_abi_version.restype = c_int32
+        version = loaded.castor_abi_version()
+        if version != ABI_VERSION:
+            raise Unavailable(f"{path} has version {version} of the C ABI, and this package needs {ABI_VERSION}")
+        for name, arguments in _CODES.items():
+            function = getattr(loaded, name)
+            function.argtypes = arguments
+            function.restype = c_int32
+        loaded.castor_last_error.restype = c_char_p
+        loaded.castor_version.restype = c_char_p
+        loaded.castor_set_error.argtypes = [c_char_p]
+        loaded.castor_set_error.restype = None
+        loaded.castor_set_interrupt.argtypes = [c_void_p, c_void_p]
+        loaded.castor_set_interrupt.restype = None
+        return loaded
+    raise Unavailable(
+        "libcastor.so.0 cannot be loaded: install the wheel, or name the library by CASTOR_LIBRARY (" + "; ".join(refused) + ")"
+    )
+
+
+lib = _load()
+
+
+def error(code: int) -> CastorError:
+    """The exception for what this thread's last call failed with."""
+    words = lib.castor_last_error().decode(errors="replace")
+    return BY_CODE.get(code, CastorError)(words)
+
+
+def check(code: int) -> None:
+    """Raises what a call failed with."""
+    if code:
+        raise error(code)

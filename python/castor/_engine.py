@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Worlds and engines as objects. Nothing here knows PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, Union
+
+from castor import _abi
+from castor._abi import check, lib
+from castor.errors import CastorError, InvalidArgument, code_of
+
+_interrupted = threading.Event()
+
+
+@_abi.Interrupt
+def _interrupt(_context: Any) -> int:
+    """Ctrl-C ends a wait: Python notes the signal, and looks at it once the call is back."""
+    return 1 if _interrupted.is_set() else 0
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """A long wait that Ctrl-C ends. Elsewhere than on the main thread, and with other handlers, nothing changes."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    wakeup = signal.signal(signal.SIGINT, lambda *_: _interrupted.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, wakeup)
+        if _interrupted.is_set():
+            _interrupted.clear()
+            raise KeyboardInterrupt
+
+
+lib.castor_set_interrupt(ctypes.cast(_interrupt, ctypes.c_void_p), None)
+
+
+def _answer(function: Callable[..., None], *arguments: Any) -> int:
+    """Runs a callback of Castor's; what it raises is what the call that ran it fails with."""
+    try:
+        function(*arguments)
+        return 0
+    except BaseException as error:  # no exception gets through C
+        lib.castor_set_error(f"{type(error).__name__}: {error}".encode())
+        return code_of(error)
+
+
+class World:
+    """The ranks that train together: one rank of this process, or one rank of several processes.
+
+    The caller destroys it after its engines, by ``close``.
+    """
+
+    def __init__(self, threads: int = 0, timeout_s: float = 120.0, collectives: Any = None) -> None:
+        """`collectives`: what has ``rank``, ``size`` and the blocking methods of the C ABI's callbacks; None: this process alone."""
+        self.handle = ctypes.c_void_p()
+        options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000))
+        self.rank, self.size, self._kept = 0, 1, None
+        self._pid = os.getpid()
+        if collectives is None:
+            check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))
+            return
+        self.rank, self.size = collectives.rank, collectives.size
+        # ctypes calls these as long as the world lives.
+        self._kept = _abi.Callbacks(
+            all_gather=_abi.AllGather(lambda _, seq, send, recv, size: _answer(collectives.all_gather, send, recv, size)),
+            all_to_all=_abi.AllToAll(
+                lambda _, seq, send, sizes, recv, comes: _answer(
+                    collectives.all_to_all, send, sizes[: self.size], recv, comes[: self.size]
+                )
+            ),
+            barrier=_abi.Barrier(lambda _, seq: _answer(collectives.barrier)),
+            abort=_abi.Abort(lambda _, why: _answer(collectives.abort, why.decode(errors="replace")) and None),
+        )
+        with interruptible():
+            check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
+
+    def record(self, path: str) -> None:
+        """Engines made from now on record what they do to a file, for ``castor report``."""
+        check(lib.castor_world_record(self.handle, os.fsencode(path)))
+
+    def end_record(self) -> None:
+        check(lib.castor_world_end_record(self.handle))
+
+    def abort(self, why: str) -> None:
+        """Ends the world for all ranks."""
+        check(lib.castor_world_abort(self.handle, why.encode()))
+
+    def close(self) -> None:
+        """Destroys it; waits for the other ranks. Its engines are destroyed before."""
+        if self.handle and self._pid == os.getpid():
+            check(lib.castor_world_destroy(self.handle))
+        self.handle = ctypes.c_void_p()
+
+
+class Engine:
+    """The engine of one rank. Calls are those of castor.h; those of steps are made on ``handle`` by who needs them fast."""
+
+    def __init__(self, world: World, config: dict[str, Any]) -> None:
+        self.world = world
+        self.handle = ctypes.c_void_p()
+        self._pid = os.getpid()
+        self._kept: list[Any] = []
+        text = json.dumps(config).encode()
+        check(lib.castor_engine_create(world.handle, world.rank, None, text, ctypes.byref(self.handle)))
+
+    def register(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str,
+        frozen: bool,
+        group: str,
+        fill: Optional[Callable[[int, int, int], None]],
+    ) -> int:
+        """Registers a parameter, in initialization order, and returns its number.
+
+        ``fill(begin, end, address)`` writes its elements [begin, end) as fp32 to the address, while the engine is sealed.
+        """
+        dims = (ctypes.c_int64 * len(shape))(*shape)
+        tensor = _abi.Tensor(name.encode(), dims, len(shape), int(frozen), dtype.encode())
+        initializer = _abi.Initializer()
+        if fill is not None:
+            initializer = _abi.Initializer(
+                lambda _, begin, end, values: _answer(fill, begin, end, ctypes.cast(values, ctypes.c_void_p).value)
+            )
+            self._kept.append(initializer)
+        param = ctypes.c_int32()
+        check(lib.castor_engine_register(self.handle, tensor, group.encode(), initializer, None, ctypes.byref(param)))
+        return param.value
+
+    def seal(self, together: Union[Sequence[int], None] = None) -> None:
+        """Places every state and takes all memory.
+
+        `together`: parameters that are held at once, with their gradients; without, slots grow as the first step needs them.
+        """
+        options = _abi.SealOptions(grow=1)
+        if together:
+            params = (ctypes.c_int32 * len(together))(*together)
+            trained = [p for p in together if not self.param(p).frozen]
+            grads = (ctypes.c_int32 * len(trained))(*trained)
+            held = _abi.Held(params, len(together), grads, len(trained))
+            options.held, options.held_count = ctypes.pointer(held), 1
+        with interruptible():
+            check(lib.castor_engine_seal(self.handle, options))
+        self._kept.clear()
+
+    def reseal(self, device: int = 0, host: int = 0) -> None:
+        """Places all anew by what the last step held, under other budgets in bytes (0: as they were)."""
+        seal = _abi.SealOptions(grow=1)
+        options = _abi.ResealOptions(device_budget_bytes=device, host_budget_bytes=host, seal=ctypes.pointer(seal))
+        with interruptible():
+            check(lib.castor_engine_reseal(self.handle, options))
+
+    def step(self, lr: float) -> _abi.Step:
+        step = _abi.Step()
+        with interruptible():
+            check(lib.castor_engine_step(self.handle, lr, ctypes.byref(step)))
+        return step
+
+    def clip(self, max_norm: float) -> float:
+        """Clips this step's gradients, and returns their global norm."""
+        norm = ctypes.c_double()
+        check(lib.castor_engine_clip_gradients(self.handle, max_norm, ctypes.byref(norm)))
+        return norm.value
+
+    def set_hyper_parameters(self, group: str, **numbers: float) -> None:
+        """Sets lr, beta1, beta2, eps, weight_decay or momentum of a group, from the next step on."""
+        fields = 0
+        for name in numbers:
+            fields |= getattr(_abi, name.upper())
+        check(lib.castor_engine_set_hyper_parameters(self.handle, group.encode(), _abi.HyperParameters(fields=fields, **numbers)))
+
+    def param(self, number: int) -> _abi.ParamInfo:
+        info = _abi.ParamInfo()
+        check(lib.castor_engine_get_param(self.handle, number, ctypes.byref(info)))
+        return info
+
+    def explain_home(self, param: int, state: int) -> str:
+        text = ctypes.c_char_p()
+        check(lib.castor_engine_explain_home(self.handle, param, state, ctypes.byref(text)))
+        return (text.value or b"").decode()
+
+    def read(self, param: int, state: int, address: int, elements: int) -> None:
+        """Whole values of a state as fp32. All ranks call it."""
+        with interruptible():
+            check(lib.castor_engine_read(self.handle, param, state, address, elements))
+
+    def write(self, param: int, state: int, address: int, elements: int) -> None:
+        """The same the other way. All ranks write the same values."""
+        with interruptible():
+            check(lib.castor_engine_write(self.handle, param, state, address, elements))
+
+    def set_updates(self, param: int, updates: int) -> None:
+        check(lib.castor_engine_set_updates(self.handle, param, updates))
+
+    def loss_scale(self) -> _abi.LossScale:
+        scale = _abi.LossScale()
+        check(lib.castor_engine_get_loss_scale(self.handle, ctypes.byref(scale)))
+        return scale
+
+    def set_loss_scale(self, scale: _abi.LossScale) -> None:
+        check(lib.castor_engine_set_loss_scale(self.handle, scale))
+
+    def begin_evaluation(self) -> None:
+        check(lib.castor_engine_begin_evaluation(self.handle))
+
+    def end_evaluation(self) -> None:
+        check(lib.castor_engine_end_evaluation(self.handle))
+
+    def abandon(self) -> None:
+        check(lib.castor_engine_abandon(self.handle))
+
+    def digest(self) -> int:
+        """A hash of all weights' bits."""
+        found = ctypes.c_uint64()
+        check(lib.castor_engine_weight_digest(self.handle, ctypes.byref(found)))
+        return found.value
+
+    def save(self, directory: str, trainer: bytes, background: bool = False, keep: int = 0) -> None:
+        """Saves what training goes on with, and `trainer` beside it. All ranks call it."""
+        kept = ctypes.create_string_buffer(trainer, len(trainer))
+        options = _abi.SaveOptions(
+            trainer=ctypes.cast(kept, ctypes.c_void_p), trainer_size=len(trainer), keep=keep, background=int(background)
+        )
+        with interruptible():
+            check(lib.castor_engine_save(self.handle, os.fsencode(directory), options))
+
+    def finish_save(self) -> str:
+        path = ctypes.c_char_p()
+        check(lib.castor_engine_finish_save(self.handle, ctypes.byref(path)))
+        return os.fsdecode(path.value or b"")
+
+    def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False) -> tuple[int, bytes]:
+        """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it."""
+        options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only))
+        loaded = ctypes.c_int64()
+        with interruptible():
+            check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))
+        data, size = ctypes.c_void_p(), ctypes.c_size_t()
+        check(lib.castor_engine_loaded_trainer(self.handle, ctypes.byref(data), ctypes.byref(size)))
+        return loaded.value, ctypes.string_at(data, size.value) if data else b""
+
+    def stats(self) -> dict[str, int]:
+        """Bytes, counts and nanoseconds, as castor_engine_stats names them."""
+        stats = _abi.EngineStats()
+        check(lib.castor_engine_get_stats(self.handle, ctypes.byref(stats)))
+        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+
+    def close(self) -> None:
+        """Tells of failures, and destroys it. No lease is left."""
+        if not self.handle or self._pid != os.getpid():
+            return
+        try:
+            check(lib.castor_engine_close(self.handle))
+        finally:
+            check(lib.castor_engine_destroy(self.handle))
+            self.handle = ctypes.c_void_p()
+
+
+def checkpoints(directory: str) -> list[int]:
+    """The steps of the checkpoints in a folder, in order."""
+    count = ctypes.c_size_t()
+    check(lib.castor_checkpoint_list(os.fsencode(directory), None, 0, ctypes.byref(count)))
+    steps = (ctypes.c_int64 * count.value)()
+    check(lib.castor_checkpoint_list(os.fsencode(directory), steps, count.value, ctypes.byref(count)))
+    return list(steps)
+
+
+__all__ = ["CastorError", "Engine", "InvalidArgument", "World", "checkpoints", "interruptible"]

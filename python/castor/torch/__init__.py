@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Castor in PyTorch: one line around a model and its optimizer.
+
+    import castor.torch as castor
+    model, optimizer = castor.wrap(model, optimizer, device="8GiB", host="64GiB", nvme="/scratch")
+"""
+
+from castor import *  # noqa: F403
+from castor import __all__ as _names
+from castor.torch._optimizer import CastorOptimizer
+from castor.torch._state import checkpoints, gathered, gradient, load, save
+from castor.torch._wrap import wrap
+
+__all__ = [*_names, "CastorOptimizer", "checkpoints", "gathered", "gradient", "load", "save", "wrap"]

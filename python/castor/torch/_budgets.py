@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""How much memory there is to be had, and how much a model's states take."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional, Union
+
+from castor.sizes import parse_size
+
+Budget = Union[int, str]
+
+
+def available_memory() -> int:
+    """Bytes of this machine's memory that programs may still take, within this process's control group."""
+    free = 0
+    with open("/proc/meminfo") as lines:
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) << 10
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(limit) as most, open(used) as now:
+                free = min(free, int(most.read()) - int(now.read()))
+        except (OSError, ValueError):
+            continue
+    return max(free, 1 << 20)
+
+
+def local_ranks() -> int:
+    """Ranks on this machine, as torchrun, Open MPI and Slurm tell."""
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
+        if os.environ.get(name, "").isdigit():
+            return max(int(os.environ[name]), 1)
+    return 1
+
+
+class Budgets:
+    """What the device and host memory may hold for one rank, in bytes."""
+
+    def __init__(self, device: Budget, host: Budget, resident: int) -> None:
+        """`resident`: what everything takes where all of it is on the device."""
+        # Activations and the program itself need the rest.
+        spare = int(available_memory() / local_ranks() * 0.7)
+        self.device_asked: Optional[int] = None if device == "auto" else parse_size(device, "device")
+        self.device = self.device_asked if self.device_asked is not None else min(resident, spare)
+        self.host = parse_size(host, "host") if host != "auto" else max(spare - min(self.device, spare), 1 << 20)
+        self.fits = self.device >= resident

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Parameters on lease as torch tensors.
+
+A lease backs storages of its own, and the end of the last one ends the lease: whatever aliases a storage (autograd, checkpointing, the
+user's code) keeps the memory where it is. Too long costs memory, never a wrong number. Leases that have ended reach the engine with
+its next call, because storages die anywhere, inside other calls too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from castor import _abi
+from castor._abi import lib
+
+if TYPE_CHECKING:
+    from castor.torch._params import Param
+
+
+class _Lease:
+    """Ends when nothing refers to it any more."""
+
+    __slots__ = ("ended", "handle")
+
+    def __init__(self, ended: deque[int], handle: int) -> None:
+        self.ended = ended
+        self.handle = handle
+
+    def __del__(self) -> None:
+        self.ended.append(self.handle)
+
+
+class Unit:
+    """Parameters that are acquired together, with what a call needs of them made ahead."""
+
+    __slots__ = ("addresses", "ids", "params", "size")
+
+    def __init__(self, params: tuple[Param, ...]) -> None:
+        self.params = params
+        self.size = len(params)
+        self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))
+        self.addresses = (ctypes.c_void_p * self.size)()
+
+
+class Leases:
+    """The leases of one engine."""
+
+    def __init__(self, engine: ctypes.c_void_p) -> None:
+        self._engine = engine
+        self._ended: deque[int] = deque()
+        self._handle = ctypes.c_void_p()
+        self._out = ctypes.byref(self._handle)
+
+    def end_those_over(self) -> None:
+        """Tells the engine of leases that have ended."""
+        ended = self._ended
+        while ended:
+            _abi.check(lib.castor_param_lease_release(ended.popleft()))
+
+    def acquire(self, unit: Unit) -> list[torch.Tensor]:
+        """The parameters' values, each in a storage of its own, in their own shapes."""
+        if self._ended:
+            self.end_those_over()
+        code = lib.castor_engine_acquire(self._engine, unit.ids, unit.size, unit.addresses, self._out)
+        if code:
+            raise _abi.error(code)
+        lease = _Lease(self._ended, self._handle.value)
+        self._handle.value = None
+        return [p.view_at(address, lease) for p, address in zip(unit.params, unit.addresses)]
+
+
+def tensor_at(address: int, array: type[ctypes.Array[Any]], dtype: torch.dtype, lease: Any = None) -> torch.Tensor:
+    """A flat tensor over memory at an address; its storage keeps `lease`."""
+    buffer = array.from_address(address)
+    buffer.lease = lease
+    return torch.frombuffer(buffer, dtype=dtype)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""The optimizer of a wrapped model: torch's by its looks, Castor's by its work."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from castor import _abi
+from castor.errors import FailedPrecondition, InvalidArgument
+from castor.torch._params import Param
+from castor.torch._runtime import Runtime
+
+# What torch calls the states of each kind.
+_STATES = {
+    "adam": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
+    "adamw": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
+    "sgd": {"momentum_buffer": _abi.EXP_AVG},
+}
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """``adam``, ``adamw`` or ``sgd``; InvalidArgument names what Castor does not do."""
+    kinds = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
+    kind = kinds.get(type(optimizer))
+    if kind is None:
+        raise InvalidArgument(
+            f"castor.wrap takes torch.optim.Adam, AdamW and SGD, not {type(optimizer).__name__}: give it one of these, or train without it"
+        )
+    for group in optimizer.param_groups:
+        if group.get("decoupled_weight_decay") and kind == "adam":
+            kind = "adamw"
+        for word in ("amsgrad", "maximize", "differentiable"):
+            if group.get(word):
+                raise InvalidArgument(f"{type(optimizer).__name__}({word}=True) is not what Castor does: leave {word} away")
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"] = float(group["lr"])
+    if optimizer.state:
+        raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
+    return kind
+
+
+def numbers_of(kind: str, group: dict[str, Any]) -> dict[str, float]:
+    """A group's numbers, as the engine names them."""
+    numbers = {"lr": float(group["lr"]), "weight_decay": float(group["weight_decay"])}
+    if kind == "sgd":
+        numbers["momentum"] = float(group["momentum"])
+    else:
+        numbers["beta1"], numbers["beta2"] = (float(beta) for beta in group["betas"])
+        numbers["eps"] = float(group["eps"])
+    return numbers
+
+
+def config_of(kind: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The config's optimizer; its groups get their numbers before each step."""
+    config: dict[str, Any] = {"kind": kind}
+    first = optimizer.param_groups[0]
+    config.update({name: value for name, value in numbers_of(kind, first).items() if name != "lr"})
+    if kind == "sgd":
+        for word in ("dampening", "nesterov"):
+            if any(group[word] != first[word] for group in optimizer.param_groups):
+                raise InvalidArgument(f"the groups of SGD have different {word}: give all the same")
+            config[word] = first[word]
+    return config
+
+
+class CastorOptimizer(torch.optim.Optimizer):
+    """What `castor.wrap` returns. Schedulers, `zero_grad` and `state_dict` are as with any other.
+
+    A group's lr, betas or momentum, eps and weight_decay are obeyed at each step. On several ranks, all call `step`, `state_dict` and
+    `load_state_dict`.
+    """
+
+    def __init__(self, inner: torch.optim.Optimizer, kind: str, runtime: Runtime) -> None:
+        self._castor_ready = False
+        super().__init__(inner.param_groups, inner.defaults)
+        self._castor_ready = True
+        self.kind = kind
+        self.runtime = runtime
+        self.grad_norm: Optional[float] = None  # of the last step, where it was counted
+        self.skipped = 0  # steps whose gradients were not finite
+        self._sent: dict[int, dict[str, float]] = {}
+        self._after_first: Optional[Callable[[], None]] = None
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Updates the parameters. A closure is refused."""
+        if closure is not None:
+            raise InvalidArgument("optimizer.step(closure) would compute the loss again inside a step: compute it before, and leave the closure away")
+        runtime = self.runtime
+        runtime.leases.end_those_over()
+        runtime.check_holes()
+        if not runtime.in_step:
+            return  # nothing has a gradient, and torch does nothing then
+        for index, group in enumerate(self.param_groups):
+            numbers = numbers_of(self.kind, group)
+            if self._sent.get(index) != numbers:
+                runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
+                self._sent[index] = numbers
+        made = runtime.engine.step(float(self.param_groups[0]["lr"]))
+        self.grad_norm = made.grad_norm
+        self.skipped += not made.applied
+        runtime.end_step()
+        if self._after_first is not None:
+            after, self._after_first = self._after_first, None
+            after()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients that no step has used."""
+        if self.runtime.in_step and self.runtime.backward_done:
+            self.runtime.abandon()
+
+    def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
+        """``loss.backward()``, multiplied by the loss scale."""
+        self.scale(loss).backward(**arguments)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the loss scale, which `step` divides by."""
+        return loss * self.runtime.engine.loss_scale().scale
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before."""
+        self.runtime.leases.end_those_over()
+        if not self.runtime.in_step:
+            return torch.tensor(0.0)
+        return torch.tensor(self.runtime.engine.clip(float(max_norm)))
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        if self._castor_ready:
+            raise FailedPrecondition("parameters are in chunks by now: add the group to the optimizer before castor.wrap")
+        super().add_param_group(group)
+
+    def _params(self) -> list[Param]:
+        with torch._C.DisableTorchFunctionSubclass():
+            return [self.runtime.by_tensor[id(tensor)] for group in self.param_groups for tensor in group["params"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch's format, on the CPU. All ranks call it; rank 0 gets the states, and the others none."""
+        index = 0
+        groups = []
+        for group in self.param_groups:
+            count = len(group["params"])
+            groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(index, index + count))})
+            index += count
+        engine, states = self.runtime.engine, {}
+        for number, p in enumerate(self._params()):
+            updates = engine.param(p.number).updates
+            if p.frozen or updates == 0:
+                continue
+            state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates))}
+            for name, kind in _STATES[self.kind].items():
+                values = torch.empty(p.shape)
+                if self.kind != "sgd" or numbers_of(self.kind, self.param_groups[0])["momentum"]:
+                    engine.read(p.number, kind, values.data_ptr(), p.elements)
+                    state[name] = values
+            states[number] = state
+        return {"state": states if engine.world.rank == 0 else {}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes torch's format. All ranks give the same."""
+        groups = state_dict["param_groups"]
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            raise InvalidArgument("the state is of an optimizer with other parameter groups")
+        for mine, group in zip(self.param_groups, groups):
+            mine.update({k: v for k, v in group.items() if k != "params"})
+        numbers = [number for group in groups for number in group["params"]]
+        engine = self.runtime.engine
+        for number, p in zip(numbers, self._params()):
+            state = state_dict["state"].get(number)
+            if state is None:
+                continue
+            for name, kind in _STATES[self.kind].items():
+                if state.get(name) is not None:
+                    values = state[name].detach().to("cpu", torch.float32).contiguous()
+                    engine.write(p.number, kind, values.data_ptr(), p.elements)
+            engine.set_updates(p.number, int(state.get("step", 1)))

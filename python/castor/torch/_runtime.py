@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What happens to one wrapped model while it is trained: forwards, saved tensors, backwards, micro-batches."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Callable, Iterable, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from castor import _abi
+from castor._abi import lib
+from castor._engine import Engine
+from castor.errors import DoesNotFit, FailedPrecondition
+from castor.torch._leases import Leases, Unit, tensor_at
+from castor.torch._params import ChunkedParameter, Param
+
+_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_graph_task = torch._C._current_graph_task_id
+
+
+class _Saved(NamedTuple):
+    """A saved tensor that is a parameter's, as autograd keeps it."""
+
+    param: Param
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    step: int
+
+
+class _Other(NamedTuple):
+    """One that the hooks around the model's keep."""
+
+    unpack: Callable[[Any], Tensor]
+    kept: Any
+
+
+class Runtime:
+    """One wrapped model on one engine. Calls come from whichever thread autograd uses, one at a time."""
+
+    def __init__(self, model: torch.nn.Module, engine: Engine) -> None:
+        self.model = weakref.ref(model)
+        self.engine = engine
+        self.handle = engine.handle
+        self.leases: Leases
+        self.optimizer: Any = None
+        self.params: list[Param] = []
+        self.by_tensor: dict[int, Param] = {}
+        self.step_number = 0
+        self.micro_batch = 0  # counted for ever
+        self.in_step = False  # a micro-batch has begun
+        self.last = True  # the next micro-batch may be the last of its step
+        self.depth = 0  # of modules under way
+        self.evaluating = False
+        self.backward = False
+        self.backward_done = False  # since the micro-batch began
+        self.active: dict[int, Param] = {}  # by address
+        self._late: list[Param] = []  # gradients to be handed back when the backward ends
+        self._hooks: Optional[Any] = None
+        self._address = ctypes.c_void_p()
+        self._out = ctypes.byref(self._address)
+        self._autocast_cache: Optional[bool] = None  # what it was before the forward
+        self.holes: dict[torch.dtype, Tensor] = {}
+
+    # Values of parameters.
+
+    def activate(self, unit: Unit, counts: bool = True) -> None:
+        """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
+        for p in unit.params:
+            if p.pins:
+                return self._activate_rest(unit, counts)
+        views = self._acquire(unit)
+        for p, view, address in zip(unit.params, views, unit.addresses):
+            self._show(p, view, address, counts)
+
+    def _activate_rest(self, unit: Unit, counts: bool) -> None:
+        rest = tuple(p for p in unit.params if not p.pins)
+        if rest:
+            self.activate(rest[0].unit if len(rest) == 1 else Unit(rest), counts)
+        for p in unit.params:
+            if p not in rest:
+                p.pins += 1
+                p.uses += counts
+
+    def _acquire(self, unit: Unit) -> list[Tensor]:
+        try:
+            return self.leases.acquire(unit)
+        except DoesNotFit as error:
+            names = ", ".join(p.name for p in unit.params[:3])
+            raise DoesNotFit(f"{names}: {error}") from None
+
+    def _show(self, p: Param, view: Tensor, address: Optional[int], counts: bool) -> None:
+        tensor = p.tensor
+        tensor.__class__ = p.plain
+        tensor.data = view
+        p.pins = 1
+        p.uses += counts
+        p.where = address or 0
+        if address:
+            self.active[address] = p
+
+    def deactivate(self, unit: Unit) -> None:
+        for p in unit.params:
+            p.pins -= 1
+            if p.pins == 0:
+                tensor = p.tensor
+                tensor.data = p.hole
+                tensor.__class__ = ChunkedParameter
+                if self.active.get(p.where) is p:
+                    del self.active[p.where]
+
+    def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
+        """Calls a function outside the parameters' own modules with their values."""
+        params = tuple({id(p): p for p in found}.values())
+        owners = {id(p.runtime): p.runtime for p in params}
+        if len(owners) > 1:
+            return self._call_nested(list(owners.values()), params, function, arguments, keywords)
+        unit = params[0].unit if len(params) == 1 else Unit(params)
+        self.enter()
+        try:
+            self.activate(unit)
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                self.deactivate(unit)
+        finally:
+            self.leave(None)
+
+    @staticmethod
+    def _call_nested(owners: list[Runtime], params: tuple, function: Callable, arguments: tuple, keywords: dict) -> Any:
+        first = owners[0]
+        mine = [p for p in params if p.runtime is first]
+        return first.call_with(mine, lambda: function(*arguments, **keywords), (), {})
+
+    # Modules.
+
+    def enter(self) -> None:
+        """The first of nested modules begins."""
+        self.depth += 1
+        if self.depth > 1:
+            return
+        if self.backward and _graph_task() == -1:
+            self._forget_backward()
+        if torch.is_grad_enabled():
+            if not self.backward and (not self.in_step or self.backward_done):
+                self.begin_micro_batch()
+            self._watch_saves()
+        elif not self.backward:
+            self._flush()
+            self.engine.begin_evaluation()
+            self.evaluating = True
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            # A cast that is kept would outlive what it was made of.
+            self._autocast_cache = torch.is_autocast_cache_enabled()
+            torch.set_autocast_cache_enabled(False)
+
+    def leave(self, result: Any) -> None:
+        """The first of nested modules ends."""
+        self.depth -= 1
+        if self.depth:
+            return
+        if self._autocast_cache is not None:
+            torch.set_autocast_cache_enabled(self._autocast_cache)
+            self._autocast_cache = None
+        if self._hooks is not None:
+            self._hooks.__exit__(None, None, None)
+            self._hooks = None
+        if self.evaluating:
+            self.evaluating = False
+            self._flush()
+            self.engine.end_evaluation()
+        elif not self.backward and torch.is_grad_enabled():
+            for tensor in _tensors(result):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._backward_begins)
+
+    def _flush(self) -> None:
+        self.leases.end_those_over()
+
+    def hook(self, module: torch.nn.Module, unit: Optional[Unit]) -> None:
+        """Has a module's forward find the unit's parameters, its own as a rule."""
+        entered = 0
+
+        def before(_module: torch.nn.Module, _arguments: Any) -> None:
+            nonlocal entered
+            self.enter()
+            try:
+                if unit is not None:
+                    self.activate(unit, not self.backward)
+            except BaseException:
+                self.leave(None)
+                raise
+            entered += 1
+
+        def after(_module: torch.nn.Module, _arguments: Any, result: Any) -> None:
+            nonlocal entered
+            if entered == 0:
+                return  # it never began
+            entered -= 1
+            if unit is not None:
+                self.deactivate(unit)
+            self.leave(result)
+
+        module.register_forward_pre_hook(before, prepend=True)
+        module.register_forward_hook(after, always_call=True)
+
+    # What autograd saves.
+
+    def _watch_saves(self) -> None:
+        outer = _top_hooks(False)
+        if outer is not None and "checkpoint" in getattr(outer[0], "__module__", ""):
+            return  # checkpointing counts what is saved, and its own storages hold leases
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
+        self._hooks.__enter__()
+
+    def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
+        active = self.active
+
+        def pack(tensor: Tensor) -> Any:
+            p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
+            if p is not None and tensor.dtype is p.dtype:
+                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), self.step_number)
+            return tensor if outer is None else _Other(outer[1], outer[0](tensor))
+
+        return pack
+
+    def _unpack(self, kept: Any) -> Tensor:
+        if type(kept) is _Saved:
+            if kept.step != self.step_number:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"{kept.param.name} was updated by optimizer.step() since the forward"
+                )
+            view = self._acquire(kept.param.unit)[0]
+            return view.as_strided(kept.size, kept.stride, kept.offset)
+        return kept.unpack(kept.kept) if type(kept) is _Other else kept
+
+    # Backwards and micro-batches.
+
+    def begin_micro_batch(self) -> None:
+        self._flush()
+        _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
+        self.micro_batch += 1
+        self.in_step = True
+        self.backward_done = False
+
+    def _backward_begins(self, _gradient: Any = None) -> None:
+        if self.backward and _graph_task() != -1:
+            return
+        if self.backward_done or not self.in_step:
+            self.begin_micro_batch()
+        self.backward = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def on_gradient(self, p: Param) -> Callable[[Tensor], None]:
+        """The hook that takes a parameter's gradient into its chunk."""
+        grad_array: Any = p.array
+
+        def take(tensor: Tensor) -> None:
+            with torch._C.DisableTorchFunctionSubclass():
+                gradient = tensor.grad
+                tensor.grad = None
+            if gradient is None:
+                return
+            self._backward_begins()
+            if p.given == self.micro_batch and p.ready:
+                raise FailedPrecondition(
+                    f"the gradient of {p.name} comes twice in one backward: a module whose inner calls differ is to be one unit, "
+                    f"castor.wrap(..., units=[...])"
+                )
+            self._flush()
+            code = lib.castor_engine_grad(self.handle, p.number, self._out)
+            if code:
+                raise _abi.error(code)
+            if p.elements:
+                place = tensor_at(self._address.value or 0, grad_array, p.dtype).view(p.shape)
+                if gradient.is_sparse:
+                    gradient = gradient.to_dense()
+                if p.given == self.micro_batch:
+                    place.add_(gradient)
+                else:
+                    place.copy_(gradient)
+            p.given, p.ready = self.micro_batch, False
+            if p.uses == 1:
+                self._hand_back(p)
+            else:
+                self._late.append(p)
+
+        return take
+
+    def _hand_back(self, p: Param) -> None:
+        if not p.ready:
+            p.ready = True
+            code = lib.castor_engine_grad_ready(self.handle, p.number)
+            if code:
+                raise _abi.error(code)
+
+    def _backward_ends(self) -> None:
+        late, self._late = self._late, []
+        for p in late:
+            self._hand_back(p)
+        for p in self.params:
+            p.uses = 0
+        self.backward = False
+        self.backward_done = True
+        self._flush()
+
+    def _forget_backward(self) -> None:
+        """An exception ended a backward: what it gave is dropped."""
+        self.backward = False
+        self._late.clear()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Drops the step's gradients."""
+        if self.in_step:
+            self._flush()
+            self.engine.abandon()
+        self.in_step = self.backward_done = False
+
+    # Steps.
+
+    def check_holes(self) -> None:
+        """Nobody has written to a parameter where it was not."""
+        for dtype, hole in self.holes.items():
+            if not bool(torch.isnan(hole).all()):
+                written = [p.name for p in self.params if p.dtype is dtype and p.elements and not bool(torch.isnan(p.hole.reshape(-1)[0]))]
+                hole.fill_(float("nan"))
+                raise FailedPrecondition(
+                    f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
+                    "Write inside castor.gathered([...], write=True)"
+                )
+        for p in self.params:
+            if p.tensor.data_ptr() != p.hole.data_ptr() and not p.pins:
+                raise FailedPrecondition(f"the data of parameter {p.name} was replaced after castor.wrap: write inside castor.gathered")
+
+    def end_step(self) -> None:
+        self.step_number += 1
+        self.in_step = self.backward_done = False
+
+
+def _tensors(of: Any) -> Iterable[Tensor]:
+    """The tensors in a model's output."""
+    if isinstance(of, Tensor):
+        yield of
+    elif isinstance(of, dict):
+        for one in of.values():
+            yield from _tensors(one)
+    elif isinstance(of, (list, tuple)):
+        for one in of:
+            yield from _tensors(one)
+    elif hasattr(of, "__dataclass_fields__"):
+        for name in of.__dataclass_fields__:
+            yield from _tensors(getattr(of, name))

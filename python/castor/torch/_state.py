@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""A wrapped model's values: read, written, saved and loaded. All ranks make these calls."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+
+import torch
+from torch import nn
+
+from castor import _abi
+from castor._engine import checkpoints
+from castor.errors import FailedPrecondition, InvalidArgument
+from castor.sizes import format_size
+from castor.torch._params import ChunkedParameter, Param
+from castor.torch._runtime import Runtime
+
+if TYPE_CHECKING:
+    from castor.torch._optimizer import CastorOptimizer
+
+Tensors = Union[nn.Module, torch.Tensor, Iterable[torch.Tensor]]
+
+
+def runtime_of(model: nn.Module) -> Runtime:
+    """The runtime of a wrapped model; FailedPrecondition where it is none."""
+    runtime = getattr(model, "_castor", None)
+    if runtime is None:
+        raise FailedPrecondition("the model is not wrapped: call castor.wrap first")
+    return runtime
+
+
+def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
+    """Whole values of a parameter's state, fp32 on the CPU."""
+    values = torch.empty(p.shape)
+    p.runtime.leases.end_those_over()
+    p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
+    return values
+
+
+def write(p: Param, values: torch.Tensor, state: int = _abi.PARAM) -> None:
+    if values.shape != p.shape:
+        raise InvalidArgument(f"parameter {p.name} has the shape {tuple(p.shape)}, and the values have {tuple(values.shape)}")
+    kept = values.detach().to("cpu", torch.float32).contiguous()
+    p.runtime.leases.end_those_over()
+    p.runtime.engine.write(p.number, state, kept.data_ptr(), p.elements)
+
+
+def _params_of(of: Tensors) -> list[Param]:
+    tensors = of.parameters() if isinstance(of, nn.Module) else [of] if isinstance(of, torch.Tensor) else list(of)
+    return [t._castor for t in tensors if getattr(t, "_castor", None) is not None]  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
+    """Parameters have their whole values inside, in memory of their own: for EMA, penalties, surgery.
+
+    Args:
+      of: a module, a parameter or several.
+      write: what is written inside is kept, masters included. All ranks write the same; not in the middle of a step.
+    """
+    params = [p for p in _params_of(of) if not p.pins]
+    for p in params:
+        tensor = p.tensor
+        tensor.__class__ = p.plain
+        tensor.data = read(p).to(p.dtype)
+        p.pins += 1
+    try:
+        yield
+    finally:
+        values = [(p, p.tensor.detach()) for p in params]
+        for p in params:
+            p.pins -= 1
+            p.tensor.data = p.hole
+            p.tensor.__class__ = ChunkedParameter
+    if write:
+        for p, now in values:
+            _write(p, now)
+
+
+_write = write  # `gathered` has an argument of that name
+
+
+def gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """A parameter's gradient in this step so far, averaged over ranks: fp32 on the CPU, before `optimizer.step()`."""
+    params = _params_of([parameter])
+    if not params:
+        raise InvalidArgument("the tensor is no parameter of a wrapped model")
+    return read(params[0], _abi.GRAD)
+
+
+def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> None:
+    """Gives the model what it needs of its own."""
+    object.__setattr__(model, "_castor", runtime)
+    plain_state, plain_load, plain_apply = model.state_dict, model.load_state_dict, model._apply
+
+    def state_dict(*arguments: Any, prefix: str = "", keep_vars: bool = False, destination: Any = None) -> dict[str, Any]:
+        """All ranks call it; rank 0 gets the tensors, and the others an empty dict."""
+        values: dict[int, torch.Tensor] = {}
+        for p in runtime.params:
+            found = read(p)
+            if runtime.engine.world.rank == 0:
+                values[id(p.tensor)] = found.to(p.dtype)
+        if runtime.engine.world.rank != 0:
+            return OrderedDict()
+        names = {prefix + name: tensor for name, tensor in model.named_parameters(remove_duplicate=False)}
+        kept = plain_state(prefix=prefix, keep_vars=True)
+        for name in kept:
+            tensor = names.get(name)
+            if tensor is not None and id(tensor) in values:
+                kept[name] = values[id(tensor)]
+            elif not keep_vars:
+                kept[name] = kept[name].detach() if isinstance(kept[name], torch.Tensor) else kept[name]
+        return kept
+
+    def load_state_dict(state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """All ranks give the same."""
+        with torch.no_grad():
+            names = dict(model.named_parameters(remove_duplicate=False))
+            rest = dict(state)
+            for name, tensor in names.items():
+                p = getattr(tensor, "_castor", None)
+                if p is not None and name in rest:
+                    write(p, rest[name])
+                    rest[name] = p.hole  # which is what it takes
+            with _plain(runtime):
+                result = plain_load(rest, strict=strict)
+            for dtype, holes in runtime.holes.items():
+                holes.fill_(float("nan"))
+            return result
+
+    def apply(fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+        for dtype in runtime.holes:
+            probe = torch.empty(0, dtype=dtype)
+            made = fn(probe)
+            if made.dtype is not probe.dtype or made.device != probe.device:
+                raise FailedPrecondition(
+                    f"the model is wrapped, and its parameters cannot go to {made.dtype} on {made.device}: do so before castor.wrap, or "
+                    "give castor.wrap a dtype"
+                )
+        return model
+
+    model.state_dict = state_dict  # type: ignore[method-assign]
+    model.load_state_dict = load_state_dict  # type: ignore[method-assign]
+    model._apply = apply  # type: ignore[method-assign]
+    model.clip_grad_norm_ = optimizer.clip_grad_norm_  # type: ignore[assignment]
+    model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
+    model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
+    _take_clip_over()
+
+
+@contextlib.contextmanager
+def _plain(runtime: Runtime) -> Iterator[None]:
+    """Parameters are plain ones, with nothing but their one value."""
+    for p in runtime.params:
+        if not p.pins:
+            p.tensor.__class__ = p.plain
+            p.tensor.data = torch.empty(p.shape, dtype=p.dtype)
+    try:
+        yield
+    finally:
+        for p in runtime.params:
+            if not p.pins:
+                p.tensor.data = p.hole
+                p.tensor.__class__ = ChunkedParameter
+
+
+@contextlib.contextmanager
+def no_sync(runtime: Runtime) -> Iterator[None]:
+    """Micro-batches inside are not the last of their step."""
+    before, runtime.last = runtime.last, False
+    try:
+        yield
+    finally:
+        runtime.last = before
+
+
+def memory_summary(runtime: Runtime) -> str:
+    """Where the memory of this rank is, as a table."""
+    stats = runtime.engine.stats()
+    lines = ["tier        budget          peak"]
+    for tier in ("device", "host"):
+        lines.append(f"{tier:<8}{format_size(stats[tier + '_budget_bytes']):>12}  {format_size(stats[tier + '_peak_bytes']):>12}")
+    lines.append(f"{'nvme':<8}{'':>12}  {format_size(stats['nvme_peak_bytes']):>12}")
+    lines.append(
+        f"{stats['chunks']} chunks of up to {format_size(stats['chunk_bytes'])}; {stats['gathers']} gathers, "
+        f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
+    )
+    return "\n".join(lines)
+
+
+# torch.nn.utils.clip_grad_norm_ knows parameters by their .grad, which is in a chunk.
+
+_plain_clip = nn.utils.clip_grad_norm_
+
+
+def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0, *arguments: Any, **keywords: Any) -> torch.Tensor:
+    """torch's, which for parameters of a wrapped model clips what is in chunks."""
+    tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # type: ignore[arg-type]
+    params = _params_of(tensors)
+    if not params:
+        return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)
+    runtime = params[0].runtime
+    trained = {id(p) for p in runtime.params if not p.frozen}
+    if float(norm_type) != 2.0 or not trained <= {id(p) for p in params}:
+        raise InvalidArgument("Castor clips all parameters of a wrapped model together, by the 2-norm: give model.parameters() and norm_type=2")
+    model = runtime.model()
+    return model.clip_grad_norm_(max_norm)  # type: ignore[union-attr, operator]
+
+
+def _take_clip_over() -> None:
+    for module in list(sys.modules.values()):
+        for name in ("clip_grad_norm_",):
+            if getattr(module, "__dict__", {}).get(name) is _plain_clip and module is not sys.modules[__name__]:
+                setattr(module, name, clip_grad_norm_)
+
+
+# Checkpoints.
+
+
+def save(directory: str, model: nn.Module, *, extra: Any = None, background: bool = False, keep: int = 0) -> None:
+    """Saves what training goes on with: states, steps, torch's and Python's random states, buffers, the optimizer's groups, and `extra`.
+
+    Args:
+      extra: anything that torch.save takes, such as a scheduler's state and the data position.
+      background: returns while files are written; the next save, or `finish_save`, waits for it.
+      keep: checkpoints that stay in the directory; 0: all.
+    """
+    runtime = runtime_of(model)
+    optimizer = runtime.optimizer
+    runtime.leases.end_those_over()
+    rest = {
+        "step": runtime.step_number,
+        "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
+        "buffers": {name: b for name, b in model.named_buffers()},
+        "random": {"torch": torch.get_rng_state(), "python": random.getstate()},
+        "extra": extra,
+    }
+    text = io.BytesIO()
+    torch.save(rest, text)
+    runtime.engine.save(directory, text.getvalue(), background, keep)
+
+
+def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weights_only: bool = False) -> Any:
+    """Takes back what `save` saved, at any number of ranks and under other budgets; returns `extra`."""
+    runtime = runtime_of(model)
+    runtime.leases.end_those_over()
+    loaded, text = runtime.engine.load(directory, step, weights_only)
+    runtime.step_number += 1  # what was saved by autograd is of other weights
+    if not text:
+        return None
+    rest = torch.load(io.BytesIO(text), weights_only=False)
+    buffers = dict(model.named_buffers())
+    with torch.no_grad():
+        for name, values in rest["buffers"].items():
+            buffers[name].copy_(values)
+    if not weights_only:
+        optimizer = runtime.optimizer
+        for mine, group in zip(optimizer.param_groups, rest["groups"]):
+            mine.update(group)
+        torch.set_rng_state(rest["random"]["torch"])
+        random.setstate(rest["random"]["python"])
+    return rest["extra"]
+
+
+__all__ = ["attach", "checkpoints", "clip_grad_norm_", "gathered", "gradient", "load", "memory_summary", "read", "runtime_of", "save", "write"]

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""`wrap`: one line around a model and its optimizer."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, Optional, TypeVar, Union
+
+import torch
+from torch import nn
+
+from castor._engine import Engine
+from castor.errors import FailedPrecondition, InvalidArgument
+from castor.sizes import format_size
+from castor.torch import _state
+from castor.torch._budgets import Budget, Budgets
+from castor.torch._leases import Leases, Unit, tensor_at
+from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
+from castor.torch._params import DTYPES, ChunkedParameter, Param
+from castor.torch._runtime import Runtime
+from castor.torch._world import make_world
+
+log = logging.getLogger("castor")
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def wrap(
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    *,
+    device: Budget = "auto",
+    host: Budget = "auto",
+    nvme: Union[str, Sequence[str], None] = None,
+    stage: int = 3,
+    dtype: Optional[torch.dtype] = None,
+    max_norm: float = 0.0,
+    initial_scale: Optional[float] = None,
+    chunk: Optional[Union[int, str]] = None,
+    units: Sequence[Union[nn.Module, type]] = (),
+    ignore: Sequence[nn.Module] = (),
+    timeout_s: float = 120.0,
+    config: Optional[dict[str, Any]] = None,
+) -> tuple[Model, CastorOptimizer]:
+    """Puts a model's parameters, gradients and optimizer states into chunks that live where the budgets allow.
+
+    Args:
+      model: any module with float32, bfloat16 or float16 parameters on the CPU. It is changed and returned.
+      optimizer: torch.optim.Adam, AdamW or SGD over parameters of the model; those in none of its groups are not trained.
+      device, host: budgets of this rank, in bytes or as ``"8GiB"``. ``"auto"``: what the machine has to spare.
+      nvme: a directory, or several on drives of their own, for what fits nowhere else.
+      stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
+      dtype: the parameters' type from now on, with float32 masters where it is less.
+      max_norm: clips the global norm of each step's gradients; 0: not.
+      initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
+      chunk: bytes of a chunk; None: searched.
+      units: modules, or their classes, whose parameters are acquired together at the outermost one's forward.
+      ignore: modules whose parameters are left alone.
+      timeout_s: a rank that does not come in this time is named, and ends the training of all.
+      config: more keys of Castor's config, which go before what is made of the other arguments.
+
+    Returns:
+      The model and the optimizer to use in place of the one given.
+
+    Raises:
+      InvalidArgument: what was asked for has no meaning; the text names the parameter or module.
+      DoesNotFit: the budgets cannot serve the model, with what would.
+    """
+    if getattr(model, "_castor", None) is not None:
+        raise FailedPrecondition("the model is wrapped already")
+    kind = kind_of(optimizer)
+    world = make_world(timeout_s)
+    found = _find(model, optimizer, ignore, dtype)
+    budgets = Budgets(device, host, _resident_bytes(found, kind))
+    engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, config or {}))
+    runtime = Runtime(model, engine)
+    runtime.leases = Leases(engine.handle)
+    try:
+        _register(runtime, found)
+        engine.seal([p.number for p in runtime.params] if budgets.fits else None)
+    except BaseException:
+        engine.close()
+        world.close()
+        raise
+    _move_in(runtime)
+    if dtype is not None:
+        _cast_buffers(model, dtype, ignore)
+    _hook(runtime, model, units, ignore)
+    wrapped = CastorOptimizer(optimizer, kind, runtime)
+    runtime.optimizer = wrapped
+    if not budgets.fits:
+        wrapped._after_first = lambda: _place(runtime, budgets)
+    _state.attach(model, runtime, wrapped)
+    return model, wrapped
+
+
+class _Found:
+    """A parameter of the model, before it is Castor's."""
+
+    def __init__(self, name: str, tensor: nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
+        self.name, self.tensor, self.dtype, self.group, self.frozen = name, tensor, dtype, group, frozen
+
+
+def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    left_alone = {id(m) for module in ignore for m in module.modules()}
+    for name, module in model.named_modules():
+        if id(module) not in left_alone:
+            yield name, module
+
+
+def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], dtype: Optional[torch.dtype]) -> list[_Found]:
+    groups = {id(t): f"g{index}" for index, group in enumerate(optimizer.param_groups) for t in group["params"]}
+    found: dict[int, _Found] = {}
+    for prefix, module in _modules(model, ignore):
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
+            raise InvalidArgument(f"{prefix} is an embedding with max_norm, which writes to its weight in its forward: use none, or ignore=[...]")
+        for name, tensor in module.named_parameters(recurse=False):
+            name = f"{prefix}.{name}" if prefix else name
+            if id(tensor) in found:
+                continue
+            if isinstance(tensor, ChunkedParameter):
+                raise FailedPrecondition(f"parameter {name} is in the chunks of another wrapped model: a module is wrapped once")
+            if isinstance(tensor, nn.parameter.UninitializedParameter):
+                raise InvalidArgument(f"parameter {name} has no shape yet: run the lazy module once before castor.wrap")
+            if tensor.device.type != "cpu":
+                raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU")
+            to = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            if to not in DTYPES:
+                raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
+            trained = tensor.requires_grad and id(tensor) in groups
+            found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained)
+    strange = [t for group in optimizer.param_groups for t in group["params"] if id(t) not in found]
+    if strange:
+        raise InvalidArgument(f"the optimizer has {len(strange)} parameters that are not the model's (shape {tuple(strange[0].shape)}): give one of this model's")
+    if not found:
+        raise InvalidArgument("the model has no parameters")
+    return list(found.values())
+
+
+def _resident_bytes(found: Sequence[_Found], kind: str) -> int:
+    """What it takes to keep everything on the device, with room for chunks that are not full."""
+    total = 0
+    for f in found:
+        count, size = f.tensor.numel(), f.dtype.itemsize
+        total += count * size
+        if not f.frozen:
+            total += count * (size + (4 if size < 4 else 0) + (4 if kind == "sgd" else 8))
+    return int(total * 1.15) + (32 << 20)
+
+
+def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme: Any, stage: int, max_norm: float,
+            initial_scale: Optional[float], chunk: Any, more: dict[str, Any]) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "stage": stage,
+        "device_budget_bytes": budgets.device,
+        "host_budget_bytes": budgets.host,
+        "average_micro_batches": False,
+        "own_lease_ends": True,
+        "count_norm": True,
+        "optimizer": config_of(kind, optimizer),
+        "groups": [{"name": f"g{index}"} for index in range(len(optimizer.param_groups))],
+    }
+    if nvme:
+        config["nvme"] = [{"directory": path} for path in ([nvme] if isinstance(nvme, str) else nvme)]
+    if max_norm:
+        config["clip_norm"] = max_norm
+    if initial_scale:
+        config["loss_scale"] = {"kind": "dynamic", "initial": initial_scale}
+    if chunk:
+        config["chunk"] = {"bytes": chunk}
+    config.update(more)
+    return config
+
+
+def _filler(tensor: torch.Tensor) -> Callable[[int, int, int], None]:
+    """Writes a parameter's initial values, which seal asks for."""
+    flat = tensor.detach().reshape(-1)
+
+    def fill(begin: int, end: int, address: int) -> None:
+        tensor_at(address, ctypes.c_float * (end - begin), torch.float32).copy_(flat[begin:end])
+
+    return fill
+
+
+def _register(runtime: Runtime, found: Sequence[_Found]) -> None:
+    for f in found:
+        p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
+        p.number = runtime.engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, _filler(f.tensor))
+        p.unit = Unit((p,))
+        runtime.params.append(p)
+        runtime.by_tensor[id(f.tensor)] = p
+
+
+def _move_in(runtime: Runtime) -> None:
+    """The values are in chunks; each parameter keeps one NaN."""
+    for dtype in {p.dtype for p in runtime.params}:
+        those = [p for p in runtime.params if p.dtype is dtype]
+        holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype)
+        for index, p in enumerate(those):
+            p.hole = holes[index].expand(p.shape)
+            p.tensor.data = p.hole
+            p.tensor._castor = p  # type: ignore[attr-defined]
+            if not p.frozen:
+                p.tensor.register_post_accumulate_grad_hook(runtime.on_gradient(p))
+            p.tensor.__class__ = ChunkedParameter
+
+
+def _cast_buffers(model: nn.Module, dtype: torch.dtype, ignore: Sequence[nn.Module]) -> None:
+    for _, module in _modules(model, ignore):
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_floating_point():
+                setattr(module, name, buffer.to(dtype))
+
+
+def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequence[nn.Module]) -> None:
+    classes = tuple(u for u in units if isinstance(u, type))
+    chosen = {id(u) for u in units if not isinstance(u, type)}
+    inside: set[int] = set()
+    for _, module in _modules(model, ignore):
+        if id(module) in inside:
+            continue
+        whole = id(module) in chosen or (classes and isinstance(module, classes))
+        if whole:
+            inside.update(id(m) for m in module.modules())
+        own = {id(t): runtime.by_tensor[id(t)] for t in module.parameters(recurse=bool(whole)) if id(t) in runtime.by_tensor}
+        if own or module is model:
+            runtime.hook(module, Unit(tuple(own.values())) if own else None)
+
+
+def _place(runtime: Runtime, budgets: Budgets) -> None:
+    """After the first step, which showed what is held at once."""
+    runtime.leases.end_those_over()
+    runtime.engine.reseal(budgets.device, budgets.host)
+    stats = runtime.engine.stats()
+    log.info("castor: %s of device memory and %s of host memory for this rank", format_size(stats["device_budget_bytes"]),
+             format_size(stats["host_budget_bytes"]))
+
