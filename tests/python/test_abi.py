@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""castor._abi says what castor.h says: compiled, not copied."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from castor import _abi
+
+HEADER = Path(__file__).parents[2] / "collectives" / "c_api" / "castor.h"
+STRUCTS = {
+    "castor_tensor": _abi.Tensor,
+    "castor_world_options": _abi.WorldOptions,
+    "castor_callbacks": _abi.Callbacks,
+    "castor_held": _abi.Held,
+    "castor_seal_options": _abi.SealOptions,
+    "castor_reseal_options": _abi.ResealOptions,
+    "castor_step": _abi.Step,
+    "castor_hyper_parameters": _abi.HyperParameters,
+    "castor_loss_scale": _abi.LossScale,
+    "castor_param_info": _abi.ParamInfo,
+    "castor_save_options": _abi.SaveOptions,
+    "castor_load_options": _abi.LoadOptions,
+    "castor_engine_stats": _abi.EngineStats,
+}
+CONSTANTS = {
+    "CASTOR_ABI_VERSION": _abi.ABI_VERSION,
+    "CASTOR_SET_LR": _abi.LR,
+    "CASTOR_SET_BETA1": _abi.BETA1,
+    "CASTOR_SET_BETA2": _abi.BETA2,
+    "CASTOR_SET_EPS": _abi.EPS,
+    "CASTOR_SET_WEIGHT_DECAY": _abi.WEIGHT_DECAY,
+    "CASTOR_SET_MOMENTUM": _abi.MOMENTUM,
+    "CASTOR_PARAM": _abi.PARAM,
+    "CASTOR_GRAD": _abi.GRAD,
+    "CASTOR_MASTER": _abi.MASTER,
+    "CASTOR_EXP_AVG": _abi.EXP_AVG,
+    "CASTOR_EXP_AVG_SQ": _abi.EXP_AVG_SQ,
+    "CASTOR_DEVICE": _abi.DEVICE,
+    "CASTOR_HOST": _abi.HOST,
+    "CASTOR_NVME": _abi.NVME,
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Sizes, offsets and constants, as the C compiler sees them."""
+    lines = [f'printf("{name} %ld\\n", (long){name});' for name in CONSTANTS]
+    for name, struct in STRUCTS.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+        lines += [f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));' for field, *_ in struct._fields_]
+    folder = tmp_path_factory.mktemp("abi")
+    source = folder / "tell.c"
+    source.write_text("#include <stddef.h>\n#include <stdio.h>\n#include \"castor.h\"\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
+    subprocess.run(["cc", "-I", str(HEADER.parent), str(source), "-o", str(folder / "tell")], check=True)
+    out = subprocess.run([str(folder / "tell")], check=True, capture_output=True, text=True).stdout
+    return {name: int(value) for name, value in (line.split() for line in out.splitlines())}
+
+
+def test_structs_have_the_size_and_members_of_the_header(told: dict[str, int]) -> None:
+    text = HEADER.read_text()
+    for name, struct in STRUCTS.items():
+        assert ctypes.sizeof(struct) == told[name], name
+        for field, *_ in struct._fields_:
+            assert getattr(struct, field).offset == told[f"{name}.{field}"], f"{name}.{field}"
+        body = re.search(rf"typedef struct {name} {{(.*?)\n}} {name};", text, re.S)
+        assert body, name
+        declared = re.sub(r"/\*.*?\*/", "", body[1], flags=re.S)
+        assert declared.count(";") == len(struct._fields_), f"{name} has other members in the header"
+
+
+def test_constants_have_the_values_of_the_header(told: dict[str, int]) -> None:
+    assert {name: told[name] for name in CONSTANTS} == CONSTANTS
+
+
+def test_functions_take_as_many_arguments_as_in_the_header() -> None:
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+    for name, arguments in _abi._CODES.items():
+        declared = re.search(rf"CASTOR_API int32_t\s+{name}\(([^;]*)\);", text)
+        assert declared, f"{name} is not in the header"
+        assert declared[1].count(",") + 1 == len(arguments), name
+
+
+def test_every_code_has_an_exception_of_its_own() -> None:
+    codes = {int(value) for value in re.findall(r"CASTOR_[A-Z_]+ = (\d+),?\s*/\*", HEADER.read_text())}
+    assert set(_abi.BY_CODE) >= {code for code in codes if 1 <= code <= 11}
+    assert len(set(_abi.BY_CODE.values())) == 11

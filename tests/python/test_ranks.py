@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Ranks that are processes, by torchrun: next to DDP, at every stage, with leases that end at random on each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).parent / "ranks_worker.py"
+
+
+def run(what: str, ranks: int, folder: Path) -> Any:
+    out = folder / f"{what}-{ranks}.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(WORKER), what, str(folder), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert out.exists(), done.stderr[-4000:]
+    return json.loads(out.read_text())
+
+
+def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(tmp_path: Path) -> None:
+    for case in run("equal", 2, tmp_path):
+        digests = {made["digest"] for made in case["castor"]}
+        assert len(digests) == 1, case["name"]
+        for made in case["castor"]:
+            assert made["losses"] == pytest.approx(case["plain"]["losses"], rel=1e-5), case["name"]
+
+
+def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> None:
+    run("save", 2, tmp_path)
+    digests = {run("load", ranks, tmp_path)["digest"] for ranks in (2,)}
+    assert len(digests) == 1
+    one = run("load", 1, tmp_path)
+    three = run("load", 3, tmp_path)
+    assert len(one["losses"]) == len(three["losses"]) == 4
+
+
+def test_one_rank_alone_is_told_so_within_the_timeout(tmp_path: Path) -> None:
+    said = run("alone", 2, tmp_path)
+    assert "rank 1" in said, said
+
+
+def test_ranks_that_differ_are_told_so(tmp_path: Path) -> None:
+    said = run("differ", 2, tmp_path)
+    assert "different parameters" in said, said

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What Castor cannot serve is a sentence that names it, and never a wrong number."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any, Callable
+
+import pytest
+import torch
+from torch import nn
+
+import castor.torch as castor
+
+ROOMY: dict[str, Any] = {"device": "64MiB", "host": "64MiB"}
+
+
+def make() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def wrapped(**more: Any) -> tuple[nn.Module, Any]:
+    model = make()
+    return castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-2), **(ROOMY | more))
+
+
+def backward(model: nn.Module, seed: int = 0) -> torch.Tensor:
+    loss = model(torch.randn(2, 8, generator=torch.Generator().manual_seed(seed))).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+OPTIMIZERS: list[tuple[str, Callable[[Any], torch.optim.Optimizer]]] = [
+    ("RMSprop", lambda params: torch.optim.RMSprop(params)),
+    ("amsgrad", lambda params: torch.optim.Adam(params, amsgrad=True)),
+    ("maximize", lambda params: torch.optim.SGD(params, maximize=True)),
+]
+
+
+@pytest.mark.parametrize(("word", "optimizer"), OPTIMIZERS)
+def test_optimizers_by_name(word: str, optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
+    model = make()
+    with pytest.raises(castor.InvalidArgument, match=word):
+        castor.wrap(model, optimizer(model.parameters()), **ROOMY)
+    assert type(model[0].weight) is nn.Parameter  # and the model is as it was
+
+
+def test_parameters_that_are_not_the_models() -> None:
+    model, other = make(), make()
+    with pytest.raises(castor.InvalidArgument, match="not the model's"):
+        castor.wrap(model, torch.optim.SGD(other.parameters(), lr=0.1), **ROOMY)
+
+
+def test_a_model_is_wrapped_once_and_its_modules_too() -> None:
+    model, _ = wrapped()
+    with pytest.raises(castor.FailedPrecondition, match="wrapped already"):
+        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
+    whole = nn.Sequential(model[0])
+    with pytest.raises(castor.FailedPrecondition, match=r"0\.weight"):
+        castor.wrap(whole, torch.optim.SGD(whole.parameters(), lr=0.1), **ROOMY)
+
+
+def test_types_and_sizes_that_castor_does_not_train() -> None:
+    model = make().double()
+    with pytest.raises(castor.InvalidArgument, match=r"0\.weight is torch.float64"):
+        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
+    with pytest.raises(castor.InvalidArgument, match="'8 GB'"):
+        wrapped(device="8 GB")
+    embedding = nn.Embedding(4, 4, max_norm=1.0)
+    with pytest.raises(castor.InvalidArgument, match="max_norm"):
+        castor.wrap(nn.Sequential(embedding), torch.optim.SGD(embedding.parameters(), lr=0.1), **ROOMY)
+
+
+def test_budgets_that_do_not_fit_say_what_would() -> None:
+    model = make()
+    with pytest.raises(castor.DoesNotFit) as refused:
+        castor.wrap(model, torch.optim.AdamW(model.parameters()), device="4KiB", host="4KiB")
+    assert any("raise the" in change for change in refused.value.changes)
+    assert type(model[0].weight) is nn.Parameter
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), **ROOMY)
+    backward(model)
+    optimizer.step()
+
+
+def test_copies_pickles_and_moves() -> None:
+    model, optimizer = wrapped()
+    with pytest.raises(castor.FailedPrecondition, match=r"0\.weight.*cannot be copied"):
+        copy.deepcopy(model)
+    with pytest.raises(castor.FailedPrecondition, match=r"0\.weight.*cannot be pickled"):
+        pickle.dumps(model[0])
+    for move in (lambda: model.half(), lambda: model.to("meta"), lambda: model.to(torch.bfloat16)):
+        with pytest.raises(castor.FailedPrecondition, match="before castor.wrap"):
+            move()
+    assert model.to("cpu") is model
+    backward(model)
+    optimizer.step()
+
+
+def test_what_is_not_in_a_step() -> None:
+    model, optimizer = wrapped()
+    optimizer.step()  # no gradients: torch does nothing, and so does Castor
+    with pytest.raises(castor.InvalidArgument, match="closure"):
+        optimizer.step(lambda: None)
+    with pytest.raises(castor.FailedPrecondition, match="add the group"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+
+
+def test_writes_after_wrap_are_named() -> None:
+    model, optimizer = wrapped()
+    with torch.no_grad(), pytest.raises(castor.FailedPrecondition, match=r"0\.weight is written to by zero_"):
+        model[0].weight.zero_()
+    with pytest.raises(castor.FailedPrecondition, match=r"2\.bias is written to"):
+        nn.init.zeros_(model[2].bias)
+    model[0].bias.data.fill_(1.0)
+    backward(model)
+    with pytest.raises(castor.FailedPrecondition, match=r"0\.bias was written to"):
+        optimizer.step()
+    model[2].bias.data = torch.zeros(4)
+    with pytest.raises(castor.FailedPrecondition, match=r"2\.bias was replaced"):
+        optimizer.step()
+
+
+def test_weights_that_a_step_has_changed_are_not_differentiated() -> None:
+    model, optimizer = wrapped()
+    x = torch.randn(2, 8)
+    first = model(x).pow(2).mean()
+    backward(model)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        first.backward()
+    optimizer.zero_grad()
+    backward(model)
+    optimizer.step()
+
+
+def test_a_second_backward_with_and_without_retain_graph() -> None:
+    model, optimizer = wrapped()
+    x = torch.randn(2, 8)
+    loss = model(x).pow(2).mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    optimizer.zero_grad()
+    backward(model)
+    optimizer.step()
+
+    plain = make()
+    plain_optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    for both, step in ((plain, plain_optimizer), wrapped()):
+        loss = both(x).pow(2).mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        step.step()
+        plain_sum = both(x).sum().item() if both is plain else plain_sum
+        assert both(x).sum().item() == pytest.approx(plain_sum, rel=1e-5)
+
+
+class Fails(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = make()
+        self.fails = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner[0](x)
+        if self.fails:
+            raise KeyError("the forward failed")
+        return self.inner[2](x)
+
+
+def test_exceptions_in_forward_and_backward_leave_a_model_that_goes_on() -> None:
+    torch.manual_seed(3)
+    model = Fails()
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **ROOMY)
+    with pytest.raises(KeyError):
+        model(torch.randn(2, 8))
+    model.fails = False
+    loss = model(torch.randn(2, 8)).sum()
+
+    def explode(_gradient: torch.Tensor) -> None:
+        raise ValueError("the backward failed")
+
+    hidden = model.inner[0].register_full_backward_hook(lambda *_: explode(loss))
+    loss = model(torch.randn(2, 8, requires_grad=True)).sum()
+    with pytest.raises(ValueError, match="backward failed"):
+        loss.backward()
+    hidden.remove()
+    optimizer.zero_grad()
+    before = model.state_dict()["inner.2.bias"]
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+    assert torch.equal(model.state_dict()["inner.2.bias"], before - 0.1 * 2)
+
+
+def test_a_backward_that_never_comes_costs_nothing() -> None:
+    model, optimizer = wrapped()
+    for _ in range(5):
+        model(torch.randn(2, 8))
+    first = backward(model).item()
+    optimizer.step()
+    other, other_optimizer = wrapped()
+    assert backward(other).item() == first
+    other_optimizer.step()
+    assert model.state_dict()["0.weight"].equal(other.state_dict()["0.weight"])
+
+
+def test_zero_grad_drops_a_backward() -> None:
+    losses = []
+    for drops in (False, True):
+        model, optimizer = wrapped()
+        for step in range(4):
+            if drops:
+                backward(model, 100 + step)
+                optimizer.zero_grad()
+            losses.append(backward(model, step).item())
+            optimizer.step()
+    assert losses[:4] == losses[4:]
