@@ -222,8 +222,10 @@ class ZeroEngine {
   // failure nothing is left behind and the engine is closed.
   Status Seal(const SealOptions& options);
 
-  // `last`: no other micro-batch follows before Step (the norm is then computed
-  // while the gradients are at hand). A micro-batch ends with the next one's
+  // `last`: no other micro-batch follows before Step, as far as is known: the
+  // norm is then computed while the gradients are at hand, and anew where
+  // another follows. FailedPrecondition where one follows after UpdateEarly or
+  // ClipGradients. A micro-batch ends with the next one's
   // begin or with Step: gradients opened by then count as complete, others of
   // the same chunk as zero.
   Status BeginMicroBatch(bool last);

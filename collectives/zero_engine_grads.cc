@@ -21,8 +21,13 @@ Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   }
   CASTOR_RETURN_IF_ERROR(RequireOneMicroBatch(last));
   if (micro_batches_ > 0 && last_micro_batch_) {
-    return FailedPrecondition(
-        "the micro-batch before this one was said to be the last: call Step");
+    if (early_lr_ || clipped_ || grads_in_place()) {
+      return FailedPrecondition(
+          "the micro-batch before this one was said to be the last, and its "
+          "gradients are used already: call Step");
+    }
+    // It was not: what is in the norm changes.
+    recounts_ = CountsNorm();
   }
   if (micro_batches_ > 0 && Reduces()) {
     CASTOR_RETURN_IF_ERROR(FlushGrads());

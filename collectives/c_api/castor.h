@@ -424,7 +424,8 @@ CASTOR_API int32_t castor_engine_reseal(castor_engine* engine,
  * acquire, grad and borrow answer with scratch that means nothing. */
 CASTOR_API int32_t castor_engine_begin_dry_step(castor_engine* engine);
 
-/* last: not 0 where no other micro-batch comes before the step. */
+/* last: not 0 where no other micro-batch comes before the step, as far as is
+ * known; one may, unless gradients were clipped or updates began. */
 CASTOR_API int32_t castor_engine_begin_micro_batch(castor_engine* engine,
                                                    int32_t last);
 /* The values of `count` parameters, data[i] of params[i], in their own dtypes,

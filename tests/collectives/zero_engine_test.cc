@@ -105,7 +105,6 @@ TEST_F(OneRankEngineTest, CallsOutOfOrderAreRefusedAndHarmNothing) {
   EXPECT_THAT(engine_->GradReady(ids_[0], lane_), NotNow("Grad first"));
   Backward({0});
   EXPECT_THAT(engine_->Grad(ids_[0], lane_).status(), NotNow("already"));
-  EXPECT_THAT(engine_->BeginMicroBatch(false), NotNow("last"));
   {
     Result<ParamLease> lease = engine_->Acquire(std::span(&ids_[0], 1), lane_);
     ASSERT_THAT(lease, IsOk());
