@@ -45,6 +45,7 @@ C_API_DEPS = [
     "//collectives:optimizer_groups",
     "//collectives:lr_schedule",
     "//collectives:option_table",
+    "//collectives:search_answer",
     "//collectives:zero_config",
     "//collectives:zero_engine",
     "//collectives:zero_options",

@@ -27,8 +27,6 @@ inline constexpr size_t kFirstSize = 0;
   inline constexpr size_t kFirstSize<type> = \
       offsetof(type, last) + sizeof(type::last)
 
-CASTOR_FIRST_VERSION(castor_search_options, modes);
-CASTOR_FIRST_VERSION(castor_search_group, recommended);
 CASTOR_FIRST_VERSION(castor_pinned_arena_stats, metadata_bytes);
 CASTOR_FIRST_VERSION(castor_world_options, log_context);
 CASTOR_FIRST_VERSION(castor_callbacks, abort);
