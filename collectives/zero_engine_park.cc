@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/units_text.h"
 #include "collectives/zero_engine_impl.h"
 
@@ -165,7 +166,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
                   "no room"
                 : fmt::format("{} has no more room in its budget of {}",
                               TierName(to),
-                              FormatBytes(pools_->pool(to).stats().budget)),
+                              BudgetText(pools_->pool(to).stats().budget)),
         staging || to == Tier::kHost ? "the host budget" : "the NVMe size",
         FormatBytes(plan.short_of));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/budget_text.h"
 #include "collectives/run_chunks.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
@@ -20,13 +21,13 @@ void ZeroEngine::Impl::DescribeRank() const {
   info.rank = comm_->rank();
   info.world = comm_->world();
   info.stage = options_.stage;
-  info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
-  info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
-  if (!options_.nvme.empty()) {
-    if (const std::optional<Bytes> limit = NvmeLimit(options_.nvme)) {
-      info.budget_bytes[TierIndex(Tier::kNvme)] = limit->count();
-    }
-  }
+  const auto add = [&info](Tier tier, std::optional<Bytes> budget) {
+    if (!budget || IsUnlimited(*budget)) return;
+    info.budget_bytes[TierIndex(tier)] = budget->count();
+  };
+  add(Tier::kDevice, options_.device_budget);
+  add(Tier::kHost, options_.host_budget);
+  if (!options_.nvme.empty()) add(Tier::kNvme, NvmeLimit(options_.nvme));
   std::vector<std::string_view> names;
   names.reserve(params_.size());
   for (const auto& param : params_) names.push_back(param.spec.name);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 
@@ -29,7 +30,7 @@ Status TierPool::Full(int32_t slot_class) const {
       "of its budget of {} are in use: give one back first",
       state.shape.slots, slot_class, TierName(tier_),
       FormatBytes(state.shape.slot_bytes), FormatBytes(stats_.in_use),
-      FormatBytes(stats_.budget)));
+      BudgetText(stats_.budget)));
 }
 
 Result<Slot> TierPool::Take(int32_t slot_class, SlotHold hold) {

@@ -632,6 +632,10 @@ typedef struct castor_engine_stats {
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,
                                            castor_engine_stats* stats);
+/* All figures, by tier, state and link, as JSON until the next call. An
+ * unlimited budget is null there, and in the struct INT64_MAX. */
+CASTOR_API int32_t castor_engine_stats_json(castor_engine* engine,
+                                            const char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */
