@@ -110,19 +110,19 @@ Status ZeroEngine::Impl::DrainAll() {
 
 Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
   CASTOR_RETURN_IF_ERROR(RequireStates());
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Park"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Park()"));
   if (to == Tier::kDevice) {
     return InvalidArgument(
         "a device cannot be parked on itself: name host memory or NVMe");
   }
   if (micro_batches_ > 0) {
     return FailedPrecondition(
-        "a step is half done: call Step or Abandon before Park");
+        "a step is half done: call Step() or Abandon() before Park()");
   }
   if (leases_.leases() > 0) {
     return FailedPrecondition(fmt::format(
         "{} of borrowed memory are still held: release every lease before "
-        "Park",
+        "Park()",
         FormatBytes(leases_.in_use())));
   }
   CASTOR_RETURN_IF_ERROR(EndSave());
@@ -177,7 +177,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
 Status ZeroEngine::Impl::Resume() {
   CASTOR_RETURN_IF_ERROR(RequireStates());
   if (!parked_) {
-    return FailedPrecondition("the engine is not parked: call Park first");
+    return FailedPrecondition("the engine is not parked: call Park() first");
   }
   CASTOR_RETURN_IF_ERROR(pools_->RestoreDevice());
   CASTOR_RETURN_IF_ERROR(TakeOwnSlots());

@@ -49,11 +49,11 @@ void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
 
 Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal"));
+  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal()"));
   if (leases_.leases() > 0) {
     return FailedPrecondition(fmt::format(
         "{} of borrowed memory are still held: release every lease before "
-        "Reseal",
+        "Reseal()",
         FormatBytes(leases_.in_use())));
   }
   CASTOR_RETURN_IF_ERROR(EndSave());
@@ -93,6 +93,7 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   DropMemory();
   ExchangeMemory(other);
   if (!status.ok()) return Fail(status);
+  DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   return Health();

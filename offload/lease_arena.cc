@@ -38,9 +38,9 @@ Result<LeaseArena::Lease> LeaseArena::Borrow(Bytes size) {
   }
   if (size_ - begin < rounded) {
     return TierFull(fmt::format(
-        "cannot lend {} of device memory: of the {} declared at Seal, {} are "
+        "cannot lend {} of device memory: of the {} declared at Seal(), {} are "
         "on lease and the largest gap between them has {}; declare a larger "
-        "lease at Seal or return one first",
+        "lease at Seal() or return one first",
         FormatBytes(rounded), FormatBytes(size_), FormatBytes(in_use_),
         FormatBytes(std::max(largest_gap, size_ - begin))));
   }

@@ -180,7 +180,7 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
     const SlotClass& shape = options_.device->slot_class(slot_class);
     return Infeasible(fmt::format(
         "chunk {} needs a gathered slot of {} and all {} are held: {}; "
-        "declare this moment at Seal, hold less at once, or raise the device "
+        "declare this moment at Seal(), hold less at once, or raise the device "
         "budget by {}",
         wanted_for.value(), FormatBytes(shape.slot_bytes), shape.slots,
         HeldChunks(slot_class), FormatBytes(shape.slot_bytes)));

@@ -211,9 +211,16 @@ CASTOR_API void castor_set_error(const char* words);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
  * engines, lanes or devices is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
+typedef struct castor_record_options {
+  size_t struct_size;
+  int64_t first_step; /* 0: what comes before the first step, too */
+  int64_t last_step;  /* 0: to the end */
+} castor_record_options;
+
 /* Engines made from now on record what they do to a file, for castor report.
- * CASTOR_FAILED_PRECONDITION where they do already. */
-CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
+ * `options` may be null. CASTOR_FAILED_PRECONDITION where they do already. */
+CASTOR_API int32_t castor_world_record(castor_world* world, const char* path,
+                                       const castor_record_options* options);
 /* Writes out what is left and ends the record; CASTOR_IO_ERROR where any of it
  * was refused. CASTOR_FAILED_PRECONDITION while engines are there. Destroying
  * the world ends it too. */
@@ -632,6 +639,9 @@ typedef struct castor_engine_stats {
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,
                                            castor_engine_stats* stats);
+/* Puts words of at most 255 bytes into the record, of now, whichever steps it
+ * is of; nothing where the world records nothing. */
+CASTOR_API int32_t castor_engine_mark(castor_engine* engine, const char* words);
 /* All figures, by tier, state and link, as JSON until the next call. An
  * unlimited budget is null there, and in the struct INT64_MAX. */
 CASTOR_API int32_t castor_engine_stats_json(castor_engine* engine,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -117,6 +118,18 @@ Status GetStatsJson(castor_engine& engine, const char** json) {
   return OkStatus();
 }
 
+Status Mark(const castor_engine& engine, const char* words) {
+  if (words == nullptr) return InvalidArgument("words is null");
+  const size_t size = std::strlen(words);
+  if (size > kMostMarkBytes) {
+    return InvalidArgument(
+        fmt::format("a mark of {} bytes is too long: say it in {} at most",
+                    size, kMostMarkBytes));
+  }
+  engine.engine->Mark(words);
+  return OkStatus();
+}
+
 Status Park(castor_engine& engine, int32_t tier, castor_park* given) {
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
@@ -177,6 +190,12 @@ int32_t castor_engine_trace(castor_engine* engine, const char** text,
                             size_t* size) {
   return WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::Trace(its, text, size);
+  });
+}
+
+int32_t castor_engine_mark(castor_engine* engine, const char* words) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Mark(its, words);
   });
 }
 

@@ -30,6 +30,7 @@ inline constexpr size_t kFirstSize = 0;
 CASTOR_FIRST_VERSION(castor_pinned_arena_stats, metadata_bytes);
 CASTOR_FIRST_VERSION(castor_world_options, log_context);
 CASTOR_FIRST_VERSION(castor_callbacks, abort);
+CASTOR_FIRST_VERSION(castor_record_options, last_step);
 CASTOR_FIRST_VERSION(castor_device_info, reserved);
 CASTOR_FIRST_VERSION(castor_allocator, release);
 CASTOR_FIRST_VERSION(castor_seal_options, micro_batches);

@@ -181,7 +181,7 @@ TEST_F(OneRankEngineTest, AnUndeclaredNeedFailsAtTheAcquireThatShowsIt) {
     leases.push_back(*std::move(lease));
   }
   EXPECT_THAT(status, StatusIs(ErrorCode::kInfeasible,
-                               HasSubstr("chunk 0 (parameters)")));
+                               HasSubstr("chunk 0 (parameters of ")));
   // What is held stays good, and room made serves the next.
   EXPECT_EQ(leases[0].f32(0)[5], 5.0f);
   leases.pop_back();

@@ -508,9 +508,9 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   char record[600];
   snprintf(record, sizeof(record), "%s/run.record", folder);
   GIVES(FAILED_PRECONDITION, world_end_record, world);
-  GIVES(INVALID_ARGUMENT, world_record, world, "/no/such/folder/run");
-  GIVES(OK, world_record, world, record);
-  GIVES(FAILED_PRECONDITION, world_record, world, record);
+  GIVES(INVALID_ARGUMENT, world_record, world, "/no/such/folder/run", NULL);
+  GIVES(OK, world_record, world, record, NULL);
+  GIVES(FAILED_PRECONDITION, world_record, world, record, NULL);
   pthread_t threads[kRanks];
   struct rank ranks[kRanks];
   for (int r = 0; r < kRanks; ++r) {
