@@ -128,6 +128,7 @@ void AddGradients(OptionTable& t, ZeroOptions* o) {
       .For(kFlags);
   t.Switch("count_norm", &o->count_norm);
   t.Switch("average_micro_batches", &o->average_micro_batches);
+  t.Switch("own_lease_ends", &o->own_lease_ends);
   t.Choice("grad_mode", &o->grad_mode, GradModeName,
            {GradMode::kSeparate, GradMode::kFp32, GradMode::kReuse})
       .Flag("--grad-mode",

@@ -146,6 +146,13 @@ class ZeroEngine::Impl final : public ChunkSource {
   bool Cancel(ChunkId chunk) override;
   void Raise(ChunkId chunk) override;
   void BeforeUse() override { FollowPlan(std::nullopt, false); }
+  // A rank that keeps whole parameters decides by itself.
+  Status LeastOfRanks(std::span<int64_t> words) override {
+    return sharding_.replicated(StateKind::kParam)
+               ? OkStatus()
+               : LeastOf(words, "uses that ended");
+  }
+  void Failed(const Status& status) override { Fail(status).IgnoreError(); }
 
  private:
   enum class Phase : uint8_t { kOpen, kSealed, kClosed };
@@ -178,6 +185,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status RequireSealed() const;
   // No parameters held and no evaluation under way. `call`: what asks for it.
   Status RequireNothingOpen(std::string_view call) const;
+  // Nothing of the engine's memory is lent.
+  Status RequireNoLeases(std::string_view call) const;
   // Nor a step begun.
   Status RequireBetweenSteps(std::string_view call) const;
   std::string Name(ParamId param) const;
@@ -195,12 +204,16 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status AgreeOn(const Status& own, uint64_t same, std::string_view purpose) {
     return internal::AgreeOn(*comm_, *comm_lane_, own, same, purpose);
   }
+  // Each word becomes the least that any rank has in its place.
+  Status LeastOf(std::span<int64_t> words, std::string_view purpose);
   Status SumOverRanks(std::span<uint64_t> sums, std::string_view purpose) {
     return internal::SumOverRanks(*comm_, *comm_lane_, sums, purpose);
   }
 
   // reseal
   struct Memory;
+  // What the last step held, where nothing is declared and ranks know the same.
+  Status DeclareLastStep(SealOptions* declared);
   // This engine's memory for the other.
   void ExchangeMemory(Memory& other);
   // Takes the states that `from` has into the store of this engine.
@@ -234,6 +247,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParamSpec> Specs() const;
 
   // memory
+  Result<MemoryPlan> PlanAllMemory(const SealOptions& declared) const;
   Status BuildMemory(const SealOptions& declared);
   Status BuildStore();
   // Waits until nobody uses the memory, and gives it back but for the slabs;
@@ -486,6 +500,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::unique_ptr<MemoryManager> manager_;
   std::vector<ChunkGrad> grads_;  // by ChunkId
   int headroom_ = 0;              // of their sums
+  bool grows_ = false;            // SealOptions::grow
   ReductionTurns turns_;  // none where chunks are reduced as they complete
   // Ranks that lack gradients follow the plan of those that have them.
   bool follows_plan_ = false;

@@ -86,8 +86,21 @@ Status ZeroEngine::Impl::RequireStates() const {
   return Health();
 }
 
-Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
+Status ZeroEngine::Impl::RequireNoLeases(std::string_view call) const {
   if (manager_->pinned()) {
+    return FailedPrecondition(fmt::format(
+        "parameters are still held: release every lease before {}", call));
+  }
+  if (leases_.leases() > 0) {
+    return FailedPrecondition(fmt::format(
+        "{} of borrowed memory are still held: release every lease before {}",
+        FormatBytes(leases_.in_use()), call));
+  }
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
+  if (!options_.own_lease_ends && manager_->pinned()) {
     return FailedPrecondition(fmt::format(
         "parameters are still held: release every lease before {}", call));
   }
@@ -186,12 +199,7 @@ void ZeroEngine::Impl::EndEvaluation() {
 Status ZeroEngine::Impl::Close() {
   if (phase_ != Phase::kSealed) return Health();
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close()"));
-  if (leases_.leases() > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} of borrowed memory are still held: release every lease before "
-        "Close()",
-        FormatBytes(leases_.in_use())));
-  }
+  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Close()"));
   if (saving_ != nullptr) {
     return FailedPrecondition(
         "a save is under way: call FinishSave() before Close()");
@@ -250,6 +258,8 @@ EngineStats ZeroEngine::Impl::stats() const {
   stats.releases = manager.releases;
   stats.early_updates = early_updates_;
   stats.divergences = manager.divergences;
+  stats.grown_slots = manager.grown_slots;
+  stats.extra_slots = manager.extra_slots;
   stats.reduce_scatters = reduce_scatters_;
   stats.stall_ns = manager_->stall_ns();
   stats.stalls = manager_->stalls();

@@ -10,9 +10,28 @@
 #include "offload/nvme/nvme_option.h"
 
 namespace castor {
+
+Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
+    const SealOptions& declared) const {
+  ZeroOptions options = options_;
+  const auto made = [&] {
+    return MemoryOf(*layout_, sharding_, options, least_, bindings_, declared);
+  };
+  if (!declared.grow || !declared.held.empty()) return made();
+  options.prefetch_depth = 0;
+  options.keep_copies = false;
+  if (!options.home_limits) {
+    options.home_limits.emplace();
+    Result<MemoryPlan> off_device = made();
+    if (off_device.ok()) return off_device;
+    options.home_limits.reset();
+  }
+  return made();
+}
+
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
-  CASTOR_ASSIGN_OR_RETURN(memory_, MemoryOf(*layout_, sharding_, options_,
-                                            least_, bindings_, declared));
+  grows_ = declared.grow;
+  CASTOR_ASSIGN_OR_RETURN(memory_, PlanAllMemory(declared));
   if (!memory_.unknown_links.empty()) {
     options_.log->WarnOnce(
         "unknown links",
@@ -102,6 +121,11 @@ Status ZeroEngine::Impl::BuildStore() {
   manager.log = options_.log;
   manager.rank = comm_->rank();
   if (!grads_in_place()) manager.grad_slots_kept = waits_;
+  manager.own_lease_ends = options_.own_lease_ends;
+  manager.grow_slots = grows_;
+  manager.add_slot = [pools = pools_.get()](int32_t slot_class) {
+    return pools->AddDeviceSlot(slot_class);
+  };
   manager_ = std::make_unique<MemoryManager>(std::move(manager));
   grads_.resize(layout_->chunks().size());
   ahead_.resize(layout_->chunks().size());

@@ -81,6 +81,15 @@ void ZeroEngine::Impl::Raise(ChunkId chunk) {
   store_->Raise(ahead_[chunk.index()]);
 }
 
+Status ZeroEngine::Impl::LeastOf(std::span<int64_t> words,
+                                 std::string_view purpose) {
+  if (comm_->world() == 1 || words.empty()) return OkStatus();
+  comm_->AllReduce(*comm_lane_, words.data(), Elements(std::ssize(words)),
+                   DType::kI64, ReduceOp::kMin,
+                   {ChunkId(), SharedMoment(), purpose});
+  return comm_lane_->Record().Wait();
+}
+
 std::byte* ZeroEngine::Impl::DirectData(ChunkId chunk) {
   ++held_in_place_[chunk.index()];
   return store_->device_data(chunk, StateKind::kParam);

@@ -119,12 +119,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
     return FailedPrecondition(
         "a step is half done: call Step() or Abandon() before Park()");
   }
-  if (leases_.leases() > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} of borrowed memory are still held: release every lease before "
-        "Park()",
-        FormatBytes(leases_.in_use())));
-  }
+  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Park()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   const ParkPlan plan = PlanPark(to);
   // Before anything changes: it may be refused.

@@ -7,11 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-#include "chunk/base/units_text.h"
+#include "collectives/held_moments.h"
+#include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
 
 namespace castor {
@@ -50,28 +52,26 @@ void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
 Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal()"));
-  if (leases_.leases() > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} of borrowed memory are still held: release every lease before "
-        "Reseal()",
-        FormatBytes(leases_.in_use())));
-  }
   CASTOR_RETURN_IF_ERROR(EndSave());
   const Bytes device_before = options_.device_budget;
   const Bytes host_before = options_.host_budget;
   const SealBudgets least_before = least_;
   options_.device_budget = asked.device_budget.value_or(device_before);
   options_.host_budget = asked.host_budget.value_or(host_before);
-  Status status = CheckMicroBatches(asked.declared);
+  // A rank may have leases that others have not.
+  Status status = RequireNoLeases("Reseal()");
+  if (status.ok()) status = CheckMicroBatches(asked.declared);
   status = AgreeOn(status, 0, "what to reseal with");
-  if (status.ok()) status = AgreeOnInputs(asked.declared);
+  SealOptions declared = asked.declared;
+  if (status.ok()) status = DeclareLastStep(&declared);
+  if (status.ok()) status = AgreeOnInputs(declared);
   Memory other;
   if (status.ok()) {
     manager_->DropAll(RunCause::kNone);
     status = DrainAll();
     if (!status.ok()) return Fail(status);
     ExchangeMemory(other);
-    Status built = BuildMemory(asked.declared);
+    Status built = BuildMemory(declared);
     if (built.ok()) built = BuildStore();
     status = AgreeOn(built, 0, "reseal");
     if (!status.ok()) {
@@ -86,7 +86,7 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     least_ = least_before;
     return status;
   }
-  headroom_ = HeadroomOfSums(asked.declared);
+  headroom_ = HeadroomOfSums(declared);
   if (Status moved = TakeStates(*other.store); !moved.ok()) return Fail(moved);
   ExchangeMemory(other);
   status = CloseMemory();
@@ -97,6 +97,26 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   return Health();
+}
+
+// Ranks that keep whole parameters may have made different accesses.
+Status ZeroEngine::Impl::DeclareLastStep(SealOptions* declared) {
+  const Trace& trace = manager_->planned_trace();
+  if (!declared->held.empty()) return OkStatus();
+  std::vector<HeldTogether> held;
+  if (manager_->plan() != nullptr) held = HeldMomentsOf(*layout_, trace);
+  internal::ValueHash hash;
+  for (const HeldTogether& moment : held) {
+    for (const std::vector<ParamId>* ids : {&moment.params, &moment.grads}) {
+      hash.Add(ids->size());
+      for (const ParamId id : *ids) hash.Add(id.value());
+    }
+  }
+  const int64_t own = hash.signed_value();
+  std::array<int64_t, 2> least = {own, -own};
+  CASTOR_RETURN_IF_ERROR(LeastOf(least, "what is held"));
+  if (least[0] == -least[1]) declared->held = std::move(held);
+  return OkStatus();
 }
 
 Status ZeroEngine::Impl::TakeStates(ShardStore& from) {

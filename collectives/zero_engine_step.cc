@@ -82,6 +82,12 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
       if (!grads_[c].updated) UpdateChunk(chunk, factor, lr);
       if (sharding_.refreshes()) RefreshReplicas(chunk);
     }
+    // A lease that outlives the step shows what is updated: all of it.
+    for (size_t c = 0; c < grads_.size(); ++c) {
+      if (held_in_place_[c] == 0 || !grads_[c].valid) continue;
+      const ChunkId chunk(static_cast<int32_t>(c));
+      CASTOR_RETURN_IF_ERROR(store_->written(chunk, StateKind::kParam).Wait());
+    }
   }
   if (!scaler_.Update(!result.applied)) {
     options_.log->WarnOnce(

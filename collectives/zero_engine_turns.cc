@@ -103,8 +103,10 @@ void ZeroEngine::Impl::FollowPlan(std::optional<Access> until, bool flush) {
                   Access{AccessKind::kGradClose, access.chunk}) == left.end()) {
       return;
     }
-    // In place, the use that comes with the access to the gradient.
+    // In place, the use that comes with the access to the gradient; and ends of
+    // uses, where these are not the trainer's.
     if (access.kind == AccessKind::kUse || access.kind == AccessKind::kUseEnd) {
+      manager_->FollowEnds();
       continue;
     }
     ChunkGrad& grad = grads_[access.chunk.index()];

@@ -111,6 +111,10 @@ struct ZeroOptions {
   // Whether gradients are averaged over micro-batches; else they are summed up
   // over these, and averaged over ranks alone.
   bool average_micro_batches = true;
+  // Whether a lease ends where its holder ends it, which ranks need not do
+  // alike, and perhaps after its step: as where a garbage collector does so.
+  // Else ranks end leases at the same place of a step. Same bits.
+  bool own_lease_ends = false;
   LossScaling loss_scaling;
   GradMode grad_mode = GradMode::kSeparate;
   AccumulationOrder accumulation = AccumulationOrder::kEach;
@@ -214,13 +218,20 @@ struct SealOptions {
   // of fp16 gradients have room for so many: they overflow only where their
   // average does.
   int64_t micro_batches = 1;
+  // What a step holds is not known for sure: where slots do not do, one more is
+  // made within the device budget, and counted. Where nothing is declared, Seal
+  // sets few slots aside and keeps states off the device, as far as others have
+  // room, so that there is some: Reseal places them once a step was made.
+  bool grow = false;
 };
 
 // For ZeroEngine::Reseal. What is not set stays.
 struct ResealOptions {
   std::optional<Bytes> device_budget = {};
   std::optional<Bytes> host_budget = {};
-  SealOptions declared = {};  // in place of what Seal was told
+  // In place of what Seal was told. Nothing held stands for what was held in
+  // the last step, where that is known.
+  SealOptions declared = {};
 };
 
 }  // namespace castor

@@ -21,6 +21,7 @@ MemoryManager::MemoryManager(MemoryManagerOptions options)
       initial_shards_(options_.problem.param_class.size(), false),
       shards_(options_.device, &options_.problem),
       before_evaluation_(options_.problem.param_class.size(), false),
+      extra_slots_(options_.problem.slots.size(), 0),
       stall_(std::make_shared<StallCounters>()) {}
 
 Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
@@ -55,6 +56,7 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   pin.lane_ = &lane;
   pin.chunk_ = chunk;
   pin.traced_ = traced;
+  if (own_ends()) NoteUse(pin);
   // What is fetched ahead is queued before anybody waits.
   if (traced) Served();
   WaitOn(lane, ready, chunk, cause);
@@ -72,7 +74,8 @@ void MemoryManager::EndUse(ChunkPin& pin) {
   const ChunkId chunk = pin.chunk_;
   // A use and its end are both in the trace or neither, also where one of them
   // lies in an evaluation.
-  if (pin.traced_) {
+  const bool traced = pin.traced_ && !own_ends();
+  if (traced) {
     options_.source->BeforeUse();
     Record(AccessKind::kUseEnd, chunk);
   }
@@ -93,20 +96,31 @@ void MemoryManager::EndUse(ChunkPin& pin) {
     });
   }
   Event end = pin.lane_->Record();
-  if (param_class(chunk) == kNoSlotClass) {
+  if (own_ends()) {
+    NoteLeaseEnd(pin, std::move(end));
+  } else if (param_class(chunk) == kNoSlotClass) {
     options_.source->DirectUsed(chunk, std::move(end));
   } else {
     Copy& copy = copies_[chunk.index()];
-    if (!end.done() || !end.status().ok()) {
-      std::erase_if(copy.users,
-                    [](const Event& e) { return e.done() && e.status().ok(); });
-      copy.users.push_back(std::move(end));
-    }
-    CASTOR_CHECK_GT(copy.pins, 0);
-    if (--copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
+    AddUser(copy.users, std::move(end));
+    Unpin(copy, 1);
   }
   --pins_held_;
-  if (pin.traced_) Served();
+  if (traced) Served();
+}
+
+void MemoryManager::AddUser(std::vector<Event>& users, Event end) {
+  if (end.done() && end.status().ok()) return;
+  std::erase_if(users,
+                [](const Event& e) { return e.done() && e.status().ok(); });
+  users.push_back(std::move(end));
+}
+
+void MemoryManager::Unpin(Copy& copy, int pins) {
+  if (pins == 0) return;
+  CASTOR_CHECK_GE(copy.pins, pins);
+  copy.pins -= pins;
+  if (copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
 }
 
 Result<Slot> MemoryManager::OpenGrad(ChunkId chunk, bool traced) {
@@ -115,7 +129,8 @@ Result<Slot> MemoryManager::OpenGrad(ChunkId chunk, bool traced) {
   CASTOR_CHECK(traced || !as_planned());
   if (grad_in_place(chunk)) return OpenInPlace(chunk, traced);
   if (traced) Record(AccessKind::kGradOpen, chunk);
-  Result<Slot> slot = BorrowSlot(chunk);
+  Result<Slot> slot = TakeSlot(options_.problem.passing_class(chunk), chunk,
+                               SlotHold::kPassing, traced);
   if (!slot.ok()) {
     if (traced) NotServed();
     return slot;
@@ -154,7 +169,7 @@ void MemoryManager::KeepForGrads(ChunkId wanted) {
   for (size_t k = 0; k < options_.problem.slots.size(); ++k) {
     const auto slot_class = static_cast<int32_t>(k);
     const int64_t kept = KeptForGrads(slot_class);
-    while (options_.device->free_slots(slot_class) < kept &&
+    while (FreeSlots(slot_class) < kept &&
            (DropOne(slot_class, wanted) || shards_.GiveOne(slot_class))) {
     }
   }
@@ -162,7 +177,7 @@ void MemoryManager::KeepForGrads(ChunkId wanted) {
 
 Result<Slot> MemoryManager::BorrowSlot(ChunkId chunk) {
   return TakeSlot(options_.problem.passing_class(chunk), chunk,
-                  SlotHold::kPassing);
+                  SlotHold::kPassing, false);
 }
 
 void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
@@ -171,20 +186,26 @@ void MemoryManager::ReturnSlot(const Slot& slot, Event free_after) {
 }
 
 Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
-                                     SlotHold hold, int64_t kept) {
+                                     SlotHold hold, bool asks, int64_t kept) {
   // More than one goes where others wait for slots of the class.
-  while (options_.device->free_slots(slot_class) <= kept) {
+  while (FreeSlots(slot_class) <= kept) {
     if (DropOne(slot_class, wanted_for) || shards_.GiveOne(slot_class)) {
       continue;
     }
+    if (asks) {
+      CASTOR_ASSIGN_OR_RETURN(const bool made, MakeSlots(slot_class));
+      if (made) continue;
+    }
     const SlotClass& shape = options_.device->slot_class(slot_class);
     return Infeasible(fmt::format(
-        "chunk {} needs a gathered slot of {} and all {} are held: {}; "
-        "declare this moment at Seal(), hold less at once, or raise the device "
-        "budget by {}",
+        "chunk {} needs a gathered slot of {} and all {} are held: {}; {}hold "
+        "less at once, or raise the device budget by {}",
         wanted_for.value(), FormatBytes(shape.slot_bytes), shape.slots,
-        HeldChunks(slot_class), FormatBytes(shape.slot_bytes)));
+        HeldChunks(slot_class),
+        options_.grow_slots ? "" : "declare this moment at Seal(), ",
+        FormatBytes(shape.slot_bytes)));
   }
+  CASTOR_RETURN_IF_ERROR(BackSlots(slot_class, 1));
   CASTOR_ASSIGN_OR_RETURN(Slot slot, options_.device->Take(slot_class, hold));
   RecordTierBytes();
   return slot;
@@ -206,8 +227,9 @@ bool MemoryManager::DropOne(int32_t slot_class, ChunkId wanted_for) {
 
 Status MemoryManager::Gather(ChunkId chunk, RunCause cause, int64_t moment) {
   CASTOR_ASSIGN_OR_RETURN(
-      Slot slot, TakeSlot(param_class(chunk), chunk, SlotHold::kSettled,
-                          KeptForGrads(param_class(chunk))));
+      Slot slot,
+      TakeSlot(param_class(chunk), chunk, SlotHold::kSettled,
+               cause == RunCause::kDemand, KeptForGrads(param_class(chunk))));
   Copy& copy = copies_[chunk.index()];
   Transition(copy, CopyEvent::kFetch);
   copy.from_shard = shards_.has(chunk);
@@ -256,7 +278,12 @@ void MemoryManager::Drop(ChunkId chunk, RunCause cause) {
 
 void MemoryManager::GiveSlot(Copy& copy) {
   copy.users.push_back(std::move(copy.ready));
-  options_.device->Give(copy.slot, AllOf(copy.users));
+  if (copy.leases > 0) {
+    leftovers_.push_back(
+        {copy.slot, std::exchange(copy.leases, 0), std::move(copy.users)});
+  } else {
+    options_.device->Give(copy.slot, AllOf(copy.users));
+  }
   copy.users.clear();
   copy.slot = Slot();
   copy.ready = Event();
@@ -325,8 +352,7 @@ void MemoryManager::CloseInPlace(ChunkId chunk, Event free_after, bool traced) {
   } else {
     // Also where the plan wants the slot at once.
     copy.users.push_back(std::move(free_after));
-    CASTOR_CHECK_GT(copy.pins, 0);
-    if (--copy.pins == 0) Transition(copy, CopyEvent::kUnpinLast);
+    Unpin(copy, 1);
   }
   if (traced) {
     Served();

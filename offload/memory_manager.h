@@ -15,6 +15,9 @@
 // needs a slot that the plan did not foresee gets one that holds gathered
 // copies first, then one of these.
 //
+// A lease ends where its holder ends it, which ranks need not do alike: see
+// MemoryManagerOptions::own_lease_ends, and memory_manager_ends.cc.
+//
 // A copy goes through the states of chunk/chunk_state.h. Slots are reused by
 // events: dropping a copy waits for nothing, and its next user waits for the
 // work that still reads it. How a copy is filled is the business of a
@@ -22,6 +25,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -89,6 +93,14 @@ class ChunkSource {
   virtual bool Cancel(ChunkId) { return false; }
   // A lane waits for the chunk's last Gather, of kPrefetch, now.
   virtual void Raise(ChunkId) {}
+
+  // Where gathers are made by all ranks: each of `words` becomes the least that
+  // any rank has in its place. Blocks; all ranks ask at the same accesses.
+  virtual Status LeastOfRanks(std::span<int64_t> /*words*/) {
+    return OkStatus();
+  }
+  // This rank cannot go on, whatever others do.
+  virtual void Failed(const Status&) {}
 };
 
 struct MemoryManagerOptions {
@@ -106,10 +118,21 @@ struct MemoryManagerOptions {
   // accesses are not those of a plan: copies leave so many alone. So the same
   // uses make the same moves, whatever gradients are open. Empty: none have.
   std::vector<bool> grad_slots_kept;
+  // The end of a lease is its holder's own affair: ranks need not end leases
+  // alike, and a lease may outlive its step. A chunk counts as used until all
+  // ranks have ended that use, as far as they are asked: in the recorded step,
+  // and where a slot is needed. From then on as in that step. What is dropped
+  // while a lease is on it stays there until the lease ends.
+  bool own_lease_ends = false;
+  // Where all slots of a class are held, it gets one more, on all ranks. Else
+  // that is an error.
+  bool grow_slots = false;
+  // Adds a slot of the class to the device's pool; empty: that is impossible.
+  std::function<Status(int32_t slot_class)> add_slot = nullptr;
 };
 
-// An access to a gradient that the trace learns of later: it comes behind the
-// step's first `after` accesses.
+// An access that the trace learns of later: it comes behind the step's first
+// `after` accesses.
 struct LateAccess {
   size_t after = 0;
   AccessKind kind = AccessKind::kGradOpen;
@@ -124,6 +147,9 @@ struct MemoryManagerStats {
   int64_t cancelled_gathers = 0;  // of these, taken back before they began
   int64_t releases = 0;           // of these, too
   int64_t divergences = 0;
+  int64_t grown_slots = 0;  // by which the step's need was underestimated
+  // That took the place of those on lease for longer than planned.
+  int64_t extra_slots = 0;
 };
 
 class MemoryManager;
@@ -140,6 +166,7 @@ class ChunkPin {
         chunk_(other.chunk_),
         traced_(other.traced_),
         data_(std::exchange(other.data_, nullptr)),
+        use_(other.use_),
         begin_ns_(std::move(other.begin_ns_)) {}
   ChunkPin& operator=(ChunkPin&& other) noexcept;
   ~ChunkPin() { Release(); }
@@ -160,6 +187,12 @@ class ChunkPin {
   ChunkId chunk_;
   bool traced_ = false;  // the trace has its begin, and is to have its end
   std::byte* data_ = nullptr;
+  // Where the manager counts the use, if ends are the holders' own.
+  struct Use {
+    int64_t epoch = 0;
+    size_t index = 0;
+  };
+  Use use_;
   std::shared_ptr<int64_t> begin_ns_;  // when the lane got here, if recorded
 };
 
@@ -201,8 +234,8 @@ class MemoryManager {
   void ReturnSlot(const Slot& slot, Event free_after);
 
   // Ends the recorded step: adopts its trace, plans anew if it departed from
-  // the last one, drops the copies that the update makes stale. REQUIRES:
-  // nothing pinned, no gradient open.
+  // the last one, drops the copies that the update makes stale. REQUIRES: no
+  // gradient open, and nothing pinned unless ends are the holders' own.
   Status EndStep();
   // Gathers what the plan wants to be there when the next step begins. To be
   // called when the homes have been updated (in the order of events).
@@ -265,9 +298,13 @@ class MemoryManager {
   // What is left of the step is not as planned; as Acquire finds for itself.
   // REQUIRES: as_planned().
   void DepartFromPlan(ChunkId wanted);
-  // The accesses that the plan has next, up to a use or its end that is not of
-  // a gradient in place; none where the step is not as planned so far.
+  // The accesses that the plan has next, up to a use that is not of a gradient
+  // in place, or to the end of one unless ends are the holders' own; none where
+  // the step is not as planned so far.
   std::span<const Access> PlannedBeforeUse() const;
+  // Makes the ends of uses that the plan has next, where these are the holders'
+  // own.
+  void FollowEnds();
   // The step ended last, with its leases; its accesses are planned_trace()
   // unless no plan was found.
   StepTrace last_step() const { return {planned_trace_, last_leases_, {}}; }
@@ -287,11 +324,33 @@ class MemoryManager {
     Event ready;
     RunCause cause = RunCause::kNone;  // why it was gathered
     int pins = 0;
-    bool used = false;  // since it was gathered
+    // Where ends are the holders' own. Of the pins, those of uses in the trace
+    // and outside it; of these, those whose leases have ended; leases.
+    int traced = 0;
+    int untraced = 0;
+    int traced_ended = 0;
+    int untraced_ended = 0;
+    int leases = 0;
+    std::vector<size_t> open;  // in uses_, without an end in the trace
+    bool used = false;         // since it was gathered
     // From a copy of the shard, or that is loaded since: the source knows the
     // chunk's last load only, which this then is not.
     bool from_shard = false;
     std::vector<Event> users;  // work that reads it, released
+  };
+  // A use of this step, where ends are the holders' own. Moments are numbers of
+  // accesses before.
+  struct OpenUse {
+    ChunkId chunk;
+    size_t begun = 0;
+    int64_t ended = -1;     // when the lease ended; -1: it has not
+    bool in_trace = false;  // the end is
+  };
+  // A slot that is no copy any more, with leases on it.
+  struct Leftover {
+    Slot slot;
+    int leases = 0;
+    std::vector<Event> users;
   };
   // Counted by work on lanes, which may outlive the manager.
   struct StallCounters {
@@ -325,9 +384,32 @@ class MemoryManager {
   Result<Slot> OpenInPlace(ChunkId chunk, bool traced);
   void CloseInPlace(ChunkId chunk, Event free_after, bool traced);
   // A free slot of the class, dropping copies if need be; `kept` others stay
-  // free.
+  // free. `asks`: all ranks take one now, and may ask each other.
   Result<Slot> TakeSlot(int32_t slot_class, ChunkId wanted_for, SlotHold hold,
-                        int64_t kept = 0);
+                        bool asks, int64_t kept = 0);
+  // Of the class, as all ranks count them.
+  int64_t FreeSlots(int32_t slot_class) const;
+  // Ends the pins of uses that have ended on all ranks, or gets one more slot
+  // of the class; false where neither is possible.
+  Result<bool> MakeSlots(int32_t slot_class);
+  // Sees to it that as many slots are free as all ranks count, whatever is on
+  // lease for longer here.
+  Status BackSlots(int32_t slot_class, int64_t slots);
+  bool own_ends() const { return options_.own_lease_ends; }
+  // Of a use of a chunk that lies at pin.data().
+  void NoteUse(ChunkPin& pin);
+  void NoteLeaseEnd(const ChunkPin& pin, Event end);
+  static void AddUser(std::vector<Event>& users, Event end);
+  void Unpin(Copy& copy, int pins);
+  // Ends the pins of all uses outside the trace, or of all.
+  void EndUntraced();
+  void EndAllUses();
+  void ForgetUses();
+  // Puts the ends of this step's uses into the trace, as ranks agree on them.
+  Status InsertEnds();
+  void InsertLate(std::span<const LateAccess> accesses);
+  // A use, or its end, that is no gradient's in place.
+  bool IsPlain(const Trace& trace, size_t moment) const;
   // Slots of the class that are kept for gradients which are not open.
   int64_t KeptForGrads(int32_t slot_class) const;
   // Copies make room for these, as the step is not as planned any more.
@@ -378,6 +460,12 @@ class MemoryManager {
   int evaluating_ = 0;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
   std::vector<ChunkId> candidates_;      // scratch of DropOne
+  std::vector<int64_t> words_;           // scratch of what ranks agree on
+  std::vector<OpenUse> uses_;            // of this step, so far
+  int64_t traced_epoch_ = 0;             // of uses_
+  int64_t untraced_epoch_ = 0;           // of uses outside the trace
+  std::vector<Leftover> leftovers_;
+  std::vector<int64_t> extra_slots_;  // by class: added for these
   int64_t pins_held_ = 0;
   ChunkId last_used_;
   bool forward_ = true;

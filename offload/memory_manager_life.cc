@@ -25,6 +25,7 @@ ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   chunk_ = other.chunk_;
   traced_ = other.traced_;
   data_ = std::exchange(other.data_, nullptr);
+  use_ = other.use_;
   begin_ns_ = std::move(other.begin_ns_);
   return *this;
 }
@@ -37,12 +38,14 @@ void ChunkPin::GiveBack() {
 
 MemoryManager::~MemoryManager() {
   CASTOR_CHECK_EQ(pins_held_, 0);
+  EndAllUses();
   for (Copy& copy : copies_) {
     if (copy.state == CopyState::kResident) GiveSlot(copy);
   }
 }
 
 void MemoryManager::DropAll(RunCause cause) {
+  EndAllUses();
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].state == CopyState::kResident) {
       Drop(ChunkId(static_cast<int32_t>(c)), cause);

@@ -23,36 +23,47 @@ std::span<const Access> MemoryManager::PlannedBeforeUse() const {
       planned_trace_.begin() + static_cast<std::ptrdiff_t>(trace_.size());
   auto end = next;
   for (; end != planned_trace_.end(); ++end) {
-    if (end->kind != AccessKind::kUse && end->kind != AccessKind::kUseEnd) {
-      continue;
-    }
-    // One of a gradient in place comes right before what it is for.
-    const AccessKind of_grad = end->kind == AccessKind::kUse
-                                   ? AccessKind::kGradOpen
-                                   : AccessKind::kGradClose;
-    if (!grad_in_place(end->chunk) || end + 1 == planned_trace_.end() ||
-        end[1] != Access{of_grad, end->chunk}) {
-      break;
-    }
+    const bool plain = IsPlain(
+        planned_trace_, static_cast<size_t>(end - planned_trace_.begin()));
+    if (plain && (end->kind == AccessKind::kUse || !own_ends())) break;
   }
   return {next, end};
 }
 
+bool MemoryManager::IsPlain(const Trace& trace, size_t moment) const {
+  const Access& access = trace[moment];
+  if (access.kind != AccessKind::kUse && access.kind != AccessKind::kUseEnd) {
+    return false;
+  }
+  // One of a gradient in place comes right before what it is for.
+  const AccessKind of_grad = access.kind == AccessKind::kUse
+                                 ? AccessKind::kGradOpen
+                                 : AccessKind::kGradClose;
+  return !grad_in_place(access.chunk) || moment + 1 == trace.size() ||
+         trace[moment + 1] != Access{of_grad, access.chunk};
+}
+
 void MemoryManager::InsertGrads(std::span<const LateAccess> accesses) {
   CASTOR_CHECK(!as_planned());
+  InsertLate(accesses);
+}
+
+void MemoryManager::InsertLate(std::span<const LateAccess> accesses) {
   const Trace traced = std::exchange(trace_, {});
   std::vector<LeaseChange> leases = std::exchange(leases_, {});
   auto lease = leases.begin();
   auto late = accesses.begin();
+  std::vector<size_t> moved_to;  // what came behind so many
   for (size_t i = 0; i <= traced.size(); ++i) {
     for (; late != accesses.end() && late->after == i; ++late) {
       const bool opens = late->kind == AccessKind::kGradOpen;
-      if (grad_in_place(late->chunk)) {
+      if (grad_in_place(late->chunk) && late->kind != AccessKind::kUseEnd) {
         trace_.push_back(
             {opens ? AccessKind::kUse : AccessKind::kUseEnd, late->chunk});
       }
       trace_.push_back({late->kind, late->chunk});
     }
+    moved_to.push_back(trace_.size());
     if (i == traced.size()) break;
     for (; lease != leases.end() && static_cast<size_t>(lease->moment) == i;
          ++lease) {
@@ -61,9 +72,17 @@ void MemoryManager::InsertGrads(std::span<const LateAccess> accesses) {
     trace_.push_back(traced[i]);
   }
   CASTOR_CHECK(late == accesses.end());
+  for (OpenUse& use : uses_) {
+    use.begun = moved_to[use.begun];
+    if (use.ended >= 0) {
+      use.ended =
+          static_cast<int64_t>(moved_to[static_cast<size_t>(use.ended)]);
+    }
+  }
 }
 
 void MemoryManager::Record(AccessKind kind, ChunkId chunk) {
+  if (own_ends() && kind != AccessKind::kUseEnd) FollowEnds();
   const size_t moment = trace_.size();
   const Access access{kind, chunk};
   trace_.push_back(access);
@@ -92,7 +111,7 @@ bool MemoryManager::Traces() {
 }
 
 void MemoryManager::EnterStep() {
-  if (untraced_ && pins_held_ == 0) AbandonStep();
+  if (untraced_ && (own_ends() || pins_held_ == 0)) AbandonStep();
   in_step_ = true;
 }
 
@@ -158,8 +177,16 @@ void MemoryManager::MakeMoves(size_t slice) {
 }
 
 Status MemoryManager::EndStep() {
-  CASTOR_CHECK_EQ(pins_held_, 0);
+  CASTOR_CHECK(own_ends() || pins_held_ == 0);
   CASTOR_CHECK_EQ(evaluating_, 0);
+  if (own_ends()) {
+    FollowEnds();
+    EndAllUses();
+    const bool recorded =
+        !as_planned() || trace_.size() != planned_trace_.size();
+    if (recorded) CASTOR_RETURN_IF_ERROR(InsertEnds());
+    ForgetUses();
+  }
   // What was on lease before the first access belongs to the moment that lasts
   // until then.
   if (!trace_.empty() && leased_before_ > NotedLeased()) {
@@ -248,7 +275,9 @@ void MemoryManager::BeginStep(int32_t step) {
   }
   DropShards(initial_shards_);
   for (size_t k = 0; k < options_.problem.slots.size(); ++k) {
-    shards_.Hold(static_cast<int32_t>(k), plan_.ShardSlots(k));
+    const auto slot_class = static_cast<int32_t>(k);
+    if (!BackSlots(slot_class, plan_.ShardSlots(k)).ok()) return;
+    shards_.Hold(slot_class, plan_.ShardSlots(k));
   }
   if (!plan_.shard_slots.empty()) RecordTierBytes();
   for (ChunkId chunk : plan_.initial_shards) {
@@ -263,7 +292,9 @@ void MemoryManager::BeginStep(int32_t step) {
 }
 
 void MemoryManager::AbandonStep() {
-  CASTOR_CHECK_EQ(pins_held_, 0);
+  CASTOR_CHECK(own_ends() || pins_held_ == 0);
+  EndAllUses();
+  ForgetUses();
   trace_.clear();
   leases_.clear();
   leased_before_ = leased_;
@@ -281,7 +312,9 @@ void MemoryManager::BeginEvaluation() {
 
 void MemoryManager::EndEvaluation() {
   CASTOR_CHECK_GT(evaluating_, 0);
-  if (--evaluating_ > 0 || !planned_ || diverged_) return;
+  if (--evaluating_ > 0) return;
+  EndUntraced();
+  if (!planned_ || diverged_) return;
   for (size_t c = 0; c < copies_.size(); ++c) {
     if (copies_[c].state == CopyState::kResident && !before_evaluation_[c]) {
       Drop(ChunkId(static_cast<int32_t>(c)), RunCause::kRoom);
@@ -290,7 +323,7 @@ void MemoryManager::EndEvaluation() {
   const auto restore = [this](ChunkId chunk) {
     if (before_evaluation_[chunk.index()] &&
         copies_[chunk.index()].state == CopyState::kAbsent &&
-        options_.device->free_slots(param_class(chunk)) > 0) {
+        FreeSlots(param_class(chunk)) > 0) {
       Gather(chunk, RunCause::kPrefetch, moment()).IgnoreError();
     }
   };

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 #include "offload/failure_log.h"
@@ -29,7 +30,6 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   CASTOR_ASSIGN_OR_RETURN(TierPool nvme_pool,
                           TierPool::Create(Tier::kNvme, options.nvme_budget,
                                            options.nvme_classes, nullptr));
-  const Bytes device_size = device_pool.stats().reserved;
   const Bytes host_size = host_shape.stats().reserved;
   const Bytes nvme_size = nvme_pool.stats().reserved;
   made->log_ = options.log;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->device_ = options.device;
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
-    simulated.capacity = device_size;
+    simulated.capacity = options.device_budget;
     simulated.executor = options.executor;
     simulated.workers = options.workers;
     made->own_device_ = std::make_unique<SimulatedDevice>(std::move(simulated));
@@ -178,6 +178,7 @@ Status RankPools::ReleaseDevice() {
   CASTOR_RETURN_IF_ERROR(WaitUntilFree(Tier::kDevice));
   device.Rebase(nullptr);
   device_slab_ = Slab();
+  for (AddedSlot& added : added_slots_) added.slab = Slab();
   return OkStatus();
 }
 
@@ -189,29 +190,67 @@ Result<Slab> RankPools::TakeSlab(Bytes size) {
   return slab;
 }
 
-Status RankPools::RestoreDevice() {
-  TierPool& device = pool(Tier::kDevice);
-  if (device_slab_.data() != nullptr || device.stats().reserved == Bytes(0)) {
-    return OkStatus();
-  }
-  CASTOR_ASSIGN_OR_RETURN(Slab slab,
-                          make_device_slab_
-                              ? TakeSlab(device.stats().reserved)
-                              : device_->MakeSlab(device.stats().reserved));
+Result<Slab> RankPools::MakeDeviceSlab(Bytes size) {
+  CASTOR_ASSIGN_OR_RETURN(
+      Slab slab, make_device_slab_ ? TakeSlab(size) : device_->MakeSlab(size));
   ++allocations_;
   if (device_memory_.made) device_memory_.made(slab.data(), slab.size());
   std::byte* const data = slab.data();
-  const Bytes size = slab.size();
+  const Bytes taken = slab.size();
   // However it goes, it is told first.
-  device_slab_ = Slab(Tier::kDevice, data, size,
-                      [going = device_memory_.going,
-                       made = std::make_shared<Slab>(std::move(slab))](
-                          std::byte* start, Bytes) mutable {
-                        if (going) going(start);
-                        made = nullptr;
-                      });
-  device.Rebase(device_slab_.data());
+  return Slab(Tier::kDevice, data, taken,
+              [going = device_memory_.going,
+               made = std::make_shared<Slab>(std::move(slab))](std::byte* start,
+                                                               Bytes) mutable {
+                if (going) going(start);
+                made = nullptr;
+              });
+}
+
+Status RankPools::RestoreDevice() {
+  TierPool& device = pool(Tier::kDevice);
+  Bytes cut = device.stats().reserved;
+  for (const AddedSlot& added : added_slots_) {
+    cut -= device.slot_class(added.slot_class).slot_bytes;
+  }
+  if (device_slab_.data() == nullptr && cut > Bytes(0)) {
+    CASTOR_ASSIGN_OR_RETURN(device_slab_, MakeDeviceSlab(cut));
+    device.Rebase(device_slab_.data());
+  }
+  for (AddedSlot& added : added_slots_) {
+    if (added.slab.data() == nullptr) {
+      CASTOR_ASSIGN_OR_RETURN(
+          added.slab,
+          MakeDeviceSlab(device.slot_class(added.slot_class).slot_bytes));
+    }
+    device.RebaseAdded(added.slot_class, added.index, added.slab.data());
+  }
   return OkStatus();
+}
+
+Status RankPools::AddDeviceSlot(int32_t slot_class) {
+  TierPool& device = pool(Tier::kDevice);
+  const SlotClass& shape = device.slot_class(slot_class);
+  const PoolStats& now = device.stats();
+  // Before any memory is made.
+  if (now.reserved + shape.slot_bytes > now.budget) {
+    return Infeasible(fmt::format(
+        "one more slot of {} does not fit: {} of the device budget of {} are "
+        "taken",
+        FormatBytes(shape.slot_bytes), FormatBytes(now.reserved),
+        BudgetText(now.budget)));
+  }
+  CASTOR_ASSIGN_OR_RETURN(Slab slab, MakeDeviceSlab(shape.slot_bytes));
+  const int64_t index = shape.slots;
+  CASTOR_RETURN_IF_ERROR(device.AddSlot(slot_class, slab.data()));
+  added_slots_.push_back({slot_class, index, std::move(slab)});
+  return OkStatus();
+}
+
+Bytes RankPools::device_bytes() const {
+  Bytes held = device_slab_.size();
+  for (const AddedSlot& added : added_slots_) held += added.slab.size();
+  return held;
 }
 
 Status RankPools::WaitUntilFree(Tier tier) const {

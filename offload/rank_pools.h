@@ -8,10 +8,11 @@
 // memory, a store and a pool on NVMe, made at once. Owns all of it, and the
 // device where none is given. Owner thread only.
 //
-// Nothing grows while a rank trains. Between steps two things may change: the
-// device's slab may be given back for a while, and a tier may be extended, by
-// memory or a file of its own within its budget, to take in what the device
-// held.
+// While a rank trains one thing may grow: the device's pool, by a slot at a
+// time within its budget, where a step holds more than was known. Between steps
+// the device's memory may be given back for a while, and a tier may be
+// extended, by memory or a file of its own within its budget, to take in what
+// the device held.
 
 #include <cstdint>
 #include <functional>
@@ -100,6 +101,11 @@ class RankPools {
   // not be removed. REQUIRES: no slot of it is taken.
   Status Retract(Tier tier);
 
+  // One more slot of a class of the device. Blocks while memory is made.
+  // Infeasible where the budget does not hold it, Unavailable where the device
+  // does not. REQUIRES: the device's memory was not given back.
+  Status AddDeviceSlot(int32_t slot_class);
+
   // Gives the device's memory back. FailedPrecondition, with the bytes, while a
   // slot of it is taken. Blocks until the bytes of slots given back are free.
   Status ReleaseDevice();
@@ -107,7 +113,7 @@ class RankPools {
   // again later, where the device has no room. Blocks.
   Status RestoreDevice();
   // Bytes of device memory that are held now.
-  Bytes device_bytes() const { return device_slab_.size(); }
+  Bytes device_bytes() const;
 
   // Waits until the bytes of every slot are free and closes the files. Reports
   // the first failure of those it waited for and how many others there were.
@@ -135,9 +141,18 @@ class RankPools {
   // Waits until the bytes of what is not taken of the tier are free.
   Status WaitUntilFree(Tier tier) const;
 
+  // A slot of the device that was added.
+  struct AddedSlot {
+    int32_t slot_class = 0;
+    int64_t index = 0;
+    Slab slab;
+  };
+
   std::function<Result<Slab>(Bytes)> make_device_slab_;
   // The slab that somebody else makes, zeroed.
   Result<Slab> TakeSlab(Bytes size);
+  // Memory on the device, zeroed, whose comings and goings are told.
+  Result<Slab> MakeDeviceSlab(Bytes size);
 
   std::unique_ptr<Device> own_device_;
   Device* device_ = nullptr;
@@ -148,6 +163,7 @@ class RankPools {
   int64_t allocations_ = 0;
   DeviceMemoryListener device_memory_;
   Slab device_slab_;
+  std::vector<AddedSlot> added_slots_;
   Slab host_slab_;
   std::unique_ptr<NvmeStore> nvme_;
   std::vector<TierPool> pools_;           // by TierIndex

@@ -72,11 +72,10 @@ Slot TierPool::Grant(int32_t slot_class, SlotHold hold) {
   Slot slot;
   slot.slot_class = slot_class;
   slot.index = index;
-  slot.offset = state.offset + state.shape.slot_bytes * index;
+  const ClassState::Added place = PlaceOf(state, index);
+  slot.offset = place.offset;
   slot.size = state.shape.slot_bytes;
-  slot.data = state.base == nullptr
-                  ? nullptr
-                  : state.base + (state.shape.slot_bytes * index).count();
+  slot.data = place.data;
   slot.free_after = std::exchange(state.free_after[i], Event());
 
   stats_.in_use += slot.size;
@@ -100,13 +99,9 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   CASTOR_CHECK(slot.index >= 0 && slot.index < state.shape.slots);
   const auto i = static_cast<size_t>(slot.index);
   // Of this pool, and not given back already.
-  CASTOR_CHECK_EQ(slot.offset,
-                  state.offset + state.shape.slot_bytes * slot.index);
-  CASTOR_CHECK(
-      slot.data ==
-      (state.base == nullptr
-           ? nullptr
-           : state.base + (state.shape.slot_bytes * slot.index).count()));
+  const ClassState::Added place = PlaceOf(state, slot.index);
+  CASTOR_CHECK_EQ(slot.offset, place.offset);
+  CASTOR_CHECK(slot.data == place.data);
   CASTOR_CHECK(state.taken[i]);
   state.taken[i] = false;
   state.passing -= !state.settled[i];
@@ -148,6 +143,16 @@ int32_t TierPool::SmallestClass(Bytes size, bool free) const {
 
 const SlotClass& TierPool::slot_class(int32_t slot_class) const {
   return State(slot_class).shape;
+}
+
+TierPool::ClassState::Added TierPool::PlaceOf(const ClassState& state,
+                                              int64_t index) {
+  const auto added = static_cast<int64_t>(state.added.size());
+  const int64_t cut = state.shape.slots - added;
+  if (index >= cut) return state.added[static_cast<size_t>(index - cut)];
+  const Bytes from_first = state.shape.slot_bytes * index;
+  return {state.offset + from_first,
+          state.base == nullptr ? nullptr : state.base + from_first.count()};
 }
 
 const TierPool::ClassState& TierPool::State(int32_t slot_class) const {

@@ -104,9 +104,16 @@ class TierPool {
   // Takes the classes from `first` on away again. REQUIRES: none of their slots
   // is taken, nobody waits for one, and no event of theirs is waited for.
   void Retract(int32_t first);
-  // The memory of the classes of Create is at `base` from now on. REQUIRES:
-  // none of their slots is taken, and their bytes are free.
+  // One more slot of the class, at `data`, behind the others of the tier.
+  // Infeasible, with the numbers, when the budget does not hold it too.
+  Status AddSlot(int32_t slot_class, std::byte* data);
+  // The memory of the classes of Create is at `base` from now on, and that of
+  // the slots added to them nowhere. REQUIRES: none of their slots is taken,
+  // and their bytes are free.
   void Rebase(std::byte* base);
+  // The memory of the class's slot `index`, which was added, is at `data` from
+  // now on.
+  void RebaseAdded(int32_t slot_class, int64_t index, std::byte* data);
   // When the bytes of all slots of the class that are not taken are free.
   Event AllFree(int32_t slot_class) const;
 
@@ -134,7 +141,13 @@ class TierPool {
     std::vector<bool> settled;      // of those taken
     std::vector<Event> free_after;  // per slot
     std::byte* base = nullptr;      // of its first slot
-    int64_t passing = 0;            // taken and not settled
+    // Those that were added, behind the ones cut from `base`.
+    struct Added {
+      Bytes offset;
+      std::byte* data = nullptr;
+    };
+    std::vector<Added> added;
+    int64_t passing = 0;  // taken and not settled
     std::deque<std::pair<SlotHold, Granted>> waiting;
   };
 
@@ -142,6 +155,8 @@ class TierPool {
 
   const ClassState& State(int32_t slot_class) const;
   ClassState& State(int32_t slot_class);
+  // Where a slot of the class lies.
+  static ClassState::Added PlaceOf(const ClassState& state, int64_t index);
   // The invariants, at every operation.
   void CheckBudget() const;
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -146,11 +148,43 @@ void TierPool::Retract(int32_t first) {
   CheckBudget();
 }
 
+Status TierPool::AddSlot(int32_t slot_class, std::byte* data) {
+  ClassState& state = State(slot_class);
+  const SlotClass one{state.shape.slot_bytes, 1};
+  Bytes size;
+  CASTOR_RETURN_IF_ERROR(
+      CheckShapes(tier_, stats_.budget, stats_.reserved, {&one, 1}, &size));
+  // The ring begins at its first free slot, and the new one is its last.
+  std::rotate(
+      state.free.begin(),
+      state.free.begin() + static_cast<std::ptrdiff_t>(state.first_free),
+      state.free.end());
+  state.first_free = 0;
+  state.free.push_back(0);
+  state.free[state.free_slots++] = static_cast<int32_t>(state.shape.slots++);
+  state.taken.push_back(false);
+  state.settled.push_back(false);
+  state.free_after.emplace_back();
+  state.added.push_back({stats_.reserved, data});
+  stats_.reserved += size;
+  CheckBudget();
+  return OkStatus();
+}
+
+void TierPool::RebaseAdded(int32_t slot_class, int64_t index, std::byte* data) {
+  ClassState& state = State(slot_class);
+  const int64_t cut =
+      state.shape.slots - static_cast<int64_t>(state.added.size());
+  CASTOR_CHECK(index >= cut && index < state.shape.slots);
+  state.added[static_cast<size_t>(index - cut)].data = data;
+}
+
 void TierPool::Rebase(std::byte* base) {
   for (int32_t c = 0; c < first_extension_; ++c) {
     ClassState& state = State(c);
     CASTOR_CHECK_EQ(free_slots(c), state.shape.slots);
     state.base = base == nullptr ? nullptr : base + state.offset.count();
+    for (ClassState::Added& added : state.added) added.data = nullptr;
     for (Event& event : state.free_after) event = Event();
   }
 }

@@ -351,6 +351,11 @@ typedef struct castor_seal_options {
   size_t held_count;
   int64_t largest_lease_bytes; /* most that castor_engine_borrow lends */
   int64_t micro_batches;       /* most of a step; 0: 1 */
+  /* Not 0: where a step holds more, slots are made within the device budget.
+   * With no moments, few are made and states stay off the device, until
+   * castor_engine_reseal places all by what the last step held. */
+  int32_t grow;
+  int32_t reserved;
 } castor_seal_options;
 
 /* Places every state and takes all memory. `options` may be null.
@@ -362,7 +367,8 @@ typedef struct castor_reseal_options {
   size_t struct_size;
   int64_t device_budget_bytes;     /* 0: as it was */
   int64_t host_budget_bytes;       /* 0: as it was */
-  const castor_seal_options* seal; /* in place of what seal was told */
+  const castor_seal_options* seal; /* in place of what seal was told; with no
+                                    * moments: those of the last step */
 } castor_reseal_options;
 
 /* Between steps: places every state anew, with the same bits. All ranks call
@@ -370,6 +376,11 @@ typedef struct castor_reseal_options {
  * CASTOR_INFEASIBLE and CASTOR_UNAVAILABLE change nothing. */
 CASTOR_API int32_t castor_engine_reseal(castor_engine* engine,
                                         const castor_reseal_options* options);
+
+/* Before castor_engine_seal, which is then told no moments: records what the
+ * program's own step holds at once. Until castor_engine_step, which ends it,
+ * acquire, grad and borrow answer with scratch that means nothing. */
+CASTOR_API int32_t castor_engine_begin_dry_step(castor_engine* engine);
 
 /* last: not 0 where no other micro-batch comes before the step. */
 CASTOR_API int32_t castor_engine_begin_micro_batch(castor_engine* engine,
@@ -380,7 +391,8 @@ CASTOR_API int32_t castor_engine_acquire(castor_engine* engine,
                                          const int32_t* params, size_t count,
                                          const void** data,
                                          castor_param_lease** lease);
-/* Null is let be. */
+/* At any time, which ranks need not do alike: what a lease is on stays there.
+ * Null is let be. */
 CASTOR_API int32_t castor_param_lease_release(castor_param_lease* lease);
 /* Where to add the parameter's gradient, until grad_ready. */
 CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
@@ -635,6 +647,8 @@ typedef struct castor_engine_stats {
   int64_t tier_allocations;
   int64_t chunks;
   int64_t chunk_bytes; /* of the largest size, oversize chunks aside */
+  int64_t grown_slots; /* made because a step held more than was known */
+  int64_t extra_slots; /* made because leases outlived their use */
 } castor_engine_stats;
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,

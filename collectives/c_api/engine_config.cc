@@ -45,6 +45,8 @@ Result<PlanFile> ReadPlan(const std::string& path) {
 
 Result<EngineConfig> ReadEngineConfig(std::string_view text) {
   EngineConfig config;
+  // A garbage collector may be what ends a lease.
+  config.options.own_lease_ends = true;
   EngineFiles files;
   std::string plan;
   OptionTable table = EngineOptions(&config.options, &files);

@@ -24,10 +24,12 @@
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "collectives/c_api/castor.h"
+#include "collectives/c_api/dry_step.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
 #include "collectives/plan_file.h"
 #include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
@@ -105,6 +107,8 @@ struct castor_engine {
   castor::EvaluateScope evaluation;
   bool evaluating = false;
   bool sealed = false;
+  std::optional<castor::c_api::DryStep> dry;    // under way
+  std::optional<castor::SealOptions> dry_seen;  // what the last one held
   int64_t params = 0;
   // By parameter, as what follows. They stay where they are: programs look at
   // their names.
@@ -124,12 +128,20 @@ struct castor_param_lease {
   castor_engine* engine = nullptr;
   castor::Lane* lane = nullptr;  // it began on
   castor::ParamLease lease;
+  std::vector<castor::ParamId> dry;  // held by a dry step
+
+  // Ends the lease.
+  void End();
 };
 
 struct castor_memory_lease {
   castor_engine* engine = nullptr;
   castor::Lane* lane = nullptr;  // it began on
   castor::MemoryLease lease;
+  castor::Bytes dry;  // borrowed of a dry step
+
+  // Ends the lease.
+  void End();
 };
 
 namespace castor::c_api {

@@ -192,12 +192,23 @@ Result<SealOptions> TakeSeal(const castor_engine& engine,
     }
     options.largest_lease = Bytes(set.largest_lease_bytes);
     if (set.micro_batches > 0) options.micro_batches = set.micro_batches;
+    options.grow = set.grow != 0;
   }
   return options;
 }
 
 Status Seal(castor_engine& engine, const castor_seal_options* given) {
-  CASTOR_ASSIGN_OR_RETURN(const SealOptions options, TakeSeal(engine, given));
+  if (engine.dry) {
+    return FailedPrecondition(
+        "a dry step is under way: end it by castor_engine_step");
+  }
+  CASTOR_ASSIGN_OR_RETURN(SealOptions options, TakeSeal(engine, given));
+  if (engine.dry_seen && options.held.empty()) {
+    const SealOptions& seen = *engine.dry_seen;
+    options.held = seen.held;
+    options.largest_lease = std::max(options.largest_lease, seen.largest_lease);
+    options.micro_batches = std::max(options.micro_batches, seen.micro_batches);
+  }
   if (engine.plan) {
     const std::vector<ParamSpec> specs(engine.specs.begin(),
                                        engine.specs.end());

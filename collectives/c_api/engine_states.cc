@@ -53,6 +53,8 @@ Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   stats.gathers = now.gathers;
   stats.prefetched_gathers = now.prefetched_gathers;
   stats.divergences = now.divergences;
+  stats.grown_slots = now.grown_slots;
+  stats.extra_slots = now.extra_slots;
   stats.stall_ns = now.stall_ns;
   stats.tier_allocations = now.tier_allocations;
   stats.chunks = now.chunks;

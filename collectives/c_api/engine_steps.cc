@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
+#include "collectives/c_api/dry_step.h"
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
@@ -38,11 +40,16 @@ Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
     ids.emplace_back(param);
   }
   auto made = std::make_unique<castor_param_lease>();
-  CASTOR_ASSIGN_OR_RETURN(made->lease,
-                          engine.engine->Acquire(ids, *engine.lane));
   made->engine = &engine;
   made->lane = engine.lane;
-  for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
+  if (engine.dry) {
+    std::fill_n(data, count, engine.dry->Acquire(ids));
+    made->dry = std::move(ids);
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made->lease,
+                            engine.engine->Acquire(ids, *engine.lane));
+    for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
+  }
   ++engine.leases;
   *lease = made.release();
   return OkStatus();
@@ -53,6 +60,7 @@ int32_t Release(Lease* lease) {
   if (lease == nullptr) return CASTOR_OK;
   return WithEngine(lease->engine, [lease](castor_engine& engine) {
     const Lane* const lane = lease->lane;
+    lease->End();
     delete lease;
     --engine.leases;
     return lane->status();
@@ -63,15 +71,17 @@ Status Grad(castor_engine& engine, int32_t param, void** data) {
   if (data == nullptr) return InvalidArgument("data is null");
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  CASTOR_ASSIGN_OR_RETURN(*data,
-                          engine.engine->Grad(ParamId(param), *engine.lane));
+  CASTOR_ASSIGN_OR_RETURN(
+      *data, engine.dry ? engine.dry->Grad(ParamId(param))
+                        : engine.engine->Grad(ParamId(param), *engine.lane));
   return OkStatus();
 }
 
 Status GradReady(castor_engine& engine, int32_t param) {
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  return engine.engine->GradReady(ParamId(param), *engine.lane);
+  return engine.dry ? engine.dry->GradReady(ParamId(param))
+                    : engine.engine->GradReady(ParamId(param), *engine.lane);
 }
 
 Status Borrow(castor_engine& engine, int64_t bytes, void** data,
@@ -84,13 +94,50 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
   if (bytes <= 0) return InvalidArgument("bytes is not positive");
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   auto made = std::make_unique<castor_memory_lease>();
-  CASTOR_ASSIGN_OR_RETURN(made->lease,
-                          engine.engine->Borrow(Bytes(bytes), *engine.lane));
   made->engine = &engine;
   made->lane = engine.lane;
+  if (engine.dry) {
+    CASTOR_ASSIGN_OR_RETURN(*data, engine.dry->Borrow(Bytes(bytes)));
+    made->dry = Bytes(bytes);
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made->lease,
+                            engine.engine->Borrow(Bytes(bytes), *engine.lane));
+    *data = made->lease.data();
+  }
   ++engine.leases;
-  *data = made->lease.data();
   *lease = made.release();
+  return OkStatus();
+}
+
+Status BeginDryStep(castor_engine& engine) {
+  if (engine.sealed || engine.dry) {
+    return FailedPrecondition(
+        engine.dry ? "a dry step is under way: end it by castor_engine_step"
+                   : "a dry step comes before castor_engine_seal");
+  }
+  Bytes largest;
+  for (size_t p = 0; p < engine.specs.size(); ++p) {
+    // Gradients may be in fp32.
+    largest =
+        std::max(largest, BytesOf(Elements(engine.sizes[p]), DType::kF32));
+  }
+  Device* const device =
+      engine.device == nullptr ? nullptr : engine.device->device.get();
+  CASTOR_ASSIGN_OR_RETURN(engine.dry, DryStep::Begin(largest, device));
+  return OkStatus();
+}
+
+// Work on lanes may still be on the scratch.
+Status EndDryStep(castor_engine& engine) {
+  CASTOR_RETURN_IF_ERROR(engine.lane->Drain());
+  CASTOR_ASSIGN_OR_RETURN(engine.dry_seen, std::move(*engine.dry).End());
+  engine.dry.reset();
+  return OkStatus();
+}
+
+Status BeginMicroBatch(castor_engine& engine, bool last) {
+  if (!engine.dry) return engine.engine->BeginMicroBatch(last);
+  engine.dry->BeginMicroBatch();
   return OkStatus();
 }
 
@@ -98,7 +145,13 @@ Status Step(castor_engine& engine, double lr, castor_step* given) {
   if (given != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
   }
-  CASTOR_ASSIGN_OR_RETURN(const StepResult made, engine.engine->Step(lr));
+  StepResult made;
+  if (engine.dry) {
+    CASTOR_RETURN_IF_ERROR(EndDryStep(engine));
+    made.applied = false;
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made, engine.engine->Step(lr));
+  }
   if (given == nullptr) return OkStatus();
   castor_step step = {};
   step.step = made.step;
@@ -131,13 +184,27 @@ Status EndEvaluation(castor_engine& engine) {
 }  // namespace
 }  // namespace castor::c_api
 
+void castor_param_lease::End() {
+  if (engine->dry) engine->dry->Release(dry);
+  lease.Release();
+}
+
+void castor_memory_lease::End() {
+  if (engine->dry) engine->dry->Return(dry);
+  lease.Release();
+}
+
 extern "C" {
 
 using castor::c_api::WithEngine;
 
+int32_t castor_engine_begin_dry_step(castor_engine* engine) {
+  return WithEngine(engine, castor::c_api::BeginDryStep);
+}
+
 int32_t castor_engine_begin_micro_batch(castor_engine* engine, int32_t last) {
   return WithEngine(engine, [&](castor_engine& its) {
-    return its.engine->BeginMicroBatch(last != 0);
+    return castor::c_api::BeginMicroBatch(its, last != 0);
   });
 }
 

@@ -8,6 +8,8 @@ C_API_FILES = [
     "devices.cc",
     "door.cc",
     "door.h",
+    "dry_step.cc",
+    "dry_step.h",
     "engine_config.cc",
     "engine_config.h",
     "engine_handle.h",

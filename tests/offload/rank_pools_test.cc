@@ -195,6 +195,42 @@ TEST_F(RankPoolsChangeTest, TheDeviceIsGivenBackAndMadeAnew) {
   pool(Tier::kDevice).Give(again, Event());
 }
 
+TEST_F(RankPoolsChangeTest, TheDeviceGetsOneMoreSlotWithinItsBudget) {
+  TierPool& device = pool(Tier::kDevice);
+  const Bytes slot_bytes = device.slot_class(0).slot_bytes;
+  std::vector<Slot> taken;
+  while (device.free_slots(0) > 0) taken.push_back(*device.Take(0));
+  Bytes held = pools_->device_bytes();
+  while (held + slot_bytes <= device.stats().budget) {
+    ASSERT_THAT(pools_->AddDeviceSlot(0), IsOk());
+    held += slot_bytes;
+    EXPECT_EQ(pools_->device_bytes(), held);
+    EXPECT_EQ(device.free_slots(0), 1);
+    taken.push_back(*device.Take(0));
+    std::memset(taken.back().data, static_cast<int>(taken.size()),
+                static_cast<size_t>(slot_bytes.count()));
+  }
+  EXPECT_THAT(pools_->AddDeviceSlot(0),
+              StatusIs(ErrorCode::kInfeasible, Says("does not fit")));
+  ASSERT_GE(taken.size(), 2u) << "the fixture leaves room";
+  for (const Slot& slot : taken) device.Give(slot, Event());
+
+  // What is given back comes back with them.
+  ASSERT_THAT(pools_->ReleaseDevice(), IsOk());
+  EXPECT_EQ(pools_->device_bytes(), Bytes(0));
+  ASSERT_THAT(pools_->RestoreDevice(), IsOk());
+  EXPECT_EQ(pools_->device_bytes(), held);
+  for (size_t i = 0; i < taken.size(); ++i) {
+    taken[i] = *device.Take(0);
+    EXPECT_EQ(taken[i].data[0], std::byte{0});
+    taken[i].data[0] = static_cast<std::byte>(i + 1);
+  }
+  for (size_t i = 0; i < taken.size(); ++i) {
+    EXPECT_EQ(taken[i].data[0], static_cast<std::byte>(i + 1)) << "its own";
+    device.Give(taken[i], Event());
+  }
+}
+
 TEST_F(RankPoolsChangeTest, CloseWaitsForTheBytesAndRemovesTheFiles) {
   const SlotClass more{KiB(4), 1};
   ASSERT_THAT(pools_->Extend(Tier::kNvme, {&more, 1}), IsOk());

@@ -356,5 +356,27 @@ TEST(TierPoolTest, AgreesWithANaiveModelOnRandomInstructions) {
   }
 }
 
+TEST(TierPoolTest, AnAddedSlotIsTheLastInTurnAndWithinTheBudget) {
+  alignas(4096) static std::byte cut[2 * 4096];
+  alignas(4096) static std::byte more[4096];
+  Result<TierPool> made =
+      TierPool::Create(Tier::kHost, kPage * 3, Classes({{kPage, 2}}), cut);
+  ASSERT_THAT(made, IsOk());
+  TierPool& pool = *made;
+  const Slot first = *pool.Take(0);
+  ASSERT_THAT(pool.AddSlot(0, more), IsOk());
+  EXPECT_EQ(pool.stats().reserved, kPage * 3);
+  EXPECT_EQ(pool.free_slots(0), 2);
+  const Slot second = *pool.Take(0);
+  const Slot third = *pool.Take(0);
+  EXPECT_EQ(second.data, cut + 4096);
+  EXPECT_EQ(third.data, more);
+  EXPECT_EQ(third.offset, kPage * 2);
+  EXPECT_THAT(pool.Take(0), StatusIs(ErrorCode::kTierFull, Says("3 slots")));
+  EXPECT_THAT(pool.AddSlot(0, more), StatusIs(ErrorCode::kInfeasible));
+  for (const Slot* slot : {&third, &first, &second}) pool.Give(*slot, Event());
+  EXPECT_EQ(pool.Take(0)->data, more) << "free for longest";
+}
+
 }  // namespace
 }  // namespace castor

@@ -87,6 +87,11 @@ struct ToyRun {
   int worker_lanes = 0;
   // Whether Seal is told what the trainer holds.
   bool declares = true;
+  // Whether slots may grow.
+  bool grows = false;
+  // Share of the leases that are kept for longer, for as long as chance has it
+  // on each rank, perhaps beyond the step, but not into between_steps.
+  double keeps = 0;
   // Whether the trainer evaluates all parameters, or abandons the step and
   // begins it anew, at a moment. Must not depend on the rank.
   std::function<bool(const ToyMoment&)> evaluates;

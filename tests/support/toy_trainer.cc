@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -51,7 +52,9 @@ class ToyRank {
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
         fp32_grads_(options.grad_mode == GradMode::kFp32),
         grads_in_place_(options.grad_mode == GradMode::kReuse),
-        lanes_(options, run.worker_lanes, LargestOf(model)) {}
+        lanes_(options, run.worker_lanes, LargestOf(model)),
+        chance_(run.seed * 1024 + static_cast<uint64_t>(communicator->rank())) {
+  }
   // Work on a gradient that was never handed back ends before its memory does.
   ~ToyRank() { DrainLanes().IgnoreError(); }
   ToyRank(const ToyRank&) = delete;
@@ -75,9 +78,11 @@ class ToyRank {
         run_.after_step(*engine_, at_.step);
       }
       if (run_.between_steps && at_.step + 1 < run_.steps) {
+        kept_.clear();
         CASTOR_RETURN_IF_ERROR(run_.between_steps(*engine_, at_.step));
       }
     }
+    kept_.clear();
     for (size_t p = 0; p < ids_.size(); ++p) {
       std::vector<float> values(
           static_cast<size_t>(toy::SizeOf(model_.params[p])));
@@ -88,6 +93,7 @@ class ToyRank {
     result.layout = engine_->layout();
     // What is still being read while the engine closes must stay good.
     if (run_.evaluates) CASTOR_RETURN_IF_ERROR(Evaluate());
+    kept_.clear();
     CASTOR_RETURN_IF_ERROR(engine_->Close());
     result.stats = engine_->stats();
     engine_.reset();
@@ -146,7 +152,13 @@ class ToyRank {
                                 model_.groups.empty() ? "" : model_.groups[p]));
       ids_.push_back(id);
     }
-    return engine_->Seal(run_.declares ? Declared() : SealOptions());
+    SealOptions declared;
+    if (run_.declares) declared = Declared();
+    if (run_.grows) {
+      declared.grow = true;
+      declared.micro_batches = run_.micro_batches;
+    }
+    return engine_->Seal(declared);
   }
 
   size_t Next(size_t param) const {
@@ -284,7 +296,26 @@ class ToyRank {
                 place = SightOf(p)](const void* data, void*) {
                  seen_.Tell(place, toy::HashOf(data, dtype, count));
                });
+    if (run_.keeps > 0) Keep(p, std::move(lease));
     return OkStatus();
+  }
+
+  // Holds some leases for longer, and ends some of those held before, as chance
+  // has it on this rank.
+  void Keep(size_t p, ParamLease lease) {
+    std::bernoulli_distribution ends(0.2);
+    for (size_t k = kept_.size(); k-- > 0;) {
+      if (!ends(chance_)) continue;
+      Kept& kept = kept_[k];
+      // Until its step ends, what it shows is what was there.
+      if (kept.sight == SightOf(kept.param)) {
+        LookAgain(kept);
+      }
+      kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+    if (std::bernoulli_distribution(run_.keeps)(chance_)) {
+      kept_.push_back({p, SightOf(p), std::move(lease)});
+    }
   }
 
   size_t SightOf(size_t param) const {
@@ -310,6 +341,9 @@ class ToyRank {
                    seen->assign(from, from + weight_bytes.count());
                  });
       lease.Release();
+      std::erase_if(kept_, [&](const Kept& kept) {
+        return kept.param == p || Next(kept.param) == p;
+      });
       weights = nullptr;
     }
     CASTOR_ASSIGN_OR_RETURN(void* const grad, engine_->Grad(ids_[p], lane));
@@ -342,6 +376,23 @@ class ToyRank {
     return OkStatus();
   }
 
+  struct Kept {
+    size_t param = 0;
+    size_t sight = 0;
+    ParamLease lease;
+  };
+
+  void LookAgain(const Kept& kept) {
+    const size_t p = kept.param;
+    lanes_.Run(p, kept.lease.data(0), BytesOfParam(model_, p), nullptr,
+               Bytes(0),
+               [this, dtype = model_.params[p].dtype,
+                count = toy::SizeOf(model_.params[p]),
+                place = kept.sight](const void* data, void*) {
+                 seen_.Tell(place, toy::HashOf(data, dtype, count));
+               });
+  }
+
   const ToyModel& model_;
   const ToyRun& run_;
   Communicator* const communicator_;
@@ -352,6 +403,8 @@ class ToyRank {
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;
   ToyMoment at_;
+  std::mt19937_64 chance_;  // this rank's
+  std::vector<Kept> kept_;
 };
 
 }  // namespace

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Leases that end where chance has it on each rank, as a garbage collector
+// does, and steps that hold more than anybody declared.
+
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "collectives/zero_engine.h"
+#include "collectives/zero_options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_rounds.h"
+#include "tests/support/test_seed.h"
+#include "tests/support/zero_engine_fixture.h"
+
+namespace castor {
+namespace {
+
+class ZeroEngineLeaseEndsTest : public ZeroEngineTest {};
+
+struct Case {
+  int world = 1;
+  int stage = 0;
+  bool declares = false;
+  bool planned = false;
+  int micro_batches = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "world " << c.world << ", stage " << c.stage << ", declares "
+             << c.declares << ", planned policy " << c.planned
+             << ", micro-batches " << c.micro_batches;
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (int world = 1; world <= 3; ++world) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const bool declares : {false, true}) {
+        for (const bool planned : {false, true}) {
+          for (const int micro_batches : {1, 2}) {
+            cases.push_back({world, stage, declares, planned, micro_batches});
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+TEST_F(ZeroEngineLeaseEndsTest, AtRandomPerRankEqualsPlainArrays) {
+  uint64_t seed = TestSeed(61);
+  int64_t combination = 0;
+  int64_t extra = 0;
+  int64_t divergences = 0;
+  for (const Case& c : Cases()) {
+    if (combination++ % TestStride() != 0) continue;
+    SCOPED_TRACE(testing::Message() << "seed " << ++seed << ": " << c);
+    const ToyModel model = MakeToyModel(
+        seed, 14, 2500, seed % 2 == 0 ? DType::kF32 : DType::kBF16);
+    ToyRun run;
+    run.steps = 5;
+    run.micro_batches = c.micro_batches;
+    run.seed = seed;
+    run.keeps = seed % 3 == 0 ? 0.6 : 0.2;
+    run.grows = true;
+    run.declares = c.declares;
+    run.worker_lanes = static_cast<int>(seed % 3);
+    run.tied = {3};
+    // Not every step is the recorded one.
+    if (seed % 4 == 0) run.skipped = 0.1;
+    if (seed % 5 == 0) {
+      run.evaluates = [](const ToyMoment& at) {
+        return at.step % 2 == 1 && at.param == 6;
+      };
+    }
+    if (seed % 5 == 1) {
+      run.abandons = [](const ToyMoment& at) {
+        return at.step == 2 && at.attempt == 0 && at.param == 4 &&
+               at.point == ToyPoint::kBackward;
+      };
+    }
+    // Slots for what is declared, and room for those that are kept.
+    ZeroOptions options = Tight(c.stage, KiB(8) * 60, MiB(1));
+    options.own_lease_ends = true;
+    options.keep_copies = false;
+    options.prefetch_depth = static_cast<int>(seed % 4);
+    if (c.planned) options.policy = PlanPolicy::kPlanned;
+    if (seed % 7 == 0) options.clip_norm = 0.05;
+    options.home_limits.emplace();
+    ToyResult got = TrainToy(model, run, c.world, options);
+    ExpectEqual(got, TrainToyReference(model, run, c.world, options));
+    ExpectWithinBudgets(got);
+    extra += got.stats.extra_slots;
+    divergences += got.stats.divergences;
+    if (run.skipped == 0 && !run.abandons) {
+      EXPECT_EQ(got.stats.divergences, 0) << "only ends differ";
+    }
+    if (HasFatalFailure()) return;
+  }
+  if (TestStride() == 1) {
+    EXPECT_GT(extra, 0);
+    EXPECT_GT(divergences, 0);
+  }
+}
+
+struct Variation {
+  const char* name;
+  std::function<void(ToyModel& model, ToyRun& run, ZeroOptions& options,
+                     int& world)>
+      tune;
+};
+
+std::vector<Variation> Variations() {
+  return {
+      {"gradients in place of parameters",
+       [](ToyModel& model, ToyRun& run, ZeroOptions& options, int&) {
+         for (ParamSpec& spec : model.params) spec.dtype = DType::kBF16;
+         options.grad_mode = GradMode::kReuse;
+         run.tied.clear();
+       }},
+      {"ranks that lack gradients",
+       [](ToyModel&, ToyRun& run, ZeroOptions&, int&) {
+         run.missing = 0.3;
+         run.acquires_all = true;
+         run.tied.clear();
+       }},
+      {"early updates",
+       [](ToyModel&, ToyRun& run, ZeroOptions&, int&) {
+         run.updates_early = true;
+         run.tied.clear();
+       }},
+      {"groups of ranks",
+       [](ToyModel&, ToyRun&, ZeroOptions& options, int& world) {
+         world = 4;
+         options.shard_group = 2;
+       }},
+      {"parked between steps, with slots that were made",
+       [](ToyModel&, ToyRun& run, ZeroOptions&, int&) {
+         run.declares = false;
+         run.between_steps = [](ZeroEngine& engine, int) {
+           const Result<ParkResult> parked = engine.Park(Tier::kHost);
+           EXPECT_THAT(parked, IsOk());
+           return engine.Resume();
+         };
+       }},
+      {"placed anew by what was held",
+       [](ToyModel&, ToyRun& run, ZeroOptions&, int&) {
+         run.declares = false;
+         run.between_steps = [](ZeroEngine& engine, int step) {
+           if (step > 0) return OkStatus();
+           ResealOptions options;
+           options.declared.grow = true;
+           return engine.Reseal(options);
+         };
+       }},
+      {"frozen parameters",
+       [](ToyModel& model, ToyRun&, ZeroOptions&, int&) {
+         for (size_t p = 0; p < model.params.size(); p += 3) {
+           if (p != 3) model.params[p].trainable = false;
+         }
+       }},
+      {"copies that stay",
+       [](ToyModel&, ToyRun&, ZeroOptions& options, int&) {
+         options.keep_copies = true;
+         options.device_budget = KiB(8) * 48;
+       }},
+      {"homes on the device",
+       [](ToyModel&, ToyRun&, ZeroOptions& options, int&) {
+         options.home_limits.reset();
+         options.device_budget = KiB(8) * 40;
+       }},
+  };
+}
+
+TEST_F(ZeroEngineLeaseEndsTest, WhateverElseAStepDoesEqualsPlainArrays) {
+  uint64_t seed = TestSeed(710);
+  int64_t grown = 0;
+  for (const Variation& variation : Variations()) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (int round = 0; round < TestRounds(4); ++round) {
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << ++seed << ": " << variation.name
+                     << ", stage " << stage);
+        ToyModel model = MakeToyModel(seed, 12, 2500, DType::kF32);
+        ToyRun run;
+        run.steps = 4;
+        run.seed = seed;
+        run.keeps = 0.3;
+        run.grows = true;
+        run.tied = {3};
+        int world = 2;
+        ZeroOptions options = Tight(stage, KiB(8) * 60, MiB(1));
+        options.own_lease_ends = true;
+        options.keep_copies = false;
+        options.home_limits.emplace();
+        variation.tune(model, run, options, world);
+        if (options.shard_group > 0 && stage != 3) continue;
+        ToyResult got = TrainToy(model, run, world, options);
+        ExpectEqual(got, TrainToyReference(model, run, world, options));
+        ExpectWithinBudgets(got);
+        if (HasFatalFailure()) return;
+        grown += got.stats.grown_slots;
+      }
+    }
+  }
+  EXPECT_GT(grown, 0);
+}
+
+}  // namespace
+}  // namespace castor
