@@ -173,7 +173,13 @@ Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
 
 void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
   RecordLeaseEnd(lane, lease);
-  leases_.Return(lease, lane.Record());
+  Event free_after = lane.Record();
+  // A lease may end after an engine that failed.
+  if (pools_ != nullptr) {
+    free_after = pools_->Poison(leases_.DataOf(lease), leases_.SizeOf(lease),
+                                std::move(free_after));
+  }
+  leases_.Return(lease, std::move(free_after));
 }
 
 Status ZeroEngine::Impl::BeginEvaluation() {

@@ -71,11 +71,19 @@ void LeaseArena::Return(int32_t id, Event free_after) {
   held_.erase(held);
 }
 
-Bytes LeaseArena::SizeOf(int32_t id) const {
+const LeaseArena::Range& LeaseArena::Held(int32_t id) const {
   const auto held = std::find_if(held_.begin(), held_.end(),
                                  [&](const Range& r) { return r.id == id; });
   CASTOR_CHECK(held != held_.end());
-  return held->end - held->begin;
+  return *held;
+}
+
+Bytes LeaseArena::SizeOf(int32_t id) const {
+  return Held(id).end - Held(id).begin;
+}
+
+std::byte* LeaseArena::DataOf(int32_t id) const {
+  return data_ + Held(id).begin.count();
 }
 
 }  // namespace castor

@@ -106,6 +106,7 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   state.taken[i] = false;
   state.passing -= !state.settled[i];
   state.settled[i] = false;
+  if (on_give_) free_after = on_give_(slot, std::move(free_after));
   state.free_after[i] = std::move(free_after);
   state.free[(state.first_free + state.free_slots++) % state.free.size()] =
       slot.index;
