@@ -429,6 +429,9 @@ class ZeroEngine {
   // what it says of the rank. Without accesses before the first step and after
   // Close, and without names where parameters share one. REQUIRES: sealed.
   TraceFile RecordedTrace() const;
+  // Puts a mark into the run's record, of now; nothing where there is none.
+  // REQUIRES: at most kMostMarkBytes.
+  void Mark(std::string_view words) const;
   // Where a parameter's state is at home; none where there is no such state.
   // REQUIRES: sealed, and not closed.
   std::optional<Tier> Home(ParamId param, StateKind state) const;

@@ -71,6 +71,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
   pools.log = options_.log;
+  pools.poison = options_.poison;
   pools.device_memory = {
       .made = [comm = comm_](void* data,
                              Bytes size) { comm->RegisterMemory(data, size); },

@@ -81,63 +81,14 @@ typedef struct castor_tensor {
   const char* dtype; /* "F32", "BF16", ... as in safetensors */
 } castor_tensor;
 
-/* Modes, to be added. */
-enum {
-  CASTOR_SEARCH_UNIFORM = 1,
-  CASTOR_SEARCH_LAYER = 2,
-  CASTOR_SEARCH_CLASSES = 4 /* reserved: several sizes at once are refused */
-};
-
-typedef struct castor_search_options {
-  size_t struct_size;
-  int64_t min_chunk_bytes;     /* 0: 32 MiB */
-  int64_t max_chunk_bytes;     /* 0: 512 MiB */
-  int64_t align_elements;      /* 0: 64 */
-  int64_t device_budget_bytes; /* 0: none */
-  int32_t world;               /* ranks that share a chunk; 0: 1 */
-  int32_t modes;               /* 0: CASTOR_SEARCH_UNIFORM */
-} castor_search_options;
-
-/* A chunk size and what it costs. */
-typedef struct castor_chunk_choice {
-  int32_t mode; /* CASTOR_SEARCH_... */
-  int32_t reserved;
-  int64_t chunk_elements;
-  int64_t chunk_bytes;
-  int64_t chunks; /* oversize ones included */
-  int64_t oversize_chunks;
-  int64_t allocated_elements;
-  int64_t waste_elements;
-  int64_t gathered_bytes;
-} castor_chunk_choice;
-
-/* Parameters of one dtype, trainable or frozen. */
-typedef struct castor_search_group {
-  size_t struct_size;
-  const char* dtype; /* lives as long as the search */
-  int32_t frozen;
-  int32_t optimal; /* not 0: nothing the best one's mode allows wastes less */
-  int64_t params;
-  int64_t payload_elements;
-  int64_t lower_bound_waste_elements; /* of the best one's mode */
-  castor_chunk_choice best;
-  castor_chunk_choice recommended;
-} castor_search_group;
-
-typedef struct castor_search castor_search;
-
-/* Searches. `options` may be null. CASTOR_MALFORMED names a tensor whose shape
- * is none, CASTOR_INFEASIBLE says what budget would do. */
-CASTOR_API int32_t castor_search_run(const castor_tensor* tensors,
-                                     size_t tensor_count,
-                                     const castor_search_options* options,
-                                     castor_search** search);
-CASTOR_API size_t castor_search_group_count(const castor_search* search);
-CASTOR_API int32_t castor_search_get_group(const castor_search* search,
-                                           size_t index,
-                                           castor_search_group* group);
-/* Null is let be. */
-CASTOR_API void castor_search_destroy(castor_search* search);
+/* Which chunk size wastes least, as the JSON of `castor search --json` for the
+ * same list and flags. `options`: null, or a JSON object whose keys are flags,
+ * {"min": "1MiB", "device_budget": 8589934592}: min, max, world, align, mode,
+ * prefetch_depth, device_budget, rule, h2d, d2h, all_gather, reduce_scatter.
+ * `json` lives until this thread's next search. CASTOR_MALFORMED names a tensor
+ * whose shape is none, CASTOR_INFEASIBLE says what budget would do. */
+CASTOR_API int32_t castor_search_run(const castor_tensor* tensors, size_t count,
+                                     const char* options, const char** json);
 
 /* ---- Pinned arena ------------------------------------------------------ */
 
@@ -260,9 +211,16 @@ CASTOR_API void castor_set_error(const char* words);
 /* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
  * engines, lanes or devices is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
+typedef struct castor_record_options {
+  size_t struct_size;
+  int64_t first_step; /* 0: what comes before the first step, too */
+  int64_t last_step;  /* 0: to the end */
+} castor_record_options;
+
 /* Engines made from now on record what they do to a file, for castor report.
- * CASTOR_FAILED_PRECONDITION where they do already. */
-CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
+ * `options` may be null. CASTOR_FAILED_PRECONDITION where they do already. */
+CASTOR_API int32_t castor_world_record(castor_world* world, const char* path,
+                                       const castor_record_options* options);
 /* Writes out what is left and ends the record; CASTOR_IO_ERROR where any of it
  * was refused. CASTOR_FAILED_PRECONDITION while engines are there. Destroying
  * the world ends it too. */
@@ -696,6 +654,13 @@ typedef struct castor_engine_stats {
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,
                                            castor_engine_stats* stats);
+/* Puts words of at most 255 bytes into the record, of now, whichever steps it
+ * is of; nothing where the world records nothing. */
+CASTOR_API int32_t castor_engine_mark(castor_engine* engine, const char* words);
+/* All figures, by tier, state and link, as JSON until the next call. An
+ * unlimited budget is null there, and in the struct INT64_MAX. */
+CASTOR_API int32_t castor_engine_stats_json(castor_engine* engine,
+                                            const char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

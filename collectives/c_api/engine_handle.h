@@ -121,6 +121,7 @@ struct castor_engine {
   std::string explanation;
   std::string shortfall;  // of the last park
   std::string trace;
+  std::string stats;
 };
 
 struct castor_param_lease {

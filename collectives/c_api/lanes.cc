@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +17,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "offload/lane.h"
 #include "offload/record/record_writer.h"
@@ -141,16 +143,34 @@ Status UseLane(castor_engine& engine, castor_lane* lane) {
   return OkStatus();
 }
 
-Status Record(castor_world* world, const char* path) {
+Status Record(castor_world* world, const char* path,
+              const castor_record_options* given) {
   if (world == nullptr || path == nullptr) {
     return InvalidArgument("world or path is null; give both");
+  }
+  FileRecorderOptions options;
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+    const castor_record_options set = TakeStruct(*given);
+    if (set.first_step < 0 || set.last_step < 0 ||
+        (set.last_step > 0 && set.last_step < set.first_step)) {
+      return InvalidArgument(fmt::format(
+          "there are no steps from {} to {} to record: give first_step and "
+          "last_step, counted from 1, or 0 for the run's own",
+          set.first_step, set.last_step));
+    }
+    const auto step = [](int64_t number) {
+      return static_cast<int32_t>(std::min<int64_t>(number, INT32_MAX));
+    };
+    options.first_step = step(set.first_step);
+    if (set.last_step > 0) options.last_step = step(set.last_step);
   }
   std::lock_guard lock(world->mutex);
   if (world->recorder != nullptr) {
     return FailedPrecondition(
         "the world's engines are recorded already: end that record first");
   }
-  CASTOR_ASSIGN_OR_RETURN(world->recorder, FileRecorder::Create(path));
+  CASTOR_ASSIGN_OR_RETURN(world->recorder, FileRecorder::Create(path, options));
   return OkStatus();
 }
 
@@ -213,9 +233,10 @@ int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {
   });
 }
 
-int32_t castor_world_record(castor_world* world, const char* path) {
+int32_t castor_world_record(castor_world* world, const char* path,
+                            const castor_record_options* options) {
   return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Record(world, path); });
+      [&] { return castor::c_api::Record(world, path, options); });
 }
 
 int32_t castor_world_end_record(castor_world* world) {

@@ -38,12 +38,13 @@ void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
   });
 }
 
-void CudaDevice::Zero(Lane& lane, std::byte* to, Bytes size) {
+void CudaDevice::Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) {
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return;
-  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size](
+  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size, value](
                                          CudaStream stream, const CudaGuard&) {
-    return calls->MemsetAsync(to, 0, size.count(), stream);
+    return calls->MemsetAsync(to, std::to_integer<int>(value), size.count(),
+                              stream);
   });
 }
 

@@ -57,8 +57,10 @@ class Builder {
     Arenas();
     // The page shows links and stalls before the plan, --plain after it.
     PlanData();
+    Homes();
     Links();
     Stalls();
+    Marks();
     if (run_.plan && !run_.steps.empty()) PlanPage();
     return std::move(doc_);
   }
@@ -239,6 +241,48 @@ class Builder {
                   [](double bytes) { return static_cast<int64_t>(bytes); })});
     }
     Add(std::move(table));
+  }
+
+  // Where states were at home, one line for each tier and time.
+  void Homes() {
+    Table table({.key = "homes", .word = "homes"},
+                {{"from_step", "homes from step"},
+                 {"tier", "tier"},
+                 {"budget_bytes", "budget"},
+                 {"param_bytes", "param"},
+                 {"grad_bytes", "grad"},
+                 {"master_bytes", "master"},
+                 {"exp_avg_bytes", "exp_avg"},
+                 {"exp_avg_sq_bytes", "exp_avg_sq"}});
+    for (const RunHomesInfo& homes : run_.homes) {
+      for (const Tier tier : kAllTiers) {
+        const size_t t = TierIndex(tier);
+        const auto at_home = [&](StateKind state) {
+          return Bytes(homes.home_bytes[static_cast<size_t>(state)][t]);
+        };
+        const Bytes budget(homes.budget_bytes[t]);
+        table.Add({homes.step, TierName(tier),
+                   budget > Bytes(0) ? Value(budget) : Value().Or("not given"),
+                   at_home(StateKind::kParam), at_home(StateKind::kGrad),
+                   at_home(StateKind::kMaster), at_home(StateKind::kExpAvg),
+                   at_home(StateKind::kExpAvgSq)});
+      }
+    }
+    // People are told where it changed.
+    const bool page = run_.homes.size() > 1 && !run_.steps.empty();
+    doc_.Add(std::move(table), page ? Form::kAll : Form::kData);
+  }
+
+  void Marks() {
+    Table table({.key = "marks", .word = "mark"}, {{"step", "marks in step"},
+                                                   {"rank", "rank"},
+                                                   {"at_ns", "at"},
+                                                   {"words", "words"}});
+    for (const RunMark& mark : run_.marks) {
+      table.Add({mark.step, mark.rank, Value::Ns(mark.at_ns),
+                 Value::Name(mark.words)});
+    }
+    doc_.Add(std::move(table));
   }
 
   void Arenas() {
