@@ -14,10 +14,19 @@ namespace castor {
 Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     const SealOptions& declared) const {
   ZeroOptions options = options_;
+  SealOptions held = declared;
   const auto made = [&] {
-    return MemoryOf(*layout_, sharding_, options, least_, bindings_, declared);
+    return MemoryOf(*layout_, sharding_, options, least_, bindings_, held);
   };
   if (!declared.grow || !declared.held.empty()) return made();
+  // A chunk and its gradient at a time: the first step shows what it takes.
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const ParamId first = layout_->chunk(chunk).params.front();
+    HeldTogether& alone = held.held.emplace_back();
+    alone.params = {first};
+    if (Trainable(chunk)) alone.grads = {first};
+  }
   options.prefetch_depth = 0;
   options.keep_copies = false;
   if (!options.home_limits) {
