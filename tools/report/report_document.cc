@@ -86,8 +86,8 @@ class Builder {
       doc_.Line({"record", key, value});
     }
     if (run_.stage < 0) record["stage"] = JsonValue();
-    doc_.Line({"record", "copies", run_.copies});
-    doc_.Line({"record", "copies_ahead_of_use", run_.prefetched_copies});
+    doc_.Line({"record", "gathers", run_.copies});
+    doc_.Line({"record", "prefetched_gathers", run_.prefetched_copies});
     doc_.Line({"record", "divergences", run_.divergences});
     doc_.Set("record", record);
     std::string text = Shown(name_) + ": ";
@@ -124,8 +124,8 @@ class Builder {
     doc_.Set("complete_steps", run_.complete_steps);
     doc_.Set("step_ns", SpreadJson(run_.step_ns));
     doc_.Set("step_stalled_ns", SpreadJson(run_.stalled_ns));
-    doc_.Set("copies", run_.copies);
-    doc_.Set("copies_ahead_of_use", run_.prefetched_copies);
+    doc_.Set("gathers", run_.copies);
+    doc_.Set("prefetched_gathers", run_.prefetched_copies);
     doc_.Set("divergences", run_.divergences);
     if (!run_.steps.empty()) StepsPage();
   }
@@ -196,7 +196,7 @@ class Builder {
     doc_.Text(text + "\n");
     if (run_.copies > 0) {
       doc_.Text(fmt::format(
-          "Chunks made whole on a device: {} times, {} ahead of use; steps "
+          "Chunks all-gathered on a device: {} times, {} ahead of use; steps "
           "that departed from the recorded one: {}\n",
           run_.copies, ShareText(run_.prefetched_copies, run_.copies),
           run_.divergences));
@@ -442,7 +442,7 @@ class Builder {
     const std::string_view unit = run_.plan->in_seconds ? "seconds" : "links";
     plan_ = Fields({{"made_after_step", run_.plan->step},
                     {"unit", unit},
-                    {"moments", run_.plan->moments},
+                    {"accesses", run_.plan->moments},
                     {"slots", SlotWorthJson(*run_.plan)}});
     for (const SlotWorth& each : run_.plan->slots) {
       doc_.Line({"slots", each.slot_bytes, each.slots, unit, each.cost,
@@ -464,7 +464,7 @@ class Builder {
                      {"", "for copies of shards"},
                      {"", "one more saves"},
                      {"", "one less costs"},
-                     {"", "dearest at moments"}});
+                     {"", "dearest at accesses"}});
     for (const SlotWorth& each : plan.slots) {
       table.Add({each.slots, Bytes(each.slot_bytes), cost(each.cost),
                  each.optimal ? Value("proved") : cost(each.lower_bound),
@@ -531,9 +531,9 @@ JsonValue SlotWorthJson(const PlanStatistics& plan) {
                              {"one_more_saves", each.one_more_saves},
                              {"one_less_costs", each.one_less_costs}});
     if (each.dearest_first >= 0) {
-      json["dearest_moments"] = JsonValue::Array();
-      json["dearest_moments"].Append(each.dearest_first);
-      json["dearest_moments"].Append(each.dearest_last);
+      json["dearest_accesses"] = JsonValue::Array();
+      json["dearest_accesses"].Append(each.dearest_first);
+      json["dearest_accesses"].Append(each.dearest_last);
     }
     return json;
   });
