@@ -145,6 +145,14 @@ void castor_set_error(const char* words) {
                       castor::c_api::t_callback_words);
 }
 
+int32_t castor_fail(int32_t code, const char* words) {
+  if (code != CASTOR_OK) {
+    castor::c_api::Keep(words == nullptr ? "" : words,
+                        castor::c_api::t_last_error);
+  }
+  return code;
+}
+
 const char* castor_last_error(void) { return castor::c_api::t_last_error; }
 
 }  // extern "C"

@@ -19,6 +19,7 @@
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
+#include "offload/cuda/cuda_device.h"
 #include "offload/lane.h"
 #include "offload/record/record_writer.h"
 
@@ -119,9 +120,40 @@ namespace {
 Status Drain(castor_lane* lane) {
   if (lane == nullptr) return InvalidArgument("lane is null");
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  if (!HasInterrupt()) return lane->lane->Drain();
-  const InterruptibleWaits waits([lane] { lane->world->Interrupt(); });
-  return lane->lane->Drain();
+  return Interruptibly([lane] { lane->world->Interrupt(); },
+                       [lane] { return lane->lane->Drain(); });
+}
+
+// The device, where the program's events can be used on its lane.
+Result<CudaDevice*> CudaOf(const castor_lane* lane, const void* event) {
+  if (lane == nullptr || event == nullptr) {
+    return InvalidArgument("lane or event is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
+  if (lane->device == nullptr || lane->device->kind != CASTOR_DEVICE_CUDA) {
+    return Unavailable(
+        "the lane is not of a CUDA device, and no other knows CUDA's events: "
+        "order its work by castor_lane_wait and castor_lane_drain");
+  }
+  return static_cast<CudaDevice*>(lane->device->device.get());
+}
+
+// By a lane on which nothing else is, so that the event cannot be recorded
+// anew before the device has the wait.
+Status WaitEvent(castor_lane* lane, void* event) {
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
+  if (lane->waits == nullptr) {
+    lane->waits = device->MakeLane(lane->lane->name() + " events");
+  }
+  CASTOR_RETURN_IF_ERROR(device->WaitForEvent(*lane->waits, event));
+  lane->lane->Wait(lane->waits->Record());
+  return OkStatus();
+}
+
+Status RecordEvent(castor_lane* lane, void* event) {
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
+  return Interruptibly([lane] { lane->world->Interrupt(); },
+                       [&] { return device->RecordEvent(*lane->lane, event); });
 }
 
 Status UseLane(castor_engine& engine, castor_lane* lane) {
@@ -225,6 +257,16 @@ int32_t castor_lane_wait(castor_lane* lane, castor_lane* other) {
 int32_t castor_lane_drain(castor_lane* lane) {
   return castor::c_api::ThroughTheDoor(
       [&] { return castor::c_api::Drain(lane); });
+}
+
+int32_t castor_lane_wait_event(castor_lane* lane, void* event) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::WaitEvent(lane, event); });
+}
+
+int32_t castor_lane_record_event(castor_lane* lane, void* event) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::RecordEvent(lane, event); });
 }
 
 int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {

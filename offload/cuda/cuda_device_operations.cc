@@ -5,11 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/cuda/cuda_device.h"
+#include "offload/event.h"
 #include "offload/kernels/optimizer.h"
 
 namespace castor {
@@ -25,6 +30,39 @@ CudaLane& CudaDevice::Own(Lane& lane) const {
   auto* const own = dynamic_cast<CudaLane*>(&lane);
   CASTOR_CHECK(own != nullptr && own->core() == core_.get());
   return *own;
+}
+
+Status CudaDevice::MakeOn(Lane& lane, std::string_view call,
+                          const std::function<int(CudaStream)>& make) {
+  EventSource made;
+  const Event done = made.event();
+  // An error is the trainer's to mend, and not the device's failure.
+  Own(lane).Queue(call, [core = core_, call, make, made = std::move(made)](
+                            CudaStream stream, const CudaGuard&) {
+    const int error = make(stream);
+    made.Complete(error == kCudaOk
+                      ? OkStatus()
+                      : InvalidArgument(core->Describe(error, call)));
+    return kCudaOk;
+  });
+  // Where the lane has failed, nothing was called.
+  const Status called = done.Wait();
+  const Status failed = lane.status();
+  return failed.ok() ? called : failed;
+}
+
+Status CudaDevice::WaitForEvent(Lane& lane, CudaEvent event) {
+  return MakeOn(lane, "cudaStreamWaitEvent",
+                [calls = &core_->calls(), event](CudaStream stream) {
+                  return calls->StreamWaitEvent(stream, event);
+                });
+}
+
+Status CudaDevice::RecordEvent(Lane& lane, CudaEvent event) {
+  return MakeOn(lane, "cudaEventRecord",
+                [calls = &core_->calls(), event](CudaStream stream) {
+                  return calls->EventRecord(event, stream);
+                });
 }
 
 void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,

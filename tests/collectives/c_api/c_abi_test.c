@@ -41,7 +41,10 @@ static atomic_int failures = 0;
   X(castor_pinned_arena_free)        \
   X(castor_pinned_arena_get_stats)   \
   X(castor_pinned_arena_destroy)     \
+  X(castor_fail)                     \
+  X(castor_nccl_id)                  \
   X(castor_world_create)             \
+  X(castor_world_create_nccl)        \
   X(castor_world_destroy)            \
   X(castor_world_record)             \
   X(castor_world_end_record)         \
@@ -536,6 +539,41 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   return ranks[0].digest;
 }
 
+/* As far as it goes without a GPU. */
+static void use_nccl(const struct api* api) {
+  castor_world* world = NULL;
+  castor_nccl_unique_id id, zeros;
+  memset(&zeros, 0, sizeof(zeros));
+  memset(&id, 0, sizeof(id));
+  EXPECT(sizeof(id) == 4096);
+  GIVES(INVALID_ARGUMENT, nccl_id, NULL);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, NULL, NULL, &world);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, &id, NULL, NULL);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 1, 1, &id, NULL, &world);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 0, &id, NULL, &world);
+  castor_world_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = 8;
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, &id, &options, &world);
+  GIVES(MALFORMED, world_create_nccl, 0, 1, &id, NULL, &world);
+  EXPECT(strstr(api->castor_last_error(), "castor_nccl_id") != NULL);
+  id.bytes[2] = '\1'; /* longer than it can be */
+  GIVES(MALFORMED, world_create_nccl, 0, 1, &id, NULL, &world);
+  EXPECT(world == NULL);
+  memset(&id, 0, sizeof(id));
+  const int32_t made = api->castor_nccl_id(&id);
+  EXPECT(made == CASTOR_OK || made == CASTOR_UNAVAILABLE);
+  const int empty = memcmp(&id, &zeros, sizeof(id)) == 0;
+  EXPECT(empty == (made != CASTOR_OK));
+  if (empty) {
+    EXPECT(strstr(api->castor_last_error(), "CUDA") != NULL ||
+           strstr(api->castor_last_error(), "NCCL") != NULL);
+  }
+  /* What a function made of these says. */
+  GIVES(UNAVAILABLE, fail, CASTOR_UNAVAILABLE, "no MPI here");
+  EXPECT(strcmp(api->castor_last_error(), "no MPI here") == 0);
+}
+
 static void use_all(const struct api* api, const char* allocator) {
   GIVES(ABI_VERSION, abi_version, );
   EXPECT(strchr(api->castor_version(), '.') != NULL);
@@ -544,6 +582,7 @@ static void use_all(const struct api* api, const char* allocator) {
   use_search(api);
   use_arena(api, allocator);
   register_again(api);
+  use_nccl(api);
   /* Where it is computed changes no bit. */
   EXPECT(use_engine(api, 0) == use_engine(api, 1));
 }
