@@ -22,10 +22,9 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
   // A chunk and its gradient at a time: the first step shows what it takes.
   for (size_t c = 0; c < layout_->chunks().size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
-    const ParamId first = layout_->chunk(chunk).params.front();
     HeldTogether& alone = held.held.emplace_back();
-    alone.params = {first};
-    if (Trainable(chunk)) alone.grads = {first};
+    alone.params = layout_->chunk(chunk).params;
+    if (Trainable(chunk)) alone.grads = alone.params;
   }
   options.prefetch_depth = 0;
   options.keep_copies = false;
