@@ -162,8 +162,9 @@ Result<ParamState> NextState(ParamState state, ParamEvent event) {
   return FailedPrecondition(fmt::format(
       "its gradient is {} in this micro-batch and cannot be {}: call {}",
       ParamStateName(state), ParamEventName(event),
-      state == ParamState::kIdle ? "Grad first"
-                                 : "BeginMicroBatch or Step before the next"));
+      state == ParamState::kIdle
+          ? "Grad() first"
+          : "BeginMicroBatch() or Step() before the next"));
 }
 
 }  // namespace castor

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/units_text.h"
 #include "collectives/internal/chunk_states.h"
 #include "collectives/internal/memory_demand.h"
@@ -129,7 +130,7 @@ class HomeChooser {
       return fmt::format(
           "the device budget of {} cannot hold what the step holds at once: "
           "{}{} in all",
-          FormatBytes(budgets.device), held, FormatBytes(demand_.serving));
+          BudgetText(budgets.device), held, FormatBytes(demand_.serving));
     }
     Bytes states;
     for (const ChunkStates& shape : demand_.chunks) {
@@ -179,7 +180,7 @@ Result<MemoryPlan> PlanWithoutChunks(const MemoryPlanInput& input) {
     return Infeasible(fmt::format(
         "the device budget of {} cannot hold a lease of {}; raise the device "
         "budget by {}",
-        FormatBytes(input.device_budget), FormatBytes(lease),
+        BudgetText(input.device_budget), FormatBytes(lease),
         FormatBytes(lease - input.device_budget)));
   }
   if (lease > Bytes(0)) {

@@ -106,7 +106,7 @@ Status OptimizerGroups::SetHyperParameters(std::string_view name,
   if (MomentsOf(changed) != MomentsOf(groups_[group].options)) {
     return InvalidArgument(fmt::format(
         "{}: a momentum of {} instead of {} changes how many moments are kept, "
-        "which is decided at Seal: begin with a momentum that is not 0",
+        "which is decided at Seal(): begin with a momentum that is not 0",
         GroupText(name), changed.momentum, groups_[group].options.momentum));
   }
   groups_[group].options = changed;

@@ -75,6 +75,10 @@ Status Take(const Option& option, OptionType type, std::string_view text) {
       if (number && *number >= option.least && *number <= option.most) {
         return option.set(*number);
       }
+      if (option.type == OptionType::kSize) {
+        return InvalidArgument(fmt::format(
+            "is not a whole number from {} to 2 EiB", option.least));
+      }
       return InvalidArgument(fmt::format("is not a whole number from {} to {}",
                                          option.least, option.most));
     }

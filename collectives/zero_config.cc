@@ -87,6 +87,7 @@ Status ReadPrefetch(std::string_view text, ZeroOptions* o) {
 
 void AddFetching(OptionTable& t, ZeroOptions* o) {
   t.Switch("keep_copies", &o->keep_copies);
+  t.Switch("poison", &o->poison);
   t.Whole("prefetch_depth", &o->prefetch_depth, 0, kMostDepth).For(kPlanMust);
   t.Choice("prefetch", &o->prefetch, PrefetchModeName,
            {PrefetchMode::kDepth, PrefetchMode::kDeadlines})

@@ -66,23 +66,24 @@ Result<ParamId> ZeroEngine::Register(ParamSpec spec, Initializer initializer,
   return impl_->Register(std::move(spec), std::move(initializer), group);
 }
 Status ZeroEngine::Seal(const SealOptions& options) {
-  return impl_->Seal(options);
+  return impl_->Told(impl_->Seal(options));
 }
 Status ZeroEngine::BeginMicroBatch(bool last) {
-  return impl_->BeginMicroBatch(last);
+  return impl_->Told(impl_->BeginMicroBatch(last));
 }
 Result<ParamLease> ZeroEngine::Acquire(std::span<const ParamId> params,
                                        Lane& lane) {
-  return impl_->Acquire(params, lane);
+  return impl_->Told(impl_->Acquire(params, lane));
 }
 Result<void*> ZeroEngine::Grad(ParamId param, Lane& lane) {
-  return impl_->Grad(param, lane);
+  return impl_->Told(impl_->Grad(param, lane));
 }
 Status ZeroEngine::GradReady(ParamId param, Lane& lane) {
-  return impl_->GradReady(param, lane);
+  return impl_->Told(impl_->GradReady(param, lane));
 }
 Result<MemoryLease> ZeroEngine::Borrow(Bytes size, Lane& lane) {
-  CASTOR_ASSIGN_OR_RETURN(LeaseArena::Lease lent, impl_->Borrow(size, lane));
+  CASTOR_ASSIGN_OR_RETURN(LeaseArena::Lease lent,
+                          impl_->Told(impl_->Borrow(size, lane)));
   MemoryLease lease;
   lease.engine_ = this;
   lease.lane_ = &lane;
@@ -91,30 +92,34 @@ Result<MemoryLease> ZeroEngine::Borrow(Bytes size, Lane& lane) {
   lease.size_ = size;
   return lease;
 }
-Result<StepResult> ZeroEngine::Step(double lr) { return impl_->Step(lr); }
+Result<StepResult> ZeroEngine::Step(double lr) {
+  return impl_->Told(impl_->Step(lr));
+}
 Result<EvaluateScope> ZeroEngine::Evaluate() {
   CASTOR_RETURN_IF_ERROR(impl_->BeginEvaluation());
   EvaluateScope scope;
   scope.engine_ = this;
   return scope;
 }
-Status ZeroEngine::Abandon() { return impl_->Abandon(); }
+Status ZeroEngine::Abandon() { return impl_->Told(impl_->Abandon()); }
 Status ZeroEngine::ReadParam(ParamId param, std::span<float> out) {
-  return impl_->ReadParam(param, out);
+  return impl_->Told(impl_->ReadParam(param, out));
 }
 Status ZeroEngine::WriteParam(ParamId param, std::span<const float> values) {
-  return impl_->WriteParam(param, values);
+  return impl_->Told(impl_->WriteParam(param, values));
 }
 Status ZeroEngine::WriteGrad(ParamId param, std::span<const float> values) {
-  return impl_->WriteGrad(param, values);
+  return impl_->Told(impl_->WriteGrad(param, values));
 }
 Status ZeroEngine::ReadGrad(ParamId param, std::span<float> out) {
-  return impl_->ReadGrad(param, out);
+  return impl_->Told(impl_->ReadGrad(param, out));
 }
 Result<ParamId> ZeroEngine::Find(std::string_view name) const {
   return impl_->Find(name);
 }
-Status ZeroEngine::UpdateEarly(double lr) { return impl_->UpdateEarly(lr); }
+Status ZeroEngine::UpdateEarly(double lr) {
+  return impl_->Told(impl_->UpdateEarly(lr));
+}
 Status ZeroEngine::SetLearningRate(std::string_view group, double lr) {
   return impl_->SetLearningRate(group, lr);
 }
@@ -123,15 +128,15 @@ Status ZeroEngine::SetHyperParameters(std::string_view group,
   return impl_->SetHyperParameters(group, numbers);
 }
 Result<double> ZeroEngine::ClipGradients(double max_norm) {
-  return impl_->ClipGradients(max_norm);
+  return impl_->Told(impl_->ClipGradients(max_norm));
 }
 Status ZeroEngine::ReadState(ParamId param, StateKind state,
                              std::span<float> out) {
-  return impl_->ReadMoment(param, state, out);
+  return impl_->Told(impl_->ReadMoment(param, state, out));
 }
 Status ZeroEngine::WriteState(ParamId param, StateKind state,
                               std::span<const float> values) {
-  return impl_->WriteMoment(param, state, values);
+  return impl_->Told(impl_->WriteMoment(param, state, values));
 }
 Result<int64_t> ZeroEngine::UpdateCount(ParamId param) const {
   return impl_->UpdateCount(param);
@@ -146,22 +151,30 @@ const LossScaleState& ZeroEngine::loss_scale_state() const {
 Status ZeroEngine::RestoreLossScale(const LossScaleState& state) {
   return impl_->RestoreLossScale(state);
 }
-Result<uint64_t> ZeroEngine::WeightDigest() { return impl_->WeightDigest(); }
-Result<SaveResult> ZeroEngine::Save(const SaveOptions& options) {
-  return impl_->Save(options);
+Result<uint64_t> ZeroEngine::WeightDigest() {
+  return impl_->Told(impl_->WeightDigest());
 }
-Result<SaveResult> ZeroEngine::FinishSave() { return impl_->FinishSave(); }
+Result<SaveResult> ZeroEngine::Save(const SaveOptions& options) {
+  return impl_->Told(impl_->Save(options));
+}
+Result<SaveResult> ZeroEngine::FinishSave() {
+  return impl_->Told(impl_->FinishSave());
+}
 Result<LoadResult> ZeroEngine::Load(const LoadOptions& options) {
-  return impl_->Load(options);
+  return impl_->Told(impl_->Load(options));
 }
 Status ZeroEngine::Reseal(const ResealOptions& options) {
-  return impl_->Reseal(options);
+  return impl_->Told(impl_->Reseal(options));
 }
-Result<ParkResult> ZeroEngine::Park(Tier to) { return impl_->Park(to); }
-Status ZeroEngine::Resume() { return impl_->Resume(); }
-Status ZeroEngine::Close() { return impl_->Close(); }
+Result<ParkResult> ZeroEngine::Park(Tier to) {
+  return impl_->Told(impl_->Park(to));
+}
+Status ZeroEngine::Resume() { return impl_->Told(impl_->Resume()); }
+Status ZeroEngine::Close() { return impl_->Told(impl_->Close()); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }
+void ZeroEngine::Mark(std::string_view words) const { impl_->Mark(words); }
+
 TraceFile ZeroEngine::RecordedTrace() const { return impl_->RecordedTrace(); }
 std::optional<Tier> ZeroEngine::Home(ParamId param, StateKind state) const {
   return impl_->Home(param, state);

@@ -222,8 +222,10 @@ class ZeroEngine {
   // failure nothing is left behind and the engine is closed.
   Status Seal(const SealOptions& options);
 
-  // `last`: no other micro-batch follows before Step (the norm is then computed
-  // while the gradients are at hand). A micro-batch ends with the next one's
+  // `last`: no other micro-batch follows before Step, as far as is known: the
+  // norm is then computed while the gradients are at hand, and anew where
+  // another follows. FailedPrecondition where one follows after UpdateEarly or
+  // ClipGradients. A micro-batch ends with the next one's
   // begin or with Step: gradients opened by then count as complete, others of
   // the same chunk as zero.
   Status BeginMicroBatch(bool last);
@@ -427,6 +429,9 @@ class ZeroEngine {
   // what it says of the rank. Without accesses before the first step and after
   // Close, and without names where parameters share one. REQUIRES: sealed.
   TraceFile RecordedTrace() const;
+  // Puts a mark into the run's record, of now; nothing where there is none.
+  // REQUIRES: at most kMostMarkBytes.
+  void Mark(std::string_view words) const;
   // Where a parameter's state is at home; none where there is no such state.
   // REQUIRES: sealed, and not closed.
   std::optional<Tier> Home(ParamId param, StateKind state) const;

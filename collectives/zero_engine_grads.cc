@@ -17,12 +17,18 @@ namespace castor {
 Status ZeroEngine::Impl::BeginMicroBatch(bool last) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   if (evaluating_ > 0) {
-    return FailedPrecondition("a micro-batch cannot begin inside Evaluate");
+    return FailedPrecondition(
+        "a micro-batch cannot begin inside an evaluation");
   }
   CASTOR_RETURN_IF_ERROR(RequireOneMicroBatch(last));
   if (micro_batches_ > 0 && last_micro_batch_) {
-    return FailedPrecondition(
-        "the micro-batch before this one was said to be the last: call Step");
+    if (early_lr_ || clipped_ || grads_in_place()) {
+      return FailedPrecondition(
+          "the micro-batch before this one was said to be the last, and its "
+          "gradients are used already: call Step()");
+    }
+    // It was not: what is in the norm changes.
+    recounts_ = CountsNorm();
   }
   if (micro_batches_ > 0 && Reduces()) {
     CASTOR_RETURN_IF_ERROR(FlushGrads());
@@ -48,7 +54,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
   const ChunkId chunk = place.chunk;
   if (micro_batches_ == 0 || evaluating_ > 0) {
     return FailedPrecondition(fmt::format(
-        "gradient of {} outside a micro-batch: call BeginMicroBatch first",
+        "gradient of {} outside a micro-batch: call BeginMicroBatch() first",
         Name(param)));
   }
   if (!params_[param.index()].spec.trainable) {
@@ -65,7 +71,7 @@ Result<void*> ZeroEngine::Impl::Grad(ParamId param, Lane& lane) {
   if (grads_in_place() && params_[param.index()].held > 0) {
     return FailedPrecondition(
         fmt::format("parameter {} is on lease, and its gradient is written "
-                    "over it: release it before Grad",
+                    "over it: release it before Grad()",
                     Name(param)));
   }
   ChunkGrad& grad = grads_[chunk.index()];
@@ -118,9 +124,9 @@ Status ZeroEngine::Impl::GradReady(ParamId param, Lane& lane) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_CHECK(param.valid() && param.index() < params_.size());
   if (evaluating_ > 0) {
-    return FailedPrecondition(
-        fmt::format("the gradient of {} cannot be handed back inside Evaluate",
-                    Name(param)));
+    return FailedPrecondition(fmt::format(
+        "the gradient of {} cannot be handed back inside an evaluation",
+        Name(param)));
   }
   CASTOR_ASSIGN_OR_RETURN(params_[param.index()].state,
                           NextParamState(param, ParamEvent::kHandBack));
@@ -255,7 +261,7 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
 
 Status ZeroEngine::Impl::Abandon() {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Abandon"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Abandon()"));
   for (size_t c = 0; c < grads_.size(); ++c) {
     CASTOR_RETURN_IF_ERROR(RequireNotUpdated(ChunkId(static_cast<int32_t>(c))));
   }

@@ -106,6 +106,20 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status Close();
   EngineStats stats() const;
   TraceFile RecordedTrace() const;
+  void Mark(std::string_view words) const;
+  // A Status, or a Result, as it is told: a failure names parameters where it
+  // has the numbers of chunks.
+  template <typename T>
+  T Told(T answer) const {
+    if (answer.ok()) [[likely]] {
+      return answer;
+    }
+    if constexpr (std::is_same_v<T, Status>) {
+      return WithNames(answer);
+    } else {
+      return WithNames(answer.status());
+    }
+  }
   std::optional<Tier> Home(ParamId param, StateKind state) const;
   std::string ExplainHome(ChunkId chunk, StateKind state) const;
   std::vector<std::string> PlacedByRules() const;
@@ -222,6 +236,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status InitializeShards();
   Status FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;
+  // Where states are at home from the next step on, and how full tiers are.
+  void DescribeHomes() const;
+  Status WithNames(const Status& failure) const;
 
   // homes
   uint64_t HashOfHomes() const;

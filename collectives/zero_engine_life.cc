@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk/base/units_text.h"
+#include "collectives/chunk_words.h"
 #include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/failure_log.h"
@@ -71,7 +72,7 @@ Status ZeroEngine::Impl::Health() const {
 
 Status ZeroEngine::Impl::RequireSealed() const {
   if (parked_) [[unlikely]] {
-    return FailedPrecondition("the engine is parked: call Resume first");
+    return FailedPrecondition("the engine is parked: call Resume() first");
   }
   return RequireStates();
 }
@@ -79,7 +80,7 @@ Status ZeroEngine::Impl::RequireSealed() const {
 Status ZeroEngine::Impl::RequireStates() const {
   if (phase_ != Phase::kSealed) [[unlikely]] {
     return FailedPrecondition(phase_ == Phase::kOpen
-                                  ? "the engine is not sealed yet: call Seal"
+                                  ? "the engine is not sealed yet: call Seal()"
                                   : "the engine is closed");
   }
   return Health();
@@ -105,7 +106,7 @@ Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
   }
   if (evaluating_ > 0) {
     return FailedPrecondition(
-        fmt::format("an Evaluate scope is still open: end it before {}", call));
+        fmt::format("an evaluation is still open: end it before {}", call));
   }
   return OkStatus();
 }
@@ -113,8 +114,15 @@ Status ZeroEngine::Impl::RequireNothingOpen(std::string_view call) const {
 Status ZeroEngine::Impl::RequireBetweenSteps(std::string_view call) const {
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
   if (micro_batches_ == 0) return OkStatus();
-  return FailedPrecondition(
-      fmt::format("a step is half done: call Step or Abandon before {}", call));
+  return FailedPrecondition(fmt::format(
+      "a step is half done: call Step() or Abandon() before {}", call));
+}
+
+Status ZeroEngine::Impl::WithNames(const Status& failure) const {
+  if (!layout_) return failure;
+  return Status(failure.code(),
+                NameChunks(failure.message(), *layout_,
+                           [this](ParamId param) { return Name(param); }));
 }
 
 std::string ZeroEngine::Impl::Name(ParamId param) const {
@@ -126,7 +134,7 @@ Result<ParamId> ZeroEngine::Impl::Register(ParamSpec spec,
                                            std::string_view group) {
   if (phase_ != Phase::kOpen) {
     return FailedPrecondition(fmt::format(
-        "parameter {} comes too late: register before Seal", spec.name));
+        "parameter {} comes too late: register before Seal()", spec.name));
   }
   Result<ParamId> registered =
       AddParam(std::move(spec), std::move(initializer), group);
@@ -165,7 +173,13 @@ Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
 
 void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
   RecordLeaseEnd(lane, lease);
-  leases_.Return(lease, lane.Record());
+  Event free_after = lane.Record();
+  // A lease may end after an engine that failed.
+  if (pools_ != nullptr) {
+    free_after = pools_->Poison(leases_.DataOf(lease), leases_.SizeOf(lease),
+                                std::move(free_after));
+  }
+  leases_.Return(lease, std::move(free_after));
 }
 
 Status ZeroEngine::Impl::BeginEvaluation() {
@@ -190,11 +204,11 @@ void ZeroEngine::Impl::EndEvaluation() {
 
 Status ZeroEngine::Impl::Close() {
   if (phase_ != Phase::kSealed) return Health();
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close"));
-  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Close"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Close()"));
+  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Close()"));
   if (saving_ != nullptr) {
     return FailedPrecondition(
-        "a save is under way: call FinishSave before Close");
+        "a save is under way: call FinishSave() before Close()");
   }
   const Status closed = ShutDown();
   CASTOR_RETURN_IF_ERROR(Health());

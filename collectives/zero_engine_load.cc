@@ -251,7 +251,7 @@ class ZeroEngine::Impl::Loading {
 
 Result<LoadResult> ZeroEngine::Impl::Load(const LoadOptions& options) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Load"));
+  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Load()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   return Loading(this, options).Run();
 }

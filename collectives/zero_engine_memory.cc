@@ -14,10 +14,18 @@ namespace castor {
 Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     const SealOptions& declared) const {
   ZeroOptions options = options_;
+  SealOptions held = declared;
   const auto made = [&] {
-    return MemoryOf(*layout_, sharding_, options, least_, bindings_, declared);
+    return MemoryOf(*layout_, sharding_, options, least_, bindings_, held);
   };
   if (!declared.grow || !declared.held.empty()) return made();
+  // A chunk and its gradient at a time: the first step shows what it takes.
+  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    HeldTogether& alone = held.held.emplace_back();
+    alone.params = layout_->chunk(chunk).params;
+    if (Trainable(chunk)) alone.grads = alone.params;
+  }
   options.prefetch_depth = 0;
   options.keep_copies = false;
   if (!options.home_limits) {
@@ -71,6 +79,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.make_nvme_queue = options_.make_nvme_queue;
   pools.nvme_checksums = options_.nvme_checksums;
   pools.log = options_.log;
+  pools.poison = options_.poison;
   pools.device_memory = {
       .made = [comm = comm_](void* data,
                              Bytes size) { comm->RegisterMemory(data, size); },

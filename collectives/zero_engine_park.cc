@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/units_text.h"
 #include "collectives/zero_engine_impl.h"
 
@@ -109,16 +110,16 @@ Status ZeroEngine::Impl::DrainAll() {
 
 Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
   CASTOR_RETURN_IF_ERROR(RequireStates());
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Park"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Park()"));
   if (to == Tier::kDevice) {
     return InvalidArgument(
         "a device cannot be parked on itself: name host memory or NVMe");
   }
   if (micro_batches_ > 0) {
     return FailedPrecondition(
-        "a step is half done: call Step or Abandon before Park");
+        "a step is half done: call Step() or Abandon() before Park()");
   }
-  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Park"));
+  CASTOR_RETURN_IF_ERROR(RequireNoLeases("Park()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   const ParkPlan plan = PlanPark(to);
   // Before anything changes: it may be refused.
@@ -160,7 +161,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
                   "no room"
                 : fmt::format("{} has no more room in its budget of {}",
                               TierName(to),
-                              FormatBytes(pools_->pool(to).stats().budget)),
+                              BudgetText(pools_->pool(to).stats().budget)),
         staging || to == Tier::kHost ? "the host budget" : "the NVMe size",
         FormatBytes(plan.short_of));
   }
@@ -171,7 +172,7 @@ Result<ParkResult> ZeroEngine::Impl::Park(Tier to) {
 Status ZeroEngine::Impl::Resume() {
   CASTOR_RETURN_IF_ERROR(RequireStates());
   if (!parked_) {
-    return FailedPrecondition("the engine is not parked: call Park first");
+    return FailedPrecondition("the engine is not parked: call Park() first");
   }
   CASTOR_RETURN_IF_ERROR(pools_->RestoreDevice());
   CASTOR_RETURN_IF_ERROR(TakeOwnSlots());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/budget_text.h"
 #include "collectives/run_chunks.h"
 #include "collectives/zero_engine_impl.h"
 #include "offload/nvme/nvme_option.h"
@@ -14,24 +15,49 @@
 
 namespace castor {
 
+namespace {
+
+// By tier; 0 where none was given.
+void AddBudgets(const ZeroOptions& options, int64_t (&budgets)[3]) {
+  const auto add = [&](Tier tier, std::optional<Bytes> budget) {
+    if (!budget || IsUnlimited(*budget)) return;
+    budgets[TierIndex(tier)] = budget->count();
+  };
+  add(Tier::kDevice, options.device_budget);
+  add(Tier::kHost, options.host_budget);
+  if (!options.nvme.empty()) add(Tier::kNvme, NvmeLimit(options.nvme));
+}
+
+}  // namespace
+
 void ZeroEngine::Impl::DescribeRank() const {
   if (options_.recorder == nullptr) return;
   RunRankInfo info;
   info.rank = comm_->rank();
   info.world = comm_->world();
   info.stage = options_.stage;
-  info.budget_bytes[TierIndex(Tier::kDevice)] = options_.device_budget.count();
-  info.budget_bytes[TierIndex(Tier::kHost)] = options_.host_budget.count();
-  if (!options_.nvme.empty()) {
-    if (const std::optional<Bytes> limit = NvmeLimit(options_.nvme)) {
-      info.budget_bytes[TierIndex(Tier::kNvme)] = limit->count();
-    }
-  }
+  AddBudgets(options_, info.budget_bytes);
   std::vector<std::string_view> names;
   names.reserve(params_.size());
   for (const auto& param : params_) names.push_back(param.spec.name);
   info.chunks = RunChunksOf(*layout_, names);
   options_.recorder->AddRank(info);
+  DescribeHomes();
+}
+
+void ZeroEngine::Impl::DescribeHomes() const {
+  if (options_.recorder == nullptr) return;
+  RunHomesInfo info;
+  info.rank = comm_->rank();
+  info.step = static_cast<int32_t>(step_ + 1);
+  AddBudgets(options_, info.budget_bytes);
+  for (size_t state = 0; state < kStateKinds; ++state) {
+    for (size_t tier = 0; tier < kAllTiers.size(); ++tier) {
+      info.home_bytes[state][tier] =
+          memory_.placement.bytes[state][tier].count();
+    }
+  }
+  options_.recorder->AddHomes(info);
   for (Tier tier : kAllTiers) {
     RunEvent event =
         EventFor(RunEventKind::kTierBytes, ChunkId(), RunCause::kStart);
@@ -40,6 +66,14 @@ void ZeroEngine::Impl::DescribeRank() const {
     event.begin_ns = event.end_ns = options_.clock->NowNs();
     options_.recorder->Record(event);
   }
+}
+
+void ZeroEngine::Impl::Mark(std::string_view words) const {
+  if (options_.recorder == nullptr) return;
+  options_.recorder->AddMark({.at_ns = options_.clock->NowNs(),
+                              .rank = comm_->rank(),
+                              .step = static_cast<int32_t>(step_ + 1),
+                              .words = std::string(words)});
 }
 
 int64_t ZeroEngine::Impl::Moment() const {

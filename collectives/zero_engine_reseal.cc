@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/units_text.h"
 #include "collectives/held_moments.h"
 #include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
@@ -52,7 +51,7 @@ void ZeroEngine::Impl::ExchangeMemory(Memory& other) {
 
 Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal"));
+  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Reseal()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   const Bytes device_before = options_.device_budget;
   const Bytes host_before = options_.host_budget;
@@ -60,7 +59,7 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   options_.device_budget = asked.device_budget.value_or(device_before);
   options_.host_budget = asked.host_budget.value_or(host_before);
   // A rank may have leases that others have not.
-  Status status = RequireNoLeases("Reseal");
+  Status status = RequireNoLeases("Reseal()");
   if (status.ok()) status = CheckMicroBatches(asked.declared);
   status = AgreeOn(status, 0, "what to reseal with");
   SealOptions declared = asked.declared;
@@ -94,6 +93,7 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   DropMemory();
   ExchangeMemory(other);
   if (!status.ok()) return Fail(status);
+  DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   return Health();

@@ -22,9 +22,9 @@ Status ZeroEngine::Impl::RequireNotOverwritten(ParamId param) const {
     return OkStatus();
   }
   return FailedPrecondition(fmt::format(
-      "the gradient of {} is where the parameter was, until Step: with "
+      "the gradient of {} is where the parameter was, until Step(): with "
       "gradients that reuse their place, a parameter is not used again after "
-      "Grad, and nothing is evaluated; take another gradient mode for that",
+      "Grad(), and nothing is evaluated; take another gradient mode for that",
       Name(param)));
 }
 

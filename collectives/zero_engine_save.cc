@@ -302,7 +302,7 @@ class ZeroEngine::Impl::Saving {
 
 Result<SaveResult> ZeroEngine::Impl::Save(const SaveOptions& options) {
   CASTOR_RETURN_IF_ERROR(RequireStates());
-  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Save"));
+  CASTOR_RETURN_IF_ERROR(RequireBetweenSteps("Save()"));
   CASTOR_RETURN_IF_ERROR(EndSave());
   auto saving = std::make_shared<Saving>(this, options);
   CASTOR_RETURN_IF_ERROR(saving->Begin());
@@ -342,7 +342,7 @@ Result<SaveResult> ZeroEngine::Impl::FinishSave() {
   CASTOR_RETURN_IF_ERROR(EndSave());
   if (!saved_.has_value()) {
     return FailedPrecondition(
-        "no save was begun: call Save with wait = false first");
+        "no save was begun in the background: begin one by Save() first");
   }
   return *std::exchange(saved_, std::nullopt);
 }

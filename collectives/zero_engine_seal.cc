@@ -67,7 +67,7 @@ Status ZeroEngine::Impl::CheckMicroBatches(const SealOptions& declared) {
     return OkStatus();
   }
   return InvalidArgument(fmt::format(
-      "a step cannot be of {} micro-batches: declare 1 to {} at Seal",
+      "a step cannot be of {} micro-batches: declare 1 to {} at Seal()",
       declared.micro_batches, kMost));
 }
 
@@ -178,7 +178,8 @@ Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
         "the ranks chose different options: stage, shard groups, optimizer and "
         "its groups, clipping, loss scaling, gradients, layout, alignment, "
         "chunk sizes, limits and rules of homes, machine, prefetch, compute "
-        "time of a step and what is declared at Seal must be the same on every "
+        "time of a step and what is declared at Seal() must be the same on "
+        "every "
         "rank; budgets may differ");
   }
   least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};

@@ -39,16 +39,17 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   if (micro_batches_ == 0) {
     return FailedPrecondition(
-        "there is nothing to step: call BeginMicroBatch and hand back "
+        "there is nothing to step: call BeginMicroBatch() and hand back "
         "gradients first");
   }
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step()"));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
   if (early_lr_ && *early_lr_ != lr) {
-    return InvalidArgument(fmt::format(
-        "a step cannot be of rate {}: UpdateEarly was told {}, and chunks are "
-        "updated with that",
-        lr, *early_lr_));
+    return InvalidArgument(
+        fmt::format("a step cannot be of rate {}: UpdateEarly() was told {}, "
+                    "and chunks are "
+                    "updated with that",
+                    lr, *early_lr_));
   }
   CASTOR_RETURN_IF_ERROR(FlushGrads());
   ending_moment_ = manager_->moment();
@@ -123,13 +124,13 @@ Status ZeroEngine::Impl::UpdateEarly(double lr) {
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
   if (micro_batches_ == 0) {
     return FailedPrecondition(
-        "there is nothing to update outside a step: call BeginMicroBatch "
+        "there is nothing to update outside a step: call BeginMicroBatch() "
         "first");
   }
   if (CountsNorm()) {
     return FailedPrecondition(
         "nothing is updated before all gradients are known where the norm is "
-        "clipped or the loss is scaled: leave UpdateEarly away");
+        "clipped or the loss is scaled: leave UpdateEarly() away");
   }
   early_lr_ = lr;
   return OkStatus();
@@ -138,8 +139,9 @@ Status ZeroEngine::Impl::UpdateEarly(double lr) {
 Status ZeroEngine::Impl::SetLearningRate(std::string_view group, double lr) {
   if (early_lr_) {
     return FailedPrecondition(
-        "chunks of this step are updated already, as UpdateEarly allowed: set "
-        "rates before it, or after Step");
+        "chunks of this step are updated already, as UpdateEarly() allowed: "
+        "set "
+        "rates before it, or after Step()");
   }
   return groups_.SetLearningRate(group, lr);
 }
@@ -148,15 +150,16 @@ Status ZeroEngine::Impl::SetHyperParameters(std::string_view group,
                                             const HyperParameters& numbers) {
   if (early_lr_) {
     return FailedPrecondition(
-        "chunks of this step are updated already, as UpdateEarly allowed: set "
-        "hyper-parameters before it, or after Step");
+        "chunks of this step are updated already, as UpdateEarly() allowed: "
+        "set "
+        "hyper-parameters before it, or after Step()");
   }
   return groups_.SetHyperParameters(group, numbers);
 }
 
 Result<double> ZeroEngine::Impl::ClipGradients(double max_norm) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
-  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("ClipGradients"));
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("ClipGradients()"));
   if (!CountsNorm()) {
     return FailedPrecondition(
         "the norm is not counted, so there is nothing to clip by: set "
@@ -187,10 +190,11 @@ Status ZeroEngine::Impl::RequireNotClipped(ParamId param) const {
   if (!clipped_) [[likely]] {
     return OkStatus();
   }
-  return FailedPrecondition(fmt::format(
-      "the norm of this step is taken, as ClipGradients asked: the gradient of "
-      "{} comes before that",
-      Name(param)));
+  return FailedPrecondition(
+      fmt::format("the norm of this step is taken, as ClipGradients() asked: "
+                  "the gradient of "
+                  "{} comes before that",
+                  Name(param)));
 }
 
 void ZeroEngine::Impl::QueueOwnSquares() {
@@ -216,8 +220,9 @@ ZeroEngine::Impl::Agreement ZeroEngine::Impl::TotalOfSquares() const {
 Status ZeroEngine::Impl::RestoreLossScale(const LossScaleState& state) {
   if (micro_batches_ > 0) {
     return FailedPrecondition(
-        "a step is half done, with gradients of another loss scale: call Step "
-        "or Abandon before RestoreLossScale");
+        "a step is half done, with gradients of another loss scale: call "
+        "Step() "
+        "or Abandon() before RestoreLossScale()");
   }
   return scaler_.Restore(state);
 }

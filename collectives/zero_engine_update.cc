@@ -165,8 +165,8 @@ Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
     return OkStatus();
   }
   return FailedPrecondition(fmt::format(
-      "chunk {} is updated already, as UpdateEarly allowed once the gradient "
-      "of {} was handed back: call Step first",
+      "chunk {} is updated already, as UpdateEarly() allowed once the gradient "
+      "of {} was handed back: call Step() first",
       chunk.value(), Name(layout_->chunk(chunk).params.front())));
 }
 

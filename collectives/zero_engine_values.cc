@@ -42,7 +42,7 @@ Status ZeroEngine::Impl::RequireReduced(ParamId param, size_t elements,
                   params_[param.index()].size.count());
   if (micro_batches_ == 0) {
     return FailedPrecondition(fmt::format(
-        "there is no gradient of {} outside a step: {} it before Step",
+        "there is no gradient of {} outside a step: {} it before Step()",
         Name(param), call));
   }
   const ChunkId chunk = layout_->place(param).chunk;
@@ -186,7 +186,7 @@ Status ZeroEngine::Impl::ReadMoment(ParamId param, StateKind state,
 
 Status ZeroEngine::Impl::WriteMoment(ParamId param, StateKind state,
                                      std::span<const float> values) {
-  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteState"));
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteState()"));
   CASTOR_ASSIGN_OR_RETURN(const ChunkId chunk,
                           ChunkOfMoment(param, state, values.size()));
   if (!chunk.valid()) return OkStatus();
@@ -202,7 +202,7 @@ Result<int64_t> ZeroEngine::Impl::UpdateCount(ParamId param) const {
 }
 
 Status ZeroEngine::Impl::SetUpdateCount(ParamId param, int64_t count) {
-  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "SetUpdateCount"));
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "SetUpdateCount()"));
   const auto value = static_cast<float>(count);
   CASTOR_RETURN_IF_ERROR(
       AgreeOnValues(param, std::span(&value, 1), "write update count"));
@@ -222,15 +222,16 @@ Status ZeroEngine::Impl::RequireWritable(ParamId param,
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen(call));
   CASTOR_CHECK(param.valid() && param.index() < params_.size());
   if (micro_batches_ == 0) return OkStatus();
-  return FailedPrecondition(fmt::format(
-      "a step is half done, with gradients of the old values of {}: call Step "
-      "or Abandon before {}",
-      Name(param), call));
+  return FailedPrecondition(
+      fmt::format("a step is half done, with gradients of the old values of "
+                  "{}: call Step() "
+                  "or Abandon() before {}",
+                  Name(param), call));
 }
 
 Status ZeroEngine::Impl::WriteParam(ParamId param,
                                     std::span<const float> values) {
-  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteParam"));
+  CASTOR_RETURN_IF_ERROR(RequireWritable(param, "WriteParam()"));
   CASTOR_CHECK_EQ(static_cast<int64_t>(values.size()),
                   params_[param.index()].size.count());
   const ChunkId chunk = layout_->place(param).chunk;
@@ -256,7 +257,7 @@ Status ZeroEngine::Impl::WriteGrad(ParamId param,
   if (!grads_[chunk.index()].valid) {
     return FailedPrecondition(fmt::format(
         "no parameter of the chunk of {} has a gradient in this step: hand "
-        "back one before WriteGrad",
+        "back one before WriteGrad()",
         Name(param)));
   }
   CASTOR_RETURN_IF_ERROR(AgreeOnValues(param, values, "write gradient"));

@@ -142,6 +142,11 @@ struct ZeroOptions {
   // decided once, at Seal, and before all else.
   std::vector<PlacementRule> home_rules;
 
+  // Whether device memory that is given up (copies of chunks, gradients,
+  // leases) is filled with NaN, so that a trainer that reads it too late sees
+  // that.
+  bool poison = false;
+
   // Performance.
 
   // Whether gathered copies stay between uses in what the device budget leaves

@@ -96,8 +96,11 @@ class Device {
   virtual void Copy(Lane& lane, std::byte* to, const std::byte* from,
                     Bytes size, CopyKind kind) = 0;
 
-  // Sets `size` bytes of any alignment to zero.
-  virtual void Zero(Lane& lane, std::byte* to, Bytes size) = 0;
+  // Sets each of `size` bytes of any alignment to `value`, or to zero.
+  virtual void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) = 0;
+  void Zero(Lane& lane, std::byte* to, Bytes size) {
+    Fill(lane, to, size, std::byte{0});
+  }
 
   // Widens low precision to fp32 exactly, or rounds fp32 to low precision, to
   // the bits that offload/kernels/convert.h gives. Exactly one of the dtypes is

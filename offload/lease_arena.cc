@@ -38,9 +38,9 @@ Result<LeaseArena::Lease> LeaseArena::Borrow(Bytes size) {
   }
   if (size_ - begin < rounded) {
     return TierFull(fmt::format(
-        "cannot lend {} of device memory: of the {} declared at Seal, {} are "
+        "cannot lend {} of device memory: of the {} declared at Seal(), {} are "
         "on lease and the largest gap between them has {}; declare a larger "
-        "lease at Seal or return one first",
+        "lease at Seal() or return one first",
         FormatBytes(rounded), FormatBytes(size_), FormatBytes(in_use_),
         FormatBytes(std::max(largest_gap, size_ - begin))));
   }
@@ -71,11 +71,19 @@ void LeaseArena::Return(int32_t id, Event free_after) {
   held_.erase(held);
 }
 
-Bytes LeaseArena::SizeOf(int32_t id) const {
+const LeaseArena::Range& LeaseArena::Held(int32_t id) const {
   const auto held = std::find_if(held_.begin(), held_.end(),
                                  [&](const Range& r) { return r.id == id; });
   CASTOR_CHECK(held != held_.end());
-  return held->end - held->begin;
+  return *held;
+}
+
+Bytes LeaseArena::SizeOf(int32_t id) const {
+  return Held(id).end - Held(id).begin;
+}
+
+std::byte* LeaseArena::DataOf(int32_t id) const {
+  return data_ + Held(id).begin.count();
 }
 
 }  // namespace castor

@@ -39,6 +39,7 @@ class LeaseArena {
 
   // What `id` takes. REQUIRES: it is on lease.
   Bytes SizeOf(int32_t id) const;
+  std::byte* DataOf(int32_t id) const;
   Bytes in_use() const { return in_use_; }
   size_t leases() const { return held_.size(); }
 
@@ -49,6 +50,8 @@ class LeaseArena {
     Bytes end;
     Event free_after;
   };
+
+  const Range& Held(int32_t id) const;
 
   std::byte* data_ = nullptr;
   Bytes size_;

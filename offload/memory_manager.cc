@@ -202,7 +202,7 @@ Result<Slot> MemoryManager::TakeSlot(int32_t slot_class, ChunkId wanted_for,
         "less at once, or raise the device budget by {}",
         wanted_for.value(), FormatBytes(shape.slot_bytes), shape.slots,
         HeldChunks(slot_class),
-        options_.grow_slots ? "" : "declare this moment at Seal, ",
+        options_.grow_slots ? "" : "declare this moment at Seal(), ",
         FormatBytes(shape.slot_bytes)));
   }
   CASTOR_RETURN_IF_ERROR(BackSlots(slot_class, 1));

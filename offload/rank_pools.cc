@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 #include "offload/failure_log.h"
@@ -73,10 +74,28 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
                        made->host_slab_.data()));
   made->pools_.push_back(std::move(host_pool));
   made->pools_.push_back(std::move(nvme_pool));
+  if (options.poison) {
+    made->poison_ = made->device_->MakeLane("poison");
+    made->pool(Tier::kDevice)
+        .HookGive([pools = made.get()](const Slot& slot, Event free_after) {
+          return pools->Poison(slot.data, slot.size, std::move(free_after));
+        });
+  }
   return made;
 }
 
-RankPools::~RankPools() = default;
+RankPools::~RankPools() {
+  // Slabs go after what writes to them.
+  if (poison_ != nullptr) poison_->Drain().IgnoreError();
+}
+
+Event RankPools::Poison(std::byte* data, Bytes size, Event free_after) {
+  if (poison_ == nullptr || data == nullptr) return free_after;
+  poison_->Wait(free_after);
+  // All ones.
+  device_->Fill(*poison_, data, size, std::byte{0xFF});
+  return poison_->Record();
+}
 
 Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
     Bytes size, std::vector<NvmeDriveOptions>* files) {
@@ -237,7 +256,7 @@ Status RankPools::AddDeviceSlot(int32_t slot_class) {
         "one more slot of {} does not fit: {} of the device budget of {} are "
         "taken",
         FormatBytes(shape.slot_bytes), FormatBytes(now.reserved),
-        FormatBytes(now.budget)));
+        BudgetText(now.budget)));
   }
   CASTOR_ASSIGN_OR_RETURN(Slab slab, MakeDeviceSlab(shape.slot_bytes));
   const int64_t index = shape.slots;

@@ -68,6 +68,8 @@ struct RankPoolsOptions {
   Executor* nvme_checksums = nullptr;
   // What it captures must outlive the pools.
   DeviceMemoryListener device_memory = {};
+  // Slots of the device that go back are filled with NaN of every float type.
+  bool poison = false;
 };
 
 class RankPools {
@@ -105,6 +107,10 @@ class RankPools {
   // Infeasible where the budget does not hold it, Unavailable where the device
   // does not. REQUIRES: the device's memory was not given back.
   Status AddDeviceSlot(int32_t slot_class);
+
+  // Fills memory of the device with NaN of every float type once `free_after`
+  // is done, where the pools poison; says when the bytes are free.
+  Event Poison(std::byte* data, Bytes size, Event free_after);
 
   // Gives the device's memory back. FailedPrecondition, with the bytes, while a
   // slot of it is taken. Blocks until the bytes of slots given back are free.
@@ -168,6 +174,7 @@ class RankPools {
   std::unique_ptr<NvmeStore> nvme_;
   std::vector<TierPool> pools_;           // by TierIndex
   std::vector<Extension> extensions_[3];  // by TierIndex, by offset
+  std::unique_ptr<Lane> poison_;          // null where nothing is poisoned
 };
 
 }  // namespace castor

@@ -197,11 +197,13 @@ void SimulatedDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
                [to, from, size] { std::memcpy(to, from, Size(size)); });
 }
 
-void SimulatedDevice::Zero(Lane& lane, std::byte* to, Bytes size) {
+void SimulatedDevice::Fill(Lane& lane, std::byte* to, Bytes size,
+                           std::byte value) {
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return;
-  impl_->Queue(lane, CopyKind::kWithinDevice, size,
-               [to, size] { std::memset(to, 0, Size(size)); });
+  impl_->Queue(lane, CopyKind::kWithinDevice, size, [to, size, value] {
+    std::memset(to, std::to_integer<int>(value), Size(size));
+  });
 }
 
 void SimulatedDevice::Convert(Lane& lane, const std::byte* from,

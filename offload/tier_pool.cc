@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 
@@ -29,7 +30,7 @@ Status TierPool::Full(int32_t slot_class) const {
       "of its budget of {} are in use: give one back first",
       state.shape.slots, slot_class, TierName(tier_),
       FormatBytes(state.shape.slot_bytes), FormatBytes(stats_.in_use),
-      FormatBytes(stats_.budget)));
+      BudgetText(stats_.budget)));
 }
 
 Result<Slot> TierPool::Take(int32_t slot_class, SlotHold hold) {
@@ -105,6 +106,7 @@ void TierPool::Give(const Slot& slot, Event free_after) {
   state.taken[i] = false;
   state.passing -= !state.settled[i];
   state.settled[i] = false;
+  if (on_give_) free_after = on_give_(slot, std::move(free_after));
   state.free_after[i] = std::move(free_after);
   state.free[(state.first_free + state.free_slots++) % state.free.size()] =
       slot.index;

@@ -97,6 +97,11 @@ class TierPool {
   // may be reused.
   void Give(const Slot& slot, Event free_after);
 
+  // From now on each slot goes back through `hook`, which may give its bytes a
+  // last use: it answers when they are free, no sooner than it is told.
+  using GiveHook = std::function<Event(const Slot&, Event free_after)>;
+  void HookGive(GiveHook hook) { on_give_ = std::move(hook); }
+
   // Adds classes, cut from `base` (null for NVMe, where their offsets follow
   // those of the others), and returns the number of the first. Infeasible, with
   // the numbers, when the budget does not hold them too. Shapes as for Create.
@@ -172,6 +177,7 @@ class TierPool {
   int32_t first_extension_ = 0;  // classes of Create come before
   std::vector<ClassState> classes_;
   PoolStats stats_;
+  GiveHook on_give_;  // may be null
 };
 
 }  // namespace castor

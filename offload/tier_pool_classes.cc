@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 #include "offload/tier_pool.h"
@@ -71,7 +72,7 @@ Status TierPool::CheckShapes(Tier tier, Bytes budget, Bytes reserved,
       return Infeasible(fmt::format(
           "the {} pool's classes ({}) add up to more bytes than 64 bits count; "
           "its budget is {}: ask for fewer slots",
-          TierName(tier), Describe(classes), FormatBytes(budget)));
+          TierName(tier), Describe(classes), BudgetText(budget)));
     }
   }
   if (Bytes(total) > budget) {
@@ -82,7 +83,7 @@ Status TierPool::CheckShapes(Tier tier, Bytes budget, Bytes reserved,
         reserved > Bytes(0)
             ? fmt::format(", beside {} that it has", FormatBytes(reserved))
             : std::string(),
-        FormatBytes(budget), FormatBytes(Bytes(total) - budget)));
+        BudgetText(budget), FormatBytes(Bytes(total) - budget)));
   }
   *size = Bytes(total) - reserved;
   return OkStatus();

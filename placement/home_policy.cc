@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/units_text.h"
 #include "placement/home_fillings.h"
 
@@ -197,11 +198,6 @@ Bytes FillHostByTraffic(const HomeProblem& problem,
 }
 
 }  // namespace
-
-std::string BudgetText(Bytes budget) {
-  constexpr Bytes kMoreThanAnyMachine{int64_t{1} << 49};
-  return budget < kMoreThanAnyMachine ? FormatBytes(budget) : "unlimited bytes";
-}
 
 bool HomesFit(const HomeProblem& problem) {
   return internal::FindFitting(problem).homes.has_value();

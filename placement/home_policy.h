@@ -59,9 +59,6 @@ struct HomeProblem {
 // states do not fit.
 Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem);
 
-// A budget as messages say it; one that nobody gave has no number.
-std::string BudgetText(Bytes budget);
-
 // Whether AssignHomes finds homes; quicker.
 bool HomesFit(const HomeProblem& problem);
 

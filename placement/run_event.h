@@ -8,6 +8,7 @@
 // cause. One schema feeds the report, the exports, replay, the simulator and
 // the tests. Values.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -212,6 +213,28 @@ struct RunPlanInfo {
   friend bool operator==(const RunPlanInfo&, const RunPlanInfo&) = default;
 };
 
+// Where a rank's states are at home from a step on: as its engine was sealed,
+// and each time that it was resealed.
+struct RunHomesInfo {
+  int32_t rank = 0;
+  int32_t step = 0;                         // from which on
+  int64_t budget_bytes[3] = {};             // by tier; 0: none given
+  int64_t home_bytes[kStateKinds][3] = {};  // of each state, by tier
+
+  friend bool operator==(const RunHomesInfo&, const RunHomesInfo&) = default;
+};
+
+// What the trainer wanted to be known of one moment.
+struct RunMark {
+  int64_t at_ns = 0;  // on the run's clock
+  int32_t rank = 0;
+  int32_t step = 0;
+  std::string words;  // at most kMostMarkBytes
+
+  friend bool operator==(const RunMark&, const RunMark&) = default;
+};
+inline constexpr size_t kMostMarkBytes = 255;
+
 // Where events go. Implementations are thread-safe and never block for long.
 // Events come in any order of time: most are recorded when they end.
 class RunRecorder {
@@ -225,6 +248,9 @@ class RunRecorder {
   virtual void AddArena(const RunArenaInfo&) {}
   // A plan that came with a proof; of several of one rank, the last one holds.
   virtual void AddPlan(const RunPlanInfo&) {}
+  // In order of steps. Each holds until the next one of its rank.
+  virtual void AddHomes(const RunHomesInfo&) {}
+  virtual void AddMark(const RunMark&) {}
 };
 
 }  // namespace castor

@@ -7,7 +7,7 @@
 #   tools/install.sh PREFIX
 #
 #   bin/castor                       the command, with its pages of the manual and bash's completion under share/
-#   lib/libcastor.so.0               for C and for languages that call C; include/castor.h
+#   lib/libcastor.so.0               for C and for languages that call C; include/castor.h, and castor_mpi.h for ranks of MPI
 #   lib/libcastor_engine.a           for C++; headers under include/castor/
 #   lib/pkgconfig/castor.pc          and castor-engine.pc
 #   lib/cmake/Castor/                find_package(Castor): Castor::castor, Castor::engine
@@ -45,7 +45,7 @@ write() {
 install -D "$castor" "$prefix/bin/castor"
 install -D -m 755 $built/collectives/c_api/libcastor.so "$prefix/lib/libcastor.so.0"
 ln -sf libcastor.so.0 "$prefix/lib/libcastor.so"
-install -D -m 644 collectives/c_api/castor.h "$prefix/include/castor.h"
+install -D -m 644 -t "$prefix/include" collectives/c_api/castor.h collectives/c_api/castor_mpi.h
 install -D -m 644 $built/castor_engine.a "$prefix/lib/libcastor_engine.a"
 rm -rf "$prefix/include/castor"
 mkdir -p "$prefix/include/castor"

@@ -7,8 +7,9 @@
 /* Castor for programs in C and for languages that call C: libcastor.so exports
  * what is declared here and nothing else. C11, and C++.
  *
- * Handles are opaque; whoever creates one destroys it. A function that can fail
- * returns a castor_code; what happened, why and what to do about it is then
+ * Handles are opaque; whoever creates one destroys it, after what was made of
+ * it: else CASTOR_FAILED_PRECONDITION, and it stays. Null is let be. A function
+ * that can fail returns a castor_code; what happened, why and what to do is
  * said by castor_last_error on the same thread. What a failed call was to give
  * out stays as it was, or is null where it is a pointer. No exception gets out.
  *
@@ -81,63 +82,14 @@ typedef struct castor_tensor {
   const char* dtype; /* "F32", "BF16", ... as in safetensors */
 } castor_tensor;
 
-/* Modes, to be added. */
-enum {
-  CASTOR_SEARCH_UNIFORM = 1,
-  CASTOR_SEARCH_LAYER = 2,
-  CASTOR_SEARCH_CLASSES = 4 /* reserved: several sizes at once are refused */
-};
-
-typedef struct castor_search_options {
-  size_t struct_size;
-  int64_t min_chunk_bytes;     /* 0: 32 MiB */
-  int64_t max_chunk_bytes;     /* 0: 512 MiB */
-  int64_t align_elements;      /* 0: 64 */
-  int64_t device_budget_bytes; /* 0: none */
-  int32_t world;               /* ranks that share a chunk; 0: 1 */
-  int32_t modes;               /* 0: CASTOR_SEARCH_UNIFORM */
-} castor_search_options;
-
-/* A chunk size and what it costs. */
-typedef struct castor_chunk_choice {
-  int32_t mode; /* CASTOR_SEARCH_... */
-  int32_t reserved;
-  int64_t chunk_elements;
-  int64_t chunk_bytes;
-  int64_t chunks; /* oversize ones included */
-  int64_t oversize_chunks;
-  int64_t allocated_elements;
-  int64_t waste_elements;
-  int64_t gathered_bytes;
-} castor_chunk_choice;
-
-/* Parameters of one dtype, trainable or frozen. */
-typedef struct castor_search_group {
-  size_t struct_size;
-  const char* dtype; /* lives as long as the search */
-  int32_t frozen;
-  int32_t optimal; /* not 0: nothing the best one's mode allows wastes less */
-  int64_t params;
-  int64_t payload_elements;
-  int64_t lower_bound_waste_elements; /* of the best one's mode */
-  castor_chunk_choice best;
-  castor_chunk_choice recommended;
-} castor_search_group;
-
-typedef struct castor_search castor_search;
-
-/* Searches. `options` may be null. CASTOR_MALFORMED names a tensor whose shape
- * is none, CASTOR_INFEASIBLE says what budget would do. */
-CASTOR_API int32_t castor_search_run(const castor_tensor* tensors,
-                                     size_t tensor_count,
-                                     const castor_search_options* options,
-                                     castor_search** search);
-CASTOR_API size_t castor_search_group_count(const castor_search* search);
-CASTOR_API int32_t castor_search_get_group(const castor_search* search,
-                                           size_t index,
-                                           castor_search_group* group);
-/* Null is let be. */
-CASTOR_API void castor_search_destroy(castor_search* search);
+/* Which chunk size wastes least, as the JSON of `castor search --json` for the
+ * same list and flags. `options`: null, or a JSON object whose keys are flags,
+ * {"min": "1MiB", "device_budget": 8589934592}: min, max, world, align, mode,
+ * prefetch_depth, device_budget, rule, h2d, d2h, all_gather, reduce_scatter.
+ * `json` lives until this thread's next search. CASTOR_MALFORMED names a tensor
+ * whose shape is none, CASTOR_INFEASIBLE says what budget would do. */
+CASTOR_API int32_t castor_search_run(const castor_tensor* tensors, size_t count,
+                                     const char* options, const char** json);
 
 /* ---- Pinned arena ------------------------------------------------------ */
 
@@ -206,7 +158,7 @@ typedef struct castor_device castor_device;
 typedef struct castor_world_options {
   size_t struct_size;
   int32_t threads; /* that update states; 0: as many as the process may use */
-  int32_t reserved;
+  int32_t gpu;     /* of castor_world_create_nccl: this rank's, by number */
   int64_t timeout_ms; /* a rank that does not come in this time ends the world,
                        * and is named; 0: 120000; negative: none */
   /* What a person should know, a line at a time, from any thread; `level` is 0
@@ -221,19 +173,18 @@ CASTOR_API int32_t castor_world_create(int32_t ranks,
                                        const castor_world_options* options,
                                        castor_world** world);
 
-/* The caller's own collectives, those of its process group for one. Each call
- * but `abort` blocks until it is done and answers 0; anything else ends the
- * world, with the words of castor_set_error.
+/* The caller's own collectives; castor_mpi.h has those of MPI. The first three
+ * block until they are done and answer 0; anything else ends the world, with
+ * the words of castor_set_error.
  *
- * One thread of Castor's makes all calls but `abort`: one at a time, with `seq`
- * 0, 1, 2 and so on, in the same order on all ranks, never from inside a call
- * of this header, and none after castor_world_destroy has returned. Buffers are
- * host memory. Callbacks call nothing of this header but castor_set_error. */
+ * One thread of Castor's makes these calls: one at a time, with `seq` 0, 1, 2
+ * and so on, in the same order on all ranks, never from inside a call of this
+ * header, and none after castor_world_destroy has returned. Buffers are host
+ * memory. Callbacks call nothing of this header but castor_set_error. */
 typedef struct castor_callbacks {
   size_t struct_size;
   void* context;
-  /* `bytes` of each rank, in rank order; `send` may lie in its place in `recv`.
-   */
+  /* `bytes` of each rank, in rank order; `send` may lie in place in `recv`. */
   int32_t (*all_gather)(void* context, uint64_t seq, const void* send,
                         void* recv, int64_t bytes);
   /* send_bytes[r] for each rank r, one after the other; likewise what comes. */
@@ -243,6 +194,8 @@ typedef struct castor_callbacks {
   int32_t (*barrier)(void* context, uint64_t seq);
   /* Ends a call that waits. From any thread, at most once. */
   void (*abort)(void* context, const char* why);
+  /* The last call, inside castor_world_destroy. May be null. */
+  void (*release)(void* context);
 } castor_callbacks;
 
 /* A world whose ranks are processes that the callbacks connect; this one is
@@ -251,21 +204,42 @@ typedef struct castor_callbacks {
 CASTOR_API int32_t castor_world_create_callbacks(
     int32_t rank, int32_t size, const castor_callbacks* callbacks,
     const castor_world_options* options, castor_world** world);
+
+/* How ranks that are GPUs meet: rank 0 has an id made for each world, gives its
+ * bytes to the others, and creates the world in the same process. */
+typedef struct castor_nccl_unique_id {
+  char bytes[4096];
+} castor_nccl_unique_id;
+
+/* CASTOR_UNAVAILABLE says what is missing of CUDA and NCCL. */
+CASTOR_API int32_t castor_nccl_id(castor_nccl_unique_id* id);
+/* As castor_world_create_callbacks. Its engine is on a device of the world: the
+ * GPU of `options`. */
+CASTOR_API int32_t castor_world_create_nccl(int32_t rank, int32_t size,
+                                            const castor_nccl_unique_id* id,
+                                            const castor_world_options* options,
+                                            castor_world** world);
 /* Ends the world for all ranks: what waits and what comes fails with these
  * words. The first ones stay. Any thread. */
 CASTOR_API int32_t castor_world_abort(castor_world* world, const char* why);
 /* From inside a callback that fails: what the call that ran it says. Lasts for
  * the thread until a callback answers. Null: nothing. */
 CASTOR_API void castor_set_error(const char* words);
-/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
- * engines, lanes or devices is there. Null is let be. */
+/* Answers `code`; castor_last_error says `words`. For layers over this one. */
+CASTOR_API int32_t castor_fail(int32_t code, const char* words);
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
+typedef struct castor_record_options {
+  size_t struct_size;
+  int64_t first_step; /* 0: what comes before the first step, too */
+  int64_t last_step;  /* 0: to the end */
+} castor_record_options;
+
 /* Engines made from now on record what they do to a file, for castor report.
- * CASTOR_FAILED_PRECONDITION where they do already. */
-CASTOR_API int32_t castor_world_record(castor_world* world, const char* path);
-/* Writes out what is left and ends the record; CASTOR_IO_ERROR where any of it
- * was refused. CASTOR_FAILED_PRECONDITION while engines are there. Destroying
- * the world ends it too. */
+ * `options` may be null. CASTOR_FAILED_PRECONDITION where they do already. */
+CASTOR_API int32_t castor_world_record(castor_world* world, const char* path,
+                                       const castor_record_options* options);
+/* Ends the record, as destroying the world does. CASTOR_IO_ERROR: some of it
+ * was not written. CASTOR_FAILED_PRECONDITION while engines are there. */
 CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
 /* Where engines keep what they compute with. Several may share one; engines and
@@ -280,8 +254,6 @@ CASTOR_API int32_t castor_device_open_simulated(castor_world* world,
  * see. CASTOR_UNAVAILABLE says what is missing. */
 CASTOR_API int32_t castor_device_open_cuda(castor_world* world, int32_t ordinal,
                                            castor_device** device);
-/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine or a
- * lane is on it. Null is let be. */
 CASTOR_API int32_t castor_device_destroy(castor_device* device);
 
 /* All pointers that an engine hands out are to memory of its device. */
@@ -349,18 +321,15 @@ CASTOR_API int32_t castor_engine_register(castor_engine* engine,
                                           void* context, int32_t* param);
 
 /* A queue of the trainer's own work, in order: on a device, or, where `device`
- * is null, on the world's threads. The first failure sticks: later work is
- * skipped. It outlives the engines that were told to use it. */
+ * is null, on the world's threads. After the first failure work is skipped. */
 CASTOR_API int32_t castor_lane_create(castor_world* world,
                                       castor_device* device,
                                       castor_lane** lane);
-/* A lane over a cudaStream_t that the program made and keeps until the lane is
- * destroyed; null is the default stream. CASTOR_UNAVAILABLE on a simulated
- * device. */
+/* A lane over a cudaStream_t, null for the default one, that the program keeps
+ * as long as the lane. CASTOR_UNAVAILABLE on a simulated device. */
 CASTOR_API int32_t castor_lane_adopt_stream(castor_device* device, void* stream,
                                             castor_lane** lane);
-/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while an engine that
- * was told to use it is there. Waits for what is queued. Null is let be. */
+/* After the engines that were told to use it. Waits for what is queued. */
 CASTOR_API int32_t castor_lane_destroy(castor_lane* lane);
 /* Answers 0, or the castor_code that it failed with, after castor_set_error. */
 typedef int32_t (*castor_work)(void* context);
@@ -369,6 +338,11 @@ CASTOR_API int32_t castor_lane_run(castor_lane* lane, castor_work work,
                                    void* context);
 /* What is queued on `lane` from now on waits for what is on `other` now. */
 CASTOR_API int32_t castor_lane_wait(castor_lane* lane, castor_lane* other);
+/* The program's own cudaEvent_t: what is queued from now on waits for its last
+ * record; or it is recorded behind what is queued, once castor_lane_run's work
+ * before it is done. CASTOR_UNAVAILABLE on a lane of no CUDA device. */
+CASTOR_API int32_t castor_lane_wait_event(castor_lane* lane, void* event);
+CASTOR_API int32_t castor_lane_record_event(castor_lane* lane, void* event);
 /* Waits for what is queued; the lane's failure, if it has one. */
 CASTOR_API int32_t castor_lane_drain(castor_lane* lane);
 /* From now on acquire, grad, grad_ready and borrow are for work on this lane:
@@ -424,7 +398,8 @@ CASTOR_API int32_t castor_engine_reseal(castor_engine* engine,
  * acquire, grad and borrow answer with scratch that means nothing. */
 CASTOR_API int32_t castor_engine_begin_dry_step(castor_engine* engine);
 
-/* last: not 0 where no other micro-batch comes before the step. */
+/* last: not 0 where no other micro-batch comes before the step, as far as is
+ * known; one may, unless gradients were clipped or updates began. */
 CASTOR_API int32_t castor_engine_begin_micro_batch(castor_engine* engine,
                                                    int32_t last);
 /* The values of `count` parameters, data[i] of params[i], in their own dtypes,
@@ -695,6 +670,13 @@ typedef struct castor_engine_stats {
 
 CASTOR_API int32_t castor_engine_get_stats(const castor_engine* engine,
                                            castor_engine_stats* stats);
+/* Puts words of at most 255 bytes into the record, of now, whichever steps it
+ * is of; nothing where the world records nothing. */
+CASTOR_API int32_t castor_engine_mark(castor_engine* engine, const char* words);
+/* All figures, by tier, state and link, as JSON until the next call. An
+ * unlimited budget is null there, and in the struct INT64_MAX. */
+CASTOR_API int32_t castor_engine_stats_json(castor_engine* engine,
+                                            const char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

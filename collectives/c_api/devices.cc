@@ -19,8 +19,8 @@
 #include "collectives/c_api/engine_handle.h"
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
+#include "collectives/nccl/nccl_machine.h"
 #include "offload/cuda/cuda_device.h"
-#include "offload/cuda/cuda_runtime_calls.h"
 #include "offload/device.h"
 #include "offload/simulated_device.h"
 #include "offload/slab.h"
@@ -82,11 +82,12 @@ Status OpenCuda(castor_world* world, int32_t ordinal, castor_device** device) {
   }
   *device = nullptr;
   CASTOR_RETURN_IF_ERROR(CheckProcess(world->generation));
-  CudaCalls* const calls = CudaRuntimeCalls();
-  if (calls == nullptr) {
-    return Unavailable(
-        "this libcastor.so was built without CUDA: build it with "
-        "--config=cuda where the CUDA toolkit is");
+  CASTOR_ASSIGN_OR_RETURN(CudaCalls* const calls, FindCuda());
+  if (world->gpu_ordinal >= 0 && ordinal != world->gpu_ordinal) {
+    return InvalidArgument(fmt::format(
+        "the world's rank is GPU {} to NCCL, and GPU {} is asked for: open "
+        "that one, or make the world with gpu = {}",
+        world->gpu_ordinal, ordinal, ordinal));
   }
   CASTOR_ASSIGN_OR_RETURN(
       std::unique_ptr<CudaDevice> opened,

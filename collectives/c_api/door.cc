@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 #include "chunk/base/version.h"
@@ -20,10 +23,70 @@ thread_local char t_last_error[2048] = "";
 thread_local char t_callback_words[2048] = "";
 
 template <size_t kSize>
-void Keep(std::string_view words, char (&kept)[kSize]) {
-  const size_t size = std::min(words.size(), kSize - 1);
-  std::memcpy(kept, words.data(), size);
-  kept[size] = '\0';
+void Keep(std::string_view words, char (&kept)[kSize], size_t at = 0) {
+  const size_t size = std::min(words.size(), kSize - 1 - at);
+  std::memcpy(kept + at, words.data(), size);
+  kept[at + size] = '\0';
+}
+
+// Calls as messages of the engine name them, "call Step() first", and as C
+// programs do.
+struct Call {
+  std::string_view engine;
+  std::string_view c;
+};
+constexpr Call kCalls[] = {
+    {"Abandon()", "castor_engine_abandon"},
+    {"BeginMicroBatch()", "castor_engine_begin_micro_batch"},
+    {"ClipGradients()", "castor_engine_clip_gradients"},
+    {"Close()", "castor_engine_close"},
+    {"FinishSave()", "castor_engine_finish_save"},
+    {"Grad()", "castor_engine_grad"},
+    {"Load()", "castor_engine_load"},
+    {"Park()", "castor_engine_park"},
+    {"Reseal()", "castor_engine_reseal"},
+    {"RestoreLossScale()", "castor_engine_set_loss_scale"},
+    {"Resume()", "castor_engine_resume"},
+    {"Save()", "castor_engine_save"},
+    {"Seal()", "castor_engine_seal"},
+    {"SetUpdateCount()", "castor_engine_set_updates"},
+    {"Step()", "castor_engine_step"},
+    {"UpdateEarly()", "castor_engine_update_early"},
+    {"WriteGrad()", "castor_engine_write"},
+    {"WriteParam()", "castor_engine_write"},
+    {"WriteState()", "castor_engine_write"},
+};
+
+// The words for C programs, as far as there is room. Names are found from their
+// beginning on; what is in quotes is somebody else's.
+template <size_t kSize>
+void KeepForC(std::string_view words, char (&kept)[kSize]) {
+  size_t end = 0;
+  bool quoted = false;
+  bool in_word = false;
+  Keep("", kept);
+  while (!words.empty() && end < kSize - 1) {
+    size_t taken = 1;
+    std::string_view said = words.substr(0, 1);
+    if (!quoted && !in_word) {
+      for (const Call& call : kCalls) {
+        if (!words.starts_with(call.engine)) continue;
+        taken = call.engine.size();
+        said = call.c;
+      }
+    }
+    const char last = words[taken - 1];
+    if (quoted && last == '\\' && words.size() > 1) {
+      said = words.substr(0, taken = 2);
+    } else if (last == '"') {
+      quoted = !quoted;
+    }
+    in_word = std::isalnum(static_cast<unsigned char>(last)) != 0 ||
+              last == '_' || last == ':';
+    Keep(said, kept, end);
+    end += said.size();
+    words.remove_prefix(taken);
+  }
 }
 
 static_assert(static_cast<int>(ErrorCode::kOk) == CASTOR_OK);
@@ -46,7 +109,7 @@ static_assert(static_cast<int>(ErrorCode::kFailedPrecondition) ==
 
 int32_t Answer(ErrorCode code, std::string_view message) noexcept {
   if (code != ErrorCode::kOk) {
-    Keep(message, t_last_error);
+    KeepForC(message, t_last_error);
   }
   return static_cast<int32_t>(code);
 }
@@ -80,6 +143,14 @@ const char* castor_code_name(int32_t code) {
 void castor_set_error(const char* words) {
   castor::c_api::Keep(words == nullptr ? "" : words,
                       castor::c_api::t_callback_words);
+}
+
+int32_t castor_fail(int32_t code, const char* words) {
+  if (code != CASTOR_OK) {
+    castor::c_api::Keep(words == nullptr ? "" : words,
+                        castor::c_api::t_last_error);
+  }
+  return code;
 }
 
 const char* castor_last_error(void) { return castor::c_api::t_last_error; }

@@ -45,9 +45,7 @@ struct castor_world {
     }
   }
   // The program asks waits to end.
-  void Interrupt() const {
-    Abort(castor::Aborted("the program interrupted a call that waited"));
-  }
+  void Interrupt() const { Abort(castor::c_api::InterruptedError()); }
 
   // Of the process that made it.
   const int64_t generation = castor::c_api::ForkGeneration();
@@ -56,8 +54,13 @@ struct castor_world {
   // Updates states, for all ranks; not the process's, whose threads would stay
   // when the library is unloaded.
   std::unique_ptr<castor::WorkerPool> workers;
-  castor::Log::Sink log;   // null: to stderr
-  bool processes = false;  // its ranks are
+  castor::Log::Sink log;                     // null: to stderr
+  bool processes = false;                    // its ranks are
+  void (*release)(void* context) = nullptr;  // of the caller's collectives
+  void* release_context = nullptr;
+  // Of a world over NCCL.
+  std::unique_ptr<castor::Device> gpu;
+  int32_t gpu_ordinal = -1;
   // Null: that rank is another process.
   std::vector<std::unique_ptr<castor::Communicator>> ranks;
   std::unique_ptr<std::atomic<bool>[]> taken;  // by rank: had its engine
@@ -87,8 +90,9 @@ struct castor_lane {
       : world(in), device(of), lane(std::move(made)) {}
 
   castor_world* const world;
-  castor_device* const device;       // null: of the host's threads
-  std::atomic<int64_t> engines = 0;  // that were told to use it
+  castor_device* const device;          // null: of the host's threads
+  std::atomic<int64_t> engines = 0;     // that were told to use it
+  std::unique_ptr<castor::Lane> waits;  // for events of the program's; or null
   const std::unique_ptr<castor::Lane> lane;
 };
 
@@ -121,6 +125,7 @@ struct castor_engine {
   std::string explanation;
   std::string shortfall;  // of the last park
   std::string trace;
+  std::string stats;
 };
 
 struct castor_param_lease {

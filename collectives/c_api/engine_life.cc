@@ -54,6 +54,13 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
   if (device != nullptr && device->world != world) {
     return InvalidArgument("the device is of another world");
   }
+  if (world->gpu_ordinal >= 0 &&
+      (device == nullptr || device->kind != CASTOR_DEVICE_CUDA)) {
+    return InvalidArgument(fmt::format(
+        "the world's ranks are GPUs, which NCCL connects: give the engine the "
+        "device of castor_device_open_cuda(world, {}, ...)",
+        world->gpu_ordinal));
+  }
   EngineConfig read;
   if (config != nullptr) {
     Result<EngineConfig> parsed = ReadEngineConfig(config);

@@ -6,9 +6,12 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
+#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "collectives/c_api/castor.h"
@@ -17,10 +20,15 @@
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/zero_engine.h"
+#include "placement/run_event.h"
 #include "placement/trace_file.h"
 
 namespace castor::c_api {
 namespace {
+
+int64_t BudgetOf(const TierUse& tier) {
+  return IsUnlimited(tier.budget) ? INT64_MAX : tier.budget.count();
+}
 
 Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   if (given == nullptr) return InvalidArgument("stats is null");
@@ -30,9 +38,9 @@ Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   const size_t host = TierIndex(Tier::kHost);
   const size_t nvme = TierIndex(Tier::kNvme);
   castor_engine_stats stats = {};
-  stats.device_budget_bytes = now.tiers[device].budget.count();
+  stats.device_budget_bytes = BudgetOf(now.tiers[device]);
   stats.device_peak_bytes = now.tiers[device].peak.count();
-  stats.host_budget_bytes = now.tiers[host].budget.count();
+  stats.host_budget_bytes = BudgetOf(now.tiers[host]);
   stats.host_peak_bytes = now.tiers[host].peak.count();
   stats.nvme_peak_bytes = now.tiers[nvme].peak.count();
   stats.host_to_device_bytes = now.moved[host][device].count();
@@ -52,6 +60,75 @@ Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   stats.chunks = now.chunks;
   stats.chunk_bytes = now.chunk_bytes.count();
   GiveStruct(stats, given);
+  return OkStatus();
+}
+
+JsonValue TierJson(const EngineStats& stats, size_t tier) {
+  const TierUse& use = stats.tiers[tier];
+  JsonValue json;
+  json["budget_bytes"] =
+      IsUnlimited(use.budget) ? JsonValue() : JsonValue(use.budget.count());
+  json["in_use_bytes"] = use.in_use.count();
+  json["peak_bytes"] = use.peak.count();
+  json["home_bytes"] = stats.home_bytes[tier].count();
+  for (int k = 0; k < kStateKinds; ++k) {
+    json[fmt::format("{}_bytes", StateKindName(static_cast<StateKind>(k)))] =
+        stats.state_bytes[k][tier].count();
+  }
+  return json;
+}
+
+JsonValue StatsJson(const EngineStats& stats) {
+  JsonValue json;
+  json["schema"] = "castor.engine_stats/1";
+  for (const Tier tier : kAllTiers) {
+    json["tiers"][TierName(tier)] = TierJson(stats, TierIndex(tier));
+  }
+  for (const Tier from : kAllTiers) {
+    for (const Tier to : kAllTiers) {
+      if (from == to) continue;
+      json["links"]
+          [fmt::format("{}_to_{}_bytes", TierName(from), TierName(to))] =
+              stats.moved[TierIndex(from)][TierIndex(to)].count();
+    }
+  }
+  json["links"]["wire_sent_bytes"] = stats.wire_sent.count();
+  json["most_nvme_written_in_a_step_bytes"] = stats.most_nvme_written.count();
+  json["gathers"] = stats.gathers;
+  json["fetches"] = stats.fetches;
+  json["prefetched_gathers"] = stats.prefetched_gathers;
+  json["cancelled_gathers"] = stats.cancelled_gathers;
+  json["reduce_scatters"] = stats.reduce_scatters;
+  json["early_updates"] = stats.early_updates;
+  json["releases"] = stats.releases;
+  json["divergences"] = stats.divergences;
+  json["stall_ns"] = stats.stall_ns;
+  json["stalls"] = stats.stalls;
+  json["tier_allocations"] = stats.tier_allocations;
+  json["engine_copies_bytes"] = stats.engine_copies.count();
+  json["gathered_slots"] = stats.gathered_slots;
+  json["chunks"] = stats.chunks;
+  json["chunk_sizes"] = stats.chunk_sizes;
+  json["chunk_bytes"] = stats.chunk_bytes.count();
+  return json;
+}
+
+Status GetStatsJson(castor_engine& engine, const char** json) {
+  if (json == nullptr) return InvalidArgument("json is null");
+  engine.stats = StatsJson(engine.engine->stats()).Dump(2) + '\n';
+  *json = engine.stats.c_str();
+  return OkStatus();
+}
+
+Status Mark(const castor_engine& engine, const char* words) {
+  if (words == nullptr) return InvalidArgument("words is null");
+  const size_t size = std::strlen(words);
+  if (size > kMostMarkBytes) {
+    return InvalidArgument(
+        fmt::format("a mark of {} bytes is too long: say it in {} at most",
+                    size, kMostMarkBytes));
+  }
+  engine.engine->Mark(words);
   return OkStatus();
 }
 
@@ -115,6 +192,18 @@ int32_t castor_engine_trace(castor_engine* engine, const char** text,
                             size_t* size) {
   return WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::Trace(its, text, size);
+  });
+}
+
+int32_t castor_engine_mark(castor_engine* engine, const char* words) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Mark(its, words);
+  });
+}
+
+int32_t castor_engine_stats_json(castor_engine* engine, const char** json) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::GetStatsJson(its, json);
   });
 }
 

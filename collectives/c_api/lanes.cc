@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,7 +17,9 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
+#include "offload/cuda/cuda_device.h"
 #include "offload/lane.h"
 #include "offload/record/record_writer.h"
 
@@ -117,9 +120,40 @@ namespace {
 Status Drain(castor_lane* lane) {
   if (lane == nullptr) return InvalidArgument("lane is null");
   CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
-  if (!HasInterrupt()) return lane->lane->Drain();
-  const InterruptibleWaits waits([lane] { lane->world->Interrupt(); });
-  return lane->lane->Drain();
+  return Interruptibly([lane] { lane->world->Interrupt(); },
+                       [lane] { return lane->lane->Drain(); });
+}
+
+// The device, where the program's events can be used on its lane.
+Result<CudaDevice*> CudaOf(const castor_lane* lane, const void* event) {
+  if (lane == nullptr || event == nullptr) {
+    return InvalidArgument("lane or event is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckProcess(lane->world->generation));
+  if (lane->device == nullptr || lane->device->kind != CASTOR_DEVICE_CUDA) {
+    return Unavailable(
+        "the lane is not of a CUDA device, and no other knows CUDA's events: "
+        "order its work by castor_lane_wait and castor_lane_drain");
+  }
+  return static_cast<CudaDevice*>(lane->device->device.get());
+}
+
+// By a lane on which nothing else is, so that the event cannot be recorded
+// anew before the device has the wait.
+Status WaitEvent(castor_lane* lane, void* event) {
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
+  if (lane->waits == nullptr) {
+    lane->waits = device->MakeLane(lane->lane->name() + " events");
+  }
+  CASTOR_RETURN_IF_ERROR(device->WaitForEvent(*lane->waits, event));
+  lane->lane->Wait(lane->waits->Record());
+  return OkStatus();
+}
+
+Status RecordEvent(castor_lane* lane, void* event) {
+  CASTOR_ASSIGN_OR_RETURN(CudaDevice* const device, CudaOf(lane, event));
+  return Interruptibly([lane] { lane->world->Interrupt(); },
+                       [&] { return device->RecordEvent(*lane->lane, event); });
 }
 
 Status UseLane(castor_engine& engine, castor_lane* lane) {
@@ -141,16 +175,34 @@ Status UseLane(castor_engine& engine, castor_lane* lane) {
   return OkStatus();
 }
 
-Status Record(castor_world* world, const char* path) {
+Status Record(castor_world* world, const char* path,
+              const castor_record_options* given) {
   if (world == nullptr || path == nullptr) {
     return InvalidArgument("world or path is null; give both");
+  }
+  FileRecorderOptions options;
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+    const castor_record_options set = TakeStruct(*given);
+    if (set.first_step < 0 || set.last_step < 0 ||
+        (set.last_step > 0 && set.last_step < set.first_step)) {
+      return InvalidArgument(fmt::format(
+          "there are no steps from {} to {} to record: give first_step and "
+          "last_step, counted from 1, or 0 for the run's own",
+          set.first_step, set.last_step));
+    }
+    const auto step = [](int64_t number) {
+      return static_cast<int32_t>(std::min<int64_t>(number, INT32_MAX));
+    };
+    options.first_step = step(set.first_step);
+    if (set.last_step > 0) options.last_step = step(set.last_step);
   }
   std::lock_guard lock(world->mutex);
   if (world->recorder != nullptr) {
     return FailedPrecondition(
         "the world's engines are recorded already: end that record first");
   }
-  CASTOR_ASSIGN_OR_RETURN(world->recorder, FileRecorder::Create(path));
+  CASTOR_ASSIGN_OR_RETURN(world->recorder, FileRecorder::Create(path, options));
   return OkStatus();
 }
 
@@ -207,15 +259,26 @@ int32_t castor_lane_drain(castor_lane* lane) {
       [&] { return castor::c_api::Drain(lane); });
 }
 
+int32_t castor_lane_wait_event(castor_lane* lane, void* event) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::WaitEvent(lane, event); });
+}
+
+int32_t castor_lane_record_event(castor_lane* lane, void* event) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::RecordEvent(lane, event); });
+}
+
 int32_t castor_engine_use_lane(castor_engine* engine, castor_lane* lane) {
   return castor::c_api::WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::UseLane(its, lane);
   });
 }
 
-int32_t castor_world_record(castor_world* world, const char* path) {
+int32_t castor_world_record(castor_world* world, const char* path,
+                            const castor_record_options* options) {
   return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Record(world, path); });
+      [&] { return castor::c_api::Record(world, path, options); });
 }
 
 int32_t castor_world_end_record(castor_world* world) {

@@ -27,11 +27,10 @@ inline constexpr size_t kFirstSize = 0;
   inline constexpr size_t kFirstSize<type> = \
       offsetof(type, last) + sizeof(type::last)
 
-CASTOR_FIRST_VERSION(castor_search_options, modes);
-CASTOR_FIRST_VERSION(castor_search_group, recommended);
 CASTOR_FIRST_VERSION(castor_pinned_arena_stats, metadata_bytes);
 CASTOR_FIRST_VERSION(castor_world_options, log_context);
 CASTOR_FIRST_VERSION(castor_callbacks, abort);
+CASTOR_FIRST_VERSION(castor_record_options, last_step);
 CASTOR_FIRST_VERSION(castor_device_info, reserved);
 CASTOR_FIRST_VERSION(castor_allocator, release);
 CASTOR_FIRST_VERSION(castor_seal_options, micro_batches);

@@ -58,6 +58,10 @@ void SetInterrupt(int32_t (*interrupt)(void* context), void* context) {
 
 bool HasInterrupt() { return TheInterrupt().set; }
 
+Status InterruptedError() {
+  return Aborted("the program interrupted a call that waited");
+}
+
 bool Interrupted() {
   Interrupt& the = TheInterrupt();
   int32_t (*function)(void*) = nullptr;

@@ -32,6 +32,8 @@ void SetInterrupt(int32_t (*interrupt)(void* context), void* context);
 // Whether the program asks waits to end. Calls its function.
 bool Interrupted();
 bool HasInterrupt();
+// With what the world of a call that it ended ends.
+Status InterruptedError();
 
 // While it lives, waits of the calling thread ask the program every 100 ms
 // whether they are to end. Where it says so, `end` is called, once, and the
@@ -50,6 +52,14 @@ class InterruptibleWaits final : public EventWaiter {
   bool ended_ = false;
   EventWaiter* const before_;
 };
+
+// Runs `call`, whose waits are InterruptibleWaits.
+template <typename Call>
+Status Interruptibly(std::function<void()> end, Call&& call) {
+  if (!HasInterrupt()) return std::forward<Call>(call)();
+  const InterruptibleWaits waits(std::move(end));
+  return std::forward<Call>(call)();
+}
 
 // Whose turn it is. A call that comes while another is under way waits for it.
 class Turns {
@@ -77,9 +87,8 @@ int32_t WithEngine(Engine* engine, Call&& call) noexcept {
       Turns& turns;
       ~Turn() { turns.GiveBack(); }
     } turn{engine->turns};
-    if (!HasInterrupt()) return std::forward<Call>(call)(*engine);
-    InterruptibleWaits waits([engine] { engine->world->Interrupt(); });
-    return std::forward<Call>(call)(*engine);
+    return Interruptibly([engine] { engine->world->Interrupt(); },
+                         [&] { return std::forward<Call>(call)(*engine); });
   });
 }
 

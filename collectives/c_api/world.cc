@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Worlds through the C ABI: of threads, and over the caller's collectives.
+// Worlds through the C ABI: what all have, and those of threads.
 
 #include <fmt/format.h>
 
@@ -21,9 +21,9 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/new_world.h"
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
-#include "collectives/callbacks/callback_communicator.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
 #include "offload/executor.h"
@@ -34,6 +34,8 @@ namespace {
 
 constexpr int32_t kMostRanks = 1024;
 constexpr int64_t kTimeoutMs = 120'000;
+
+}  // namespace
 
 Result<castor_world_options> TakeOptions(const castor_world_options* given) {
   castor_world_options options = {};
@@ -55,10 +57,14 @@ int64_t TimeoutNs(const castor_world_options& options) {
   return options.timeout_ms < 0 ? 0 : options.timeout_ms * 1'000'000;
 }
 
-Status CheckRanks(int32_t ranks) {
-  if (ranks >= 1 && ranks <= kMostRanks) return OkStatus();
-  return InvalidArgument(
-      fmt::format("a world has 1 to {} ranks, not {}", kMostRanks, ranks));
+Status CheckRanks(int32_t ranks, int32_t rank) {
+  if (ranks < 1 || ranks > kMostRanks) {
+    return InvalidArgument(
+        fmt::format("a world has 1 to {} ranks, not {}", kMostRanks, ranks));
+  }
+  if (rank >= 0 && rank < ranks) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "there is no rank {} in a world of {}: ranks count from 0", rank, ranks));
 }
 
 std::unique_ptr<castor_world> NewWorld(int32_t ranks,
@@ -79,6 +85,8 @@ std::unique_ptr<castor_world> NewWorld(int32_t ranks,
   return made;
 }
 
+namespace {
+
 Status CreateWorld(int32_t ranks, const castor_world_options* given,
                    castor_world** world) {
   if (world == nullptr) {
@@ -92,58 +100,6 @@ Status CreateWorld(int32_t ranks, const castor_world_options* given,
   made->ranks = MakeInProcessWorld({.world = ranks,
                                     .executor = made->pool.get(),
                                     .timeout_ns = TimeoutNs(options)});
-  *world = made.release();
-  return OkStatus();
-}
-
-HostCollectives HostOf(const castor_callbacks& calls) {
-  HostCollectives host;
-  host.all_gather = [calls](uint64_t seq, const void* send, void* recv,
-                            Bytes bytes) {
-    return CallbackAnswer(
-        calls.all_gather(calls.context, seq, send, recv, bytes.count()),
-        "all_gather");
-  };
-  host.all_to_all = [calls](uint64_t seq, const void* send,
-                            const int64_t* send_bytes, void* recv,
-                            const int64_t* recv_bytes) {
-    return CallbackAnswer(calls.all_to_all(calls.context, seq, send, send_bytes,
-                                           recv, recv_bytes),
-                          "all_to_all");
-  };
-  host.barrier = [calls](uint64_t seq) {
-    return CallbackAnswer(calls.barrier(calls.context, seq), "barrier");
-  };
-  host.abort = [calls](const char* why) { calls.abort(calls.context, why); };
-  return host;
-}
-
-Status CreateCallbackWorld(int32_t rank, int32_t size,
-                           const castor_callbacks* callbacks,
-                           const castor_world_options* given,
-                           castor_world** world) {
-  if (world == nullptr || callbacks == nullptr) {
-    return InvalidArgument("callbacks or world is null; give both");
-  }
-  *world = nullptr;
-  CASTOR_RETURN_IF_ERROR(CheckRanks(size));
-  CASTOR_RETURN_IF_ERROR(CheckStruct(*callbacks));
-  const castor_callbacks calls = TakeStruct(*callbacks);
-  if (calls.all_gather == nullptr || calls.all_to_all == nullptr ||
-      calls.barrier == nullptr || calls.abort == nullptr) {
-    return InvalidArgument(
-        "a callback is null: give all_gather, all_to_all, barrier and abort");
-  }
-  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
-                          TakeOptions(given));
-  std::unique_ptr<castor_world> made = NewWorld(size, options);
-  CASTOR_ASSIGN_OR_RETURN(
-      std::unique_ptr<Communicator> communicator,
-      MakeCallbackCommunicator(rank, size, HostOf(calls),
-                               {.timeout_ns = TimeoutNs(options)}));
-  made->processes = true;
-  made->ranks.resize(static_cast<size_t>(size));
-  made->ranks[static_cast<size_t>(rank)] = std::move(communicator);
   *world = made.release();
   return OkStatus();
 }
@@ -175,6 +131,16 @@ Status DestroyWorld(castor_world* world) {
   }
   const Status recorded =
       world->recorder == nullptr ? OkStatus() : world->recorder->Close();
+  // A communicator waits for the other ranks' before it goes.
+  for (std::unique_ptr<Communicator>& rank : world->ranks) {
+    CASTOR_RETURN_IF_ERROR(
+        Interruptibly([own = rank.get()] { own->Abort(InterruptedError()); },
+                      [&] {
+                        rank = nullptr;
+                        return OkStatus();
+                      }));
+  }
+  if (world->release != nullptr) world->release(world->release_context);
   delete world;
   return recorded;
 }
@@ -188,16 +154,6 @@ int32_t castor_world_create(int32_t ranks, const castor_world_options* options,
                             castor_world** world) {
   return castor::c_api::ThroughTheDoor(
       [&] { return castor::c_api::CreateWorld(ranks, options, world); });
-}
-
-int32_t castor_world_create_callbacks(int32_t rank, int32_t size,
-                                      const castor_callbacks* callbacks,
-                                      const castor_world_options* options,
-                                      castor_world** world) {
-  return castor::c_api::ThroughTheDoor([&] {
-    return castor::c_api::CreateCallbackWorld(rank, size, callbacks, options,
-                                              world);
-  });
 }
 
 int32_t castor_world_abort(castor_world* world, const char* why) {

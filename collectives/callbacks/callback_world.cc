@@ -29,6 +29,7 @@ constexpr int64_t kPauseNs = 1'000'000;
 // How much longer than the timeout a call of the host's may take: the round in
 // which the timeout is told is one of them.
 constexpr int64_t kSlackNs = 2'000'000'000;
+constexpr int64_t kNever = INT64_MAX;
 
 }  // namespace
 
@@ -45,29 +46,23 @@ CallbackWorld::CallbackWorld(int rank, int size, HostCollectives host,
       exchange_(rank, size, options.exchange_buffer, &calls_) {}
 
 CallbackWorld::~CallbackWorld() {
-  if (rounds_.joinable()) rounds_.join();
+  if (caller_.joinable()) caller_.join();
   if (watcher_.joinable()) watcher_.join();
 }
 
 Status CallbackWorld::Start() {
-  return OrThreadLimit([this]() -> Status {
+  const Status started = OrThreadLimit([this]() -> Status {
     watcher_ = StartThread([this] { WatchCalls(); });
-    Status met = calls_.Barrier();
-    if (met.ok()) {
-      met = OrThreadLimit([this]() -> Status {
-        rounds_ = StartThread([this] { MakeRounds(); });
-        return OkStatus();
-      });
-    }
-    if (met.ok()) return met;
-    {
-      std::lock_guard lock(mutex_);
-      stopped_ = true;
-      if (ended_.ok()) ended_ = met;
-    }
-    changed_.notify_all();
-    return met;
+    caller_ = StartThread([this] { MakeCalls(); });
+    return OkStatus();
   });
+  if (started.ok()) return met_.event().Wait();
+  {
+    std::lock_guard lock(mutex_);
+    calls_over_ = true;
+  }
+  changed_.notify_all();
+  return started;
 }
 
 int64_t CallbackWorld::Call() {
@@ -100,6 +95,7 @@ void CallbackWorld::End(Status reason) {
     std::lock_guard lock(mutex_);
     if (!ended_.ok()) return;
     ended_ = std::move(reason);
+    ended_since_ns_ = clock_->NowNs();
   }
   changed_.notify_all();
 }
@@ -115,21 +111,28 @@ CommunicatorStats CallbackWorld::stats() const {
 }
 
 void CallbackWorld::Leave() {
-  std::unique_lock lock(mutex_);
-  leaving_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
   changed_.notify_all();
-  changed_.wait(lock, [this] { return stopped_; });
+  stopped_.event().Wait().IgnoreError();  // it cannot fail
 }
 
-void CallbackWorld::MakeRounds() {
+void CallbackWorld::MakeCalls() {
+  const Status met = calls_.Barrier();
+  // Where the world has ended before, the first reason stays.
+  if (!met.ok()) End(met);
+  met_.Complete(met.ok() ? met : ended());
   RoundOutcome last;
-  while (Round(&last)) continue;
+  while (met.ok() && Round(&last)) continue;
   FailAll();
   {
     std::lock_guard lock(mutex_);
-    stopped_ = true;
+    calls_over_ = true;
   }
   changed_.notify_all();
+  stopped_.Complete();
 }
 
 RoundMessage CallbackWorld::NextMessage(bool all_wait) {
@@ -245,30 +248,40 @@ void CallbackWorld::Watch(bool calling) {
   changed_.notify_all();
 }
 
+int64_t CallbackWorld::CallEndsNs() const {
+  if (calling_since_ns_ < 0 || host_aborted_) return kNever;
+  int64_t ends = kNever;
+  if (timeout_ns_ > 0) ends = calling_since_ns_ + timeout_ns_ + kSlackNs;
+  // The call may be the one that tells the others.
+  if (!ended_.ok()) {
+    ends =
+        std::min(ends, std::max(calling_since_ns_, ended_since_ns_) + kSlackNs);
+  }
+  return ends;
+}
+
 // Ends a call of the host's that takes too long, which is all that helps where
 // a process is gone.
 void CallbackWorld::WatchCalls() {
   std::unique_lock lock(mutex_);
-  while (!stopped_) {
-    if (timeout_ns_ == 0 || calling_since_ns_ < 0) {
+  while (!calls_over_) {
+    const int64_t ends = CallEndsNs();
+    if (ends == kNever) {
       changed_.wait(lock);
       continue;
     }
-    const int64_t left =
-        calling_since_ns_ + timeout_ns_ + kSlackNs - clock_->NowNs();
+    const int64_t left = ends - clock_->NowNs();
     if (left > 0) {
       changed_.wait_for(lock, std::chrono::nanoseconds(left));
       continue;
     }
-    if (host_aborted_) {
-      changed_.wait(lock);
-      continue;
+    if (ended_.ok()) {
+      ended_ = Aborted(fmt::format(
+          "a call of the host's collectives has not ended in {} ms: a process "
+          "is gone or hangs",
+          (timeout_ns_ + kSlackNs) / 1'000'000));
     }
-    const Status why = Aborted(fmt::format(
-        "a call of the host's collectives has not ended in {} ms: a process is "
-        "gone or hangs",
-        (timeout_ns_ + kSlackNs) / 1'000'000));
-    if (ended_.ok()) ended_ = why;
+    const Status why = ended_;
     lock.unlock();
     AbortHost(why);
     lock.lock();

@@ -8,7 +8,7 @@
 //
 // One rank's end of the rounds. Operations are numbered in the order of the
 // calls, and each is done once all ranks have come to it. A thread makes the
-// rounds, another one ends the host's calls that take too long. Thread-safe.
+// host's calls, another one ends those that take too long. Thread-safe.
 // Held by the communicator and by operations in flight.
 
 #include <atomic>
@@ -39,7 +39,8 @@ class CallbackWorld {
   CallbackWorld(const CallbackWorld&) = delete;
   CallbackWorld& operator=(const CallbackWorld&) = delete;
 
-  // Meets the others in the host's barrier, and starts the threads. Once.
+  // Starts the threads, and waits until they have met the other ranks' in the
+  // host's barrier. Once.
   Status Start();
 
   int rank() const { return rank_; }
@@ -70,7 +71,8 @@ class CallbackWorld {
     int64_t since_ns = 0;
   };
 
-  void MakeRounds();
+  // The barrier, and then rounds to the end of the world.
+  void MakeCalls();
   // What this rank says; waits a while for something to say. `all_wait`: no
   // other rank does, so the round does not wait by itself.
   RoundMessage NextMessage(bool all_wait);
@@ -83,6 +85,8 @@ class CallbackWorld {
   // Of the host's calls: when one begins and when it has ended.
   void Watch(bool calling);
   void WatchCalls();
+  // When the call under way is ended. REQUIRES: mutex_ is held.
+  int64_t CallEndsNs() const;
   void AbortHost(const Status& why);
 
   const int rank_;
@@ -92,6 +96,8 @@ class CallbackWorld {
   const int64_t round_ns_;  // how long a rank without an operation waits
   HostCalls calls_;
   CallbackExchange exchange_;
+  const EventSource met_;      // the others, or not
+  const EventSource stopped_;  // no further call is made
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -102,12 +108,13 @@ class CallbackWorld {
   bool news_ = false;                   // something came since the last round
   bool leaving_ = false;
   Status ended_;
+  int64_t ended_since_ns_ = 0;
   bool host_aborted_ = false;
-  bool stopped_ = false;           // the rounds have ended
+  bool calls_over_ = false;        // and so there is nothing to watch
   int64_t calling_since_ns_ = -1;  // -1: no call of the host's is under way
   CommunicatorStats stats_;
   // Set by Start and joined by the destructor.
-  std::thread rounds_;
+  std::thread caller_;
   std::thread watcher_;
 };
 

@@ -122,9 +122,10 @@ Status MismatchError(int64_t position, int rank, const CollectiveCall& call,
       "{} calls {}. All ranks must make the same calls in the same order: look "
       "for a branch, a parameter order or a size that differs between ranks{}",
       position, rank, Describe(call), other_rank, Describe(other_call),
-      reduces ? ". If a rank lacks a gradient that others have, declare at "
-                "Seal, as the last moment, that all gradients are held together"
-              : ""));
+      reduces
+          ? ". If a rank lacks a gradient that others have, declare at "
+            "Seal(), as the last moment, that all gradients are held together"
+          : ""));
 }
 
 Status TimeoutError(int64_t position, const CollectiveCall& call,

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
@@ -115,7 +116,7 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
             ? fmt::format(" beside {} for {}", FormatBytes(need.work),
                           need.for_what)
             : std::string(),
-        FormatBytes(need.budget), need.raise,
+        BudgetText(need.budget), need.raise,
         FormatBytes(homes + need.work - need.budget));
   }
   if (!lacks.empty()) return Infeasible(lacks);

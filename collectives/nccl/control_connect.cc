@@ -113,7 +113,7 @@ UniqueFd Listen(int family, uint16_t* port) {
 
 // Connects to one of the addresses that `host` has. In `why`, why not.
 UniqueFd Connect(const std::string& host, uint16_t port, int64_t deadline_ns,
-                 std::string* why) {
+                 const GiveUp& give_up, std::string* why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -137,7 +137,7 @@ UniqueFd Connect(const std::string& host, uint16_t port, int64_t deadline_ns,
     int result =
         connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
     while (result == EINPROGRESS) {
-      if (clock.NowNs() >= deadline_ns) {
+      if (clock.NowNs() >= deadline_ns || (give_up && give_up())) {
         result = ETIMEDOUT;
         break;
       }
@@ -153,6 +153,11 @@ UniqueFd Connect(const std::string& host, uint16_t port, int64_t deadline_ns,
     *why = std::strerror(result);
   }
   return {};
+}
+
+Status GivenUp(int rank) {
+  return Aborted(fmt::format(
+      "rank {} was told to wait for the other ranks no longer", rank));
 }
 
 // Tells all, as far as they listen.
@@ -189,7 +194,7 @@ Result<ControlListener> ControlListener::Open(const std::string& host,
 
 Result<std::vector<ControlLink>> ControlListener::AcceptRanks(
     int world, std::string_view token, std::string_view facts,
-    int64_t deadline_ns) {
+    int64_t deadline_ns, const GiveUp& give_up) {
   struct Guest {
     ControlLink link;
     int64_t since_ns;
@@ -207,6 +212,7 @@ Result<std::vector<ControlLink>> ControlListener::AcceptRanks(
           {.fd = guest.link.fd(), .events = POLLIN, .revents = 0});
     }
     poll(entries.data(), entries.size(), kLookMs);
+    if (give_up && give_up()) objection = GivenUp(0);
     UniqueFd fresh(
         accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fresh.valid()) {
@@ -278,21 +284,22 @@ Result<std::vector<ControlLink>> ControlListener::AcceptRanks(
 Result<ControlLink> ConnectToRankZero(const ControlAddress& address, int rank,
                                       std::string_view token,
                                       std::string_view facts,
-                                      int64_t deadline_ns) {
+                                      int64_t deadline_ns,
+                                      const GiveUp& give_up) {
   const SteadyClock clock;
   std::string tried;
   for (const std::string& host : address.hosts) {
     std::string why;
-    UniqueFd socket =
-        Connect(host, address.port,
-                std::min(deadline_ns, clock.NowNs() + kConnectNs), &why);
+    UniqueFd socket = Connect(host, address.port,
+                              std::min(deadline_ns, clock.NowNs() + kConnectNs),
+                              give_up, &why);
     if (socket.valid()) {
       ControlLink link(std::move(socket));
       Status heard = link.Send({.kind = ControlKind::kHello,
                                 .rank = rank,
                                 .text = Greeting(token, facts)});
       if (heard.ok()) {
-        Result<ControlMessage> answer = link.ReceiveOne(deadline_ns);
+        Result<ControlMessage> answer = link.ReceiveOne(deadline_ns, give_up);
         if (answer.ok() && answer->kind == ControlKind::kWelcome) return link;
         if (answer.ok() && answer->kind == ControlKind::kEnd) {
           return answer->status;
@@ -301,6 +308,7 @@ Result<ControlLink> ConnectToRankZero(const ControlAddress& address, int rank,
       }
       why = std::string(heard.message());
     }
+    if (give_up && give_up()) return GivenUp(rank);
     tried += fmt::format("{}{} ({})", tried.empty() ? "" : ", ", host, why);
   }
   return Unavailable(fmt::format(

@@ -23,14 +23,19 @@ namespace {
 
 Status Gone(std::string why) { return Unavailable(std::move(why)); }
 
-// Waits for `events` of one socket. False at the deadline.
-bool WaitFor(int fd, short events, int64_t deadline_ns) {
+constexpr int64_t kLookMs = 50;
+
+// Waits for `events` of one socket. False at the deadline, and where `give_up`
+// says so.
+bool WaitFor(int fd, short events, int64_t deadline_ns,
+             const GiveUp& give_up = nullptr) {
   const SteadyClock clock;
   for (;;) {
     const int64_t left_ns = deadline_ns - clock.NowNs();
-    if (left_ns <= 0) return false;
+    if (left_ns <= 0 || (give_up && give_up())) return false;
     pollfd entry = {.fd = fd, .events = events, .revents = 0};
-    const int64_t left_ms = left_ns / 1'000'000 + 1;
+    int64_t left_ms = left_ns / 1'000'000 + 1;
+    if (give_up) left_ms = std::min(left_ms, kLookMs);
     const int ready = poll(&entry, 1,
                            static_cast<int>(std::min<int64_t>(
                                left_ms, std::numeric_limits<int>::max())));
@@ -113,10 +118,11 @@ Status ControlLink::FlushUntil(int64_t deadline_ns) {
   return OkStatus();
 }
 
-Result<ControlMessage> ControlLink::ReceiveOne(int64_t deadline_ns) {
+Result<ControlMessage> ControlLink::ReceiveOne(int64_t deadline_ns,
+                                               const GiveUp& give_up) {
   std::vector<ControlMessage> messages = std::exchange(early_, {});
   while (messages.empty()) {
-    if (!WaitFor(socket_.get(), POLLIN, deadline_ns)) {
+    if (!WaitFor(socket_.get(), POLLIN, deadline_ns, give_up)) {
       return Gone("nothing comes");
     }
     const Status received = Receive(&messages);

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,9 @@
 #include "offload/nvme/unique_fd.h"
 
 namespace castor::internal {
+
+// Asked often by a call that blocks: whether it is to end. Null: it is not.
+using GiveUp = std::function<bool()>;
 
 class ControlLink {
  public:
@@ -41,8 +45,9 @@ class ControlLink {
 
   // Blocks until everything is sent or `deadline_ns` (SteadyClock).
   Status FlushUntil(int64_t deadline_ns);
-  // Blocks until a message came or `deadline_ns`.
-  Result<ControlMessage> ReceiveOne(int64_t deadline_ns);
+  // Blocks until a message came, `deadline_ns`, or `give_up` says so.
+  Result<ControlMessage> ReceiveOne(int64_t deadline_ns,
+                                    const GiveUp& give_up = nullptr);
   // Says that nothing more comes, and waits until the other side has closed or
   // `deadline_ns`: a socket that is closed while something comes in throws away
   // what it has not delivered.
@@ -75,11 +80,13 @@ class ControlListener {
   // Waits until ranks 1 to world - 1 have said hello with `token` and `facts`,
   // and returns their links by rank, the first empty. Strangers are shown the
   // door. Where a rank has other facts, or is missing at `deadline_ns`, all who
-  // came are told, and it is returned: FailedPrecondition, Unavailable. Blocks.
+  // came are told, and it is returned: FailedPrecondition, Unavailable; and so
+  // is Aborted where `give_up` says so. Blocks.
   Result<std::vector<ControlLink>> AcceptRanks(int world,
                                                std::string_view token,
                                                std::string_view facts,
-                                               int64_t deadline_ns);
+                                               int64_t deadline_ns,
+                                               const GiveUp& give_up = nullptr);
 
  private:
   ControlListener(UniqueFd socket, ControlAddress address)
@@ -90,11 +97,13 @@ class ControlListener {
 };
 
 // Connects `rank` to rank 0 and waits until all ranks have. Unavailable with
-// the remedy where none of the addresses leads there. Blocks.
+// the remedy where none of the addresses leads there; Aborted where `give_up`
+// says so. Blocks.
 Result<ControlLink> ConnectToRankZero(const ControlAddress& address, int rank,
                                       std::string_view token,
                                       std::string_view facts,
-                                      int64_t deadline_ns);
+                                      int64_t deadline_ns,
+                                      const GiveUp& give_up = nullptr);
 
 }  // namespace castor::internal
 

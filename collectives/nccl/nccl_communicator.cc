@@ -4,14 +4,11 @@
 #include "collectives/nccl/nccl_communicator.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstring>
-#include <span>
-#include <string_view>
+#include <functional>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +22,7 @@
 #include "collectives/nccl/control_message.h"
 #include "collectives/nccl/control_plane.h"
 #include "collectives/nccl/nccl_calls.h"
+#include "collectives/nccl/nccl_invitation.h"
 #include "collectives/nccl/nccl_library.h"
 #include "collectives/nccl/nccl_streams.h"
 #include "collectives/nccl/nccl_world.h"
@@ -36,104 +34,17 @@ namespace {
 
 using internal::CollectiveCall;
 using internal::CollectiveKind;
-using internal::ControlAddress;
-using internal::ControlKind;
 using internal::ControlLink;
-using internal::ControlListener;
-using internal::ControlMessage;
 using internal::ControlPlane;
+using internal::NcclHost;
 using internal::NcclIds;
+using internal::NcclInvitation;
 using internal::NcclStreams;
 using internal::NcclWorld;
 using internal::RankBuffers;
 
 // Half of what a message may hold.
 constexpr Bytes kMostHostData(internal::kLongestMessage / 2);
-constexpr size_t kTokenDigits = 32;
-constexpr size_t kInvitationBytes = 4096;
-constexpr size_t kMostHosts = 16;
-
-// What rank 0 tells the others to begin with.
-struct Invitation {
-  NcclIds ids;
-  std::string token;
-  ControlAddress address;
-};
-
-// In bytes of one size: a message, or why there is none.
-std::vector<std::byte> Pack(const Result<Invitation>& invitation) {
-  ControlMessage message = {.kind = ControlKind::kWelcome,
-                            .status = invitation.status()};
-  if (invitation.ok()) {
-    message.position = invitation->address.port;
-    message.text = fmt::format(
-        "{}{}", invitation->token,
-        fmt::join(
-            std::span(invitation->address.hosts)
-                .first(std::min(kMostHosts, invitation->address.hosts.size())),
-            " "));
-    const auto* const ids =
-        reinterpret_cast<const std::byte*>(invitation->ids.data());
-    message.payload.assign(ids, ids + sizeof(NcclIds));
-  }
-  std::vector<std::byte> bytes = Encode(message);
-  CASTOR_CHECK_LE(bytes.size(), kInvitationBytes);
-  bytes.resize(kInvitationBytes);
-  return bytes;
-}
-
-Result<Invitation> Unpack(std::span<const std::byte> bytes) {
-  const Status malformed = Malformed(
-      "what came of rank 0's ids and address is not what Castor "
-      "sends: do all ranks run the same build?");
-  uint32_t length = 0;
-  std::memcpy(&length, bytes.data(), internal::kLengthBytes);
-  bytes = bytes.subspan(internal::kLengthBytes);
-  if (length > bytes.size()) return malformed;
-  Result<ControlMessage> message = internal::Decode(bytes.first(length));
-  if (!message.ok()) return malformed;
-  if (!message->status.ok()) return message->status;
-  if (message->payload.size() != sizeof(NcclIds) ||
-      message->text.size() < kTokenDigits) {
-    return malformed;
-  }
-  Invitation invitation;
-  std::memcpy(invitation.ids.data(), message->payload.data(), sizeof(NcclIds));
-  invitation.token = message->text.substr(0, kTokenDigits);
-  invitation.address.port = static_cast<uint16_t>(message->position);
-  std::string_view hosts = std::string_view(message->text).substr(kTokenDigits);
-  while (!hosts.empty()) {
-    const size_t end = std::min(hosts.find(' '), hosts.size());
-    invitation.address.hosts.emplace_back(hosts.substr(0, end));
-    hosts.remove_prefix(std::min(end + 1, hosts.size()));
-  }
-  return invitation;
-}
-
-Result<std::string> MakeToken() {
-  std::array<unsigned char, kTokenDigits / 2> random{};
-  if (getrandom(random.data(), random.size(), 0) !=
-      static_cast<ssize_t>(random.size())) {
-    return Unavailable("the system has no random numbers (getrandom)");
-  }
-  return fmt::format("{:02x}", fmt::join(random, ""));
-}
-
-Result<Invitation> Invite(const NcclOptions& options,
-                          const Result<ControlListener>& listener) {
-  if (!listener.ok()) return listener.status();
-  Invitation invitation;
-  invitation.address = listener->address();
-  CASTOR_ASSIGN_OR_RETURN(invitation.token, MakeToken());
-  for (NcclUniqueId& id : invitation.ids) {
-    if (const int error = options.nccl->GetUniqueId(&id);
-        error != kNcclSuccess) {
-      return Unavailable(fmt::format("ncclGetUniqueId of rank 0: {}",
-                                     options.nccl->ErrorText(error)));
-    }
-  }
-  return invitation;
-}
 
 // What all ranks must have alike.
 std::string FactsOf(const NcclOptions& options) {
@@ -151,8 +62,24 @@ struct Joined {
   std::vector<ControlLink> links;
 };
 
+// Asks the program every tenth of a second, however often it is asked itself;
+// where the program says so once, that stays.
+std::function<bool()> Patiently(std::function<bool()> give_up) {
+  constexpr int64_t kAskEveryNs = 100'000'000;
+  if (!give_up) return nullptr;
+  return [give_up = std::move(give_up), asked_ns = SteadyClock().NowNs(),
+          given_up = false]() mutable {
+    const int64_t now_ns = SteadyClock().NowNs();
+    if (given_up || now_ns - asked_ns < kAskEveryNs) return given_up;
+    asked_ns = now_ns;
+    given_up = give_up();
+    return given_up;
+  };
+}
+
 // Finds the other ranks.
-Result<Joined> Join(const NcclOptions& options) {
+Result<Joined> Join(const NcclOptions& options,
+                    const std::function<bool()>& give_up) {
   const SteadyClock clock;
   constexpr int64_t kForEver = int64_t{1} << 62;
   const int64_t deadline_ns = options.start_timeout_ns > 0
@@ -161,26 +88,34 @@ Result<Joined> Join(const NcclOptions& options) {
   const std::string facts = FactsOf(options);
   Joined joined;
   if (options.rank == 0) {
-    Result<ControlListener> listener =
-        ControlListener::Open(options.control_host);
-    const Result<Invitation> invitation = Invite(options, listener);
-    std::vector<std::byte> bytes = Pack(invitation);
-    CASTOR_RETURN_IF_ERROR(options.exchange->Broadcast(0, bytes));
-    CASTOR_RETURN_IF_ERROR(invitation.status());
-    joined.ids = invitation->ids;
+    std::optional<NcclHost> own;
+    NcclHost* host = options.host;
+    if (host == nullptr) {
+      Result<NcclHost> opened =
+          NcclHost::Open(options.nccl, options.control_host);
+      std::vector<std::byte> bytes =
+          Pack(opened.ok() ? Result<NcclInvitation>(opened->invitation())
+                           : opened.status());
+      CASTOR_RETURN_IF_ERROR(options.exchange->Broadcast(0, bytes));
+      CASTOR_RETURN_IF_ERROR(opened.status());
+      host = &own.emplace(*std::move(opened));
+    }
+    joined.ids = host->invitation().ids;
     CASTOR_ASSIGN_OR_RETURN(
-        joined.links, listener->AcceptRanks(options.world, invitation->token,
-                                            facts, deadline_ns));
+        joined.links,
+        host->listener().AcceptRanks(options.world, host->invitation().token,
+                                     facts, deadline_ns, give_up));
     return joined;
   }
-  std::vector<std::byte> bytes(kInvitationBytes);
+  std::vector<std::byte> bytes(internal::kInvitationBytes);
   CASTOR_RETURN_IF_ERROR(options.exchange->Broadcast(options.rank, bytes));
-  CASTOR_ASSIGN_OR_RETURN(const Invitation invitation, Unpack(bytes));
+  CASTOR_ASSIGN_OR_RETURN(const NcclInvitation invitation,
+                          internal::Unpack(bytes));
   joined.ids = invitation.ids;
   CASTOR_ASSIGN_OR_RETURN(
       ControlLink link,
       ConnectToRankZero(invitation.address, options.rank, invitation.token,
-                        facts, deadline_ns));
+                        facts, deadline_ns, give_up));
   joined.links.push_back(std::move(link));
   return joined;
 }
@@ -248,7 +183,7 @@ class NcclCommunicator final : public internal::CallCommunicator {
 Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(
     const NcclOptions& options) {
   CASTOR_CHECK(options.device != nullptr && options.nccl != nullptr &&
-               options.exchange != nullptr);
+               (options.exchange != nullptr || options.host != nullptr));
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
     return InvalidArgument(fmt::format("there is no rank {} in a world of {}",
                                        options.rank, options.world));
@@ -262,7 +197,8 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(
         FormatBytes(options.exchange_bytes), options.world,
         FormatBytes(Bytes(kLeastPerRank * options.world))));
   }
-  CASTOR_ASSIGN_OR_RETURN(Joined joined, Join(options));
+  const std::function<bool()> give_up = Patiently(options.give_up);
+  CASTOR_ASSIGN_OR_RETURN(Joined joined, Join(options, give_up));
   internal::NcclWorldOptions world = {
       .rank = options.rank,
       .world = options.world,
@@ -293,7 +229,7 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(
   CASTOR_ASSIGN_OR_RETURN(
       std::shared_ptr<NcclWorld> started,
       NcclWorld::Make(std::move(world), std::move(plane), std::move(made)));
-  CASTOR_RETURN_IF_ERROR(started->Start());
+  CASTOR_RETURN_IF_ERROR(started->Start(give_up));
   return std::unique_ptr<Communicator>(
       std::make_unique<NcclCommunicator>(std::move(started), options, buffers));
 }

@@ -51,6 +51,7 @@
 // ones.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -63,6 +64,9 @@ namespace castor {
 
 class CudaDevice;
 class NcclCalls;
+namespace internal {
+class NcclHost;
+}  // namespace internal
 
 struct NcclOptions {
   int rank = 0;
@@ -87,6 +91,12 @@ struct NcclOptions {
   // Of rank 0: the name or number under which the others reach its host. Empty:
   // all addresses of its interfaces, tried in turn.
   std::string control_host;
+  // Of rank 0, where the others have its invitation already: `exchange` is not
+  // used. Create uses it up.
+  internal::NcclHost* host = nullptr;
+  // Asked every tenth of a second, on the calling thread, while Create waits
+  // for other ranks: where it says so, Create ends as Aborted on all of them.
+  std::function<bool()> give_up;
 };
 
 // Joins the world. Blocks until all its ranks have, or it cannot be:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,11 @@
 #include "offload/start_thread.h"
 
 namespace castor::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kAskEvery{50};
+
+}  // namespace
 
 Result<std::shared_ptr<NcclWorld>> NcclWorld::Make(
     NcclWorldOptions options, ControlPlane plane,
@@ -38,7 +44,7 @@ NcclWorld::NcclWorld(NcclWorldOptions options, ControlPlane plane,
       streams_(std::move(streams)),
       wake_(std::move(wake)) {}
 
-Status NcclWorld::Start() {
+Status NcclWorld::Start(const std::function<bool()>& give_up) {
   start_by_ns_ = clock_.NowNs() + options_.timeouts.start_ns;
   CASTOR_RETURN_IF_ERROR(OrThreadLimit([this]() -> Status {
     thread_ = StartThread([this] { Serve(); });
@@ -47,7 +53,19 @@ Status NcclWorld::Start() {
   Status ended;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return started_ || !ended_.ok(); });
+    const auto over = [this] { return started_ || !ended_.ok(); };
+    bool given_up = false;
+    while (!changed_.wait_for(lock, kAskEvery, over)) {
+      if (given_up || !give_up) continue;
+      lock.unlock();
+      given_up = give_up();
+      if (given_up) {
+        End(Aborted(fmt::format(
+            "rank {} was told to wait for the other ranks no longer",
+            options_.rank)));
+      }
+      lock.lock();
+    }
     ended = ended_;
   }
   if (!ended.ok()) Stop(0);

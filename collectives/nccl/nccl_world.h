@@ -52,7 +52,8 @@ class NcclWorld : public std::enable_shared_from_this<NcclWorld> {
       std::unique_ptr<NcclStreams> streams);
 
   // Starts the thread; blocks until all ranks have started, or returns why not.
-  Status Start();
+  // `give_up`, if there is one, is asked meanwhile and may end the world.
+  Status Start(const std::function<bool()>& give_up = nullptr);
   // Waits for what was called, leaves the world at `position`, joins.
   void Stop(int64_t position);
 

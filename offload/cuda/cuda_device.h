@@ -11,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
@@ -60,7 +62,7 @@ class CudaDevice final : public Device {
 
   void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
             CopyKind kind) override;
-  void Zero(Lane& lane, std::byte* to, Bytes size) override;
+  void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override;
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override;
   void AddInto(Lane& lane, std::byte* total, const std::byte* part, DType dtype,
@@ -76,6 +78,17 @@ class CudaDevice final : public Device {
   // Binds the calling thread to the device for good: for a thread of Castor's
   // own that calls another library on it.
   Status MakeCurrent();
+  // The trainer's own event, as the runtime knows it. Both return once the
+  // runtime has taken the call, and InvalidArgument, in its words, where it
+  // refuses.
+  //
+  // Later work of `lane` waits for what `event` was last recorded behind.
+  // REQUIRES: `lane` waits for nothing else, so that the call is not held back
+  // while the event is recorded anew.
+  Status WaitForEvent(Lane& lane, CudaEvent event);
+  // Records `event` behind what is queued on `lane`. Blocks while a lane of
+  // Castor's own waits for the host.
+  Status RecordEvent(Lane& lane, CudaEvent event);
   // How many CUDA events were ever created: constant in steady state.
   int64_t events_created() const { return core_->events_created(); }
   // Whether lanes over a trainer's stream wait for the host on the device.
@@ -94,6 +107,10 @@ class CudaDevice final : public Device {
   // REQUIRES: `lane` is one of this device.
   CudaLane& Own(Lane& lane) const;
   Status ZeroNow(void* data, Bytes size);
+  // Queues `make(stream)` and blocks until it has been called; what it
+  // returned.
+  Status MakeOn(Lane& lane, std::string_view call,
+                const std::function<int(CudaStream)>& make);
 
   const CudaDeviceOptions options_;
   const CudaDeviceProperties properties_;

@@ -5,11 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/cuda/cuda_device.h"
+#include "offload/event.h"
 #include "offload/kernels/optimizer.h"
 
 namespace castor {
@@ -27,6 +32,39 @@ CudaLane& CudaDevice::Own(Lane& lane) const {
   return *own;
 }
 
+Status CudaDevice::MakeOn(Lane& lane, std::string_view call,
+                          const std::function<int(CudaStream)>& make) {
+  EventSource made;
+  const Event done = made.event();
+  // An error is the trainer's to mend, and not the device's failure.
+  Own(lane).Queue(call, [core = core_, call, make, made = std::move(made)](
+                            CudaStream stream, const CudaGuard&) {
+    const int error = make(stream);
+    made.Complete(error == kCudaOk
+                      ? OkStatus()
+                      : InvalidArgument(core->Describe(error, call)));
+    return kCudaOk;
+  });
+  // Where the lane has failed, nothing was called.
+  const Status called = done.Wait();
+  const Status failed = lane.status();
+  return failed.ok() ? called : failed;
+}
+
+Status CudaDevice::WaitForEvent(Lane& lane, CudaEvent event) {
+  return MakeOn(lane, "cudaStreamWaitEvent",
+                [calls = &core_->calls(), event](CudaStream stream) {
+                  return calls->StreamWaitEvent(stream, event);
+                });
+}
+
+Status CudaDevice::RecordEvent(Lane& lane, CudaEvent event) {
+  return MakeOn(lane, "cudaEventRecord",
+                [calls = &core_->calls(), event](CudaStream stream) {
+                  return calls->EventRecord(event, stream);
+                });
+}
+
 void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
                       Bytes size, CopyKind) {
   CASTOR_CHECK_GE(size, Bytes(0));
@@ -38,12 +76,13 @@ void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
   });
 }
 
-void CudaDevice::Zero(Lane& lane, std::byte* to, Bytes size) {
+void CudaDevice::Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) {
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return;
-  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size](
+  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size, value](
                                          CudaStream stream, const CudaGuard&) {
-    return calls->MemsetAsync(to, 0, size.count(), stream);
+    return calls->MemsetAsync(to, std::to_integer<int>(value), size.count(),
+                              stream);
   });
 }
 

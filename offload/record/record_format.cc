@@ -25,6 +25,7 @@ static_assert(kMagic.size() == 8);
 static_assert(FrameBuilder::kHeaderBytes == kFrameHeaderBytes);
 
 constexpr size_t kMaxNameBytes = 255;
+static_assert(kMaxNameBytes == kMostMarkBytes);
 constexpr size_t kMaxChunkNames = 65'535;  // of all parameters of a chunk
 constexpr size_t kChunkBytes = 10;         // of a chunk without its name
 constexpr size_t kRankBytes = 44;          // of a rank without its chunks
@@ -153,6 +154,26 @@ void AppendArenaFrame(const RunArenaInfo& info, std::string* out) {
   frame.Finish();
 }
 
+void AppendHomesFrame(const RunHomesInfo& info, std::string* out) {
+  FrameBuilder frame(TypeOf(FrameType::kHomes), out);
+  AppendInteger(info.rank, out);
+  AppendInteger(info.step, out);
+  for (const int64_t budget : info.budget_bytes) AppendInteger(budget, out);
+  for (const auto& tiers : info.home_bytes) {
+    for (const int64_t bytes : tiers) AppendInteger(bytes, out);
+  }
+  frame.Finish();
+}
+
+void AppendMarkFrame(const RunMark& mark, std::string* out) {
+  FrameBuilder frame(TypeOf(FrameType::kMark), out);
+  AppendInteger(mark.at_ns, out);
+  AppendInteger(mark.rank, out);
+  AppendInteger(mark.step, out);
+  AppendName(mark.words, out);
+  frame.Finish();
+}
+
 void AppendEndFrame(const RecordTotals& totals, std::string* out) {
   FrameBuilder frame(TypeOf(FrameType::kEnd), out);
   AppendInteger(totals.ranks, out);
@@ -277,6 +298,40 @@ bool DecodeArena(std::string_view payload, RunArenaInfo* info) {
   read.allocator = reader.TakeText(reader.Take<uint16_t>());
   if (reader.failed() || reader.left() != 0 || !sane) return false;
   *info = std::move(read);
+  return true;
+}
+
+bool DecodeHomes(std::string_view payload, RunHomesInfo* info) {
+  ByteReader reader(payload);
+  RunHomesInfo read;
+  read.rank = reader.Take<int32_t>();
+  read.step = reader.Take<int32_t>();
+  bool sane = read.rank >= 0 && read.step >= 0;
+  const auto take = [&](int64_t& bytes) {
+    bytes = reader.Take<int64_t>();
+    sane = sane && bytes >= 0 && bytes <= kMaxBytes;
+  };
+  for (int64_t& budget : read.budget_bytes) take(budget);
+  for (auto& tiers : read.home_bytes) {
+    for (int64_t& bytes : tiers) take(bytes);
+  }
+  if (reader.failed() || reader.left() != 0 || !sane) return false;
+  *info = read;
+  return true;
+}
+
+bool DecodeMark(std::string_view payload, RunMark* mark) {
+  ByteReader reader(payload);
+  RunMark read;
+  read.at_ns = reader.Take<int64_t>();
+  read.rank = reader.Take<int32_t>();
+  read.step = reader.Take<int32_t>();
+  read.words = reader.TakeText(reader.Take<uint16_t>());
+  if (reader.failed() || reader.left() != 0 || read.at_ns < -kMaxNs ||
+      read.at_ns > kMaxNs || read.rank < 0 || read.step < 0) {
+    return false;
+  }
+  *mark = std::move(read);
   return true;
 }
 

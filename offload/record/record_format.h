@@ -41,6 +41,8 @@ enum class FrameType : uint32_t {
   kEnd = 3,     // the record was closed: what it holds
   kArena = 4,   // what is known of a rank's pinned arena
   kPlan = 5,    // what proves a rank's plan, and prices its slots
+  kHomes = 6,   // where a rank's states are at home from a step on
+  kMark = 7,    // the trainer's own words of a moment
 };
 
 struct FrameHeader {
@@ -68,6 +70,9 @@ void AppendEventsFrame(std::span<const RunEvent> events, int64_t dropped_so_far,
 void AppendArenaFrame(const RunArenaInfo& info, std::string* out);
 // Prices that would not fit are left out. REQUIRES: the classes fit.
 void AppendPlanFrame(const RunPlanInfo& info, std::string* out);
+void AppendHomesFrame(const RunHomesInfo& info, std::string* out);
+// Words that are too long are cut.
+void AppendMarkFrame(const RunMark& mark, std::string* out);
 void AppendEndFrame(const RecordTotals& totals, std::string* out);
 
 // Malformed when `bytes` do not start a record that this version can read.
@@ -87,6 +92,8 @@ bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,
 bool DecodeEnd(std::string_view payload, RecordTotals* totals);
 bool DecodeArena(std::string_view payload, RunArenaInfo* info);
 bool DecodePlan(std::string_view payload, RunPlanInfo* info);
+bool DecodeHomes(std::string_view payload, RunHomesInfo* info);
+bool DecodeMark(std::string_view payload, RunMark* mark);
 
 }  // namespace castor
 

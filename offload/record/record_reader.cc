@@ -122,6 +122,18 @@ class Parser {
         plans_.insert_or_assign(rank, std::move(info));
         return true;
       }
+      case FrameType::kHomes: {
+        RunHomesInfo info;
+        if (!DecodeHomes(buffer_, &info)) return false;
+        record_.homes.push_back(info);
+        return true;
+      }
+      case FrameType::kMark: {
+        RunMark mark;
+        if (!DecodeMark(buffer_, &mark)) return false;
+        record_.marks.push_back(std::move(mark));
+        return true;
+      }
       case FrameType::kEnd:
         ended_ = true;
         return DecodeEnd(buffer_, &totals_);

@@ -106,6 +106,7 @@ FileRecorder::FileRecorder(std::string path, int fd,
     : path_(std::move(path)),
       fd_(fd),
       options_(options),
+      windowed_(options.first_step > 0 || options.last_step < INT32_MAX),
       ring_(options.ring_events) {
   batch_.reserve(kBatchEvents);
 }
@@ -125,14 +126,53 @@ void FileRecorder::AddRank(const RunRankInfo& info) {
   ++ranks_added_;
 }
 
-void FileRecorder::AddArena(const RunArenaInfo& info) {
+template <typename Info>
+void FileRecorder::AddFrame(void (*append)(const Info&, std::string*),
+                            const Info& info) {
   std::lock_guard lock(mutex_);
-  if (!closing_ && !stopped_) AppendArenaFrame(info, &info_frames_);
+  if (!closing_ && !stopped_) append(info, &info_frames_);
+}
+
+void FileRecorder::AddArena(const RunArenaInfo& info) {
+  AddFrame(AppendArenaFrame, info);
 }
 
 void FileRecorder::AddPlan(const RunPlanInfo& info) {
+  AddFrame(AppendPlanFrame, info);
+}
+
+void FileRecorder::AddHomes(const RunHomesInfo& info) {
+  AddFrame(AppendHomesFrame, info);
+}
+
+void FileRecorder::AddMark(const RunMark& mark) {
+  AddFrame(AppendMarkFrame, mark);
+}
+
+bool FileRecorder::InWindow(const RunEvent& event) {
+  if (event.step > options_.last_step) return false;
+  if (event.step < options_.first_step) {
+    if (event.kind != RunEventKind::kTierBytes) return false;
+    std::lock_guard lock(mutex_);
+    levels_[{event.rank, event.to}] = event;
+    has_levels_.store(true, std::memory_order_relaxed);
+    return false;
+  }
+  if (!has_levels_.load(std::memory_order_relaxed)) return true;
   std::lock_guard lock(mutex_);
-  if (!closing_ && !stopped_) AppendPlanFrame(info, &info_frames_);
+  for (const Tier tier : kAllTiers) {
+    const auto level = levels_.find({event.rank, tier});
+    if (level == levels_.end()) continue;
+    RunEvent opening = level->second;
+    opening.step = event.step;
+    opening.begin_ns = opening.end_ns = event.begin_ns;
+    if (!ring_.Push(opening)) {
+      dropped_.fetch_add(1, std::memory_order_relaxed);
+    }
+    levels_.erase(level);
+  }
+  has_levels_.store(!levels_.empty(), std::memory_order_relaxed);
+  return true;
 }
 
 Status FileRecorder::Close() {

@@ -12,22 +12,25 @@
 // a record that reads up to there.
 //
 // A write that fails stops recording, not the run; Close tells. AddRank,
-// AddArena, AddPlan and Record are thread-safe; everything else is for the
-// owner thread.
+// AddArena, AddPlan, AddHomes, AddMark and Record are thread-safe; everything
+// else is for the owner thread.
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/record/event_ring.h"
 #include "offload/record/record_format.h"
@@ -40,6 +43,9 @@ struct FileRecorderOptions {
   // 1.3 million events per second at the default interval.
   size_t ring_events = size_t{1} << 16;
   std::chrono::milliseconds interval{50};
+  // Events of other steps are left out (0 is before the first step).
+  int32_t first_step = 0;
+  int32_t last_step = INT32_MAX;
   Log* log = nullptr;  // for what the destructor has to say; null: to stderr
 };
 
@@ -58,7 +64,10 @@ class FileRecorder final : public RunRecorder {
   void AddRank(const RunRankInfo& info) override;
   void AddArena(const RunArenaInfo& info) override;
   void AddPlan(const RunPlanInfo& info) override;
+  void AddHomes(const RunHomesInfo& info) override;
+  void AddMark(const RunMark& mark) override;
   void Record(const RunEvent& event) override {
+    if (windowed_ && !InWindow(event)) return;
     if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
     dropped_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -82,6 +91,13 @@ class FileRecorder final : public RunRecorder {
  private:
   FileRecorder(std::string path, int fd, const FileRecorderOptions& options);
 
+  // Whether the event's step is in the window; keeps how full tiers are before
+  // it, and records that when the rank's first event in it comes.
+  bool InWindow(const RunEvent& event);
+  // Unless recording has ended.
+  template <typename Info>
+  void AddFrame(void (*append)(const Info&, std::string*), const Info& info);
+
   void FlushLoop();
   // Writes out what the ring holds; false after a failed write.
   bool Flush();
@@ -92,6 +108,7 @@ class FileRecorder final : public RunRecorder {
   const std::string path_;
   const int fd_;
   const FileRecorderOptions options_;
+  const bool windowed_;
   EventRing ring_;
   std::atomic<bool> recording_{true};
   std::atomic<int64_t> dropped_{0};
@@ -102,6 +119,9 @@ class FileRecorder final : public RunRecorder {
   bool stopped_ = false;     // by a failed write; guarded by mutex_
   std::string info_frames_;  // not written yet; guarded by mutex_
   int64_t ranks_added_ = 0;  // guarded by mutex_
+  // The last before the window, by rank and tier; guarded by mutex_.
+  std::map<std::pair<int32_t, Tier>, RunEvent> levels_;
+  std::atomic<bool> has_levels_{false};
 
   // Of the flush thread, until it has been joined.
   std::vector<RunEvent> batch_;

@@ -85,7 +85,7 @@ TEST(ChunkStateTest, EveryParameterStateKnowsItsEventsAndNoOther) {
 TEST(ChunkStateTest, AnErrorSaysWhatToCall) {
   EXPECT_THAT(
       NextState(ParamState::kIdle, ParamEvent::kHandBack).status(),
-      StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("Grad first")));
+      StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("Grad() first")));
   EXPECT_THAT(
       NextState(ParamState::kReady, ParamEvent::kOpen).status(),
       StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("BeginMicroBatch")));

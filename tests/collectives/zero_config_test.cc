@@ -50,7 +50,7 @@ TEST(ZeroConfigTest, NothingIsEveryDefault) {
 constexpr char kEveryKey[] = R"({
   "schema": "castor.config/1", "stage": 2, "clip_norm": 0.5,
   "count_norm": true, "average_micro_batches": false,
-  "own_lease_ends": true,
+  "own_lease_ends": true, "poison": true,
   "shard_group": 4, "optimizer_span": "world",
   "keep_copies": false, "prefetch_depth": 0, "prefetch": "deadlines", "step_compute_ns": 5000,
   "policy": "planned", "grad_mode": "fp32",
@@ -109,10 +109,11 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
                  clip_norm, count_norm, average_micro_batches, own_lease_ends,
                  loss_scaling, grad_mode, accumulation, layout, align,
                  chunk_size, min_chunk, max_chunk, device_budget, host_budget,
-                 nvme, home_limits, home_rules, keep_copies, prefetch_depth,
-                 prefetch, step_compute_ns, machine, policy, values_piece,
-                 executor, device, make_device_slab, make_nvme_queue,
-                 nvme_checksums, workers, recorder, log, clock] = engine;
+                 nvme, home_limits, home_rules, poison, keep_copies,
+                 prefetch_depth, prefetch, step_compute_ns, machine, policy,
+                 values_piece, executor, device, make_device_slab,
+                 make_nvme_queue, nvme_checksums, workers, recorder, log,
+                 clock] = engine;
     EXPECT_NE(stage, none.stage);
     EXPECT_NE(shard_group, none.shard_group);
     EXPECT_NE(optimizer_span, none.optimizer_span);
@@ -122,6 +123,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_NE(count_norm, none.count_norm);
     EXPECT_NE(average_micro_batches, none.average_micro_batches);
     EXPECT_NE(own_lease_ends, none.own_lease_ends);
+    EXPECT_NE(poison, none.poison);
     EXPECT_NE(loss_scaling.kind, none.loss_scaling.kind);
     EXPECT_NE(grad_mode, none.grad_mode);
     EXPECT_NE(accumulation, none.accumulation);

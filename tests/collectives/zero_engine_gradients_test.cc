@@ -162,6 +162,40 @@ TEST_F(OneRankEngineTest, NothingIsUpdatedEarlyWhereAllMustBeKnown) {
   EXPECT_THAT(engine_->Close(), IsOk());
 }
 
+TEST_F(ZeroEngineTest, AMicroBatchAfterTheLastCountsInTheNormToo) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const double clip_norm : {0.05, 1e6}) {
+      SCOPED_TRACE(testing::Message()
+                   << "stage " << stage << ", clipped to " << clip_norm);
+      const ToyModel model = MakeToyModel(91, 8, 2500, DType::kF32);
+      ToyRun run;
+      run.micro_batches = 3;
+      run.always_last = true;
+      run.missing = 0.3;
+      run.acquires_all = true;
+      run.unused = {2};
+      ZeroOptions options = Roomy(stage);
+      options.clip_norm = clip_norm;
+      const ToyResult got = TrainToy(model, run, 2, options);
+      ExpectEqual(got, TrainToyReference(model, run, 2, options));
+    }
+  }
+}
+
+TEST_F(OneRankEngineTest, AMicroBatchAfterTheLastIsRefusedWhereThatWasUsed) {
+  ZeroOptions options = Roomy(3);
+  options.count_norm = true;
+  Open(options, 2);
+  ASSERT_THAT(engine_->Seal({}), IsOk());
+  ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+  Backward({0, 1});
+  ASSERT_THAT(engine_->ClipGradients(1), IsOk());
+  EXPECT_THAT(engine_->BeginMicroBatch(true),
+              StatusIs(ErrorCode::kFailedPrecondition, HasSubstr("call Step")));
+  ASSERT_THAT(engine_->Step(0.1), IsOk());
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
 TEST_F(OneRankEngineTest, AWholeGradientIsTheSumSoFar) {
   ZeroOptions options = Roomy(3);
   options.accumulation = AccumulationOrder::kLast;

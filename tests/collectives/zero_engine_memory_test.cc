@@ -3,8 +3,12 @@
 
 // Budgets, what is refused, what moves, and what is counted.
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -13,7 +17,9 @@
 #include "gtest/gtest.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/simulated_device.h"
+#include "offload/slab.h"
 #include "placement/trace_file.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {
@@ -181,7 +187,7 @@ TEST_F(OneRankEngineTest, AnUndeclaredNeedFailsAtTheAcquireThatShowsIt) {
     leases.push_back(*std::move(lease));
   }
   EXPECT_THAT(status, StatusIs(ErrorCode::kInfeasible,
-                               HasSubstr("chunk 0 (parameters)")));
+                               HasSubstr("chunk 0 (parameters of ")));
   // What is held stays good, and room made serves the next.
   EXPECT_EQ(leases[0].f32(0)[5], 5.0f);
   leases.pop_back();
@@ -336,6 +342,89 @@ TEST_F(ZeroEngineTest, EverythingOfAStepIsRecordedWithItsMoment) {
       EXPECT_EQ(refreshed, stage == 1 ? run.steps * got.stats.chunks : 0);
       EXPECT_EQ(got.stats.early_updates > 0, early);
     }
+  }
+}
+
+TEST_F(ZeroEngineTest, PoisonChangesNoBitOfATrainerThatReleasesInTime) {
+  int combination = 0;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const ToyModel model = MakeToyModel(5, 24, 2000, dtype);
+    ToyRun run;
+    run.micro_batches = 2;
+    for (const int world : {1, 2}) {
+      const ToyResult want =
+          TrainToyReference(model, run, world, 0.02, OptimizerOptions());
+      for (int stage = 0; stage <= 3; ++stage) {
+        if (combination++ % TestStride() != 0) continue;
+        SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " world "
+                                        << world << " stage " << stage);
+        ZeroOptions options = Tight(stage, KiB(48), KiB(200));
+        options.clip_norm = 0.02;
+        options.poison = true;
+        ExpectEqual(TrainToy(model, run, world, options), want);
+      }
+    }
+  }
+}
+
+TEST_F(OneRankEngineTest, WhoReadsWhatWasReleasedSeesNaNWherePoisonIsOn) {
+  for (const bool poison : {false, true}) {
+    // Memory that is there still when the engine has given it back.
+    std::vector<std::byte> memory;
+    ZeroOptions options = Tight(3, KiB(72), KiB(200));
+    options.poison = poison;
+    options.make_device_slab = [&memory](Bytes size) -> Result<Slab> {
+      memory.resize(static_cast<size_t>(size.count()) + 512);
+      void* data = memory.data();
+      size_t room = memory.size();
+      std::align(512, static_cast<size_t>(size.count()), data, room);
+      return Slab(Tier::kDevice, static_cast<std::byte*>(data), size,
+                  [](std::byte*, Bytes) {});
+    };
+    ids_.clear();
+    Open(options, 16);
+    SealOptions declared;
+    declared.held = {{{ids_[0]}, {ids_[0]}}};
+    declared.largest_lease = KiB(4);
+    ASSERT_THAT(engine_->Seal(declared), IsOk());
+    const float* lent = nullptr;
+    {
+      Result<MemoryLease> lease = engine_->Borrow(KiB(4), lane_);
+      ASSERT_THAT(lease, IsOk());
+      float* const values = reinterpret_cast<float*>(lease->data());
+      std::fill(values, values + 1024, 1.5f);
+      lent = values;
+    }
+    {
+      // The same bytes again: the lane waits until they are free.
+      Result<MemoryLease> lease = engine_->Borrow(KiB(4), lane_);
+      ASSERT_THAT(lease, IsOk());
+      ASSERT_EQ(reinterpret_cast<float*>(lease->data()), lent);
+      EXPECT_EQ(std::isnan(lent[0]), poison);
+      EXPECT_EQ(std::isnan(lent[1023]), poison);
+    }
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    const float* param = nullptr;
+    {
+      Result<ParamLease> lease = Acquire(15);
+      ASSERT_THAT(lease, IsOk());
+      param = lease->f32(0);
+      EXPECT_EQ(param[1], 15 * 1024 + 1);
+    }
+    Result<void*> grad = engine_->Grad(ids_[15], lane_);
+    ASSERT_THAT(grad, IsOk());
+    const auto* const gradient = static_cast<const float*>(*grad);
+    EXPECT_EQ(gradient[3], 0);
+    ASSERT_THAT(engine_->GradReady(ids_[15], lane_), IsOk());
+    ASSERT_THAT(engine_->Step(0.1), IsOk());
+    ASSERT_THAT(engine_->Close(), IsOk());
+    EXPECT_EQ(std::isnan(param[1]), poison);
+    EXPECT_EQ(std::isnan(gradient[3]), poison);
+    engine_.reset();
+    // A world has one engine of each rank.
+    InProcessOptions in_process;
+    in_process.executor = &pool_;
+    world_ = MakeInProcessWorld(in_process);
   }
 }
 

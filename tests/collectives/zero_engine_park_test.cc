@@ -143,7 +143,7 @@ TEST_F(OneRankEngineTest, ParkIsForTheTimeBetweenSteps) {
   }
   {
     const Result<EvaluateScope> scope = engine_->Evaluate();
-    EXPECT_THAT(engine_->Park(Tier::kHost).status(), says("Evaluate"));
+    EXPECT_THAT(engine_->Park(Tier::kHost).status(), says("evaluation"));
   }
   ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
   EXPECT_THAT(engine_->Park(Tier::kHost).status(), says("half done"));

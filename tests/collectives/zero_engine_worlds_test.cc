@@ -61,8 +61,8 @@ class IdleOptimizerDevice final : public Device {
             CopyKind kind) override {
     device_->Copy(lane, to, from, size, kind);
   }
-  void Zero(Lane& lane, std::byte* to, Bytes size) override {
-    device_->Zero(lane, to, size);
+  void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override {
+    device_->Fill(lane, to, size, value);
   }
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override {

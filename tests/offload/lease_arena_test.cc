@@ -74,7 +74,7 @@ TEST(LeaseArenaTest, SaysHowMuchIsOnLeaseAndTheLargestGap) {
       arena.Borrow(kUnit * 4).status(),
       StatusIs(ErrorCode::kTierFull,
                AllOf(HasSubstr("cannot lend 2048 bytes"),
-                     HasSubstr("of the 4096 bytes declared at Seal, 1536 "),
+                     HasSubstr("of the 4096 bytes declared at Seal(), 1536 "),
                      HasSubstr("largest gap between them has 1536 bytes"))));
   EXPECT_EQ(arena.leases(), 1u);
   arena.Return(second.id, Event());

@@ -98,6 +98,20 @@ TEST_P(DeviceContract, HostSlabsAreZeroedHostMemory) {
   EXPECT_TRUE(IsZero(Contents(made)));
 }
 
+TEST_P(DeviceContract, FillsBytesOfAnyAlignmentAndNoOthers) {
+  const Slab slab = OnDevice(KiB(3));
+  const auto lane = device().MakeLane("fill");
+  device().Fill(*lane, slab.data() + 3, Bytes(1001), std::byte{0xFF});
+  device().Fill(*lane, slab.data(), Bytes(0), std::byte{0xFF});
+  device().Zero(*lane, slab.data() + 103, Bytes(100));
+  ASSERT_THAT(lane->Drain(), IsOk());
+  const std::vector<std::byte> bytes = Read(slab.data(), slab.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const bool filled = i >= 3 && i < 1004 && (i < 103 || i >= 203);
+    ASSERT_EQ(bytes[i], std::byte{filled ? uint8_t{0xFF} : uint8_t{0}}) << i;
+  }
+}
+
 TEST_P(DeviceContract, SlabsMayBeEmpty) {
   EXPECT_EQ(OnDevice(Bytes(0)).size(), Bytes(0));
   EXPECT_EQ(OnHost(Bytes(0)).size(), Bytes(0));

@@ -118,8 +118,9 @@ void GuardedDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
                 size, kind);
 }
 
-void GuardedDevice::Zero(Lane& lane, std::byte* to, Bytes size) {
-  device_->Zero(lane, memory_->Real(to, size), size);
+void GuardedDevice::Fill(Lane& lane, std::byte* to, Bytes size,
+                         std::byte value) {
+  device_->Fill(lane, memory_->Real(to, size), size, value);
 }
 
 void GuardedDevice::Convert(Lane& lane, const std::byte* from, DType from_dtype,

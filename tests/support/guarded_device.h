@@ -41,7 +41,7 @@ class GuardedDevice final : public Device {
 
   void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
             CopyKind kind) override;
-  void Zero(Lane& lane, std::byte* to, Bytes size) override;
+  void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override;
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override;
   void AddInto(Lane& lane, std::byte* total, const std::byte* part, DType dtype,

@@ -53,6 +53,7 @@ struct ToyRun {
   int steps = 3;
   int first_step = 0;  // those before it were made elsewhere
   int micro_batches = 1;
+  bool always_last = false;  // any micro-batch may be the last, it says
   double lr = 0.05;
   // The rate of a group of the optimizer in a step, set before it; the empty
   // name is of what is in none. Empty: all have `lr`.

@@ -207,8 +207,8 @@ class ToyRank {
   Result<bool> ComputeGradients() {
     for (at_.micro_batch = 0; at_.micro_batch < run_.micro_batches;
          ++at_.micro_batch) {
-      CASTOR_RETURN_IF_ERROR(
-          engine_->BeginMicroBatch(at_.micro_batch + 1 == run_.micro_batches));
+      CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(
+          run_.always_last || at_.micro_batch + 1 == run_.micro_batches));
       if (run_.updates_early) {
         CASTOR_RETURN_IF_ERROR(engine_->UpdateEarly(run_.lr));
       }

@@ -189,6 +189,29 @@ void RefuseFlag(CLI::App& app, const std::string& name,
       ->group("");
 }
 
+void RenameFlag(CLI::App& app, const std::string& old,
+                const std::string& name) {
+  app.add_option(old)->group("")->description(name);
+}
+
+std::vector<std::string> ReplaceOldFlags(const CLI::App& app,
+                                         std::vector<std::string>* args) {
+  std::vector<std::string> notes;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& name = option->get_description();
+    if (!option->get_group().empty() || !name.starts_with("--")) continue;
+    // Which has no name for the help.
+    const std::string old = "--" + option->get_lnames().front();
+    for (std::string& arg : *args) {
+      if (arg == "--") break;
+      if (arg != old && !arg.starts_with(old + "=")) continue;
+      arg.replace(0, old.size(), name);
+      notes.push_back(fmt::format("{} is {} now", old, name));
+    }
+  }
+  return notes;
+}
+
 Result<ParseOutcome> ParseFlags(CLI::App& app,
                                 const std::vector<std::string>& args) {
   app.allow_extras();

@@ -136,6 +136,12 @@ void SetHelpFooter(CLI::App& app, const std::string& text);
 void RefuseFlag(CLI::App& app, const std::string& name,
                 const std::string& instead);
 
+// `old` of an earlier version is taken as `name`, and the command says so.
+void RenameFlag(CLI::App& app, const std::string& old, const std::string& name);
+// Puts names of today in place of old ones in `args`; a note for each.
+std::vector<std::string> ReplaceOldFlags(const CLI::App& app,
+                                         std::vector<std::string>* args);
+
 enum class ParseOutcome { kRun, kHelpAsked };
 
 // Reads `args` (without the program's name) into the variables. InvalidArgument

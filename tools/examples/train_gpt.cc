@@ -294,7 +294,8 @@ Result<std::unique_ptr<RankGroup>> MeetByNccl(
         "--id-file",
         *flags.ranks)));
   }
-  CASTOR_ASSIGN_OR_RETURN(const NcclMachine machine, FindNcclMachine());
+  const Result<NcclMachine> machine = FindNcclMachine();
+  if (!machine.ok()) return machine.status().WithContext("--backend nccl");
   NcclRanksOptions options;
   options.launch = launch;
   options.id_file = flags.id_file;
@@ -305,7 +306,7 @@ Result<std::unique_ptr<RankGroup>> MeetByNccl(
     CASTOR_ASSIGN_OR_RETURN(beside,
                             JoinRanks(launch, args, options.timeout_ns));
   }
-  return JoinNcclRanks(options, machine, std::move(beside));
+  return JoinNcclRanks(options, *machine, std::move(beside));
 }
 
 // Where this process was started as one of several, it meets them. `flags`

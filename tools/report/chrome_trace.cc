@@ -255,7 +255,7 @@ class Exporter {
         Pid(event.rank), entry.tid, RunEventKindName(event.kind), NameOf(event),
         event.step);
     if (event.moment >= 0)
-      *line += fmt::format(R"(,"moment":{})", event.moment);
+      *line += fmt::format(R"(,"access_index":{})", event.moment);
     if (event.bytes > 0) *line += fmt::format(R"(,"bytes":{})", event.bytes);
     if (event.cause != RunCause::kNone) {
       *line += fmt::format(R"(,"cause":"{}")", RunCauseName(event.cause));

@@ -57,8 +57,10 @@ class Builder {
     Arenas();
     // The page shows links and stalls before the plan, --plain after it.
     PlanData();
+    Homes();
     Links();
     Stalls();
+    Marks();
     if (run_.plan && !run_.steps.empty()) PlanPage();
     return std::move(doc_);
   }
@@ -84,8 +86,8 @@ class Builder {
       doc_.Line({"record", key, value});
     }
     if (run_.stage < 0) record["stage"] = JsonValue();
-    doc_.Line({"record", "copies", run_.copies});
-    doc_.Line({"record", "copies_ahead_of_use", run_.prefetched_copies});
+    doc_.Line({"record", "gathers", run_.copies});
+    doc_.Line({"record", "prefetched_gathers", run_.prefetched_copies});
     doc_.Line({"record", "divergences", run_.divergences});
     doc_.Set("record", record);
     std::string text = Shown(name_) + ": ";
@@ -122,8 +124,8 @@ class Builder {
     doc_.Set("complete_steps", run_.complete_steps);
     doc_.Set("step_ns", SpreadJson(run_.step_ns));
     doc_.Set("step_stalled_ns", SpreadJson(run_.stalled_ns));
-    doc_.Set("copies", run_.copies);
-    doc_.Set("copies_ahead_of_use", run_.prefetched_copies);
+    doc_.Set("gathers", run_.copies);
+    doc_.Set("prefetched_gathers", run_.prefetched_copies);
     doc_.Set("divergences", run_.divergences);
     if (!run_.steps.empty()) StepsPage();
   }
@@ -194,7 +196,7 @@ class Builder {
     doc_.Text(text + "\n");
     if (run_.copies > 0) {
       doc_.Text(fmt::format(
-          "Chunks made whole on a device: {} times, {} ahead of use; steps "
+          "Chunks all-gathered on a device: {} times, {} ahead of use; steps "
           "that departed from the recorded one: {}\n",
           run_.copies, ShareText(run_.prefetched_copies, run_.copies),
           run_.divergences));
@@ -239,6 +241,48 @@ class Builder {
                   [](double bytes) { return static_cast<int64_t>(bytes); })});
     }
     Add(std::move(table));
+  }
+
+  // Where states were at home, one line for each tier and time.
+  void Homes() {
+    Table table({.key = "homes", .word = "homes"},
+                {{"from_step", "homes from step"},
+                 {"tier", "tier"},
+                 {"budget_bytes", "budget"},
+                 {"param_bytes", "param"},
+                 {"grad_bytes", "grad"},
+                 {"master_bytes", "master"},
+                 {"exp_avg_bytes", "exp_avg"},
+                 {"exp_avg_sq_bytes", "exp_avg_sq"}});
+    for (const RunHomesInfo& homes : run_.homes) {
+      for (const Tier tier : kAllTiers) {
+        const size_t t = TierIndex(tier);
+        const auto at_home = [&](StateKind state) {
+          return Bytes(homes.home_bytes[static_cast<size_t>(state)][t]);
+        };
+        const Bytes budget(homes.budget_bytes[t]);
+        table.Add({homes.step, TierName(tier),
+                   budget > Bytes(0) ? Value(budget) : Value().Or("not given"),
+                   at_home(StateKind::kParam), at_home(StateKind::kGrad),
+                   at_home(StateKind::kMaster), at_home(StateKind::kExpAvg),
+                   at_home(StateKind::kExpAvgSq)});
+      }
+    }
+    // People are told where it changed.
+    const bool page = run_.homes.size() > 1 && !run_.steps.empty();
+    doc_.Add(std::move(table), page ? Form::kAll : Form::kData);
+  }
+
+  void Marks() {
+    Table table({.key = "marks", .word = "mark"}, {{"step", "marks in step"},
+                                                   {"rank", "rank"},
+                                                   {"at_ns", "at"},
+                                                   {"words", "words"}});
+    for (const RunMark& mark : run_.marks) {
+      table.Add({mark.step, mark.rank, Value::Ns(mark.at_ns),
+                 Value::Name(mark.words)});
+    }
+    doc_.Add(std::move(table));
   }
 
   void Arenas() {
@@ -398,7 +442,7 @@ class Builder {
     const std::string_view unit = run_.plan->in_seconds ? "seconds" : "links";
     plan_ = Fields({{"made_after_step", run_.plan->step},
                     {"unit", unit},
-                    {"moments", run_.plan->moments},
+                    {"accesses", run_.plan->moments},
                     {"slots", SlotWorthJson(*run_.plan)}});
     for (const SlotWorth& each : run_.plan->slots) {
       doc_.Line({"slots", each.slot_bytes, each.slots, unit, each.cost,
@@ -420,7 +464,7 @@ class Builder {
                      {"", "for copies of shards"},
                      {"", "one more saves"},
                      {"", "one less costs"},
-                     {"", "dearest at moments"}});
+                     {"", "dearest at accesses"}});
     for (const SlotWorth& each : plan.slots) {
       table.Add({each.slots, Bytes(each.slot_bytes), cost(each.cost),
                  each.optimal ? Value("proved") : cost(each.lower_bound),
@@ -487,9 +531,9 @@ JsonValue SlotWorthJson(const PlanStatistics& plan) {
                              {"one_more_saves", each.one_more_saves},
                              {"one_less_costs", each.one_less_costs}});
     if (each.dearest_first >= 0) {
-      json["dearest_moments"] = JsonValue::Array();
-      json["dearest_moments"].Append(each.dearest_first);
-      json["dearest_moments"].Append(each.dearest_last);
+      json["dearest_accesses"] = JsonValue::Array();
+      json["dearest_accesses"].Append(each.dearest_first);
+      json["dearest_accesses"].Append(each.dearest_last);
     }
     return json;
   });

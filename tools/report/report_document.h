@@ -28,6 +28,9 @@ namespace castor {
 //   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
 //   arena   NAME  RANK  ALLOCATOR  PEAK_BYTES  BUDGET_BYTES  LIVE_BYTES
 //           ACTIVE_BYTES  RESIDENT_BYTES  RETAINED_BYTES  ALLOCATED  REFUSED
+//   homes   FROM_STEP  TIER  BUDGET_BYTES  and bytes of PARAM  GRAD  MASTER
+//           EXP_AVG  EXP_AVG_SQ
+//   mark    STEP  RANK  NS  WORDS
 //   slots   SLOT_BYTES  SLOTS  seconds|links  COST  LOWER_BOUND
 //           ONE_MORE_SAVES  ONE_LESS_COSTS  (-1: not known)
 //   link    LINK  COUNT  BYTES  BUSY_NS  OUTSIDE_BYTES

@@ -87,6 +87,7 @@ class Builder {
     CountCopies();
     AddSteps();
     AddRanks();
+    AddMarks();
     return std::move(result_);
   }
 
@@ -97,6 +98,15 @@ class Builder {
     result_.file_bytes = record_.file_bytes;
     result_.arenas = record_.arenas;
     result_.plan = ComputePlanStatistics(record_);
+    for (const RunHomesInfo& homes : record_.homes) {
+      if (homes.rank <
+          (result_.homes.empty() ? INT32_MAX : result_.homes.front().rank)) {
+        result_.homes.clear();
+      } else if (homes.rank > result_.homes.front().rank) {
+        continue;
+      }
+      result_.homes.push_back(homes);
+    }
     if (record_.ranks.empty()) return;
     const RunRankInfo& rank = record_.ranks.front();
     result_.world = rank.world;
@@ -105,6 +115,21 @@ class Builder {
     for (const RunChunkInfo& chunk : rank.chunks) {
       result_.chunk_bytes = std::max(result_.chunk_bytes, chunk.bytes);
     }
+  }
+
+  void AddMarks() {
+    int64_t begin_ns = INT64_MAX;
+    for (const RunEvent& event : record_.events) {
+      begin_ns = std::min(begin_ns, event.begin_ns);
+    }
+    for (RunMark mark : record_.marks) {
+      if (!steps_.Holds(mark.step) && !asked_.HoldsAll()) continue;
+      mark.at_ns -= std::min(begin_ns, mark.at_ns);
+      result_.marks.push_back(std::move(mark));
+    }
+    std::stable_sort(
+        result_.marks.begin(), result_.marks.end(),
+        [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
   }
 
   void CountEvents() {

@@ -195,6 +195,9 @@ struct RunStatistics {
   int64_t file_bytes = 0;
   std::vector<RunArenaInfo> arenas;  // whatever steps are looked at
   std::optional<PlanStatistics> plan;
+  // Of the lowest rank, in order: where states were at home, and when that
+  // changed. Others differ by the sizes of their shards.
+  std::vector<RunHomesInfo> homes;
 
   // Of the steps looked at. Those that the record holds, ascending.
   std::vector<StepStatistics> steps;
@@ -212,6 +215,8 @@ struct RunStatistics {
   int64_t copies = 0;             // times a chunk was made whole on a device
   int64_t prefetched_copies = 0;  // of them, ahead of use
   int64_t divergences = 0;
+  std::vector<RunMark>
+      marks;  // in order of time; 0 is the record's first event
 };
 
 RunStatistics ComputeRunStatistics(const RunRecord& record,

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -42,8 +43,11 @@ class TierBuilder {
         events_[event.rank].push_back(&event);
       }
     }
+    for (const RunHomesInfo& homes : record.homes) {
+      budgets_[{homes.rank, homes.step}] = homes.budget_bytes[TierIndex(tier)];
+    }
     for (const RunRankInfo& rank : record.ranks) {
-      budgets_[rank.rank] = rank.budget_bytes[TierIndex(tier)];
+      budgets_[{rank.rank, 0}] = rank.budget_bytes[TierIndex(tier)];
       if (result_.peak_rank < 0) Peak(rank.rank, 0, 0);
     }
   }
@@ -78,7 +82,11 @@ class TierBuilder {
     result_.peak_bytes = bytes;
     result_.peak_rank = rank;
     result_.peak_step = step;
-    result_.budget_bytes = budgets_[rank];
+    // That of the time: an engine may have been resealed.
+    const auto next = budgets_.upper_bound({rank, step});
+    const bool known =
+        next != budgets_.begin() && std::prev(next)->first.first == rank;
+    result_.budget_bytes = known ? std::prev(next)->second : 0;
   }
 
   void AddWindow(const StepWindow& window, const std::vector<Level>& levels,
@@ -96,7 +104,8 @@ class TierBuilder {
   }
 
   std::map<int32_t, std::vector<const RunEvent*>> events_;  // by rank
-  std::map<int32_t, int64_t> budgets_;                      // by rank
+  // By rank and the step from which on.
+  std::map<std::pair<int32_t, int32_t>, int64_t> budgets_;
   TierStatistics result_;
 };
 

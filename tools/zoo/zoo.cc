@@ -10,9 +10,9 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/rules/compatibility_rule.h"
 #include "tools/models/config_values.h"
 #include "tools/models/family_model.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 

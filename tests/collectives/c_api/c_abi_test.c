@@ -36,15 +36,15 @@ static atomic_int failures = 0;
   X(castor_code_name)                \
   X(castor_last_error)               \
   X(castor_search_run)               \
-  X(castor_search_group_count)       \
-  X(castor_search_get_group)         \
-  X(castor_search_destroy)           \
   X(castor_pinned_arena_create)      \
   X(castor_pinned_arena_allocate)    \
   X(castor_pinned_arena_free)        \
   X(castor_pinned_arena_get_stats)   \
   X(castor_pinned_arena_destroy)     \
+  X(castor_fail)                     \
+  X(castor_nccl_id)                  \
   X(castor_world_create)             \
+  X(castor_world_create_nccl)        \
   X(castor_world_destroy)            \
   X(castor_world_record)             \
   X(castor_world_end_record)         \
@@ -147,57 +147,32 @@ static void use_search(const struct api* api) {
     tensors[i].frozen = 0;
     tensors[i].dtype = "BF16";
   }
-  castor_search* search = NULL;
-  GIVES(OK, search_run, tensors, 8, NULL, &search);
-  EXPECT(api->castor_search_group_count(search) == 1);
-  castor_search_group group;
-  memset(&group, 0, sizeof(group));
-  GIVES(INVALID_ARGUMENT, search_get_group, search, 0, &group);
-  EXPECT(strstr(api->castor_last_error(), "struct_size") != NULL);
-  group.struct_size = sizeof(group);
-  GIVES(OK, search_get_group, search, 0, &group);
-  EXPECT(group.params == 8);
-  EXPECT(group.payload_elements == 4 * (4096 * 1024 + 1024));
-  EXPECT(strcmp(group.dtype, "BF16") == 0);
-  EXPECT(group.optimal);
-  EXPECT(group.best.waste_elements == group.lower_bound_waste_elements);
-  EXPECT(group.best.allocated_elements ==
-         group.payload_elements + group.best.waste_elements);
-  EXPECT(group.best.chunk_bytes == 2 * group.best.chunk_elements);
-  EXPECT(group.best.mode == CASTOR_SEARCH_UNIFORM);
-  GIVES(INVALID_ARGUMENT, search_get_group, search, 1, &group);
-  api->castor_search_destroy(search);
-  api->castor_search_destroy(NULL);
+  const char* json = NULL;
+  GIVES(OK, search_run, tensors, 8, NULL, &json);
+  EXPECT(strstr(json, "\"schema\": \"castor.search/1\"") != NULL);
+  EXPECT(strstr(json, "\"tensors\": 8") != NULL);
+  EXPECT(strstr(json, "\"elements\": 16781312") != NULL);
+  EXPECT(strstr(json, "\"optimal\": true") != NULL);
+  GIVES(OK, search_run, tensors, 8,
+        "{\"min\": \"1MiB\", \"max\": 67108864, \"world\": 4}", &json);
+  EXPECT(strstr(json, "\"min_chunk_bytes\": 1048576,") != NULL);
+  EXPECT(strstr(json, "\"q_elements\": 512,") != NULL);
 
-  castor_search_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.min_chunk_bytes = 1 << 20;
-  options.max_chunk_bytes = 64 << 20;
-  options.world = 4;
-  options.modes = CASTOR_SEARCH_UNIFORM | CASTOR_SEARCH_LAYER;
-  GIVES(OK, search_run, tensors, 8, &options, &search);
-  group.struct_size = sizeof(group);
-  GIVES(OK, search_get_group, search, 0, &group);
-  EXPECT(group.best.chunk_elements % (128 * 4) == 0);
-  api->castor_search_destroy(search);
-
-  options.device_budget_bytes = 4096;
-  GIVES(INFEASIBLE, search_run, tensors, 8, &options, &search);
-  EXPECT(search == NULL);
-  options.modes = 64;
-  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, &options, &search);
-  options.modes = CASTOR_SEARCH_CLASSES;
-  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, &options, &search);
-  EXPECT(strstr(api->castor_last_error(), "CASTOR_SEARCH_LAYER") != NULL);
+  GIVES(INFEASIBLE, search_run, tensors, 8, "{\"device_budget\": 4096}", &json);
+  EXPECT(json == NULL);
+  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, "{\"word\": 4}", &json);
+  EXPECT(strstr(api->castor_last_error(), "did you mean") != NULL);
+  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, "{\"align\": 96}", &json);
+  EXPECT(strstr(api->castor_last_error(), "try 128") != NULL);
+  EXPECT(strstr(api->castor_last_error(), "--") == NULL);
   tensors[3].dtype = "F33";
-  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, NULL, &search);
+  GIVES(INVALID_ARGUMENT, search_run, tensors, 8, NULL, &json);
   EXPECT(strstr(api->castor_last_error(), "F33") != NULL);
   tensors[3].dtype = "F32";
   const int64_t negative[] = {-1};
   tensors[3].dims = negative;
-  GIVES(MALFORMED, search_run, tensors, 8, NULL, &search);
-  GIVES(INVALID_ARGUMENT, search_run, NULL, 1, NULL, &search);
+  GIVES(MALFORMED, search_run, tensors, 8, NULL, &json);
+  GIVES(INVALID_ARGUMENT, search_run, NULL, 1, NULL, &json);
 }
 
 static void use_arena(const struct api* api, const char* allocator) {
@@ -536,9 +511,9 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   char record[600];
   snprintf(record, sizeof(record), "%s/run.record", folder);
   GIVES(FAILED_PRECONDITION, world_end_record, world);
-  GIVES(INVALID_ARGUMENT, world_record, world, "/no/such/folder/run");
-  GIVES(OK, world_record, world, record);
-  GIVES(FAILED_PRECONDITION, world_record, world, record);
+  GIVES(INVALID_ARGUMENT, world_record, world, "/no/such/folder/run", NULL);
+  GIVES(OK, world_record, world, record, NULL);
+  GIVES(FAILED_PRECONDITION, world_record, world, record, NULL);
   pthread_t threads[kRanks];
   struct rank ranks[kRanks];
   for (int r = 0; r < kRanks; ++r) {
@@ -564,6 +539,41 @@ static uint64_t use_engine(const struct api* api, int own_lanes) {
   return ranks[0].digest;
 }
 
+/* As far as it goes without a GPU. */
+static void use_nccl(const struct api* api) {
+  castor_world* world = NULL;
+  castor_nccl_unique_id id, zeros;
+  memset(&zeros, 0, sizeof(zeros));
+  memset(&id, 0, sizeof(id));
+  EXPECT(sizeof(id) == 4096);
+  GIVES(INVALID_ARGUMENT, nccl_id, NULL);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, NULL, NULL, &world);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, &id, NULL, NULL);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 1, 1, &id, NULL, &world);
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 0, &id, NULL, &world);
+  castor_world_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = 8;
+  GIVES(INVALID_ARGUMENT, world_create_nccl, 0, 1, &id, &options, &world);
+  GIVES(MALFORMED, world_create_nccl, 0, 1, &id, NULL, &world);
+  EXPECT(strstr(api->castor_last_error(), "castor_nccl_id") != NULL);
+  id.bytes[2] = '\1'; /* longer than it can be */
+  GIVES(MALFORMED, world_create_nccl, 0, 1, &id, NULL, &world);
+  EXPECT(world == NULL);
+  memset(&id, 0, sizeof(id));
+  const int32_t made = api->castor_nccl_id(&id);
+  EXPECT(made == CASTOR_OK || made == CASTOR_UNAVAILABLE);
+  const int empty = memcmp(&id, &zeros, sizeof(id)) == 0;
+  EXPECT(empty == (made != CASTOR_OK));
+  if (empty) {
+    EXPECT(strstr(api->castor_last_error(), "CUDA") != NULL ||
+           strstr(api->castor_last_error(), "NCCL") != NULL);
+  }
+  /* What a function made of these says. */
+  GIVES(UNAVAILABLE, fail, CASTOR_UNAVAILABLE, "no MPI here");
+  EXPECT(strcmp(api->castor_last_error(), "no MPI here") == 0);
+}
+
 static void use_all(const struct api* api, const char* allocator) {
   GIVES(ABI_VERSION, abi_version, );
   EXPECT(strchr(api->castor_version(), '.') != NULL);
@@ -572,6 +582,7 @@ static void use_all(const struct api* api, const char* allocator) {
   use_search(api);
   use_arena(api, allocator);
   register_again(api);
+  use_nccl(api);
   /* Where it is computed changes no bit. */
   EXPECT(use_engine(api, 0) == use_engine(api, 1));
 }

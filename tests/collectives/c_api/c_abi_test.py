@@ -4,6 +4,7 @@
 """libcastor.so as Python meets it: by ctypes, with nothing built. Arguments: the library, the allocator its arena is expected to use."""
 
 import ctypes
+import json
 import sys
 import threading
 
@@ -27,27 +28,6 @@ class Tensor(ctypes.Structure):
     ]
 
 
-class Choice(ctypes.Structure):
-    _fields_ = [("mode", ctypes.c_int32), ("reserved", ctypes.c_int32)] + [
-        (name, ctypes.c_int64)
-        for name in "chunk_elements chunk_bytes chunks oversize_chunks allocated_elements waste_elements gathered_bytes".split()
-    ]
-
-
-class Group(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("dtype", ctypes.c_char_p),
-        ("frozen", ctypes.c_int32),
-        ("optimal", ctypes.c_int32),
-        ("params", ctypes.c_int64),
-        ("payload", ctypes.c_int64),
-        ("lower_bound", ctypes.c_int64),
-        ("best", Choice),
-        ("recommended", Choice),
-    ]
-
-
 def address(library, name):
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 
@@ -60,7 +40,6 @@ def expect(got, wanted, what):
 def use(path, allocator):
     castor = ctypes.CDLL(path)
     castor.castor_last_error.restype = ctypes.c_char_p
-    castor.castor_search_group_count.restype = ctypes.c_size_t
     expect(castor.castor_abi_version(), 1, "ABI version")
 
     arena = ctypes.c_void_p()
@@ -83,14 +62,11 @@ def use(path, allocator):
 
     dims = (ctypes.c_int64 * 2)(1000, 1000)
     tensors = (Tensor * 5)(*[Tensor(b"w", dims, 2, 0, b"F32") for _ in range(5)])
-    search = ctypes.c_void_p()
-    expect(castor.castor_search_run(tensors, ctypes.c_size_t(5), None, ctypes.byref(search)), 0, "search")
-    expect(castor.castor_search_group_count(search), 1, "groups")
-    group = Group(struct_size=ctypes.sizeof(Group))
-    expect(castor.castor_search_get_group(search, ctypes.c_size_t(0), ctypes.byref(group)), 0, "group")
-    expect((group.dtype, group.params, group.payload), (b"F32", 5, 5_000_000), "group")
-    expect(group.best.waste_elements, group.best.allocated_elements - 5_000_000, "waste")
-    castor.castor_search_destroy(search)
+    text = ctypes.c_char_p()
+    expect(castor.castor_search_run(tensors, ctypes.c_size_t(5), b'{"max": "64MiB"}', ctypes.byref(text)), 0, "search")
+    found = json.loads(text.value)
+    expect((found["model"]["tensors"], found["model"]["elements"]), (5, 5_000_000), "model")
+    expect(found["best"]["waste_elements"], found["best"]["allocated_elements"] - 5_000_000, "waste")
 
 
 def main():

@@ -47,9 +47,12 @@ inline constexpr char kSmallConfig[] =
 class CEngine {
  public:
   CEngine(const CWorld& world, int32_t rank, int params = 0,
-          const char* config = kSmallConfig, castor_device* device = nullptr) {
-    EXPECT_GIVES(CASTOR_OK, castor_engine_create(world.get(), rank, device,
-                                                 config, &engine_));
+          const char* config = kSmallConfig, castor_device* device = nullptr)
+      : CEngine(world.get(), rank, params, config, device) {}
+  CEngine(castor_world* world, int32_t rank, int params, const char* config,
+          castor_device* device) {
+    EXPECT_GIVES(CASTOR_OK,
+                 castor_engine_create(world, rank, device, config, &engine_));
     for (int p = 0; p < params; ++p) Register(p);
   }
   ~CEngine() { EXPECT_GIVES(CASTOR_OK, castor_engine_destroy(engine_)); }

@@ -3,12 +3,10 @@
 
 /* A world over the caller's own collectives: four processes, connected by
  * sockets, train with the bits of four threads; and what happens where one of
- * them fails, hangs or is killed.
- *
- *   callbacks_test LIBRARY */
+ * them fails, hangs or is killed. Prints the digest of what was trained. */
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,64 +19,7 @@
 #include <unistd.h>
 
 #include "collectives/c_api/castor.h"
-
-static int failures = 0;
-
-#define EXPECT(condition)                                                      \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-      ++failures;                                                              \
-    }                                                                          \
-  } while (0)
-
-#define FUNCTIONS(X)                 \
-  X(castor_last_error)               \
-  X(castor_set_error)                \
-  X(castor_world_create)             \
-  X(castor_world_create_callbacks)   \
-  X(castor_world_abort)              \
-  X(castor_world_destroy)            \
-  X(castor_engine_create)            \
-  X(castor_engine_register)          \
-  X(castor_engine_seal)              \
-  X(castor_engine_begin_micro_batch) \
-  X(castor_engine_acquire)           \
-  X(castor_param_lease_release)      \
-  X(castor_engine_grad)              \
-  X(castor_engine_grad_ready)        \
-  X(castor_engine_step)              \
-  X(castor_engine_weight_digest)     \
-  X(castor_engine_close)             \
-  X(castor_engine_destroy)
-
-struct api {
-#define MEMBER(name) __typeof__(&name) name;
-  FUNCTIONS(MEMBER)
-#undef MEMBER
-};
-
-static struct api castor;
-
-static void load(const char* path) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    fprintf(stderr, "dlopen: %s\n", dlerror());
-    exit(1);
-  }
-  void* found;
-#define FIND(name)                     \
-  found = dlsym(library, #name);       \
-  if (found == NULL) {                 \
-    fprintf(stderr, "no %s\n", #name); \
-    exit(1);                           \
-  }                                    \
-  memcpy(&castor.name, &found, sizeof(found));
-  FUNCTIONS(FIND)
-#undef FIND
-}
-
-enum { kRanks = 4, kParams = 6, kElements = 1000, kSteps = 5 };
+#include "tests/collectives/c_api/c_trainer.h"
 
 /* A rank's ends of the sockets; [rank] is not used. */
 struct group {
@@ -86,7 +27,11 @@ struct group {
   int socket[kRanks];
   int ended[2]; /* a pipe: written to by abort */
   uint64_t seq;
-  uint64_t fail_at; /* this call answers a failure */
+  uint64_t fail_at;   /* this call answers a failure */
+  int64_t timeout_ms; /* of the world */
+  pthread_t creator;  /* the thread that creates the world */
+  pthread_t caller;   /* Castor's, that made the first call */
+  int released;
 };
 
 /* Sends and receives all at once, until done or ended. */
@@ -112,7 +57,7 @@ static int32_t exchange(struct group* group, const char* const send[],
     if (poll(polls, kRanks + 1, -1) < 0 && errno != EINTR)
       return CASTOR_IO_ERROR;
     if (polls[kRanks].revents != 0) {
-      castor.castor_set_error("the group was aborted");
+      castor_set_error("the group was aborted");
       return CASTOR_ABORTED;
     }
     for (int r = 0; r < kRanks; ++r) {
@@ -126,7 +71,7 @@ static int32_t exchange(struct group* group, const char* const send[],
                                (size_t)(recv_bytes[r] - received[r]));
         if (n > 0) received[r] += n;
         if (n == 0) {
-          castor.castor_set_error("a process of the group is gone");
+          castor_set_error("a process of the group is gone");
           return CASTOR_IO_ERROR;
         }
       }
@@ -136,9 +81,13 @@ static int32_t exchange(struct group* group, const char* const send[],
 
 static int32_t begin(struct group* group, uint64_t seq) {
   EXPECT(seq == group->seq);
+  if (seq == 0) group->caller = pthread_self();
+  EXPECT(pthread_equal(group->caller, pthread_self()));
+  EXPECT(!pthread_equal(group->creator, pthread_self()));
+  EXPECT(group->released == 0);
   ++group->seq;
   if (seq < group->fail_at) return 0;
-  castor.castor_set_error("the switch is on fire");
+  castor_set_error("the switch is on fire");
   return CASTOR_IO_ERROR;
 }
 
@@ -190,86 +139,9 @@ static void end(void* context, const char* why) {
   EXPECT(write(group->ended[1], "x", 1) == 1);
 }
 
-static int32_t fill(void* context, int64_t begin_at, int64_t end_at,
-                    float* out) {
-  for (int64_t i = begin_at; i < end_at; ++i) {
-    *out++ = (float)(i % 7) * 0.25f + *(const float*)context;
-  }
-  return CASTOR_OK;
-}
-
-static int32_t fail_to_fill(void* context, int64_t begin_at, int64_t end_at,
-                            float* out) {
-  (void)context, (void)begin_at, (void)end_at, (void)out;
-  castor.castor_set_error("weights.bin is not there");
-  return CASTOR_IO_ERROR;
-}
-
-struct rank {
-  castor_world* world;
-  int number;
-  int steps;
-  int lacks_weights;
-  uint64_t digest;
-  int32_t failed; /* what the first call that failed answered */
-  char words[512];
-};
-
-#define TRY(call)                                      \
-  do {                                                 \
-    const int32_t code_ = (call);                      \
-    if (code_ != CASTOR_OK && self->failed == 0) {     \
-      self->failed = code_;                            \
-      snprintf(self->words, sizeof(self->words), "%s", \
-               castor.castor_last_error());            \
-    }                                                  \
-    if (code_ != CASTOR_OK) goto out;                  \
-  } while (0)
-
-static void* train(void* context) {
-  struct rank* self = context;
-  castor_engine* engine = NULL;
-  float first[kParams];
-  int32_t params[kParams];
-  TRY(castor.castor_engine_create(
-      self->world, self->number, NULL,
-      "{\"stage\": 3, \"device_budget_bytes\": 8388608,"
-      " \"host_budget_bytes\": 1048576, \"chunk\": {\"bytes\": 8192},"
-      " \"clip_norm\": 0.5}",
-      &engine));
-  for (int p = 0; p < kParams; ++p) {
-    char name[8];
-    snprintf(name, sizeof(name), "w%d", p);
-    const int64_t shape[] = {kElements};
-    const castor_tensor tensor = {name, shape, 1, 0, "F32"};
-    first[p] = (float)p;
-    TRY(castor.castor_engine_register(engine, &tensor, NULL,
-                                      self->lacks_weights ? fail_to_fill : fill,
-                                      &first[p], &params[p]));
-  }
-  TRY(castor.castor_engine_seal(engine, NULL));
-  for (int step = 0; step < self->steps; ++step) {
-    TRY(castor.castor_engine_begin_micro_batch(engine, 1));
-    for (int p = 0; p < kParams; ++p) {
-      const void* values = NULL;
-      castor_param_lease* lease = NULL;
-      TRY(castor.castor_engine_acquire(engine, &params[p], 1, &values, &lease));
-      void* grads = NULL;
-      TRY(castor.castor_engine_grad(engine, params[p], &grads));
-      for (int i = 0; i < kElements; ++i) {
-        ((float*)grads)[i] +=
-            ((const float*)values)[i] * (float)(self->number + 1) * 0.125f;
-      }
-      TRY(castor.castor_param_lease_release(lease));
-      TRY(castor.castor_engine_grad_ready(engine, params[p]));
-    }
-    TRY(castor.castor_engine_step(engine, 0.01, NULL));
-  }
-  TRY(castor.castor_engine_weight_digest(engine, &self->digest));
-  TRY(castor.castor_engine_close(engine));
-out:
-  castor.castor_engine_destroy(engine);
-  return NULL;
+static void release(void* context) {
+  struct group* group = context;
+  ++group->released;
 }
 
 /* In a process of its own, so that no thread is there when others fork. */
@@ -279,7 +151,7 @@ static uint64_t train_threads(uint64_t* shared) {
     castor_world* world = NULL;
     castor_world_options options = {.struct_size = sizeof(options)};
     options.threads = 1;
-    EXPECT(castor.castor_world_create(kRanks, &options, &world) == CASTOR_OK);
+    EXPECT(castor_world_create(kRanks, &options, &world) == CASTOR_OK);
     pthread_t threads[kRanks];
     struct rank ranks[kRanks];
     for (int r = 0; r < kRanks; ++r) {
@@ -291,7 +163,7 @@ static uint64_t train_threads(uint64_t* shared) {
       EXPECT(ranks[r].failed == 0);
       EXPECT(ranks[r].digest == ranks[0].digest);
     }
-    EXPECT(castor.castor_world_destroy(world) == CASTOR_OK);
+    EXPECT(castor_world_destroy(world) == CASTOR_OK);
     *shared = ranks[0].digest;
     _exit(failures != 0);
   }
@@ -304,6 +176,7 @@ static uint64_t train_threads(uint64_t* shared) {
 struct found {
   struct rank rank;
   int failures;
+  pid_t pid;
 };
 
 /* Runs `act` in a process for each rank, all connected. */
@@ -322,7 +195,7 @@ static void run_processes(void (*act)(struct group*, struct found*),
   for (int r = 0; r < kRanks; ++r) {
     children[r] = fork();
     if (children[r] != 0) continue;
-    struct group group = {.rank = r, .fail_at = UINT64_MAX};
+    struct group group = {.rank = r, .fail_at = UINT64_MAX, .timeout_ms = 3000};
     for (int a = 0; a < kRanks; ++a) {
       for (int b = 0; b < kRanks; ++b) {
         if (a == b) continue;
@@ -334,6 +207,8 @@ static void run_processes(void (*act)(struct group*, struct found*),
       }
     }
     EXPECT(pipe(group.ended) == 0);
+    group.creator = pthread_self();
+    found[r].pid = getpid();
     act(&group, &found[r]);
     found[r].failures = failures;
     _exit(0);
@@ -351,13 +226,13 @@ static void run_processes(void (*act)(struct group*, struct found*),
 }
 
 static int32_t join_world(struct group* group, castor_world** world) {
-  const castor_callbacks callbacks = {sizeof(callbacks), group,   all_gather,
-                                      all_to_all,        barrier, end};
+  const castor_callbacks callbacks = {
+      sizeof(callbacks), group, all_gather, all_to_all, barrier, end, release};
   castor_world_options options = {.struct_size = sizeof(options)};
   options.threads = 1;
-  options.timeout_ms = 3000;
-  return castor.castor_world_create_callbacks(group->rank, kRanks, &callbacks,
-                                              &options, world);
+  options.timeout_ms = group->timeout_ms;
+  return castor_world_create_callbacks(group->rank, kRanks, &callbacks,
+                                       &options, world);
 }
 
 static void train_process(struct group* group, struct found* found) {
@@ -365,15 +240,16 @@ static void train_process(struct group* group, struct found* found) {
   EXPECT(join_world(group, &world) == CASTOR_OK);
   if (world == NULL) return;
   castor_engine* other = NULL;
-  EXPECT(castor.castor_engine_create(world, (group->rank + 1) % kRanks, NULL,
-                                     NULL, &other) == CASTOR_INVALID_ARGUMENT);
+  EXPECT(castor_engine_create(world, (group->rank + 1) % kRanks, NULL, NULL,
+                              &other) == CASTOR_INVALID_ARGUMENT);
   found->rank.world = world;
   found->rank.number = group->rank;
   found->rank.steps = kSteps;
   train(&found->rank);
-  const uint64_t calls = group->seq;
-  EXPECT(calls > 0);
-  EXPECT(castor.castor_world_destroy(world) == CASTOR_OK);
+  EXPECT(group->seq > 0);
+  EXPECT(group->released == 0);
+  EXPECT(castor_world_destroy(world) == CASTOR_OK);
+  EXPECT(group->released == 1);
 }
 
 /* Rank 1's network fails in the middle of it. */
@@ -386,7 +262,7 @@ static void fail_in_training(struct group* group, struct found* found) {
   found->rank.number = group->rank;
   found->rank.steps = 1000;
   train(&found->rank);
-  castor.castor_world_destroy(world);
+  castor_world_destroy(world);
 }
 
 static void die_in_training(struct group* group, struct found* found) {
@@ -395,10 +271,10 @@ static void die_in_training(struct group* group, struct found* found) {
   if (world == NULL) return;
   found->rank.world = world;
   found->rank.number = group->rank;
-  found->rank.steps = group->rank == 2 ? 3 : 1000;
+  found->rank.steps = 1000;
+  if (group->rank == 2) found->rank.signal = SIGKILL;
   train(&found->rank);
-  if (group->rank == 2) raise(SIGKILL);
-  castor.castor_world_destroy(world);
+  castor_world_destroy(world);
 }
 
 /* Rank 3 ends the world instead of making an engine. */
@@ -410,11 +286,11 @@ static void abort_world(struct group* group, struct found* found) {
   found->rank.number = group->rank;
   found->rank.steps = 1;
   if (group->rank == 3) {
-    EXPECT(castor.castor_world_abort(world, "rank 3 has no data") == CASTOR_OK);
+    EXPECT(castor_world_abort(world, "rank 3 has no data") == CASTOR_OK);
   } else {
     train(&found->rank);
   }
-  castor.castor_world_destroy(world);
+  castor_world_destroy(world);
 }
 
 /* Rank 2 has no initial values. */
@@ -427,16 +303,64 @@ static void lack_weights(struct group* group, struct found* found) {
   found->rank.steps = 1;
   found->rank.lacks_weights = group->rank == 2;
   train(&found->rank);
-  castor.castor_world_destroy(world);
+  castor_world_destroy(world);
 }
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    fprintf(stderr, "usage: %s LIBRARY\n", argv[0]);
-    return 2;
+/* The program's, which asks waits to end when it is asked for the third time.
+ */
+static int32_t interrupt(void* context) { return ++*(int*)context >= 3; }
+
+static void await_failures(const struct found* all, int ranks) {
+  for (int r = 0; r < ranks; ++r) {
+    const volatile int32_t* failed = &all[r].rank.failed;
+    while (*failed == 0) usleep(1000);
   }
+}
+
+/* Rank 3 is there, and does not come. */
+static void interrupt_creation(struct group* group, struct found* found) {
+  if (group->rank == 3) {
+    await_failures(found - 3, 3);
+    return;
+  }
+  int asked = 0;
+  castor_world* world = NULL;
+  group->timeout_ms = -1;
+  castor_set_interrupt(interrupt, &asked);
+  const int32_t code = join_world(group, &world);
+  EXPECT(world == NULL);
+  EXPECT(asked == 3);
+  EXPECT(group->released == 0);
+  snprintf(found->rank.words, sizeof(found->rank.words), "%s",
+           castor_last_error());
+  found->rank.failed = code;
+}
+
+/* Rank 2 is stopped in the middle of it, and no timeout ends that. */
+static void interrupt_training(struct group* group, struct found* found) {
+  int asked = 0;
+  castor_world* world = NULL;
+  group->timeout_ms = -1;
+  EXPECT(join_world(group, &world) == CASTOR_OK);
+  if (world == NULL) return;
+  found->rank.world = world;
+  found->rank.number = group->rank;
+  found->rank.steps = 1000;
+  if (group->rank == 2) {
+    found->rank.signal = SIGSTOP;
+  } else {
+    castor_set_interrupt(interrupt, &asked);
+  }
+  train(&found->rank);
+  if (group->rank == 3) {
+    await_failures(found - 3, 2);
+    kill((found - 1)->pid, SIGKILL);
+  }
+  castor_world_destroy(world);
+}
+
+int main(void) {
   signal(SIGPIPE, SIG_IGN);
-  load(argv[1]);
   const size_t size = (kRanks + 1) * sizeof(struct found);
   struct found* found = mmap(NULL, size, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -476,6 +400,21 @@ int main(int argc, char** argv) {
     EXPECT(strstr(found[r].rank.words, "weights.bin is not there") != NULL);
     if (failures != 0) fprintf(stderr, "%s\n", found[r].rank.words);
   }
-  if (failures == 0) puts("ok");
+
+  memset(found, 0, size);
+  run_processes(interrupt_creation, found);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT(found[r].rank.failed == CASTOR_ABORTED);
+    EXPECT(strstr(found[r].rank.words, "interrupted") != NULL);
+  }
+
+  memset(found, 0, size);
+  run_processes(interrupt_training, found);
+  for (int r = 0; r < kRanks; ++r) {
+    if (r == 2) continue;
+    EXPECT(found[r].rank.failed == CASTOR_ABORTED);
+    EXPECT(strstr(found[r].rank.words, "interrupted") != NULL);
+  }
+  if (failures == 0) printf("%016" PRIx64 "\n", digest);
   return failures == 0 ? 0 : 1;
 }

@@ -9,18 +9,25 @@
 #include <string>
 #include <vector>
 
+#include "chunk/base/json_value.h"
+#include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/plan_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/record/record_reader.h"
+#include "placement/run_event.h"
 #include "tests/collectives/c_api/c_engine.h"
 #include "tests/support/temp_dir.h"
+#include "tools/report/report_document.h"
+#include "tools/report/run_statistics.h"
 
 namespace castor {
 namespace {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 
 void Train(const CEngine& engine, int steps, double max_norm = 0) {
   int32_t params = 0;
@@ -413,6 +420,143 @@ TEST(EngineTest, APlanIsForTheParametersItWasMadeFor) {
                castor_engine_create(world.get(), 0, nullptr,
                                     R"({"plan": "absent.json"})", &none));
   EXPECT_THAT(castor_last_error(), HasSubstr("absent.json"));
+}
+
+TEST(CEngineStatsTest, TellsAllFiguresAsJson) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 3);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  Train(engine, 2);
+  castor_engine_stats stats = {};
+  stats.struct_size = sizeof(stats);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
+  const char* text = nullptr;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_stats_json(engine.get(), &text));
+  const JsonValue json = ParseJson(text).value();
+  const JsonValue& device = json["tiers"]["device"];
+  const JsonValue& host = json["tiers"]["host"];
+  const JsonValue& links = json["links"];
+  EXPECT_EQ(device["budget_bytes"], stats.device_budget_bytes);
+  EXPECT_EQ(device["peak_bytes"], stats.device_peak_bytes);
+  EXPECT_EQ(host["budget_bytes"], stats.host_budget_bytes);
+  EXPECT_EQ(host["peak_bytes"], stats.host_peak_bytes);
+  EXPECT_EQ(json["tiers"]["nvme"]["peak_bytes"], stats.nvme_peak_bytes);
+  EXPECT_EQ(links["host_to_device_bytes"], stats.host_to_device_bytes);
+  EXPECT_EQ(links["device_to_host_bytes"], stats.device_to_host_bytes);
+  EXPECT_EQ(links["nvme_to_device_bytes"].integer() +
+                links["nvme_to_host_bytes"].integer(),
+            stats.nvme_read_bytes);
+  EXPECT_EQ(links["device_to_nvme_bytes"].integer() +
+                links["host_to_nvme_bytes"].integer(),
+            stats.nvme_written_bytes);
+  EXPECT_EQ(links["wire_sent_bytes"], stats.wire_sent_bytes);
+  EXPECT_EQ(json["gathers"], stats.gathers);
+  EXPECT_EQ(json["prefetched_gathers"], stats.prefetched_gathers);
+  EXPECT_EQ(json["divergences"], stats.divergences);
+  EXPECT_EQ(json["stall_ns"], stats.stall_ns);
+  EXPECT_EQ(json["tier_allocations"], stats.tier_allocations);
+  EXPECT_EQ(json["chunks"], stats.chunks);
+  EXPECT_EQ(json["chunk_bytes"], stats.chunk_bytes);
+  // A state's homes are somewhere, and all of them are the tier's.
+  for (const char* tier : {"device", "host", "nvme"}) {
+    const JsonValue& its = json["tiers"][tier];
+    int64_t states = 0;
+    for (const char* state :
+         {"param", "grad", "master", "exp_avg", "exp_avg_sq"}) {
+      states += its[std::string(state) + "_bytes"].integer();
+    }
+    EXPECT_EQ(states, its["home_bytes"].integer()) << tier;
+  }
+  EXPECT_GT(device["home_bytes"].integer() + host["home_bytes"].integer(), 0);
+}
+
+TEST(CEngineStatsTest, SaysOfABudgetWithoutEndThatThereIsNone) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 3,
+                       R"({"chunk": {"bytes": "8KiB"}, "keep_copies": false,
+                           "device_budget_bytes": "1MiB",
+                           "host_budget_bytes": 2305843009213693951})");
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  castor_engine_stats stats = {};
+  stats.struct_size = sizeof(stats);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_get_stats(engine.get(), &stats));
+  EXPECT_EQ(stats.device_budget_bytes, MiB(1).count());
+  EXPECT_EQ(stats.host_budget_bytes, INT64_MAX);
+  const char* text = nullptr;
+  ASSERT_GIVES(CASTOR_OK, castor_engine_stats_json(engine.get(), &text));
+  const JsonValue json = ParseJson(text).value();
+  EXPECT_TRUE(json["tiers"]["host"]["budget_bytes"].is_null());
+  castor_engine* none = nullptr;
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_create(world.get(), 0, nullptr,
+                                    R"({"host_budget_bytes": -1})", &none));
+  EXPECT_THAT(castor_last_error(), Not(HasSubstr("2305843009213693951")));
+}
+
+TEST(CRecordTest, HoldsAWindowMarksAndTheHomesOfTheTime) {
+  const TempDir dir;
+  const std::string path = dir.File("run.rec");
+  castor_record_options window = {};
+  window.struct_size = sizeof(window);
+  window.first_step = 2;
+  window.last_step = 1;
+  {
+    const CWorld world(1);
+    EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+                 castor_world_record(world.get(), path.c_str(), &window));
+    window.last_step = 4;
+    ASSERT_GIVES(CASTOR_OK,
+                 castor_world_record(world.get(), path.c_str(), &window));
+    const CEngine engine(world, 0, 3);
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    Train(engine, 2);
+    EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+                 castor_engine_mark(engine.get(), nullptr));
+    EXPECT_GIVES(
+        CASTOR_INVALID_ARGUMENT,
+        castor_engine_mark(engine.get(), std::string(256, 'x').c_str()));
+    ASSERT_GIVES(CASTOR_OK, castor_engine_mark(engine.get(), "less room"));
+    castor_reseal_options reseal = {};
+    reseal.struct_size = sizeof(reseal);
+    reseal.device_budget_bytes = KiB(24).count();
+    ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &reseal));
+    Train(engine, 3);
+    ASSERT_GIVES(CASTOR_OK, castor_engine_close(engine.get()));
+  }
+  const RunRecord record = ReadRecord(path).value();
+  const RunStatistics run = ComputeRunStatistics(record, StepRange());
+  EXPECT_TRUE(record.completeness.ok());
+  ASSERT_EQ(run.steps.size(), 3u);
+  EXPECT_EQ(run.steps.front().step, 2);
+  EXPECT_EQ(run.steps.back().step, 4);
+  ASSERT_EQ(run.marks.size(), 1u);
+  EXPECT_EQ(run.marks[0].words, "less room");
+  EXPECT_EQ(run.marks[0].step, 3);
+  ASSERT_EQ(run.homes.size(), 2u);
+  const RunHomesInfo& before = run.homes[0];
+  const RunHomesInfo& after = run.homes[1];
+  EXPECT_EQ(before.step, 1);
+  EXPECT_EQ(after.step, 3);
+  EXPECT_EQ(before.budget_bytes[0], MiB(1).count());
+  EXPECT_EQ(after.budget_bytes[0], KiB(24).count());
+  int64_t moved = 0;
+  for (size_t state = 0; state < kStateKinds; ++state) {
+    const auto& was = before.home_bytes[state];
+    const auto& is = after.home_bytes[state];
+    EXPECT_EQ(was[0] + was[1], is[0] + is[1]);
+    moved += was[0] - is[0];
+  }
+  EXPECT_GT(moved, 0);
+  // The largest budget and the peak are those of one time.
+  ASSERT_FALSE(run.tiers.empty());
+  EXPECT_EQ(run.tiers[0].budget_bytes,
+            run.tiers[0].peak_step < 3 ? MiB(1).count() : KiB(24).count());
+  EXPECT_LE(run.tiers[0].peak_bytes, run.tiers[0].budget_bytes);
+  const Document report = ReportDocument("run.rec", run, record.completeness);
+  EXPECT_THAT(report.Page(), HasSubstr("less room"));
+  EXPECT_THAT(report.Page(), HasSubstr("homes from step"));
+  EXPECT_EQ(report.Json()["homes"].size(), 6u);
+  EXPECT_THAT(report.Plain(), HasSubstr("mark\t3\t0\t"));
 }
 
 }  // namespace

@@ -370,5 +370,40 @@ TEST(FrameBytesTest, AFrameIsItsHeaderThenItsPayload) {
   EXPECT_EQ(reader.TakeText(reader.left()), "payload");
 }
 
+TEST(RecordFormatTest, HomesAndMarksComeBackAsTheyWere) {
+  RunHomesInfo homes;
+  homes.rank = 3;
+  homes.step = 17;
+  homes.budget_bytes[1] = 1 << 20;
+  int64_t bytes = 0;
+  for (auto& tiers : homes.home_bytes) {
+    for (int64_t& tier : tiers) tier = ++bytes * 1000;
+  }
+  std::string frame;
+  AppendHomesFrame(homes, &frame);
+  const std::string payload(Payload(frame, FrameType::kHomes));
+  EXPECT_EQ(payload.size(), 152u);
+  RunHomesInfo read;
+  ASSERT_TRUE(DecodeHomes(payload, &read));
+  EXPECT_EQ(read, homes);
+  ExpectRefusedUnlessWhole(payload, &DecodeHomes);
+  std::string negative = payload;
+  negative[15] = '\x80';
+  EXPECT_FALSE(DecodeHomes(negative, &read));
+
+  const RunMark mark = {-5, 1, 4, "warm-up is over"};
+  frame.clear();
+  AppendMarkFrame(mark, &frame);
+  const std::string words(Payload(frame, FrameType::kMark));
+  RunMark seen;
+  ASSERT_TRUE(DecodeMark(words, &seen));
+  EXPECT_EQ(seen, mark);
+  ExpectRefusedUnlessWhole(words, &DecodeMark);
+  frame.clear();
+  AppendMarkFrame({0, 0, 0, std::string(1000, 'x')}, &frame);
+  ASSERT_TRUE(DecodeMark(Payload(frame, FrameType::kMark), &seen));
+  EXPECT_EQ(seen.words.size(), kMostMarkBytes);
+}
+
 }  // namespace
 }  // namespace castor

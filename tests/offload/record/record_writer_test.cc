@@ -103,6 +103,41 @@ TEST(RecordWriterTest, TheLastPlanOfARankHolds) {
   EXPECT_EQ(MustRead(dir.File("run")).plans, std::vector{SomePlan(0)});
 }
 
+TEST(RecordWriterTest, AWindowHoldsItsStepsAndHowFullTiersWereBefore) {
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.first_step = 3;
+  options.last_step = 4;
+  auto recorder = MustCreate(dir.File("run"), options);
+  recorder->AddRank(SomeRank(0, 1, 1));
+  const auto record_event = [&](RunEventKind kind, int32_t step,
+                                int64_t bytes) {
+    RunEvent event;
+    event.kind = kind;
+    event.step = step;
+    event.bytes = bytes;
+    event.begin_ns = event.end_ns = step * 10;
+    recorder->Record(event);
+  };
+  for (int32_t step = 0; step < 7; ++step) {
+    record_event(RunEventKind::kTierBytes, step, 100 + step);
+    record_event(RunEventKind::kUse, step, step);
+    record_event(RunEventKind::kStep, step, 0);
+  }
+  recorder->AddMark({70, 0, 6, "the end"});
+  ASSERT_THAT(recorder->Close(), IsOk());
+  const RunRecord record = MustRead(dir.File("run"));
+  EXPECT_THAT(record.completeness, IsOk());
+  EXPECT_EQ(record.dropped, 0);
+  ASSERT_EQ(record.events.size(), 7u);
+  // The level of step 2 is what there was when the window opened.
+  EXPECT_EQ(record.events[0].bytes, 102);
+  for (size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(record.events[i].step, i < 4 ? 3 : 4);
+  }
+  EXPECT_EQ(record.marks, (std::vector<RunMark>{{70, 0, 6, "the end"}}));
+}
+
 TEST(RecordWriterTest, ARecordOfNothingIsComplete) {
   const TempDir dir;
   ASSERT_THAT(MustCreate(dir.File("run"))->Close(), IsOk());

@@ -63,10 +63,10 @@ class CastorDiffTest : public testing::Test {
 
   std::string Plan(const std::string& name, const std::string& budget) {
     const std::string file = dir_.File(name);
-    const ProcessOutcome made =
-        RunProcess({"tools/castor", "plan", model_, "--order", "file", "--hold",
-                    "module", "--chunk", "8KiB", "--device-budget", budget,
-                    "--host-budget", "1MiB", "--json", "-o", file});
+    const ProcessOutcome made = RunProcess(
+        {"tools/castor", "plan", model_, "--order", "file", "--working-set",
+         "module", "--chunk", "8KiB", "--device-budget", budget,
+         "--host-budget", "1MiB", "--json", "-o", file});
     EXPECT_EQ(made.exit_code, 0) << made.err;
     std::ofstream(file + ".report") << made.out;
     return file;

@@ -111,7 +111,7 @@ TEST_F(NextLineTest, OfAPlanKeepsWhatWasAskedFor) {
                                           "3",
                                           "--prefetch",
                                           "2",
-                                          "--hold",
+                                          "--working-set",
                                           "module",
                                           "--policy",
                                           "planned"};

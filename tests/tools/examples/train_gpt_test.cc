@@ -164,7 +164,8 @@ TEST_F(TrainGptTest, WritesTheTraceOfTheLastStep) {
   EXPECT_EQ(said["step"], 3);
   EXPECT_EQ(said["chunks"], static_cast<int64_t>(trace->chunks.size()));
   EXPECT_EQ(said["parameters"], 16);
-  EXPECT_EQ(said["moments"], static_cast<int64_t>(trace->step.accesses.size()));
+  EXPECT_EQ(said["accesses"],
+            static_cast<int64_t>(trace->step.accesses.size()));
 
   // Again, with other text: the trace does not depend on it, and replaces the
   // one that is there.

@@ -19,7 +19,7 @@ sed "s|/usr/bin/bazel|$clone/bazel|" tools/install.sh >"$clone/tools/install.sh"
 printf '#!/bin/bash\necho "$*" >>bazel_calls\n' >"$clone/bazel"
 printf '#!/bin/bash\n' >"$clone/tools/setup.sh"
 chmod +x "$clone/tools/install.sh" "$clone/tools/setup.sh" "$clone/bazel"
-cp collectives/c_api/castor.h "$clone/collectives/c_api/"
+cp collectives/c_api/castor{,_mpi}.h "$clone/collectives/c_api/"
 for file in castor_engine.a castor_engine_headers.tar castor_engine_linkopts collectives tools; do
   ln -s "$runfiles/$file" "$clone/bazel-bin/$file"
 done
@@ -98,6 +98,26 @@ mapfile -t flags < <(tr ' ' '\n' <"$runfiles/castor_engine_linkopts")
 g++ -std=c++20 engine_consumer.cc -o engine_by_flags -I"$prefix/include/castor" -L"$prefix/lib" -lcastor_engine "${flags[@]}"
 check_engine ./engine_by_flags
 
+# Ranks of MPI: a world of one.
+cat >mpi_world.c <<'END'
+#include <castor_mpi.h>
+#include <stdio.h>
+int main(int argc, char** argv) {
+  int provided = 0;
+  castor_world* world = NULL;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  const int32_t made = castor_world_create_mpi(MPI_COMM_WORLD, NULL, &world);
+  printf("%s\n", made == CASTOR_OK ? "a world" : castor_last_error());
+  castor_world_destroy(world);
+  MPI_Finalize();
+  return 0;
+}
+END
+# shellcheck disable=SC2046
+mpicc -std=c11 -Wall -Wextra -Werror mpi_world.c -o mpi_world $(pkg-config --cflags --libs castor) -Wl,-rpath,"$prefix/lib"
+said=$(TMPDIR=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ./mpi_world)
+[[ $said == "a world" ]] || fail "a program of MPI says: $said"
+
 # As docs/port_your_trainer.md says it, but for the place.
 mkdir -p tools/examples/c
 cp train_lm.c tools/examples/c
@@ -112,4 +132,4 @@ grep -q "^weight digest after step 100" said || fail "the page's commands print 
 "$work/by_pkg_config" text 20 folder >/dev/null
 "$work/by_pkg_config" text 40 folder | tail -1 | cmp - whole || fail "the example resumes to other weights"
 "$work/by_pkg_config" absent 2>/dev/null && fail "the example reads what is not there"
-echo "installed, moved, and six programs built"
+echo "installed, moved, and seven programs built"

@@ -160,8 +160,8 @@ TEST(ReportDocumentTest, HoldsThePricesOfSlots) {
   EXPECT_EQ(slots["lower_bound"], 8.5);
   EXPECT_EQ(slots["one_more_saves"], 1.5);
   EXPECT_EQ(slots["one_less_costs"], 0.5);
-  EXPECT_EQ(slots["dearest_moments"][1], 5);
-  EXPECT_FALSE(json["slots"][1].contains("dearest_moments"));
+  EXPECT_EQ(slots["dearest_accesses"][1], 5);
+  EXPECT_FALSE(json["slots"][1].contains("dearest_accesses"));
   EXPECT_THAT(report.Plain(),
               AllOf(HasSubstr("slots\t4096\t3\tlinks\t9\t8.5\t1.5\t0.5\n"),
                     HasSubstr("slots\t512\t1\tlinks\t0.002\t0.001\t-1\t-1\n")));

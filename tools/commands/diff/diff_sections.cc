@@ -50,7 +50,7 @@ Side Counts(const RunStatistics& run) {
           {"stage", run.stage},
           {"chunks", run.chunks},
           {"complete steps", run.complete_steps},
-          {"chunks made whole", run.copies},
+          {"chunks all-gathered", run.copies},
           {"of them ahead of use", run.prefetched_copies},
           {"steps that departed", run.divergences}};
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "chunk/base/budget_text.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
@@ -191,7 +192,7 @@ Status CheckRoom(const PlanOutcome& outcome) {
     return Infeasible(fmt::format(
         "the device budget of {} is less than {} of activations and {} of "
         "overhead",
-        FormatBytes(budget),
+        BudgetText(budget),
         FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
         FormatBytes(outcome.request.flags.overhead())));
   }
@@ -205,7 +206,7 @@ Status CheckRoom(const PlanOutcome& outcome) {
   return Infeasible(fmt::format(
       "the device budget of {}{} does not hold one chunk: the largest has {}, "
       "and what a step uses lies on the device, whole, while it is used",
-      FormatBytes(budget),
+      BudgetText(budget),
       outcome.castor_device == budget
           ? std::string()
           : fmt::format(" leaves Castor {}, which",

@@ -116,7 +116,7 @@ void AddStep(OptionTable& t, PlanFlags* f) {
       .Flag("--recompute",
             "layers keep their input and compute the rest again");
   t.Choice("", &f->hold, {"block", "module"})
-      .Flag("--hold",
+      .Flag("--working-set",
             "what the trainer acquires at a time, where nothing says it");
   t.Whole("", &f->width, 1, kMaxSize)
       .Flag("--width", "hidden size")
@@ -316,7 +316,7 @@ Status CheckListedStep(const PlanFlags& flags, const PlanSubject& subject) {
   const std::string_view said = flags.step.recompute ? "--recompute"
                                 : flags.step.order != usual.step.order
                                     ? "--batch-order"
-                                : flags.hold != usual.hold ? "--hold"
+                                : flags.hold != usual.hold ? "--working-set"
                                                            : "";
   if (!said.empty()) {
     return InvalidArgument(fmt::format(
@@ -361,6 +361,7 @@ void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {
   AddPositional(app, "MODEL", &flags->model,
                 "what to read: see below; - is a list on stdin");
   DeclareOptions(app, PlannedTable(flags));
+  RenameFlag(app, "--hold", "--working-set");
 }
 
 void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {

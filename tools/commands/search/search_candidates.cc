@@ -10,43 +10,15 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/base/dtype.h"
+#include "chunk/rules/compatibility_rule.h"
 #include "placement/step_cost.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_document.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
 
 using Mark = Table::Mark;
-
-constexpr StepLink kLinks[] = {StepLink::kHostToDevice, StepLink::kDeviceToHost,
-                               StepLink::kAllGather, StepLink::kReduceScatter};
-
-bool IsRing(StepLink link) {
-  return link == StepLink::kAllGather || link == StepLink::kReduceScatter;
-}
-
-std::optional<LinkModel> SpeedOf(const TierModel& machine, StepLink link) {
-  if (link == StepLink::kHostToDevice) return machine.host_to_device;
-  if (link == StepLink::kDeviceToHost) return machine.device_to_host;
-  const std::optional<RingModel>& ring = link == StepLink::kAllGather
-                                             ? machine.all_gather
-                                             : machine.reduce_scatter;
-  if (!ring) return std::nullopt;
-  return LinkModel{ring->bytes_per_second, ring->step_latency_ns};
-}
-
-StepCost TransferCost(const SearchReport& report,
-                      const GroupSearchResult& group,
-                      const ChunkSizeCandidate& candidate) {
-  return ModelStep(*report.machine,
-                   {.chunks = candidate.chunks,
-                    .allocated = BytesToHold(candidate.allocated, group.dtype),
-                    .trainable = group.trainable},
-                   report.request.search.pack.world);
-}
 
 // Of the links whose speed is known the slowest, all working at the same time.
 std::optional<double> KnownSeconds(const StepCost& cost) {
@@ -57,38 +29,23 @@ std::optional<double> KnownSeconds(const StepCost& cost) {
   return slowest;
 }
 
-JsonValue TransferJson(const StepCost& cost) {
-  JsonValue json;
-  for (const StepLink link : kLinks) {
-    json[fmt::format("{}_seconds", StepLinkName(link))] =
-        Value(cost.on(link)).Json();
-  }
-  json["overlapped_seconds"] = Value(cost.overlapped_seconds()).Json();
-  json["serial_seconds"] = Value(cost.serial_seconds()).Json();
-  return json;
-}
-
-// Of everything that is known of a candidate, for the page and for programs.
+// Of what is known of a candidate, for the page and for --plain.
 Table EmptyTable(const SearchReport& report) {
-  const bool several = report.result.groups.size() > 1;
-  return Table({.key = "candidates", .header = true},
-               {Table::PlainOnly("group"),
-                {"mode", "mode"},
-                Table::JsonOnly(several ? "group" : ""),
-                {"", "chunk"},
-                {"chunk_elements", "elements"},
-                {"chunk_bytes"},
-                {"chunks", "chunks"},
-                {"oversize_chunks"},
-                {"allocated_elements"},
-                {"waste_elements"},
-                {"waste_bytes", "waste"},
-                {"waste_fraction", "%"},
-                {"gathered_bytes", "gathered"},
-                Table::JsonOnly(report.machine ? "transfer" : ""),
-                {"", report.machine ? "time" : ""},
-                {"reason"},
-                {"", "note"}});
+  return Table({.header = true}, {Table::PlainOnly("group"),
+                                  {"mode", "mode"},
+                                  {"", "chunk"},
+                                  {"chunk_elements", "elements"},
+                                  {"chunk_bytes"},
+                                  {"chunks", "chunks"},
+                                  {"oversize_chunks"},
+                                  {"allocated_elements"},
+                                  {"waste_elements"},
+                                  {"waste_bytes", "waste"},
+                                  {"waste_fraction", "%"},
+                                  {"gathered_bytes", "gathered"},
+                                  {"", report.machine ? "time" : ""},
+                                  {"reason"},
+                                  {"", "note"}});
 }
 
 // `mode` and `note` are for the page.
@@ -96,19 +53,16 @@ void AddRow(const SearchReport& report, size_t g, const ChunkSizeCandidate& c,
             Table* table, std::string_view mode = "",
             std::string_view note = "", Mark mark = Mark::kNone) {
   const GroupSearchResult& group = report.result.groups[g];
-  Value transfer;
   Value time;
   if (report.machine) {
-    const StepCost cost = TransferCost(report, group, c);
-    transfer = TransferJson(cost);
-    time = Value::Seconds(KnownSeconds(cost));
+    time =
+        Value::Seconds(KnownSeconds(TransferCost(report.findings(), group, c)));
   }
   table->Add(
       {GroupName(group), Value(SearchModeName(c.mode)).As(std::string(mode)),
-       GroupName(group), c.chunk_bytes, c.chunk_size, c.chunk_bytes, c.chunks,
-       c.oversize_chunks, c.allocated, c.waste, c.waste_bytes,
-       ShareCell(c.waste_fraction), c.gathered_bytes, transfer, time, c.reason,
-       note},
+       c.chunk_bytes, c.chunk_size, c.chunk_bytes, c.chunks, c.oversize_chunks,
+       c.allocated, c.waste, c.waste_bytes, ShareCell(c.waste_fraction),
+       c.gathered_bytes, time, c.reason, note},
       mark);
 }
 
@@ -230,42 +184,11 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
   return std::ssize(found.candidates) - std::ssize(shown);
 }
 
-JsonValue ChosenJson(const SearchReport& report,
-                     const std::vector<ChunkSizeCandidate>& of_groups) {
-  Table table = EmptyTable(report);
-  for (size_t g = 0; g < of_groups.size(); ++g) {
-    AddRow(report, g, of_groups[g], &table);
-  }
-  JsonValue list = table.Json();
-  return of_groups.size() == 1 ? list[0] : list;
-}
-
-JsonValue ChosenJson(const SearchReport& report,
-                     ChunkSizeCandidate GroupSearchResult::*choice) {
-  std::vector<ChunkSizeCandidate> chosen;
-  for (const GroupSearchResult& group : report.result.groups) {
-    chosen.push_back(group.*choice);
-  }
-  return ChosenJson(report, chosen);
-}
-
-JsonValue MachineJson(const TierModel& machine) {
-  JsonValue json;
-  for (const StepLink link : kLinks) {
-    const std::optional<LinkModel> speed = SpeedOf(machine, link);
-    if (!speed) continue;
-    json[StepLinkName(link)] = Fields(
-        {{"bytes_per_second", speed->bytes_per_second},
-         {IsRing(link) ? "step_latency_ns" : "latency_ns", speed->latency_ns}});
-  }
-  return json;
-}
-
 void SayMachine(const SearchReport& report, Document* doc) {
   if (!report.machine) return;
   std::vector<std::string> known;
   std::vector<std::string> unknown;
-  for (const StepLink link : kLinks) {
+  for (const StepLink link : kStepLinkOrder) {
     // One rank has nobody to exchange with.
     if (report.request.search.pack.world == 1 && IsRing(link)) continue;
     std::string name(StepLinkName(link));

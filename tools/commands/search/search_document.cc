@@ -45,24 +45,10 @@ std::string_view ExpertsMeaning(ExpertLayout layout) {
                                         : "a tensor for each";
 }
 
-void AddModel(const SearchReport& report, Document* doc) {
+void SayModel(const SearchReport& report, Document* doc) {
   const ModelList& model = report.model;
   const SearchTotals totals = TotalsOf(report.result);
   const auto& groups = report.result.groups;
-  doc->Set(
-      "model",
-      Fields(
-          {{"parameters", totals.elements},
-           {"tensors", model.params.size()},
-           {"elements", totals.elements},
-           {"total_bytes", totals.bytes},
-           {"name", model.name},
-           {"family", model.family.empty() ? Value() : Value(model.family)},
-           {"source", model.source},
-           {"order", ParamOrderName(model.order)},
-           {"dropped", ListOf(model.dropped, [](const DroppedTensor& tensor) {
-              return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
-            })}}));
   doc->Say("Model",
            fmt::format(
                "{}: {}{}, {}, {}{}", Shown(model.name),
@@ -90,20 +76,9 @@ void AddModel(const SearchReport& report, Document* doc) {
   }
 }
 
-// What was asked for, so that the numbers can be checked without the command
-// line.
-void AddOptions(const SearchOptions& options, Document* doc) {
+void SayOptions(const SearchOptions& options, Document* doc) {
   const PackOptions& pack = options.pack;
   const Elements quantum = ChunkQuantum(pack.world);
-  doc->Set("options",
-           Fields({{"min_chunk_bytes", options.min_chunk},
-                   {"max_chunk_bytes", options.max_chunk},
-                   {"world", pack.world},
-                   {"gathered_slots", options.gathered_slots},
-                   {"device_budget_bytes", options.device_budget},
-                   {"modes", ListOf(options.modes, SearchModeName)}}));
-  doc->Set("alignment",
-           Fields({{"q_elements", quantum}, {"a_elements", pack.align}}));
   doc->Say("Chunks",
            fmt::format("{} to {}, multiples of {} elements ({}), aligned to "
                        "{}, {} gathered",
@@ -113,49 +88,16 @@ void AddOptions(const SearchOptions& options, Document* doc) {
                        Grouped(options.gathered_slots)));
 }
 
-// What was found, for programs.
-void AddResult(const SearchReport& report, Document* doc) {
-  const auto& groups = report.result.groups;
-  doc->Add(AllCandidates(report), Form::kData);
-  if (groups.empty()) {
-    doc->Set("best", {});
-    doc->Set("recommended", {});
-    // The proof of nothing: no parameter, no chunk, no waste.
-    doc->Set("certificate", Fields({{"lower_bound_waste_elements", 0},
-                                    {"optimal", true},
-                                    {"intervals", JsonValue::Array()}}));
-    doc->Set("certificates", JsonValue::Array());
-    return;
-  }
-  JsonValue proofs = JsonValue::Array();
-  JsonValue certificates = JsonValue::Array();
-  for (const GroupSearchResult& group : groups) {
-    const std::string name = groups.size() > 1 ? GroupName(group) : "";
-    for (const ModeResult& mode : group.modes) {
-      const JsonValue& json = certificates.Append(CertificateJson(mode, name));
-      if (mode.mode == group.best.mode) proofs.Append(json);
-    }
-  }
-  doc->Set("best", ChosenJson(report, &GroupSearchResult::best));
-  doc->Set("recommended", ChosenJson(report, &GroupSearchResult::recommended));
-  doc->Set("certificate", groups.size() == 1 ? proofs[0] : proofs);
-  doc->Set("certificates", certificates);
-  if (groups.size() > 1) {
-    const auto totals = [&](ChunkSizeCandidate GroupSearchResult::*choice) {
-      const SearchTotals all = TotalsOf(report.result, choice);
-      return Fields({{"chunks", all.chunks},
-                     {"allocated_bytes", all.allocated},
-                     {"waste_bytes", all.waste},
-                     {"gathered_bytes", all.gathered}});
-    };
-    doc->Set(
-        "totals",
-        Fields({{"best", totals(&GroupSearchResult::best)},
-                {"recommended", totals(&GroupSearchResult::recommended)}}));
-  }
-  doc->Set("rules", ListOf(report.rules, [&](const RuleReport& rule) {
-             return RuleJson(report, rule);
-           }));
+SearchedModel ModelOf(const SearchReport& report) {
+  const ModelList& model = report.model;
+  return {.name = model.name,
+          .family = model.family,
+          .source = model.source,
+          .order = ParamOrderName(model.order),
+          .tensors = std::ssize(model.params),
+          .dropped = ListOf(model.dropped, [](const DroppedTensor& tensor) {
+            return Fields({{"name", tensor.name}, {"reason", tensor.reason}});
+          })};
 }
 
 // "uniform, 416MiB (218,103,808 elements of BF16), 34 chunks"
@@ -248,12 +190,13 @@ void SayClosing(const SearchReport& report, Document* doc) {
 }
 
 Document DocumentOf(const SearchReport& report, size_t rows) {
-  Document doc("castor.search/1");
-  AddModel(report, &doc);
-  AddOptions(report.request.search, &doc);
+  Document doc;
+  const JsonValue json = SearchJson(ModelOf(report), report.findings());
+  for (const std::string& key : json.keys()) doc.Set(key, json[key]);
+  SayModel(report, &doc);
+  SayOptions(report.request.search, &doc);
   doc.Gap();
-  if (report.machine) doc.Set("machine", MachineJson(*report.machine));
-  AddResult(report, &doc);
+  doc.Add(AllCandidates(report), Form::kPlain);
   if (report.result.groups.empty()) {
     doc.Text("The model has no parameters, so there is nothing to pack.\n");
   } else if (report.other_layouts.empty()) {
@@ -265,9 +208,9 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
     }
   }
   if (report.choice) {
-    JsonValue choice =
-        Fields({{"pick", ChoicePickName(report.request.pick)},
-                {"candidate", ChosenJson(report, report.choice->groups)}});
+    JsonValue choice = Fields(
+        {{"pick", ChoicePickName(report.request.pick)},
+         {"candidate", ChosenJson(report.findings(), report.choice->groups)}});
     if (!report.request.output.empty())
       choice["output"] = report.request.output;
     doc.Set("choice", choice);
@@ -276,10 +219,8 @@ Document DocumentOf(const SearchReport& report, size_t rows) {
   if (!report.other_layouts.empty()) {
     JsonValue layouts;
     const auto add = [&layouts](const SearchReport& one) {
-      Document part;
-      AddModel(one, &part);
-      AddResult(one, &part);
-      layouts[ExpertLayoutName(*one.experts)] = part.Json();
+      layouts[ExpertLayoutName(*one.experts)] =
+          SearchedJson(ModelOf(one), one.findings());
     };
     add(report);
     for (const SearchReport& other : report.other_layouts) add(other);

@@ -28,10 +28,7 @@ namespace castor {
 // as the number of groups allows: tables leave out what is between, and say how
 // much.
 //
-// In JSON, with several groups, candidates name theirs, `best`, `recommended`
-// and `certificate` are lists, one entry a group, and `totals` adds up what
-// each choice costs; with none, the first two are null. `certificate` proves
-// `best`; `certificates` has one entry for each group and mode. Where the
+// In JSON as collectives/search_answer.h has it. Where the
 // experts of a model were searched in both ways, `expert_layouts` has both
 // results, and the document around it is that of the model as it is.
 Document SearchDocument(const SearchReport& report);
@@ -46,7 +43,7 @@ Document ZooDocument(std::span<const ZooRow> rows,
 // The time of a step's transfers included where a machine is known
 // (placement/step_cost.h).
 
-// Every candidate of every group, for programs.
+// Every candidate of every group, for --plain.
 Table AllCandidates(const SearchReport& report);
 
 // A table of one group's candidates for the page, by chunk size, about `rows`
@@ -56,18 +53,10 @@ Table AllCandidates(const SearchReport& report);
 int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
                       Document* doc);
 
-// One for each group: by itself where there is one group, else a list.
-JsonValue ChosenJson(const SearchReport& report,
-                     const std::vector<ChunkSizeCandidate>& of_groups);
-JsonValue ChosenJson(const SearchReport& report,
-                     ChunkSizeCandidate GroupSearchResult::*choice);
-
 // Where the column's title says that it is a percentage.
 Value ShareCell(double share);
 
-// The links that were used, and on the page those that would be but have no
-// speed.
-JsonValue MachineJson(const TierModel& machine);
+// The links that were used, and those that would be but have no speed.
 void SayMachine(const SearchReport& report, Document* doc);
 
 // --- search_waste.cc: what is wasted, and why not less -----------------------
@@ -76,13 +65,6 @@ void SayMachine(const SearchReport& report, Document* doc);
 // and why nothing it allows wastes less. `brief`: how much alone, in one.
 void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
                bool brief, Document* doc);
-
-// The proof of a mode, complete: whoever has the parameters' sizes can check it
-// from these numbers alone. `group` is left out where it is empty. Keys after
-// those of every mode:
-//   uniform  intervals
-//   layer    repeat {first, params, repeats} and steps
-JsonValue CertificateJson(const ModeResult& mode, const std::string& group);
 
 // The causes in bytes, and chunks with the parameters they hold: on the page
 // those that waste most, in JSON every one, in elements of its type. REQUIRES:
@@ -93,8 +75,6 @@ Document ExplainDocument(const SearchReport& report);
 // next to Castor's own answer: a paragraph for each rule, where they were asked
 // for.
 void SayRules(const SearchReport& report, Document* doc);
-
-JsonValue RuleJson(const SearchReport& report, const RuleReport& rule);
 
 }  // namespace castor
 

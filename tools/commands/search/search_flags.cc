@@ -6,27 +6,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <tuple>
+#include <utility>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quantity_text.h"
-#include "chunk/base/units_text.h"
 #include "chunk/tensor_fields.h"
 #include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/search/search_run.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
-
-// A gathered slot in use and one that is being released or filled; the rest are
-// fetched ahead.
-constexpr int64_t kSlotsWithoutPrefetch = 2;
-
-constexpr int64_t kMaxWorld = 1 << 20;
-constexpr int64_t kMaxAlign = int64_t{1} << 30;
-constexpr int64_t kMaxPrefetchDepth = 1024;
 
 constexpr char kFooter[] =
     R"(MODEL is a folder with .safetensors files or a config.json, one such file, a
@@ -112,12 +101,6 @@ Status CheckTogether(const SearchFlags& flags) {
         "MODEL and --trace cannot both be the standard input: give one of them "
         "as a file");
   }
-  const int64_t align = request.search.pack.align.count();
-  if (align % 64 != 0) {
-    return InvalidArgument(
-        fmt::format("--align {} is not a multiple of 64 elements; try {}",
-                    align, (align / 64 + 1) * 64));
-  }
   if (!IsGiven(flags, "--pick")) return OkStatus();
   if (request.chunk) {
     return InvalidArgument(
@@ -133,58 +116,6 @@ Status CheckTogether(const SearchFlags& flags) {
   return OkStatus();
 }
 
-// "24GB/s" or "24GB/s,10us", of a link or of a ring.
-template <typename Model>
-Status TakeSpeed(const char* flag, const std::string& text,
-                 std::optional<Model>* model) {
-  if (text.empty()) return OkStatus();
-  const size_t comma = text.find(',');
-  const Result<int64_t> rate =
-      ParseBandwidth(text.substr(0, comma), kMaxBytesPerSecond);
-  if (!rate.ok()) return rate.status().WithContext(flag);
-  const Result<int64_t> latency =
-      comma == text.npos ? 0 : ParseTime(text.substr(comma + 1), kMaxLatencyNs);
-  if (!latency.ok()) return latency.status().WithContext(flag);
-  *model = Model{*rate, *latency};
-  return OkStatus();
-}
-
-Status TakeMachine(const SearchFlags& flags, SearchRequest* request) {
-  TierModel& speeds = request->declared;
-  CASTOR_RETURN_IF_ERROR(TakeSpeed("--h2d", flags.h2d, &speeds.host_to_device));
-  CASTOR_RETURN_IF_ERROR(TakeSpeed("--d2h", flags.d2h, &speeds.device_to_host));
-  for (const auto& [flag, text, ring] :
-       {std::tuple("--all-gather", &flags.all_gather, &speeds.all_gather),
-        std::tuple("--reduce-scatter", &flags.reduce_scatter,
-                   &speeds.reduce_scatter)}) {
-    if (request->search.pack.world == 1 && !text->empty()) {
-      return InvalidArgument(fmt::format(
-          "{} {} is the speed of an exchange between ranks, and there is one "
-          "rank; give --world",
-          flag, *text));
-    }
-    CASTOR_RETURN_IF_ERROR(TakeSpeed(flag, *text, ring));
-  }
-  return OkStatus();
-}
-
-Status CheckSizes(const SearchFlags& flags) {
-  const SearchOptions& search = flags.request.search;
-  if (search.min_chunk == Bytes(0)) {
-    return InvalidArgument(
-        "--min 0B: a chunk of 0 bytes holds nothing; give 1KiB or more, or "
-        "leave it away for 32MiB");
-  }
-  if (search.min_chunk <= search.max_chunk) return OkStatus();
-  const auto origin = [&flags](std::string_view flag) {
-    return IsGiven(flags, flag) ? "" : " (the default)";
-  };
-  return InvalidArgument(
-      fmt::format("--min {}{} is above --max {}{}; give both",
-                  FormatSizeExact(search.min_chunk), origin("--min"),
-                  FormatSizeExact(search.max_chunk), origin("--max")));
-}
-
 // What is searched for.
 OptionTable SearchedTable(SearchFlags* flags) {
   SearchRequest* const r = &flags->request;
@@ -192,25 +123,10 @@ OptionTable SearchedTable(SearchFlags* flags) {
   t.Switch("", &r->zoo)
       .Flag("--zoo",
             "search public models that Castor knows, instead of MODEL");
-  t.Size("", &r->search.min_chunk).Flag("--min", "least chunk size (32MiB)");
-  t.Size("", &r->search.max_chunk).Flag("--max", "largest chunk size (512MiB)");
-  t.Whole("", &r->search.pack.world, 1, kMaxWorld)
-      .Flag("--world", "ranks that share a chunk (1)");
-  t.Whole("", &r->search.pack.align, 64, kMaxAlign)
-      .Flag("--align", "parameters start at multiples of N elements (64)");
+  t.Add(SearchRows(&flags->search));
   t.Text("", &flags->dtype)
       .Flag("--dtype",
             "type of every parameter, for example bf16 (the model's own)");
-  t.Choice("", &flags->mode, {"uniform", "layer", "all"})
-      .Flag("--mode", "how sizes are chosen: see below (all)");
-  t.Gone("", "--classes",
-         "all chunks of a group have one size; use --mode uniform or "
-         "--mode layer");
-  t.Whole("", &flags->prefetch_depth, 0, kMaxPrefetchDepth)
-      .Flag("--prefetch-depth",
-            "chunks gathered ahead of use, on top of two (1)");
-  t.Size("", &r->search.device_budget)
-      .Flag("--device-budget", "recommend only what fits these bytes");
   t.Choice("", &r->read.order, ParamOrderName,
            {ParamOrder::kFamily, ParamOrder::kFile, ParamOrder::kNatural,
             ParamOrder::kTrace})
@@ -230,20 +146,9 @@ OptionTable SearchedTable(SearchFlags* flags) {
   t.Texts(&r->read.only)
       .Flag("--only", "PATTERN of names that alone are trained; repeatable");
   t.Size("", &r->chunk).Flag("--chunk", "also look at this chunk size");
-  t.Choice("", &flags->rule, {"gemini", "patrickstar", "elixir", "all"})
-      .Flag("--rule", "what the rules of other systems pick");
   t.Text("", &r->machine_file)
       .Form("FILE")
       .Flag("--machine", "speeds of this machine's links, for modelled times");
-  for (const auto& [flag, text, help] :
-       {std::tuple("--h2d", &flags->h2d, "host to device"),
-        std::tuple("--d2h", &flags->d2h, "device to host"),
-        std::tuple("--all-gather", &flags->all_gather,
-                   "bus bandwidth between ranks"),
-        std::tuple("--reduce-scatter", &flags->reduce_scatter,
-                   "the same for gradients")}) {
-    t.Text("", text).Form("SPEED").Flag(flag, help);
-  }
   return t;
 }
 
@@ -301,20 +206,13 @@ Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
     }
     request.read.dtype = *dtype;
   }
-  CASTOR_RETURN_IF_ERROR(CheckSizes(flags));
-  CASTOR_RETURN_IF_ERROR(TakeMachine(flags, &request));
-  request.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
-  if (flags.mode == "uniform") request.search.modes = {SearchMode::kUniform};
-  if (flags.mode == "layer") request.search.modes = {SearchMode::kLayer};
-  request.search.gathered_slots = flags.prefetch_depth + kSlotsWithoutPrefetch;
-  if (flags.rule == "all") {
-    request.rules.assign(std::begin(kCompatibilityRules),
-                         std::end(kCompatibilityRules));
-  } else {
-    request.rules = {ParseCompatibilityRule(flags.rule)
-                         .value_or(CompatibilityRule::kGemini)};
-  }
-  request.rules_asked_for = !flags.rule.empty();
+  CASTOR_ASSIGN_OR_RETURN(
+      SearchQuestion question,
+      CheckSearchWords(flags.search, flags.given, OptionSpelling::kFlag));
+  request.search = std::move(question.search);
+  request.rules = std::move(question.rules);
+  request.declared = std::move(question.declared);
+  request.rules_asked_for = !flags.search.rule.empty();
   if (request.chunk) request.pick = ChoicePick::kChunk;
   return request;
 }

@@ -25,7 +25,6 @@
 #include "tools/models/expert_layout.h"
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -83,7 +82,9 @@ Status Search(SearchReport* report) {
   CASTOR_ASSIGN_OR_RETURN(
       report->result,
       SearchChunkSize(report->model.params, report->request.search));
-  CASTOR_ASSIGN_OR_RETURN(report->rules, ApplyRules(*report));
+  CASTOR_ASSIGN_OR_RETURN(
+      report->rules, ApplyRules(report->request.rules, report->model.params,
+                                report->request.search, report->result));
   return OkStatus();
 }
 
@@ -152,27 +153,6 @@ Result<SearchReport> RunSearch(const SearchRequest& request,
   return report;
 }
 
-Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report) {
-  const SearchOptions& search = report.request.search;
-  std::vector<RuleReport> reports;
-  if (TotalsOf(report.result).elements == 0) return reports;
-  RuleOptions options;
-  options.world = search.pack.world;
-  for (const CompatibilityRule rule : report.request.rules) {
-    RuleReport one;
-    CASTOR_ASSIGN_OR_RETURN(one.rule,
-                            ApplyRule(rule, report.model.params, options));
-    if (one.rule.chunk_size) {
-      CASTOR_ASSIGN_OR_RETURN(
-          one.in_castor,
-          RuleInCastor(rule, *one.rule.chunk_size, report.model.params,
-                       search.pack, search.gathered_slots));
-    }
-    reports.push_back(std::move(one));
-  }
-  return reports;
-}
-
 Result<SearchChoice> MakeChoice(const SearchReport& report,
                                 std::vector<std::string>* notes) {
   const ChoicePick pick = report.request.pick;
@@ -214,34 +194,8 @@ Result<SearchChoice> MakeChoice(const SearchReport& report,
   return SearchChoice{std::move(chosen), std::move(layout)};
 }
 
-std::string GroupName(const GroupSearchResult& group) {
-  return fmt::format("{}{}", DTypeName(group.dtype),
-                     group.trainable ? "" : " frozen");
-}
-
 bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b) {
   return a.mode == b.mode && a.chunk_size == b.chunk_size;
-}
-
-double SearchTotals::waste_fraction() const {
-  if (allocated == Bytes(0)) return 0;
-  return static_cast<double>(waste.count()) /
-         static_cast<double>(allocated.count());
-}
-
-SearchTotals TotalsOf(const SearchResult& result,
-                      ChunkSizeCandidate GroupSearchResult::*choice) {
-  SearchTotals totals;
-  for (const GroupSearchResult& group : result.groups) {
-    const ChunkSizeCandidate& chosen = group.*choice;
-    totals.elements += group.payload.count();
-    totals.bytes += BytesToHold(group.payload, group.dtype);
-    totals.chunks += chosen.chunks;
-    totals.allocated += BytesToHold(chosen.allocated, group.dtype);
-    totals.waste += chosen.waste_bytes;
-    totals.gathered += chosen.gathered_bytes;
-  }
-  return totals;
 }
 
 }  // namespace castor

@@ -19,12 +19,14 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/rules/rule_result.h"
 #include "chunk/search_result.h"
+#include "collectives/search_answer.h"
+#include "collectives/search_words.h"
 #include "placement/tier_model.h"
 #include "tools/cli/console.h"
 #include "tools/cli/document.h"
 #include "tools/models/model_list.h"
-#include "tools/rules/rule_result.h"
 
 namespace CLI {
 class App;
@@ -61,15 +63,8 @@ struct SearchRequest {
 struct SearchFlags {
   SearchRequest request;           // with what is as the flag has it
   std::vector<std::string> given;  // names of flags
-  // As they are written.
-  std::string dtype;
-  std::string mode;
-  std::string rule;
-  std::string h2d;
-  std::string d2h;
-  std::string all_gather;
-  std::string reduce_scatter;
-  int64_t prefetch_depth = 1;
+  SearchWords search;
+  std::string dtype;  // as it is written
   bool json = false;
   bool plain = false;
 };
@@ -81,13 +76,6 @@ void DeclareSearchFlags(CLI::App& app, SearchFlags* flags);
 Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags);
 
 // --- What is found: search_run.cc
-
-// What another system's rule picks, and what that costs here, by group; no
-// costs where it picks nothing.
-struct RuleReport {
-  RuleResult rule;
-  std::vector<ChunkSizeCandidate> in_castor;
-};
 
 // One chunk size for each group of the model, and the layout that makes.
 struct SearchChoice {
@@ -106,6 +94,10 @@ struct SearchReport {
   std::optional<SearchChoice> choice;
   // The same model with its experts held in the other way.
   std::vector<SearchReport> other_layouts;
+
+  SearchFindings findings() const {
+    return {request.search, result, rules, machine};
+  }
 };
 
 // Reads the model and the machine, searches, and writes the layout file.
@@ -115,10 +107,6 @@ struct SearchReport {
 Result<SearchReport> RunSearch(const SearchRequest& request,
                                const Console& console);
 
-// What each rule of the request makes of the model. None for a model without
-// elements.
-Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report);
-
 // What the request picks, and its layout. With kChunk every group has one size,
 // `chunk` rounded up to a multiple of Q of its type; where it differs, a
 // sentence is added to `notes`. InvalidArgument where that cannot be packed.
@@ -127,26 +115,8 @@ Result<std::vector<RuleReport>> ApplyRules(const SearchReport& report);
 Result<SearchChoice> MakeChoice(const SearchReport& report,
                                 std::vector<std::string>* notes);
 
-// "BF16", "F32 frozen": what the parameters of a group have in common.
-std::string GroupName(const GroupSearchResult& group);
-
 // The same chunk size, chosen in the same way.
 bool SameChoice(const ChunkSizeCandidate& a, const ChunkSizeCandidate& b);
-
-// All groups, and one candidate of each, added up.
-struct SearchTotals {
-  int64_t elements = 0;  // of the parameters
-  Bytes bytes;
-  int64_t chunks = 0;  // of the candidates
-  Bytes allocated;
-  Bytes waste;
-  Bytes gathered;
-
-  double waste_fraction() const;  // of what is allocated
-};
-SearchTotals TotalsOf(
-    const SearchResult& result,
-    ChunkSizeCandidate GroupSearchResult::*choice = &GroupSearchResult::best);
 
 }  // namespace castor
 

@@ -15,11 +15,11 @@
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layer_certificate.h"
+#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_certificate.h"
 #include "chunk/waste_breakdown.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_document.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -184,34 +184,6 @@ void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
                                  JoinedWithAnd(bounds)));
 }
 
-JsonValue CertificateJson(const ModeResult& mode, const std::string& group) {
-  JsonValue json;
-  json["mode"] = SearchModeName(mode.mode);
-  if (!group.empty()) json["group"] = group;
-  json["lower_bound_waste_elements"] = mode.lower_bound_waste.count();
-  json["optimal"] = mode.optimal;
-  if (const auto* proof = std::get_if<SearchCertificate>(&mode.certificate)) {
-    json["intervals"] =
-        ListOf(proof->intervals, [](const CertificateInterval& interval) {
-          return Fields({{"from_elements", interval.from},
-                         {"to_elements", interval.to},
-                         {"chunks", interval.chunks},
-                         {"oversize_elements", interval.oversize}});
-        });
-    return json;
-  }
-  const auto& layers = std::get<LayerCertificate>(mode.certificate);
-  json["repeat"] = Fields({{"first", layers.repeat.first},
-                           {"params", layers.repeat.params},
-                           {"repeats", layers.repeat.repeats}});
-  json["steps"] = ListOf(layers.steps, [](const LayerStep& step) {
-    return Fields({{"chunks_per_repeat", step.chunks_per_repeat},
-                   {"chunk_elements", step.chunk_size},
-                   {"waste_elements", step.waste}});
-  });
-  return json;
-}
-
 Document ExplainDocument(const SearchReport& report) {
   const ChunkLayout& layout = report.choice->layout;
   const ChoicePick pick = report.request.pick;
@@ -258,34 +230,6 @@ void SayRules(const SearchReport& report, Document* doc) {
   for (const RuleReport& rule : report.rules) {
     doc->Say(SystemName(rule.rule.rule), Sentences(rule.rule, report));
   }
-}
-
-JsonValue RuleJson(const SearchReport& report, const RuleReport& one) {
-  const RuleResult& rule = one.rule;
-  if (!rule.chunk_size) {
-    return Fields({{"rule", CompatibilityRuleName(rule.rule)},
-                   {"chunk_elements", {}},
-                   {"failure", rule.failure}});
-  }
-  JsonValue json = Fields({{"rule", CompatibilityRuleName(rule.rule)},
-                           {"chunk_elements", *rule.chunk_size},
-                           {"claimed_waste_elements", rule.claimed_waste},
-                           {"claimed_waste_fraction", rule.claimed_fraction},
-                           {"ignored_parameters", rule.ignored_params},
-                           {"ignored_elements", rule.ignored},
-                           {"ignored_why", rule.ignored_why},
-                           {"unpacked_parameters", rule.unpacked_params},
-                           {"unpacked_elements", rule.unpacked},
-                           {"replicated", rule.replicated},
-                           {"chunks", rule.packing.chunks.size()},
-                           {"own_chunks", rule.packing.own_chunks},
-                           {"allocated_elements", rule.packing.allocated},
-                           {"waste_elements", rule.packing.waste()},
-                           {"waste_fraction", rule.packing.waste_fraction()}});
-  if (!one.in_castor.empty()) {
-    json["in_castor"] = ChosenJson(report, one.in_castor);
-  }
-  return json;
 }
 
 }  // namespace castor

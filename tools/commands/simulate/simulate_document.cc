@@ -245,7 +245,7 @@ void AddInput(const SimulateReport& report, Document* doc) {
   const int64_t compute_ns = options.step_compute_ns;
   doc->Set("trace", Fields({{"file", flags.trace_file},
                             {"chunks", chunks},
-                            {"moments", moments},
+                            {"accesses", moments},
                             {"ranks", trace.world},
                             {"compute_ns", compute_ns},
                             {"evaluations", passes}}));

@@ -19,10 +19,8 @@
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/nccl/id_exchange.h"
-#include "collectives/nccl/nccl_library.h"
 #include "collectives/nccl/tcp_id_exchange.h"
 #include "offload/cuda/cuda_device.h"
-#include "offload/cuda/cuda_runtime_calls.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
 
@@ -187,26 +185,6 @@ class NcclRankGroup final : public RankGroup {
 };
 
 }  // namespace
-
-Result<NcclMachine> FindNcclMachine() {
-  NcclMachine machine;
-  machine.cuda = CudaRuntimeCalls();
-  if (machine.cuda == nullptr) {
-    return Status(Unavailable(
-        "--backend nccl needs CUDA, and this build has none: where the CUDA "
-        "toolkit is installed, build it with bazel build --config=cuda "
-        "//tools/examples:train_gpt; or leave --backend away for ranks that "
-        "meet in host memory"));
-  }
-  static NcclCalls* nccl = nullptr;  // stays, as NCCL's threads do
-  if (nccl == nullptr) {
-    CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<NcclCalls> loaded,
-                            NcclLibrary::Load());
-    nccl = loaded.release();
-  }
-  machine.nccl = nccl;
-  return machine;
-}
 
 Result<std::unique_ptr<RankGroup>> JoinNcclRanks(
     const NcclRanksOptions& options, const NcclMachine& machine,

@@ -14,22 +14,12 @@
 
 #include "chunk/base/status.h"
 #include "collectives/launch.h"
-#include "collectives/nccl/nccl_calls.h"
 #include "collectives/nccl/nccl_communicator.h"
+#include "collectives/nccl/nccl_machine.h"
 #include "offload/cuda/cuda_calls.h"
 #include "tools/examples/gpt/rank_group.h"
 
 namespace castor::gpt {
-
-// What the machine has for it; all outlive the ranks.
-struct NcclMachine {
-  CudaCalls* cuda = nullptr;
-  NcclCalls* nccl = nullptr;
-};
-
-// CUDA and NCCL as this build and this process have them, for as long as the
-// process lives. Unavailable, with what to do, where there is none.
-Result<NcclMachine> FindNcclMachine();
 
 struct NcclRanksOptions {
   Launch launch;

@@ -82,7 +82,7 @@ JsonValue TraceJson(const TrainOutcome& outcome) {
                             {"world", trace.world},
                             {"chunks", trace.chunks.size()},
                             {"parameters", trace.params.size()},
-                            {"moments", trace.step.accesses.size()},
+                            {"accesses", trace.step.accesses.size()},
                             {"most_leased_bytes", most_leased.count()}});
 }
 

@@ -24,6 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kCastor[] = "tools/castor";
 constexpr char kTrain[] = "tools/examples/train_gpt";
@@ -96,6 +97,21 @@ TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
   }
   EXPECT_TRUE(host);
   EXPECT_TRUE(nvme);
+}
+
+TEST(CastorPlanTest, TakesAFlagByItsEarlierNameAndSaysTheNewOne) {
+  const auto plan = [](const std::string& flag) {
+    return Plan({kGpt2Xl, "--device-budget", "4GiB", "--host-budget", "64GiB",
+                 flag, "--json"});
+  };
+  const ProcessOutcome now = plan("--working-set=module");
+  const ProcessOutcome before = plan("--hold=module");
+  EXPECT_EQ(now.exit_code, 0) << now.err;
+  EXPECT_EQ(before.exit_code, 0) << before.err;
+  EXPECT_EQ(before.out, now.out);
+  EXPECT_THAT(before.err, HasSubstr("note: --hold is --working-set now"));
+  EXPECT_THAT(now.err, Not(HasSubstr("--hold")));
+  EXPECT_THAT(Plan({"--help"}).out, Not(HasSubstr("--hold")));
 }
 
 TEST(CastorPlanTest, SaysWhatIsWrongWithFlagsAndFiles) {

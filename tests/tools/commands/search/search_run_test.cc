@@ -16,9 +16,9 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/rules/compatibility_rule.h"
 #include "tests/tools/commands/search/made_report.h"
 #include "tests/tools/models/model_files.h"
-#include "tools/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -157,10 +157,10 @@ TEST(ApplyRulesTest, PutsEachRuleBesideWhatItCostsHere) {
                       DType::kBF16});
   }
   const auto apply = [](std::vector<ParamSpec> specs) {
-    SearchReport report = MadeReport(std::move(specs));
-    report.request.rules.assign(std::begin(kCompatibilityRules),
-                                std::end(kCompatibilityRules));
-    return ApplyRules(report).value();
+    const SearchReport report = MadeReport(std::move(specs));
+    return ApplyRules(kCompatibilityRules, report.model.params,
+                      report.request.search, report.result)
+        .value();
   };
   const std::vector<RuleReport> rules = apply(params);
   ASSERT_EQ(rules.size(), 3u);

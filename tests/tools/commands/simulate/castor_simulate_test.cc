@@ -96,7 +96,7 @@ TEST_F(CastorSimulateTest, GivesOneDocument) {
   EXPECT_TRUE(json["sweep"].is_null());
   EXPECT_EQ(json["not_known"].Dump(), "[\"optimizer\"]");
   EXPECT_EQ(json["trace"]["chunks"], kChunks);
-  EXPECT_EQ(json["trace"]["moments"], 6 * kChunks);
+  EXPECT_EQ(json["trace"]["accesses"], 6 * kChunks);
   ASSERT_EQ(json["points"].size(), 1u);
   const JsonValue& point = json["points"][0];
   EXPECT_TRUE(point["fits"].boolean());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/elixir_rule.h"
+#include "chunk/rules/elixir_rule.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
-#include "tools/rules/grid_search.h"
+#include "chunk/rules/grid_search.h"
 
 namespace castor {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TESTS_TOOLS_RULES_RULE_LISTS_H_
-#define CASTOR_TESTS_TOOLS_RULES_RULE_LISTS_H_
+#ifndef CASTOR_TESTS_CHUNK_RULES_RULE_LISTS_H_
+#define CASTOR_TESTS_CHUNK_RULES_RULE_LISTS_H_
 
 // Lists for the tests of the rules: real shapes, and random ones. Pure
 // functions.
@@ -17,9 +17,9 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
+#include "chunk/rules/compatibility_rule.h"
+#include "chunk/rules/rule_result.h"
 #include "tools/bench/model_shapes.h"
-#include "tools/rules/compatibility_rule.h"
-#include "tools/rules/rule_result.h"
 
 namespace castor {
 
@@ -135,4 +135,4 @@ inline std::vector<int64_t> RandomRuleSizes(std::mt19937_64& random, int most,
 
 }  // namespace castor
 
-#endif  // CASTOR_TESTS_TOOLS_RULES_RULE_LISTS_H_
+#endif  // CASTOR_TESTS_CHUNK_RULES_RULE_LISTS_H_

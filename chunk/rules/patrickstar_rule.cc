@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/patrickstar_rule.h"
+#include "chunk/rules/patrickstar_rule.h"
 
 #include <fmt/format.h>
 

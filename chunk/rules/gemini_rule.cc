@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/gemini_rule.h"
+#include "chunk/rules/gemini_rule.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chunk/base/check.h"
-#include "tools/rules/grid_search.h"
+#include "chunk/rules/grid_search.h"
 
 namespace castor {
 namespace {

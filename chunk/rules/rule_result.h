@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_RULE_RESULT_H_
-#define CASTOR_TOOLS_RULES_RULE_RESULT_H_
+#ifndef CASTOR_CHUNK_RULES_RULE_RESULT_H_
+#define CASTOR_CHUNK_RULES_RULE_RESULT_H_
 
 // What the chunk-size rules of other systems have in common: what they are
 // given, and what comes of it, both as the system itself would print it and as
@@ -91,4 +91,4 @@ inline void RulePacking::Append(const RuleChunk& chunk) {
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_RULE_RESULT_H_
+#endif  // CASTOR_CHUNK_RULES_RULE_RESULT_H_

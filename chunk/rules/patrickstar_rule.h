@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_PATRICKSTAR_RULE_H_
-#define CASTOR_TOOLS_RULES_PATRICKSTAR_RULE_H_
+#ifndef CASTOR_CHUNK_RULES_PATRICKSTAR_RULE_H_
+#define CASTOR_CHUNK_RULES_PATRICKSTAR_RULE_H_
 
 // The chunk-size search of PatrickStar (CS_SEARCH=1 of
 // examples/run_transformers.sh, which runs examples/eval_chunk_size.py for each
@@ -21,7 +21,7 @@
 #include <span>
 
 #include "chunk/base/units.h"
-#include "tools/rules/rule_result.h"
+#include "chunk/rules/rule_result.h"
 
 namespace castor {
 
@@ -45,4 +45,4 @@ RuleResult ApplyPatrickStarRule(std::span<const RuleParam> params,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_PATRICKSTAR_RULE_H_
+#endif  // CASTOR_CHUNK_RULES_PATRICKSTAR_RULE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/patrickstar_rule.h"
+#include "chunk/rules/patrickstar_rule.h"
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
-#include "tests/tools/rules/rule_lists.h"
+#include "tests/chunk/rules/rule_lists.h"
 
 namespace castor {
 namespace {

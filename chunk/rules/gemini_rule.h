@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_GEMINI_RULE_H_
-#define CASTOR_TOOLS_RULES_GEMINI_RULE_H_
+#ifndef CASTOR_CHUNK_RULES_GEMINI_RULE_H_
+#define CASTOR_CHUNK_RULES_GEMINI_RULE_H_
 
 // The chunk-size rule of ColossalAI's Gemini (search_chunk_configuration of
 // colossalai/zero/gemini/chunk/search_utils.py, version 0.5.0). It drops
@@ -19,7 +19,7 @@
 #include <span>
 
 #include "chunk/base/units.h"
-#include "tools/rules/rule_result.h"
+#include "chunk/rules/rule_result.h"
 
 namespace castor {
 
@@ -43,4 +43,4 @@ RulePacking PackAsGemini(std::span<const RuleParam> params, Elements chunk_size,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_GEMINI_RULE_H_
+#endif  // CASTOR_CHUNK_RULES_GEMINI_RULE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/compatibility_rule.h"
+#include "chunk/rules/compatibility_rule.h"
 
 #include <cstdint>
 #include <optional>
@@ -15,8 +15,8 @@
 #include "chunk/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/chunk/rules/rule_lists.h"
 #include "tests/support/status_matchers.h"
-#include "tests/tools/rules/rule_lists.h"
 
 namespace castor {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/grid_search.h"
+#include "chunk/rules/grid_search.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/chunk/rules/rule_lists.h"
 #include "tests/support/test_seed.h"
-#include "tests/tools/rules/rule_lists.h"
 
 namespace castor {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/grid_search.h"
+#include "chunk/rules/grid_search.h"
 
 #include <algorithm>
 

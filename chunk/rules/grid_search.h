@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_GRID_SEARCH_H_
-#define CASTOR_TOOLS_RULES_GRID_SEARCH_H_
+#ifndef CASTOR_CHUNK_RULES_GRID_SEARCH_H_
+#define CASTOR_CHUNK_RULES_GRID_SEARCH_H_
 
 // The search that Gemini and Elixir share: sizes at equal steps, the first of
 // least waste by a next-fit without alignment. Pure function, thread-safe.
@@ -31,4 +31,4 @@ GridChoice LeastWasteOnGrid(std::span<const Elements> sizes, Elements first,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_GRID_SEARCH_H_
+#endif  // CASTOR_CHUNK_RULES_GRID_SEARCH_H_

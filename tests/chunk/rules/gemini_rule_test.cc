@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "tools/rules/gemini_rule.h"
+#include "chunk/rules/gemini_rule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,12 +13,12 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
+#include "chunk/rules/rule_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/chunk/rules/rule_lists.h"
 #include "tests/support/test_seed.h"
-#include "tests/tools/rules/rule_lists.h"
 #include "tools/bench/model_shapes.h"
-#include "tools/rules/rule_result.h"
 
 namespace castor {
 namespace {

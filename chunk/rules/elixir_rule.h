@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_ELIXIR_RULE_H_
-#define CASTOR_TOOLS_RULES_ELIXIR_RULE_H_
+#ifndef CASTOR_CHUNK_RULES_ELIXIR_RULE_H_
+#define CASTOR_CHUNK_RULES_ELIXIR_RULE_H_
 
 // The minimum-waste rule of Elixir (find_search_range and
 // find_minimum_waste_size of elixir/search/utils.py, the same in ColossalAI's
@@ -19,7 +19,7 @@
 #include <span>
 
 #include "chunk/base/units.h"
-#include "tools/rules/rule_result.h"
+#include "chunk/rules/rule_result.h"
 
 namespace castor {
 
@@ -36,4 +36,4 @@ RuleResult ApplyElixirRule(std::span<const RuleParam> params,
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_ELIXIR_RULE_H_
+#endif  // CASTOR_CHUNK_RULES_ELIXIR_RULE_H_

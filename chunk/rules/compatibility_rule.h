@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TOOLS_RULES_COMPATIBILITY_RULE_H_
-#define CASTOR_TOOLS_RULES_COMPATIBILITY_RULE_H_
+#ifndef CASTOR_CHUNK_RULES_COMPATIBILITY_RULE_H_
+#define CASTOR_CHUNK_RULES_COMPATIBILITY_RULE_H_
 
 // The chunk size that another system's rule would pick for a list of
 // parameters, what that system would say of it, what it would truly waste
@@ -18,11 +18,11 @@
 #include "chunk/base/status.h"
 #include "chunk/chunk_packer.h"
 #include "chunk/param_spec.h"
+#include "chunk/rules/elixir_rule.h"
+#include "chunk/rules/gemini_rule.h"
+#include "chunk/rules/patrickstar_rule.h"
+#include "chunk/rules/rule_result.h"
 #include "chunk/search_result.h"
-#include "tools/rules/elixir_rule.h"
-#include "tools/rules/gemini_rule.h"
-#include "tools/rules/patrickstar_rule.h"
-#include "tools/rules/rule_result.h"
 
 namespace castor {
 
@@ -69,4 +69,4 @@ Result<std::vector<ChunkSizeCandidate>> RuleInCastor(
 
 }  // namespace castor
 
-#endif  // CASTOR_TOOLS_RULES_COMPATIBILITY_RULE_H_
+#endif  // CASTOR_CHUNK_RULES_COMPATIBILITY_RULE_H_
