@@ -4,7 +4,7 @@
 
 """Prints how many test cases passed, failed and were skipped in one run of `bazel test`.
 
-usage: count_tests.py EVENTS, a file that --build_event_json_file wrote.
+usage: count_tests.py EVENTS, a file that --build_event_json_file wrote; or count_tests.py --junit XML, of one pytest run.
 A target that could not be built, and a test that failed though none of its cases did (a leak found at exit, say), count as one failed.
 """
 
@@ -63,4 +63,7 @@ def main(events):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--junit":
+        print(*count_cases(sys.argv[2]))
+    else:
+        main(sys.argv[1])

@@ -6,6 +6,7 @@
 #
 #   tools/setup.sh build   what the castor command and the trainer are built with
 #   tools/setup.sh test    that, and what the tests and benchmarks need
+#   tools/setup.sh python  what the Python package is built and tried with
 #
 # Touches the network only when something is missing, and names the megabytes first. Exit: 0 everything is there, 2 usage, 5 this
 # machine lacks something; the message then holds the one command to run as root.
@@ -44,8 +45,9 @@ test_packages=(
 case "$#:${1-}" in
   1:build) wanted=("${build_packages[@]}") ;;
   1:test) wanted=("${test_packages[@]}") ;;
+  1:python) wanted=(python3-venv) ;;
   *)
-    echo "usage: tools/setup.sh build|test" >&2
+    echo "usage: tools/setup.sh build|test|python" >&2
     exit 2
     ;;
 esac

@@ -8,6 +8,10 @@
 #   tools/test.sh --sanitizers   that, then with clang-19: all tests but those tagged `long` under AddressSanitizer and
 #                                UndefinedBehaviorSanitizer, those tagged `concurrent` under ThreadSanitizer, and programs of
 #                                another Bazel workspace that use this one
+#   tools/test.sh --python       that, then the tests of the Python package, for which it makes .venv (tools/python.sh --setup); where
+#                                .venv is there they run anyway
+#
+# Both may be given.
 #
 # The last line is "N passed, N failed": test cases, summed over these runs. Exit: 0 if none failed, 1 if one did, 2 usage, 5 if this
 # machine lacks something.
@@ -15,14 +19,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-case "$#:${1-}" in
-  0:) sanitizers=false ;;
-  1:--sanitizers) sanitizers=true ;;
-  *)
-    echo "usage: tools/test.sh [--sanitizers]" >&2
-    exit 2
-    ;;
-esac
+sanitizers=false
+python=false
+for argument in "$@"; do
+  case "$argument" in
+    --sanitizers) sanitizers=true ;;
+    --python) python=true ;;
+    *)
+      echo "usage: tools/test.sh [--sanitizers] [--python]" >&2
+      exit 2
+      ;;
+  esac
+done
 
 tools/setup.sh test
 
@@ -71,6 +79,22 @@ if $sanitizers; then
   else
     failed=$((failed + 1))
   fi
+fi
+
+if $python || [[ -x .venv/bin/python ]]; then
+  echo "== python: pytest tests/python"
+  begin=$SECONDS
+  if tools/python.sh --setup >"$scratch/python.log" 2>&1; then
+    .venv/bin/python -m pytest -q --junit-xml="$scratch/python.xml" tests/python || true
+    read -ra now < <(python3 tools/count_tests.py --junit "$scratch/python.xml") || true
+  else
+    cat "$scratch/python.log"
+    now=(0 1 0)
+  fi
+  if ((${#now[@]} != 3)); then now=(0 1 0); fi
+  echo "== python: ${now[0]} passed, ${now[1]} failed, ${now[2]} skipped in $((SECONDS - begin)) s"
+  passed=$((passed + now[0]))
+  failed=$((failed + now[1]))
 fi
 
 echo "$passed passed, $failed failed"

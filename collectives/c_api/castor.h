@@ -227,7 +227,10 @@ CASTOR_API int32_t castor_world_abort(castor_world* world, const char* why);
 CASTOR_API void castor_set_error(const char* words);
 /* Answers `code`; castor_last_error says `words`. For layers over this one. */
 CASTOR_API int32_t castor_fail(int32_t code, const char* words);
+/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
+ * engines, lanes or devices is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
+
 typedef struct castor_record_options {
   size_t struct_size;
   int64_t first_step; /* 0: what comes before the first step, too */

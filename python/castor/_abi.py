@@ -37,6 +37,7 @@ AllGather = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_void_p, c_int64)
 AllToAll = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, POINTER(c_int64), c_void_p, POINTER(c_int64))
 Barrier = CFUNCTYPE(c_int32, c_void_p, c_uint64)
 Abort = CFUNCTYPE(None, c_void_p, c_char_p)
+Release = CFUNCTYPE(None, c_void_p)
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 Initializer = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64, POINTER(c_float))
 Interrupt = CFUNCTYPE(c_int32, c_void_p)
@@ -55,7 +56,7 @@ class Tensor(Structure):
 
 class WorldOptions(_Sized):
     _fields_ = [
-        ("struct_size", c_size_t), ("threads", c_int32), ("reserved", c_int32), ("timeout_ms", c_int64), ("log", Log),
+        ("struct_size", c_size_t), ("threads", c_int32), ("gpu", c_int32), ("timeout_ms", c_int64), ("log", Log),
         ("log_context", c_void_p),
     ]
 
@@ -63,8 +64,12 @@ class WorldOptions(_Sized):
 class Callbacks(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("context", c_void_p), ("all_gather", AllGather), ("all_to_all", AllToAll), ("barrier", Barrier),
-        ("abort", Abort),
+        ("abort", Abort), ("release", Release),
     ]
+
+
+class RecordOptions(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("first_step", c_int64), ("last_step", c_int64)]
 
 
 class Held(Structure):
@@ -144,7 +149,10 @@ _CODES: dict[str, list] = {
     "castor_world_create_callbacks": [c_int32, c_int32, POINTER(Callbacks), POINTER(WorldOptions), POINTER(_H)],
     "castor_world_abort": [_H, c_char_p],
     "castor_world_destroy": [_H],
-    "castor_world_record": [_H, c_char_p],
+    "castor_world_record": [_H, c_char_p, POINTER(RecordOptions)],
+    "castor_engine_mark": [_H, c_char_p],
+    "castor_engine_stats_json": [_H, POINTER(c_char_p)],
+    "castor_search_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_world_end_record": [_H],
     "castor_engine_create": [_H, c_int32, _H, c_char_p, POINTER(_H)],
     "castor_engine_destroy": [_H],

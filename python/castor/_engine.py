@@ -87,7 +87,7 @@ class World:
 
     def record(self, path: str) -> None:
         """Engines made from now on record what they do to a file, for ``castor report``."""
-        check(lib.castor_world_record(self.handle, os.fsencode(path)))
+        check(lib.castor_world_record(self.handle, os.fsencode(path), None))
 
     def end_record(self) -> None:
         check(lib.castor_world_end_record(self.handle))

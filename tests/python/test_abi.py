@@ -18,6 +18,7 @@ STRUCTS = {
     "castor_tensor": _abi.Tensor,
     "castor_world_options": _abi.WorldOptions,
     "castor_callbacks": _abi.Callbacks,
+    "castor_record_options": _abi.RecordOptions,
     "castor_held": _abi.Held,
     "castor_seal_options": _abi.SealOptions,
     "castor_reseal_options": _abi.ResealOptions,

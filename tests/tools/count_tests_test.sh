@@ -47,3 +47,10 @@ if [[ $got != "4 4 2" ]]; then
   echo "got '$got', wanted '4 4 2'"
   exit 1
 fi
+
+# Of one run of pytest.
+got=$(python3 tools/count_tests.py --junit "$TEST_TMPDIR/with space/mixed.xml")
+if [[ $got != "2 1 2" ]]; then
+  echo "got '$got', wanted '2 1 2'"
+  exit 1
+fi

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -230,10 +231,19 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
 
 
 def _place(runtime: Runtime, budgets: Budgets) -> None:
-    """After the first step, which showed what is held at once."""
-    runtime.leases.end_those_over()
-    runtime.engine.reseal(budgets.device, budgets.host)
+    """After the first step, which showed what is held at once. Where something still holds parameters, on any rank, after the next one."""
+    for collects in (False, True):
+        if collects:
+            gc.collect()
+        runtime.leases.end_those_over()
+        try:
+            runtime.engine.reseal(budgets.device, budgets.host)
+            break
+        except FailedPrecondition:
+            continue
+    else:
+        runtime.optimizer._after_first = lambda: _place(runtime, budgets)
+        return
     stats = runtime.engine.stats()
     log.info("castor: %s of device memory and %s of host memory for this rank", format_size(stats["device_budget_bytes"]),
              format_size(stats["host_budget_bytes"]))
-

