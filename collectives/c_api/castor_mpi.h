@@ -61,17 +61,13 @@ typedef struct castor_mpi {
 static inline int32_t castor_mpi_check(int error, const char* call) {
   char words[MPI_MAX_ERROR_STRING + 64];
   int length = (int)strlen(call);
+  int more = 0;
   if (error == MPI_SUCCESS) return CASTOR_OK;
   memcpy(words, call, (size_t)length);
   memcpy(words + length, ": ", 2);
   length += 2;
-  {
-    int more = 0;
-    if (MPI_Error_string(error, words + length, &more) == MPI_SUCCESS) {
-      length += more;
-    }
-  }
-  words[length] = '\0';
+  if (MPI_Error_string(error, words + length, &more) != MPI_SUCCESS) more = 0;
+  words[length + more] = '\0';
   castor_set_error(words);
   return CASTOR_IO_ERROR;
 }
