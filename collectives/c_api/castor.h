@@ -323,8 +323,9 @@ CASTOR_API int32_t castor_engine_register(castor_engine* engine,
                                           castor_initializer initializer,
                                           void* context, int32_t* param);
 
-/* A queue of the trainer's own work, in order: on a device, or, where `device`
- * is null, on the world's threads. After the first failure work is skipped. */
+/* A queue of the trainer's own work, in order, for one thread at a time: on a
+ * device, or, where `device` is null, on the world's threads. After the first
+ * failure work is skipped. */
 CASTOR_API int32_t castor_lane_create(castor_world* world,
                                       castor_device* device,
                                       castor_lane** lane);
@@ -349,10 +350,9 @@ CASTOR_API int32_t castor_lane_record_event(castor_lane* lane, void* event);
 /* Waits for what is queued; the lane's failure, if it has one. */
 CASTOR_API int32_t castor_lane_drain(castor_lane* lane);
 /* From now on acquire, grad, grad_ready and borrow are for work on this lane:
- * they wait for nothing, what they give is there for work that is queued on the
- * lane after them, and a lease that began on it ends behind what is queued when
- * it is released. Null: for the calling thread again. A CUDA device needs a
- * lane of its own. */
+ * they wait for nothing, what they give is there for what is queued after them,
+ * and a lease that began on it ends behind what is queued at its release. Null:
+ * for the calling thread again. A CUDA device needs a lane of its own. */
 CASTOR_API int32_t castor_engine_use_lane(castor_engine* engine,
                                           castor_lane* lane);
 

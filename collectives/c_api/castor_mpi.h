@@ -18,7 +18,8 @@
  *
  * The world has a duplicate of the communicator and CASTOR_MPI_BUFFER_BYTES,
  * twice. castor_world_destroy frees both, so it comes before MPI_Finalize. A
- * thread of Castor's calls MPI, while the program calls it as it likes.
+ * thread of Castor's calls MPI, while the program calls it as it likes; with
+ * the communicator itself it does so only while the world is created.
  *
  * Where a rank hangs or is gone, its world ends on the others. MPI cannot take
  * back an operation that has begun: the duplicate and its memory then stay, and
@@ -44,7 +45,8 @@ extern "C" {
 
 /* What follows, but for castor_world_create_mpi, is this file's own. */
 typedef struct castor_mpi {
-  MPI_Comm comm;
+  MPI_Comm given; /* the program's */
+  MPI_Comm comm;  /* its duplicate, from the first barrier on */
   int size;
   int rank;
   int piece;               /* bytes of each rank that travel at once */
@@ -59,17 +61,13 @@ typedef struct castor_mpi {
 static inline int32_t castor_mpi_check(int error, const char* call) {
   char words[MPI_MAX_ERROR_STRING + 64];
   int length = (int)strlen(call);
+  int more = 0;
   if (error == MPI_SUCCESS) return CASTOR_OK;
   memcpy(words, call, (size_t)length);
   memcpy(words + length, ": ", 2);
   length += 2;
-  {
-    int more = 0;
-    if (MPI_Error_string(error, words + length, &more) == MPI_SUCCESS) {
-      length += more;
-    }
-  }
-  words[length] = '\0';
+  if (MPI_Error_string(error, words + length, &more) != MPI_SUCCESS) more = 0;
+  words[length + more] = '\0';
   castor_set_error(words);
   return CASTOR_IO_ERROR;
 }
@@ -200,8 +198,16 @@ static inline int32_t castor_mpi_all_to_all(void* context, uint64_t seq,
 
 static inline int32_t castor_mpi_barrier(void* context, uint64_t seq) {
   castor_mpi* mpi = (castor_mpi*)context;
-  const int32_t code = castor_mpi_begin(mpi);
+  int32_t code = castor_mpi_begin(mpi);
   (void)seq;
+  if (code == CASTOR_OK && mpi->comm == MPI_COMM_NULL) {
+    code = castor_mpi_wait(mpi,
+                           MPI_Comm_idup(mpi->given, &mpi->comm, &mpi->pending),
+                           "MPI_Comm_idup");
+    if (code == CASTOR_OK) {
+      MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
+    }
+  }
   if (code != CASTOR_OK) return code;
   return castor_mpi_wait(mpi, MPI_Ibarrier(mpi->comm, &mpi->pending),
                          "MPI_Ibarrier");
@@ -232,7 +238,6 @@ static inline castor_mpi* castor_mpi_create(MPI_Comm comm, int32_t* code) {
   int begun = 0;
   int over = 0;
   int provided = MPI_THREAD_SINGLE;
-  int error;
   size_t bytes;
   castor_mpi* mpi;
   MPI_Initialized(&begun);
@@ -241,6 +246,11 @@ static inline castor_mpi* castor_mpi_create(MPI_Comm comm, int32_t* code) {
     *code = castor_fail(CASTOR_FAILED_PRECONDITION,
                         "MPI is not there: create the world after "
                         "MPI_Init_thread and before MPI_Finalize");
+    return NULL;
+  }
+  if (comm == MPI_COMM_NULL) {
+    *code = castor_fail(CASTOR_INVALID_ARGUMENT,
+                        "comm is MPI_COMM_NULL: this process is not of it");
     return NULL;
   }
   MPI_Query_thread(&provided);
@@ -256,21 +266,11 @@ static inline castor_mpi* castor_mpi_create(MPI_Comm comm, int32_t* code) {
     *code = castor_fail(CASTOR_UNAVAILABLE, "there is no memory for a world");
     return NULL;
   }
+  mpi->given = comm;
   mpi->comm = MPI_COMM_NULL;
   mpi->pending = MPI_REQUEST_NULL;
-  error = MPI_Comm_dup(comm, &mpi->comm);
-  if (error == MPI_SUCCESS) {
-    MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
-    error = MPI_Comm_size(mpi->comm, &mpi->size);
-  }
-  if (error == MPI_SUCCESS) error = MPI_Comm_rank(mpi->comm, &mpi->rank);
-  if (error != MPI_SUCCESS) {
-    castor_mpi_release(mpi);
-    *code = castor_fail(CASTOR_IO_ERROR,
-                        "MPI_Comm_dup failed: is the communicator one of "
-                        "processes that are all there?");
-    return NULL;
-  }
+  MPI_Comm_size(comm, &mpi->size);
+  MPI_Comm_rank(comm, &mpi->rank);
   mpi->piece = CASTOR_MPI_BUFFER_BYTES / mpi->size;
   if (mpi->piece < 512) mpi->piece = 512;
   bytes = (size_t)mpi->piece * (size_t)mpi->size;
@@ -297,6 +297,7 @@ static inline int32_t castor_world_create_mpi(
   castor_callbacks calls;
   int32_t code = CASTOR_OK;
   castor_mpi* const mpi = castor_mpi_create(comm, &code);
+  if (world != NULL) *world = NULL;
   if (mpi == NULL) return code;
   memset(&calls, 0, sizeof(calls));
   calls.struct_size = sizeof(calls);

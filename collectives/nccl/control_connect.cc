@@ -314,7 +314,7 @@ Result<ControlLink> ConnectToRankZero(const ControlAddress& address, int rank,
   return Unavailable(fmt::format(
       "rank {} does not reach rank 0 on port {} of {}: does a firewall stand "
       "between them, or does rank 0's host have an address that it does not "
-      "know of itself? Then name it (NcclOptions::control_host)",
+      "know of itself? Then set CASTOR_CONTROL_HOST to it on rank 0",
       rank, address.port, tried));
 }
 

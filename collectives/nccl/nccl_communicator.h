@@ -89,7 +89,7 @@ struct NcclOptions {
   // The same for Create.
   int64_t start_timeout_ns = 300'000'000'000;
   // Of rank 0: the name or number under which the others reach its host. Empty:
-  // all addresses of its interfaces, tried in turn.
+  // $CASTOR_CONTROL_HOST, or all addresses of its interfaces, tried in turn.
   std::string control_host;
   // Of rank 0, where the others have its invitation already: `exchange` is not
   // used. Create uses it up.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -84,8 +85,11 @@ Result<NcclInvitation> Unpack(std::span<const std::byte> bytes) {
 
 Result<NcclHost> NcclHost::Open(NcclCalls* nccl,
                                 const std::string& control_host) {
-  CASTOR_ASSIGN_OR_RETURN(ControlListener listener,
-                          ControlListener::Open(control_host));
+  const char* const named = std::getenv("CASTOR_CONTROL_HOST");
+  CASTOR_ASSIGN_OR_RETURN(
+      ControlListener listener,
+      ControlListener::Open(
+          control_host.empty() && named != nullptr ? named : control_host));
   NcclInvitation invitation;
   invitation.address = listener.address();
   CASTOR_ASSIGN_OR_RETURN(invitation.token, MakeToken());

@@ -32,7 +32,7 @@ using testing::HasSubstr;
 constexpr int kParams = 6;
 constexpr int kSteps = 3;
 constexpr char kConfig[] =
-    R"({"stage": 3, "chunk": {"bytes": "8KiB"}, "clip_norm": 0.5,
+    R"({"stage": 3, "chunk": {"bytes": "2KiB"}, "clip_norm": 0.5,
         "device_budget_bytes": "40MiB", "host_budget_bytes": "1MiB"})";
 
 // What a rank adds to a gradient, as work of a lane.

@@ -135,6 +135,29 @@ static void abort_world(void) {
   EXPECT(castor_world_destroy(world) == CASTOR_OK);
 }
 
+/* The program's, which asks waits to end when it is asked for the third time.
+ */
+static int32_t interrupt(void* context) { return ++*(int*)context >= 3; }
+
+/* Rank 3 does not come until the others have gone. */
+static void interrupt_creation(void) {
+  if (rank_of_process != 3) {
+    int asked = 0;
+    castor_set_interrupt(interrupt, &asked);
+    expect_refused(CASTOR_ABORTED, "interrupted");
+    castor_set_interrupt(NULL, NULL);
+    EXPECT(asked == 3);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank_of_process == 3) {
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm_idup(MPI_COMM_WORLD, &duplicate, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char** argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: %s DIGEST or serialized\n", argv[0]);
@@ -155,6 +178,7 @@ int main(int argc, char** argv) {
     castor_mpi* mpi = castor_mpi_create(MPI_COMM_WORLD, &code);
     EXPECT(mpi != NULL && mpi->size == kRanks);
     if (mpi == NULL || mpi->size != kRanks) MPI_Abort(MPI_COMM_WORLD, 1);
+    EXPECT(castor_mpi_barrier(mpi, 0) == CASTOR_OK);
     move_in_pieces(mpi);
     end_a_call(mpi);
     castor_mpi_release(mpi);
@@ -175,6 +199,10 @@ int main(int argc, char** argv) {
     EXPECT(self.failed == 0);
     EXPECT(castor_world_destroy(world) == CASTOR_OK);
     MPI_Comm_free(&alone);
+    EXPECT(castor_world_create_mpi(MPI_COMM_NULL, NULL, &world) ==
+           CASTOR_INVALID_ARGUMENT);
+    EXPECT(world == NULL);
+    interrupt_creation();
   }
   MPI_Finalize();
   return failures == 0 ? 0 : 1;
