@@ -13,28 +13,38 @@ namespace castor {
 
 Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     const SealOptions& declared) const {
-  ZeroOptions options = options_;
-  SealOptions held = declared;
-  const auto made = [&] {
-    return MemoryOf(*layout_, sharding_, options, least_, bindings_, held);
+  const auto made = [&](const ZeroOptions& options, Bytes device,
+                        const SealOptions& held) {
+    SealBudgets budgets = least_;
+    budgets.device = device;
+    return MemoryOf(*layout_, sharding_, options, budgets, bindings_, held);
   };
-  if (!declared.grow || !declared.held.empty()) return made();
+  if (!declared.grow || !declared.held.empty()) {
+    return made(options_, least_.device, declared);
+  }
+  ZeroOptions options = options_;
+  options.prefetch_depth = 0;
+  options.keep_copies = false;
   // A chunk and its gradient at a time: the first step shows what it takes.
+  SealOptions held = declared;
   for (size_t c = 0; c < layout_->chunks().size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
     HeldTogether& alone = held.held.emplace_back();
     alone.params = layout_->chunk(chunk).params;
     if (Trainable(chunk)) alone.grads = alone.params;
   }
-  options.prefetch_depth = 0;
-  options.keep_copies = false;
-  if (!options.home_limits) {
-    options.home_limits.emplace();
-    Result<MemoryPlan> off_device = made();
-    if (off_device.ok()) return off_device;
-    options.home_limits.reset();
+  // In little more than the least budget that serves it, which leaves the rest
+  // to slots.
+  Result<MemoryPlan> plan = made(options, least_.device, held);
+  Bytes serves = least_.device;
+  Bytes fails;
+  while (plan.ok() && serves - fails > least_.device / 64) {
+    const Bytes half = fails + (serves - fails) / 2;
+    Result<MemoryPlan> in_half = made(options, half, held);
+    (in_half.ok() ? serves : fails) = half;
+    if (in_half.ok()) plan = std::move(in_half);
   }
-  return made();
+  return plan;
 }
 
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {

@@ -258,14 +258,12 @@ class Engine:
         return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
 
     def close(self) -> None:
-        """Tells of failures, and destroys it. No lease is left."""
+        """Tells of failures, and destroys it. FailedPrecondition, with nothing done, where a lease is left."""
         if not self.handle or self._pid != os.getpid():
             return
-        try:
-            check(lib.castor_engine_close(self.handle))
-        finally:
-            check(lib.castor_engine_destroy(self.handle))
-            self.handle = ctypes.c_void_p()
+        check(lib.castor_engine_close(self.handle))
+        check(lib.castor_engine_destroy(self.handle))
+        self.handle = ctypes.c_void_p()
 
 
 def checkpoints(directory: str) -> list[int]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from typing import Any, Callable
 
@@ -219,3 +220,13 @@ def test_zero_grad_drops_a_backward() -> None:
             losses.append(backward(model, step).item())
             optimizer.step()
     assert losses[:4] == losses[4:]
+
+
+def test_memory_is_given_back_with_the_model() -> None:
+    model, optimizer = wrapped()
+    backward(model)
+    optimizer.step()
+    engine = optimizer.runtime.engine
+    del model, optimizer
+    gc.collect()
+    assert not engine.handle

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 
@@ -14,10 +15,11 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
-from castor.errors import DoesNotFit, FailedPrecondition
+from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch._leases import Leases, Unit, tensor_at
 from castor.torch._params import ChunkedParameter, Param
 
+log = logging.getLogger("castor")
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _graph_task = torch._C._current_graph_task_id
 
@@ -337,6 +339,16 @@ class Runtime:
         for p in self.params:
             if p.tensor.data_ptr() != p.hole.data_ptr() and not p.pins:
                 raise FailedPrecondition(f"the data of parameter {p.name} was replaced after castor.wrap: write inside castor.gathered")
+
+    def close(self) -> None:
+        """Gives all memory back, at the latest when the program ends. Ranks end their worlds together."""
+        self.leases.end_those_over()
+        try:
+            self.engine.close()
+            self.engine.world.close()
+        except CastorError as error:
+            # Who still holds leases, and whose process group has gone, leaves the rest to the end of the process.
+            log.debug("castor: %s", error)
 
     def end_step(self) -> None:
         self.step_number += 1

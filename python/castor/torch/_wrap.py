@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
 
@@ -82,8 +83,7 @@ def wrap(
         _register(runtime, found)
         engine.seal([p.number for p in runtime.params] if budgets.fits else None)
     except BaseException:
-        engine.close()
-        world.close()
+        runtime.close()
         raise
     _move_in(runtime)
     if dtype is not None:
@@ -94,6 +94,7 @@ def wrap(
     if not budgets.fits:
         wrapped._after_first = lambda: _place(runtime, budgets)
     _state.attach(model, runtime, wrapped)
+    weakref.finalize(model, runtime.close)
     return model, wrapped
 
 
