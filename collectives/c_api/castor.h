@@ -597,7 +597,8 @@ typedef struct castor_load_options {
   size_t struct_size;
   int64_t step; /* used where one_step is not 0; else the latest */
   int32_t one_step;
-  int32_t weights_only; /* not 0: moments and counts begin anew */
+  int32_t weights_only; /* not 0: moments and counts begin anew, and the folder
+                         * may be of safetensors that others wrote */
   int32_t unverified;   /* not 0: digests are not checked first */
   int32_t convert;      /* not 0: states may have been saved in other types */
 } castor_load_options;

@@ -5,6 +5,7 @@
 ``castor.torch`` wraps a PyTorch model and its optimizer. This package by itself needs neither PyTorch nor NumPy.
 """
 
+from castor._search import ChunkChoice, SearchResult, search
 from castor.errors import (
     Aborted,
     CastorError,
@@ -24,6 +25,7 @@ from castor.sizes import format_size, parse_size
 __all__ = [
     "Aborted",
     "CastorError",
+    "ChunkChoice",
     "DataLoss",
     "DoesNotFit",
     "FailedPrecondition",
@@ -31,9 +33,11 @@ __all__ = [
     "InvalidArgument",
     "IoError",
     "Malformed",
+    "SearchResult",
     "StoppedEarly",
     "TierFull",
     "Unavailable",
     "format_size",
     "parse_size",
+    "search",
 ]

@@ -241,9 +241,9 @@ class Engine:
         check(lib.castor_engine_finish_save(self.handle, ctypes.byref(path)))
         return os.fsdecode(path.value or b"")
 
-    def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False) -> tuple[int, bytes]:
+    def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False, convert: bool = False) -> tuple[int, bytes]:
         """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it."""
-        options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only))
+        options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert))
         loaded = ctypes.c_int64()
         with interruptible():
             check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))

@@ -9,7 +9,7 @@
 from castor import *  # noqa: F403
 from castor import __all__ as _names
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._state import checkpoints, gathered, gradient, load, save
+from castor.torch._state import checkpoints, gathered, gradient, load, load_weights, save
 from castor.torch._wrap import wrap
 
-__all__ = [*_names, "CastorOptimizer", "checkpoints", "gathered", "gradient", "load", "save", "wrap"]
+__all__ = [*_names, "CastorOptimizer", "checkpoints", "gathered", "gradient", "load", "load_weights", "save", "wrap"]

@@ -70,7 +70,7 @@ class Runtime:
 
     # Values of parameters.
 
-    def activate(self, unit: Unit, counts: bool = True) -> None:
+    def activate(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
         for p in unit.params:
             if p.pins:
@@ -124,7 +124,7 @@ class Runtime:
         unit = params[0].unit if len(params) == 1 else Unit(params)
         self.enter()
         try:
-            self.activate(unit)
+            self.activate(unit, not self.evaluating)
             try:
                 return function(*arguments, **keywords)
             finally:
@@ -192,7 +192,7 @@ class Runtime:
             self.enter()
             try:
                 if unit is not None:
-                    self.activate(unit, not self.backward)
+                    self.activate(unit, not self.backward and not self.evaluating)
             except BaseException:
                 self.leave(None)
                 raise
@@ -352,6 +352,8 @@ class Runtime:
 
     def end_step(self) -> None:
         self.step_number += 1
+        for p in self.params:
+            p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False
 
 

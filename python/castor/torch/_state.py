@@ -269,4 +269,15 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     return rest["extra"]
 
 
-__all__ = ["attach", "checkpoints", "clip_grad_norm_", "gathered", "gradient", "load", "memory_summary", "read", "runtime_of", "save", "write"]
+def load_weights(model: nn.Module, folder: str) -> None:
+    """Takes weights from safetensors, as Hugging Face writes them, sharded ones too, or from a checkpoint of Castor's.
+
+    Tensors go by the model's own names, from the files into chunks. Moments and counts of updates begin anew.
+    """
+    runtime = runtime_of(model)
+    runtime.leases.end_those_over()
+    runtime.engine.load(folder, weights_only=True, convert=True)
+    runtime.step_number += 1
+
+
+__all__ = ["attach", "checkpoints", "clip_grad_norm_", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save", "write"]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""The chunk-size search: which size of chunks wastes least, proved."""
+
+from __future__ import annotations
+
+import ctypes
+import html
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+from castor import _abi
+from castor.errors import InvalidArgument, Malformed
+from castor.sizes import format_size
+
+# A name, a shape and a type as safetensors names it, in initialization order.
+TensorSpec = tuple[str, Sequence[int], str]
+
+
+@dataclass(frozen=True)
+class ChunkChoice:
+    """A chunk size and what it costs."""
+
+    mode: str
+    chunk_bytes: int
+    chunks: int
+    oversize_chunks: int
+    waste_bytes: int
+    waste_fraction: float
+    gathered_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What `search` found. ``document`` is all of it, as `castor search --json` writes it."""
+
+    elements: int
+    total_bytes: int
+    best: ChunkChoice
+    recommended: ChunkChoice
+    optimal: bool
+    candidates: tuple[ChunkChoice, ...]
+    document: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        best = self.recommended
+        proof = "proved least" if self.optimal else "best found"
+        return (f"SearchResult({self.elements} elements, {format_size(self.total_bytes)}: {best.chunks} chunks of {format_size(best.chunk_bytes)} "
+                f"waste {best.waste_fraction:.2%}, {proof})")
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{word}</th>" for word in ("mode", "chunk", "chunks", "oversize", "waste", "gathered", "why"))
+        rows = "".join(
+            f"<tr><td>{c.mode}</td><td>{format_size(c.chunk_bytes)}</td><td>{c.chunks}</td><td>{c.oversize_chunks}</td>"
+            f"<td>{c.waste_fraction:.2%}</td><td>{format_size(c.gathered_bytes)}</td><td>{html.escape(c.reason)}</td></tr>"
+            for c in self.candidates
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _of_safetensors(path: Path) -> list[TensorSpec]:
+    """The tensors in the header of a safetensors file, in the order of their bytes."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > 100_000_000:
+            raise Malformed(f"{path} is no safetensors file: its header would take {length} bytes")
+        try:
+            header = json.loads(file.read(length))
+        except ValueError as error:
+            raise Malformed(f"{path} is no safetensors file: {error}") from None
+    tensors = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    return [(name, entry["shape"], entry["dtype"]) for name, entry in sorted(tensors, key=lambda t: t[1]["data_offsets"][0])]
+
+
+def specs_of(model: Union[str, Path, Iterable[TensorSpec], Any]) -> list[TensorSpec]:
+    """A list of parameters from a path, a torch module (on the meta device too) or a list."""
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        if not files:
+            raise InvalidArgument(f"{path} has no safetensors files")
+        return [spec for file in files for spec in _of_safetensors(file)]
+    if hasattr(model, "named_parameters"):
+        names = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16", "torch.float64": "F64"}
+        return [(name, tuple(p.shape), names.get(str(p.dtype), "F32")) for name, p in model.named_parameters()]
+    return list(model)
+
+
+def search(model: Union[str, Path, Iterable[TensorSpec], Any], **options: Any) -> SearchResult:
+    """Finds the chunk size that wastes least.
+
+    Args:
+      model: a safetensors file or a folder of them, a torch module (on the meta device too), or (name, shape, dtype) in initialization order.
+      options: those of `castor search`, with underscores: ``min="1MiB"``, ``max="512MiB"``, ``world=8``, ``device_budget="8GiB"``, ``mode=...``.
+
+    Raises:
+      InvalidArgument, Malformed: names the tensor or the option. DoesNotFit: says what budget would do.
+    """
+    specs = specs_of(model)
+    tensors = (_abi.Tensor * len(specs))()
+    for tensor, (name, shape, dtype) in zip(tensors, specs):
+        tensor.name, tensor.dtype = name.encode(), dtype.encode()
+        tensor.dims, tensor.dim_count = (ctypes.c_int64 * len(shape))(*shape), len(shape)
+    text = ctypes.c_char_p()
+    _abi.check(_abi.lib.castor_search_run(tensors, len(specs), json.dumps(options).encode(), ctypes.byref(text)))
+    document = json.loads(text.value or b"{}")
+    names = ChunkChoice.__dataclass_fields__
+
+    def choice(of: dict[str, Any]) -> ChunkChoice:
+        return ChunkChoice(**{name: of[name] for name in names})
+
+    return SearchResult(
+        elements=document["model"]["elements"],
+        total_bytes=document["model"]["total_bytes"],
+        best=choice(document["best"]),
+        recommended=choice(document["recommended"]),
+        optimal=document["certificate"]["optimal"],
+        candidates=tuple(choice(c) for c in document["candidates"]),
+        document=document,
+    )

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Values of a wrapped model: read, written, saved, loaded."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import castor.torch as castor
+from models import PLAIN, gpt2, language
+
+CASE = PLAIN[0]
+ROOMY: dict[str, Any] = {"device": "64MiB", "host": "64MiB"}
+TIGHT: dict[str, Any] = {"device": "64KiB", "host": "64MiB", "chunk": "8KiB"}
+
+
+def wrapped(**wrap: Any) -> tuple[nn.Module, Any]:
+    torch.manual_seed(7)
+    model = CASE.make()
+    return castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-2), **(wrap or TIGHT))
+
+
+def steps(model: nn.Module, optimizer: Any, first: int, last: int) -> list[float]:
+    losses = []
+    for step in range(first, last):
+        optimizer.zero_grad()
+        loss = CASE.loss(model, step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_state_dicts_go_to_and_from_the_plain_model() -> None:
+    model, optimizer = wrapped()
+    steps(model, optimizer, 0, 3)
+    plain = CASE.make()
+    plain.load_state_dict(model.state_dict())
+    plain_optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    plain_optimizer.load_state_dict(optimizer.state_dict())
+    want = steps(plain, plain_optimizer, 3, 6)
+
+    other, other_optimizer = wrapped(**ROOMY)
+    other.load_state_dict(model.state_dict())
+    other_optimizer.load_state_dict(optimizer.state_dict())
+    assert steps(model, optimizer, 3, 6) == pytest.approx(want, rel=1e-5)
+    assert steps(other, other_optimizer, 3, 6) == pytest.approx(want, rel=1e-5)
+
+
+def test_gathered_shows_and_keeps_whole_values() -> None:
+    model, _ = wrapped()
+    torch.manual_seed(7)
+    plain = CASE.make()
+    with castor.gathered(model):
+        for (name, mine), theirs in zip(model.named_parameters(), plain.parameters()):
+            assert torch.equal(mine, theirs), name
+    average = copy.deepcopy(plain)  # as EMA does
+    with castor.gathered(model), torch.no_grad():
+        for mean, now in zip(average.parameters(), model.parameters()):
+            mean.lerp_(now, 0.5)
+    with castor.gathered(model.parameters(), write=True), torch.no_grad():
+        for p in model.parameters():
+            p.mul_(2)
+    for name, values in model.state_dict().items():
+        assert torch.equal(values, plain.state_dict()[name] * 2), name
+
+
+def test_training_goes_on_from_a_checkpoint_bit_by_bit(tmp_path: Path) -> None:
+    model, optimizer = wrapped()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    losses = []
+    for step in range(8):
+        losses += steps(model, optimizer, step, step + 1)
+        scheduler.step()
+        if step == 3:
+            castor.save(str(tmp_path), model, extra={"scheduler": scheduler.state_dict(), "position": 4})
+    assert castor.checkpoints(str(tmp_path)) == [4]
+
+    again, optimizer = wrapped(**ROOMY, stage=1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    extra = castor.load(str(tmp_path), again)
+    scheduler.load_state_dict(extra["scheduler"])
+    for step in range(extra["position"], 8):
+        assert steps(again, optimizer, step, step + 1) == [losses[step]]
+        scheduler.step()
+    for name, values in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], values), name
+
+
+def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    theirs = gpt2()
+    theirs.save_pretrained(tmp_path, max_shard_size="40KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    torch.manual_seed(2)
+    model = gpt2()
+    model, _ = castor.wrap(model, torch.optim.AdamW(model.parameters()), **ROOMY)
+    castor.load_weights(model, str(tmp_path))
+    with torch.no_grad():
+        assert torch.equal(language(model.eval(), 0), language(theirs.eval(), 0))
+    with pytest.raises(castor.CastorError, match="nothing"):
+        castor.load_weights(model, str(tmp_path / "nothing"))
+
+
+def test_a_search_takes_modules_paths_and_lists(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = CASE.make()
+    found = castor.search(model, min="1KiB", max="64KiB")
+    assert found.optimal
+    assert found.recommended.waste_fraction <= max(c.waste_fraction for c in found.candidates)
+    with torch.device("meta"):
+        assert castor.search(CASE.make(), min="1KiB", max="64KiB") == found
+    as_list = [(name, tuple(p.shape), "F32") for name, p in model.named_parameters()]
+    assert castor.search(as_list, min="1KiB", max="64KiB") == found
+    save_file({name: p.detach() for name, p in model.named_parameters()}, tmp_path / "model.safetensors")
+    assert castor.search(tmp_path, min="1KiB", max="64KiB").elements == found.elements
+    assert "waste" in repr(found) and "<table>" in found._repr_html_()
+    with pytest.raises(castor.InvalidArgument, match="chunk_size"):
+        castor.search(as_list, chunk_size="1MiB")
