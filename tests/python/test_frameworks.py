@@ -13,7 +13,6 @@ import torch
 import castor.torch as castor
 from models import gpt2
 
-transformers = pytest.importorskip("transformers")
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -25,7 +24,8 @@ class Tokens(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
-def trained(folder: Path, wrap: bool, workers: int) -> tuple[list[Any], dict[str, torch.Tensor]]:
+def trained_by_transformers(folder: Path, wrap: bool, workers: int) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     model = gpt2(resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -47,9 +47,9 @@ def trained(folder: Path, wrap: bool, workers: int) -> tuple[list[Any], dict[str
 
 
 def test_the_trainer_of_transformers_trains_clips_evaluates_and_saves(tmp_path: Path) -> None:
-    want, plain = trained(tmp_path / "plain", False, 0)
+    want, plain = trained_by_transformers(tmp_path / "plain", False, 0)
     # Loader processes are forked in the middle of the training.
-    got, weights = trained(tmp_path / "castor", True, 2)
+    got, weights = trained_by_transformers(tmp_path / "castor", True, 2)
     for mine, theirs in zip(got, want, strict=True):
         assert mine[0] == pytest.approx(theirs[0], rel=1e-5)
         assert (mine[1] is None) == (theirs[1] is None)
@@ -57,3 +57,56 @@ def test_the_trainer_of_transformers_trains_clips_evaluates_and_saves(tmp_path: 
             assert float(mine[1]) == pytest.approx(float(theirs[1]), rel=1e-4)
     for name, values in plain.items():
         torch.testing.assert_close(weights[name], values, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def trained_by_lightning(folder: Path, strategy: Any, epochs: int, resume: Any = None) -> Any:
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 3))
+            self.seen: list[float] = []
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            loss = torch.nn.functional.cross_entropy(self.inner(batch[0]), batch[1])
+            self.seen.append(loss.item())
+            return loss
+
+        def validation_step(self, batch: Any, index: int) -> None:
+            self.log("right", (self.inner(batch[0]).argmax(1) == batch[1]).float().mean())
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
+
+    torch.manual_seed(0)
+    module = Module()
+    x = torch.randn(48, 8, generator=torch.Generator().manual_seed(1))
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :3].argmax(1)), batch_size=8)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, strategy=strategy, max_epochs=epochs, default_root_dir=folder, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, gradient_clip_val=0.3, accumulate_grad_batches=2, num_sanity_val_steps=0, use_distributed_sampler=False,
+    )
+    trainer.fit(module, data, data, ckpt_path=resume)
+    trainer.save_checkpoint(folder / "last.ckpt")
+    return module.seen, float(trainer.callback_metrics["right"]), folder / "last.ckpt"
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_lightning_trains_clips_validates_and_resumes(tmp_path: Path, by_name: bool) -> None:
+    pytest.importorskip("lightning")
+    from castor.lightning import CastorStrategy
+
+    want, right, _ = trained_by_lightning(tmp_path / "plain", "auto", 4)
+
+    def strategy() -> Any:
+        return "castor_stage_3" if by_name else CastorStrategy(device="64MiB", host="64MiB", stage=2)
+
+    got, mine, _ = trained_by_lightning(tmp_path / "castor", strategy(), 4)
+    assert got == pytest.approx(want, rel=1e-5)
+    assert mine == pytest.approx(right)
+    first, _, checkpoint = trained_by_lightning(tmp_path / "half", strategy(), 2)
+    rest, mine, _ = trained_by_lightning(tmp_path / "rest", strategy(), 4, checkpoint)
+    assert first + rest == pytest.approx(want, rel=1e-5)
+    assert mine == pytest.approx(right)

@@ -84,10 +84,17 @@ class CastorOptimizer(torch.optim.Optimizer):
         self._sent: dict[int, dict[str, float]] = {}
         self._after_first: Optional[Callable[[], None]] = None
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Updates the parameters. A closure is refused."""
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
+        """Updates the parameters. A closure that computes the loss and goes backward is called first, and its answer returned."""
+        self._opt_called = True  # which schedulers ask for
+        answer = None
         if closure is not None:
-            raise InvalidArgument("optimizer.step(closure) would compute the loss again inside a step: compute it before, and leave the closure away")
+            with torch.enable_grad():
+                answer = closure()
+        self._update()
+        return answer
+
+    def _update(self) -> None:
         runtime = self.runtime
         runtime.leases.end_those_over()
         runtime.check_holes()
@@ -175,3 +182,7 @@ class CastorOptimizer(torch.optim.Optimizer):
                     values = state[name].detach().to("cpu", torch.float32).contiguous()
                     engine.write(p.number, kind, values.data_ptr(), p.elements)
             engine.set_updates(p.number, int(state.get("step", 1)))
+
+
+# A scheduler then leaves `step` as it is.
+CastorOptimizer.step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Castor as a strategy of Lightning.
+
+    from castor.lightning import CastorStrategy
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=CastorStrategy(device="8GiB", nvme="/scratch"))
+
+Importing this module registers ``castor_stage_1`` to ``castor_stage_3`` too: ``Trainer(strategy="castor_stage_3")``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
+
+from castor.errors import InvalidArgument
+from castor.torch._wrap import wrap
+
+
+class CastorStrategy(DDPStrategy):
+    """Ranks as with DDP, whose place Castor takes: parameters, gradients and optimizer states live in chunks.
+
+    Args are those of `castor.wrap`. One optimizer; its scheduler, clipping, accumulation, validation and checkpoints are Lightning's.
+    """
+
+    strategy_name = "castor"
+
+    def __init__(self, **wrap_arguments: Any) -> None:
+        super().__init__(process_group_backend="gloo")
+        self._wrap_arguments = wrap_arguments
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        super().setup_optimizers(trainer)
+        if len(self.optimizers) != 1:
+            raise InvalidArgument(f"the module configures {len(self.optimizers)} optimizers, and Castor trains with one: put them into groups of one")
+        assert self.lightning_module is not None
+        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **self._wrap_arguments)
+        self.optimizers = [optimizer]
+        for config in self.lr_scheduler_configs:
+            config.scheduler.optimizer = optimizer
+
+    def configure_ddp(self) -> None:
+        """Castor reduces gradients itself."""
+
+    def _register_ddp_hooks(self) -> None:
+        """There is no DDP to have any."""
+
+    def pre_backward(self, closure_loss: Any) -> None:
+        """There is no DDP to prepare."""
+
+
+for _stage in (1, 2, 3):
+    StrategyRegistry.register(f"castor_stage_{_stage}", CastorStrategy, description=f"Castor, ZeRO stage {_stage}", stage=_stage)
