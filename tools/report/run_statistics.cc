@@ -127,9 +127,11 @@ class Builder {
       mark.at_ns -= std::min(begin_ns, mark.at_ns);
       result_.marks.push_back(std::move(mark));
     }
-    std::stable_sort(
-        result_.marks.begin(), result_.marks.end(),
-        [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
+    std::sort(result_.marks.begin(), result_.marks.end(),
+              [](const RunMark& a, const RunMark& b) {
+                return std::tie(a.at_ns, a.rank, a.words) <
+                       std::tie(b.at_ns, b.rank, b.words);
+              });
   }
 
   void CountEvents() {
