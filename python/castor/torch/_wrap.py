@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
@@ -19,6 +20,7 @@ from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch import _state
 from castor.torch._budgets import Budget, Budgets
+from castor.torch._lazy import LazyValues
 from castor.torch._leases import Leases, Unit, tensor_at
 from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
 from castor.torch._params import DTYPES, ChunkedParameter, Param
@@ -26,6 +28,7 @@ from castor.torch._runtime import Runtime
 from castor.torch._world import make_world
 
 log = logging.getLogger("castor")
+Filler = Callable[[int, int, int], None]
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -85,7 +88,8 @@ def wrap(
     except BaseException:
         runtime.close()
         raise
-    _move_in(runtime)
+    with _without_weak_references(model):
+        _move_in(runtime)
     if dtype is not None:
         _cast_buffers(model, dtype, ignore)
     _hook(runtime, model, units, ignore)
@@ -101,8 +105,8 @@ def wrap(
 class _Found:
     """A parameter of the model, before it is Castor's."""
 
-    def __init__(self, name: str, tensor: nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
-        self.name, self.tensor, self.dtype, self.group, self.frozen = name, tensor, dtype, group, frozen
+    def __init__(self, name: str, tensor: nn.Parameter, dtype: torch.dtype, group: str, frozen: bool, fill: Filler) -> None:
+        self.name, self.tensor, self.dtype, self.group, self.frozen, self.fill = name, tensor, dtype, group, frozen, fill
 
 
 def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
@@ -115,24 +119,26 @@ def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[st
 def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], dtype: Optional[torch.dtype]) -> list[_Found]:
     groups = {id(t): f"g{index}" for index, group in enumerate(optimizer.param_groups) for t in group["params"]}
     found: dict[int, _Found] = {}
+    lazy = LazyValues(model)
     for prefix, module in _modules(model, ignore):
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise InvalidArgument(f"{prefix} is an embedding with max_norm, which writes to its weight in its forward: use none, or ignore=[...]")
         for name, tensor in module.named_parameters(recurse=False):
-            name = f"{prefix}.{name}" if prefix else name
             if id(tensor) in found:
                 continue
+            fill = lazy.filler(module, name) if tensor.is_meta else _filler(tensor)
+            name = f"{prefix}.{name}" if prefix else name
             if isinstance(tensor, ChunkedParameter):
                 raise FailedPrecondition(f"parameter {name} is in the chunks of another wrapped model: a module is wrapped once")
             if isinstance(tensor, nn.parameter.UninitializedParameter):
                 raise InvalidArgument(f"parameter {name} has no shape yet: run the lazy module once before castor.wrap")
-            if tensor.device.type != "cpu":
+            if tensor.device.type not in ("cpu", "meta"):
                 raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU")
             to = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             if to not in DTYPES:
                 raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
             trained = tensor.requires_grad and id(tensor) in groups
-            found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained)
+            found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained, fill)
     strange = [t for group in optimizer.param_groups for t in group["params"] if id(t) not in found]
     if strange:
         raise InvalidArgument(f"the optimizer has {len(strange)} parameters that are not the model's (shape {tuple(strange[0].shape)}): give one of this model's")
@@ -176,7 +182,7 @@ def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme:
     return config
 
 
-def _filler(tensor: torch.Tensor) -> Callable[[int, int, int], None]:
+def _filler(tensor: torch.Tensor) -> Filler:
     """Writes a parameter's initial values, which seal asks for."""
     flat = tensor.detach().reshape(-1)
 
@@ -189,7 +195,7 @@ def _filler(tensor: torch.Tensor) -> Callable[[int, int, int], None]:
 def _register(runtime: Runtime, found: Sequence[_Found]) -> None:
     for f in found:
         p = Param(runtime, f.name, f.tensor, f.dtype, f.group, f.frozen)
-        p.number = runtime.engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, _filler(f.tensor))
+        p.number = runtime.engine.register(f.name, f.tensor.shape, DTYPES[f.dtype], f.frozen, f.group, f.fill)
         p.unit = Unit((p,))
         runtime.params.append(p)
         runtime.by_tensor[id(f.tensor)] = p
@@ -202,11 +208,24 @@ def _move_in(runtime: Runtime) -> None:
         holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype)
         for index, p in enumerate(those):
             p.hole = holes[index].expand(p.shape)
+            if p.tensor.is_meta:
+                torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=p.tensor.requires_grad))
             p.tensor.data = p.hole
             p.tensor._castor = p  # type: ignore[attr-defined]
             if not p.frozen:
                 p.tensor.register_post_accumulate_grad_hook(runtime.on_gradient(p))
             p.tensor.__class__ = ChunkedParameter
+
+
+@contextlib.contextmanager
+def _without_weak_references(model: nn.Module) -> Iterator[None]:
+    """Recurrent modules refer to their parameters, which then cannot be swapped."""
+    recurrent = [m for m in model.modules() if isinstance(m, nn.RNNBase) and any(p.is_meta for p in m.parameters(recurse=False))]
+    for module in recurrent:
+        module._flat_weight_refs = []
+    yield
+    for module in recurrent:
+        module._init_flat_weights()
 
 
 def _cast_buffers(model: nn.Module, dtype: torch.dtype, ignore: Sequence[nn.Module]) -> None:
