@@ -341,13 +341,14 @@ class Runtime:
                 raise FailedPrecondition(f"the data of parameter {p.name} was replaced after castor.wrap: write inside castor.gathered")
 
     def close(self) -> None:
-        """Gives all memory back, at the latest when the program ends. Ranks end their worlds together."""
+        """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
         self.leases.end_those_over()
         try:
             self.engine.close()
-            self.engine.world.close()
+            if self.engine.world.size == 1:
+                self.engine.world.close()
         except CastorError as error:
-            # Who still holds leases, and whose process group has gone, leaves the rest to the end of the process.
+            # Who still holds leases leaves the rest to the end of the process.
             log.debug("castor: %s", error)
 
     def end_step(self) -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import datetime
 
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from castor._engine import World
+from castor.errors import CastorError
 
 
 def _flat(address: int, size: int) -> torch.Tensor:
@@ -41,9 +44,19 @@ class _Gloo:
 
 
 def make_world(timeout_s: float) -> World:
-    """The ranks that torch.distributed has, where it was begun; else this process alone."""
+    """The ranks that torch.distributed has, where it was begun; else this process alone.
+
+    A world of several ranks ends with the process: its end waits for all of them.
+    """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
-    return World(timeout_s=timeout_s, collectives=_Gloo(timeout_s))
+    world = World(timeout_s=timeout_s, collectives=_Gloo(timeout_s))
+    atexit.register(_end, world)
+    return world
 
 
+def _end(world: World) -> None:
+    if not dist.is_initialized():
+        return  # nobody can be waited for any more
+    with contextlib.suppress(CastorError):
+        world.close()
