@@ -55,6 +55,26 @@ def test_parameters_that_are_not_the_models() -> None:
         castor.wrap(model, torch.optim.SGD(other.parameters(), lr=0.1), **ROOMY)
 
 
+def test_ignored_modules_are_left_alone() -> None:
+    model = make()
+    with pytest.raises(castor.InvalidArgument, match=r"2\.weight is in a module to ignore"):
+        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), ignore=[model[2]], **ROOMY)
+    plain = make()
+    mine, optimizer = castor.wrap(model, torch.optim.SGD(model[0].parameters(), lr=0.1), ignore=[model[2]], **ROOMY)
+    own = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    plain_optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for step in range(4):
+        losses = []
+        for both, optimizers in ((plain, [plain_optimizer]), (mine, [optimizer, own])):
+            for one in optimizers:
+                one.zero_grad()
+            losses.append(backward(both, step).item())
+            for one in optimizers:
+                one.step()
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert type(mine[2].weight) is nn.Parameter
+
+
 def test_a_model_is_wrapped_once_and_its_modules_too() -> None:
     model, _ = wrapped()
     with pytest.raises(castor.FailedPrecondition, match="wrapped already"):

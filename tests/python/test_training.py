@@ -197,3 +197,20 @@ def test_teacher_and_student_each_have_budgets_of_their_own() -> None:
         learning.step()
     assert loss.item() < 0.01
     assert torch.equal(teacher.state_dict()["weight"], want)
+
+
+def test_a_unit_has_all_its_parameters_from_its_boundary_on(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == "transformer_encoder")
+    want = train(case.make, case.loss, steps=6)
+    active: list[bool] = []
+
+    def make() -> nn.Module:
+        model = case.make()
+        layer = model.layers[0]
+        layer.self_attn.register_forward_pre_hook(lambda *_: active.append(all(type(p) is nn.Parameter for p in layer.parameters())))
+        return model
+
+    for units in ([nn.TransformerEncoderLayer], []):
+        active.clear()
+        close(train(make, case.loss, tight(tmp_path) | {"units": units}, steps=6), want)
+        assert all(active) == bool(units)

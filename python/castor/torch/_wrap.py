@@ -139,7 +139,10 @@ def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[n
                 raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
             trained = tensor.requires_grad and id(tensor) in groups
             found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained, fill)
+    left_alone = {id(t): name for name, t in model.named_parameters() if id(t) not in found}
     strange = [t for group in optimizer.param_groups for t in group["params"] if id(t) not in found]
+    if strange and id(strange[0]) in left_alone:
+        raise InvalidArgument(f"parameter {left_alone[id(strange[0])]} is in a module to ignore: train it by an optimizer of its own")
     if strange:
         raise InvalidArgument(f"the optimizer has {len(strange)} parameters that are not the model's (shape {tuple(strange[0].shape)}): give one of this model's")
     if not found:
