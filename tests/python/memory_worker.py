@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""One training of test_memory.py, in a process of its own: prints its last loss, the bytes of states, of budgets, and of its peak."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import castor.torch as castor
+
+
+def peak() -> int:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def main(nvme: str) -> None:
+    config = GPT2Config(vocab_size=4096, n_positions=128, n_embd=768, n_layer=10, n_head=8, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
+    torch.set_num_threads(2)
+    with castor.lazy_init() if nvme else contextlib.nullcontext():
+        model: Any = GPT2LMHeadModel(config)
+    states = sum(p.numel() for p in model.parameters()) * 16
+    budgets = [int(states / 5 * 0.55), int(states / 5 * 0.45)]
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    if nvme:
+        model, optimizer = castor.wrap(model, optimizer, device=budgets[0], host=budgets[1], nvme=nvme)
+    for step in range(4):
+        tokens = torch.randint(4096, (1, 128), generator=torch.Generator().manual_seed(step))
+        loss = model(input_ids=tokens, labels=tokens).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(loss.item(), states, sum(budgets), peak())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "")
