@@ -22,6 +22,7 @@
 #include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
 #include "offload/kernels/convert.h"
@@ -125,6 +126,18 @@ class ZeroEngineWorldsTest : public ZeroEngineTest {
 
 // Sums go over ranks in rank order, rounded once, in a world of any size: the
 // bits are those of plain arrays, and no bound is needed.
+TEST_F(ZeroEngineWorldsTest, BuffersOfRanksThatLeaveNoRoomAreNamed) {
+  const ToyModel model = MakeToyModel(3, 4, 500, DType::kF32);
+  const ToyResult got =
+      TrainAltered(model, ToyRun(), 2, Tight(3, KiB(64), KiB(64)),
+                   [](int) { return Altered{.buffers = MiB(4)}; });
+  EXPECT_THAT(got.status,
+              StatusIs(ErrorCode::kInfeasible,
+                       testing::AllOf(testing::HasSubstr("65536 bytes"),
+                                      testing::HasSubstr("4 MiB"),
+                                      testing::HasSubstr("raise the device"))));
+}
+
 TEST_F(ZeroEngineWorldsTest, WorldsOfOneToNineEqualPlainArraysBitByBit) {
   ToyRun run;
   run.steps = 2;

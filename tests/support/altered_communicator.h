@@ -36,6 +36,7 @@ class AlteredCommunicator final : public Communicator {
     Change after = {};   // what it gets of one; may be empty
     // Adds from the last rank to the first, and not the other way round.
     bool backwards = false;
+    Bytes buffers = {};  // beside those of the inner one
   };
 
   // `inner` must outlive it.
@@ -87,7 +88,9 @@ class AlteredCommunicator final : public Communicator {
   }
   void Abort(Status reason) override { inner_->Abort(std::move(reason)); }
   Status Health() const override { return inner_->Health(); }
-  Bytes buffer_bytes() const override { return inner_->buffer_bytes(); }
+  Bytes buffer_bytes() const override {
+    return inner_->buffer_bytes() + options_.buffers;
+  }
   CommunicatorStats stats() const override { return inner_->stats(); }
 
  private:
