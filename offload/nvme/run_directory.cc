@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -93,48 +94,6 @@ bool IsStillAt(int fd, const fs::path& path) {
          held.st_dev == found.st_dev && held.st_ino == found.st_ino;
 }
 
-// Holds the parent's lock while it lives.
-class ParentLock {
- public:
-  ParentLock() = default;
-  ParentLock(const ParentLock&) = delete;
-  ParentLock& operator=(const ParentLock&) = delete;
-  ~ParentLock() {
-    // A file of another user that died here stays, and is used again.
-    if (fd_.valid()) ::unlink(path_.c_str());
-  }
-
-  Status Take(const fs::path& parent) {
-    path_ = parent / kParentLock;
-    for (;;) {
-      // Without O_CREAT first: in a shared sticky directory the kernel may
-      // refuse it on a file of somebody else. For writing first: NFS gives an
-      // exclusive lock on nothing less.
-      UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-      if (!fd.valid() && errno == EACCES) {
-        fd = UniqueFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      }
-      if (!fd.valid() && errno == ENOENT) {
-        fd = UniqueFd(
-            ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-        if (!fd.valid() && errno == EEXIST) continue;
-      }
-      if (!fd.valid()) return CannotUse(parent, errno);
-      if (int error = Lock(fd.get(), LOCK_EX); error != 0) {
-        return CannotUse(parent, error);
-      }
-      if (IsStillAt(fd.get(), path_)) {
-        fd_ = std::move(fd);
-        return OkStatus();
-      }
-    }
-  }
-
- private:
-  fs::path path_;
-  UniqueFd fd_;
-};
-
 // Removes everything below `directory`, its lock last: what is left of it after
 // a crash in between can still be recognised and reclaimed.
 Status RemoveTree(const fs::path& directory) {
@@ -168,6 +127,118 @@ Status RemoveTree(const fs::path& directory) {
   }
   return status;
 }
+
+}  // namespace
+
+namespace internal {
+
+// A path in the list of those this process removes at its end. Nothing is
+// allocated while the list is locked, so a thread without memory can read it.
+class ListedPath {
+ public:
+  explicit ListedPath(const fs::path& path) : path_(path), owner_(::getpid()) {
+    const std::lock_guard lock(mutex_);
+    next_ = first_;
+    if (next_ != nullptr) next_->before_ = this;
+    first_ = this;
+  }
+  ListedPath(const ListedPath&) = delete;
+  ListedPath& operator=(const ListedPath&) = delete;
+  ~ListedPath() {
+    const std::lock_guard lock(mutex_);
+    (before_ == nullptr ? first_ : before_->next_) = next_;
+    if (next_ != nullptr) next_->before_ = before_;
+  }
+
+  // Makes a directory of a free name, with the X at the end of the path
+  // replaced. Returns 0 or the errno.
+  int MakeUnique() {
+    const std::lock_guard lock(mutex_);
+    is_made_ = ::mkdtemp(path_.data()) != nullptr;
+    return is_made_ ? 0 : errno;
+  }
+  const std::string& path() const { return path_; }
+
+  // A file at the path is removed only by whoever can lock it.
+  bool Open(int flags) {
+    const std::lock_guard lock(mutex_);
+    file_ = UniqueFd(::open(path_.c_str(), flags | O_CLOEXEC, 0644));
+    return file_.valid();
+  }
+  int file() const { return file_.get(); }
+
+  // From here on the process makes no others.
+  static void RemoveAll() {
+    mutex_.lock();
+    for (const ListedPath* each = first_; each != nullptr; each = each->next_) {
+      // What cannot be removed is reclaimed by the next run.
+      if (each->owner_ != ::getpid()) continue;
+      if (each->file_.valid() && Lock(each->file(), LOCK_EX | LOCK_NB) == 0 &&
+          IsStillAt(each->file(), each->path_)) {
+        ::unlink(each->path_.c_str());
+      }
+      if (!each->is_made_) continue;
+      // Another thread may make a file meanwhile.
+      if (!RemoveTree(each->path_).ok()) (void)RemoveTree(each->path_);
+    }
+  }
+
+ private:
+  static inline std::mutex mutex_;
+  static inline ListedPath* first_ = nullptr;
+
+  std::string path_;
+  const pid_t owner_;
+  UniqueFd file_;
+  bool is_made_ = false;
+  ListedPath* before_ = nullptr;
+  ListedPath* next_ = nullptr;
+};
+
+}  // namespace internal
+
+namespace {
+
+using internal::ListedPath;
+
+// Holds the parent's lock while it lives.
+class ParentLock {
+ public:
+  explicit ParentLock(const fs::path& parent) : path_(parent / kParentLock) {}
+  ParentLock(const ParentLock&) = delete;
+  ParentLock& operator=(const ParentLock&) = delete;
+  ~ParentLock() {
+    // A file of another user that died here stays, and is used again.
+    if (is_held_) ::unlink(path_.path().c_str());
+  }
+
+  Status Take() {
+    const fs::path parent = fs::path(path_.path()).parent_path();
+    for (;;) {
+      // Without O_CREAT first: in a shared sticky directory the kernel may
+      // refuse it on a file of somebody else. For writing first: NFS gives an
+      // exclusive lock on nothing less.
+      bool open = path_.Open(O_RDWR | O_NOFOLLOW);
+      if (!open && errno == EACCES) open = path_.Open(O_RDONLY | O_NOFOLLOW);
+      if (!open && errno == ENOENT) {
+        open = path_.Open(O_RDWR | O_CREAT | O_EXCL);
+        if (!open && errno == EEXIST) continue;
+      }
+      if (!open) return CannotUse(parent, errno);
+      if (int error = Lock(path_.file(), LOCK_EX); error != 0) {
+        return CannotUse(parent, error);
+      }
+      if (IsStillAt(path_.file(), path_.path())) {
+        is_held_ = true;
+        return OkStatus();
+      }
+    }
+  }
+
+ private:
+  ListedPath path_;
+  bool is_held_ = false;
+};
 
 bool IsRunDirectory(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
@@ -236,14 +307,17 @@ Result<RunDirectory> RunDirectory::Create(const fs::path& parent, Log* log) {
   if (error) return CannotUse(parent, error.value());
   if (!fs::is_directory(real)) return CannotUse(parent, ENOTDIR);
 
-  ParentLock parent_lock;
-  CASTOR_RETURN_IF_ERROR(parent_lock.Take(real));
+  ParentLock parent_lock(real);
+  CASTOR_RETURN_IF_ERROR(parent_lock.Take());
   ReclaimDead(real, log);
 
-  std::string name = (real / kPrefix).string();
-  name.append(kRandomCharacters, 'X');
-  if (::mkdtemp(name.data()) == nullptr) return CannotUse(real, errno);
-  const fs::path lock_path = fs::path(name) / kLock;
+  auto listed = std::make_unique<ListedPath>(
+      (real / kPrefix).string().append(kRandomCharacters, 'X'));
+  if (int error = listed->MakeUnique(); error != 0) {
+    return CannotUse(real, error);
+  }
+  const fs::path name = listed->path();
+  const fs::path lock_path = name / kLock;
   UniqueFd lock(
       ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   int failure = lock.valid() ? Lock(lock.get(), LOCK_EX | LOCK_NB) : errno;
@@ -252,25 +326,32 @@ Result<RunDirectory> RunDirectory::Create(const fs::path& parent, Log* log) {
     ::rmdir(name.c_str());
     return CannotUse(real, failure);
   }
-  return RunDirectory(fs::path(name), std::move(lock), log);
+  return RunDirectory(std::move(listed), std::move(lock), log);
 }
 
-RunDirectory::RunDirectory(fs::path path, UniqueFd lock, Log* log)
-    : path_(std::move(path)),
+RunDirectory::RunDirectory(std::unique_ptr<ListedPath> listed, UniqueFd lock,
+                           Log* log)
+    : path_(listed->path()),
       lock_(std::move(lock)),
+      listed_(std::move(listed)),
       owner_(::getpid()),
       log_(log) {}
+
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept = default;
 
 RunDirectory& RunDirectory::operator=(RunDirectory&& other) noexcept {
   if (this != &other) {
     CloseAndLog();
     path_ = std::move(other.path_);
     lock_ = std::move(other.lock_);
+    listed_ = std::move(other.listed_);
     owner_ = other.owner_;
     log_ = other.log_;
   }
   return *this;
 }
+
+void RunDirectory::RemoveAllOfThisProcess() { ListedPath::RemoveAll(); }
 
 RunDirectory::~RunDirectory() { CloseAndLog(); }
 
@@ -284,6 +365,7 @@ Status RunDirectory::Close() {
   // Listing takes a descriptor, and the lock's may have been the last one.
   // Whoever finds the directory without a holder only removes it too.
   if (!status.ok()) status = RemoveTree(path_);
+  listed_.reset();
   return status;
 }
 

@@ -13,12 +13,16 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "offload/nvme/unique_fd.h"
 
 namespace castor {
+namespace internal {
+class ListedPath;
+}  // namespace internal
 
 class RunDirectory {
  public:
@@ -30,7 +34,7 @@ class RunDirectory {
   static Result<RunDirectory> Create(const std::filesystem::path& parent,
                                      Log* log);
 
-  RunDirectory(RunDirectory&& other) noexcept = default;
+  RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&& other) noexcept;
   // Removes it; what fails is logged. In a process forked from the one that
   // made it, does nothing.
@@ -43,12 +47,19 @@ class RunDirectory {
   // nothing.
   Status Close();
 
+  // Removes every directory of this process, which must end then: threads that
+  // make or close a directory block from here on, and others may still write.
+  // Takes little memory. Thread-safe.
+  static void RemoveAllOfThisProcess();
+
  private:
-  RunDirectory(std::filesystem::path path, UniqueFd lock, Log* log);
+  RunDirectory(std::unique_ptr<internal::ListedPath> listed, UniqueFd lock,
+               Log* log);
   void CloseAndLog();
 
   std::filesystem::path path_;
   UniqueFd lock_;  // none once closed or moved from
+  std::unique_ptr<internal::ListedPath> listed_;
   pid_t owner_ = -1;
   Log* log_ = nullptr;
 };

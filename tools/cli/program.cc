@@ -178,7 +178,7 @@ int RunProgram(const Program& program, const std::vector<std::string>& args,
   Ended ended{program.name, OkStatus()};
   // The standard library and the parsers below throw where memory ends.
   try {
-    ended.status = PrepareForLimits();
+    ended.status = PrepareForLimits(program.name);
     if (ended.status.ok()) ended = Dispatch(program, args, console);
     // A partial result counts only where it arrives, too.
     const bool has_result =

@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -346,14 +345,10 @@ Status Main(const std::vector<std::string>& args, const Console& console,
 Status GuardedMain(const std::vector<std::string>& args, const Console& console,
                    std::unique_ptr<RankGroup>* group) {
   try {
-    CASTOR_RETURN_IF_ERROR(PrepareForLimits());
+    CASTOR_RETURN_IF_ERROR(PrepareForLimits(kName));
     return Main(args, console, group);
   } catch (const ThreadLimit& limit) {
     return limit.status();
-  } catch (const std::bad_alloc&) {
-    return Unavailable(
-        "this machine has too little memory for the run; use a smaller model, "
-        "--batch or --seq");
   } catch (const std::exception& error) {
     return Internal(error.what());
   }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <span>
 #include <utility>
 
@@ -57,7 +56,7 @@ Result<RankOutcome> RankTrainer::Run(const ZeroOptions& zero) {
   return outcome;
 }
 
-Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
+Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) {
   CASTOR_RETURN_IF_ERROR(MakeBatches());
   CASTOR_RETURN_IF_ERROR(
       RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
@@ -112,10 +111,6 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) try {
         ArenaInfo(communicator_->rank(), "batches", outcome.arena));
   }
   return outcome;
-} catch (const std::bad_alloc&) {
-  return Status(
-      Unavailable("there is not enough memory for the activations; use a "
-                  "smaller --batch, --seq or model"));
 }
 
 Result<std::string> RankTrainer::Save(ZeroEngine& engine) const {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -83,10 +82,6 @@ Result<RanksHere> MakeRanks(const TrainOptions& options, ThreadPool* pool,
 template <typename Train>
 Result<RankOutcome> OrFailure(const Train& train) try {
   return OrThreadLimit(train);
-} catch (const std::bad_alloc&) {
-  return Status(
-      Unavailable("this machine has too little memory for the run; use a "
-                  "smaller model, --batch or --seq"));
 } catch (const std::exception& error) {
   return Status(Internal(error.what()));
 }
