@@ -234,4 +234,20 @@ std::vector<ModelBlock> FindModelBlocks(std::span<const ParamSpec> params,
   return blocks;
 }
 
+std::optional<TiedParam> SuspectedTie(std::span<const ParamSpec> params) {
+  std::optional<ParamId> table;
+  for (const ModelBlock& block :
+       FindModelBlocks(params, {}, HoldUnit::kBlock)) {
+    for (const ParamUse& use : block.forward) {
+      for (const ParamId id : use.hold) {
+        if (params[id.index()].shape.size() < 2) continue;
+        if (block.kind == BlockKind::kHead) return std::nullopt;
+        if (block.kind == BlockKind::kEmbedding && !table) table = id;
+      }
+    }
+  }
+  if (!table) return std::nullopt;
+  return TiedParam{"lm_head.weight", *table};
+}
+
 }  // namespace castor

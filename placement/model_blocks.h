@@ -11,6 +11,7 @@
 // registered. Pure function, thread-safe. Part of the model of a step
 // (step_model.h).
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,11 @@ enum class HoldUnit : uint8_t {
 std::vector<ModelBlock> FindModelBlocks(std::span<const ParamSpec> params,
                                         std::span<const TiedParam> tied,
                                         HoldUnit unit);
+
+// A list says nothing of ties. A model whose head has no table of its own is
+// taken to use the embedding's, whose gradient is then open on all of the way
+// back: a trainer never holds more because a table is not shared.
+std::optional<TiedParam> SuspectedTie(std::span<const ParamSpec> params);
 
 }  // namespace castor
 

@@ -91,6 +91,17 @@ typedef struct castor_tensor {
 CASTOR_API int32_t castor_search_run(const castor_tensor* tensors, size_t count,
                                      const char* options, const char** json);
 
+/* Whether an engine with these parameters fits, as the JSON of `castor plan -o`
+ * for the same list: write it to a file, and name that in an engine's config as
+ * "plan". `options`: an engine's config (castor_engine_create) with the budgets
+ * of one rank, and of "world" 1, "processes" false (each rank is one),
+ * "working_set" "block" or "module" (what is acquired at a time),
+ * "micro_batches" 1, "recompute" false. The step is derived from names and
+ * shapes. `json` lives until this thread's next plan. CASTOR_INFEASIBLE says
+ * what does not fit. */
+CASTOR_API int32_t castor_plan_run(const castor_tensor* tensors, size_t count,
+                                   const char* options, const char** json);
+
 /* ---- Pinned arena ------------------------------------------------------ */
 
 /* Host memory that devices and O_DIRECT can use, cut into buffers of any size.

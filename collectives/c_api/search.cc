@@ -25,12 +25,8 @@ Result<std::string> Search(const castor_tensor* tensors, size_t count,
   CASTOR_ASSIGN_OR_RETURN(
       const SearchQuestion question,
       ReadSearchQuestion(options == nullptr ? "{}" : options));
-  std::vector<ParamSpec> params;
-  params.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    CASTOR_ASSIGN_OR_RETURN(ParamSpec spec, SpecOf(tensors[i], i));
-    params.push_back(std::move(spec));
-  }
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
+                          SpecsOf(tensors, count));
   CASTOR_ASSIGN_OR_RETURN(const SearchResult result,
                           SearchChunkSize(params, question.search));
   CASTOR_ASSIGN_OR_RETURN(

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
@@ -33,6 +34,17 @@ Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index) {
   spec.dtype = *dtype;
   spec.trainable = tensor.frozen == 0;
   return spec;
+}
+
+Result<std::vector<ParamSpec>> SpecsOf(const castor_tensor* tensors,
+                                       size_t count) {
+  std::vector<ParamSpec> params;
+  params.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    CASTOR_ASSIGN_OR_RETURN(ParamSpec spec, SpecOf(tensors[i], i));
+    params.push_back(std::move(spec));
+  }
+  return params;
 }
 
 }  // namespace castor::c_api

@@ -7,6 +7,7 @@
 // A parameter as programs in C describe it. Pure function, thread-safe.
 
 #include <cstddef>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
@@ -17,6 +18,10 @@ namespace castor::c_api {
 // InvalidArgument, naming it and its `index`, where a field is missing or its
 // dtype is none. Shapes are for others to check.
 Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index);
+
+// The same of `count` of them, in order.
+Result<std::vector<ParamSpec>> SpecsOf(const castor_tensor* tensors,
+                                       size_t count);
 
 }  // namespace castor::c_api
 

@@ -15,6 +15,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
+#include "collectives/engine_plan.h"
 #include "collectives/held_moments.h"
 #include "collectives/launch.h"
 #include "collectives/plan_file.h"
@@ -185,33 +186,15 @@ std::string FromPlan(const std::string& path, const std::string& plan) {
   return std::filesystem::proximate(path, folder).string();
 }
 
-// What is used is on the device, whole, whatever homes there are.
-Status CheckRoom(const PlanOutcome& outcome) {
-  const Bytes budget = outcome.request.options.device_budget;
-  if (outcome.castor_device < Bytes(0)) {
-    return Infeasible(fmt::format(
-        "the device budget of {} is less than {} of activations and {} of "
-        "overhead",
-        BudgetText(budget),
-        FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
-        FormatBytes(outcome.request.flags.overhead())));
-  }
-  Bytes largest;
-  for (const Access& access : outcome.step.accesses) {
-    const ChunkInfo& chunk = outcome.layout.chunk(access.chunk);
-    largest = std::max(largest,
-                       BytesOf(chunk.size, outcome.layout.dtype(access.chunk)));
-  }
-  if (outcome.castor_device >= largest) return OkStatus();
+// Something else than Castor may take all of the device budget.
+Status CheckLeft(const PlanOutcome& outcome) {
+  if (outcome.castor_device >= Bytes(0)) return OkStatus();
   return Infeasible(fmt::format(
-      "the device budget of {}{} does not hold one chunk: the largest has {}, "
-      "and what a step uses lies on the device, whole, while it is used",
-      BudgetText(budget),
-      outcome.castor_device == budget
-          ? std::string()
-          : fmt::format(" leaves Castor {}, which",
-                        FormatBytes(outcome.castor_device)),
-      FormatBytes(largest)));
+      "the device budget of {} is less than {} of activations and {} of "
+      "overhead",
+      BudgetText(outcome.request.options.device_budget),
+      FormatBytes(outcome.request.borrows ? Bytes(0) : outcome.activations),
+      FormatBytes(outcome.request.flags.overhead())));
 }
 
 }  // namespace
@@ -312,25 +295,21 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   }
   outcome.castor_device = request.options.device_budget - flags.overhead();
   if (!outcome.request.borrows) outcome.castor_device -= outcome.activations;
-  outcome.fits = CheckRoom(outcome);
+  outcome.fits = CheckLeft(outcome);
   if (!outcome.fits.ok()) return outcome;
 
   const EngineRequest engine = EngineRequestOf(subject, outcome);
-  Result<SealForecast> seal = ForecastSeal(engine, outcome.layout);
-  if (seal.status().code() == ErrorCode::kInfeasible) {
-    outcome.fits = seal.status();
-    return outcome;
-  }
-  CASTOR_RETURN_IF_ERROR(seal.status());
-  Result<StepForecast> forecast =
-      ForecastStep(*seal, engine.options, outcome.step.accesses);
-  if (forecast.status().code() == ErrorCode::kInfeasible) {
-    outcome.fits = forecast.status();
-    return outcome;
-  }
-  CASTOR_RETURN_IF_ERROR(forecast.status());
-  outcome.seal = *std::move(seal);
-  outcome.forecast = *std::move(forecast);
+  CASTOR_ASSIGN_OR_RETURN(EnginePlan plan,
+                          PlanEngine(engine, outcome.layout, outcome.step));
+  const Bytes beside = request.options.device_budget - outcome.castor_device;
+  outcome.fits =
+      beside == Bytes(0)
+          ? std::move(plan.fits)
+          : plan.fits.WithContext(fmt::format(
+                "beside {} of activations and overhead", FormatBytes(beside)));
+  outcome.seal = std::move(plan.seal);
+  outcome.forecast = std::move(plan.forecast);
+  if (!outcome.fits.ok()) return outcome;
   outcome.times =
       TimesOf(*outcome.forecast, request, outcome.step, subject.machine);
   if (subject.machine && outcome.times.unknown.empty()) {
@@ -355,16 +334,8 @@ BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
 
 PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome) {
   const PlanFlags& flags = outcome.request.flags;
-  PlanFile file;
-  file.model = subject.model.name;
-  file.tensors = std::ssize(subject.model.params);
-  file.elements = subject.elements;
-  file.world = flags.world;
-  file.packing = PackingDigest(subject.model.params);
-  file.moments = MomentsText(outcome.request.options.optimizer);
-  file.norm = CountsNorm(outcome.request.options);
-  file.processes = flags.processes;
-  file.engine = outcome.request.options;
+  PlanFile file = PlanFileOf(EngineRequestOf(subject, outcome),
+                             subject.model.name, flags.processes);
   file.engine.device_budget = outcome.engine_budget(Tier::kDevice);
   file.files.layout = FromPlan(flags.files.layout, flags.output);
   file.files.machine = FromPlan(flags.files.machine, flags.output);

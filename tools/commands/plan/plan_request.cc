@@ -15,6 +15,7 @@
 #include "chunk/base/units_text.h"
 #include "chunk/param_spec.h"
 #include "chunk/tensor_fields.h"
+#include "collectives/engine_plan.h"
 #include "collectives/option_table.h"
 #include "collectives/option_words.h"
 #include "offload/kernels/optimizer_options.h"
@@ -166,13 +167,6 @@ OptionTable PlannedTable(PlanFlags* flags) {
 }
 
 // --- What they come to ------------------------------------------------------
-constexpr Bytes kLeastChunk = MiB(32);
-constexpr Bytes kMostChunk = MiB(512);
-constexpr int64_t kBudgetsPerChunk = 8;
-// A model so small that it would have few chunks of the least size is cut into
-// smaller ones where its budget asks for that.
-constexpr int64_t kChunksPerModel = 64;
-
 Status CheckTogether(const PlanFlags& flags) {
   if (!flags.files.layout.empty() &&
       (flags.engine.chunk_size || flags.min || flags.max)) {
@@ -212,19 +206,11 @@ Status CheckTogether(const PlanFlags& flags) {
   return OkStatus();
 }
 
-// A size is searched between bounds that say themselves what they are, so that
-// another budget alone changes no layout. No budget is so small that its chunks
-// are below what the model calls for: what holds nothing tells no size.
 Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                   ZeroOptions* options) {
-  options->max_chunk = kMostChunk;
-  if (flags.device_budget) {
-    const Bytes least =
-        std::min(kLeastChunk, RoundUp(subject.bytes / kChunksPerModel, KiB(4)));
-    const Bytes part = *flags.device_budget / kBudgetsPerChunk;
-    options->max_chunk = std::max({std::min(kMostChunk, part), least, KiB(4)});
-  }
-  options->min_chunk = std::min(kLeastChunk, options->max_chunk);
+  const ChunkBounds bounds = ChunkBoundsFor(subject.bytes, flags.device_budget);
+  options->min_chunk = bounds.least;
+  options->max_chunk = bounds.most;
   if (flags.max) {
     options->max_chunk = *flags.max;
     options->min_chunk = std::min(options->min_chunk, *flags.max);
@@ -273,25 +259,6 @@ Status FillActivations(const PlanFlags& flags, const PlanSubject& subject,
   return OkStatus();
 }
 
-// A list says nothing of ties. A model whose head has no table of its own is
-// taken to use the embedding's, whose gradient is then open on all of the way
-// back: a trainer never holds more because a table is not shared.
-void SuspectTie(const ModelList& model, std::vector<TiedParam>* tied) {
-  const std::vector<ModelBlock> blocks =
-      FindModelBlocks(model.params, {}, HoldUnit::kBlock);
-  std::optional<ParamId> table;
-  for (const ModelBlock& block : blocks) {
-    for (const ParamUse& use : block.forward) {
-      for (const ParamId id : use.hold) {
-        if (model.params[id.index()].shape.size() < 2) continue;
-        if (block.kind == BlockKind::kHead) return;
-        if (block.kind == BlockKind::kEmbedding && !table) table = id;
-      }
-    }
-  }
-  if (table) tied->push_back({"lm_head.weight", *table});
-}
-
 // Names that share a parameter which the list has.
 std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
   std::map<std::string, int32_t> ids;
@@ -305,7 +272,10 @@ std::vector<TiedParam> TiedParamsOf(const ModelList& model) {
       tied.push_back({name.name, ParamId(found->second)});
     }
   }
-  if (model.family.empty()) SuspectTie(model, &tied);
+  if (!model.family.empty()) return tied;
+  if (const std::optional<TiedParam> head = SuspectedTie(model.params)) {
+    tied.push_back(*head);
+  }
   return tied;
 }
 

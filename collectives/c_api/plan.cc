@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Plans through the C ABI.
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/tensor.h"
+#include "collectives/engine_plan.h"
+#include "collectives/held_moments.h"
+#include "collectives/launch.h"
+#include "collectives/option_table.h"
+#include "collectives/seal_plan.h"
+#include "collectives/zero_config.h"
+#include "offload/nvme/nvme_option.h"
+#include "placement/model_blocks.h"
+#include "placement/step_model.h"
+
+namespace castor::c_api {
+namespace {
+
+constexpr int64_t kMaxWorld = 1 << 20;
+constexpr int64_t kMaxBatches = 1 << 20;
+
+struct PlanQuestion {
+  ZeroOptions options;
+  EngineFiles files;
+  int world = 1;
+  bool processes = false;
+  std::string working_set = "block";
+  StepShape step;
+  // Whether the config says these.
+  bool says_least_chunk = false;
+  bool says_most_chunk = false;
+};
+
+Result<PlanQuestion> ReadQuestion(std::string_view text) {
+  PlanQuestion question;
+  OptionTable table = EngineOptions(&question.options, &question.files);
+  table.Whole("world", &question.world, 1, kMaxWorld);
+  table.Switch("processes", &question.processes);
+  table.Choice("working_set", &question.working_set, {"block", "module"});
+  table.Whole("micro_batches", &question.step.micro_batches, 1, kMaxBatches);
+  table.Switch("recompute", &question.step.recompute);
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<std::string> said,
+                          ReadConfig(text, table));
+  const auto says = [&](std::string_view key) {
+    return std::find(said.begin(), said.end(), key) != said.end();
+  };
+  if (!says("device_budget_bytes")) {
+    return InvalidArgument(
+        "device_budget_bytes is missing: say what a rank may hold on its "
+        "device");
+  }
+  const std::vector<NvmeOption>& drives = question.options.nvme;
+  if (!drives.empty() && !NvmeLimit(drives)) {
+    return InvalidArgument(
+        "a drive of nvme has no size_bytes: say how much may lie there");
+  }
+  question.says_least_chunk = says("chunk.min_bytes");
+  question.says_most_chunk = says("chunk.max_bytes");
+  CASTOR_RETURN_IF_ERROR(ReadEngineFiles(question.files, &question.options));
+  return question;
+}
+
+// Sizes that nobody said become those between which a plan searches.
+void FillChunkBounds(std::span<const ParamSpec> params,
+                     PlanQuestion* question) {
+  Bytes model;
+  for (const ParamSpec& spec : params) {
+    const Result<Elements> count = CountElements(spec.shape, spec.dtype);
+    if (count.ok()) model += BytesOf(*count, spec.dtype);
+  }
+  ZeroOptions& options = question->options;
+  const ChunkBounds bounds = ChunkBoundsFor(model, options.device_budget);
+  if (!question->says_most_chunk) options.max_chunk = bounds.most;
+  if (!question->says_least_chunk) {
+    options.min_chunk = std::min(bounds.least, options.max_chunk);
+  }
+  if (!question->says_most_chunk) {
+    options.max_chunk = std::max(options.max_chunk, options.min_chunk);
+  }
+}
+
+Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
+                          PlanQuestion question) {
+  FillChunkBounds(params, &question);
+  ZeroOptions& options = question.options;
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options, question.world));
+  for (const ParamSpec& spec : params) {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options.grad_mode));
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      const ChunkLayout layout,
+      LayoutOf(params, options, question.world, options.device_budget));
+  std::vector<TiedParam> tied;
+  if (const auto head = SuspectedTie(params)) tied.push_back(*head);
+  const std::vector<ModelBlock> blocks = FindModelBlocks(
+      params, tied,
+      question.working_set == "block" ? HoldUnit::kBlock : HoldUnit::kModule);
+  question.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
+  question.step.grads_in_place = options.grad_mode == GradMode::kReuse;
+  CASTOR_ASSIGN_OR_RETURN(const StepTrace step,
+                          DeriveStep(layout, blocks, question.step));
+  EngineRequest engine;
+  engine.params = params;
+  engine.options = options;
+  engine.world = question.world;
+  if (question.processes) {
+    engine.communicator_buffers =
+        ExchangeBufferFor(options.device_budget, question.world);
+  }
+  engine.declared.held = HeldMomentsOf(params, blocks, question.step);
+  CASTOR_ASSIGN_OR_RETURN(const EnginePlan plan,
+                          PlanEngine(engine, layout, step));
+  CASTOR_RETURN_IF_ERROR(plan.fits);
+  PlanFile file = PlanFileOf(engine, "", question.processes);
+  file.files = question.files;
+  if (!options.nvme.empty()) file.nvme = NvmeLimit(options.nvme);
+  return file;
+}
+
+Result<std::string> Plan(const castor_tensor* tensors, size_t count,
+                         const char* options) {
+  CASTOR_ASSIGN_OR_RETURN(PlanQuestion question,
+                          ReadQuestion(options == nullptr ? "{}" : options));
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
+                          SpecsOf(tensors, count));
+  CASTOR_ASSIGN_OR_RETURN(const PlanFile plan,
+                          MakePlan(params, std::move(question)));
+  return WritePlan(plan);
+}
+
+Status Run(const castor_tensor* tensors, size_t count, const char* options,
+           const char** json) {
+  // Made by threads that plan, and only these.
+  thread_local std::string answer;
+  if (json == nullptr || (tensors == nullptr && count > 0)) {
+    return InvalidArgument(
+        "tensors or json is null; give a list, and a place for the text");
+  }
+  *json = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(answer, Plan(tensors, count, options));
+  *json = answer.c_str();
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+extern "C" int32_t castor_plan_run(const castor_tensor* tensors, size_t count,
+                                   const char* options, const char** json) {
+  return castor::c_api::ThroughTheDoor(
+      [&] { return castor::c_api::Run(tensors, count, options, json); });
+}

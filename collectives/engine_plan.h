@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_PLAN_H_
+#define CASTOR_COLLECTIVES_ENGINE_PLAN_H_
+
+// Plans an engine and its steps before either exists: whether they fit, what
+// they hold and move, and the file that a trainer follows. `castor plan` and
+// castor_plan_run are both made of this. Pure functions, thread-safe.
+
+#include <optional>
+#include <string>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/plan_file.h"
+#include "collectives/seal_forecast.h"
+#include "collectives/zero_options.h"
+#include "placement/step_trace.h"
+
+namespace castor {
+
+// Between which sizes a chunk is searched where nobody says: up to an eighth of
+// the budget, from 32 MiB on or from what a small model calls for. A plan has
+// these as numbers, so another budget alone changes no layout of a trainer.
+struct ChunkBounds {
+  Bytes least;
+  Bytes most;
+};
+ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget);
+
+struct EnginePlan {
+  Status fits;  // or Infeasible, and why
+  // Where it fits.
+  std::optional<SealForecast> seal;
+  std::optional<StepForecast> forecast;
+};
+
+// With the layout that the request's options make and steps like `step`. Fails
+// as LayoutOf and ForecastSeal do, but that Infeasible is an answer.
+Result<EnginePlan> PlanEngine(const EngineRequest& request,
+                              const ChunkLayout& layout, const StepTrace& step);
+
+// For trainers to load. `model` is what people call it; `processes`: each rank
+// is one. Files that the options were read from are for the caller to add.
+PlanFile PlanFileOf(const EngineRequest& request, const std::string& model,
+                    bool processes);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_PLAN_H_
