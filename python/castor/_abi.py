@@ -152,6 +152,7 @@ _CODES: dict[str, list] = {
     "castor_world_record": [_H, c_char_p, POINTER(RecordOptions)],
     "castor_engine_mark": [_H, c_char_p],
     "castor_engine_stats_json": [_H, POINTER(c_char_p)],
+    "castor_plan_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_search_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_world_end_record": [_H],
     "castor_engine_create": [_H, c_int32, _H, c_char_p, POINTER(_H)],

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
-from castor import _abi
-from castor.errors import InvalidArgument, Malformed
+from castor import _abi, _command
 from castor.sizes import format_size
 
 # A name, a shape and a type as safetensors names it, in initialization order.
@@ -62,44 +61,17 @@ class SearchResult:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _of_safetensors(path: Path) -> list[TensorSpec]:
-    """The tensors in the header of a safetensors file, in the order of their bytes."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > 100_000_000:
-            raise Malformed(f"{path} is no safetensors file: its header would take {length} bytes")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise Malformed(f"{path} is no safetensors file: {error}") from None
-    tensors = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
-    return [(name, entry["shape"], entry["dtype"]) for name, entry in sorted(tensors, key=lambda t: t[1]["data_offsets"][0])]
-
-
-def specs_of(model: Union[str, Path, Iterable[TensorSpec], Any]) -> list[TensorSpec]:
-    """A list of parameters from a path, a torch module (on the meta device too) or a list."""
-    if isinstance(model, (str, Path)):
-        path = Path(model)
-        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-        if not files:
-            raise InvalidArgument(f"{path} has no safetensors files")
-        return [spec for file in files for spec in _of_safetensors(file)]
+def specs_of(model: Union[Iterable[TensorSpec], Any]) -> list[TensorSpec]:
+    """A list of parameters from a torch module (on the meta device too) or a list."""
     if hasattr(model, "named_parameters"):
         names = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16", "torch.float64": "F64"}
         return [(name, tuple(p.shape), names.get(str(p.dtype), "F32")) for name, p in model.named_parameters()]
     return list(model)
 
 
-def search(model: Union[str, Path, Iterable[TensorSpec], Any], **options: Any) -> SearchResult:
-    """Finds the chunk size that wastes least.
-
-    Args:
-      model: a safetensors file or a folder of them, a torch module (on the meta device too), or (name, shape, dtype) in initialization order.
-      options: those of `castor search`, with underscores: ``min="1MiB"``, ``max="512MiB"``, ``world=8``, ``device_budget="8GiB"``, ``mode=...``.
-
-    Raises:
-      InvalidArgument, Malformed: names the tensor or the option. DoesNotFit: says what budget would do.
-    """
+def _document(model: Union[str, Path, Iterable[TensorSpec], Any], options: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(model, (str, Path)):
+        return _command.ask(["search", str(model), *_command.flags_of(options)])
     specs = specs_of(model)
     tensors = (_abi.Tensor * len(specs))()
     for tensor, (name, shape, dtype) in zip(tensors, specs):
@@ -107,7 +79,22 @@ def search(model: Union[str, Path, Iterable[TensorSpec], Any], **options: Any) -
         tensor.dims, tensor.dim_count = (ctypes.c_int64 * len(shape))(*shape), len(shape)
     text = ctypes.c_char_p()
     _abi.check(_abi.lib.castor_search_run(tensors, len(specs), json.dumps(options).encode(), ctypes.byref(text)))
-    document = json.loads(text.value or b"{}")
+    document: dict[str, Any] = json.loads(text.value or b"{}")
+    return document
+
+
+def search(model: Union[str, Path, Iterable[TensorSpec], Any], **options: Any) -> SearchResult:
+    """Finds the chunk size that wastes least.
+
+    Args:
+      model: what `castor search` takes (a config.json, a folder of a model, weights), a torch module (on the meta device too), or
+        (name, shape, dtype) in initialization order.
+      options: those of `castor search`, with underscores: ``min="1MiB"``, ``max="512MiB"``, ``world=8``, ``device_budget="8GiB"``, ``mode=...``.
+
+    Raises:
+      InvalidArgument, Malformed: names the tensor or the option. DoesNotFit: says what budget would do.
+    """
+    document = _document(model, options)
     names = ChunkChoice.__dataclass_fields__
 
     def choice(of: dict[str, Any]) -> ChunkChoice:

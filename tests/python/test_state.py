@@ -107,21 +107,3 @@ def test_weights_come_from_safetensors_that_others_wrote(tmp_path: Path) -> None
         assert torch.equal(language(model.eval(), 0), language(theirs.eval(), 0))
     with pytest.raises(castor.CastorError, match="nothing"):
         castor.load_weights(model, str(tmp_path / "nothing"))
-
-
-def test_a_search_takes_modules_paths_and_lists(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    model = CASE.make()
-    found = castor.search(model, min="1KiB", max="64KiB")
-    assert found.optimal
-    assert found.recommended.waste_fraction <= max(c.waste_fraction for c in found.candidates)
-    with torch.device("meta"):
-        assert castor.search(CASE.make(), min="1KiB", max="64KiB") == found
-    as_list = [(name, tuple(p.shape), "F32") for name, p in model.named_parameters()]
-    assert castor.search(as_list, min="1KiB", max="64KiB") == found
-    save_file({name: p.detach() for name, p in model.named_parameters()}, tmp_path / "model.safetensors")
-    assert castor.search(tmp_path, min="1KiB", max="64KiB").elements == found.elements
-    assert "waste" in repr(found) and "<table>" in found._repr_html_()
-    with pytest.raises(castor.InvalidArgument, match="chunk_size"):
-        castor.search(as_list, chunk_size="1MiB")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from castor.errors import FailedPrecondition
+from castor.torch._guards import GUARDS, refuse_gradient
 from castor.torch._leases import Unit, tensor_at
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
     return type(out) is ChunkedParameter
 
 
+_READ_GRAD = Tensor.grad.__get__  # type: ignore[attr-defined]
 _ASKS = ("__index__", "__int__", "__invert__")
 
 
@@ -115,6 +117,11 @@ class ChunkedParameter(torch.nn.Parameter):
     def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
         keywords = keywords or {}
         if function in _OF_METADATA:
+            if function == _READ_GRAD and arguments[0]._castor.runtime.has_gradient(arguments[0]._castor):
+                return ChunkedGradient.of(arguments[0]._castor)
+            guard = GUARDS.get(function)
+            if guard is not None:
+                guard(arguments[0]._castor, *arguments[1:], **keywords)
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
         found: list[Param] = []
@@ -140,3 +147,34 @@ class ChunkedParameter(torch.nn.Parameter):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         p = self._castor
         return f"ChunkedParameter({p.name}, shape={tuple(p.shape)}, dtype={p.dtype})"
+
+
+class ChunkedGradient(Tensor):
+    """What ``p.grad`` is while the gradient is in a chunk: whoever asks learns that there is one, and its shape.
+
+    Computing with it is refused, because the values are elsewhere.
+    """
+
+    @staticmethod
+    def of(p: Param) -> ChunkedGradient:
+        with torch._C.DisableTorchFunctionSubclass():
+            gradient = p.tensor.detach().as_subclass(ChunkedGradient)
+        gradient._castor = p  # type: ignore[attr-defined]
+        return gradient
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
+        if function in _OF_METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*arguments, **(keywords or {}))
+        refuse_gradient(_first_gradient((arguments, keywords)))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"ChunkedGradient({self._castor.name}, shape={tuple(self._castor.shape)})"  # type: ignore[attr-defined]
+
+
+def _first_gradient(of: Any) -> Any:
+    if type(of) is ChunkedGradient:
+        return of._castor  # type: ignore[attr-defined]
+    inside = of.values() if isinstance(of, dict) else of if isinstance(of, (list, tuple)) else ()
+    return next((found for found in map(_first_gradient, inside) if found is not None), None)

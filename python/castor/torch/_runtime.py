@@ -16,6 +16,7 @@ from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
+from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit, tensor_at
 from castor.torch._params import ChunkedParameter, Param
 
@@ -50,10 +51,12 @@ class Runtime:
         self.handle = engine.handle
         self.leases: Leases
         self.optimizer: Any = None
+        self.replacements: Replacements
         self.params: list[Param] = []
         self.by_tensor: dict[int, Param] = {}
         self.step_number = 0
         self.micro_batch = 0  # counted for ever
+        self.before_step = 0  # what it was when the step began
         self.in_step = False  # a micro-batch has begun
         self.last = True  # the next micro-batch may be the last of its step
         self.depth = 0  # of modules under way
@@ -235,7 +238,7 @@ class Runtime:
             if kept.step != self.step_number:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"{kept.param.name} was updated by optimizer.step() since the forward"
+                    f"{kept.param.name} was written to since the forward, by optimizer.step() as a rule"
                 )
             view = self._acquire(kept.param.unit)[0]
             return view.as_strided(kept.size, kept.stride, kept.offset)
@@ -246,6 +249,8 @@ class Runtime:
     def begin_micro_batch(self) -> None:
         self._flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
+        if not self.in_step:
+            self.before_step = self.micro_batch
         self.micro_batch += 1
         self.in_step = True
         self.backward_done = False
@@ -317,6 +322,15 @@ class Runtime:
         self._late.clear()
         self.abandon()
 
+    def has_gradient(self, p: Param) -> bool:
+        """Whether this step has a gradient of the parameter."""
+        return self.in_step and p.given > self.before_step
+
+    def settle(self) -> None:
+        """Drops a step of forwards alone: what is done between steps can be done."""
+        if self.in_step and not self.backward_done and not any(self.has_gradient(p) for p in self.params):
+            self.abandon()
+
     def abandon(self) -> None:
         """Drops the step's gradients."""
         if self.in_step:
@@ -336,9 +350,7 @@ class Runtime:
                     f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
                     "Write inside castor.gathered([...], write=True)"
                 )
-        for p in self.params:
-            if p.tensor.data_ptr() != p.hole.data_ptr() and not p.pins:
-                raise FailedPrecondition(f"the data of parameter {p.name} was replaced after castor.wrap: write inside castor.gathered")
+        self.replacements.check()
 
     def close(self) -> None:
         """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
@@ -351,8 +363,12 @@ class Runtime:
             # Who still holds leases leaves the rest to the end of the process.
             log.debug("castor: %s", error)
 
-    def end_step(self) -> None:
+    def weights_changed(self) -> None:
+        """What autograd has saved so far is of other weights."""
         self.step_number += 1
+
+    def end_step(self) -> None:
+        self.weights_changed()
         for p in self.params:
             p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False

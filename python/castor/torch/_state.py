@@ -50,6 +50,8 @@ def write(p: Param, values: torch.Tensor, state: int = _abi.PARAM) -> None:
     kept = values.detach().to("cpu", torch.float32).contiguous()
     p.runtime.leases.end_those_over()
     p.runtime.engine.write(p.number, state, kept.data_ptr(), p.elements)
+    if state == _abi.PARAM:
+        p.runtime.weights_changed()
 
 
 def _params_of(of: Tensors) -> list[Param]:
@@ -66,25 +68,42 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
       write: what is written inside is kept, masters included. All ranks write the same; not in the middle of a step.
     """
     params = [p for p in _params_of(of) if not p.pins]
+    if write:
+        for runtime in {id(p.runtime): p.runtime for p in params}.values():
+            runtime.settle()
+            if runtime.in_step:
+                raise FailedPrecondition("gathered(write=True) is inside a step, whose gradients are of the old values: call optimizer.step() "
+                                         "or optimizer.zero_grad() before")
+    exact = []  # of parameters in low precision, what is not written keeps its master
     for p in params:
         tensor = p.tensor
+        values = read(p)
         tensor.__class__ = p.plain
-        tensor.data = read(p).to(p.dtype)
+        tensor.data = values.to(p.dtype)
         p.pins += 1
+        exact.append(values if write else None)
     try:
         yield
     finally:
-        values = [(p, p.tensor.detach()) for p in params]
+        written = [p.tensor.detach() for p in params]
         for p in params:
             p.pins -= 1
             p.tensor.data = p.hole
             p.tensor.__class__ = ChunkedParameter
     if write:
-        for p, now in values:
-            _write(p, now)
+        for p, now, before in zip(params, written, exact):
+            _write(p, torch.where(now == before.to(p.dtype), before, now.float()) if before.dtype is not p.dtype else now)
 
 
 _write = write  # `gathered` has an argument of that name
+
+
+def exact(parameter: torch.Tensor) -> torch.Tensor:
+    """The most exact values of a parameter that there are, masters where it has them: fp32 on the CPU. All ranks call it."""
+    params = _params_of([parameter])
+    if not params:
+        raise InvalidArgument("the tensor is no parameter of a wrapped model")
+    return read(params[0])
 
 
 def gradient(parameter: torch.Tensor) -> torch.Tensor:
@@ -149,6 +168,7 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     model.state_dict = state_dict  # type: ignore[method-assign]
     model.load_state_dict = load_state_dict  # type: ignore[method-assign]
     model._apply = apply  # type: ignore[method-assign]
+    model.zero_grad = optimizer.zero_grad  # type: ignore[method-assign]
     model.clip_grad_norm_ = optimizer.clip_grad_norm_  # type: ignore[assignment]
     model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
@@ -234,6 +254,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     """
     runtime = runtime_of(model)
     optimizer = runtime.optimizer
+    runtime.settle()
     runtime.leases.end_those_over()
     rest = {
         "step": runtime.step_number,
@@ -252,7 +273,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     runtime = runtime_of(model)
     runtime.leases.end_those_over()
     loaded, text = runtime.engine.load(directory, step, weights_only)
-    runtime.step_number += 1  # what was saved by autograd is of other weights
+    runtime.weights_changed()
     if not text:
         return None
     rest = torch.load(io.BytesIO(text), weights_only=False)
@@ -277,7 +298,7 @@ def load_weights(model: nn.Module, folder: str) -> None:
     runtime = runtime_of(model)
     runtime.leases.end_those_over()
     runtime.engine.load(folder, weights_only=True, convert=True)
-    runtime.step_number += 1
+    runtime.weights_changed()
 
 
-__all__ = ["attach", "checkpoints", "clip_grad_norm_", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save", "write"]
+__all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save", "write"]

@@ -20,6 +20,7 @@ from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch import _state
 from castor.torch._budgets import Budget, Budgets
+from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._lazy import LazyValues
 from castor.torch._leases import Leases, Unit, tensor_at
 from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
@@ -92,12 +93,15 @@ def wrap(
         _move_in(runtime)
     if dtype is not None:
         _cast_buffers(model, dtype, ignore)
+    runtime.replacements = Replacements(model, runtime.by_tensor)
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
     if not budgets.fits:
         wrapped._after_first = lambda: _place(runtime, budgets)
     _state.attach(model, runtime, wrapped)
+    guard_model(model)
+    guard_optimizer(optimizer)
     weakref.finalize(model, runtime.close)
     return model, wrapped
 

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Whether a model fits, where everything goes, and how long a step takes: before any training."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from castor import _command
+from castor._search import TensorSpec, specs_of
+from castor.sizes import format_size
+
+Model = Union[str, Path, Iterable[TensorSpec], Any]
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """Another configuration, which was planned and fits. Bytes are those of one rank; ``step_seconds`` needs a machine."""
+
+    what: str
+    command: str
+    device_bytes: int
+    host_bytes: int
+    nvme_bytes: int
+    moved_bytes: int
+    step_seconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class PlannedTier:
+    """What a rank holds on a tier. ``budget_bytes`` is None where there is no limit."""
+
+    tier: str
+    budget_bytes: Optional[int]
+    planned_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `plan` found. ``document`` is all of it, as `castor plan --json` writes it.
+
+    Where the model does not fit, ``reason`` says why, ``tiers`` is empty and ``changes`` are the smallest that would do.
+    """
+
+    fits: bool
+    reason: str
+    command: str
+    tiers: tuple[PlannedTier, ...]
+    step_seconds: Optional[float]
+    changes: tuple[PlanChange, ...]
+    alternatives: tuple[PlanChange, ...]
+    document: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        if not self.fits:
+            return f"Plan(does not fit: {self.reason}" + "".join(f"; {change.what}" for change in self.changes) + ")"
+        held = ", ".join(f"{tier.tier} {format_size(tier.planned_bytes)}" for tier in self.tiers)
+        return f"Plan(fits: {held}" + ("" if self.step_seconds is None else f", {self.step_seconds:.3g} s a step") + ")"
+
+    def _repr_html_(self) -> str:
+        if not self.fits:
+            return f"<p>Does not fit: {html.escape(self.reason)}</p>" + _table(self.changes)
+        rows = "".join(
+            f"<tr><td>{tier.tier}</td><td>{format_size(tier.planned_bytes)}</td>"
+            f"<td>{'no limit' if tier.budget_bytes is None else format_size(tier.budget_bytes)}</td></tr>"
+            for tier in self.tiers
+        )
+        return f"<table><thead><tr><th>tier</th><th>planned</th><th>budget</th></tr></thead><tbody>{rows}</tbody></table>" + _table(self.alternatives)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A step, simulated. ``step_seconds`` is None where the step does not fit, or where the machine's file lacks a link that it uses.
+
+    ``points`` are those of a sweep: a budget and a step's seconds each, None where it does not fit.
+    """
+
+    fits: bool
+    step_seconds: Optional[float]
+    points: tuple[tuple[int, int, Optional[float]], ...]
+    document: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        if len(self.points) > 1:
+            return f"Simulation({len(self.points)} budgets)"
+        return f"Simulation({'does not fit' if not self.fits else 'time unknown' if self.step_seconds is None else f'{self.step_seconds:.4g} s a step'})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{format_size(device)}</td><td>{format_size(host)}</td><td>{'does not fit' if seconds is None else f'{seconds:.4g} s'}</td></tr>"
+            for device, host, seconds in self.points
+        )
+        return f"<table><thead><tr><th>device</th><th>host</th><th>step</th></tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _table(changes: tuple[PlanChange, ...]) -> str:
+    if not changes:
+        return ""
+    rows = "".join(
+        f"<tr><td>{html.escape(c.what)}</td><td>{format_size(c.device_bytes)}</td><td>{format_size(c.host_bytes)}</td>"
+        f"<td>{format_size(c.nvme_bytes)}</td><td>{format_size(c.moved_bytes)}</td></tr>"
+        for c in changes
+    )
+    head = "".join(f"<th>{word}</th>" for word in ("instead", "device", "host", "nvme", "moved a step"))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _changes(documents: list[dict[str, Any]]) -> tuple[PlanChange, ...]:
+    names = PlanChange.__dataclass_fields__
+    return tuple(PlanChange(**{name: document[name] or 0 if name.endswith("_bytes") else document[name] for name in names}) for document in documents)
+
+
+def _planned(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
+    flags = _command.flags_of(options)
+    if isinstance(model, (str, Path)):
+        return _command.ask(["plan", str(model), *flags])
+    specs = [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in specs_of(model)]
+    return _command.ask(["plan", "-", *flags], json.dumps(specs))
+
+
+def plan(model: Model, **options: Any) -> Plan:
+    """Plans a model under budgets.
+
+    Args:
+      model: what `castor plan` takes (a config.json, a folder of a model, weights), a torch module (on the meta device too), or
+        (name, shape, dtype) in initialization order.
+      options: the flags of `castor plan`, with underscores: ``device_budget="8GiB"``, ``host_budget=...``, ``nvme=...``, ``world=8``,
+        ``seq=512``, ``recompute=True``, ``machine="machine.json"``, ``output="plan.json"``.
+
+    Raises:
+      InvalidArgument, Malformed, IoError: as the command says. That the model does not fit is an answer.
+    """
+    document = _planned(model, options)
+    names = PlannedTier.__dataclass_fields__
+    return Plan(
+        fits=document["fits"],
+        reason=document["reason"] or "",
+        command=document["command"],
+        tiers=tuple(PlannedTier(**{name: tier[name] for name in names}) for tier in document.get("tiers", [])),
+        step_seconds=document.get("times", {}).get("step_seconds"),
+        changes=_changes(document.get("changes", [])),
+        alternatives=_changes(document.get("alternatives", [])),
+        document=document,
+    )
+
+
+def simulate(what: Model, *, machine: Union[str, Path], **options: Any) -> Simulation:
+    """Simulates a step on a machine's links.
+
+    Args:
+      what: the path of a recorded step (`castor.trace/1`); or a model as for `plan`, whose step is derived.
+      machine: the file of speeds that `castor probe -o` wrote.
+      options: the flags of `castor simulate`, with underscores, or for a model those of `castor plan`:
+        ``device_budget="8GiB"``, ``sweep="device-budget=2GiB..8GiB"``.
+
+    Raises:
+      InvalidArgument, Malformed, IoError: as the command says. That the step does not fit is an answer.
+    """
+    options = {"machine": machine, **options}
+    if not _is_trace(what):
+        document = _planned(what, options)
+        seconds = document.get("times", {}).get("step_seconds")
+        held = {tier["tier"]: tier["budget_bytes"] or tier["planned_bytes"] for tier in document.get("tiers", [])}
+        points = ((held.get("device", 0), held.get("host", 0), seconds),)
+        return Simulation(fits=document["fits"], step_seconds=seconds, points=points, document=document)
+    document = _command.ask(["simulate", str(what), *_command.flags_of(options)])
+    points = tuple(
+        (point["device_budget_bytes"], point["host_budget_bytes"], point["step"]["ns"] / 1e9 if point["fits"] else None)
+        for point in document["points"]
+    )
+    return Simulation(fits=any(point["fits"] for point in document["points"]), step_seconds=points[0][2], points=points, document=document)
+
+
+def _is_trace(what: Any) -> bool:
+    if not isinstance(what, (str, Path)) or not Path(what).is_file():
+        return False
+    with Path(what).open("rb") as file:
+        return b"castor.trace/" in file.read(4096)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What a script may not do to parameters and gradients that are in chunks, because the result would be silently wrong.
+
+Each refusal names the parameter and what to do instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
+
+import torch
+from torch import nn
+
+from castor.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from castor.torch._params import Param
+
+
+def _in_grad_scaler() -> bool:
+    """Whether torch's GradScaler is among the callers."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), torch.amp.GradScaler):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def refuse_gradient(p: Param) -> NoReturn:
+    """Of what would compute with a gradient."""
+    if _in_grad_scaler():
+        raise FailedPrecondition(
+            "GradScaler cannot scale gradients that are in chunks: leave it away, give castor.wrap an initial_scale, and call "
+            "optimizer.backward(loss) or optimizer.scale(loss).backward()"
+        )
+    raise FailedPrecondition(
+        f"the gradient of {p.name} is in a chunk: read it by castor.gradient(p), clip it by model.clip_grad_norm_, drop all of them by "
+        "optimizer.zero_grad()"
+    )
+
+
+def _write_grad(p: Param, value: Any = None) -> None:
+    if p.frozen or (value is None and not p.runtime.has_gradient(p)):
+        return
+    if value is None:
+        refuse_gradient(p)
+    raise FailedPrecondition(f"the gradient of {p.name} is set, and its place is in a chunk: give gradients by loss.backward()")
+
+
+def _write_data(p: Param, *_: Any) -> NoReturn:
+    raise FailedPrecondition(
+        f"the data of parameter {p.name} is replaced, and its values are in a chunk: write inside castor.gathered([...], write=True)"
+    )
+
+
+def _set_requires_grad(p: Param, value: bool = True) -> None:
+    if value and p.frozen and p.group:
+        raise FailedPrecondition(
+            f"parameter {p.name} was frozen at castor.wrap, so there is no room for its gradient and its states: wrap it while it is "
+            "trained, and freeze it then"
+        )
+
+
+# By what torch calls for it, with the arguments behind the parameter.
+GUARDS: dict[Any, Callable[..., None]] = {
+    torch.Tensor.grad.__set__: _write_grad,  # type: ignore[attr-defined]
+    torch.Tensor.grad.__delete__: _write_grad,  # type: ignore[attr-defined]
+    torch.Tensor.data.__set__: _write_data,  # type: ignore[attr-defined]
+    torch.Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
+    torch.Tensor.requires_grad_: _set_requires_grad,
+}
+
+
+class _NoDistributedDataParallel(list):
+    """Where DistributedDataParallel looks first."""
+
+    def __iter__(self) -> Any:
+        raise FailedPrecondition(
+            "the model is wrapped by Castor, which averages gradients over ranks: leave DistributedDataParallel away"
+        )
+
+
+def guard_model(model: nn.Module) -> None:
+    """Refuses wrappers that would take the placeholders for weights."""
+    model._ddp_params_and_buffers_to_ignore = _NoDistributedDataParallel()  # type: ignore[assignment]
+
+
+def guard_optimizer(inner: torch.optim.Optimizer) -> None:
+    """Refuses steps of the optimizer that was given to wrap: it has no gradients any more."""
+
+    def step(*_: Any, **__: Any) -> NoReturn:
+        raise FailedPrecondition("this optimizer was given to castor.wrap: call step() of the one that castor.wrap returned")
+
+    inner.step = step  # type: ignore[method-assign]
+
+
+class Replacements:
+    """Finds parameters of modules that were replaced by others after wrap."""
+
+    def __init__(self, model: nn.Module, of: dict[int, Param]) -> None:
+        self._places = [
+            (module._parameters, name, tensor, of[id(tensor)].name)
+            for module in model.modules()
+            for name, tensor in module._parameters.items()
+            if id(tensor) in of
+        ]
+
+    def check(self) -> None:
+        """FailedPrecondition names the first."""
+        for parameters, key, tensor, name in self._places:
+            now = parameters.get(key)
+            if now is not tensor and now is not None:
+                raise FailedPrecondition(
+                    f"parameter {name} was replaced by another after castor.wrap, which nothing trains: write its values inside "
+                    "castor.gathered([...], write=True), or replace it before castor.wrap"
+                )
