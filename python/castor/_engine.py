@@ -67,6 +67,7 @@ class World:
         options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000))
         self.rank, self.size, self._kept = 0, 1, None
         self._pid = os.getpid()
+        self.closers: list[Callable[[], None]] = []  # of what must be gone before the world goes
         if collectives is None:
             check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))
             return

@@ -14,8 +14,9 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
+from lightning.pytorch.trainer.states import TrainerFn
 
-from castor.errors import InvalidArgument
+from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._wrap import wrap
 
 
@@ -30,6 +31,17 @@ class CastorStrategy(DDPStrategy):
     def __init__(self, **wrap_arguments: Any) -> None:
         super().__init__(process_group_backend="gloo")
         self._wrap_arguments = wrap_arguments
+
+    def setup(self, trainer: Trainer) -> None:
+        if getattr(self.lightning_module, "_castor", None) is None:
+            super().setup(trainer)
+            return
+        # The module is in chunks since it was trained, the same on all ranks.
+        assert self.accelerator is not None
+        self.accelerator.setup(trainer)
+        if trainer.state.fn == TrainerFn.FITTING:
+            raise FailedPrecondition("the module is in Castor's chunks already: train on with the same Trainer.fit, or load its checkpoint into a new module")
+        self.setup_precision_plugin()
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)

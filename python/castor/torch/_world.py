@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import datetime
+import logging
+import threading
 
 import torch
 import torch.distributed as dist
 
 from castor._engine import World
 from castor.errors import CastorError
+
+log = logging.getLogger("castor")
 
 
 def _flat(address: int, size: int) -> torch.Tensor:
@@ -27,17 +30,21 @@ class _Gloo:
         self.group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=timeout_s))
         self.rank = dist.get_rank(self.group)
         self.size = dist.get_world_size(self.group)
+        self.calling = threading.Lock()
 
     def all_gather(self, send: int, recv: int, size: int) -> None:
         mine, all_of_them = _flat(send, size), _flat(recv, size * self.size)
-        dist.all_gather_into_tensor(all_of_them, mine, group=self.group)
+        with self.calling:
+            dist.all_gather_into_tensor(all_of_them, mine, group=self.group)
 
     def all_to_all(self, send: int, sizes: list[int], recv: int, comes: list[int]) -> None:
         there, here = _flat(send, sum(sizes)), _flat(recv, sum(comes))
-        dist.all_to_all_single(here, there, comes, sizes, group=self.group)
+        with self.calling:
+            dist.all_to_all_single(here, there, comes, sizes, group=self.group)
 
     def barrier(self) -> None:
-        dist.barrier(group=self.group)
+        with self.calling:
+            dist.barrier(group=self.group)
 
     def abort(self, why: str) -> None:
         """A call that waits ends by gloo's own timeout, or when its peers have gone."""
@@ -50,13 +57,25 @@ def make_world(timeout_s: float) -> World:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
-    world = World(timeout_s=timeout_s, collectives=_Gloo(timeout_s))
-    atexit.register(_end, world)
+    group = _Gloo(timeout_s)
+    world = World(timeout_s=timeout_s, collectives=group)
+    atexit.register(_end, world, group)
     return world
 
 
-def _end(world: World) -> None:
+def _end(world: World, group: _Gloo) -> None:
+    """Closes the engines whose models are still there, then the world."""
+    for close in world.closers:
+        close()
     if not dist.is_initialized():
         return  # nobody can be waited for any more
-    with contextlib.suppress(CastorError):
+    try:
         world.close()
+    except CastorError as error:
+        log.debug("castor: %s", error)
+        world.abort("the process ends while values of the model are still in use")
+        # Python ends a thread that comes back from a callback after this, and the process with it.
+        group.calling.acquire(timeout=5)
+    # Its threads let go of the last call's tensors, which ends a process whose Python has ended.
+    dist.destroy_process_group(group.group)
+    group.group = None

@@ -103,6 +103,7 @@ def wrap(
     guard_model(model)
     guard_optimizer(optimizer)
     weakref.finalize(model, runtime.close)
+    world.closers.append(runtime.close)
     return model, wrapped
 
 

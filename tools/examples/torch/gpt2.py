@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from typing import Optional
@@ -21,14 +22,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import castor.torch as castor
 
 
-def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict]) -> list[float]:
-    """Losses of some steps; `budgets` None: plain PyTorch."""
+def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict], lazy: bool = False) -> list[float]:
+    """Losses of some steps; `budgets` None: plain PyTorch; `lazy`: the model is never whole in this process's memory."""
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(config)
+    with castor.lazy_init() if lazy else contextlib.nullcontext():
+        model = GPT2LMHeadModel(config)
     model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if budgets is not None:
-        model, optimizer = castor.wrap(model, optimizer, max_norm=1.0, **budgets)
+        model, optimizer = castor.wrap(model, optimizer, max_norm=1.0, initial_scale=2**5, **budgets)
     rank = dist.get_rank() if dist.is_initialized() else 0
     losses = []
     begin = time.perf_counter()
@@ -37,8 +39,10 @@ def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict]) -
         tokens = torch.randint(config.vocab_size, (batch, config.n_positions))
         loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         optimizer.zero_grad()
-        loss.backward()
-        if budgets is None:
+        if budgets is not None:
+            optimizer.backward(loss)  # scales it
+        else:
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
@@ -59,6 +63,9 @@ def main() -> None:
     options.add_argument("--stage", type=int, default=3, choices=range(4))
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--steps", type=int, default=10)
+    options.add_argument("--layers", type=int, default=24)
+    options.add_argument("--width", type=int, default=1024)
+    options.add_argument("--tokens", type=int, default=1024, help="of a sequence")
     options.add_argument("--small", action="store_true", help="a model of 1.6 million parameters, plainly and under a fifth of its states")
     chosen = options.parse_args()
     if "RANK" in os.environ:
@@ -73,8 +80,8 @@ def main() -> None:
         print(f"a device of {castor.format_size(states // 5)} trains states of {castor.format_size(states)}")
         assert all(abs(mine - theirs) <= 1e-5 * theirs for mine, theirs in zip(offloaded, plain)), "the losses differ"
         return
-    config = GPT2Config(n_embd=1024, n_layer=24, n_head=16)
-    train(config, chosen.batch, chosen.steps, {"device": chosen.device, "host": chosen.host, "nvme": chosen.nvme, "stage": chosen.stage})
+    config = GPT2Config(n_embd=chosen.width, n_layer=chosen.layers, n_head=16, n_positions=chosen.tokens)
+    train(config, chosen.batch, chosen.steps, {"device": chosen.device, "host": chosen.host, "nvme": chosen.nvme, "stage": chosen.stage}, lazy=True)
 
 
 if __name__ == "__main__":
