@@ -24,8 +24,8 @@ esac
 
 tools/setup.sh python
 [[ -x .venv/bin/python ]] || python3 -m venv .venv
-.venv/bin/python -c 'import torch, transformers, accelerate, lightning, pytest' 2>/dev/null ||
-  .venv/bin/pip install --quiet --disable-pip-version-check torch transformers accelerate lightning numpy pytest
+.venv/bin/python -c 'import torch, transformers, accelerate, lightning, peft, pytest' 2>/dev/null ||
+  .venv/bin/pip install --quiet --disable-pip-version-check torch transformers accelerate lightning peft numpy pytest
 wheel=$(tools/wheel.sh .venv/wheels | tail -n 1)
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
 if $example; then .venv/bin/python tools/examples/torch/gpt2.py --small; fi

@@ -86,12 +86,15 @@ class World:
         with interruptible():
             check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
 
-    def record(self, path: str) -> None:
-        """Engines made from now on record what they do to a file, for ``castor report``."""
-        check(lib.castor_world_record(self.handle, os.fsencode(path), None))
+    def record(self, path: str, first_step: int = 0, last_step: int = 0) -> None:
+        """Engines made from now on record what they do to a file, for ``castor report``; of some steps, or of all (0)."""
+        options = _abi.RecordOptions(first_step=first_step, last_step=last_step)
+        check(lib.castor_world_record(self.handle, os.fsencode(path), options))
 
     def end_record(self) -> None:
-        check(lib.castor_world_end_record(self.handle))
+        """As closing the world does. FailedPrecondition while engines are there."""
+        if self.handle:
+            check(lib.castor_world_end_record(self.handle))
 
     def abort(self, why: str) -> None:
         """Ends the world for all ranks."""

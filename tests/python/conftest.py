@@ -2,12 +2,15 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """What all tests share: the tests' folder on the path, one thread, quiet libraries."""
 
+import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
@@ -17,3 +20,14 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     warnings.simplefilter("ignore", FutureWarning)
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """Trainers leave variables and process groups behind, which processes of later tests would take for theirs."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,11 @@ def test_stages_give_the_same_weights_and_evaluate() -> None:
     assert len(said) == 1, said
     two = {re.sub(r"stage \d", "", run("stages.py", 2, "--stage", str(stage), "--steps", "20")) for stage in (1, 3)}
     assert len(two) == 1, two
+    if shutil.which("mpirun"):
+        by_mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, str(EXAMPLES / "stages.py"), "--steps", "20"]
+        done = subprocess.run(by_mpi, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert {re.sub(r"stage \d", "", done.stdout)} == two
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -110,3 +110,34 @@ def test_lightning_trains_clips_validates_and_resumes(tmp_path: Path, by_name: b
     rest, mine, _ = trained_by_lightning(tmp_path / "rest", strategy(), 4, checkpoint)
     assert first + rest == pytest.approx(want, rel=1e-5)
     assert mine == pytest.approx(right)
+
+
+def test_adapters_of_peft_are_trained_saved_and_generate(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+
+    def trained(wrap: Any) -> tuple[list[float], Any]:
+        torch.manual_seed(0)
+        lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False)
+        model: Any = peft.get_peft_model(gpt2(resid_pdrop=0, attn_pdrop=0, embd_pdrop=0), lora)
+        optimizer: Any = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+        if wrap is not None:
+            model, optimizer = castor.wrap(model, optimizer, **wrap)
+        losses = []
+        for step in range(4):
+            ids = torch.randint(0, 64, (2, 16), generator=torch.Generator().manual_seed(step))
+            loss = model(input_ids=ids, labels=ids).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, model
+
+    want, _ = trained(None)
+    got, model = trained({"device": "600KiB", "host": "64MiB", "chunk": "16KiB", "config": {"poison": True}})
+    assert got == pytest.approx(want, rel=1e-5)
+    model.save_pretrained(tmp_path, state_dict=model.state_dict())
+    prompt = torch.zeros(1, 2, dtype=torch.long)
+    words = model.generate(input_ids=prompt, max_new_tokens=4, do_sample=False)
+    torch.manual_seed(0)
+    again = peft.PeftModel.from_pretrained(gpt2(resid_pdrop=0, attn_pdrop=0, embd_pdrop=0), tmp_path).eval()
+    assert torch.equal(again.generate(input_ids=prompt, max_new_tokens=4, do_sample=False), words)

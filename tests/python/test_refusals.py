@@ -169,6 +169,7 @@ def test_a_second_backward_with_and_without_retain_graph() -> None:
 
     plain = make()
     plain_optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    plain_sum = 0.0
     for both, step in ((plain, plain_optimizer), wrapped()):
         loss = both(x).pow(2).mean()
         loss.backward(retain_graph=True)

@@ -8,13 +8,15 @@
 
 from castor import *  # noqa: F403
 from castor import __all__ as _names
+from castor.torch._join import join
 from castor.torch._lazy import lazy_init
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._others import Taken, from_deepspeed, from_gemini
+from castor.torch._record import record
 from castor.torch._state import checkpoints, exact, gathered, gradient, load, load_weights, save
 from castor.torch._wrap import wrap
 
 __all__ = [
-    *_names, "CastorOptimizer", "Taken", "checkpoints", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "lazy_init", "load", "load_weights",
-    "save", "wrap",
+    *_names, "CastorOptimizer", "Taken", "checkpoints", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
+    "record", "save", "wrap",
 ]

@@ -28,7 +28,7 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "array", "dtype", "elements", "frozen", "given", "grad_array", "group", "hole", "name", "number", "pins", "plain", "ready",
+        "array", "dtype", "elements", "frozen", "given", "group", "hole", "name", "number", "pins", "plain", "ready",
         "runtime", "shape", "state", "tensor", "unit", "uses", "where",
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
-from typing import Any, Callable, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Optional
 
 import torch
 from torch import Tensor
@@ -16,30 +16,14 @@ from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
+from castor.torch._compile import uncompiled
 from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit, tensor_at
 from castor.torch._params import ChunkedParameter, Param
+from castor.torch._saves import SavedTensors
 
 log = logging.getLogger("castor")
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _graph_task = torch._C._current_graph_task_id
-
-
-class _Saved(NamedTuple):
-    """A saved tensor that is a parameter's, as autograd keeps it."""
-
-    param: Param
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-    step: int
-
-
-class _Other(NamedTuple):
-    """One that the hooks around the model's keep."""
-
-    unpack: Callable[[Any], Tensor]
-    kept: Any
 
 
 class Runtime:
@@ -50,6 +34,7 @@ class Runtime:
         self.engine = engine
         self.handle = engine.handle
         self.leases: Leases
+        self.reduce_dtype: Optional[torch.dtype] = None  # of all gradients; None: each as its parameter
         self.optimizer: Any = None
         self.replacements: Replacements
         self.params: list[Param] = []
@@ -65,7 +50,7 @@ class Runtime:
         self.backward_done = False  # since the micro-batch began
         self.active: dict[int, Param] = {}  # by address
         self._late: list[Param] = []  # gradients to be handed back when the backward ends
-        self._hooks: Optional[Any] = None
+        self._saves = SavedTensors(self)
         self._address = ctypes.c_void_p()
         self._out = ctypes.byref(self._address)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
@@ -78,7 +63,7 @@ class Runtime:
         for p in unit.params:
             if p.pins:
                 return self._activate_rest(unit, counts)
-        views = self._acquire(unit)
+        views = self.acquire(unit)
         for p, view, address in zip(unit.params, views, unit.addresses):
             self._show(p, view, address, counts)
 
@@ -91,7 +76,7 @@ class Runtime:
                 p.pins += 1
                 p.uses += counts
 
-    def _acquire(self, unit: Unit) -> list[Tensor]:
+    def acquire(self, unit: Unit) -> list[Tensor]:
         try:
             return self.leases.acquire(unit)
         except DoesNotFit as error:
@@ -153,7 +138,7 @@ class Runtime:
         if torch.is_grad_enabled():
             if not self.backward and (not self.in_step or self.backward_done):
                 self.begin_micro_batch()
-            self._watch_saves()
+            self._saves.watch()
         elif not self.backward:
             self._flush()
             self.engine.begin_evaluation()
@@ -171,9 +156,7 @@ class Runtime:
         if self._autocast_cache is not None:
             torch.set_autocast_cache_enabled(self._autocast_cache)
             self._autocast_cache = None
-        if self._hooks is not None:
-            self._hooks.__exit__(None, None, None)
-            self._hooks = None
+        self._saves.end()
         if self.evaluating:
             self.evaluating = False
             self._flush()
@@ -190,6 +173,7 @@ class Runtime:
         """Has a module's forward find the unit's parameters, its own as a rule."""
         entered = 0
 
+        @uncompiled
         def before(_module: torch.nn.Module, _arguments: Any) -> None:
             nonlocal entered
             self.enter()
@@ -201,6 +185,7 @@ class Runtime:
                 raise
             entered += 1
 
+        @uncompiled
         def after(_module: torch.nn.Module, _arguments: Any, result: Any) -> None:
             nonlocal entered
             if entered == 0:
@@ -212,37 +197,6 @@ class Runtime:
 
         module.register_forward_pre_hook(before, prepend=True)
         module.register_forward_hook(after, always_call=True)
-
-    # What autograd saves.
-
-    def _watch_saves(self) -> None:
-        outer = _top_hooks(False)
-        if outer is not None and "checkpoint" in getattr(outer[0], "__module__", ""):
-            return  # checkpointing counts what is saved, and its own storages hold leases
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
-        self._hooks.__enter__()
-
-    def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
-        active = self.active
-
-        def pack(tensor: Tensor) -> Any:
-            p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
-            if p is not None and tensor.dtype is p.dtype:
-                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), self.step_number)
-            return tensor if outer is None else _Other(outer[1], outer[0](tensor))
-
-        return pack
-
-    def _unpack(self, kept: Any) -> Tensor:
-        if type(kept) is _Saved:
-            if kept.step != self.step_number:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"{kept.param.name} was written to since the forward, by optimizer.step() as a rule"
-                )
-            view = self._acquire(kept.param.unit)[0]
-            return view.as_strided(kept.size, kept.stride, kept.offset)
-        return kept.unpack(kept.kept) if type(kept) is _Other else kept
 
     # Backwards and micro-batches.
 
@@ -265,7 +219,8 @@ class Runtime:
 
     def on_gradient(self, p: Param) -> Callable[[Tensor], None]:
         """The hook that takes a parameter's gradient into its chunk."""
-        grad_array: Any = p.array
+        dtype = self.reduce_dtype or p.dtype
+        grad_array: Any = ctypes.c_byte * (p.elements * dtype.itemsize)
 
         def take(tensor: Tensor) -> None:
             with torch._C.DisableTorchFunctionSubclass():
@@ -284,7 +239,7 @@ class Runtime:
             if code:
                 raise _abi.error(code)
             if p.elements:
-                place = tensor_at(self._address.value or 0, grad_array, p.dtype).view(p.shape)
+                place = tensor_at(self._address.value or 0, grad_array, dtype).view(p.shape)
                 if gradient.is_sparse:
                     gradient = gradient.to_dense()
                 if p.given == self.micro_batch:

@@ -117,7 +117,7 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
 def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> None:
     """Gives the model what it needs of its own."""
     object.__setattr__(model, "_castor", runtime)
-    plain_state, plain_load, plain_apply = model.state_dict, model.load_state_dict, model._apply
+    plain_state, plain_load = model.state_dict, model.load_state_dict
 
     def state_dict(*arguments: Any, prefix: str = "", keep_vars: bool = False, destination: Any = None) -> dict[str, Any]:
         """All ranks call it; rank 0 gets the tensors, and the others an empty dict."""

@@ -9,7 +9,7 @@ import ctypes
 import gc
 import logging
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
 
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
-from castor.torch import _state
+from castor.torch import _record, _state
 from castor.torch._budgets import Budget, Budgets
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._lazy import LazyValues
@@ -42,9 +42,12 @@ def wrap(
     nvme: Union[str, Sequence[str], None] = None,
     stage: int = 3,
     dtype: Optional[torch.dtype] = None,
+    reduce_dtype: Optional[torch.dtype] = None,
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
     chunk: Optional[Union[int, str]] = None,
+    policy: str = "auto",
+    place: Optional[Mapping[str, Union[str, Mapping[str, str]]]] = None,
     units: Sequence[Union[nn.Module, type]] = (),
     ignore: Sequence[nn.Module] = (),
     timeout_s: float = 120.0,
@@ -59,9 +62,13 @@ def wrap(
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
       dtype: the parameters' type from now on, with float32 masters where it is less.
+      reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
       chunk: bytes of a chunk; None: searched.
+      policy: who decides which copies stay on the device: ``"auto"`` weighs their next use, ``"planned"`` takes the cheapest plan.
+      place: where states of parameters live, by patterns of their names, of which the first that matches holds:
+        ``{"*.experts.*": "nvme", "wte.*": {"param": "device", "exp_avg": "nvme"}}``.
       units: modules, or their classes, whose parameters are acquired together at the outermost one's forward.
       ignore: modules whose parameters are left alone.
       timeout_s: a rank that does not come in this time is named, and ends the training of all.
@@ -78,10 +85,13 @@ def wrap(
         raise FailedPrecondition("the model is wrapped already")
     kind = kind_of(optimizer)
     world = make_world(timeout_s)
+    _record.begin(world)
     found = _find(model, optimizer, ignore, dtype)
     budgets = Budgets(device, host, _resident_bytes(found, kind))
-    engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, config or {}))
+    chosen: dict[str, Any] = {"policy": policy, "home_rules": _home_rules(place or {}), **_reduced_in(reduce_dtype), **(config or {})}
+    engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, chosen))
     runtime = Runtime(model, engine)
+    runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
     runtime.leases = Leases(engine.handle)
     try:
         _register(runtime, found)
@@ -164,6 +174,22 @@ def _resident_bytes(found: Sequence[_Found], kind: str) -> int:
         if not f.frozen:
             total += count * (size + (4 if size < 4 else 0) + (4 if kind == "sgd" else 8))
     return int(total * 1.15) + (32 << 20)
+
+
+def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]]) -> list[dict[str, str]]:
+    rules = []
+    for pattern, where in place.items():
+        if isinstance(where, str):
+            rules.append({"tier": where, "glob": pattern})
+        else:
+            rules += [{"tier": tier, "glob": pattern, "state": state} for state, tier in where.items()]
+    return rules
+
+
+def _reduced_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
+    if dtype not in (None, torch.float32):
+        raise InvalidArgument(f"reduce_dtype is {dtype}: give torch.float32, or None for the parameters' own type")
+    return {} if dtype is None else {"grad_mode": "fp32"}
 
 
 def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme: Any, stage: int, max_norm: float,

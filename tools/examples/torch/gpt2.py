@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import time
 from typing import Optional
 
 import torch
-import torch.distributed as dist
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import castor.torch as castor
@@ -31,7 +29,7 @@ def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict], l
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if budgets is not None:
         model, optimizer = castor.wrap(model, optimizer, max_norm=1.0, initial_scale=2**5, **budgets)
-    rank = dist.get_rank() if dist.is_initialized() else 0
+    rank, _ = castor.join()
     losses = []
     begin = time.perf_counter()
     for step in range(steps):
@@ -68,8 +66,6 @@ def main() -> None:
     options.add_argument("--tokens", type=int, default=1024, help="of a sequence")
     options.add_argument("--small", action="store_true", help="a model of 1.6 million parameters, plainly and under a fifth of its states")
     chosen = options.parse_args()
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
     if chosen.small:
         config = GPT2Config(vocab_size=1024, n_positions=64, n_embd=128, n_layer=8, n_head=4)
         states = sum(p.numel() for p in GPT2LMHeadModel(config).parameters()) * 16

@@ -4,6 +4,7 @@
 
     torchrun --nproc-per-node 2 language_model.py --stage 2
     srun --ntasks 2 python language_model.py --stage 1       # MASTER_ADDR and MASTER_PORT as for any script of Slurm
+    mpirun -n 2 python language_model.py
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import AutoModelForCausalLM, GPT2Config
 
@@ -31,17 +31,6 @@ def texts(folder: Path) -> list[torch.Tensor]:
     return list(tokens.split(SEQ_LEN)[:-1])
 
 
-def join() -> tuple[int, int]:
-    """This process's rank and how many there are: torchrun's, Slurm's, or one."""
-    for torchs, slurms in (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID")):
-        if torchs not in os.environ and slurms in os.environ:
-            os.environ[torchs] = os.environ[slurms]
-    if "RANK" not in os.environ:
-        return 0, 1
-    dist.init_process_group("gloo")
-    return dist.get_rank(), dist.get_world_size()
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--stage", type=int, default=2, choices=(1, 2))
@@ -51,7 +40,7 @@ def main() -> None:
     options.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"), help="a folder of text files")
     options.add_argument("--save", type=Path, help="directory for the model and its checkpoint; what is there is trained on")
     chosen = options.parse_args()
-    rank, world = join()
+    rank, world = castor.join()
 
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(

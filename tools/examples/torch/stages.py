@@ -9,11 +9,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import castor.torch as castor
@@ -24,9 +22,7 @@ def main() -> None:
     options.add_argument("--stage", type=int, default=1, choices=(1, 2, 3))
     options.add_argument("--steps", type=int, default=100)
     chosen = options.parse_args()
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    rank, world = castor.join()
 
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Records of what training does to memory, for ``castor report``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Optional, Union
+
+from castor._engine import World
+from castor.errors import FailedPrecondition
+
+
+class _Recording:
+    def __init__(self, path: str, first_step: int, last_step: int) -> None:
+        self.path, self.first_step, self.last_step = path, first_step, last_step
+        self.worlds: list[World] = []
+
+
+_now: Optional[_Recording] = None
+
+
+@contextlib.contextmanager
+def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0) -> Iterator[None]:
+    """Models that are wrapped inside are recorded to a file, as long as they live, for ``castor report path``.
+
+    Of several ranks each writes ``path.RANK``; a second model's file has ``.2`` before that. The file is whole when the model has gone or the
+    process has ended, and what it has before can be read.
+
+    Args:
+      first_step: 0: what comes before the first step too.
+      last_step: 0: to the end.
+    """
+    global _now
+    if _now is not None:
+        raise FailedPrecondition(f"{_now.path} is being recorded: end that before")
+    _now = _Recording(os.fspath(path), first_step, last_step)
+    try:
+        yield
+    finally:
+        begun, _now = _now, None
+        for world in begun.worlds:
+            # Where its model is still there, the record ends with that.
+            with contextlib.suppress(FailedPrecondition):
+                world.end_record()
+
+
+def begin(world: World) -> None:
+    """Records a world that was made inside `record`."""
+    if _now is None:
+        return
+    number = len(_now.worlds) + 1
+    path = _now.path + (f".{number}" if number > 1 else "") + (f".{world.rank}" if world.size > 1 else "")
+    world.record(path, _now.first_step, _now.last_step)
+    _now.worlds.append(world)

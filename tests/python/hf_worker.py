@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""A rank of transformers' Trainer: plain, by CastorTrainer, and by that from a checkpoint on. Rank 0 writes losses as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)
+
+import transformers  # noqa: E402
+
+from castor.hf import CastorTrainer  # noqa: E402
+from models import gpt2  # noqa: E402
+
+
+class Tokens(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        ids = torch.randint(0, 64, (16,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": ids, "labels": ids}
+
+
+def main() -> None:
+    what, folder, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    torch.manual_seed(0)
+    model = gpt2()  # with dropout
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / what.removesuffix("-resumed")), max_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=1,
+        report_to=[], use_cpu=True, max_grad_norm=0.5, save_strategy="steps", save_steps=3, eval_strategy="steps", eval_steps=3, disable_tqdm=True,
+        ddp_backend="gloo" if "RANK" in os.environ else None, learning_rate=1e-3,
+    )
+    kind: Any = transformers.Trainer
+    more: dict[str, Any] = {}
+    if what != "plain":
+        kind, more = CastorTrainer, {"castor": {"device": "5MiB" if "RANK" in os.environ else "600KiB", "host": "64MiB", "chunk": "16KiB"}}
+    trainer = kind(model=model, args=arguments, train_dataset=Tokens(), eval_dataset=Tokens(), **more)
+    trainer.train(resume_from_checkpoint=str(folder / "castor" / "checkpoint-3") if what == "castor-resumed" else None)
+    trainer.save_model(str(folder / "model"))
+    if trainer.is_world_process_zero():
+        seen = [(log["step"], log.get("loss", log.get("eval_loss")), log.get("grad_norm")) for log in trainer.state.log_history[:-1]]
+        out.write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

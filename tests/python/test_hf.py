@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""transformers' Trainer with Castor in it, next to the plain one, on one rank and on two."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+WORKER = Path(__file__).parent / "hf_worker.py"
+
+
+def run(what: str, ranks: int, folder: Path) -> Any:
+    out = folder / f"{what}.json"
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    done = subprocess.run([sys.executable, *launcher, str(WORKER), what, str(folder), str(out)], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_trainer_trains_saves_and_goes_on(tmp_path: Path, ranks: int) -> None:
+    want = run("plain", ranks, tmp_path)
+    got = run("castor", ranks, tmp_path)
+    for (step, mine, norm), (_, theirs, their_norm) in zip(got, want, strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-4), step  # logs are rounded
+        assert (norm is None) == (their_norm is None)
+        if norm is not None:
+            assert norm == pytest.approx(their_norm, rel=2e-3)
+    rest = run("castor-resumed", ranks, tmp_path)
+    assert rest == got, "from the checkpoint on the same steps are made"
