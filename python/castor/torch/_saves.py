@@ -4,16 +4,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 
 if TYPE_CHECKING:
     from castor.torch._params import Param
     from castor.torch._runtime import Runtime
 
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+# Older torches have none.
+_top_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 class _Saved(NamedTuple):
@@ -33,6 +36,20 @@ class _Other(NamedTuple):
     kept: Any
 
 
+def _is_of_checkpointing(hooks: Any) -> bool:
+    return hooks is not None and "checkpoint" in getattr(hooks[0], "__module__", "")
+
+
+def _is_recomputed() -> bool:
+    """Whether checkpointing without reentry computes a forward again: it does so when a saved tensor is asked for."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "unpack_hook" and frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class SavedTensors:
     """The hooks on saved tensors of one model, while its outermost module computes."""
 
@@ -41,8 +58,8 @@ class SavedTensors:
         self._hooks: Optional[Any] = None
 
     def watch(self) -> None:
-        outer = _top_hooks(False)
-        if outer is not None and "checkpoint" in getattr(outer[0], "__module__", ""):
+        outer = _top_hooks(False) if _top_hooks is not None else None
+        if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
         self._hooks.__enter__()
