@@ -74,6 +74,6 @@ def test_the_classifier_learns_by_name_and_by_config(tmp_path: Path, ranks: int)
         out = run("classifier.py", ranks, *small, *more, by_torchrun=False)
         found = re.search(r"validation accuracy (\S+), test accuracy (\S+),", out)
         assert found, out
-        assert float(found[1]) > 0.75 and float(found[2]) > 0.75
+        assert float(found[1]) > 0.65 and float(found[2]) > 0.65  # chance is 0.5
         seen.append(found.groups())
     assert seen[0] == seen[1]
