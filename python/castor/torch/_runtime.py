@@ -312,8 +312,11 @@ class Runtime:
         self.leases.end_those_over()
         try:
             self.engine.close()
-            if self.engine.world.size == 1:
-                self.engine.world.close()
+            world = self.engine.world
+            if self.close in world.closers:
+                world.closers.remove(self.close)
+            if world.size == 1:
+                world.close()
         except CastorError as error:
             # Who still holds leases leaves the rest to the end of the process.
             log.debug("castor: %s", error)

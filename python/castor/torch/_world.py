@@ -53,7 +53,7 @@ class _Gloo:
 def make_world(timeout_s: float) -> World:
     """The ranks that torch.distributed has, where it was begun; else this process alone.
 
-    A world of several ranks ends with the process: its end waits for all of them.
+    A world of several ranks ends with the process, which waits for all of them, and torch's process groups end with it.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
@@ -65,7 +65,7 @@ def make_world(timeout_s: float) -> World:
 
 def _end(world: World, group: _Gloo) -> None:
     """Closes the engines whose models are still there, then the world."""
-    for close in world.closers:
+    for close in list(world.closers):
         close()
     if not dist.is_initialized():
         return  # nobody can be waited for any more
@@ -76,6 +76,6 @@ def _end(world: World, group: _Gloo) -> None:
         world.abort("the process ends while values of the model are still in use")
         # Python ends a thread that comes back from a callback after this, and the process with it.
         group.calling.acquire(timeout=5)
-    # Its threads let go of the last call's tensors, which ends a process whose Python has ended.
-    dist.destroy_process_group(group.group)
+    # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended. So do those of groups that the script left.
     group.group = None
+    dist.destroy_process_group()
