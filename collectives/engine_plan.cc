@@ -43,7 +43,9 @@ Status CheckRoom(Bytes budget, const ChunkLayout& layout,
 
 }  // namespace
 
-ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget) {
+ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget,
+                           std::optional<Bytes> said_least,
+                           std::optional<Bytes> said_most) {
   ChunkBounds bounds{kLeastChunk, kMostChunk};
   // No budget is so small that its chunks are below what the model calls for:
   // what holds nothing tells no size.
@@ -53,7 +55,9 @@ ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget) {
     const Bytes part = *device_budget / kBudgetsPerChunk;
     bounds.most = std::max({std::min(kMostChunk, part), least, KiB(4)});
   }
-  bounds.least = std::min(kLeastChunk, bounds.most);
+  if (said_most) bounds.most = *said_most;
+  bounds.least = said_least.value_or(std::min(kLeastChunk, bounds.most));
+  if (!said_most) bounds.most = std::max(bounds.most, bounds.least);
   return bounds;
 }
 

@@ -8,6 +8,7 @@
 // they hold and move, and the file that a trainer follows. `castor plan` and
 // castor_plan_run are both made of this. Pure functions, thread-safe.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,11 +25,18 @@ namespace castor {
 // Between which sizes a chunk is searched where nobody says: up to an eighth of
 // the budget, from 32 MiB on or from what a small model calls for. A plan has
 // these as numbers, so another budget alone changes no layout of a trainer.
+// A size that was said stays, and moves the other bound where they would cross.
 struct ChunkBounds {
   Bytes least;
   Bytes most;
 };
-ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget);
+ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget,
+                           std::optional<Bytes> said_least,
+                           std::optional<Bytes> said_most);
+
+// The most ranks and micro-batches that a plan is made for.
+inline constexpr int64_t kMostPlannedRanks = 1 << 20;
+inline constexpr int64_t kMostPlannedMicroBatches = 1 << 20;
 
 struct EnginePlan {
   Status fits;  // or Infeasible, and why

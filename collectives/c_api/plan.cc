@@ -4,6 +4,7 @@
 // Plans through the C ABI.
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,9 +30,6 @@
 namespace castor::c_api {
 namespace {
 
-constexpr int64_t kMaxWorld = 1 << 20;
-constexpr int64_t kMaxBatches = 1 << 20;
-
 struct PlanQuestion {
   ZeroOptions options;
   EngineFiles files;
@@ -47,10 +45,11 @@ struct PlanQuestion {
 Result<PlanQuestion> ReadQuestion(std::string_view text) {
   PlanQuestion question;
   OptionTable table = EngineOptions(&question.options, &question.files);
-  table.Whole("world", &question.world, 1, kMaxWorld);
+  table.Whole("world", &question.world, 1, kMostPlannedRanks);
   table.Switch("processes", &question.processes);
   table.Choice("working_set", &question.working_set, {"block", "module"});
-  table.Whole("micro_batches", &question.step.micro_batches, 1, kMaxBatches);
+  table.Whole("micro_batches", &question.step.micro_batches, 1,
+              kMostPlannedMicroBatches);
   table.Switch("recompute", &question.step.recompute);
   CASTOR_ASSIGN_OR_RETURN(const std::vector<std::string> said,
                           ReadConfig(text, table));
@@ -82,14 +81,14 @@ void FillChunkBounds(std::span<const ParamSpec> params,
     if (count.ok()) model += BytesOf(*count, spec.dtype);
   }
   ZeroOptions& options = question->options;
-  const ChunkBounds bounds = ChunkBoundsFor(model, options.device_budget);
-  if (!question->says_most_chunk) options.max_chunk = bounds.most;
-  if (!question->says_least_chunk) {
-    options.min_chunk = std::min(bounds.least, options.max_chunk);
-  }
-  if (!question->says_most_chunk) {
-    options.max_chunk = std::max(options.max_chunk, options.min_chunk);
-  }
+  std::optional<Bytes> least;
+  std::optional<Bytes> most;
+  if (question->says_least_chunk) least = options.min_chunk;
+  if (question->says_most_chunk) most = options.max_chunk;
+  const ChunkBounds bounds =
+      ChunkBoundsFor(model, options.device_budget, least, most);
+  options.min_chunk = bounds.least;
+  options.max_chunk = bounds.most;
 }
 
 Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
@@ -130,29 +129,13 @@ Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
   return file;
 }
 
-Result<std::string> Plan(const castor_tensor* tensors, size_t count,
-                         const char* options) {
-  CASTOR_ASSIGN_OR_RETURN(PlanQuestion question,
-                          ReadQuestion(options == nullptr ? "{}" : options));
+Result<std::string> Plan(TensorList tensors, std::string_view options) {
+  CASTOR_ASSIGN_OR_RETURN(PlanQuestion question, ReadQuestion(options));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
-                          SpecsOf(tensors, count));
+                          SpecsOf(tensors));
   CASTOR_ASSIGN_OR_RETURN(const PlanFile plan,
                           MakePlan(params, std::move(question)));
   return WritePlan(plan);
-}
-
-Status Run(const castor_tensor* tensors, size_t count, const char* options,
-           const char** json) {
-  // Made by threads that plan, and only these.
-  thread_local std::string answer;
-  if (json == nullptr || (tensors == nullptr && count > 0)) {
-    return InvalidArgument(
-        "tensors or json is null; give a list, and a place for the text");
-  }
-  *json = nullptr;
-  CASTOR_ASSIGN_OR_RETURN(answer, Plan(tensors, count, options));
-  *json = answer.c_str();
-  return OkStatus();
 }
 
 }  // namespace
@@ -160,6 +143,10 @@ Status Run(const castor_tensor* tensors, size_t count, const char* options,
 
 extern "C" int32_t castor_plan_run(const castor_tensor* tensors, size_t count,
                                    const char* options, const char** json) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Run(tensors, count, options, json); });
+  // Made by threads that plan, and only these.
+  thread_local std::string answer;
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::AnswerAsText(tensors, count, options,
+                                       castor::c_api::Plan, &answer, json);
+  });
 }

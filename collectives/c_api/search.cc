@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,13 +21,11 @@
 namespace castor::c_api {
 namespace {
 
-Result<std::string> Search(const castor_tensor* tensors, size_t count,
-                           const char* options) {
-  CASTOR_ASSIGN_OR_RETURN(
-      const SearchQuestion question,
-      ReadSearchQuestion(options == nullptr ? "{}" : options));
+Result<std::string> Search(TensorList tensors, std::string_view options) {
+  CASTOR_ASSIGN_OR_RETURN(const SearchQuestion question,
+                          ReadSearchQuestion(options));
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ParamSpec> params,
-                          SpecsOf(tensors, count));
+                          SpecsOf(tensors));
   CASTOR_ASSIGN_OR_RETURN(const SearchResult result,
                           SearchChunkSize(params, question.search));
   CASTOR_ASSIGN_OR_RETURN(
@@ -37,23 +36,9 @@ Result<std::string> Search(const castor_tensor* tensors, size_t count,
   // As the command has it of a list.
   const SearchedModel model = {.source = "castor_search_run",
                                .order = "file",
-                               .tensors = static_cast<int64_t>(count)};
+                               .tensors = static_cast<int64_t>(tensors.size())};
   return SearchJson(model, {question.search, result, rules, machine}).Dump(2) +
          '\n';
-}
-
-Status Run(const castor_tensor* tensors, size_t count, const char* options,
-           const char** json) {
-  // Made by threads that search, and only these.
-  thread_local std::string answer;
-  if (json == nullptr || (tensors == nullptr && count > 0)) {
-    return InvalidArgument(
-        "tensors or json is null; give a list, and a place for the text");
-  }
-  *json = nullptr;
-  CASTOR_ASSIGN_OR_RETURN(answer, Search(tensors, count, options));
-  *json = answer.c_str();
-  return OkStatus();
 }
 
 }  // namespace
@@ -61,6 +46,10 @@ Status Run(const castor_tensor* tensors, size_t count, const char* options,
 
 extern "C" int32_t castor_search_run(const castor_tensor* tensors, size_t count,
                                      const char* options, const char** json) {
-  return castor::c_api::ThroughTheDoor(
-      [&] { return castor::c_api::Run(tensors, count, options, json); });
+  // Made by threads that search, and only these.
+  thread_local std::string answer;
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::AnswerAsText(tensors, count, options,
+                                       castor::c_api::Search, &answer, json);
+  });
 }

@@ -36,15 +36,28 @@ Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index) {
   return spec;
 }
 
-Result<std::vector<ParamSpec>> SpecsOf(const castor_tensor* tensors,
-                                       size_t count) {
+Result<std::vector<ParamSpec>> SpecsOf(TensorList tensors) {
   std::vector<ParamSpec> params;
-  params.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
+  params.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
     CASTOR_ASSIGN_OR_RETURN(ParamSpec spec, SpecOf(tensors[i], i));
     params.push_back(std::move(spec));
   }
   return params;
+}
+
+Status AnswerAsText(const castor_tensor* tensors, size_t count,
+                    const char* options, TextQuestion ask, std::string* kept,
+                    const char** json) {
+  if (json == nullptr || (tensors == nullptr && count > 0)) {
+    return InvalidArgument(
+        "tensors or json is null; give a list, and a place for the text");
+  }
+  *json = nullptr;
+  CASTOR_ASSIGN_OR_RETURN(
+      *kept, ask({tensors, count}, options == nullptr ? "{}" : options));
+  *json = kept->c_str();
+  return OkStatus();
 }
 
 }  // namespace castor::c_api

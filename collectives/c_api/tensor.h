@@ -4,9 +4,13 @@
 #ifndef CASTOR_COLLECTIVES_C_API_TENSOR_H_
 #define CASTOR_COLLECTIVES_C_API_TENSOR_H_
 
-// A parameter as programs in C describe it. Pure function, thread-safe.
+// Parameters as programs in C describe them, and questions about lists of these
+// that are answered by a text. Thread-safe.
 
 #include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -19,9 +23,19 @@ namespace castor::c_api {
 // dtype is none. Shapes are for others to check.
 Result<ParamSpec> SpecOf(const castor_tensor& tensor, size_t index);
 
-// The same of `count` of them, in order.
-Result<std::vector<ParamSpec>> SpecsOf(const castor_tensor* tensors,
-                                       size_t count);
+using TensorList = std::span<const castor_tensor>;
+
+// The same of all of a list, in order.
+Result<std::vector<ParamSpec>> SpecsOf(TensorList tensors);
+
+using TextQuestion = Result<std::string> (*)(TensorList tensors,
+                                             std::string_view options);
+
+// Sets `json` to what `ask` answers, which `kept` owns; to null where it fails.
+// Null options are "{}". InvalidArgument for a null list or place.
+Status AnswerAsText(const castor_tensor* tensors, size_t count,
+                    const char* options, TextQuestion ask, std::string* kept,
+                    const char** json);
 
 }  // namespace castor::c_api
 

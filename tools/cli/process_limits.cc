@@ -29,7 +29,10 @@ struct LastWords {
   void* reserve = nullptr;
   std::string text;
 };
-LastWords* last_words = nullptr;
+LastWords& ToldLast() {
+  static LastWords& words = *new LastWords;
+  return words;
+}
 
 [[noreturn]] void EndWithoutMemory() {
   static std::atomic_flag begun = ATOMIC_FLAG_INIT;
@@ -41,8 +44,8 @@ LastWords* last_words = nullptr;
   }
   if (!is_ending) {
     is_ending = true;
-    ::munmap(last_words->reserve, kReserve);
-    const std::string& text = last_words->text;
+    ::munmap(ToldLast().reserve, kReserve);
+    const std::string& text = ToldLast().text;
     // Nobody is left to be told that this fails.
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, text.data(), text.size());
@@ -55,7 +58,7 @@ LastWords* last_words = nullptr;
 
 Status PrepareForLimits(const std::string& who) {
   std::signal(SIGXFSZ, SIG_IGN);
-  static LastWords& words = *new LastWords;
+  LastWords& words = ToldLast();
   words.text = fmt::format(
       "{}: memory is exhausted: close other programs, raise the limit (ulimit "
       "-v) or use a smaller model or batch\n",
@@ -66,7 +69,6 @@ Status PrepareForLimits(const std::string& who) {
     if (reserve == MAP_FAILED) return Unavailable("memory is exhausted");
     words.reserve = reserve;
   }
-  last_words = &words;
   std::set_new_handler(EndWithoutMemory);
   rlimit stack;
   if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kLeastStack) {

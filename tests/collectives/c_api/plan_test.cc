@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "collectives/c_api/castor.h"
+#include "tests/collectives/c_api/tensor_list.h"
 #include "tests/support/file_text.h"
 #include "tests/support/run_program.h"
 #include "tests/support/temp_dir.h"
@@ -25,14 +25,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Tensor {
-  std::string name;
-  std::vector<int64_t> dims;
-};
-
 // A head without a table of its own, as of GPT-2.
-std::vector<Tensor> Layers() {
-  std::vector<Tensor> list = {{"wte.weight", {8000, 256}}};
+std::vector<ListedTensor> Layers() {
+  std::vector<ListedTensor> list = {{"wte.weight", {8000, 256}}};
   for (int i = 0; i < 6; ++i) {
     const std::string layer = "h." + std::to_string(i);
     list.push_back({layer + ".up.weight", {1024, 256}});
@@ -43,13 +38,9 @@ std::vector<Tensor> Layers() {
   return list;
 }
 
-int32_t PlanInC(const std::vector<Tensor>& list, const std::string& options,
-                std::string* plan) {
-  std::vector<castor_tensor> tensors;
-  for (const Tensor& tensor : list) {
-    tensors.push_back({tensor.name.c_str(), tensor.dims.data(),
-                       static_cast<int32_t>(tensor.dims.size()), 0, "BF16"});
-  }
+int32_t PlanInC(const std::vector<ListedTensor>& list,
+                const std::string& options, std::string* plan) {
+  const std::vector<castor_tensor> tensors = ForC(list);
   const char* json = "";
   const int32_t code =
       castor_plan_run(tensors.data(), tensors.size(), options.c_str(), &json);
@@ -59,21 +50,13 @@ int32_t PlanInC(const std::vector<Tensor>& list, const std::string& options,
 }
 
 // What the command writes, but for the list's name.
-std::string PlanByCommand(const std::vector<Tensor>& list,
+std::string PlanByCommand(const std::vector<ListedTensor>& list,
                           std::vector<std::string> flags) {
-  JsonValue model = JsonValue::Array();
-  for (const Tensor& tensor : list) {
-    JsonValue& one = model.Append(JsonValue::Object());
-    one["name"] = tensor.name;
-    one["shape"] = JsonValue::Array();
-    for (const int64_t dim : tensor.dims) one["shape"].Append(dim);
-    one["dtype"] = "BF16";
-  }
   const TempDir dir;
   const std::string file = dir.File("plan.json");
   flags.insert(flags.begin(), {DataPath("tools/castor"), "plan", "-"});
   flags.insert(flags.end(), {"-o", file});
-  const ProcessOutcome run = RunProcess(flags, model.Dump());
+  const ProcessOutcome run = RunProcess(flags, ForTheCommand(list));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   std::string plan = FileText(file);
   const std::string name = "standard input";
@@ -82,7 +65,7 @@ std::string PlanByCommand(const std::vector<Tensor>& list,
 }
 
 TEST(CPlanTest, AnswersWhatTheCommandWrites) {
-  const std::vector<Tensor> list = Layers();
+  const std::vector<ListedTensor> list = Layers();
   std::string plan;
   ASSERT_EQ(
       PlanInC(list,

@@ -13,6 +13,7 @@
 
 #include "chunk/base/json_value.h"
 #include "collectives/c_api/castor.h"
+#include "tests/collectives/c_api/tensor_list.h"
 #include "tests/support/run_program.h"
 #include "tests/tools/run_process.h"
 
@@ -22,15 +23,9 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-struct Tensor {
-  std::string name;
-  std::vector<int64_t> dims;
-  std::string dtype;
-};
-
 // An embedding, twelve equal layers and a norm in another type.
-std::vector<Tensor> Layers() {
-  std::vector<Tensor> list = {{"embed.weight", {4000, 512}, "BF16"}};
+std::vector<ListedTensor> Layers() {
+  std::vector<ListedTensor> list = {{"embed.weight", {4000, 512}, "BF16"}};
   for (int i = 0; i < 12; ++i) {
     const std::string layer = "layers." + std::to_string(i);
     list.push_back({layer + ".up", {2048, 512}, "BF16"});
@@ -41,13 +36,9 @@ std::vector<Tensor> Layers() {
   return list;
 }
 
-std::string SearchInC(const std::vector<Tensor>& list, const char* options) {
-  std::vector<castor_tensor> tensors;
-  for (const Tensor& tensor : list) {
-    tensors.push_back({tensor.name.c_str(), tensor.dims.data(),
-                       static_cast<int32_t>(tensor.dims.size()), 0,
-                       tensor.dtype.c_str()});
-  }
+std::string SearchInC(const std::vector<ListedTensor>& list,
+                      const char* options) {
+  const std::vector<castor_tensor> tensors = ForC(list);
   const char* json = nullptr;
   const int32_t code =
       castor_search_run(tensors.data(), tensors.size(), options, &json);
@@ -56,19 +47,11 @@ std::string SearchInC(const std::vector<Tensor>& list, const char* options) {
 }
 
 // What the command answers, but for where the list came from.
-std::string SearchByCommand(const std::vector<Tensor>& list,
+std::string SearchByCommand(const std::vector<ListedTensor>& list,
                             std::vector<std::string> flags) {
-  JsonValue model = JsonValue::Array();
-  for (const Tensor& tensor : list) {
-    JsonValue& one = model.Append(JsonValue::Object());
-    one["name"] = tensor.name;
-    one["shape"] = JsonValue::Array();
-    for (const int64_t dim : tensor.dims) one["shape"].Append(dim);
-    one["dtype"] = tensor.dtype;
-  }
   flags.insert(flags.begin(), {DataPath("tools/castor"), "search", "-"});
   flags.push_back("--json");
-  const ProcessOutcome run = RunProcess(flags, model.Dump());
+  const ProcessOutcome run = RunProcess(flags, ForTheCommand(list));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   JsonValue json = ParseJson(run.out).value();
   EXPECT_EQ(json.Dump(2) + '\n', run.out);
@@ -78,10 +61,10 @@ std::string SearchByCommand(const std::vector<Tensor>& list,
 }
 
 TEST(CSearchTest, AnswersWhatTheCommandDoes) {
-  const std::vector<Tensor> list = Layers();
+  const std::vector<ListedTensor> list = Layers();
   EXPECT_EQ(SearchInC(list, nullptr), SearchByCommand(list, {}));
   EXPECT_EQ(SearchInC({}, "{}"), SearchByCommand({}, {}));
-  const std::vector<Tensor> one_type(list.begin(), list.end() - 1);
+  const std::vector<ListedTensor> one_type(list.begin(), list.end() - 1);
   EXPECT_EQ(
       SearchInC(one_type, R"({"min": "1MiB", "max": 33554432, "world": 4,
                               "align": 128, "mode": "layer",

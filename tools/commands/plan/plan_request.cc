@@ -32,8 +32,6 @@
 namespace castor {
 namespace {
 
-constexpr int64_t kMaxWorld = 1 << 20;
-constexpr int64_t kMaxBatches = 1 << 20;
 constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
 
 constexpr char kFooter[] =
@@ -102,7 +100,7 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Whole("", &f->seq, 1, kMaxSize)
       .Flag("--seq",
             "tokens of a sequence: activations are counted by formula");
-  t.Whole("", &f->step.micro_batches, 1, kMaxBatches)
+  t.Whole("", &f->step.micro_batches, 1, kMostPlannedMicroBatches)
       .Flag("--micro-batches", "of a step");
   t.Choice("", &f->step.order,
            +[](BatchOrder order) -> std::string_view {
@@ -145,14 +143,14 @@ void AddStep(OptionTable& t, PlanFlags* f) {
       .Flag("--processes",
             "each rank is a process, and exchanges gradients in a part of the "
             "device budget, as with MPI and NCCL");
-  t.Whole("", &f->ranks_per_host, 1, kMaxWorld)
+  t.Whole("", &f->ranks_per_host, 1, kMostPlannedRanks)
       .Flag("--ranks-per-host", "ranks that share a host's drives and cores");
 }
 
 OptionTable PlannedTable(PlanFlags* flags) {
   OptionTable table;
   AddModel(table, flags);
-  table.Whole("", &flags->world, 1, kMaxWorld)
+  table.Whole("", &flags->world, 1, kMostPlannedRanks)
       .Flag("--world", "ranks that share the model");
   table.Add(EngineOptions(&flags->engine, &flags->files).For(kPlanFlag));
   table.OfFlag("--chunk").Default("what the search recommends");
@@ -208,19 +206,10 @@ Status CheckTogether(const PlanFlags& flags) {
 
 Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
                   ZeroOptions* options) {
-  const ChunkBounds bounds = ChunkBoundsFor(subject.bytes, flags.device_budget);
+  const ChunkBounds bounds =
+      ChunkBoundsFor(subject.bytes, flags.device_budget, flags.min, flags.max);
   options->min_chunk = bounds.least;
   options->max_chunk = bounds.most;
-  if (flags.max) {
-    options->max_chunk = *flags.max;
-    options->min_chunk = std::min(options->min_chunk, *flags.max);
-  }
-  if (flags.min) {
-    options->min_chunk = *flags.min;
-    if (!flags.max) {
-      options->max_chunk = std::max(options->max_chunk, *flags.min);
-    }
-  }
   if (options->min_chunk == Bytes(0)) {
     return InvalidArgument(
         "a chunk of 0 bytes holds nothing: give --min and --max more");
