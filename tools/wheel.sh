@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Builds the Python package as a wheel, with libcastor.so, the castor command and the shared objects that they need inside. One wheel serves every Python
-# from 3.10 on, on every Linux whose C library is as new as this machine's.
+# Builds the Python package as a wheel. Inside are libcastor.so, the castor command and the shared objects that both need. One wheel serves every
+# Python from 3.10 on, on every Linux whose C library is as new as this machine's.
 #
 #   tools/wheel.sh FOLDER    writes FOLDER/castor_offload-VERSION-py3-none-manylinux_*.whl and names it on the last line
 #

@@ -84,5 +84,29 @@ def test_a_record_shows_the_steps_made_inside(tmp_path: Path) -> None:
             pass
     report = _command.ask(["report", str(file)])
     assert report["complete_steps"] == 3
-    train(gpt2, language, BUDGETS, steps=1)
     assert not (tmp_path / "run.rec.2").exists()
+
+
+def test_a_second_model_is_recorded_to_a_file_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "run.rec"
+    with castor.record(file):
+        train(gpt2, language, BUDGETS, steps=2)
+        torch.manual_seed(0)
+        alive = gpt2()
+        alive, optimizer = castor.wrap(alive, torch.optim.SGD(alive.parameters(), lr=0.1), **BUDGETS)
+        language(alive, 0).backward()
+        optimizer.step()
+    language(alive, 1).backward()
+    optimizer.step()  # the record of a model that is still there goes on
+    del alive, optimizer
+    gc.collect()
+    steps = [_command.ask(["report", str(path)])["complete_steps"] for path in (file, tmp_path / "run.rec.2")]
+    assert steps == [2, 2]
+
+
+def test_models_outside_a_record_leave_none(tmp_path: Path) -> None:
+    file = tmp_path / "run.rec"
+    with castor.record(file):
+        pass
+    train(gpt2, language, BUDGETS, steps=1)
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,14 @@ def test_a_plan_that_does_not_fit_proposes_what_does() -> None:
     assert not plan.fits and "device budget" in plan.reason and not plan.tiers
     assert plan.changes
     assert plan.changes[0].what in repr(plan) and plan.changes[0].what in plan._repr_html_()
+
+
+def test_a_plan_says_what_activations_leave_of_the_budget(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=128, n_positions=32)
+    config.save_pretrained(tmp_path)
+    plan = castor.plan(tmp_path / "config.json", seq=32, batch=8, device_budget=2400000, host_budget="64MiB", chunk="64KiB")
+    assert not plan.fits and re.search(r"beside .* of activations and overhead", plan.reason), plan
 
 
 def test_a_plan_is_written_for_trainers_and_wrong_options_are_named(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ def run(what: str, ranks: int, folder: Path) -> Any:
     return json.loads(out.read_text())
 
 
-def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(tmp_path: Path) -> None:
-    for case in run("equal", 2, tmp_path):
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(ranks: int, tmp_path: Path) -> None:
+    for case in run("equal", ranks, tmp_path):
         digests = {made["digest"] for made in case["castor"]}
         assert len(digests) == 1, case["name"]
         for made in case["castor"]:

@@ -18,7 +18,7 @@ def uncompiled(function: _Function) -> _Function:
     As torch.compiler.disable, but the compiler is not imported and a call costs nothing more.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    if hasattr(_FRAMES, "set_code_exec_strategy"):  # torch 2.8 and later
+    if hasattr(_FRAMES, "set_code_exec_strategy"):
         skip = _FRAMES._FrameAction.SKIP
         _FRAMES.set_code_exec_strategy(function.__code__, _FRAMES._FrameExecStrategy(skip, skip))
     elif hasattr(_FRAMES, "skip_code"):
