@@ -28,4 +28,9 @@ tools/setup.sh python
   .venv/bin/pip install --quiet --disable-pip-version-check torch transformers accelerate lightning peft numpy pytest
 wheel=$(tools/wheel.sh .venv/wheels | tail -n 1)
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
-if $example; then .venv/bin/python tools/examples/torch/gpt2.py --small; fi
+if $example; then
+  .venv/bin/python tools/examples/torch/gpt2.py --small
+else
+  /usr/bin/bazel build --noshow_progress //tests/python:libcastor_fake_gpu.so
+  install -m 755 bazel-bin/tests/python/libcastor_fake_gpu.so .venv/
+fi

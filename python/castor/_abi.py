@@ -13,6 +13,7 @@ from ctypes import (
     CFUNCTYPE,
     POINTER,
     Structure,
+    c_char,
     c_char_p,
     c_double,
     c_float,
@@ -41,6 +42,8 @@ Release = CFUNCTYPE(None, c_void_p)
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 Initializer = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64, POINTER(c_float))
 Interrupt = CFUNCTYPE(c_int32, c_void_p)
+Allocate = CFUNCTYPE(c_int32, c_void_p, c_int64, POINTER(c_void_p))
+ReleaseMemory = CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class _Sized(Structure):
@@ -66,6 +69,14 @@ class Callbacks(_Sized):
         ("struct_size", c_size_t), ("context", c_void_p), ("all_gather", AllGather), ("all_to_all", AllToAll), ("barrier", Barrier),
         ("abort", Abort), ("release", Release),
     ]
+
+
+class NcclId(Structure):
+    _fields_ = [("bytes", c_char * 4096)]
+
+
+class Allocator(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("allocate", Allocate), ("release", ReleaseMemory)]
 
 
 class RecordOptions(_Sized):
@@ -147,6 +158,8 @@ _H = c_void_p  # a handle, and what is given out of one
 _CODES: dict[str, list] = {
     "castor_world_create": [c_int32, POINTER(WorldOptions), POINTER(_H)],
     "castor_world_create_callbacks": [c_int32, c_int32, POINTER(Callbacks), POINTER(WorldOptions), POINTER(_H)],
+    "castor_nccl_id": [POINTER(NcclId)],
+    "castor_world_create_nccl": [c_int32, c_int32, POINTER(NcclId), POINTER(WorldOptions), POINTER(_H)],
     "castor_world_abort": [_H, c_char_p],
     "castor_world_destroy": [_H],
     "castor_world_record": [_H, c_char_p, POINTER(RecordOptions)],
@@ -155,6 +168,12 @@ _CODES: dict[str, list] = {
     "castor_plan_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_search_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_world_end_record": [_H],
+    "castor_device_open_cuda": [_H, c_int32, POINTER(_H)],
+    "castor_device_set_allocator": [_H, POINTER(Allocator)],
+    "castor_device_destroy": [_H],
+    "castor_lane_adopt_stream": [_H, c_void_p, POINTER(_H)],
+    "castor_lane_destroy": [_H],
+    "castor_engine_use_lane": [_H, _H],
     "castor_engine_create": [_H, c_int32, _H, c_char_p, POINTER(_H)],
     "castor_engine_destroy": [_H],
     "castor_engine_close": [_H],

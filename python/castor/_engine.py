@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from castor import _abi
 from castor._abi import check, lib
@@ -45,7 +45,7 @@ def interruptible() -> Iterator[None]:
 lib.castor_set_interrupt(ctypes.cast(_interrupt, ctypes.c_void_p), None)
 
 
-def _answer(function: Callable[..., None], *arguments: Any) -> int:
+def answer(function: Callable[..., None], *arguments: Any) -> int:
     """Runs a callback of Castor's; what it raises is what the call that ran it fails with."""
     try:
         function(*arguments)
@@ -55,33 +55,57 @@ def _answer(function: Callable[..., None], *arguments: Any) -> int:
         return code_of(error)
 
 
+class Gpus(NamedTuple):
+    """What a rank that is a GPU tells to meet the others: its number, how many there are, the id that rank 0 had made, and its GPU."""
+
+    rank: int
+    size: int
+    id: bytes
+    ordinal: int
+
+
+def nccl_id() -> bytes:
+    """For rank 0, once for each world. Unavailable says what is missing of CUDA and NCCL."""
+    made = _abi.NcclId()
+    check(lib.castor_nccl_id(ctypes.byref(made)))
+    return bytes(bytearray(made))
+
+
 class World:
     """The ranks that train together: one rank of this process, or one rank of several processes.
 
     The caller destroys it after its engines, by ``close``.
     """
 
-    def __init__(self, threads: int = 0, timeout_s: float = 120.0, collectives: Any = None) -> None:
-        """`collectives`: what has ``rank``, ``size`` and the blocking methods of the C ABI's callbacks; None: this process alone."""
+    def __init__(self, threads: int = 0, timeout_s: float = 120.0, collectives: Any = None, gpus: Optional[Gpus] = None) -> None:
+        """This process alone, or several that meet.
+
+        `collectives` has ``rank``, ``size`` and the blocking methods of the C ABI's callbacks. `gpus` are ranks of NCCL.
+        """
         self.handle = ctypes.c_void_p()
         options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000))
         self.rank, self.size, self._kept = 0, 1, None
         self._pid = os.getpid()
         self.closers: list[Callable[[], None]] = []  # of what must be gone before the world goes
+        if gpus is not None:
+            self.rank, self.size, options.gpu = gpus.rank, gpus.size, gpus.ordinal
+            with interruptible():
+                check(lib.castor_world_create_nccl(gpus.rank, gpus.size, _abi.NcclId.from_buffer_copy(gpus.id), options, ctypes.byref(self.handle)))
+            return
         if collectives is None:
             check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))
             return
         self.rank, self.size = collectives.rank, collectives.size
         # ctypes calls these as long as the world lives.
         self._kept = _abi.Callbacks(
-            all_gather=_abi.AllGather(lambda _, seq, send, recv, size: _answer(collectives.all_gather, send, recv, size)),
+            all_gather=_abi.AllGather(lambda _, seq, send, recv, size: answer(collectives.all_gather, send, recv, size)),
             all_to_all=_abi.AllToAll(
-                lambda _, seq, send, sizes, recv, comes: _answer(
+                lambda _, seq, send, sizes, recv, comes: answer(
                     collectives.all_to_all, send, sizes[: self.size], recv, comes[: self.size]
                 )
             ),
-            barrier=_abi.Barrier(lambda _, seq: _answer(collectives.barrier)),
-            abort=_abi.Abort(lambda _, why: _answer(collectives.abort, why.decode(errors="replace")) and None),
+            barrier=_abi.Barrier(lambda _, seq: answer(collectives.barrier)),
+            abort=_abi.Abort(lambda _, why: answer(collectives.abort, why.decode(errors="replace")) and None),
         )
         with interruptible():
             check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
@@ -110,13 +134,14 @@ class World:
 class Engine:
     """The engine of one rank. Calls are those of castor.h; those of steps are made on ``handle`` by who needs them fast."""
 
-    def __init__(self, world: World, config: dict[str, Any]) -> None:
+    def __init__(self, world: World, config: dict[str, Any], device: Optional[ctypes.c_void_p] = None) -> None:
+        """`device`: a castor_device of the world; None: memory of the host."""
         self.world = world
         self.handle = ctypes.c_void_p()
         self._pid = os.getpid()
         self._kept: list[Any] = []
         text = json.dumps(config).encode()
-        check(lib.castor_engine_create(world.handle, world.rank, None, text, ctypes.byref(self.handle)))
+        check(lib.castor_engine_create(world.handle, world.rank, device, text, ctypes.byref(self.handle)))
 
     def register(
         self,
@@ -136,7 +161,7 @@ class Engine:
         initializer = _abi.Initializer()
         if fill is not None:
             initializer = _abi.Initializer(
-                lambda _, begin, end, values: _answer(fill, begin, end, ctypes.cast(values, ctypes.c_void_p).value)
+                lambda _, begin, end, values: answer(fill, begin, end, ctypes.cast(values, ctypes.c_void_p).value)
             )
             self._kept.append(initializer)
         param = ctypes.c_int32()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""What all tests share: the tests' folder on the path, one thread, quiet libraries."""
+"""What all tests share: the tests' folder on the path, one thread, quiet libraries.
+
+With CASTOR_TEST_FAKE_GPU models are trained on a GPU in memory of the host (fake_gpu.py), as many streams as it says taking turns.
+"""
 
 import os
 import sys
@@ -20,6 +23,15 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     warnings.simplefilter("ignore", FutureWarning)
+
+
+@pytest.fixture(autouse=True)
+def on_a_fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = os.environ.get("CASTOR_TEST_FAKE_GPU")
+    if streams:
+        from fake_gpu import FakeGpu
+
+        monkeypatch.setattr("castor.torch._wrap.device_of", lambda world, device: FakeGpu(world, device, int(streams)))
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
@@ -84,6 +85,69 @@ def equal(folder: str) -> list[dict[str, Any]]:
             of_case["castor"].append(train(CASES[name], tight | {"stage": stage}, 6, random_gc=True))
         seen.append(of_case)
     return seen
+
+
+class Experts(torch.nn.Module):
+    """Each row goes to one of four experts, so which are used differs from rank to rank."""
+
+    all_have_gradients = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(8, 4)
+        self.experts = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self.gate(x).softmax(-1)
+        chosen = weights.argmax(-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (chosen == number).nonzero().flatten()
+            if len(rows):
+                out = out.index_add(0, rows, expert(x[rows]) * weights[rows, number, None])
+        if self.all_have_gradients:
+            out = out + 0.0 * sum(p.sum() for p in self.parameters())
+        return x + out
+
+
+class Recomputed(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+
+def experts_case(all_have_gradients: bool = False, recomputed: bool = False) -> Case:
+    """`all_have_gradients`: as those of a unit have on several ranks."""
+
+    def make() -> torch.nn.Module:
+        Experts.all_have_gradients = all_have_gradients
+        around = Recomputed if recomputed else torch.nn.Sequential
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), around(Experts()), torch.nn.Tanh(), around(Experts()), torch.nn.Linear(8, 2))
+
+    def loss(model: torch.nn.Module, number: int) -> torch.Tensor:
+        x = torch.randn(2, 8, generator=torch.Generator().manual_seed(number))
+        return model(x).pow(2).mean()
+
+    return Case("experts", make, loss)
+
+
+def experts(folder: str) -> dict[str, Any]:
+    """Blocks whose inner calls differ by rank, as units; next to DDP."""
+    cases = [(experts_case(recomputed=recomputed), stage) for stage in range(4) for recomputed in (False, True)]
+    tight = {"device": "4600KiB", "host": "1MiB", "nvme": folder, "chunk": "1KiB", "units": [Experts], "config": {"poison": True}}
+    made = [train(case, tight | {"stage": stage}, 8) for case, stage in cases]
+    return {"plain": train(experts_case(True), None, 8), "castor": made}
+
+
+def experts_without_units(folder: str) -> str:
+    try:
+        train(experts_case(), {"device": "4600KiB", "host": "1MiB", "nvme": folder, "chunk": "1KiB"}, 8)
+    except castor.CastorError as error:
+        return str(error)
+    return "nothing was said"
 
 
 def save(folder: str) -> dict[str, Any]:

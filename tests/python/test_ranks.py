@@ -32,6 +32,18 @@ def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(ranks: int, tm
             assert made["losses"] == pytest.approx(case["plain"]["losses"], rel=1e-5), case["name"]
 
 
+def test_experts_are_units_whose_inner_calls_may_differ_by_rank(tmp_path: Path) -> None:
+    found = run("experts", 2, tmp_path)
+    assert len({made["digest"] for made in found["castor"]}) == 1
+    for made in found["castor"]:
+        assert made["losses"] == pytest.approx(found["plain"]["losses"], rel=1e-5)
+
+
+def test_experts_that_are_no_units_are_named(tmp_path: Path) -> None:
+    said = run("experts_without_units", 2, tmp_path)
+    assert "units=" in said, said
+
+
 def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> None:
     run("save", 2, tmp_path)
     digests = {run("load", ranks, tmp_path)["digest"] for ranks in (2,)}

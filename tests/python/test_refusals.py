@@ -249,3 +249,49 @@ def test_memory_is_given_back_with_the_model() -> None:
     del model, optimizer
     gc.collect()
     assert not engine.handle
+
+
+class _Changes(nn.Module):
+    """Changes what autograd has saved, as `in_place` says."""
+
+    def __init__(self, in_place: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.second, self.in_place = nn.Linear(8, 8), nn.Linear(8, 4), in_place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.sigmoid(self.first(x))
+        out = self.second(hidden * 1.0)
+        self.in_place(hidden)
+        return out
+
+
+@pytest.mark.parametrize("in_place", [lambda h: h.add_(1), lambda h: h.detach().zero_(), lambda h: h[0].mul_(2)])
+def test_activations_that_are_written_to_are_not_differentiated(in_place: Callable[[torch.Tensor], Any]) -> None:
+    for wrap in (False, True):
+        model: Any = _Changes(in_place)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **ROOMY)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            backward(model)
+    model.in_place = lambda _: None
+    optimizer.zero_grad()
+    backward(model)
+    optimizer.step()
+
+
+def test_in_place_activations_that_autograd_allows_are_served() -> None:
+    losses = []
+    for wrap in (False, True):
+        torch.manual_seed(3)
+        model: Any = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 16), nn.Dropout(0.1, inplace=True), nn.Linear(16, 4))
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **ROOMY)
+        losses.append([])
+        for step in range(4):
+            torch.manual_seed(step)
+            optimizer.zero_grad()
+            losses[-1].append(backward(model, step).item())
+            optimizer.step()
+    assert losses[0] == losses[1]

@@ -8,6 +8,7 @@ import os
 from typing import Optional, Union
 
 from castor.sizes import parse_size
+from castor.torch._device import Gpu
 
 Budget = Union[int, str]
 
@@ -42,11 +43,37 @@ def local_ranks() -> int:
 class Budgets:
     """What the device and host memory may hold for one rank, in bytes."""
 
-    def __init__(self, device: Budget, host: Budget, resident: int) -> None:
-        """`resident`: what everything takes where all of it is on the device."""
+    def __init__(self, device: Budget, host: Budget, resident: int, gpu: Optional[Gpu]) -> None:
+        """`resident`: what everything takes where all of it is on the device. `gpu`: None where the CPU computes."""
         # Activations and the program itself need the rest.
         spare = int(available_memory() / local_ranks() * 0.7)
         self.device_asked: Optional[int] = None if device == "auto" else parse_size(device, "device")
-        self.device = self.device_asked if self.device_asked is not None else min(resident, spare)
-        self.host = parse_size(host, "host") if host != "auto" else max(spare - min(self.device, spare), 1 << 20)
+        self._gpu = gpu
+        self._resident = resident
+        if self.device_asked is not None:
+            self.device = self.device_asked
+        elif gpu is None:
+            self.device = min(resident, spare)
+        else:
+            # Nobody knows yet what activations take.
+            self.device = min(resident, (gpu.room() - gpu.in_use()) // 4)
+        beside = spare if gpu is not None else spare - min(self.device, spare)
+        self.host = parse_size(host, "host") if host != "auto" else max(beside, 1 << 20)
         self.fits = self.device >= resident
+        self._others = self._before = 0  # in use when the first step began: not Castor's, and all
+
+    def begin(self) -> None:
+        """The first step begins, Castor's memory being taken."""
+        if self._gpu is not None:
+            self._gpu.peak(begin=True)
+            self._before = self._gpu.in_use()
+            self._others = self._before - self._gpu.taken
+
+    def measure(self) -> None:
+        """The first step has shown what torch needs of a GPU beside Castor."""
+        if self._gpu is None or self.device_asked is not None:
+            return
+        activations = (self._gpu.peak() - self._before) * 11 // 10
+        room = self._gpu.room() * 31 // 32 - self._others
+        # Old places are there until all states are in new ones.
+        self.device = max(min(self._resident, room - max(activations, self._gpu.taken)), self._gpu.taken)

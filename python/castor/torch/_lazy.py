@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from castor.errors import InvalidArgument
-from castor.torch._leases import tensor_at
+from castor.torch._leases import floats_at
 
 
 @contextlib.contextmanager
@@ -52,7 +51,7 @@ class LazyValues:
     def filler(self, module: nn.Module, name: str) -> Callable[[int, int, int], None]:
         def fill(begin: int, end: int, address: int) -> None:
             flat = self._values_of(module)[name].reshape(-1)
-            tensor_at(address, ctypes.c_float * (end - begin), torch.float32).copy_(flat[begin:end])
+            floats_at(address, end - begin).copy_(flat[begin:end])
 
         return fill
 

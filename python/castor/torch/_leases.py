@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Optional
 
 import torch
 
@@ -38,9 +39,11 @@ class _Lease:
 class Unit:
     """Parameters that are acquired together, with what a call needs of them made ahead."""
 
-    __slots__ = ("addresses", "ids", "params", "size")
+    __slots__ = ("addresses", "block", "ids", "params", "size")
 
-    def __init__(self, params: tuple[Param, ...]) -> None:
+    def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
+        """`block`: see _blocks.py."""
+        self.block = block
         self.params = params
         self.size = len(params)
         self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))
@@ -50,8 +53,10 @@ class Unit:
 class Leases:
     """The leases of one engine."""
 
-    def __init__(self, engine: ctypes.c_void_p) -> None:
+    def __init__(self, engine: ctypes.c_void_p, follow: Optional[Callable[[], None]]) -> None:
+        """`follow`: called before the engine; see _device.py."""
         self._engine = engine
+        self._follow = follow
         self._ended: deque[int] = deque()
         self._handle = ctypes.c_void_p()
         self._out = ctypes.byref(self._handle)
@@ -66,16 +71,16 @@ class Leases:
         """The parameters' values, each in a storage of its own, in their own shapes."""
         if self._ended:
             self.end_those_over()
+        if self._follow is not None:
+            self._follow()
         code = lib.castor_engine_acquire(self._engine, unit.ids, unit.size, unit.addresses, self._out)
         if code:
             raise _abi.error(code)
         lease = _Lease(self._ended, self._handle.value)
         self._handle.value = None
-        return [p.view_at(address, lease) for p, address in zip(unit.params, unit.addresses)]
+        return [p.view(address, lease) for p, address in zip(unit.params, unit.addresses)]
 
 
-def tensor_at(address: int, array: type[ctypes.Array[Any]], dtype: torch.dtype, lease: Any = None) -> torch.Tensor:
-    """A flat tensor over memory at an address; its storage keeps `lease`."""
-    buffer = array.from_address(address)
-    buffer.lease = lease
-    return torch.frombuffer(buffer, dtype=dtype)
+def floats_at(address: int, count: int) -> torch.Tensor:
+    """A flat tensor over floats in memory of the host."""
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)

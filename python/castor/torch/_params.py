@@ -8,15 +8,16 @@ its values gets them for as long as it runs. Inside, it is the plain parameter t
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import torch
 from torch import Tensor
 
-from castor.errors import FailedPrecondition
+from castor import _abi
+from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._guards import GUARDS, refuse_gradient
-from castor.torch._leases import Unit, tensor_at
+from castor.torch._device import Viewer
+from castor.torch._leases import Unit
 
 if TYPE_CHECKING:
     from castor.torch._runtime import Runtime
@@ -28,8 +29,8 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "array", "dtype", "elements", "frozen", "given", "group", "hole", "name", "number", "pins", "plain", "ready",
-        "runtime", "shape", "state", "tensor", "unit", "uses", "where",
+        "block", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "name", "number", "pins", "plain", "ready",
+        "runtime", "shape", "state", "tensor", "unit", "uses", "view", "where",
     )
 
     def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -42,20 +43,26 @@ class Param:
         self.elements = tensor.numel()
         self.group = group
         self.frozen = frozen
-        self.array: Any = ctypes.c_byte * (self.elements * dtype.itemsize)
+        self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
         self.number = -1
         self.hole: Tensor  # what its data is while it is not active
+        self.grad_view: Viewer  # over its gradient's
         self.unit: Unit
+        self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
         self.pins = 0  # how many forwards hold it
         self.where = 0  # its address while it is active
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
         self.ready = False  # whether that is handed back
 
-    def view_at(self, address: Optional[int], lease: Any) -> Tensor:
-        if self.elements == 0:
-            return torch.empty(self.shape, dtype=self.dtype)
-        return tensor_at(address, self.array, self.dtype, lease).view(self.shape)
+    def write(self, values: Tensor) -> None:
+        """Whole values into its chunk. All ranks write the same."""
+        if values.shape != self.shape:
+            raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
+        kept = values.detach().to("cpu", torch.float32).contiguous()
+        self.runtime.leases.end_those_over()
+        self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
+        self.runtime.weights_changed()
 
 
 def _names(of: Any) -> set[Any]:
@@ -131,6 +138,9 @@ class ChunkedParameter(torch.nn.Parameter):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
         if _writes(function, arguments, keywords):
+            if function is Tensor.copy_ and found[0].runtime.takes_copies:
+                found[0].write(arguments[1])
+                return arguments[0]
             raise FailedPrecondition(
                 f"parameter {found[0].name} is written to by {getattr(function, '__name__', function)}, and its values are in a chunk: "
                 "write inside castor.gathered([...], write=True)"

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import weakref
 from typing import Any, Callable, Iterable, Optional
@@ -16,9 +15,11 @@ from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
+from castor.torch._blocks import Blocks
 from castor.torch._compile import uncompiled
+from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
-from castor.torch._leases import Leases, Unit, tensor_at
+from castor.torch._leases import Leases, Unit
 from castor.torch._params import ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
 
@@ -29,11 +30,13 @@ _graph_task = torch._C._current_graph_task_id
 class Runtime:
     """One wrapped model on one engine. Calls come from whichever thread autograd uses, one at a time."""
 
-    def __init__(self, model: torch.nn.Module, engine: Engine) -> None:
+    def __init__(self, model: torch.nn.Module, engine: Engine, device: Any) -> None:
+        """`device`: a Cpu or Gpu of _device.py."""
         self.model = weakref.ref(model)
+        self.device = device
         self.engine = engine
         self.handle = engine.handle
-        self.leases: Leases
+        self.leases = Leases(engine.handle, device.follow)
         self.reduce_dtype: Optional[torch.dtype] = None  # of all gradients; None: each as its parameter
         self.optimizer: Any = None
         self.replacements: Replacements
@@ -46,13 +49,13 @@ class Runtime:
         self.last = True  # the next micro-batch may be the last of its step
         self.depth = 0  # of modules under way
         self.evaluating = False
+        self.takes_copies = False  # what is copied to a parameter is written into its chunk
         self.backward = False
         self.backward_done = False  # since the micro-batch began
         self.active: dict[int, Param] = {}  # by address
-        self._late: list[Param] = []  # gradients to be handed back when the backward ends
+        self.blocks = Blocks(self)
+        self.gradients = Gradients(self)
         self._saves = SavedTensors(self)
-        self._address = ctypes.c_void_p()
-        self._out = ctypes.byref(self._address)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.holes: dict[torch.dtype, Tensor] = {}
 
@@ -79,9 +82,8 @@ class Runtime:
     def acquire(self, unit: Unit) -> list[Tensor]:
         try:
             return self.leases.acquire(unit)
-        except DoesNotFit as error:
-            names = ", ".join(p.name for p in unit.params[:3])
-            raise DoesNotFit(f"{names}: {error}") from None
+        except (DoesNotFit, FailedPrecondition) as error:
+            raise told_of(unit.params, error) from None
 
     def _show(self, p: Param, view: Tensor, address: Optional[int], counts: bool) -> None:
         tensor = p.tensor
@@ -140,7 +142,7 @@ class Runtime:
                 self.begin_micro_batch()
             self._saves.watch()
         elif not self.backward:
-            self._flush()
+            self.flush()
             self.engine.begin_evaluation()
             self.evaluating = True
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -159,14 +161,14 @@ class Runtime:
         self._saves.end()
         if self.evaluating:
             self.evaluating = False
-            self._flush()
+            self.flush()
             self.engine.end_evaluation()
         elif not self.backward and torch.is_grad_enabled():
             for tensor in _tensors(result):
                 if tensor.requires_grad:
-                    tensor.register_hook(self._backward_begins)
+                    tensor.register_hook(self.backward_begins)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self.leases.end_those_over()
 
     def hook(self, module: torch.nn.Module, unit: Optional[Unit]) -> None:
@@ -193,6 +195,8 @@ class Runtime:
             entered -= 1
             if unit is not None:
                 self.deactivate(unit)
+                if unit.block and torch.is_grad_enabled():
+                    self.blocks.watch(unit, [*_tensors(result)])
             self.leave(result)
 
         module.register_forward_pre_hook(before, prepend=True)
@@ -201,7 +205,7 @@ class Runtime:
     # Backwards and micro-batches.
 
     def begin_micro_batch(self) -> None:
-        self._flush()
+        self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
         if not self.in_step:
             self.before_step = self.micro_batch
@@ -209,7 +213,7 @@ class Runtime:
         self.in_step = True
         self.backward_done = False
 
-    def _backward_begins(self, _gradient: Any = None) -> None:
+    def backward_begins(self, _gradient: Any = None) -> None:
         if self.backward and _graph_task() != -1:
             return
         if self.backward_done or not self.in_step:
@@ -217,64 +221,18 @@ class Runtime:
         self.backward = True
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
 
-    def on_gradient(self, p: Param) -> Callable[[Tensor], None]:
-        """The hook that takes a parameter's gradient into its chunk."""
-        dtype = self.reduce_dtype or p.dtype
-        grad_array: Any = ctypes.c_byte * (p.elements * dtype.itemsize)
-
-        def take(tensor: Tensor) -> None:
-            with torch._C.DisableTorchFunctionSubclass():
-                gradient = tensor.grad
-                tensor.grad = None
-            if gradient is None:
-                return
-            self._backward_begins()
-            if p.given == self.micro_batch and p.ready:
-                raise FailedPrecondition(
-                    f"the gradient of {p.name} comes twice in one backward: a module whose inner calls differ is to be one unit, "
-                    f"castor.wrap(..., units=[...])"
-                )
-            self._flush()
-            code = lib.castor_engine_grad(self.handle, p.number, self._out)
-            if code:
-                raise _abi.error(code)
-            if p.elements:
-                place = tensor_at(self._address.value or 0, grad_array, dtype).view(p.shape)
-                if gradient.is_sparse:
-                    gradient = gradient.to_dense()
-                if p.given == self.micro_batch:
-                    place.add_(gradient)
-                else:
-                    place.copy_(gradient)
-            p.given, p.ready = self.micro_batch, False
-            if p.uses == 1:
-                self._hand_back(p)
-            else:
-                self._late.append(p)
-
-        return take
-
-    def _hand_back(self, p: Param) -> None:
-        if not p.ready:
-            p.ready = True
-            code = lib.castor_engine_grad_ready(self.handle, p.number)
-            if code:
-                raise _abi.error(code)
-
     def _backward_ends(self) -> None:
-        late, self._late = self._late, []
-        for p in late:
-            self._hand_back(p)
+        self.gradients.hand_back_the_rest()
         for p in self.params:
             p.uses = 0
         self.backward = False
         self.backward_done = True
-        self._flush()
+        self.flush()
 
     def _forget_backward(self) -> None:
         """An exception ended a backward: what it gave is dropped."""
         self.backward = False
-        self._late.clear()
+        self.gradients.drop()
         self.abandon()
 
     def has_gradient(self, p: Param) -> bool:
@@ -289,7 +247,7 @@ class Runtime:
     def abandon(self) -> None:
         """Drops the step's gradients."""
         if self.in_step:
-            self._flush()
+            self.flush()
             self.engine.abandon()
         self.in_step = self.backward_done = False
 
@@ -312,6 +270,7 @@ class Runtime:
         self.leases.end_those_over()
         try:
             self.engine.close()
+            self.device.close()
             world = self.engine.world
             if self.close in world.closers:
                 world.closers.remove(self.close)

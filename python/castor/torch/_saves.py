@@ -29,6 +29,13 @@ class _Saved(NamedTuple):
     step: int
 
 
+class _Kept(NamedTuple):
+    """Another tensor. Autograd itself compares versions only of what it saves without hooks."""
+
+    tensor: Tensor
+    version: int
+
+
 class _Other(NamedTuple):
     """One that the hooks around the model's keep."""
 
@@ -77,7 +84,7 @@ class SavedTensors:
             p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
             if p is not None and tensor.dtype is p.dtype:
                 return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), runtime.step_number)
-            return tensor if outer is None else _Other(outer[1], outer[0](tensor))
+            return _Kept(tensor, tensor._version) if outer is None else _Other(outer[1], outer[0](tensor))
 
         return pack
 
@@ -88,6 +95,14 @@ class SavedTensors:
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"{kept.param.name} was written to since the forward, by optimizer.step() as a rule"
                 )
-            view = self._runtime.acquire(kept.param.unit)[0]
+            p = kept.param
+            view = self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
             return view.as_strided(kept.size, kept.stride, kept.offset)
-        return kept.unpack(kept.kept) if type(kept) is _Other else kept
+        if type(kept) is _Other:
+            return kept.unpack(kept.kept)
+        if kept.tensor._version != kept.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
+                f"{tuple(kept.tensor.shape)} is at version {kept.tensor._version}; expected version {kept.version} instead"
+            )
+        return kept.tensor

@@ -44,16 +44,6 @@ def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     return values
 
 
-def write(p: Param, values: torch.Tensor, state: int = _abi.PARAM) -> None:
-    if values.shape != p.shape:
-        raise InvalidArgument(f"parameter {p.name} has the shape {tuple(p.shape)}, and the values have {tuple(values.shape)}")
-    kept = values.detach().to("cpu", torch.float32).contiguous()
-    p.runtime.leases.end_those_over()
-    p.runtime.engine.write(p.number, state, kept.data_ptr(), p.elements)
-    if state == _abi.PARAM:
-        p.runtime.weights_changed()
-
-
 def _params_of(of: Tensors) -> list[Param]:
     tensors = of.parameters() if isinstance(of, nn.Module) else [of] if isinstance(of, torch.Tensor) else list(of)
     return [t._castor for t in tensors if getattr(t, "_castor", None) is not None]  # type: ignore[union-attr]
@@ -79,23 +69,20 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
         tensor = p.tensor
         values = read(p)
         tensor.__class__ = p.plain
-        tensor.data = values.to(p.dtype)
+        tensor.data = values.to(p.runtime.device.torch_device, p.dtype)
         p.pins += 1
         exact.append(values if write else None)
     try:
         yield
     finally:
-        written = [p.tensor.detach() for p in params]
+        written = [p.tensor.detach().cpu() for p in params]
         for p in params:
             p.pins -= 1
             p.tensor.data = p.hole
             p.tensor.__class__ = ChunkedParameter
     if write:
         for p, now, before in zip(params, written, exact):
-            _write(p, torch.where(now == before.to(p.dtype), before, now.float()) if before.dtype is not p.dtype else now)
-
-
-_write = write  # `gathered` has an argument of that name
+            p.write(torch.where(now == before.to(p.dtype), before, now.float()) if before.dtype is not p.dtype else now)
 
 
 def exact(parameter: torch.Tensor) -> torch.Tensor:
@@ -141,22 +128,15 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     def load_state_dict(state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """All ranks give the same."""
         with torch.no_grad():
-            names = dict(model.named_parameters(remove_duplicate=False))
-            rest = dict(state)
-            for name, tensor in names.items():
-                p = getattr(tensor, "_castor", None)
-                if p is not None and name in rest:
-                    write(p, rest[name])
-                    rest[name] = p.hole  # which is what it takes
-            with _plain(runtime):
-                result = plain_load(rest, strict=strict)
-            for dtype, holes in runtime.holes.items():
-                holes.fill_(float("nan"))
-            return result
+            runtime.takes_copies = True
+            try:
+                return plain_load(state, strict=strict)
+            finally:
+                runtime.takes_copies = False
 
     def apply(fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
         for dtype in runtime.holes:
-            probe = torch.empty(0, dtype=dtype)
+            probe = torch.empty(0, dtype=dtype, device=runtime.device.torch_device)
             made = fn(probe)
             if made.dtype is not probe.dtype or made.device != probe.device:
                 raise FailedPrecondition(
@@ -173,22 +153,6 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
     _take_clip_over()
-
-
-@contextlib.contextmanager
-def _plain(runtime: Runtime) -> Iterator[None]:
-    """Parameters are plain ones, with nothing but their one value."""
-    for p in runtime.params:
-        if not p.pins:
-            p.tensor.__class__ = p.plain
-            p.tensor.data = torch.empty(p.shape, dtype=p.dtype)
-    try:
-        yield
-    finally:
-        for p in runtime.params:
-            if not p.pins:
-                p.tensor.data = p.hole
-                p.tensor.__class__ = ChunkedParameter
 
 
 @contextlib.contextmanager
@@ -260,7 +224,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
         "step": runtime.step_number,
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
         "buffers": {name: b for name, b in model.named_buffers()},
-        "random": {"torch": torch.get_rng_state(), "python": random.getstate()},
+        "random": {"torch": torch.get_rng_state(), "python": random.getstate(), "device": runtime.device.random_state()},
         "extra": extra,
     }
     text = io.BytesIO()
@@ -276,7 +240,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     runtime.weights_changed()
     if not text:
         return None
-    rest = torch.load(io.BytesIO(text), weights_only=False)
+    rest = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
     buffers = dict(model.named_buffers())
     with torch.no_grad():
         for name, values in rest["buffers"].items():
@@ -287,6 +251,8 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
             mine.update(group)
         torch.set_rng_state(rest["random"]["torch"])
         random.setstate(rest["random"]["python"])
+        if rest["random"].get("device") is not None:
+            runtime.device.set_random_state(rest["random"]["device"])
     return rest["extra"]
 
 
@@ -301,4 +267,4 @@ def load_weights(model: nn.Module, folder: str) -> None:
     runtime.weights_changed()
 
 
-__all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save", "write"]
+__all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]

@@ -9,12 +9,13 @@ import ctypes
 import datetime
 import logging
 import threading
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
 
-from castor._engine import World
-from castor.errors import CastorError
+from castor._engine import Gpus, World, nccl_id
+from castor.errors import CastorError, Unavailable
 
 log = logging.getLogger("castor")
 
@@ -50,20 +51,38 @@ class _Gloo:
         """A call that waits ends by gloo's own timeout, or when its peers have gone."""
 
 
-def make_world(timeout_s: float) -> World:
+def make_world(timeout_s: float, device: torch.device) -> World:
     """The ranks that torch.distributed has, where it was begun; else this process alone.
 
     A world of several ranks ends with the process, which waits for all of them, and torch's process groups end with it.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
+    if device.type == "cuda":
+        world = World(timeout_s=timeout_s, gpus=_meet(device.index))
+        atexit.register(_end, world, None)
+        return world
     group = _Gloo(timeout_s)
     world = World(timeout_s=timeout_s, collectives=group)
     atexit.register(_end, world, group)
     return world
 
 
-def _end(world: World, group: _Gloo) -> None:
+def _meet(ordinal: int) -> Gpus:
+    """What rank 0 has made reaches all by torch's own group."""
+    said: list[Any] = [b"", ""]
+    if dist.get_rank() == 0:
+        try:
+            said[0] = nccl_id()
+        except CastorError as error:
+            said[1] = str(error)
+    dist.broadcast_object_list(said, src=0)
+    if said[1]:
+        raise Unavailable(said[1])
+    return Gpus(dist.get_rank(), dist.get_world_size(), said[0], ordinal)
+
+
+def _end(world: World, group: Optional[_Gloo]) -> None:
     """Closes the engines whose models are still there, then the world."""
     for close in list(world.closers):
         close()
@@ -75,7 +94,9 @@ def _end(world: World, group: _Gloo) -> None:
         log.debug("castor: %s", error)
         world.abort("the process ends while values of the model are still in use")
         # Python ends a thread that comes back from a callback after this, and the process with it.
-        group.calling.acquire(timeout=5)
+        if group is not None:
+            group.calling.acquire(timeout=5)
     # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended. So do those of groups that the script left.
-    group.group = None
+    if group is not None:
+        group.group = None
     dist.destroy_process_group()

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import weakref
@@ -20,9 +19,10 @@ from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch import _record, _state
 from castor.torch._budgets import Budget, Budgets
+from castor.torch._device import Gpu, device_of
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._lazy import LazyValues
-from castor.torch._leases import Leases, Unit, tensor_at
+from castor.torch._leases import Unit, floats_at
 from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
 from castor.torch._params import DTYPES, ChunkedParameter, Param
 from castor.torch._runtime import Runtime
@@ -50,15 +50,17 @@ def wrap(
     place: Optional[Mapping[str, Union[str, Mapping[str, str]]]] = None,
     units: Sequence[Union[nn.Module, type]] = (),
     ignore: Sequence[nn.Module] = (),
+    on: Union[str, torch.device, None] = None,
     timeout_s: float = 120.0,
     config: Optional[dict[str, Any]] = None,
 ) -> tuple[Model, CastorOptimizer]:
     """Puts a model's parameters, gradients and optimizer states into chunks that live where the budgets allow.
 
     Args:
-      model: any module with float32, bfloat16 or float16 parameters on the CPU. It is changed and returned.
+      model: any module with float32, bfloat16 or float16 parameters. It is changed and returned.
       optimizer: torch.optim.Adam, AdamW or SGD over parameters of the model; those in none of its groups are not trained.
-      device, host: budgets of this rank, in bytes or as ``"8GiB"``. ``"auto"``: what the machine has to spare.
+      device, host: budgets of this rank, in bytes or as ``"8GiB"``. ``"auto"``: what the machine has to spare. A GPU's is measured in the
+        first step: activations are beside it.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
       dtype: the parameters' type from now on, with float32 masters where it is less.
@@ -69,8 +71,12 @@ def wrap(
       policy: who decides which copies stay on the device: ``"auto"`` weighs their next use, ``"planned"`` takes the cheapest plan.
       place: where states of parameters live, by patterns of their names, of which the first that matches holds:
         ``{"*.experts.*": "nvme", "wte.*": {"param": "device", "exp_avg": "nvme"}}``.
-      units: modules, or their classes, whose parameters are acquired together at the outermost one's forward.
+      units: modules, or their classes, whose parameters are acquired together at the outermost one's forward. Blocks whose inner calls
+        differ by rank, as experts' do, have to be units. A parameter of theirs that only some ranks use gets zeros of the others; on
+        several ranks one that none uses is updated with a gradient of zeros.
       ignore: modules whose parameters are left alone.
+      on: where the model computes, such as ``"cuda:1"``. None: where its parameters are; parameters without values go to the current GPU, if
+        there is one.
       timeout_s: a rank that does not come in this time is named, and ends the training of all.
       config: more keys of Castor's config, which go before what is made of the other arguments.
 
@@ -84,16 +90,23 @@ def wrap(
     if getattr(model, "_castor", None) is not None:
         raise FailedPrecondition("the model is wrapped already")
     kind = kind_of(optimizer)
-    world = make_world(timeout_s)
-    _record.begin(world)
     found = _find(model, optimizer, ignore, dtype)
-    budgets = Budgets(device, host, _resident_bytes(found, kind))
+    computes_on = _computes_on(on, found)
     chosen: dict[str, Any] = {"policy": policy, "home_rules": _home_rules(place or {}), **_reduced_in(reduce_dtype), **(config or {})}
-    engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, chosen))
-    runtime = Runtime(model, engine)
+    world = make_world(timeout_s, computes_on)
+    _record.begin(world)
+    with contextlib.ExitStack() as undo:
+        if world.size == 1:
+            undo.callback(world.close)
+        processor = device_of(world, computes_on)
+        undo.callback(processor.close)
+        budgets = Budgets(device, host, _resident_bytes(found, kind), processor if isinstance(processor, Gpu) else None)
+        engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
+        undo.pop_all()
+    runtime = Runtime(model, engine, processor)
     runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
-    runtime.leases = Leases(engine.handle)
     try:
+        processor.bind(engine.handle)
         _register(runtime, found)
         engine.seal([p.number for p in runtime.params] if budgets.fits else None)
     except BaseException:
@@ -101,14 +114,14 @@ def wrap(
         raise
     with _without_weak_references(model):
         _move_in(runtime)
-    if dtype is not None:
-        _cast_buffers(model, dtype, ignore)
+    _move_the_rest(runtime, model, dtype, ignore)
     runtime.replacements = Replacements(model, runtime.by_tensor)
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
     if not budgets.fits:
         wrapped._after_first = lambda: _place(runtime, budgets)
+        budgets.begin()
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     guard_optimizer(optimizer)
@@ -147,8 +160,8 @@ def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[n
                 raise FailedPrecondition(f"parameter {name} is in the chunks of another wrapped model: a module is wrapped once")
             if isinstance(tensor, nn.parameter.UninitializedParameter):
                 raise InvalidArgument(f"parameter {name} has no shape yet: run the lazy module once before castor.wrap")
-            if tensor.device.type not in ("cpu", "meta"):
-                raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU")
+            if tensor.device.type not in ("cpu", "meta", "cuda"):
+                raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU or a CUDA GPU")
             to = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             if to not in DTYPES:
                 raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
@@ -163,6 +176,20 @@ def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[n
     if not found:
         raise InvalidArgument("the model has no parameters")
     return list(found.values())
+
+
+def _computes_on(on: Union[str, torch.device, None], found: Sequence[_Found]) -> torch.device:
+    if on is None:
+        devices = {f.tensor.device for f in found if not f.tensor.is_meta}
+        if len(devices) > 1:
+            raise InvalidArgument(f"the model's parameters are on {' and '.join(sorted(map(str, devices)))}: say which of them computes, by on=")
+        on = devices.pop() if devices else "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(on)
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidArgument(f"on is {device}: Castor computes on the CPU or a CUDA GPU")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def _resident_bytes(found: Sequence[_Found], kind: str) -> int:
@@ -221,7 +248,7 @@ def _filler(tensor: torch.Tensor) -> Filler:
     flat = tensor.detach().reshape(-1)
 
     def fill(begin: int, end: int, address: int) -> None:
-        tensor_at(address, ctypes.c_float * (end - begin), torch.float32).copy_(flat[begin:end])
+        floats_at(address, end - begin).copy_(flat[begin:end])
 
     return fill
 
@@ -239,15 +266,15 @@ def _move_in(runtime: Runtime) -> None:
     """The values are in chunks; each parameter keeps one NaN."""
     for dtype in {p.dtype for p in runtime.params}:
         those = [p for p in runtime.params if p.dtype is dtype]
-        holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype)
+        holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=runtime.device.torch_device)
         for index, p in enumerate(those):
             p.hole = holes[index].expand(p.shape)
             if p.tensor.is_meta:
-                torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=p.tensor.requires_grad))
+                torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype, device=holes.device), requires_grad=p.tensor.requires_grad))
             p.tensor.data = p.hole
             p.tensor._castor = p  # type: ignore[attr-defined]
             if not p.frozen:
-                p.tensor.register_post_accumulate_grad_hook(runtime.on_gradient(p))
+                p.tensor.register_post_accumulate_grad_hook(runtime.gradients.hook(p))
             p.tensor.__class__ = ChunkedParameter
 
 
@@ -262,11 +289,18 @@ def _without_weak_references(model: nn.Module) -> Iterator[None]:
         module._init_flat_weights()
 
 
-def _cast_buffers(model: nn.Module, dtype: torch.dtype, ignore: Sequence[nn.Module]) -> None:
+def _move_the_rest(runtime: Runtime, model: nn.Module, dtype: Optional[torch.dtype], ignore: Sequence[nn.Module]) -> None:
+    """Buffers, and modules that are left alone, go where the model computes."""
+    device = runtime.device.torch_device
+    moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by what each was, which is kept so that no other has its number
     for _, module in _modules(model, ignore):
         for name, buffer in module.named_buffers(recurse=False):
-            if buffer.is_floating_point():
-                setattr(module, name, buffer.to(dtype))
+            to = dtype if dtype is not None and buffer.is_floating_point() else buffer.dtype
+            if buffer.dtype is not to or buffer.device != device:
+                moved.setdefault(id(buffer), (buffer, buffer.to(device, to)))
+                setattr(module, name, moved[id(buffer)][1])
+    for module in ignore:
+        module.to(device)
 
 
 def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequence[nn.Module]) -> None:
@@ -281,11 +315,16 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
             inside.update(id(m) for m in module.modules())
         own = {id(t): runtime.by_tensor[id(t)] for t in module.parameters(recurse=bool(whole)) if id(t) in runtime.by_tensor}
         if own or module is model:
-            runtime.hook(module, Unit(tuple(own.values())) if own else None)
+            unit = Unit(tuple(own.values()), block=bool(whole) and runtime.engine.world.size > 1) if own else None
+            runtime.hook(module, unit)
+            if unit is not None and unit.block:
+                for p in unit.params:
+                    p.block = unit
 
 
 def _place(runtime: Runtime, budgets: Budgets) -> None:
     """After the first step, which showed what is held at once. Where something still holds parameters, on any rank, after the next one."""
+    budgets.measure()
     for collects in (False, True):
         if collects:
             gc.collect()

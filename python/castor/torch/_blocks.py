@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Units whose inner calls may differ from rank to rank, as experts' do. All ranks make the same calls of the engine all the same.
+
+In the backward, as in the forward, the parameters of such a unit come and go together. Its gradients wait in torch's memory. They are handed
+back in one order, with zeros for those that this rank lacks, when the backward reaches another unit or ends. One rank alone needs none of this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from castor.torch._leases import Unit
+    from castor.torch._params import Param
+    from castor.torch._runtime import Runtime
+
+
+class Blocks:
+    """The units of one model that the caller of `wrap` has chosen."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._now: Optional[Unit] = None  # where the backward is
+        self._values: dict[int, Tensor] = {}  # of its parameters, by number
+        self._gradients: dict[int, Tensor] = {}  # of all units, by number
+        self._late: list[Unit] = []  # which the backward may reach again
+
+    def watch(self, unit: Unit, outputs: list[Tensor]) -> None:
+        """The backward reaches a unit with the gradient of what its forward gave."""
+
+        def reached(_gradient: Any) -> None:
+            self.enter(unit)
+
+        for tensor in outputs:
+            if tensor.requires_grad:
+                tensor.register_hook(reached)
+
+    def enter(self, unit: Unit) -> None:
+        if self._now is unit:
+            return
+        self._leave()
+        self._now = unit
+        views = self._runtime.acquire(unit)
+        self._values = {p.number: view for p, view in zip(unit.params, views)}
+
+    def value(self, p: Param) -> Tensor:
+        """What autograd has saved of a parameter."""
+        assert p.block is not None
+        self.enter(p.block)
+        return self._values[p.number]
+
+    def keep(self, p: Param, gradient: Tensor) -> None:
+        """A gradient of this backward."""
+        assert p.block is not None
+        self.enter(p.block)
+        before = self._gradients.get(p.number)
+        self._gradients[p.number] = gradient if before is None else before + gradient
+
+    def _leave(self) -> None:
+        unit, self._now = self._now, None
+        self._values = {}
+        if unit is None or unit in self._late:
+            return
+        if any(p.uses > 1 for p in unit.params):
+            self._late.append(unit)
+        else:
+            self._hand_back(unit)
+
+    def _hand_back(self, unit: Unit) -> None:
+        for p in unit.params:
+            if not p.frozen:
+                gradient = self._gradients.pop(p.number, None)
+                self._runtime.gradients.give(p, gradient)
+                self._runtime.gradients.hand_back(p)
+
+    def end(self) -> None:
+        """The backward ends."""
+        self._leave()
+        late, self._late = self._late, []
+        for unit in late:
+            self._hand_back(unit)
+
+    def drop(self) -> None:
+        """The backward came to nothing."""
+        self._now = None
+        self._values = {}
+        self._gradients = {}
+        self._late.clear()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Where a model computes: on the CPU, or on a GPU whose memory and streams are torch's.
+
+Both make tensors over a chunk's memory. On the CPU a call of the engine returns when what it gives is there. On a GPU it returns at once, and
+the current stream waits: every stream that torch makes current becomes a lane of the engine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+
+from castor import _abi
+from castor._abi import check, lib
+from castor._engine import World, answer
+
+# A tensor over memory at an address; its storage keeps the lease.
+Viewer = Callable[[Optional[int], Any], torch.Tensor]
+
+_DLPACK = {torch.float32: (2, 32), torch.bfloat16: (4, 16), torch.float16: (2, 16)}  # type code, bits
+ON_CPU, ON_CUDA = 1, 2  # of DLPack
+
+
+class Cpu:
+    """Castor takes memory from the machine."""
+
+    torch_device = torch.device("cpu")
+    handle: Optional[ctypes.c_void_p] = None  # a castor_device; None: a simulated one of the size that is needed
+    follow: Optional[Callable[[], None]] = None
+
+    def bind(self, engine: ctypes.c_void_p) -> None:
+        """Calls of this engine follow the current stream from now on."""
+
+    def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
+        array: Any = ctypes.c_byte * (shape.numel() * dtype.itemsize)
+
+        def view(address: Optional[int], lease: Any) -> torch.Tensor:
+            buffer = array.from_address(address)
+            buffer.lease = lease
+            return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+        return view if shape.numel() else _empty(shape, dtype, self.torch_device)
+
+    def random_state(self) -> Optional[torch.Tensor]:
+        """Of the device's own generator, if it has one."""
+        return None
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        """Takes what `random_state` gave."""
+
+    def close(self) -> None:
+        """Gives the device back, after its engine."""
+
+
+class _Tensor(ctypes.Structure):
+    """DLPack's DLManagedTensor, with the deleter as an address that can be cleared."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+    ]
+
+
+# What torch has tensors over, by the address of its _Tensor: that, the sizes, and the lease.
+_alive: dict[int, tuple[_Tensor, Any, Any]] = {}
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _deleted(tensor: int) -> None:
+    _alive.pop(tensor, None)
+
+
+_DELETED = ctypes.cast(_deleted, ctypes.c_void_p).value
+
+
+@atexit.register
+def _python_ends() -> None:
+    """Storages may outlive Python, and must not call it then."""
+    for tensor, _, _ in list(_alive.values()):
+        tensor.deleter = None
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_CAPSULE = b"dltensor"
+
+
+def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index: int) -> Viewer:
+    """Tensors by DLPack, which can lie on a GPU. The end of a storage drops its lease."""
+    sizes = (ctypes.c_int64 * len(shape))(*shape)
+    sizes_at = ctypes.addressof(sizes)
+    code, bits = _DLPACK[dtype]
+
+    def view(address: Optional[int], lease: Any) -> torch.Tensor:
+        tensor = _Tensor(address, device_type, index, len(shape), code, bits, 1, sizes_at, None, 0, None, _DELETED)
+        at = ctypes.addressof(tensor)
+        _alive[at] = (tensor, sizes, lease)
+        return torch._C._from_dlpack(_new_capsule(at, _CAPSULE, None))
+
+    return view
+
+
+def _empty(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Viewer:
+    return lambda address, lease: torch.empty(shape, dtype=dtype, device=device)
+
+
+class Gpu:
+    """A GPU. Castor's device memory comes from torch's allocator, so torch's summaries and its out-of-memory message count Castor's."""
+
+    def __init__(self, world: World, device: torch.device) -> None:
+        self.torch_device = device
+        self.handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
+        self._engine = ctypes.c_void_p()
+        self._lanes: dict[int, ctypes.c_void_p] = {}  # by stream
+        self._stream: Optional[int] = None  # whose lane the engine uses
+        self._sizes: dict[int, int] = {}  # by address
+        check(lib.castor_device_open_cuda(world.handle, device.index, ctypes.byref(self.handle)))
+        self._allocator = _abi.Allocator(
+            allocate=_abi.Allocate(lambda _, size, to: answer(self._allocate, size, to)),
+            release=_abi.ReleaseMemory(lambda _, address: answer(self._release, address) and None),
+        )
+        check(lib.castor_device_set_allocator(self.handle, self._allocator))
+
+    @property
+    def taken(self) -> int:
+        """Bytes that Castor has."""
+        return sum(self._sizes.values())
+
+    def _allocate(self, size: int, to: Any) -> None:
+        to[0] = address = self.take(size)
+        self._sizes[address] = size
+
+    def _release(self, address: int) -> None:
+        del self._sizes[address]
+        self.give_back(address)
+
+    # What is torch's. A twin in memory of the host has others.
+
+    def take(self, size: int) -> int:
+        """The address of so many bytes."""
+        return torch.cuda.caching_allocator_alloc(size, self.torch_device.index)
+
+    def give_back(self, address: int) -> None:
+        torch.cuda.caching_allocator_delete(address)
+
+    def room(self) -> int:
+        """Bytes that this process's tensors and Castor could have together."""
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        return free + torch.cuda.memory_reserved(self.torch_device)
+
+    def in_use(self) -> int:
+        return torch.cuda.memory_allocated(self.torch_device)
+
+    def peak(self, begin: bool = False) -> int:
+        """The most that was in use since the last call that began to measure."""
+        most = torch.cuda.max_memory_allocated(self.torch_device)
+        if begin:
+            torch.cuda.reset_peak_memory_stats(self.torch_device)
+        return most
+
+    def random_state(self) -> Optional[torch.Tensor]:
+        return torch.cuda.get_rng_state(self.torch_device)
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        torch.cuda.set_rng_state(state, self.torch_device)
+
+    def current_stream(self) -> int:
+        return torch._C._cuda_getCurrentRawStream(self.torch_device.index)
+
+    def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
+        if not shape.numel():
+            return _empty(shape, dtype, self.torch_device)
+        return dlpack_viewer(shape, dtype, ON_CUDA, self.torch_device.index)
+
+    # Lanes.
+
+    def bind(self, engine: ctypes.c_void_p) -> None:
+        self._engine = engine
+        self.follow()
+
+    def follow(self) -> None:
+        """The engine's next calls are for work on the current stream."""
+        stream = self.current_stream()
+        if stream == self._stream:
+            return
+        lane = self._lanes.get(stream)
+        if lane is None:
+            lane = ctypes.c_void_p()
+            check(lib.castor_lane_adopt_stream(self.handle, stream, ctypes.byref(lane)))
+            self._lanes[stream] = lane
+        check(lib.castor_engine_use_lane(self._engine, lane))
+        self._stream = stream
+
+    def close(self) -> None:
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            check(lib.castor_lane_destroy(lane))
+        handle, self.handle = self.handle, None
+        if handle:
+            check(lib.castor_device_destroy(handle))
+
+
+def device_of(world: World, device: torch.device) -> Any:
+    """The Castor device for a torch device that `place_of` named."""
+    return Gpu(world, device) if device.type == "cuda" else Cpu()

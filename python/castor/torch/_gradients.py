@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Gradients, from autograd into chunks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Optional
+
+import torch
+from torch import Tensor
+
+from castor import _abi
+from castor._abi import lib
+from castor.errors import CastorError, FailedPrecondition
+
+if TYPE_CHECKING:
+    from castor.torch._params import Param
+    from castor.torch._runtime import Runtime
+
+_ONE_UNIT = "a block whose inner calls differ, from rank to rank too, as experts' do, is to be one unit: castor.wrap(..., units=[...])"
+
+
+class Gradients:
+    """Those of one model. A gradient is handed back once this micro-batch adds nothing more to it, and may then be reduced."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._late: list[Param] = []  # to be handed back when the backward ends
+        self._address = ctypes.c_void_p()
+        self._out = ctypes.byref(self._address)
+
+    def hook(self, p: Param) -> Callable[[Tensor], None]:
+        """The hook that takes a parameter's gradient into its chunk."""
+        runtime = self._runtime
+        p.grad_view = runtime.device.viewer(p.shape, runtime.reduce_dtype or p.dtype)
+
+        def take(tensor: Tensor) -> None:
+            with torch._C.DisableTorchFunctionSubclass():
+                gradient = tensor.grad
+                tensor.grad = None
+            if gradient is None:
+                return
+            runtime.backward_begins()
+            if p.given == runtime.micro_batch and p.ready:
+                raise FailedPrecondition(f"the gradient of {p.name} comes twice in one backward: {_ONE_UNIT}")
+            if gradient.is_sparse:
+                gradient = gradient.to_dense()
+            if p.block is not None:
+                runtime.blocks.keep(p, gradient)
+                return
+            self.give(p, gradient)
+            if p.uses == 1:
+                self.hand_back(p)
+            else:
+                self._late.append(p)
+
+        return take
+
+    def give(self, p: Param, gradient: Optional[Tensor]) -> None:
+        """Adds to the gradient of this micro-batch. None: zeros."""
+        runtime = self._runtime
+        runtime.flush()
+        if runtime.device.follow is not None:
+            runtime.device.follow()
+        code = lib.castor_engine_grad(runtime.handle, p.number, self._out)
+        if code:
+            raise _abi.error(code)
+        place = p.grad_view(self._address.value, None)
+        if gradient is None:
+            place.zero_()
+        elif p.given == runtime.micro_batch:
+            place.add_(gradient)
+        else:
+            place.copy_(gradient)
+        p.given, p.ready = runtime.micro_batch, False
+
+    def hand_back(self, p: Param) -> None:
+        if not p.ready:
+            p.ready = True
+            runtime = self._runtime
+            if runtime.device.follow is not None:
+                runtime.device.follow()
+            code = lib.castor_engine_grad_ready(runtime.handle, p.number)
+            if code:
+                raise told_of((p,), _abi.error(code))
+
+    def hand_back_the_rest(self) -> None:
+        """The backward ends."""
+        self._runtime.blocks.end()
+        late, self._late = self._late, []
+        for p in late:
+            self.hand_back(p)
+
+    def drop(self) -> None:
+        """The backward came to nothing."""
+        self._late.clear()
+        self._runtime.blocks.drop()
+
+
+def told_of(params: Iterable[Param], error: CastorError) -> CastorError:
+    """An error with the names of parameters, and what to do."""
+    names = ", ".join(p.name for p in list(params)[:3])
+    hint = f"; {_ONE_UNIT}" if "ranks disagree" in str(error) else ""
+    return type(error)(f"{names}: {error}{hint}")

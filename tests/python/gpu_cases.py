@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What holds on a GPU alone: torch's memory and streams, and budgets that are measured. test_fake_gpu.py runs these on a GPU in memory of the host."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+import castor.torch as castor
+from castor._abi import lib
+from castor.torch import _device
+from fake_gpu import ROOM, FakeGpu
+from harness import train
+from models import gpt2, language
+
+BUDGETS: dict[str, Any] = {"device": "600KiB", "host": "64MiB", "chunk": "16KiB", "config": {"poison": True}}
+MiB = 1 << 20
+
+
+def wrapped(**budgets: Any) -> tuple[Any, Any, FakeGpu]:
+    torch.manual_seed(0)
+    model: Any = gpt2()
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-3), **budgets)
+    return model, optimizer, model._castor.device
+
+
+def step(model: Any, optimizer: Any, number: int = 0) -> None:
+    language(model, number).backward()
+    optimizer.step()
+
+
+def test_memory_is_torchs_and_goes_back() -> None:
+    events = lib.castor_fake_live(1)
+    model, optimizer, gpu = wrapped(**BUDGETS)
+    step(model, optimizer)
+    assert 0 < gpu.taken <= 600 << 10
+    assert not lib.castor_fake_live(2), "nothing is of CUDA's own allocator"
+    kept = model.transformer.wte.weight.sum()
+    del model, optimizer, kept
+    gc.collect()
+    assert gpu.taken == 0 and gpu.handle is None
+    assert lib.castor_fake_live(1) == events
+
+
+@pytest.mark.parametrize("activations", [0, 300 * MiB])
+def test_the_first_step_measures_what_torch_needs_beside_castor(activations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeGpu, "activations", activations)
+    model, optimizer, gpu = wrapped(host="64MiB", chunk="16KiB")
+    budget = model._castor.engine.stats()["device_budget_bytes"]
+    assert budget <= ROOM // 4
+    step(model, optimizer)
+    assert model._castor.engine.stats()["device_budget_bytes"] <= ROOM - activations
+
+
+def test_what_is_left_of_a_gpu_becomes_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    from castor.torch._budgets import Budgets
+
+    monkeypatch.setattr(FakeGpu, "activations", 300 * MiB)
+    _, _, gpu = wrapped(**BUDGETS)
+    budgets = Budgets("auto", "64MiB", resident=4 * ROOM, gpu=gpu)
+    assert budgets.device == (ROOM - gpu.taken) // 4 and not budgets.fits
+    budgets.begin()
+    budgets.measure()
+    assert budgets.device == ROOM * 31 // 32 - 330 * MiB
+    few = Budgets("auto", "64MiB", resident=5 * MiB, gpu=gpu)
+    assert few.fits and few.device == 5 * MiB
+    asked = Budgets("7MiB", "64MiB", resident=ROOM, gpu=gpu)
+    asked.measure()
+    assert asked.device == 7 * MiB
+
+
+def test_torchs_out_of_memory_is_what_wrap_fails_with() -> None:
+    with pytest.raises(castor.CastorError, match="the fake GPU has"):
+        wrapped(device="8GiB", host="64MiB", chunk="1GiB")
+    model, optimizer, _ = wrapped(**BUDGETS)
+    step(model, optimizer)
+
+
+def test_a_tensor_over_a_chunk_keeps_its_lease_and_no_other() -> None:
+    model, _, gpu = wrapped(**BUDGETS)
+    runtime = model._castor
+    first, second = runtime.params[0], runtime.params[1]
+    alive = len(_device._alive)
+    view = runtime.acquire(first.unit)[0]
+    assert view.shape == first.shape and view.dtype == first.dtype and view.is_contiguous()
+    alias = view[1:].t()
+    del view
+    runtime.acquire(second.unit)
+    assert len(_device._alive) == alive + 1
+    with torch.no_grad():
+        want = castor.exact(first.tensor)
+    assert torch.equal(alias, want[1:].t())
+    del alias
+    assert len(_device._alive) == alive
+
+
+def test_types_and_shapes_come_through_dlpack() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for shape in ((), (1,), (3, 5), (2, 1, 4)):
+            values = torch.randn(shape).to(dtype)
+            seen = _device.dlpack_viewer(values.shape, dtype, _device.ON_CPU, 0)(values.data_ptr(), values)
+            assert seen.dtype is dtype and seen.shape == values.shape
+            assert torch.equal(seen, values) and seen.data_ptr() == values.data_ptr()
+
+
+def test_other_streams_give_the_same_bits() -> None:
+    want = train(gpt2, language, BUDGETS, steps=3)
+    for _ in range(3):
+        got = train(gpt2, language, BUDGETS, steps=3)
+        assert got.losses == want.losses
+        assert all(torch.equal(values, want.weights[name]) for name, values in got.weights.items())
+
+
+def test_tensors_may_outlive_the_model_and_python() -> None:
+    """The process that runs this file has to end in order."""
+    model, _, _ = wrapped(**BUDGETS)
+    torch._castor_test_kept = model._castor.acquire(model._castor.params[0].unit)[0]  # type: ignore[attr-defined]

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""The package on a GPU in memory of the host, whose streams run beside the caller: its own cases, and what holds on the CPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIBRARY = next(
+    (path for path in (HERE.parents[1] / ".venv" / "libcastor_fake_gpu.so", HERE.parents[1] / "bazel-bin/tests/python/libcastor_fake_gpu.so") if path.exists()),
+    None,
+)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_what_holds_on_the_cpu_holds_on_a_gpu(streams: int) -> None:
+    assert LIBRARY is not None, "build it: bazel build //tests/python:libcastor_fake_gpu.so"
+    files = ["gpu_cases.py", "test_training.py", "test_state.py", "test_lazy.py"] if streams == 1 else ["gpu_cases.py", "test_training.py"]
+    chosen = [] if streams == 1 else ["-k", "not random and not micro_batches"]
+    environment = {**os.environ, "CASTOR_LIBRARY": str(LIBRARY), "CASTOR_TEST_FAKE_GPU": str(streams)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *(str(HERE / name) for name in files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False, env=environment)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 40, done.stdout
