@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 
 # Shows on a GPU what no other test can. Each row says what was expected, before it is run, and is printed and written to
-# DIR/gpu_rows.txt as soon as it is measured, so a run that is killed keeps its rows. A row takes two minutes at most.
+# DIR/gpu_rows.txt as soon as it is measured, so a run that is killed keeps its rows. A program has two minutes, and one of row 11 four.
 #
 #    1 machine       driver, PCIe, C library, NUMA
 #    2 kernels       a kernel of each type, loaded lazily and eagerly; streams that wait for the host
@@ -15,7 +15,7 @@
 #    8 step          training steps of a billion bf16 parameters whose states are on the host
 #    9 connections   the same with CUDA_DEVICE_MAX_CONNECTIONS of 1, 2, 8 and 32
 #   10 nccl          1, 2 and 4 ranks on one GPU: the communicator contract, and engine steps to the bits of in-process ranks
-#   11 torch         the PyTorch package
+#   11 torch         the PyTorch package: right, within budgets, and GPT-2 XL and a 7B shape next to plain PyTorch and FSDP2
 #   12 sanitizer     compute-sanitizer's memcheck and racecheck
 #
 #   tools/gpu_check.sh build DIR           builds (Bazel, CUDA toolkit) and puts all that is needed into DIR: at most 50 MiB
@@ -74,6 +74,11 @@ build() {
       esac
     done < <(ldd "$bin/$name" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }')
   done
+  mkdir -p "$directory/torch/tests"
+  rm -f "$directory"/torch/*.whl
+  tools/wheel.sh "$directory/torch" >/dev/null
+  install -m 644 tools/bench/torch_gpu.py "$directory/torch/"
+  install -m 644 tests/python/models.py tests/python/harness.py "$directory/torch/tests/"
   size=$(du -sm "$directory" | cut -f1)
   if ((size > LIMIT_MIB)); then
     echo "$directory holds $size MiB, more than the $LIMIT_MIB MiB that can be carried" >&2
@@ -293,8 +298,29 @@ nccl() {
   done
 }
 
-torch_expects="nothing yet: Castor has no PyTorch package"
-torch() { row torch "not run" "there is no PyTorch package yet"; }
+torch_expects="bits equal, memory within budgets, GPT-2 XL offloaded at half of resident's speed or more"
+torch() {
+  local what name verdict figures
+  if ! python3 -c 'import torch, transformers' 2>/dev/null; then
+    row torch "not run" "this machine's python3 has no torch and transformers"
+    return
+  fi
+  python3 -m zipfile -e "$directory"/torch/*.whl "$scratch/site"
+  for what in right small auto "xl plain" "xl fsdp2" "xl resident" "xl offloaded" seven; do
+    echo 0 >"$scratch/status"
+    while IFS='|' read -r name verdict figures; do
+      row "$what, $name" "$verdict" "$figures"
+    done < <({
+      # shellcheck disable=SC2086
+      PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} timeout -k 5 $((2 * limit_s)) python3 "$directory/torch/torch_gpu.py" $what $($dry && echo --device cpu) 2>"$scratch/torch.log" ||
+        echo $? >"$scratch/status"
+    } | grep '|')
+    if [[ $(cat "$scratch/status") != 0 ]]; then
+      tail -12 "$scratch/torch.log"
+      row "$what" FAILED "exit $(cat "$scratch/status")"
+    fi
+  done
+}
 
 sanitizer_expects="no error"
 sanitizer() {

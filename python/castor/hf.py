@@ -36,16 +36,21 @@ class CastorTrainer(transformers.Trainer):
         accelerator = self.accelerator
 
         def prepare_model(model: Any, device_placement: Any = None, evaluation_mode: bool = False) -> Any:
+            if getattr(model, "_castor", None) is None:
+                model.to(self.args.device)  # it is evaluated as it is
             # As for evaluation, where accelerate leaves DistributedDataParallel away.
             return Accelerator.prepare_model(accelerator, model, device_placement=False, evaluation_mode=True)
 
         accelerator.prepare_model = prepare_model
 
+    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+        """The whole model may be more than a GPU holds: `wrap` moves it into chunks."""
+
     def create_optimizer(self, *args: Any, **more: Any) -> torch.optim.Optimizer:
         if not isinstance(getattr(self.optimizer, "optimizer", self.optimizer), CastorOptimizer):
             super().create_optimizer(*args, **more)
             assert self.model is not None and self.optimizer is not None
-            self.model, self.optimizer = wrap(self.model, self.optimizer, **self._wrap_arguments)
+            self.model, self.optimizer = wrap(self.model, self.optimizer, **({"on": self.args.device} | self._wrap_arguments))
             self.model_wrapped = self.model
         return self.optimizer
 

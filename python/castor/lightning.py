@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 from lightning.pytorch.trainer.states import TrainerFn
@@ -29,7 +30,7 @@ class CastorStrategy(DDPStrategy):
     strategy_name = "castor"
 
     def __init__(self, **wrap_arguments: Any) -> None:
-        super().__init__(process_group_backend="gloo")
+        super().__init__(process_group_backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         self._wrap_arguments = wrap_arguments
 
     def setup(self, trainer: Trainer) -> None:
@@ -48,10 +49,16 @@ class CastorStrategy(DDPStrategy):
         if len(self.optimizers) != 1:
             raise InvalidArgument(f"the module configures {len(self.optimizers)} optimizers, and Castor trains with one: put them into groups of one")
         assert self.lightning_module is not None
-        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **self._wrap_arguments)
+        _, optimizer = wrap(self.lightning_module, self.optimizers[0], **({"on": self.root_device} | self._wrap_arguments))
         self.optimizers = [optimizer]
         for config in self.lr_scheduler_configs:
             config.scheduler.optimizer = optimizer
+
+    def model_to_device(self) -> None:
+        """The whole model may be more than a GPU holds: `wrap` moves it into chunks, where it is to be trained."""
+        assert self.lightning_module is not None
+        if self.lightning_module.trainer.state.fn != TrainerFn.FITTING:
+            super().model_to_device()
 
     def configure_ddp(self) -> None:
         """Castor reduces gradients itself."""

@@ -22,11 +22,12 @@ class Case(NamedTuple):
 
 
 def tokens(step: int) -> torch.Tensor:
-    return torch.randint(0, 64, (2, 16), generator=torch.Generator().manual_seed(step))
+    ids = torch.randint(0, 64, (2, 16), generator=torch.Generator().manual_seed(step), device="cpu")
+    return ids.to(torch.get_default_device())
 
 
 def noise(*shape: int) -> Any:
-    return lambda step: torch.randn(*shape, generator=torch.Generator().manual_seed(step))
+    return lambda step: torch.randn(*shape, generator=torch.Generator().manual_seed(step), device="cpu").to(torch.get_default_device())
 
 
 def language(model: nn.Module, step: int) -> torch.Tensor:
@@ -163,7 +164,7 @@ def checkpointed(reentrant: bool) -> nn.Module:
 
 
 def autocast(model: nn.Module, step: int) -> torch.Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(torch.get_default_device().type, dtype=torch.bfloat16):
         return language(model, step)
 
 
@@ -187,7 +188,6 @@ def of_transformers() -> list[Case]:
 
     small = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     image = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
-    labels = torch.tensor([1, 0])
     return [
         Case("gpt2", gpt2, language),
         Case("gpt2_checkpointed", lambda: checkpointed(False), language),
@@ -201,5 +201,5 @@ def of_transformers() -> list[Case]:
         Case("t5", lambda: t.T5ForConditionalGeneration(
             t.T5Config(vocab_size=64, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0)), language),
         Case("vit", lambda: t.ViTForImageClassification(t.ViTConfig(**image)),
-             lambda model, step: model(pixel_values=noise(2, 3, 16, 16)(step), labels=labels).loss),
+             lambda model, step: model(pixel_values=noise(2, 3, 16, 16)(step), labels=tokens(step)[:, 0] % 2).loss),
     ]

@@ -67,6 +67,27 @@ benchmark cuda_engine_benchmark '"B/s","per_call","link_use"' \
   '"BM_Acquire/adopted:1/iterations:20/manual_time",20,1,1,ms,,,,,,4e9,2e-6,'
 benchmark optimizer_benchmark '"of_triad"' '"adamw/threads:16/iterations:15/manual_time",15,1,1,ms,,,,,,'
 chmod +x "$directory"/*
+# A wheel, and what is measured with it.
+mkdir -p "$directory/torch" "$TEST_TMPDIR/torches"
+echo "there = True" >"$TEST_TMPDIR/castor_stub.py"
+(cd "$TEST_TMPDIR" && python3 -m zipfile -c "$directory/torch/castor.whl" castor_stub.py)
+cat >"$directory/torch/torch_gpu.py" <<'EOF'
+import pathlib
+import sys
+
+import castor_stub
+
+assert castor_stub.there
+print("a library's own line")
+print(f"{sys.argv[-1]}|ok|bits equal", flush=True)
+if sys.argv[1] == "small" and (pathlib.Path(__file__).parents[1] / "mode").read_text() == "broken\n":
+    sys.exit("no memory")
+EOF
+touch "$TEST_TMPDIR/torches/torch.py" "$TEST_TMPDIR/torches/transformers.py"
+# No torch, wherever this machine may have one.
+mkdir -p "$TEST_TMPDIR/no_torch"
+echo "raise ImportError" >"$TEST_TMPDIR/no_torch/torch.py"
+export PYTHONPATH=$TEST_TMPDIR/no_torch
 # No compute-sanitizer, wherever this machine may have one.
 export CUDA_HOME=$TEST_TMPDIR/none
 export CASTOR_NCCL_LIBRARY=/my/libnccl.so.2
@@ -110,7 +131,7 @@ says '^Optimizer/adamw +ok +of_copy 0.99 \(goal: 0.85\), copy_B/s 4000.00 G'
 says '^Acquire/adopted:1 +ok +per_call 2.00 u \(goal: below 6.00 u\)'
 says '^host, adamw/threads:16 +ok +of_triad 0.99'
 says '^8 connections, Acquire'
-says '^torch +not run'
+says "^torch +not run +this machine's python3 has no torch and transformers"
 cmp <(grep -v '^rank' "$TEST_TMPDIR/out") "$directory/gpu_rows.txt" || fail "the file has other rows"
 
 check with 0 --only 4,6-7
@@ -118,6 +139,17 @@ says '^Copy/MiB:64/both'
 says '^Optimizer/adamw'
 silent '^CUDA suites'
 check with 2 --only copies
+
+PYTHONPATH=$TEST_TMPDIR/torches check with 0 --only 11
+says '^right, right +ok +bits equal'
+says '^xl plain, plain +ok +bits equal'
+silent "a library's own line"
+PYTHONPATH=$TEST_TMPDIR/torches check broken 1 --only 11
+says '^small +FAILED +exit 1'
+says '^no memory'
+says '^seven, seven +ok'
+PYTHONPATH=$TEST_TMPDIR/torches check without 0 --dry --only 11
+says '^right, cpu +ok'
 
 check slow 1
 says '^Copy/MiB:64/both +below +of_bare 0.5'

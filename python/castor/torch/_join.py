@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import os
+from typing import Optional
 
+import torch
 import torch.distributed as dist
 
 from castor.errors import InvalidArgument
@@ -19,11 +21,14 @@ _NAMES = {
 _ON_ONE_HOST = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
-def join(backend: str = "gloo") -> tuple[int, int]:
+def join(backend: Optional[str] = None) -> tuple[int, int]:
     """Begins torch.distributed for ranks of torchrun, mpirun or srun, and returns this rank and how many there are.
 
     (0, 1) where nobody launched ranks; what is begun already is left as it is. Ranks of mpirun and srun on several hosts need MASTER_ADDR and
-    MASTER_PORT, as torchrun's do.
+    MASTER_PORT, as torchrun's do. Where there are GPUs, the rank's own becomes the current one.
+
+    Args:
+      backend: of torch.distributed. None: gloo, and NCCL for what is on GPUs.
 
     Raises:
       InvalidArgument: MASTER_ADDR or MASTER_PORT is missing.
@@ -31,7 +36,10 @@ def join(backend: str = "gloo") -> tuple[int, int]:
     if not dist.is_initialized():
         if not _take_names():
             return 0, 1
-        dist.init_process_group(backend)
+        gpus = torch.cuda.device_count()
+        if gpus:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
+        dist.init_process_group(backend or ("cpu:gloo,cuda:nccl" if gpus else "gloo"))
     return dist.get_rank(), dist.get_world_size()
 
 
