@@ -71,12 +71,21 @@ class Callbacks(_Sized):
     ]
 
 
-class NcclId(Structure):
+class NcclUniqueId(Structure):
     _fields_ = [("bytes", c_char * 4096)]
 
 
 class Allocator(_Sized):
     _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("allocate", Allocate), ("release", ReleaseMemory)]
+
+
+class PinnedArenaStats(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("allocator", c_char_p), ("locked", c_int32), ("bound", c_int32), ("budget_bytes", c_int64),
+        ("in_use_bytes", c_int64), ("peak_bytes", c_int64), ("largest_gap_bytes", c_int64), ("requested_bytes", c_int64), ("buffers", c_int64),
+        ("allocated", c_int64), ("refused", c_int64), ("live_bytes", c_int64), ("active_bytes", c_int64), ("resident_bytes", c_int64),
+        ("retained_bytes", c_int64), ("metadata_bytes", c_int64),
+    ]
 
 
 class RecordOptions(_Sized):
@@ -158,8 +167,8 @@ _H = c_void_p  # a handle, and what is given out of one
 _CODES: dict[str, list] = {
     "castor_world_create": [c_int32, POINTER(WorldOptions), POINTER(_H)],
     "castor_world_create_callbacks": [c_int32, c_int32, POINTER(Callbacks), POINTER(WorldOptions), POINTER(_H)],
-    "castor_nccl_id": [POINTER(NcclId)],
-    "castor_world_create_nccl": [c_int32, c_int32, POINTER(NcclId), POINTER(WorldOptions), POINTER(_H)],
+    "castor_nccl_id": [POINTER(NcclUniqueId)],
+    "castor_world_create_nccl": [c_int32, c_int32, POINTER(NcclUniqueId), POINTER(WorldOptions), POINTER(_H)],
     "castor_world_abort": [_H, c_char_p],
     "castor_world_destroy": [_H],
     "castor_world_record": [_H, c_char_p, POINTER(RecordOptions)],
@@ -168,6 +177,11 @@ _CODES: dict[str, list] = {
     "castor_plan_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_search_run": [POINTER(Tensor), c_size_t, c_char_p, POINTER(c_char_p)],
     "castor_world_end_record": [_H],
+    "castor_pinned_arena_create": [c_int64, POINTER(_H)],
+    "castor_pinned_arena_allocate": [_H, c_int64, c_int64, POINTER(_H)],
+    "castor_pinned_arena_free": [_H, _H],
+    "castor_pinned_arena_get_stats": [_H, POINTER(PinnedArenaStats)],
+    "castor_pinned_arena_destroy": [_H],
     "castor_device_open_cuda": [_H, c_int32, POINTER(_H)],
     "castor_device_set_allocator": [_H, POINTER(Allocator)],
     "castor_device_destroy": [_H],

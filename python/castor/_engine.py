@@ -66,7 +66,7 @@ class Gpus(NamedTuple):
 
 def nccl_id() -> bytes:
     """For rank 0, once for each world. Unavailable says what is missing of CUDA and NCCL."""
-    made = _abi.NcclId()
+    made = _abi.NcclUniqueId()
     check(lib.castor_nccl_id(ctypes.byref(made)))
     return bytes(bytearray(made))
 
@@ -90,7 +90,7 @@ class World:
         if gpus is not None:
             self.rank, self.size, options.gpu = gpus.rank, gpus.size, gpus.ordinal
             with interruptible():
-                check(lib.castor_world_create_nccl(gpus.rank, gpus.size, _abi.NcclId.from_buffer_copy(gpus.id), options, ctypes.byref(self.handle)))
+                check(lib.castor_world_create_nccl(gpus.rank, gpus.size, _abi.NcclUniqueId.from_buffer_copy(gpus.id), options, ctypes.byref(self.handle)))
             return
         if collectives is None:
             check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))

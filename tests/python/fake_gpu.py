@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -74,6 +75,11 @@ class FakeGpu(_device.Gpu):
             return inner(address, lease)
 
         return view
+
+    def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
+        """As on hardware, nobody knows at once."""
+        known, asked = bool(flag), itertools.count()
+        return lambda: known if next(asked) > 2 else None
 
     def random_state(self) -> None:
         return None

@@ -119,3 +119,19 @@ def test_tensors_may_outlive_the_model_and_python() -> None:
     """The process that runs this file has to end in order."""
     model, _, _ = wrapped(**BUDGETS)
     torch._castor_test_kept = model._castor.acquire(model._castor.params[0].unit)[0]  # type: ignore[attr-defined]
+
+
+def test_a_rank_of_nccl_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    from castor._engine import Gpus, World, nccl_id
+
+    want = train(gpt2, language, BUDGETS | {"device": "8MiB"}, steps=3)
+    lib.castor_fake_gpu_begin()
+    worlds: list[World] = []
+
+    def make_world(timeout_s: float, device: torch.device) -> World:
+        worlds.append(World(timeout_s=timeout_s, gpus=Gpus(0, 1, nccl_id(), 0)))
+        return worlds[-1]
+
+    monkeypatch.setattr("castor.torch._wrap.make_world", make_world)
+    got = train(gpt2, language, BUDGETS | {"device": "8MiB"}, steps=3)
+    assert worlds[0].size == 1 and got.losses == want.losses

@@ -14,21 +14,10 @@ import pytest
 from castor import _abi
 
 HEADER = Path(__file__).parents[2] / "collectives" / "c_api" / "castor.h"
-STRUCTS = {
-    "castor_tensor": _abi.Tensor,
-    "castor_world_options": _abi.WorldOptions,
-    "castor_callbacks": _abi.Callbacks,
-    "castor_record_options": _abi.RecordOptions,
-    "castor_held": _abi.Held,
-    "castor_seal_options": _abi.SealOptions,
-    "castor_reseal_options": _abi.ResealOptions,
-    "castor_step": _abi.Step,
-    "castor_hyper_parameters": _abi.HyperParameters,
-    "castor_loss_scale": _abi.LossScale,
-    "castor_param_info": _abi.ParamInfo,
-    "castor_save_options": _abi.SaveOptions,
-    "castor_load_options": _abi.LoadOptions,
-    "castor_engine_stats": _abi.EngineStats,
+STRUCTS: dict[str, type[ctypes.Structure]] = {
+    "castor_" + re.sub("(?<!^)([A-Z])", r"_\1", name).lower(): kind
+    for name, kind in vars(_abi).items()
+    if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and not name.startswith("_") and name != "Structure"
 }
 CONSTANTS = {
     "CASTOR_ABI_VERSION": _abi.ABI_VERSION,
@@ -66,6 +55,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 def test_structs_have_the_size_and_members_of_the_header(told: dict[str, int]) -> None:
     text = HEADER.read_text()
+    assert len(STRUCTS) > 15
     for name, struct in STRUCTS.items():
         assert ctypes.sizeof(struct) == told[name], name
         for field, *_ in struct._fields_:

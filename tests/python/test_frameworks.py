@@ -141,3 +141,36 @@ def test_adapters_of_peft_are_trained_saved_and_generate(tmp_path: Path) -> None
     torch.manual_seed(0)
     again = peft.PeftModel.from_pretrained(gpt2(resid_pdrop=0, attn_pdrop=0, embd_pdrop=0), tmp_path).eval()
     assert torch.equal(again.generate(input_ids=prompt, max_new_tokens=4, do_sample=False), words)
+
+
+def by_accelerate(wrap: Any) -> list[float]:
+    from accelerate import Accelerator
+
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    if wrap is not None:
+        model, optimizer = castor.wrap(model, optimizer, **wrap)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    data = torch.utils.data.DataLoader(torch.randn(32, 8, generator=torch.Generator().manual_seed(1)), batch_size=4)
+    model, optimizer, data, scheduler = accelerator.prepare(model, optimizer, data, scheduler)
+    losses = []
+    for x in data:
+        with accelerator.accumulate(model):
+            loss = model(x).pow(2).mean()
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    assert set(accelerator.get_state_dict(model)) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    return losses
+
+
+def test_accelerate_prepares_what_is_wrapped() -> None:
+    pytest.importorskip("accelerate")
+    want = by_accelerate(None)
+    assert by_accelerate({"device": "64MiB", "host": "64MiB"}) == pytest.approx(want, rel=1e-5)

@@ -53,6 +53,37 @@ def test_checkpointing_where_torch_does_not_tell_its_hooks(case: Case, tmp_path:
     close(got, want, case.relative)
 
 
+def test_casts_of_weights_by_autocast_are_not_kept_until_the_backward() -> None:
+    def halves() -> int:
+        return sum(type(o) is torch.Tensor and o.dtype is torch.bfloat16 and o.numel() == 64 * 64 for o in gc.get_objects())
+
+    def forward(model: nn.Module) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(torch.ones(2, 64)).float().sum()
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+    model, optimizer = castor.wrap(model, sgd(model.parameters()), **ROOMY)
+    for unsure in (0, 3):  # how often a device says that it does not know yet, as a GPU does
+        asked: list[int] = []
+
+        def truth(flag: torch.Tensor) -> Any:
+            known = bool(flag)
+            return lambda: asked.append(0) or (known if len(asked) > unsure else None)
+
+        model._castor.device.truth = truth  # type: ignore[union-attr]
+        loss = forward(model)
+        assert halves() <= (1 if unsure else 0)
+        loss.backward()
+        forward(plain).backward()
+        for mine, theirs in zip(model.parameters(), plain.parameters()):
+            assert torch.equal(castor.gradient(mine), theirs.grad)  # type: ignore[arg-type]
+        optimizer.zero_grad()
+        plain.zero_grad()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_micro_batches_are_summed_up(case: Case, tmp_path: Path) -> None:
     want = train(case.make, case.loss, steps=4, micro_batches=3, optimizer=sgd)

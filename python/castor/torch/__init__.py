@@ -8,6 +8,7 @@
 
 from castor import *  # noqa: F403
 from castor import __all__ as _names
+from castor.torch._activations import offload_activations
 from castor.torch._join import join
 from castor.torch._lazy import lazy_init
 from castor.torch._optimizer import CastorOptimizer
@@ -18,5 +19,5 @@ from castor.torch._wrap import wrap
 
 __all__ = [
     *_names, "CastorOptimizer", "Taken", "checkpoints", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
-    "record", "save", "wrap",
+    "offload_activations", "record", "save", "wrap",
 ]

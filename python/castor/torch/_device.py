@@ -46,6 +46,11 @@ class Cpu:
 
         return view if shape.numel() else _empty(shape, dtype, self.torch_device)
 
+    def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
+        """What says whether a flag is set: None while that is not known."""
+        known = bool(flag)
+        return lambda: known
+
     def random_state(self) -> Optional[torch.Tensor]:
         """Of the device's own generator, if it has one."""
         return None
@@ -164,6 +169,13 @@ class Gpu:
         if begin:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return most
+
+    def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
+        place = torch.empty((), dtype=torch.bool, pin_memory=True)
+        place.copy_(flag, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        return lambda: bool(place) if event.query() else None
 
     def random_state(self) -> Optional[torch.Tensor]:
         return torch.cuda.get_rng_state(self.torch_device)

@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from castor.torch._activations import Kept, innermost
+
 if TYPE_CHECKING:
     from castor.torch._params import Param
     from castor.torch._runtime import Runtime
 
+_HALVES = (torch.bfloat16, torch.float16)
 # Older torches have none.
 _top_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
@@ -29,11 +33,16 @@ class _Saved(NamedTuple):
     step: int
 
 
-class _Kept(NamedTuple):
-    """Another tensor. Autograd itself compares versions only of what it saves without hooks."""
+class _Cast:
+    """What autocast made of a parameter, which is made again for the backward."""
 
-    tensor: Tensor
-    version: int
+    __slots__ = ("dtype", "holds", "offset", "param", "size", "step", "stride", "tensor")
+
+    def __init__(self, param: Param, tensor: Tensor, step: int, holds: Callable[[], Optional[bool]]) -> None:
+        """`holds`: whether it is; None while that is not known."""
+        self.param, self.step, self.holds = param, step, holds
+        self.tensor: Optional[Tensor] = tensor  # until it is known
+        self.dtype, self.size, self.stride, self.offset = tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
 
 
 class _Other(NamedTuple):
@@ -57,15 +66,22 @@ def _is_recomputed() -> bool:
     return False
 
 
+def _hooks_around() -> Any:
+    """Castor's own, for torches that do not tell of others'."""
+    saver = innermost()
+    return None if saver is None else (saver.pack, saver.unpack)
+
+
 class SavedTensors:
     """The hooks on saved tensors of one model, while its outermost module computes."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._hooks: Optional[Any] = None
+        self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters
 
     def watch(self) -> None:
-        outer = _top_hooks(False) if _top_hooks is not None else None
+        outer = _top_hooks(False) if _top_hooks is not None else _hooks_around()
         if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
@@ -84,25 +100,54 @@ class SavedTensors:
             p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
             if p is not None and tensor.dtype is p.dtype:
                 return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), runtime.step_number)
-            return _Kept(tensor, tensor._version) if outer is None else _Other(outer[1], outer[0](tensor))
+            if tensor.dtype in _HALVES:
+                cast = self._cast_of(tensor)
+                if cast is not None:
+                    return cast
+            return Kept(tensor, tensor._version) if outer is None else _Other(outer[1], outer[0](tensor))
 
         return pack
 
+    def _cast_of(self, tensor: Tensor) -> Optional[_Cast]:
+        """Where a tensor has the bits of a parameter in another type, which only a look at both can tell."""
+        runtime = self._runtime
+        storage = tensor.untyped_storage()
+        count = storage.nbytes() // tensor.dtype.itemsize
+        for p in runtime.active.values():
+            if p.elements != count or p.dtype is tensor.dtype:
+                continue
+            found = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
+            again = p.tensor.detach().reshape(-1).to(tensor.dtype)
+            holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
+            if holds() is False:
+                continue
+            cast = _Cast(p, tensor, runtime.step_number, holds)
+            self._unsure.append(cast)
+            self._let_casts_go()
+            return cast
+        return None
+
+    def _let_casts_go(self) -> None:
+        while self._unsure and (holds := self._unsure[0].holds()) is not None:
+            cast = self._unsure.popleft()
+            if holds:
+                cast.tensor = None
+
+    def _value_of(self, p: Param, step: int) -> Tensor:
+        if step != self._runtime.step_number:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"{p.name} was written to since the forward, by optimizer.step() as a rule"
+            )
+        return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
+
     def _unpack(self, kept: Any) -> Tensor:
         if type(kept) is _Saved:
-            if kept.step != self._runtime.step_number:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"{kept.param.name} was written to since the forward, by optimizer.step() as a rule"
-                )
-            p = kept.param
-            view = self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
-            return view.as_strided(kept.size, kept.stride, kept.offset)
-        if type(kept) is _Other:
-            return kept.unpack(kept.kept)
-        if kept.tensor._version != kept.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
-                f"{tuple(kept.tensor.shape)} is at version {kept.tensor._version}; expected version {kept.version} instead"
-            )
-        return kept.tensor
+            return self._value_of(kept.param, kept.step).as_strided(kept.size, kept.stride, kept.offset)
+        if type(kept) is _Cast:
+            self._let_casts_go()
+            if kept.tensor is not None:
+                return kept.tensor
+            again = self._value_of(kept.param, kept.step).reshape(-1).to(kept.dtype)
+            return again.as_strided(kept.size, kept.stride, kept.offset)
+        return kept.unpack(kept.kept) if type(kept) is _Other else kept.tensor_unchanged()
