@@ -26,6 +26,7 @@
 #include "offload/lane.h"
 #include "tests/support/communicator_contract.h"
 #include "tests/support/host_hub.h"
+#include "tests/support/hosted_world.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {
@@ -33,43 +34,23 @@ namespace {
 
 using testing::HasSubstr;
 
-// Every rank a thread, which makes and destroys its communicator.
-class HostedWorld final : public WorldUnderTest {
+// Over collectives of threads.
+class HubWorld final : public HostedWorld {
  public:
-  HostedWorld(int world, const CallbackOptions& options)
-      : hub_(world), ranks_(static_cast<size_t>(world)) {
-    OnEveryRank([&](int rank) {
-      auto made = MakeCallbackCommunicator(rank, world, hub_.Of(rank), options);
-      EXPECT_THAT(made, IsOk());
-      if (made.ok()) ranks_[static_cast<size_t>(rank)] = *std::move(made);
-    });
-  }
-  ~HostedWorld() override {
-    OnEveryRank([&](int rank) { ranks_[static_cast<size_t>(rank)].reset(); });
-  }
+  HubWorld(int world, const CallbackOptions& options)
+      : HubWorld(std::make_unique<HostHub>(world), world, options) {}
 
-  void ForEachRank(const RankBody& body) override {
-    OnEveryRank([&](int rank) {
-      WorkerLane lane("lane", &pool_);
-      WorkerLane lane2("lane2", &pool_);
-      RunRank(body, {*ranks_[static_cast<size_t>(rank)], lane, lane2});
-    });
-  }
+  ~HubWorld() override { Leave(); }
 
-  HostHub& hub() { return hub_; }
+  HostHub& hub() { return *hub_; }
 
  private:
-  void OnEveryRank(const std::function<void(int)>& body) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      threads.emplace_back([&body, rank] { body(rank); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
+  HubWorld(std::unique_ptr<HostHub> hub, int world,
+           const CallbackOptions& options)
+      : HostedWorld(world, options, [&](int rank) { return hub->Of(rank); }),
+        hub_(std::move(hub)) {}
 
-  HostHub hub_;
-  ThreadPool pool_{2};
-  std::vector<std::unique_ptr<Communicator>> ranks_;
+  std::unique_ptr<HostHub> hub_;
 };
 
 CommunicatorBackend Backend(int world, Bytes buffer) {
@@ -77,7 +58,7 @@ CommunicatorBackend Backend(int world, Bytes buffer) {
                   std::to_string(buffer / KiB(1)) + "KiB",
           .world = world,
           .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
-            return std::make_unique<HostedWorld>(
+            return std::make_unique<HubWorld>(
                 world, CallbackOptions{.timeout_ns = timeout_ns,
                                        .exchange_buffer = buffer});
           }};
@@ -112,7 +93,7 @@ TEST(CallbackCommunicatorTest, RefusesWhatHasNoMeaning) {
 // A call of the host's that fails ends the world on all ranks, with its words
 // on the rank where it failed.
 TEST(CallbackCommunicatorTest, AHostThatFailsEndsTheWorldWithItsWords) {
-  HostedWorld world(3, {});
+  HubWorld world(3, {});
   world.hub().FailFrom(1, 1);
   world.ForEachRank([](RankUnderTest& self) {
     self.comm.Barrier(self.lane, Tag(-1, 1));
