@@ -144,8 +144,6 @@ CASTOR_API int32_t castor_pinned_arena_free(castor_pinned_arena* arena,
                                             void* data);
 CASTOR_API int32_t castor_pinned_arena_get_stats(
     const castor_pinned_arena* arena, castor_pinned_arena_stats* stats);
-/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while buffers are
- * alive. Null is let be. */
 CASTOR_API int32_t castor_pinned_arena_destroy(castor_pinned_arena* arena);
 
 /* ---- Training ---------------------------------------------------------- */
@@ -216,6 +214,13 @@ CASTOR_API int32_t castor_world_create_callbacks(
     int32_t rank, int32_t size, const castor_callbacks* callbacks,
     const castor_world_options* options, castor_world** world);
 
+/* The same where the ranks, 64 at most, are processes of this host: over memory
+ * that they share, 32 MiB in all at most, beside the budgets.
+ * `name` is letters and digits, the same on all ranks, new for each world. */
+CASTOR_API int32_t castor_world_create_shared(
+    int32_t rank, int32_t size, const char* name,
+    const castor_world_options* options, castor_world** world);
+
 /* How ranks that are GPUs meet: rank 0 has an id made for each world, gives its
  * bytes to the others, and creates the world in the same process. */
 typedef struct castor_nccl_unique_id {
@@ -238,8 +243,6 @@ CASTOR_API int32_t castor_world_abort(castor_world* world, const char* why);
 CASTOR_API void castor_set_error(const char* words);
 /* Answers `code`; castor_last_error says `words`. For layers over this one. */
 CASTOR_API int32_t castor_fail(int32_t code, const char* words);
-/* CASTOR_FAILED_PRECONDITION, and nothing is destroyed, while one of its
- * engines, lanes or devices is there. Null is let be. */
 CASTOR_API int32_t castor_world_destroy(castor_world* world);
 
 typedef struct castor_record_options {
@@ -311,8 +314,7 @@ CASTOR_API int32_t castor_engine_create(castor_world* world, int32_t rank,
                                         const char* config,
                                         castor_engine** engine);
 /* Ends work under way and gives all memory back; castor_engine_close first
- * tells of failures. CASTOR_FAILED_PRECONDITION, and nothing is destroyed,
- * while a lease is there. Null is let be. */
+ * tells of failures. Leases go before. */
 CASTOR_API int32_t castor_engine_destroy(castor_engine* engine);
 CASTOR_API int32_t castor_engine_close(castor_engine* engine);
 
@@ -422,8 +424,7 @@ CASTOR_API int32_t castor_engine_acquire(castor_engine* engine,
                                          const int32_t* params, size_t count,
                                          const void** data,
                                          castor_param_lease** lease);
-/* At any time, which ranks need not do alike: what a lease is on stays there.
- * Null is let be. */
+/* At any time, which ranks need not do alike: its memory stays as it is. */
 CASTOR_API int32_t castor_param_lease_release(castor_param_lease* lease);
 /* Where to add the parameter's gradient, until grad_ready. */
 CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
@@ -434,7 +435,6 @@ CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
 CASTOR_API int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes,
                                         void** data,
                                         castor_memory_lease** lease);
-/* Null is let be. */
 CASTOR_API int32_t castor_memory_lease_release(castor_memory_lease* lease);
 
 typedef struct castor_step {

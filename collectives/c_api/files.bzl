@@ -61,6 +61,7 @@ C_API_DEPS = [
     "//collectives:zero_engine",
     "//collectives:zero_options",
     "//collectives/callbacks:callback_communicator",
+    "//collectives/callbacks:shared_memory",
     "//collectives/checkpoint:checkpoint_manifest",
     "//collectives/checkpoint:checkpoint_reader",
     "//collectives/checkpoint:checkpoint_verify",

@@ -15,8 +15,10 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
@@ -26,6 +28,7 @@
 #include "collectives/c_api/struct_sizes.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/callbacks/callback_communicator.h"
+#include "collectives/callbacks/shared_memory.h"
 #include "collectives/communicator.h"
 #include "collectives/nccl/id_exchange.h"
 #include "collectives/nccl/nccl_communicator.h"
@@ -61,35 +64,19 @@ HostCollectives HostOf(const castor_callbacks& calls) {
   return host;
 }
 
-void GiveWorld(std::unique_ptr<castor_world> made, int32_t rank, int32_t size,
-               std::unique_ptr<Communicator> communicator,
-               castor_world** world) {
-  made->processes = true;
-  made->ranks.resize(static_cast<size_t>(size));
-  made->ranks[static_cast<size_t>(rank)] = std::move(communicator);
-  *world = made.release();
+// This process is `rank` of the world.
+void AddRank(castor_world* world, int32_t rank, int32_t size,
+             std::unique_ptr<Communicator> communicator) {
+  world->processes = true;
+  world->ranks.resize(static_cast<size_t>(size));
+  world->ranks[static_cast<size_t>(rank)] = std::move(communicator);
 }
 
-Status CreateCallbackWorld(int32_t rank, int32_t size,
-                           const castor_callbacks* callbacks,
-                           const castor_world_options* given,
-                           castor_world** world) {
-  if (world == nullptr || callbacks == nullptr) {
-    return InvalidArgument("callbacks or world is null; give both");
-  }
-  *world = nullptr;
-  CASTOR_RETURN_IF_ERROR(CheckRanks(size, rank));
-  CASTOR_RETURN_IF_ERROR(CheckStruct(*callbacks));
-  const castor_callbacks calls = TakeStruct(*callbacks);
-  if (calls.all_gather == nullptr || calls.all_to_all == nullptr ||
-      calls.barrier == nullptr || calls.abort == nullptr) {
-    return InvalidArgument(
-        "a callback is null: give all_gather, all_to_all, barrier and abort");
-  }
-  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
-                          TakeOptions(given));
+// A world over what `host` does, with what is to be released after it.
+Result<std::unique_ptr<castor_world>> MakeHostWorld(
+    int32_t rank, int32_t size, const HostCollectives& host,
+    const castor_world_options& options) {
   std::unique_ptr<castor_world> made = NewWorld(size, options);
-  const HostCollectives host = HostOf(calls);
   bool interrupted = false;
   std::unique_ptr<Communicator> communicator;
   const Status met = Interruptibly(
@@ -110,9 +97,66 @@ Status CreateCallbackWorld(int32_t rank, int32_t size,
     return InterruptedError();
   }
   CASTOR_RETURN_IF_ERROR(met);
+  AddRank(made.get(), rank, size, std::move(communicator));
+  return made;
+}
+
+Status CreateCallbackWorld(int32_t rank, int32_t size,
+                           const castor_callbacks* callbacks,
+                           const castor_world_options* given,
+                           castor_world** world) {
+  if (world == nullptr || callbacks == nullptr) {
+    return InvalidArgument("callbacks or world is null; give both");
+  }
+  *world = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckRanks(size, rank));
+  CASTOR_RETURN_IF_ERROR(CheckStruct(*callbacks));
+  const castor_callbacks calls = TakeStruct(*callbacks);
+  if (calls.all_gather == nullptr || calls.all_to_all == nullptr ||
+      calls.barrier == nullptr || calls.abort == nullptr) {
+    return InvalidArgument(
+        "a callback is null: give all_gather, all_to_all, barrier and abort");
+  }
+  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
+                          TakeOptions(given));
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<castor_world> made,
+                          MakeHostWorld(rank, size, HostOf(calls), options));
   made->release = calls.release;
   made->release_context = calls.context;
-  GiveWorld(std::move(made), rank, size, std::move(communicator), world);
+  *world = made.release();
+  return OkStatus();
+}
+
+Status CreateSharedWorld(int32_t rank, int32_t size, const char* name,
+                         const castor_world_options* given,
+                         castor_world** world) {
+  if (world == nullptr || name == nullptr) {
+    return InvalidArgument("name or world is null; give both");
+  }
+  *world = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckRanks(size, rank));
+  if (size > kMostSharedMemoryRanks) {
+    return InvalidArgument(
+        fmt::format("{} ranks are more than the {} that can share memory", size,
+                    kMostSharedMemoryRanks));
+  }
+  const std::string_view letters(name);
+  if (letters.empty() || letters.size() > 200 ||
+      !std::ranges::all_of(letters, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               (c >= '0' && c <= '9');
+      })) {
+    return InvalidArgument(
+        fmt::format("the name {} is not of letters and digits, 200 at most",
+                    Quoted(letters)));
+  }
+  CASTOR_ASSIGN_OR_RETURN(const castor_world_options options,
+                          TakeOptions(given));
+  const HostCollectives host = MakeSharedMemoryCollectives(
+      rank, size, std::string(letters), TimeoutNs(options));
+  CASTOR_ASSIGN_OR_RETURN(std::unique_ptr<castor_world> made,
+                          MakeHostWorld(rank, size, host, options));
+  *world = made.release();
   return OkStatus();
 }
 
@@ -209,7 +253,8 @@ Status CreateNcclWorld(int32_t rank, int32_t size,
                           MakeNcclCommunicator(nccl));
   made->gpu = std::move(gpu);
   made->gpu_ordinal = options.gpu;
-  GiveWorld(std::move(made), rank, size, std::move(communicator), world);
+  AddRank(made.get(), rank, size, std::move(communicator));
+  *world = made.release();
   return OkStatus();
 }
 
@@ -225,6 +270,14 @@ int32_t castor_world_create_callbacks(int32_t rank, int32_t size,
   return castor::c_api::ThroughTheDoor([&] {
     return castor::c_api::CreateCallbackWorld(rank, size, callbacks, options,
                                               world);
+  });
+}
+
+int32_t castor_world_create_shared(int32_t rank, int32_t size, const char* name,
+                                   const castor_world_options* options,
+                                   castor_world** world) {
+  return castor::c_api::ThroughTheDoor([&] {
+    return castor::c_api::CreateSharedWorld(rank, size, name, options, world);
   });
 }
 

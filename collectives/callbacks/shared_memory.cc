@@ -164,10 +164,10 @@ class SharedMemory {
 };
 
 Status SharedMemory::Healthy(int peer) {
-  if (aborted_.load()) return Unavailable("the world was ended");
+  if (aborted_.load()) return Aborted("the world was ended");
   if (base_ == nullptr) return OkStatus();
   if (header().ended.load(std::memory_order_acquire) == 2) {
-    return Unavailable(header().why);
+    return Aborted(header().why);
   }
   if (peer < 0) return OkStatus();
   pollfd process = {

@@ -26,16 +26,15 @@ namespace castor {
 
 inline constexpr int kMostSharedMemoryRanks = 64;
 
-// Of all ranks of a world together: 8 MiB for each, and 32 MiB at most where
-// that leaves each half a MiB.
+// Of all ranks of a world together: 8 MiB for each, and 32 MiB at most.
 Bytes SharedMemoryFor(int size);
 
 // For MakeCallbackCommunicator. Nothing happens before the first call, in which
 // all ranks meet: rank 0 makes the memory by `name`, which is new for each
 // world, and takes the name away once all have come. Unavailable where the
 // host's shared memory has no room, a rank does not come within `timeout_ns`
-// (0: for ever), or its process has ended. REQUIRES: 1 to
-// kMostSharedMemoryRanks ranks.
+// (0: for ever), or its process has ended; Aborted once a rank has aborted.
+// REQUIRES: 1 to kMostSharedMemoryRanks ranks.
 HostCollectives MakeSharedMemoryCollectives(int rank, int size,
                                             const std::string& name,
                                             int64_t timeout_ns);

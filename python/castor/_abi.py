@@ -167,6 +167,7 @@ _H = c_void_p  # a handle, and what is given out of one
 _CODES: dict[str, list] = {
     "castor_world_create": [c_int32, POINTER(WorldOptions), POINTER(_H)],
     "castor_world_create_callbacks": [c_int32, c_int32, POINTER(Callbacks), POINTER(WorldOptions), POINTER(_H)],
+    "castor_world_create_shared": [c_int32, c_int32, c_char_p, POINTER(WorldOptions), POINTER(_H)],
     "castor_nccl_id": [POINTER(NcclUniqueId)],
     "castor_world_create_nccl": [c_int32, c_int32, POINTER(NcclUniqueId), POINTER(WorldOptions), POINTER(_H)],
     "castor_world_abort": [_H, c_char_p],

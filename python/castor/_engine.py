@@ -55,6 +55,14 @@ def answer(function: Callable[..., None], *arguments: Any) -> int:
         return code_of(error)
 
 
+class OneHost(NamedTuple):
+    """What a rank tells to meet others of its host: its number, how many there are, and a name that is new for each world."""
+
+    rank: int
+    size: int
+    name: str
+
+
 class Gpus(NamedTuple):
     """What a rank that is a GPU tells to meet the others: its number, how many there are, the id that rank 0 had made, and its GPU."""
 
@@ -77,20 +85,26 @@ class World:
     The caller destroys it after its engines, by ``close``.
     """
 
-    def __init__(self, threads: int = 0, timeout_s: float = 120.0, collectives: Any = None, gpus: Optional[Gpus] = None) -> None:
+    def __init__(self, threads: int = 0, timeout_s: float = 120.0, meeting: Union[OneHost, Gpus, None] = None, collectives: Any = None) -> None:
         """This process alone, or several that meet.
 
-        `collectives` has ``rank``, ``size`` and the blocking methods of the C ABI's callbacks. `gpus` are ranks of NCCL.
+        `meeting`: over memory that they share, or by NCCL. `collectives` has ``rank``, ``size`` and the blocking methods of the C ABI's
+        callbacks.
         """
         self.handle = ctypes.c_void_p()
         options = _abi.WorldOptions(threads=threads, timeout_ms=int(timeout_s * 1000))
         self.rank, self.size, self._kept = 0, 1, None
         self._pid = os.getpid()
         self.closers: list[Callable[[], None]] = []  # of what must be gone before the world goes
-        if gpus is not None:
-            self.rank, self.size, options.gpu = gpus.rank, gpus.size, gpus.ordinal
+        if meeting is not None:
+            self.rank, self.size = meeting.rank, meeting.size
             with interruptible():
-                check(lib.castor_world_create_nccl(gpus.rank, gpus.size, _abi.NcclUniqueId.from_buffer_copy(gpus.id), options, ctypes.byref(self.handle)))
+                if isinstance(meeting, OneHost):
+                    check(lib.castor_world_create_shared(self.rank, self.size, meeting.name.encode(), options, ctypes.byref(self.handle)))
+                else:
+                    options.gpu = meeting.ordinal
+                    told = _abi.NcclUniqueId.from_buffer_copy(meeting.id)
+                    check(lib.castor_world_create_nccl(self.rank, self.size, told, options, ctypes.byref(self.handle)))
             return
         if collectives is None:
             check(lib.castor_world_create(1, options, ctypes.byref(self.handle)))

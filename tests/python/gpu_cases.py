@@ -129,7 +129,7 @@ def test_a_rank_of_nccl_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     worlds: list[World] = []
 
     def make_world(timeout_s: float, device: torch.device) -> World:
-        worlds.append(World(timeout_s=timeout_s, gpus=Gpus(0, 1, nccl_id(), 0)))
+        worlds.append(World(timeout_s=timeout_s, meeting=Gpus(0, 1, nccl_id(), 0)))
         return worlds[-1]
 
     monkeypatch.setattr("castor.torch._wrap.make_world", make_world)

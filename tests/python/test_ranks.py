@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,10 @@ import pytest
 WORKER = Path(__file__).parent / "ranks_worker.py"
 
 
-def run(what: str, ranks: int, folder: Path) -> Any:
+def run(what: str, ranks: int, folder: Path, **environment: str) -> Any:
     out = folder / f"{what}-{ranks}.json"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(WORKER), what, str(folder), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
     assert out.exists(), done.stderr[-4000:]
     return json.loads(out.read_text())
 
@@ -30,6 +31,13 @@ def test_losses_are_those_of_ddp_and_bits_the_same_at_every_stage(ranks: int, tm
         assert len(digests) == 1, case["name"]
         for made in case["castor"]:
             assert made["losses"] == pytest.approx(case["plain"]["losses"], rel=1e-5), case["name"]
+
+
+def test_ranks_of_several_hosts_meet_by_gloo(tmp_path: Path) -> None:
+    (tmp_path / "gloo").mkdir()
+    shared, gloo = run("save", 2, tmp_path), run("save", 2, tmp_path / "gloo", CASTOR_TEST_GLOO="1")
+    assert shared["losses"] == gloo["losses"] and shared["digest"] == gloo["digest"]
+    assert "rank 1" in run("alone", 2, tmp_path / "gloo", CASTOR_TEST_GLOO="1")
 
 
 def test_experts_are_units_whose_inner_calls_may_differ_by_rank(tmp_path: Path) -> None:

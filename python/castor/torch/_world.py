@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Worlds over torch.distributed: Castor's collectives on a gloo group of its own."""
+"""Worlds of the ranks that torch.distributed has: over memory that they share, a gloo group of Castor's own, or NCCL."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import atexit
 import ctypes
 import datetime
 import logging
+import os
+import secrets
+import socket
 import threading
 from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
 
-from castor._engine import Gpus, World, nccl_id
+from castor._engine import Gpus, OneHost, World, nccl_id
 from castor.errors import CastorError, Unavailable
 
 log = logging.getLogger("castor")
@@ -59,13 +62,38 @@ def make_world(timeout_s: float, device: torch.device) -> World:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
     if device.type == "cuda":
-        world = World(timeout_s=timeout_s, gpus=_meet(device.index))
+        world = World(timeout_s=timeout_s, meeting=_meet(device.index))
+        atexit.register(_end, world, None)
+        return world
+    meeting = one_host()
+    if meeting is not None:
+        world = World(timeout_s=timeout_s, meeting=meeting)
         atexit.register(_end, world, None)
         return world
     group = _Gloo(timeout_s)
     world = World(timeout_s=timeout_s, collectives=group)
     atexit.register(_end, world, group)
     return world
+
+
+_MOST_ON_ONE_HOST = 64
+_SHARED_MEMORY = 32 << 20
+
+
+def one_host() -> Optional[OneHost]:
+    """Where all ranks can share memory, which takes a quarter of the time of gloo's sockets."""
+    size = dist.get_world_size()
+    try:
+        here, room = os.stat("/dev/shm"), os.statvfs("/dev/shm")
+        with open("/proc/sys/kernel/random/boot_id") as boot:
+            place = (socket.gethostname(), boot.read(), here.st_dev, here.st_ino, os.getuid(), room.f_bavail * room.f_frsize >= 2 * _SHARED_MEMORY)
+    except OSError:
+        place = ("", "", 0, 0, 0, False)
+    all_of_them: list[Any] = [None] * size
+    dist.all_gather_object(all_of_them, (place, secrets.token_hex(16)))
+    if size > _MOST_ON_ONE_HOST or not place[-1] or any(one[0] != place for one in all_of_them):
+        return None
+    return OneHost(dist.get_rank(), size, all_of_them[0][1])
 
 
 def _meet(ordinal: int) -> Gpus:
@@ -86,7 +114,7 @@ def _end(world: World, group: Optional[_Gloo]) -> None:
     """Closes the engines whose models are still there, then the world."""
     for close in list(world.closers):
         close()
-    if not dist.is_initialized():
+    if group is not None and not dist.is_initialized():
         return  # nobody can be waited for any more
     try:
         world.close()
@@ -99,4 +127,5 @@ def _end(world: World, group: Optional[_Gloo]) -> None:
     # Gloo's threads let go of the last call's tensors, which aborts a process whose Python has ended. So do those of groups that the script left.
     if group is not None:
         group.group = None
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
