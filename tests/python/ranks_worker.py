@@ -16,6 +16,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
+import torch.utils.data
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
@@ -150,6 +151,38 @@ def experts_without_units(folder: str) -> str:
     except castor.CastorError as error:
         return str(error)
     return "nothing was said"
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.randn(8, generator=torch.Generator().manual_seed(index))
+
+
+def loaders(folder: str) -> dict[str, Any]:
+    """Batches come from workers that were forked after the model was wrapped, anew in each epoch; next to DDP."""
+    found = {}
+    for who in ("plain", "castor"):
+        torch.manual_seed(0)
+        model: Any = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        if who == "castor":
+            model, optimizer = castor.wrap(model, optimizer, device="6MiB", host="64MiB", timeout_s=60)
+        else:
+            model = torch.nn.parallel.DistributedDataParallel(model)
+        sampler = torch.utils.data.DistributedSampler(Rows(), shuffle=False)
+        losses = []
+        for _ in range(2):
+            for batch in torch.utils.data.DataLoader(Rows(), batch_size=4, sampler=sampler, num_workers=2):
+                optimizer.zero_grad()
+                loss = model(batch).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        found[who] = losses
+    return found
 
 
 def save(folder: str) -> dict[str, Any]:

@@ -61,6 +61,12 @@ def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> No
     assert len(one["losses"]) == len(three["losses"]) == 4
 
 
+def test_data_comes_from_forked_workers(tmp_path: Path) -> None:
+    found = run("loaders", 2, tmp_path)
+    assert len(found["plain"]) == 8
+    assert found["castor"] == pytest.approx(found["plain"], rel=1e-5)
+
+
 def test_one_rank_alone_is_told_so_within_the_timeout(tmp_path: Path) -> None:
     said = run("alone", 2, tmp_path)
     assert "rank 1" in said, said

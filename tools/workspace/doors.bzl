@@ -29,6 +29,7 @@ ENGINE_DOORS = [
     "//collectives:zero_engine",
     "//collectives:zero_options",
     "//collectives/callbacks:callback_communicator",
+    "//collectives/callbacks:shared_memory",
     "//offload:device",
     "//offload:lane",
     "//offload:memory_manager",
