@@ -31,6 +31,6 @@ wheel=$(tools/wheel.sh .venv/wheels | tail -n 1)
 if $example; then
   .venv/bin/python tools/examples/torch/gpt2.py --small
 else
-  /usr/bin/bazel build --noshow_progress //tests/python:libcastor_fake_gpu.so
+  /usr/bin/bazel build --noshow_progress --config=cuda //tests/python:libcastor_fake_gpu.so
   install -m 755 bazel-bin/tests/python/libcastor_fake_gpu.so .venv/
 fi

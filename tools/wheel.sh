@@ -23,9 +23,7 @@ cd "$here"
 tools/setup.sh build
 tools/setup.sh python
 # With CUDA where its toolkit is here: the wheel finds a driver when it is used.
-cuda=()
-if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(--config=cuda); fi
-/usr/bin/bazel build --noshow_progress "${cuda[@]}" //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
+/usr/bin/bazel build --noshow_progress --config=cuda //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
