@@ -57,6 +57,10 @@ class CudaEventState final
   // Callbacks run on the device's completion thread.
   void OnDone(Callback callback) override;
 
+  // What orders the events of a lane; `lane` is for comparing only.
+  const CudaLaneControl* lane() const { return control_.get(); }
+  uint64_t sequence() const { return sequence_; }
+
   // For CudaEventWatcher: runs the callbacks if the event is done. False while
   // it is not.
   bool Serve();

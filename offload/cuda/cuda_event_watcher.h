@@ -9,20 +9,24 @@
 // had to wait for the host. It asks rather than let the driver call
 // (cudaLaunchHostFunc), because a stream stands still until such a call
 // returns, nothing in it may use CUDA, and none comes from a device that
-// failed. Nothing is asked while nobody waits. Thread-safe. Part of the CUDA
-// lanes (cuda_lane.h).
+// failed. Nothing is asked while nobody waits. Of each lane only the event that
+// comes first is asked for: a lane's events are done in their order.
+// Thread-safe. Part of the CUDA lanes (cuda_lane.h).
 
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
 namespace castor {
 
 class CudaEventState;
+class CudaLaneControl;
 
 class CudaEventWatcher {
  public:
@@ -43,8 +47,9 @@ class CudaEventWatcher {
   // Runs `task`, which does not block, soon.
   void Post(std::function<void()> task);
 
-  // Runs what was posted and asks once for each event that is watched. Returns
-  // how many tasks and events are left. One thread at a time.
+  // Runs what was posted and asks once for the first event of each lane, and
+  // for those behind it as far as they are done. Returns how many tasks and
+  // events are left. One thread at a time.
   size_t Poll();
 
  private:
@@ -56,7 +61,12 @@ class CudaEventWatcher {
   std::vector<std::function<void()>> tasks_;            // guarded by mutex_
   bool stopping_ = false;                               // guarded by mutex_
   // Touched by Poll only.
-  std::vector<std::shared_ptr<CudaEventState>> watched_;
+  struct BySequence {
+    bool operator()(const std::shared_ptr<CudaEventState>& a,
+                    const std::shared_ptr<CudaEventState>& b) const;
+  };
+  using OfLane = std::multiset<std::shared_ptr<CudaEventState>, BySequence>;
+  std::map<const CudaLaneControl*, OfLane> watched_;
   std::thread thread_;
 };
 

@@ -19,7 +19,7 @@ def peak() -> int:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
-def main(nvme: str) -> None:
+def main(autocast: bool, nvme: str) -> None:
     config = GPT2Config(vocab_size=4096, n_positions=128, n_embd=768, n_layer=10, n_head=8, resid_pdrop=0, attn_pdrop=0, embd_pdrop=0)
     torch.set_num_threads(2)
     with castor.lazy_init() if nvme else contextlib.nullcontext():
@@ -31,7 +31,8 @@ def main(nvme: str) -> None:
         model, optimizer = castor.wrap(model, optimizer, device=budgets[0], host=budgets[1], nvme=nvme)
     for step in range(4):
         tokens = torch.randint(4096, (1, 128), generator=torch.Generator().manual_seed(step))
-        loss = model(input_ids=tokens, labels=tokens).loss
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss = model(input_ids=tokens, labels=tokens).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -39,4 +40,4 @@ def main(nvme: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(sys.argv[1] == "autocast", sys.argv[2] if len(sys.argv) > 2 else "")

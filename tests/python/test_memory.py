@@ -19,10 +19,11 @@ def run(*arguments: str) -> list[float]:
     return [float(word) for word in out.stdout.split()[-4:]]
 
 
-def test_a_fifth_of_the_states_is_enough_and_is_all_that_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["plainly", "autocast"])
+def test_a_fifth_of_the_states_is_enough_and_is_all_that_is_taken(how: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    _, states, budgets, plain = run()
-    _, same_states, _, peak = run(str(tmp_path))
+    _, states, budgets, plain = run(how)
+    _, same_states, _, peak = run(how, str(tmp_path))
     assert same_states == states and budgets <= states / 5
     # Beside the budgets, what the plain script needs but for its states: the libraries and the activations.
     allowed = budgets + plain - states

@@ -99,6 +99,32 @@ TEST_F(CudaEventTest, CallbacksAreForTheCompletionThreadInOrder) {
   EXPECT_THAT(calls, ElementsAre(1, 2, 3, 4));
 }
 
+TEST_F(CudaEventTest, OfALaneOnlyTheFirstIsAskedFor) {
+  std::vector<uint64_t> calls;
+  std::vector<std::shared_ptr<CudaEventState>> states;
+  for (uint64_t sequence = 1; sequence <= 10; ++sequence) {
+    states.push_back(Make(sequence));
+    cuda_.Launch(nullptr, [] {});
+    states.back()->Issue(nullptr);
+  }
+  // In any order.
+  for (const uint64_t sequence : {3u, 1u, 10u, 2u, 4u, 7u, 6u, 5u, 9u, 8u}) {
+    AsEvent(states[sequence - 1]).OnDone([&calls, sequence](const Status&) {
+      calls.push_back(sequence);
+    });
+  }
+  const int64_t before = cuda_.calls("EventQuery");
+  EXPECT_EQ(watcher_.Poll(), 10u);
+  EXPECT_EQ(cuda_.calls("EventQuery") - before, 1);
+  // Three pieces of work and their events.
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(cuda_.RunOne(nullptr));
+  EXPECT_EQ(watcher_.Poll(), 7u);
+  EXPECT_EQ(cuda_.calls("EventQuery") - before, 5);
+  cuda_.RunAll();
+  EXPECT_EQ(watcher_.Poll(), 0u);
+  EXPECT_THAT(calls, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+}
+
 TEST_F(CudaEventTest, CallbacksMayUseTheEventItself) {
   const auto state = Make();
   const Event event = AsEvent(state);
