@@ -34,10 +34,10 @@ def sgd(params: Any) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_losses_are_those_of_the_plain_script(case: Case, tmp_path: Path) -> None:
-    want = train(case.make, case.loss, steps=12)
-    resident = train(case.make, case.loss, ROOMY, steps=12)
+    want = train(case.make, case.loss, steps=50)
+    resident = train(case.make, case.loss, ROOMY, steps=50)
     close(resident, want, case.relative)
-    offloaded = train(case.make, case.loss, tight(tmp_path), steps=12)
+    offloaded = train(case.make, case.loss, tight(tmp_path), steps=50)
     close(offloaded, want, case.relative)
     assert offloaded.losses == resident.losses
     for name, values in resident.weights.items():
