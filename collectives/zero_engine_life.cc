@@ -221,6 +221,8 @@ Status ZeroEngine::Impl::ShutDown() {
   reduce_lane_->Drain().IgnoreError();
   host_lane_->Drain().IgnoreError();
   device_lane_->Drain().IgnoreError();
+  // Until here, lanes of hardware may have times for the recorder.
+  pools_->device().FinishTimes();
   manager_->DropAll(RunCause::kNone);
   final_stats_ = stats();
   phase_ = Phase::kClosed;

@@ -112,7 +112,6 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
 Status ZeroEngine::Impl::BuildStore() {
   ShardStoreOptions store;
   store.pools = pools_.get();
-  store.executor = options_.executor;
   store.clock = options_.clock;
   store.recorder = options_.recorder;
   store.on_failure = FailureCallback();

@@ -99,12 +99,11 @@ void ZeroEngine::Impl::RecordSpan(Lane& lane,
                                   const std::shared_ptr<RunEvent>& event,
                                   bool begin) const {
   if (options_.recorder == nullptr) return;
-  lane.Run(
-      [event, begin, clock = options_.clock, recorder = options_.recorder] {
-        (begin ? event->begin_ns : event->end_ns) = clock->NowNs();
-        if (!begin) recorder->Record(*event);
-        return OkStatus();
-      });
+  lane.NoteTime(options_.clock,
+                [event, begin, recorder = options_.recorder](int64_t ns) {
+                  (begin ? event->begin_ns : event->end_ns) = ns;
+                  if (!begin) recorder->Record(*event);
+                });
 }
 
 void ZeroEngine::Impl::RecordLeaseBegin(Lane& lane,

@@ -30,6 +30,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -96,6 +97,13 @@ class Device {
   virtual void Copy(Lane& lane, std::byte* to, const std::byte* from,
                     Bytes size, CopyKind kind) = 0;
 
+  // The same, unless `wanted` says no. It is asked once, on any thread, when
+  // what the lane waits for on the host is over and the copy would begin, or
+  // would be given to the hardware; not where the lane has failed.
+  using Wanted = std::function<bool()>;
+  virtual void CopyIf(Lane& lane, std::byte* to, const std::byte* from,
+                      Bytes size, CopyKind kind, Wanted wanted) = 0;
+
   // Sets each of `size` bytes of any alignment to `value`, or to zero.
   virtual void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) = 0;
   void Zero(Lane& lane, std::byte* to, Bytes size) {
@@ -134,6 +142,10 @@ class Device {
   virtual void Optimize(Lane& lane, const OptimizerBuffers& buffers,
                         Elements count, const OptimizerScalars& scalars,
                         float grad_factor) = 0;
+
+  // Returns when every time that a lane was to note (Lane::NoteTime), and that
+  // no lane holds back any more, is noted. Blocks.
+  virtual void FinishTimes() {}
 
   // The first failure of the device itself; ok while there is none. Does not
   // ask the device: what failed is known at the latest when an event recorded

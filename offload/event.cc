@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,56 @@ class HostEventState final : public internal::EventState {
   std::mutex mutex_;
   std::condition_variable completed_;
   std::vector<Callback> callbacks_;  // guarded by mutex_; empty once done
+};
+
+// Done when its parts are. Nothing watches the parts until somebody asks to be
+// called.
+class JoinState final : public internal::EventState,
+                        public std::enable_shared_from_this<JoinState> {
+ public:
+  explicit JoinState(std::vector<Event> parts)
+      : EventState(OfParts()), parts_(std::move(parts)) {}
+
+  const std::vector<Event>* parts() const override { return &parts_; }
+
+  void Wait() override {
+    for (const Event& part : parts_) part.Wait().IgnoreError();
+    Poll();
+  }
+
+  void OnDone(Callback callback) override {
+    struct Left {
+      std::shared_ptr<JoinState> join;
+      Callback callback;
+      std::atomic<size_t> parts;
+    };
+    const auto left = std::make_shared<Left>();
+    left->join = shared_from_this();
+    left->callback = std::move(callback);
+    left->parts = parts_.size();
+    for (const Event& part : parts_) {
+      part.OnDone([left](const Status&) {
+        if (left->parts.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+        left->join->Poll();
+        left->callback(left->join->status());
+      });
+    }
+  }
+
+ private:
+  bool Poll() override {
+    Status first;
+    for (const Event& part : parts_) {
+      if (!part.done()) return false;
+      if (first.ok()) first = part.status();
+    }
+    std::lock_guard lock(mutex_);
+    if (!known_done()) SetDone(std::move(first));
+    return true;
+  }
+
+  const std::vector<Event> parts_;
+  std::mutex mutex_;  // of SetDone
 };
 
 }  // namespace
@@ -130,45 +182,32 @@ EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
 }
 
 Event AllOf(std::span<const Event> events) {
-  struct Join {
-    std::vector<Event> events;
-    std::atomic<size_t> unfinished;
-    EventSource source;
-  };
   std::vector<Event> relevant;
+  // Each once: joins of joins share most of their parts.
+  std::unordered_set<const internal::EventState*> seen;
   bool all_done = true;
-  for (const Event& event : events) {
+  const auto add = [&](const Event& event) {
     if (!event.done()) {
       all_done = false;
     } else if (event.status().ok()) {
-      continue;
+      return;
     }
-    relevant.push_back(event);
+    if (seen.insert(event.state_.get()).second) relevant.push_back(event);
+  };
+  for (const Event& event : events) {
+    const std::vector<Event>* const parts =
+        event.state_ == nullptr ? nullptr : event.state_->parts();
+    if (parts == nullptr) {
+      add(event);
+    } else {
+      for (const Event& part : *parts) add(part);
+    }
   }
   if (relevant.empty()) return Event();
   // The first in order decides: later ones may have failed too, and only once
   // all are done is it known which is first.
   if (all_done || relevant.size() == 1) return relevant.front();
-
-  auto join = std::make_shared<Join>();
-  join->events = std::move(relevant);
-  join->unfinished = join->events.size();
-  Event all = join->source.event();
-  // A copy, because the last callback lets go of join->events.
-  const std::vector<Event> to_watch = join->events;
-  for (const Event& event : to_watch) {
-    event.OnDone([join](const Status&) {
-      if (join->unfinished.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-      Status first;
-      for (const Event& each : join->events) {
-        first = each.status();
-        if (!first.ok()) break;
-      }
-      join->events.clear();
-      join->source.Complete(std::move(first));
-    });
-  }
-  return all;
+  return Event(std::make_shared<JoinState>(std::move(relevant)));
 }
 
 }  // namespace castor

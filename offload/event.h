@@ -58,6 +58,7 @@ class Event {
 
  private:
   friend class EventSource;
+  friend Event AllOf(std::span<const Event> events);
   friend struct internal::EventAccess;
   explicit Event(std::shared_ptr<internal::EventState> state)
       : state_(std::move(state)) {}
@@ -100,7 +101,8 @@ class EventWaiter {
 };
 
 // Done when all of `events` are; fails with the failure of the first of them,
-// in the order given, that failed.
+// in the order given, that failed. A lane waits for them one after another, as
+// for each of them alone.
 Event AllOf(std::span<const Event> events);
 
 }  // namespace castor

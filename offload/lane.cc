@@ -30,6 +30,13 @@ Status Lane::Drain() {
   return status();
 }
 
+void Lane::NoteTime(const Clock* clock, TimeNote note) {
+  Run([clock, note = std::move(note)] {
+    note(clock->NowNs());
+    return OkStatus();
+  });
+}
+
 // At any time the lane is idle (nothing queued, nothing posted), or exactly one
 // of these holds: a turn is posted or running, or the lane is suspended on
 // `awaited`, whose completion posts the next turn. So turns never overlap, and

@@ -15,23 +15,18 @@
 // event recorded after them, failed or not, comes after them, so that memory is
 // never free while somebody uses it.
 //
-// One kind of lane cannot skip everything: on a trainer's own CUDA stream, work
-// behind a wait for the host is on the stream before it is known how the wait
-// ends. When it fails, Castor's kernels behind it do nothing, but copies and
-// zeroing run, and write bytes of no meaning; the events behind them fail. So a
-// copy that overwrites what is held nowhere else belongs on a lane of Castor's
-// own, or behind a wait that is known to have gone well.
-//
 // What an operation's closure holds is let go before the next operation runs.
 // Work that throws ends the process.
 //
 // Queueing is for one thread at a time (thread-compatible); completions come
 // from anywhere.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "chunk/base/clock.h"
 #include "chunk/base/status.h"
 #include "offload/event.h"
 #include "offload/executor.h"
@@ -50,12 +45,20 @@ class Lane {
 
   virtual ~Lane() = default;
 
-  // Later work waits for `event`. Does not block the caller, except on a
-  // ThreadLane, and on a trainer's CUDA stream where the driver is too old
-  // (offload/cuda/cuda_lane.h).
+  // Later work waits for `event`. Two lanes block their caller where the host
+  // takes part in these three: a ThreadLane, and a lane over a trainer's CUDA
+  // stream (offload/cuda/cuda_lane.h).
   virtual void Wait(const Event& event) = 0;
   virtual void Run(Work work) = 0;
   virtual void RunAsync(AsyncWork work) = 0;
+  // Tells `note` the time on `clock` at which the lane got here, once, on any
+  // thread: at once where runs_on_host(), else at the latest when
+  // Device::FinishTimes returns. Nothing waits for it. Does not come where the
+  // lane or its device has failed.
+  using TimeNote = std::function<void(int64_t ns)>;
+  virtual void NoteTime(const Clock* clock, TimeNote note);
+  // Whether threads of the process run what is queued.
+  virtual bool runs_on_host() const { return true; }
   // An event that is done when everything queued so far has run.
   virtual Event Record() = 0;
   // The first failure so far; ok while there is none.

@@ -62,10 +62,8 @@ Result<ChunkPin> MemoryManager::Acquire(ChunkId chunk, Lane& lane) {
   WaitOn(lane, ready, chunk, cause);
   if (options_.recorder != nullptr) {
     pin.begin_ns_ = std::make_shared<int64_t>(0);
-    lane.Run([begin = pin.begin_ns_, clock = options_.clock] {
-      *begin = clock->NowNs();
-      return OkStatus();
-    });
+    lane.NoteTime(options_.clock,
+                  [begin = pin.begin_ns_](int64_t ns) { *begin = ns; });
   }
   return pin;
 }
@@ -86,14 +84,13 @@ void MemoryManager::EndUse(ChunkPin& pin) {
     event.step = step_;
     event.moment = static_cast<int32_t>(moment());
     event.chunk = chunk.value();
-    pin.lane_->Run([event, begin = std::move(pin.begin_ns_),
-                    clock = options_.clock,
-                    recorder = options_.recorder]() mutable {
-      event.begin_ns = *begin;
-      event.end_ns = clock->NowNs();
-      recorder->Record(event);
-      return OkStatus();
-    });
+    pin.lane_->NoteTime(options_.clock,
+                        [event, begin = std::move(pin.begin_ns_),
+                         recorder = options_.recorder](int64_t ns) mutable {
+                          event.begin_ns = *begin;
+                          event.end_ns = ns;
+                          recorder->Record(event);
+                        });
   }
   Event end = pin.lane_->Record();
   if (own_ends()) {

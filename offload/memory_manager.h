@@ -311,7 +311,7 @@ class MemoryManager {
   void set_problem_depth(int depth) { options_.problem.prefetch_depth = depth; }
 
   // Time lanes waited for chunks since the start, and how often; counted when a
-  // wait is over.
+  // wait is over, on lanes of hardware only while there is a recorder.
   int64_t stall_ns() const;
   int64_t stalls() const;
 

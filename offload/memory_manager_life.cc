@@ -16,6 +16,12 @@
 #include "offload/memory_manager.h"
 
 namespace castor {
+namespace {
+
+// Between two points of a stream: what they take themselves is less.
+constexpr int64_t kLeastDeviceStallNs = 5'000;
+
+}  // namespace
 
 ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   if (this == &other) return *this;
@@ -115,7 +121,8 @@ int64_t MemoryManager::stalls() const { return stall_->count.load(); }
 
 void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
                            RunCause cause) {
-  if (ready.done()) {
+  const bool on_host = lane.runs_on_host();
+  if (!(on_host || options_.recorder != nullptr) || ready.done()) {
     lane.Wait(ready);
     return;
   }
@@ -128,21 +135,25 @@ void MemoryManager::WaitOn(Lane& lane, const Event& ready, ChunkId chunk,
   event.step = step_;
   event.moment = static_cast<int32_t>(moment());
   event.chunk = chunk.value();
-  lane.Run([begin, ready, clock = options_.clock] {
-    if (!ready.done()) *begin = clock->NowNs();
-    return OkStatus();
-  });
+  if (on_host) {
+    lane.NoteTime(options_.clock, [begin, ready](int64_t ns) {
+      if (!ready.done()) *begin = ns;
+    });
+  } else {
+    lane.NoteTime(options_.clock, [begin](int64_t ns) { *begin = ns; });
+  }
   lane.Wait(ready);
-  lane.Run([begin, event, clock = options_.clock, recorder = options_.recorder,
-            counters = stall_]() mutable {
-    if (*begin < 0) return OkStatus();
-    event.begin_ns = *begin;
-    event.end_ns = clock->NowNs();
-    counters->ns += event.end_ns - event.begin_ns;
-    ++counters->count;
-    if (recorder != nullptr) recorder->Record(event);
-    return OkStatus();
-  });
+  lane.NoteTime(
+      options_.clock,
+      [begin, event, least = on_host ? 0 : kLeastDeviceStallNs,
+       recorder = options_.recorder, counters = stall_](int64_t ns) mutable {
+        if (*begin < 0 || ns - *begin < least) return;
+        event.begin_ns = *begin;
+        event.end_ns = ns;
+        counters->ns += event.end_ns - event.begin_ns;
+        ++counters->count;
+        if (recorder != nullptr) recorder->Record(event);
+      });
 }
 
 void MemoryManager::RecordTierBytes() {

@@ -39,8 +39,7 @@ ShardStore::ShardStore(const ShardStoreOptions& options)
   Device& device = options.pools->device();
   to_device_ = device.MakeLane(name("to device"), note);
   from_device_ = device.MakeLane(name("from device"), note);
-  ahead_copies_ = device.MakeLane(name("to device, ahead"), note);
-  ahead_ = std::make_unique<WorkerLane>(name("ahead"), options.executor, note);
+  ahead_ = device.MakeLane(name("to device, ahead"), note);
 }
 
 ShardStore::~ShardStore() {
@@ -174,9 +173,8 @@ void ShardStore::BeginStep(int32_t step) {
 Status ShardStore::Drain() {
   if (staging_ == nullptr) return failures_.Summary();
   // Their own failures are known to failures_.
-  ahead_->Drain().IgnoreError();
   for (const auto& lane :
-       {to_device_.get(), from_device_.get(), ahead_copies_.get()}) {
+       {ahead_.get(), to_device_.get(), from_device_.get()}) {
     lane->Drain().IgnoreError();
   }
   int64_t moves = 0;

@@ -42,7 +42,6 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "offload/device.h"
-#include "offload/executor.h"
 #include "offload/failure_log.h"
 #include "offload/host_window.h"
 #include "offload/lane.h"
@@ -55,7 +54,6 @@ namespace castor {
 
 struct ShardStoreOptions {
   RankPools* pools = nullptr;
-  Executor* executor = nullptr;
   const Clock* clock = nullptr;
   RunRecorder* recorder = nullptr;  // may be null
   // Called once, with the first failure, from whichever thread met it.
@@ -262,6 +260,11 @@ class ShardStore {
   // a lane of the device, and returns its end. Counts nothing.
   Event Copy(Lane& lane, std::byte* to, const std::byte* from,
              const RunEvent& event);
+  // The same on the lane for what is fetched ahead, unless the load was taken
+  // back before.
+  Event CopyAhead(std::byte* to, const std::byte* from, const RunEvent& event,
+                  std::shared_ptr<LoadTicket::State> ticket);
+  void NoteBegin(Lane& lane, const std::shared_ptr<RunEvent>& event) const;
   RunEvent Describe(ChunkId chunk, StateKind state, Tier from, Tier to,
                     Bytes size, RunCause cause) const;
   void Count(const RunEvent& event);
@@ -284,11 +287,8 @@ class ShardStore {
   int32_t step_ = 0;
   std::unique_ptr<Lane> to_device_;
   std::unique_ptr<Lane> from_device_;
-  // What is fetched ahead is held back on `ahead_`, a lane of the host, until
-  // all that it waits for is there, and then copied on `ahead_copies_`, to
-  // which only work of `ahead_` queues.
-  std::unique_ptr<Lane> ahead_copies_;
-  std::unique_ptr<WorkerLane> ahead_;
+  // What is fetched ahead, so that demand never waits for it.
+  std::unique_ptr<Lane> ahead_;
 };
 
 }  // namespace castor

@@ -79,15 +79,7 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
     }
     ahead_->Wait(work.after);
     ahead_->Wait(there);
-    ahead_->RunAsync([this, to = work.to, from, copy,
-                      ticket = work.ticket](EventSource copied) {
-      if (ticket != nullptr && !ticket->Begin()) return copied.Complete();
-      Copy(*ahead_copies_, to, from, copy)
-          .OnDone([copied = std::move(copied)](const Status& status) {
-            copied.Complete(status);
-          });
-    });
-    end = ahead_->Record();
+    end = CopyAhead(work.to, from, copy, work.ticket);
   } else {
     to_device_->Wait(work.after);
     to_device_->Wait(there);

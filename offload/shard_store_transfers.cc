@@ -49,17 +49,42 @@ Event ShardStore::Copy(Lane& lane, std::byte* to, const std::byte* from,
     return lane.Record();
   }
   const auto timed = std::make_shared<RunEvent>(event);
-  lane.Run([timed, clock = options_.clock] {
-    timed->begin_ns = clock->NowNs();
-    return OkStatus();
-  });
+  NoteBegin(lane, timed);
   device.Copy(lane, to, from, size, KindOf(event));
-  lane.Run([timed, clock = options_.clock, recorder = options_.recorder] {
-    timed->end_ns = clock->NowNs();
-    recorder->Record(*timed);
-    return OkStatus();
-  });
+  lane.NoteTime(options_.clock,
+                [timed, recorder = options_.recorder](int64_t ns) {
+                  timed->end_ns = ns;
+                  recorder->Record(*timed);
+                });
   return lane.Record();
+}
+
+Event ShardStore::CopyAhead(std::byte* to, const std::byte* from,
+                            const RunEvent& event,
+                            std::shared_ptr<LoadTicket::State> ticket) {
+  Lane& lane = *ahead_;
+  std::shared_ptr<RunEvent> timed;
+  if (options_.recorder != nullptr) {
+    timed = std::make_shared<RunEvent>(event);
+    NoteBegin(lane, timed);
+  }
+  options_.pools->device().CopyIf(
+      lane, to, from, Bytes(event.bytes), KindOf(event),
+      [ticket] { return ticket == nullptr || ticket->Begin(); });
+  if (timed != nullptr) {
+    lane.NoteTime(options_.clock,
+                  [timed, ticket, recorder = options_.recorder](int64_t ns) {
+                    if (ticket != nullptr && ticket->cancelled()) return;
+                    timed->end_ns = ns;
+                    recorder->Record(*timed);
+                  });
+  }
+  return lane.Record();
+}
+
+void ShardStore::NoteBegin(Lane& lane,
+                           const std::shared_ptr<RunEvent>& event) const {
+  lane.NoteTime(options_.clock, [event](int64_t ns) { event->begin_ns = ns; });
 }
 
 RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,

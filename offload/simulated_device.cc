@@ -76,14 +76,22 @@ struct SimulatedDevice::Impl {
     }
     lane.RunAsync(
         [this, kind, traffic, work = std::move(work)](EventSource source) {
-          if (Status status = Begin(); !status.ok()) {
-            source.Complete(std::move(status));
-            return;
-          }
-          const int64_t end = links.Book(kind, options.timer->NowNs(), traffic);
-          work();
-          CompleteAt(end, std::move(source));
+          Start(kind, traffic, work, std::move(source));
         });
+  }
+
+  template <typename Work>
+  void Start(CopyKind kind, Bytes traffic, const Work& work,
+             EventSource source) {
+    if (Status status = Begin(); !status.ok()) {
+      return source.Complete(std::move(status));
+    }
+    const bool takes_time = links.throttles(kind);
+    const int64_t end =
+        links.Book(kind, takes_time ? options.timer->NowNs() : 0, traffic);
+    work();
+    if (!takes_time) return source.Complete();
+    CompleteAt(end, std::move(source));
   }
 
   void CompleteAt(int64_t end_ns, EventSource source) {
@@ -195,6 +203,18 @@ void SimulatedDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
   const Bytes traffic = kind == CopyKind::kWithinDevice ? size * 2 : size;
   impl_->Queue(lane, kind, traffic,
                [to, from, size] { std::memcpy(to, from, Size(size)); });
+}
+
+void SimulatedDevice::CopyIf(Lane& lane, std::byte* to, const std::byte* from,
+                             Bytes size, CopyKind kind, Wanted wanted) {
+  lane.RunAsync([this, to, from, size, kind,
+                 wanted = std::move(wanted)](EventSource source) {
+    if (!wanted() || size == Bytes(0)) return source.Complete();
+    impl_->Start(
+        kind, kind == CopyKind::kWithinDevice ? size * 2 : size,
+        [to, from, size] { std::memcpy(to, from, Size(size)); },
+        std::move(source));
+  });
 }
 
 void SimulatedDevice::Fill(Lane& lane, std::byte* to, Bytes size,

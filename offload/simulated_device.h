@@ -68,6 +68,8 @@ class SimulatedDevice final : public Device {
 
   void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
             CopyKind kind) override;
+  void CopyIf(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
+              CopyKind kind, Wanted wanted) override;
   void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override;
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override;

@@ -37,7 +37,7 @@ Status NcclStreams::MakeCall(Which which, std::string_view name,
   // The lane waits for nothing but its own work, so it makes the call now.
   int result = -1;
   auto& lane = static_cast<CudaLane&>(*lanes_[which]);
-  lane.Queue(name, [&](CudaStream stream, const CudaGuard&) {
+  lane.Queue(name, [&](CudaStream stream) {
     result = call(stream);
     return kCudaOk;  // NCCL's result is not the runtime's
   });
@@ -151,11 +151,10 @@ Status NcclStreams::Sum(NcclWork* work) {
   void* const to = At(work->buffers.out, Elements(work->summed), call.dtype);
   auto& lane = static_cast<CudaLane&>(*lanes_[kReduce]);
   CudaCalls* const cuda = &lane.core()->calls();
-  lane.Queue(
-      "the kernel that sums ranks' parts",
-      [=, dtype = call.dtype](CudaStream stream, const CudaGuard& guard) {
-        return cuda->SumParts(stream, guard, parts, dtype, count, to);
-      });
+  lane.Queue("the kernel that sums ranks' parts",
+             [=, dtype = call.dtype](CudaStream stream) {
+               return cuda->SumParts(stream, parts, dtype, count, to);
+             });
   work->summed += count;
   return lane.status();
 }

@@ -38,6 +38,7 @@ inline constexpr int kCudaOutOfMemory = 2;
 inline constexpr int kCudaInsufficientDriver = 35;
 inline constexpr int kCudaNoDevice = 100;
 inline constexpr int kCudaInvalidContext = 201;
+inline constexpr int kCudaInvalidHandle = 400;
 inline constexpr int kCudaNotReady = 600;
 inline constexpr int kCudaNotSupported = 801;
 // The errors of capturing a stream into a graph lie between.
@@ -48,14 +49,6 @@ inline constexpr int kCudaCaptureWrongThread = 908;
 // What a thread may call while a stream is captured, as the runtime numbers
 // the modes: with kGlobal nothing that another thread's capture forbids.
 enum class CudaCaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
-
-// What a kernel asks before it writes. It does nothing where *poison, the
-// sequence number of the first failure of its lane that may still come while it
-// is queued, is below `sequence`, its own; a null poison means that none can.
-struct CudaGuard {
-  const uint64_t* poison = nullptr;  // as the device sees it
-  uint64_t sequence = 0;
-};
 
 // Of one device, as far as Castor cares.
 struct CudaDeviceProperties {
@@ -109,8 +102,6 @@ class CudaCalls {
   // Pins and maps host memory for every device.
   virtual int HostRegister(void* data, int64_t size) = 0;
   virtual int HostUnregister(void* data) = 0;
-  // Where the current device sees registered memory.
-  virtual int HostGetDevicePointer(void* host, void** device) = 0;
 
   // Never orders itself with the default stream (cudaStreamNonBlocking).
   virtual int StreamCreate(CudaStream* stream) = 0;
@@ -120,18 +111,19 @@ class CudaCalls {
   // often as the graph does.
   virtual int StreamIsCapturing(CudaStream stream, bool* capturing) = 0;
   virtual int StreamWaitEvent(CudaStream stream, CudaEvent event) = 0;
-  // Later work of the stream waits until *address, 4 bytes as the device sees
-  // them, minus `value` is not negative as a signed number.
-  // kCudaNotSupported where the driver has no such operation.
-  virtual int StreamWaitValue32(CudaStream stream, void* address,
-                                uint32_t value) = 0;
 
-  // Without timing; a thread that synchronizes sleeps.
-  virtual int EventCreate(CudaEvent* event) = 0;
+  // A thread that synchronizes with the event sleeps. An event without times
+  // is cheaper.
+  enum class EventTimes { kNone, kTaken };
+  virtual int EventCreate(EventTimes times, CudaEvent* event) = 0;
   virtual int EventDestroy(CudaEvent event) = 0;
   virtual int EventRecord(CudaEvent event, CudaStream stream) = 0;
   virtual int EventQuery(CudaEvent event) = 0;  // kCudaNotReady while it runs
   virtual int EventSynchronize(CudaEvent event) = 0;
+  // From when the device passed `begin` until it passed `end`; negative where
+  // it passed `end` first. Both have times, and are done.
+  virtual int EventElapsed(CudaEvent begin, CudaEvent end,
+                           float* milliseconds) = 0;
 
   // Direction found from the addresses.
   virtual int MemcpyAsync(void* to, const void* from, int64_t size,
@@ -141,24 +133,21 @@ class CudaCalls {
 
   // Kernels, as offload/device.h describes the operations of these names; all
   // pointers are to device memory, counts are positive.
-  virtual int Convert(CudaStream stream, const CudaGuard& guard,
-                      const void* from, DType from_dtype, void* to,
-                      DType to_dtype, int64_t count) = 0;
-  virtual int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
-                      const void* part, DType dtype, int64_t count) = 0;
-  virtual int Scale(CudaStream stream, const CudaGuard& guard, void* data,
-                    DType dtype, int64_t count, float factor) = 0;
+  virtual int Convert(CudaStream stream, const void* from, DType from_dtype,
+                      void* to, DType to_dtype, int64_t count) = 0;
+  virtual int AddInto(CudaStream stream, void* total, const void* part,
+                      DType dtype, int64_t count) = 0;
+  virtual int Scale(CudaStream stream, void* data, DType dtype, int64_t count,
+                    float factor) = 0;
   // to[i] = round((p0[i] + p1[i]) + ...), in fp32 in the parts' order, to the
   // bits of SumInOrder of offload/kernels/reduce.h. `to` may be the own part.
-  virtual int SumParts(CudaStream stream, const CudaGuard& guard,
-                       const CudaParts& parts, DType dtype, int64_t count,
-                       void* to) = 0;
-  virtual int AddSquares(CudaStream stream, const CudaGuard& guard,
-                         const void* grad, DType dtype, int64_t count,
-                         uint64_t* words) = 0;
-  virtual int Optimize(CudaStream stream, const CudaGuard& guard,
-                       const OptimizerBuffers& buffers, int64_t count,
-                       const OptimizerScalars& scalars, float grad_factor) = 0;
+  virtual int SumParts(CudaStream stream, const CudaParts& parts, DType dtype,
+                       int64_t count, void* to) = 0;
+  virtual int AddSquares(CudaStream stream, const void* grad, DType dtype,
+                         int64_t count, uint64_t* words) = 0;
+  virtual int Optimize(CudaStream stream, const OptimizerBuffers& buffers,
+                       int64_t count, const OptimizerScalars& scalars,
+                       float grad_factor) = 0;
 };
 
 }  // namespace castor

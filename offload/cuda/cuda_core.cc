@@ -23,6 +23,7 @@ CudaCore::~CudaCore() {
   {
     const Scope scope(*this);
     for (CudaEvent event : events_) calls_->EventDestroy(event);
+    times_.Clear();
   }
   calls_->ReleaseContext(ordinal_);
 }
@@ -101,7 +102,7 @@ int CudaCore::TakeEvent(CudaEvent* event) {
     ++events_created_;
   }
   const Scope scope(*this);
-  return calls_->EventCreate(event);
+  return calls_->EventCreate(CudaCalls::EventTimes::kNone, event);
 }
 
 void CudaCore::GiveEvent(CudaEvent event) {

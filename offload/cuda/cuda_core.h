@@ -5,10 +5,9 @@
 #define CASTOR_OFFLOAD_CUDA_CUDA_CORE_H_
 
 // What the lanes, events and slabs of one CUDA device share: the call table,
-// the device's context, the failure that sticks, the pool of events, and who
-// serves callbacks. Held by all of them (shared_ptr), so that an event may
-// outlive its device.
-// Thread-safe.
+// the device's context, the failure that sticks, the pool of events, the times
+// at which streams got somewhere, and who serves callbacks. Held by all of them
+// (shared_ptr), so that an event may outlive its device. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -19,6 +18,7 @@
 
 #include "chunk/base/status.h"
 #include "offload/cuda/cuda_calls.h"
+#include "offload/cuda/cuda_times.h"
 #include "offload/executor.h"
 
 namespace castor {
@@ -63,10 +63,8 @@ class CudaCore {
   Executor* executor() const { return executor_; }
   CudaEventWatcher* watcher() const { return watcher_; }
 
-  // Whether a stream can wait for a word of memory (cuStreamWaitValue32).
-  bool waits_for_flags() const { return waits_for_flags_; }
-  // Before the first lane is made.
-  void set_waits_for_flags(bool can) { waits_for_flags_ = can; }
+  // Times at which streams got somewhere.
+  CudaTimes& times() { return times_; }
 
   // Ok, or the failure of the device, which `error`, the answer to `call`,
   // becomes where it is the first: later ones follow from it. An error of
@@ -92,13 +90,13 @@ class CudaCore {
   const std::string name_;
   Executor* const executor_;
   CudaEventWatcher* const watcher_;
-  bool waits_for_flags_ = true;
 
   std::atomic<bool> failed_ = false;  // written under mutex_, after failure_
   mutable std::mutex mutex_;
   Status failure_;                 // guarded by mutex_
   std::vector<CudaEvent> events_;  // guarded by mutex_
   int64_t events_created_ = 0;     // guarded by mutex_
+  CudaTimes times_{this};
 };
 
 }  // namespace castor

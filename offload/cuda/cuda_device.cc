@@ -70,11 +70,7 @@ CudaDevice::CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
       watcher_(std::make_unique<CudaEventWatcher>(options.completion)),
       core_(std::make_shared<CudaCore>(calls, options.ordinal, context,
                                        properties.name, options.executor,
-                                       watcher_.get())),
-      controls_(std::make_shared<CudaControlPool>(
-          core_, HostSlabOptions{.log = options.log,
-                                 .system = options.system,
-                                 .numa_node = properties.numa_node})) {}
+                                       watcher_.get())) {}
 
 CudaDevice::~CudaDevice() {
   watcher_ = nullptr;  // serves what is still watched
@@ -92,34 +88,7 @@ Status CudaDevice::Start() {
                     "tools/workspace/cuda.bzl says for what they are compiled",
                     core_->Describe(error, "cudaFuncGetAttributes")));
   }
-  CASTOR_RETURN_IF_ERROR(
-      core_->Check(calls.StreamCreate(&service_), "cudaStreamCreate"));
-  CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
-                          controls_->Take());
-  std::string why = "host memory cannot be registered";
-  if (words.on_device != nullptr) {
-    const CudaLaneControl control(words.on_host, words.on_device, {});
-    // Zero is reached already.
-    const int error =
-        calls.StreamWaitValue32(service_, control.flag_on_device(), 0);
-    if (error == kCudaOk) {
-      return core_->Check(calls.StreamSynchronize(service_),
-                          "cudaStreamSynchronize");
-    }
-    why = core_->Describe(error, "cuStreamWaitValue32");
-  }
-  core_->set_waits_for_flags(false);
-  if (options_.log != nullptr) {
-    options_.log->WarnOnce(
-        "cuda-stream-wait-value",
-        fmt::format("streams of {} cannot wait for the host: {}. A trainer's "
-                    "own stream that has to wait for NVMe or for host work "
-                    "blocks the trainer instead; Castor's lanes do not. A "
-                    "driver for CUDA 12 or newer, outside MPS and WSL, waits "
-                    "on the device",
-                    core_->name(), why));
-  }
-  return OkStatus();
+  return core_->Check(calls.StreamCreate(&service_), "cudaStreamCreate");
 }
 
 Status CudaDevice::MakeCurrent() {
@@ -195,24 +164,14 @@ std::unique_ptr<Lane> CudaDevice::MakeLane(std::string name,
                                            Lane::OnFailure on_failure) {
   CudaStream stream = nullptr;
   Status refused = status();
-  CudaControlPool::Words words;
   if (refused.ok()) {
     const CudaCore::Scope scope(*core_);
-    Result<CudaControlPool::Words> taken = controls_->Take();
-    refused = taken.status();
-    if (taken.ok()) {
-      words = *std::move(taken);
-      const int error = core_->calls().StreamCreate(&stream);
-      if (error != kCudaOk) {
-        refused = Unavailable(core_->Describe(error, "cudaStreamCreate"));
-      }
+    const int error = core_->calls().StreamCreate(&stream);
+    if (error != kCudaOk) {
+      refused = Unavailable(core_->Describe(error, "cudaStreamCreate"));
     }
   }
-  if (words.on_host == nullptr) {
-    words.on_host = std::make_shared<CudaControlWords>();
-  }
-  auto control = std::make_shared<CudaLaneControl>(
-      words.on_host, words.on_device, std::move(on_failure));
+  auto control = std::make_shared<CudaLaneControl>(std::move(on_failure));
   if (!refused.ok()) control->Fail(0, refused);
   return std::make_unique<CudaLane>(
       core_, std::move(control),
@@ -223,14 +182,9 @@ std::unique_ptr<Lane> CudaDevice::MakeLane(std::string name,
 Result<std::unique_ptr<Lane>> CudaDevice::AdoptStream(
     void* stream, std::string name, Lane::OnFailure on_failure) {
   CASTOR_RETURN_IF_ERROR(status());
-  const CudaCore::Scope scope(*core_);
   CASTOR_RETURN_IF_ERROR(core_->CheckNotCapturing(stream));
-  CASTOR_ASSIGN_OR_RETURN(const CudaControlPool::Words words,
-                          controls_->Take());
-  auto control = std::make_shared<CudaLaneControl>(
-      words.on_host, words.on_device, std::move(on_failure));
   return std::unique_ptr<Lane>(std::make_unique<CudaLane>(
-      core_, std::move(control),
+      core_, std::make_shared<CudaLaneControl>(std::move(on_failure)),
       CudaLaneOptions{
           .name = std::move(name), .stream = stream, .adopted = true}));
 }

@@ -20,7 +20,6 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "offload/cuda/cuda_calls.h"
-#include "offload/cuda/cuda_control_pool.h"
 #include "offload/cuda/cuda_core.h"
 #include "offload/cuda/cuda_event_watcher.h"
 #include "offload/cuda/cuda_lane.h"
@@ -62,6 +61,8 @@ class CudaDevice final : public Device {
 
   void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
             CopyKind kind) override;
+  void CopyIf(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
+              CopyKind kind, Wanted wanted) override;
   void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override;
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override;
@@ -73,6 +74,7 @@ class CudaDevice final : public Device {
                   Elements count, uint64_t* words) override;
   void Optimize(Lane& lane, const OptimizerBuffers& buffers, Elements count,
                 const OptimizerScalars& scalars, float grad_factor) override;
+  void FinishTimes() override { core_->times().Finish(); }
   Status status() const override { return core_->status(); }
 
   // Binds the calling thread to the device for good: for a thread of Castor's
@@ -91,8 +93,6 @@ class CudaDevice final : public Device {
   Status RecordEvent(Lane& lane, CudaEvent event);
   // How many CUDA events were ever created: constant in steady state.
   int64_t events_created() const { return core_->events_created(); }
-  // Whether lanes over a trainer's stream wait for the host on the device.
-  bool waits_for_flags() const { return core_->waits_for_flags(); }
   // Does once what the completion thread does, where there is none. Returns how
   // much is left.
   size_t ServeCallbacks() { return watcher_->Poll(); }
@@ -101,8 +101,7 @@ class CudaDevice final : public Device {
   CudaDevice(CudaCalls* calls, const CudaDeviceOptions& options,
              const CudaDeviceProperties& properties, CudaContext context);
 
-  // Loads the kernels, makes the service stream, and sees what the driver can
-  // do.
+  // Loads the kernels and makes the service stream.
   Status Start();
   // REQUIRES: `lane` is one of this device.
   CudaLane& Own(Lane& lane) const;
@@ -116,7 +115,6 @@ class CudaDevice final : public Device {
   const CudaDeviceProperties properties_;
   std::unique_ptr<CudaEventWatcher> watcher_;
   std::shared_ptr<CudaCore> core_;
-  std::shared_ptr<CudaControlPool> controls_;
 
   std::mutex service_mutex_;
   CudaStream service_ = nullptr;  // guarded by service_mutex_

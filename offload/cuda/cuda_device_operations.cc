@@ -37,8 +37,8 @@ Status CudaDevice::MakeOn(Lane& lane, std::string_view call,
   EventSource made;
   const Event done = made.event();
   // An error is the trainer's to mend, and not the device's failure.
-  Own(lane).Queue(call, [core = core_, call, make, made = std::move(made)](
-                            CudaStream stream, const CudaGuard&) {
+  Own(lane).Queue(call, [core = core_, call, make,
+                         made = std::move(made)](CudaStream stream) {
     const int error = make(stream);
     made.Complete(error == kCudaOk
                       ? OkStatus()
@@ -70,17 +70,28 @@ void CudaDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return;
   // The driver finds the direction: every address says whose it is.
-  Own(lane).Queue("cudaMemcpyAsync", [calls = &core_->calls(), to, from, size](
-                                         CudaStream stream, const CudaGuard&) {
-    return calls->MemcpyAsync(to, from, size.count(), stream);
-  });
+  Own(lane).Queue("cudaMemcpyAsync",
+                  [calls = &core_->calls(), to, from, size](CudaStream stream) {
+                    return calls->MemcpyAsync(to, from, size.count(), stream);
+                  });
+}
+
+void CudaDevice::CopyIf(Lane& lane, std::byte* to, const std::byte* from,
+                        Bytes size, CopyKind, Wanted wanted) {
+  CASTOR_CHECK_GE(size, Bytes(0));
+  Own(lane).Queue("cudaMemcpyAsync",
+                  [calls = &core_->calls(), to, from, size,
+                   wanted = std::move(wanted)](CudaStream stream) {
+                    if (!wanted() || size == Bytes(0)) return kCudaOk;
+                    return calls->MemcpyAsync(to, from, size.count(), stream);
+                  });
 }
 
 void CudaDevice::Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) {
   CASTOR_CHECK_GE(size, Bytes(0));
   if (size == Bytes(0)) return;
-  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size, value](
-                                         CudaStream stream, const CudaGuard&) {
+  Own(lane).Queue("cudaMemsetAsync", [calls = &core_->calls(), to, size,
+                                      value](CudaStream stream) {
     return calls->MemsetAsync(to, std::to_integer<int>(value), size.count(),
                               stream);
   });
@@ -94,8 +105,8 @@ void CudaDevice::Convert(Lane& lane, const std::byte* from, DType from_dtype,
   if (count == Elements(0)) return;
   Own(lane).Queue("the kernel that converts",
                   [calls = &core_->calls(), from, from_dtype, to, to_dtype,
-                   count](CudaStream stream, const CudaGuard& guard) {
-                    return calls->Convert(stream, guard, from, from_dtype, to,
+                   count](CudaStream stream) {
+                    return calls->Convert(stream, from, from_dtype, to,
                                           to_dtype, count.count());
                   });
 }
@@ -105,12 +116,10 @@ void CudaDevice::AddInto(Lane& lane, std::byte* total, const std::byte* part,
   CASTOR_CHECK_GE(count, Elements(0));
   CASTOR_CHECK(IsFloat(dtype));
   if (count == Elements(0)) return;
-  Own(lane).Queue("the kernel that adds",
-                  [calls = &core_->calls(), total, part, dtype, count](
-                      CudaStream stream, const CudaGuard& guard) {
-                    return calls->AddInto(stream, guard, total, part, dtype,
-                                          count.count());
-                  });
+  Own(lane).Queue("the kernel that adds", [calls = &core_->calls(), total, part,
+                                           dtype, count](CudaStream stream) {
+    return calls->AddInto(stream, total, part, dtype, count.count());
+  });
 }
 
 void CudaDevice::Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
@@ -118,12 +127,11 @@ void CudaDevice::Scale(Lane& lane, std::byte* data, DType dtype, Elements count,
   CASTOR_CHECK_GE(count, Elements(0));
   CASTOR_CHECK(IsFloat(dtype));
   if (count == Elements(0)) return;
-  Own(lane).Queue("the kernel that scales",
-                  [calls = &core_->calls(), data, dtype, count, factor](
-                      CudaStream stream, const CudaGuard& guard) {
-                    return calls->Scale(stream, guard, data, dtype,
-                                        count.count(), factor);
-                  });
+  Own(lane).Queue(
+      "the kernel that scales",
+      [calls = &core_->calls(), data, dtype, count, factor](CudaStream stream) {
+        return calls->Scale(stream, data, dtype, count.count(), factor);
+      });
 }
 
 void CudaDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
@@ -131,12 +139,11 @@ void CudaDevice::AddSquares(Lane& lane, const std::byte* grad, DType dtype,
   CASTOR_CHECK_GE(count, Elements(0));
   CASTOR_CHECK(IsFloat(dtype));
   if (count == Elements(0)) return;
-  Own(lane).Queue("the kernel that adds squares",
-                  [calls = &core_->calls(), grad, dtype, count, words](
-                      CudaStream stream, const CudaGuard& guard) {
-                    return calls->AddSquares(stream, guard, grad, dtype,
-                                             count.count(), words);
-                  });
+  Own(lane).Queue(
+      "the kernel that adds squares",
+      [calls = &core_->calls(), grad, dtype, count, words](CudaStream stream) {
+        return calls->AddSquares(stream, grad, dtype, count.count(), words);
+      });
 }
 
 void CudaDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
@@ -151,9 +158,9 @@ void CudaDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
   if (count == Elements(0)) return;
   Own(lane).Queue("the optimizer's kernel",
                   [calls = &core_->calls(), buffers, count, scalars,
-                   grad_factor](CudaStream stream, const CudaGuard& guard) {
-                    return calls->Optimize(stream, guard, buffers,
-                                           count.count(), scalars, grad_factor);
+                   grad_factor](CudaStream stream) {
+                    return calls->Optimize(stream, buffers, count.count(),
+                                           scalars, grad_factor);
                   });
 }
 

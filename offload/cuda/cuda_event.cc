@@ -45,6 +45,11 @@ void CudaEventState::Issue(CudaStream stream) {
   for (const std::function<void()>& task : tasks) task();
 }
 
+void CudaEventState::WaitUntilIssued() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return issued_; });
+}
+
 void CudaEventState::OnIssued(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
@@ -60,7 +65,6 @@ CudaEventState::StreamWait CudaEventState::MakeStreamWait(CudaStream stream) {
   std::lock_guard lock(mutex_);
   if (known_done()) return StreamWait::kDone;
   if (!issued_) return StreamWait::kNotIssued;
-  if (control_->InDoubt(sequence_)) return StreamWait::kInDoubt;
   const CudaCore::Scope scope(*core_);
   core_
       ->Check(core_->calls().StreamWaitEvent(stream, event_),

@@ -43,12 +43,14 @@ class CudaEventState final
     kQueued,
     kDone,       // nothing was queued: it is known done
     kNotIssued,  // nothing was: no stream can wait for it yet
-    kInDoubt,    // nothing was: what comes before it may still fail
   };
   // Makes `stream`, of the same device, wait for it. A failure of the call
   // becomes the device's.
   StreamWait MakeStreamWait(CudaStream stream);
-  // How it ends, once no more kNotIssued or kInDoubt.
+  // Blocks until no more kNotIssued.
+  void WaitUntilIssued();
+  // How it ends, once no more kNotIssued, unless its lane fails at what comes
+  // before it on the device.
   Status StatusSoFar() const { return control_->StatusAt(sequence_); }
   // Calls `task` once it is issued: now, on this thread, or then, on that one.
   void OnIssued(std::function<void()> task);

@@ -45,13 +45,9 @@ CudaLane::~CudaLane() {
 
 Status CudaLane::status() const { return control_->first_failure(); }
 
-bool CudaLane::Ready(uint64_t sequence, CudaGuard* guard) {
+bool CudaLane::Ready(uint64_t sequence) {
   if (core_->failed()) control_->Fail(sequence, core_->status());
-  if (control_->failed()) return false;
-  if (control_->InDoubt(sequence)) {
-    *guard = {.poison = control_->poison_on_device(), .sequence = sequence};
-  }
-  return true;
+  return !control_->failed();
 }
 
 bool CudaLane::IsCaptured(uint64_t sequence) {
@@ -63,10 +59,17 @@ bool CudaLane::IsCaptured(uint64_t sequence) {
 }
 
 void CudaLane::Wait(const Event& event) {
-  if (event.done() && event.status().ok()) return;
+  // To wait on the device costs less than to ask the device.
+  const bool native = NativeState(event, core_.get()) != nullptr;
+  if (!native && event.done() && event.status().ok()) return;
   if (options_.refused) {
     std::erase_if(waited_, [](const Event& each) { return each.done(); });
     waited_.push_back(event);
+    return;
+  }
+  if (const std::vector<Event>* const parts =
+          internal::EventAccess::StateOf(event)->parts()) {
+    for (const Event& part : *parts) Wait(part);
     return;
   }
   const uint64_t sequence = NextSequence();
@@ -82,22 +85,18 @@ void CudaLane::Wait(const Event& event) {
 
 void CudaLane::MakeWait(const Event& event, uint64_t sequence) {
   if (CudaEventState* const native = NativeState(event, core_.get())) {
-    switch (native->MakeStreamWait(options_.stream)) {
-      case CudaEventState::StreamWait::kQueued:
-      case CudaEventState::StreamWait::kDone:
-        if (const Status status = native->StatusSoFar(); !status.ok()) {
-          control_->Fail(sequence, status);
-        }
-        return;
-      case CudaEventState::StreamWait::kNotIssued:
-        Pause();
-        native->OnIssued([this, event, sequence] {
-          Resume([this, event, sequence] { MakeWait(event, sequence); });
-        });
-        return;
-      case CudaEventState::StreamWait::kInDoubt:
-        break;
+    if (native->MakeStreamWait(options_.stream) ==
+        CudaEventState::StreamWait::kNotIssued) {
+      Pause();
+      native->OnIssued([this, event, sequence] {
+        Resume([this, event, sequence] { MakeWait(event, sequence); });
+      });
+      return;
     }
+    if (const Status status = native->StatusSoFar(); !status.ok()) {
+      control_->Fail(sequence, status);
+    }
+    return;
   }
   Pause();
   event.OnDone([this, sequence](const Status& status) {
@@ -109,33 +108,15 @@ void CudaLane::MakeWait(const Event& event, uint64_t sequence) {
 
 void CudaLane::MakeAdoptedWait(const Event& event, uint64_t sequence) {
   if (IsCaptured(sequence)) return;
+  Status status;
   if (CudaEventState* const native = NativeState(event, core_.get())) {
-    const auto made = native->MakeStreamWait(options_.stream);
-    if (made == CudaEventState::StreamWait::kQueued ||
-        made == CudaEventState::StreamWait::kDone) {
-      if (const Status status = native->StatusSoFar(); !status.ok()) {
-        control_->Fail(sequence, status);
-      }
-      return;
-    }
+    native->WaitUntilIssued();
+    native->MakeStreamWait(options_.stream);
+    status = native->StatusSoFar();
+  } else {
+    status = event.Wait();
   }
-  if (event.done() || !core_->waits_for_flags()) {
-    const Status status = event.Wait();
-    if (!status.ok()) control_->Fail(sequence, status);
-    return;
-  }
-  const uint32_t wait = control_->BeginWait(sequence);
-  {
-    const CudaCore::Scope scope(*core_);
-    const int error = core_->calls().StreamWaitValue32(
-        options_.stream, control_->flag_on_device(), wait);
-    if (error != kCudaOk) {
-      control_->Fail(sequence, core_->Check(error, "cuStreamWaitValue32"));
-    }
-  }
-  event.OnDone([control = control_, sequence](const Status& status) {
-    control->EndWait(sequence, status);
-  });
+  if (!status.ok()) control_->Fail(sequence, status);
 }
 
 Event CudaLane::Record() {
@@ -177,6 +158,7 @@ void CudaLane::Run(Work work) {
 
 void CudaLane::RunAsync(AsyncWork work) {
   if (control_->failed()) return;
+  if (options_.adopted) return RunHere(work);
   EventSource source;
   const Event finished = source.event();
   Record().OnDone([executor = core_->executor(), work = std::move(work),
@@ -193,6 +175,22 @@ void CudaLane::RunAsync(AsyncWork work) {
     });
   });
   Wait(finished);
+}
+
+void CudaLane::RunHere(const AsyncWork& work) {
+  // Of what failed before, the lane knows by now.
+  if (!Record().Wait().ok()) return;
+  EventSource source;
+  const Event finished = source.event();
+  work(std::move(source));
+  Wait(finished);
+}
+
+void CudaLane::NoteTime(const Clock* clock, TimeNote note) {
+  Queue("cudaEventRecord", [core = core_, control = control_.get(), clock,
+                            note = std::move(note)](CudaStream stream) {
+    return core->times().Note(control, stream, clock, note);
+  });
 }
 
 bool CudaLane::BeginIssuing() {

@@ -13,21 +13,20 @@
 //               there, and the lane waits for it
 //
 // Waiting for the host (a drive, host work). What comes behind such a wait is
-// skipped when the wait fails, but work that a stream already holds cannot be
-// taken back. So a lane of Castor's own holds it in a queue of the host; the
-// device's completion thread puts it on the stream when the wait went well.
+// skipped when the wait fails, and work that a stream holds cannot be taken
+// back. So a lane of Castor's own holds that work in a queue of the host. The
+// device's completion thread puts the work on the stream when the wait went
+// well.
 //
 // On the trainer's stream nothing can be held, because what the trainer
-// launches itself would overtake it. There the stream waits for a word of
-// pinned memory, which whoever completes the event writes. If it fails,
-// Castor's kernels behind the wait do nothing, and events recorded behind it
-// fail; copies and Zero behind it run all the same, so what they write is of no
-// meaning and they must not overwrite what is not held elsewhere. The stream
-// may keep others waiting that the driver put on the same hardware queue
-// (CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set, 32 at most): what it waits for
-// must not depend on work that is queued later. Where the driver has no such
-// wait (MPS, WSL, before CUDA 12), Wait for the host, Run and RunAsync on a
-// trainer's stream block their caller, which is said once.
+// launches itself would overtake it. There the caller waits instead: for an
+// event of a lane that holds work back until the event is on its stream, for
+// an event of the host until it is done, in Run and RunAsync until the work is.
+//
+// No stream ever waits for what is not on its own stream yet. So it does not
+// matter how many streams the driver puts on one hardware queue
+// (CUDA_DEVICE_MAX_CONNECTIONS: 8 unless set, 1 under Megatron). A queue whose
+// first entry waits for an entry behind it would stand still for ever.
 //
 // A trainer's stream that is captured into a CUDA graph takes no work: what is
 // queued then fails the lane (FailedPrecondition), and the device goes on.
@@ -77,13 +76,15 @@ class CudaLane final : public Lane {
   void Wait(const Event& event) override;
   void Run(Work work) override;
   void RunAsync(AsyncWork work) override;
+  void NoteTime(const Clock* clock, TimeNote note) override;
+  bool runs_on_host() const override { return false; }
   Event Record() override;
   Status status() const override;
   const std::string& name() const override { return options_.name; }
 
   const CudaCore* core() const { return core_.get(); }
 
-  // Queues one call: `issue(stream, guard)` makes it and returns its error,
+  // Queues one call: `issue(stream)` makes it and returns its error,
   // which fails the lane and the device, or is not called where the lane or the
   // device has failed. `call` names it in the failure and is a literal.
   template <typename Issue>
@@ -103,11 +104,10 @@ class CudaLane final : public Lane {
  private:
   template <typename Issue>
   void Make(std::string_view call, uint64_t sequence, const Issue& issue) {
-    CudaGuard guard;
-    if (!Ready(sequence, &guard)) return;
+    if (!Ready(sequence)) return;
     const CudaCore::Scope scope(*core_);
     if (IsCaptured(sequence)) return;
-    const int error = issue(options_.stream, guard);
+    const int error = issue(options_.stream);
     if (error != kCudaOk) [[unlikely]] {
       control_->Fail(sequence, core_->Check(error, call));
     }
@@ -118,7 +118,7 @@ class CudaLane final : public Lane {
     return ++sequence_;
   }
   // False when what has this sequence number is to be skipped.
-  bool Ready(uint64_t sequence, CudaGuard* guard);
+  bool Ready(uint64_t sequence);
   // Whether the trainer's stream is captured into a graph. What has this
   // sequence number then fails.
   bool IsCaptured(uint64_t sequence);
@@ -126,8 +126,9 @@ class CudaLane final : public Lane {
   // Makes the stream wait for `event`; where that cannot be, a lane of Castor's
   // own stops issuing until it is over.
   void MakeWait(const Event& event, uint64_t sequence);
-  // The same on the trainer's stream.
+  // The same on the trainer's stream, and its RunAsync.
   void MakeAdoptedWait(const Event& event, uint64_t sequence);
+  void RunHere(const AsyncWork& work);
 
   // Work that is held back, and made by one thread at a time, in order. True
   // when the caller may make what it has at once, and then calls IssueHeld.

@@ -24,6 +24,7 @@ static_assert(kCudaOutOfMemory == cudaErrorMemoryAllocation);
 static_assert(kCudaInsufficientDriver == cudaErrorInsufficientDriver);
 static_assert(kCudaNoDevice == cudaErrorNoDevice);
 static_assert(kCudaInvalidContext == cudaErrorDeviceUninitialized);
+static_assert(kCudaInvalidHandle == cudaErrorInvalidResourceHandle);
 static_assert(kCudaNotReady == cudaErrorNotReady);
 static_assert(kCudaNotSupported == cudaErrorNotSupported);
 static_assert(kCudaCaptureUnsupported == cudaErrorStreamCaptureUnsupported);
@@ -88,8 +89,6 @@ struct DriverCalls {
   DriverCall<CUcontext*> get_current{"cuCtxGetCurrent"};
   DriverCall<CUcontext> push{"cuCtxPushCurrent"};
   DriverCall<CUcontext*> pop{"cuCtxPopCurrent"};
-  DriverCall<CUstream, CUdeviceptr, cuuint32_t, unsigned> wait_value{
-      "cuStreamWaitValue32"};
 };
 
 const DriverCalls& Driver() {
@@ -182,9 +181,6 @@ class RuntimeCalls final : public CudaCalls {
   int HostUnregister(void* data) override {
     return Checked(cudaHostUnregister(data));
   }
-  int HostGetDevicePointer(void* host, void** device) override {
-    return Checked(cudaHostGetDevicePointer(device, host, 0));
-  }
 
   int StreamCreate(CudaStream* stream) override {
     cudaStream_t native = nullptr;
@@ -208,17 +204,12 @@ class RuntimeCalls final : public CudaCalls {
   int StreamWaitEvent(CudaStream stream, CudaEvent event) override {
     return Checked(cudaStreamWaitEvent(Native(stream), NativeEvent(event), 0));
   }
-  int StreamWaitValue32(CudaStream stream, void* address,
-                        uint32_t value) override {
-    return Driver().wait_value(Native(stream),
-                               reinterpret_cast<CUdeviceptr>(address), value,
-                               CU_STREAM_WAIT_VALUE_GEQ);
-  }
 
-  int EventCreate(CudaEvent* event) override {
+  int EventCreate(EventTimes times, CudaEvent* event) override {
     cudaEvent_t native = nullptr;
-    const int error = Checked(cudaEventCreateWithFlags(
-        &native, cudaEventDisableTiming | cudaEventBlockingSync));
+    unsigned flags = cudaEventBlockingSync;
+    if (times == EventTimes::kNone) flags |= cudaEventDisableTiming;
+    const int error = Checked(cudaEventCreateWithFlags(&native, flags));
     *event = native;
     return error;
   }
@@ -234,6 +225,11 @@ class RuntimeCalls final : public CudaCalls {
   int EventSynchronize(CudaEvent event) override {
     return Checked(cudaEventSynchronize(NativeEvent(event)));
   }
+  int EventElapsed(CudaEvent begin, CudaEvent end,
+                   float* milliseconds) override {
+    return Checked(cudaEventElapsedTime(milliseconds, NativeEvent(begin),
+                                        NativeEvent(end)));
+  }
 
   int MemcpyAsync(void* to, const void* from, int64_t size,
                   CudaStream stream) override {
@@ -246,38 +242,32 @@ class RuntimeCalls final : public CudaCalls {
         cudaMemsetAsync(to, value, static_cast<size_t>(size), Native(stream)));
   }
 
-  int Convert(CudaStream stream, const CudaGuard& guard, const void* from,
-              DType from_dtype, void* to, DType to_dtype,
+  int Convert(CudaStream stream, const void* from, DType from_dtype, void* to,
+              DType to_dtype, int64_t count) override {
+    return CheckedLaunch(
+        LaunchConvert(stream, from, from_dtype, to, to_dtype, count));
+  }
+  int AddInto(CudaStream stream, void* total, const void* part, DType dtype,
               int64_t count) override {
-    return CheckedLaunch(
-        LaunchConvert(stream, guard, from, from_dtype, to, to_dtype, count));
+    return CheckedLaunch(LaunchAddInto(stream, total, part, dtype, count));
   }
-  int AddInto(CudaStream stream, const CudaGuard& guard, void* total,
-              const void* part, DType dtype, int64_t count) override {
-    return CheckedLaunch(
-        LaunchAddInto(stream, guard, total, part, dtype, count));
+  int Scale(CudaStream stream, void* data, DType dtype, int64_t count,
+            float factor) override {
+    return CheckedLaunch(LaunchScale(stream, data, dtype, count, factor));
   }
-  int Scale(CudaStream stream, const CudaGuard& guard, void* data, DType dtype,
-            int64_t count, float factor) override {
-    return CheckedLaunch(
-        LaunchScale(stream, guard, data, dtype, count, factor));
+  int SumParts(CudaStream stream, const CudaParts& parts, DType dtype,
+               int64_t count, void* to) override {
+    return CheckedLaunch(LaunchSumParts(stream, parts, dtype, count, to));
   }
-  int SumParts(CudaStream stream, const CudaGuard& guard,
-               const CudaParts& parts, DType dtype, int64_t count,
-               void* to) override {
-    return CheckedLaunch(
-        LaunchSumParts(stream, guard, parts, dtype, count, to));
+  int AddSquares(CudaStream stream, const void* grad, DType dtype,
+                 int64_t count, uint64_t* words) override {
+    return CheckedLaunch(LaunchAddSquares(stream, grad, dtype, count, words));
   }
-  int AddSquares(CudaStream stream, const CudaGuard& guard, const void* grad,
-                 DType dtype, int64_t count, uint64_t* words) override {
+  int Optimize(CudaStream stream, const OptimizerBuffers& buffers,
+               int64_t count, const OptimizerScalars& scalars,
+               float grad_factor) override {
     return CheckedLaunch(
-        LaunchAddSquares(stream, guard, grad, dtype, count, words));
-  }
-  int Optimize(CudaStream stream, const CudaGuard& guard,
-               const OptimizerBuffers& buffers, int64_t count,
-               const OptimizerScalars& scalars, float grad_factor) override {
-    return CheckedLaunch(
-        LaunchOptimize(stream, guard, buffers, count, scalars, grad_factor));
+        LaunchOptimize(stream, buffers, count, scalars, grad_factor));
   }
 
  private:

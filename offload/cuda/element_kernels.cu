@@ -24,9 +24,7 @@ __device__ void ConvertElement(From from, To* to) {
 
 template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
-    ConvertElements(CudaGuard guard, const From* from, To* to, int64_t count,
-                    int64_t packs) {
-  if (IsPoisoned(guard)) return;
+    ConvertElements(const From* from, To* to, int64_t count, int64_t packs) {
   for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
     const auto in = reinterpret_cast<const Pack<From>*>(from)[i];
     Pack<To> out;
@@ -41,9 +39,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    AddElements(CudaGuard guard, T* total, const T* part, int64_t count,
-                int64_t packs) {
-  if (IsPoisoned(guard)) return;
+    AddElements(T* total, const T* part, int64_t count, int64_t packs) {
   for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
     auto sum = reinterpret_cast<Pack<T>*>(total)[i];
     const auto more = reinterpret_cast<const Pack<T>*>(part)[i];
@@ -60,9 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ScaleElements(CudaGuard guard, T* data, int64_t count, float factor,
-                  int64_t packs) {
-  if (IsPoisoned(guard)) return;
+    ScaleElements(T* data, int64_t count, float factor, int64_t packs) {
   for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
     auto scaled = reinterpret_cast<Pack<T>*>(data)[i];
     for (int j = 0; j < kPack; ++j) {
@@ -77,37 +71,35 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename From, typename To>
-int ConvertTyped(CudaStream stream, const CudaGuard& guard, const void* from,
-                 void* to, int64_t count) {
+int ConvertTyped(CudaStream stream, const void* from, void* to, int64_t count) {
   const auto* const typed_from = static_cast<const From*>(from);
   auto* const typed_to = static_cast<To*>(to);
   const bool packed = IsAligned(typed_from) && IsAligned(typed_to);
   unsigned blocks = 0;
   const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
   if (error != cudaSuccess) return error;
-  return Launch<ConvertElements<From, To>>(blocks, stream, guard, typed_from,
-                                           typed_to, count,
-                                           packed ? count / kPack : 0);
+  return Launch<ConvertElements<From, To>>(blocks, stream, typed_from, typed_to,
+                                           count, packed ? count / kPack : 0);
 }
 
 }  // namespace
 
-int LaunchConvert(CudaStream stream, const CudaGuard& guard, const void* from,
-                  DType from_dtype, void* to, DType to_dtype, int64_t count) {
+int LaunchConvert(CudaStream stream, const void* from, DType from_dtype,
+                  void* to, DType to_dtype, int64_t count) {
   if (to_dtype == DType::kF32 && from_dtype != DType::kF32) {
     return WithElementType(from_dtype, [&](auto* type) {
       using From = std::remove_pointer_t<decltype(type)>;
-      return ConvertTyped<From, float>(stream, guard, from, to, count);
+      return ConvertTyped<From, float>(stream, from, to, count);
     });
   }
   return WithElementType(to_dtype, [&](auto* type) {
     using To = std::remove_pointer_t<decltype(type)>;
-    return ConvertTyped<float, To>(stream, guard, from, to, count);
+    return ConvertTyped<float, To>(stream, from, to, count);
   });
 }
 
-int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
-                  const void* part, DType dtype, int64_t count) {
+int LaunchAddInto(CudaStream stream, void* total, const void* part, DType dtype,
+                  int64_t count) {
   return WithElementType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* const typed_total = static_cast<T*>(total);
@@ -116,21 +108,20 @@ int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<AddElements<T>>(blocks, stream, guard, typed_total,
-                                  typed_part, count,
-                                  packed ? count / kPack : 0);
+    return Launch<AddElements<T>>(blocks, stream, typed_total, typed_part,
+                                  count, packed ? count / kPack : 0);
   });
 }
 
-int LaunchScale(CudaStream stream, const CudaGuard& guard, void* data,
-                DType dtype, int64_t count, float factor) {
+int LaunchScale(CudaStream stream, void* data, DType dtype, int64_t count,
+                float factor) {
   return WithElementType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* const typed = static_cast<T*>(data);
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<ScaleElements<T>>(blocks, stream, guard, typed, count, factor,
+    return Launch<ScaleElements<T>>(blocks, stream, typed, count, factor,
                                     IsAligned(typed) ? count / kPack : 0);
   });
 }

@@ -28,9 +28,8 @@ constexpr unsigned kWholeWarp = 0xFFFFFFFF;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SumSquares(CudaGuard guard, const T* grad, int64_t count, uint64_t* words) {
+    SumSquares(const T* grad, int64_t count, uint64_t* words) {
   __shared__ uint64_t sums[kTeams][kWords];
-  if (IsPoisoned(guard)) return;
   for (int i = threadIdx.x; i < kTeams * kWords; i += kThreads) {
     (&sums[0][0])[i] = 0;
   }
@@ -81,16 +80,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int LaunchAddSquares(CudaStream stream, const CudaGuard& guard,
-                     const void* grad, DType dtype, int64_t count,
-                     uint64_t* words) {
+int LaunchAddSquares(CudaStream stream, const void* grad, DType dtype,
+                     int64_t count, uint64_t* words) {
   return WithElementType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kTeams * kBlock, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<SumSquares<T>>(blocks, stream, guard,
-                                 static_cast<const T*>(grad), count, words);
+    return Launch<SumSquares<T>>(blocks, stream, static_cast<const T*>(grad),
+                                 count, words);
   });
 }
 

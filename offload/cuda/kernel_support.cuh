@@ -53,13 +53,6 @@ bool IsAligned(const T* data) {
   return reinterpret_cast<uintptr_t>(data) % (kPack * sizeof(T)) == 0;
 }
 
-// Whether the kernel is to do nothing. Uncached: the host wrote the word just
-// before it let the stream go on.
-__device__ inline bool IsPoisoned(const CudaGuard& guard) {
-  if (guard.poison == nullptr) return false;
-  return *static_cast<const volatile uint64_t*>(guard.poison) < guard.sequence;
-}
-
 __device__ inline int64_t FirstOfThread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

@@ -22,26 +22,24 @@ namespace castor {
 // first launch otherwise, and may wait for the device to be idle then.
 int LoadKernels();
 
-int LaunchConvert(CudaStream stream, const CudaGuard& guard, const void* from,
-                  DType from_dtype, void* to, DType to_dtype, int64_t count);
+int LaunchConvert(CudaStream stream, const void* from, DType from_dtype,
+                  void* to, DType to_dtype, int64_t count);
 
-int LaunchAddInto(CudaStream stream, const CudaGuard& guard, void* total,
-                  const void* part, DType dtype, int64_t count);
+int LaunchAddInto(CudaStream stream, void* total, const void* part, DType dtype,
+                  int64_t count);
 
-int LaunchScale(CudaStream stream, const CudaGuard& guard, void* data,
-                DType dtype, int64_t count, float factor);
+int LaunchScale(CudaStream stream, void* data, DType dtype, int64_t count,
+                float factor);
 
-int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
-                   const CudaParts& parts, DType dtype, int64_t count,
-                   void* to);
+int LaunchSumParts(CudaStream stream, const CudaParts& parts, DType dtype,
+                   int64_t count, void* to);
 
-int LaunchAddSquares(CudaStream stream, const CudaGuard& guard,
-                     const void* grad, DType dtype, int64_t count,
-                     uint64_t* words);
+int LaunchAddSquares(CudaStream stream, const void* grad, DType dtype,
+                     int64_t count, uint64_t* words);
 
-int LaunchOptimize(CudaStream stream, const CudaGuard& guard,
-                   const OptimizerBuffers& buffers, int64_t count,
-                   const OptimizerScalars& scalars, float grad_factor);
+int LaunchOptimize(CudaStream stream, const OptimizerBuffers& buffers,
+                   int64_t count, const OptimizerScalars& scalars,
+                   float grad_factor);
 
 }  // namespace castor
 

@@ -136,9 +136,8 @@ __device__ void UpdateGroup(const OptimizerBuffers& b, int64_t i,
 
 template <typename Rule>
 __global__ void __launch_bounds__(kThreads)
-    UpdateElements(CudaGuard guard, OptimizerBuffers buffers, int64_t count,
-                   int64_t packs, OptimizerScalars scalars, float grad_factor) {
-  if (IsPoisoned(guard)) return;
+    UpdateElements(OptimizerBuffers buffers, int64_t count, int64_t packs,
+                   OptimizerScalars scalars, float grad_factor) {
   for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
     UpdateGroup<Rule, kPack>(buffers, i, scalars, grad_factor);
   }
@@ -163,37 +162,35 @@ bool IsPacked(const OptimizerBuffers& b, int moments) {
 }
 
 template <typename Rule>
-int LaunchRule(CudaStream stream, const CudaGuard& guard,
-               const OptimizerBuffers& buffers, int64_t count,
-               const OptimizerScalars& scalars, float grad_factor) {
+int LaunchRule(CudaStream stream, const OptimizerBuffers& buffers,
+               int64_t count, const OptimizerScalars& scalars,
+               float grad_factor) {
   unsigned blocks = 0;
   const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
   if (error != cudaSuccess) return error;
   const int64_t packs = IsPacked(buffers, Rule::kMoments) ? count / kPack : 0;
-  return Launch<UpdateElements<Rule>>(blocks, stream, guard, buffers, count,
-                                      packs, scalars, grad_factor);
+  return Launch<UpdateElements<Rule>>(blocks, stream, buffers, count, packs,
+                                      scalars, grad_factor);
 }
 
 }  // namespace
 
-int LaunchOptimize(CudaStream stream, const CudaGuard& guard,
-                   const OptimizerBuffers& buffers, int64_t count,
-                   const OptimizerScalars& scalars, float grad_factor) {
+int LaunchOptimize(CudaStream stream, const OptimizerBuffers& buffers,
+                   int64_t count, const OptimizerScalars& scalars,
+                   float grad_factor) {
   switch (scalars.kind) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
-      return LaunchRule<AdamRule>(stream, guard, buffers, count, scalars,
-                                  grad_factor);
+      return LaunchRule<AdamRule>(stream, buffers, count, scalars, grad_factor);
     case OptimizerKind::kSgd:
       if (scalars.beta1 == 0) {
-        return LaunchRule<SgdRule>(stream, guard, buffers, count, scalars,
+        return LaunchRule<SgdRule>(stream, buffers, count, scalars,
                                    grad_factor);
       }
-      return LaunchRule<MomentumRule>(stream, guard, buffers, count, scalars,
+      return LaunchRule<MomentumRule>(stream, buffers, count, scalars,
                                       grad_factor);
     case OptimizerKind::kLion:
-      return LaunchRule<LionRule>(stream, guard, buffers, count, scalars,
-                                  grad_factor);
+      return LaunchRule<LionRule>(stream, buffers, count, scalars, grad_factor);
   }
   return kCudaInvalidValue;
 }

@@ -22,9 +22,7 @@ __device__ const T* PartAt(const CudaParts& parts, int index) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SumElements(CudaGuard guard, CudaParts parts, T* to, int64_t count,
-                int64_t packs) {
-  if (IsPoisoned(guard)) return;
+    SumElements(CudaParts parts, T* to, int64_t count, int64_t packs) {
   for (int64_t i = FirstOfThread(); i < packs; i += StepOfThreads()) {
     const auto first = reinterpret_cast<const Pack<T>*>(PartAt<T>(parts, 0))[i];
     Pack<float> sum;
@@ -49,9 +47,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
-                   const CudaParts& parts, DType dtype, int64_t count,
-                   void* to) {
+int LaunchSumParts(CudaStream stream, const CudaParts& parts, DType dtype,
+                   int64_t count, void* to) {
   return WithElementType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* const typed_to = static_cast<T*>(to);
@@ -62,7 +59,7 @@ int LaunchSumParts(CudaStream stream, const CudaGuard& guard,
     unsigned blocks = 0;
     const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
     if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<SumElements<T>>(blocks, stream, guard, parts, typed_to, count,
+    return Launch<SumElements<T>>(blocks, stream, parts, typed_to, count,
                                   packed ? count / kPack : 0);
   });
 }

@@ -4,14 +4,31 @@
 #include "placement/simulation/event_loop.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "chunk/base/check.h"
 
 namespace castor::internal {
 
+bool SimEvent::State::IsDone() {
+  if (!done && !parts.empty()) {
+    done = std::ranges::all_of(parts, &SimEvent::done);
+  }
+  return done;
+}
+
 void SimEvent::OnDone(std::function<void()> callback) const {
-  if (done()) return callback();
-  state_->callbacks.push_back(std::move(callback));
+  if (state_ == nullptr || state_->done) return callback();
+  if (state_->parts.empty()) {
+    state_->callbacks.push_back(std::move(callback));
+    return;
+  }
+  const auto left = std::make_shared<size_t>(state_->parts.size());
+  for (const SimEvent& part : state_->parts) {
+    part.OnDone([left, callback] {
+      if (--*left == 0) callback();
+    });
+  }
 }
 
 void SimSource::Complete() const {
@@ -25,19 +42,23 @@ void SimSource::Complete() const {
 
 SimEvent AllOf(std::span<const SimEvent> events) {
   std::vector<SimEvent> open;
+  std::unordered_set<const SimEvent::State*> seen;
+  const auto add = [&](const SimEvent& event) {
+    if (event.done() || !seen.insert(event.state_.get()).second) return;
+    open.push_back(event);
+  };
   for (const SimEvent& event : events) {
-    if (!event.done()) open.push_back(event);
+    if (event.state_ == nullptr || event.state_->parts.empty()) {
+      add(event);
+    } else {
+      for (const SimEvent& part : event.state_->parts) add(part);
+    }
   }
   if (open.empty()) return SimEvent();
   if (open.size() == 1) return open.front();
-  const SimSource all;
-  const auto left = std::make_shared<size_t>(open.size());
-  for (const SimEvent& event : open) {
-    event.OnDone([all, left] {
-      if (--*left == 0) all.Complete();
-    });
-  }
-  return all.event();
+  auto state = std::make_shared<SimEvent::State>();
+  state->parts = std::move(open);
+  return SimEvent(std::move(state));
 }
 
 SimEvent Both(const SimEvent& a, const SimEvent& b) {

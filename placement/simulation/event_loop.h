@@ -25,15 +25,20 @@ class SimEvent {
  public:
   SimEvent() = default;  // one that is done
 
-  bool done() const { return state_ == nullptr || state_->done; }
+  bool done() const { return state_ == nullptr || state_->IsDone(); }
   // Calls back when it is done: at once where it is already.
   void OnDone(std::function<void()> callback) const;
 
  private:
   friend class SimSource;
+  friend SimEvent AllOf(std::span<const SimEvent> events);
   struct State {
+    bool IsDone();
+
     bool done = false;
     std::vector<std::function<void()>> callbacks;
+    // Of a join, which has no callbacks of its own; no part is a join.
+    std::vector<SimEvent> parts;
   };
   explicit SimEvent(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -53,7 +58,8 @@ class SimSource {
   std::shared_ptr<SimEvent::State> state_;
 };
 
-// Done when all are.
+// Done when all are. As offload/event.h's: nothing asks the parts to call before
+// somebody asks the join to.
 SimEvent AllOf(std::span<const SimEvent> events);
 SimEvent Both(const SimEvent& a, const SimEvent& b);
 

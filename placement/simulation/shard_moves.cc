@@ -39,7 +39,6 @@ ShardMoves::ShardMoves(EventLoop* loop, Wires* wires,
       staging_(static_cast<size_t>(engine->staging_slots)),
       to_device_(loop),
       from_device_(loop),
-      ahead_copies_(loop),
       ahead_(loop) {}
 
 void ShardMoves::AddReader(ChunkId chunk, StateKind state, SimEvent reader) {
@@ -117,9 +116,9 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
         return copied.Complete();
       }
       load->phase = AheadLoad::Phase::kBegun;
-      const Bytes size = load->size;
-      QueueTraffic(ahead_copies_, wires_, Traffic::kToDevice, size);
-      ahead_copies_.Record().OnDone([copied] { copied.Complete(); });
+      if (load->size == Bytes(0)) return copied.Complete();
+      wires_->Begin(Traffic::kToDevice, load->size,
+                    [copied] { copied.Complete(); });
     });
     end = ahead_.Record();
   } else {

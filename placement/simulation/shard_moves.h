@@ -130,7 +130,6 @@ class ShardMoves {
   Moved moved_;
   SimLane to_device_;
   SimLane from_device_;
-  SimLane ahead_copies_;
   SimLane ahead_;
 };
 

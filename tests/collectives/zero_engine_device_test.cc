@@ -237,7 +237,6 @@ TEST_F(DeviceOfTheTrainer, MayBeACudaDevice) {
   Result<std::unique_ptr<CudaDevice>> cuda =
       CudaDevice::Open(&runtime, {.executor = &pool_, .log = &log_});
   ASSERT_THAT(cuda, IsOk());
-  GuardedDevice guarded(cuda->get());
   for (const Bytes budget : {KiB(256), MiB(8)}) {
     // With copies, where a sanitizer watches.
     if (TestStride() > 1 && budget == MiB(8)) continue;
@@ -247,7 +246,7 @@ TEST_F(DeviceOfTheTrainer, MayBeACudaDevice) {
     run.worker_lanes = 2;
     ZeroOptions options = Tight(3, budget, KiB(256));
     options.clip_norm = 0.05;
-    ExpectTheSameOn(&guarded, model, run, 1, options);
+    ExpectTheSameOn(cuda->get(), model, run, 1, options);
   }
 }
 

@@ -62,6 +62,10 @@ class IdleOptimizerDevice final : public Device {
             CopyKind kind) override {
     device_->Copy(lane, to, from, size, kind);
   }
+  void CopyIf(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
+              CopyKind kind, Wanted wanted) override {
+    device_->CopyIf(lane, to, from, size, kind, std::move(wanted));
+  }
   void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override {
     device_->Fill(lane, to, size, value);
   }

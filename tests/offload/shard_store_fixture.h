@@ -92,7 +92,6 @@ class ShardStoreFixture : public testing::Test {
     pools_ = *RankPools::Create(std::move(pools));
     ShardStoreOptions options;
     options.pools = pools_.get();
-    options.executor = executor;
     options.clock = &clock_;
     options.recorder = record_ ? &events_ : nullptr;
     options.on_failure = [this](const Status& status) {

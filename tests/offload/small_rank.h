@@ -58,7 +58,6 @@ class SmallRank final : public ChunkSource, public EventWaiter {
     updates_ = std::make_unique<WorkerLane>("updates", &memory_.executor);
     ShardStoreOptions store;
     store.pools = memory_.pools.get();
-    store.executor = &memory_.executor;
     store.clock = &clock_;
     store.staging_class = 1;
     store.staging_slots = 1;

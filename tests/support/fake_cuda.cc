@@ -4,19 +4,17 @@
 #include "tests/support/fake_cuda.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "chunk/base/check.h"
+#include "chunk/base/clock.h"
 
 namespace castor {
 namespace {
 
-// What registered memory's address on the device differs by.
-constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
-// How often a stream that waits for a word of memory looks at it.
+// How often a stream looks at what it waits for.
 constexpr std::chrono::microseconds kLook(20);
 
 // As on hardware, every thread has its own; one for all fakes serves.
@@ -32,10 +30,11 @@ CudaContext ContextOf(int device) {
 
 }  // namespace
 
-FakeCuda::FakeCuda(FakeCudaOptions options) : options_(options) {
+FakeCuda::FakeCuda(FakeCudaOptions options)
+    : options_(options), memory_(options.total_bytes) {
   contexts.clear();
   // The default stream.
-  streams_[nullptr] = std::make_shared<Stream>();
+  streams_[nullptr] = MakeStream(0);
   if (!options_.threads) return;
   for (int i = 0; i < 2; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -74,7 +73,7 @@ FakeCuda::Live FakeCuda::live() const {
   std::lock_guard lock(mutex_);
   return {.streams = std::ssize(streams_) - 1,
           .events = std::ssize(events_),
-          .allocations = std::ssize(allocations_),
+          .allocations = memory_.pieces(),
           .registrations = std::ssize(registrations_),
           .contexts = std::ssize(retained_)};
 }
@@ -93,6 +92,16 @@ bool FakeCuda::IsRegistered(const void* data, int64_t size) const {
     if (first >= start && first + size <= start + length) return true;
   }
   return false;
+}
+
+std::unique_lock<std::mutex> FakeCuda::LockContext() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] {
+    const auto holder = in_context_.find(CurrentDevice());
+    return holder == in_context_.end() ||
+           holder->second == std::this_thread::get_id();
+  });
+  return lock;
 }
 
 int FakeCuda::Enter(std::string_view call, int* work_error) {
@@ -133,6 +142,30 @@ int FakeCuda::EnterDriver(std::string_view call, int* work_error) {
   return kCudaOk;
 }
 
+std::shared_ptr<FakeCuda::Stream> FakeCuda::MakeStream(int device) {
+  auto stream = std::make_shared<Stream>();
+  stream->device = device;
+  auto& queues = queues_[device];
+  const int number = streams_made_[device]++;
+  const int most = options_.hardware_queues;
+  if (most == 0) {
+    stream->queue = std::make_shared<HardwareQueue>();
+    return stream;
+  }
+  if (number < most) queues.push_back(std::make_shared<HardwareQueue>());
+  stream->queue = queues[static_cast<size_t>(number % most)];
+  return stream;
+}
+
+bool FakeCuda::IsPageable(const void* data) const {
+  if (!options_.knows_pageable || memory_.Owns(data)) return false;
+  const auto* const address = static_cast<const std::byte*>(data);
+  for (const auto& [start, length] : registrations_) {
+    if (address >= start && address < start + length) return false;
+  }
+  return true;
+}
+
 std::shared_ptr<FakeCuda::Stream> FakeCuda::Find(CudaStream stream) {
   const auto found = streams_.find(stream);
   return found == streams_.end() ? nullptr : found->second;
@@ -140,14 +173,23 @@ std::shared_ptr<FakeCuda::Stream> FakeCuda::Find(CudaStream stream) {
 
 int FakeCuda::Queue(std::string_view call, CudaStream stream,
                     Operation operation) {
-  std::lock_guard lock(mutex_);
+  auto lock = LockContext();
   if (const int error = Enter(call, &operation.fails_with); error != kCudaOk) {
     return error;
   }
   const std::shared_ptr<Stream> found = Find(stream);
   if (found == nullptr) return kCudaInvalidValue;
   if (found->capture) return kCudaOk;  // it is the graph's
+  const auto has_room = [&] {
+    return found->queue->size() < options_.launch_queue;
+  };
+  if (!has_room()) {
+    if (const int error = WaitInContext(has_room, lock); error != kCudaOk) {
+      return error;
+    }
+  }
   found->operations.push_back(std::move(operation));
+  found->queue->push_back(found.get());
   ++found->queued;
   changed_.notify_all();
   return kCudaOk;
@@ -160,19 +202,44 @@ void FakeCuda::Launch(CudaStream stream, std::function<void()> work,
                   kCudaOk);
 }
 
+void FakeCuda::LaunchFirst(CudaStream stream, std::function<void()> work) {
+  {
+    auto lock = LockContext();
+    Load(lock);
+  }
+  Launch(stream, std::move(work));
+}
+
+int FakeCuda::Load(std::unique_lock<std::mutex>& lock) {
+  const auto idle = [this, device = CurrentDevice()] {
+    return std::ranges::all_of(streams_, [device](const auto& each) {
+      const Stream& stream = *each.second;
+      return stream.device != device ||
+             (!stream.running && stream.operations.empty());
+    });
+  };
+  return WaitInContext(idle, lock);
+}
+
 std::shared_ptr<FakeCuda::Stream> FakeCuda::NextReady() {
   for (const auto& [handle, stream] : streams_) {
-    if (stream->running || stream->operations.empty()) continue;
-    const Operation& next = stream->operations.front();
-    if (next.ready == nullptr || next.ready()) return stream;
+    if (CanRun(*stream)) return stream;
   }
   return nullptr;
+}
+
+bool FakeCuda::CanRun(const Stream& stream) const {
+  if (stream.running || stream.operations.empty()) return false;
+  if (stream.queue->front() != &stream) return false;
+  const Operation& next = stream.operations.front();
+  return next.ready == nullptr || next.ready();
 }
 
 void FakeCuda::Run(const std::shared_ptr<Stream>& stream,
                    std::unique_lock<std::mutex>& lock) {
   Operation operation = std::move(stream->operations.front());
   stream->operations.pop_front();
+  stream->queue->pop_front();
   stream->running = true;
   if (operation.fails_with != kCudaOk) {
     if (stuck_ == kCudaOk) stuck_ = operation.fails_with;
@@ -190,9 +257,7 @@ bool FakeCuda::RunOne(CudaStream stream) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Stream> found = Find(stream);
   CASTOR_CHECK(found != nullptr && !options_.threads);
-  if (stuck_ != kCudaOk || found->operations.empty()) return false;
-  const Operation& next = found->operations.front();
-  if (next.ready != nullptr && !next.ready()) return false;
+  if (stuck_ != kCudaOk || !CanRun(*found)) return false;
   Run(found, lock);
   return true;
 }
@@ -225,6 +290,16 @@ int FakeCuda::WaitUntil(const std::function<bool()>& done,
     Run(stream, lock);
   }
   return stuck_;
+}
+
+int FakeCuda::WaitInContext(const std::function<bool()>& done,
+                            std::unique_lock<std::mutex>& lock) {
+  const int device = CurrentDevice();
+  in_context_[device] = std::this_thread::get_id();
+  const int error = WaitUntil(done, lock);
+  in_context_.erase(device);
+  changed_.notify_all();
+  return error;
 }
 
 void FakeCuda::Work() {
@@ -290,13 +365,13 @@ int FakeCuda::EndCapture(CudaStream stream) {
 }
 
 int FakeCuda::GetDeviceCount(int* count) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   *count = options_.devices;
   return EnterDriver("GetDeviceCount");
 }
 
 int FakeCuda::RetainContext(int device, CudaContext* context) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   if (const int error = EnterDriver("RetainContext"); error != kCudaOk) {
     return error;
   }
@@ -307,7 +382,7 @@ int FakeCuda::RetainContext(int device, CudaContext* context) {
 }
 
 int FakeCuda::ReleaseContext(int device) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = EnterDriver("ReleaseContext");
   const auto found = retained_.find(device);
   if (found == retained_.end()) return kCudaInvalidContext;
@@ -337,14 +412,14 @@ int FakeCuda::ExchangeCaptureMode(CudaCaptureMode* mode) {
 }
 
 int FakeCuda::LoadKernels() {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = Enter("LoadKernels");
   loaded_ = error == kCudaOk;
   return error;
 }
 
 int FakeCuda::GetProperties(int device, CudaDeviceProperties* properties) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   *properties = {.name = "Fake GPU " + std::to_string(device),
                  .pci_bus_id = "0000:00:00.0",
                  .total_bytes = options_.total_bytes,
@@ -353,38 +428,28 @@ int FakeCuda::GetProperties(int device, CudaDeviceProperties* properties) {
 }
 
 int FakeCuda::MemGetInfo(int64_t* free_bytes, int64_t* total_bytes) {
-  std::lock_guard lock(mutex_);
-  *free_bytes = options_.total_bytes - allocated_;
+  const auto lock = LockContext();
+  *free_bytes = options_.total_bytes - memory_.taken();
   *total_bytes = options_.total_bytes;
   return Enter("MemGetInfo");
 }
 
 int FakeCuda::Malloc(int64_t size, void** data) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   if (const int error = EnterUnsafe("Malloc"); error != kCudaOk) return error;
-  if (allocated_ + size > options_.total_bytes) return kCudaOutOfMemory;
-  // Dirty, as the device's is.
-  std::vector<std::byte> memory(static_cast<size_t>(size) + 255,
-                                std::byte{0xA5});
-  const uintptr_t start = reinterpret_cast<uintptr_t>(memory.data());
-  *data = reinterpret_cast<void*>((start + 255) / 256 * 256);
-  allocations_[*data] = std::move(memory);
-  allocated_ += size;
-  return kCudaOk;
+  *data = memory_.Take(size);
+  return *data == nullptr ? kCudaOutOfMemory : kCudaOk;
 }
 
 int FakeCuda::Free(void* data) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = EnterUnsafe("Free");
-  const auto found = allocations_.find(data);
-  if (found == allocations_.end()) return kCudaInvalidValue;
-  allocated_ -= std::ssize(found->second) - 255;
-  allocations_.erase(found);
+  if (!memory_.Give(data)) return kCudaInvalidValue;
   return error;
 }
 
 int FakeCuda::HostRegister(void* data, int64_t size) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   if (const int error = EnterUnsafe("HostRegister"); error != kCudaOk) {
     return error;
   }
@@ -394,7 +459,7 @@ int FakeCuda::HostRegister(void* data, int64_t size) {
 }
 
 int FakeCuda::HostUnregister(void* data) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = EnterUnsafe("HostUnregister");
   if (registrations_.erase(static_cast<std::byte*>(data)) == 0) {
     return kCudaInvalidValue;
@@ -402,24 +467,16 @@ int FakeCuda::HostUnregister(void* data) {
   return error;
 }
 
-int FakeCuda::HostGetDevicePointer(void* host, void** device) {
-  if (!IsRegistered(host, 1)) return kCudaInvalidValue;
-  std::lock_guard lock(mutex_);
-  *device =
-      reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(host) | kDeviceBit);
-  return Enter("HostGetDevicePointer");
-}
-
 int FakeCuda::StreamCreate(CudaStream* stream) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   if (const int error = Enter("StreamCreate"); error != kCudaOk) return error;
   *stream = reinterpret_cast<CudaStream>(next_handle_++);
-  streams_[*stream] = std::make_shared<Stream>();
+  streams_[*stream] = MakeStream(CurrentDevice());
   return kCudaOk;
 }
 
 int FakeCuda::StreamDestroy(CudaStream stream) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = Enter("StreamDestroy");
   CASTOR_CHECK(stream != nullptr);
   const std::shared_ptr<Stream> found = Find(stream);
@@ -432,7 +489,7 @@ int FakeCuda::StreamDestroy(CudaStream stream) {
 }
 
 int FakeCuda::StreamSynchronize(CudaStream stream) {
-  std::unique_lock lock(mutex_);
+  auto lock = LockContext();
   if (const int error = EnterUnsafe("StreamSynchronize"); error != kCudaOk) {
     return error;
   }
@@ -443,7 +500,7 @@ int FakeCuda::StreamSynchronize(CudaStream stream) {
 }
 
 int FakeCuda::StreamIsCapturing(CudaStream stream, bool* capturing) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const std::shared_ptr<Stream> found = Find(stream);
   if (found == nullptr) return kCudaInvalidValue;
   *capturing = found->capture.has_value();
@@ -462,35 +519,25 @@ int FakeCuda::StreamWaitEvent(CudaStream stream, CudaEvent event) {
                {.ready = [awaited] { return awaited.done(); }});
 }
 
-int FakeCuda::StreamWaitValue32(CudaStream stream, void* address,
-                                uint32_t value) {
-  if (!options_.wait_value) return kCudaNotSupported;
-  if (contexts.empty()) return kCudaInvalidContext;
-  const uintptr_t device = reinterpret_cast<uintptr_t>(address);
-  if ((device & kDeviceBit) == 0) return kCudaInvalidValue;
-  auto* const word =
-      reinterpret_cast<std::atomic<uint32_t>*>(device & ~kDeviceBit);
-  return Queue("StreamWaitValue32", stream, {.ready = [word, value] {
-                 return static_cast<int32_t>(word->load() - value) >= 0;
-               }});
-}
-
-int FakeCuda::EventCreate(CudaEvent* event) {
-  std::lock_guard lock(mutex_);
+int FakeCuda::EventCreate(EventTimes times, CudaEvent* event) {
+  const auto lock = LockContext();
   if (const int error = Enter("EventCreate"); error != kCudaOk) return error;
   *event = reinterpret_cast<CudaEvent>(next_handle_++);
   events_[*event] = std::make_shared<Event>();
+  events_[*event]->takes_time = times == EventTimes::kTaken;
   return kCudaOk;
 }
 
 int FakeCuda::EventDestroy(CudaEvent event) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   const int error = Enter("EventDestroy");
   return events_.erase(event) == 0 ? kCudaInvalidValue : error;
 }
 
 int FakeCuda::EventRecord(CudaEvent event, CudaStream stream) {
-  const int error = Queue("EventRecord", stream, {});
+  const auto at_ns = std::make_shared<int64_t>(0);
+  const int error = Queue("EventRecord", stream,
+                          {.run = [at_ns] { *at_ns = SteadyClock().NowNs(); }});
   std::lock_guard lock(mutex_);
   if (error != kCudaOk) return error;
   const auto found = events_.find(event);
@@ -498,12 +545,14 @@ int FakeCuda::EventRecord(CudaEvent event, CudaStream stream) {
   const std::shared_ptr<Stream> on = Find(stream);
   *found->second = {.stream = on,
                     .position = on->queued,
-                    .captured = on->capture.has_value()};
+                    .captured = on->capture.has_value(),
+                    .takes_time = found->second->takes_time,
+                    .at_ns = at_ns};
   return kCudaOk;
 }
 
 int FakeCuda::EventQuery(CudaEvent event) {
-  std::lock_guard lock(mutex_);
+  const auto lock = LockContext();
   if (const int error = EnterUnsafe("EventQuery"); error != kCudaOk) {
     return error;
   }
@@ -514,7 +563,7 @@ int FakeCuda::EventQuery(CudaEvent event) {
 }
 
 int FakeCuda::EventSynchronize(CudaEvent event) {
-  std::unique_lock lock(mutex_);
+  auto lock = LockContext();
   if (const int error = EnterUnsafe("EventSynchronize"); error != kCudaOk) {
     return error;
   }
@@ -524,45 +573,51 @@ int FakeCuda::EventSynchronize(CudaEvent event) {
   return WaitUntil([&] { return awaited.done(); }, lock);
 }
 
+int FakeCuda::EventElapsed(CudaEvent begin, CudaEvent end,
+                           float* milliseconds) {
+  const auto lock = LockContext();
+  if (const int error = Enter("EventElapsed"); error != kCudaOk) return error;
+  const auto first = events_.find(begin);
+  const auto last = events_.find(end);
+  if (first == events_.end() || last == events_.end()) return kCudaInvalidValue;
+  for (const auto& event : {first->second, last->second}) {
+    if (!event->takes_time || event->at_ns == nullptr) {
+      return kCudaInvalidHandle;
+    }
+    if (!event->done()) return kCudaNotReady;
+  }
+  *milliseconds = static_cast<float>(
+      static_cast<double>(*last->second->at_ns - *first->second->at_ns) * 1e-6);
+  return kCudaOk;
+}
+
 int FakeCuda::MemcpyAsync(void* to, const void* from, int64_t size,
                           CudaStream stream) {
-  return Queue("MemcpyAsync", stream, {.run = [=] {
-                 std::memcpy(to, from, static_cast<size_t>(size));
-               }});
+  const int error =
+      Queue("MemcpyAsync", stream, {.run = [=, this] {
+              std::memcpy(Reach(to), Reach(from), static_cast<size_t>(size));
+            }});
+  std::unique_lock lock(mutex_);
+  if (error != kCudaOk || !(IsPageable(to) || IsPageable(from))) return error;
+  const std::shared_ptr<Stream> found = Find(stream);
+  const int64_t position = found->queued;
+  return WaitUntil([&] { return found->completed >= position; }, lock);
 }
 
 int FakeCuda::MemsetAsync(void* to, int value, int64_t size,
                           CudaStream stream) {
-  return Queue("MemsetAsync", stream, {.run = [=] {
-                 std::memset(to, value, static_cast<size_t>(size));
+  return Queue("MemsetAsync", stream, {.run = [=, this] {
+                 std::memset(Reach(to), value, static_cast<size_t>(size));
                }});
 }
 
 int FakeCuda::QueueKernel(std::string_view call, CudaStream stream,
-                          const CudaGuard& guard, std::function<void()> run) {
-  const std::atomic<uint64_t>* poison = nullptr;
-  if (guard.poison != nullptr) {
-    const uintptr_t device = reinterpret_cast<uintptr_t>(guard.poison);
-    if ((device & kDeviceBit) == 0) return kCudaInvalidValue;
-    poison =
-        reinterpret_cast<const std::atomic<uint64_t>*>(device & ~kDeviceBit);
-  }
-  if (std::unique_lock lock(mutex_); !loaded_) {
+                          std::function<void()> run) {
+  if (auto lock = LockContext(); !loaded_) {
     loaded_ = true;
-    const auto idle = [this] {
-      return std::all_of(
-          streams_.begin(), streams_.end(), [](const auto& each) {
-            return !each.second->running && each.second->operations.empty();
-          });
-    };
-    if (const int error = WaitUntil(idle, lock); error != kCudaOk) return error;
+    if (const int error = Load(lock); error != kCudaOk) return error;
   }
-  return Queue(
-      call, stream,
-      {.run = [poison, sequence = guard.sequence, run = std::move(run)] {
-        if (poison != nullptr && poison->load() < sequence) return;
-        run();
-      }});
+  return Queue(call, stream, {.run = std::move(run)});
 }
 
 }  // namespace castor

@@ -15,10 +15,11 @@
 
 namespace castor {
 
-int FakeCuda::Convert(CudaStream stream, const CudaGuard& guard,
-                      const void* from, DType from_dtype, void* to,
-                      DType to_dtype, int64_t count) {
-  return QueueKernel("Convert", stream, guard, [=] {
+int FakeCuda::Convert(CudaStream stream, const void* from, DType from_dtype,
+                      void* to, DType to_dtype, int64_t count) {
+  from = Reach(from);
+  to = Reach(to);
+  return QueueKernel("Convert", stream, [=] {
     if (to_dtype == DType::kF32 && from_dtype != DType::kF32) {
       ConvertToFloat(from, from_dtype, count, static_cast<float*>(to));
     } else {
@@ -27,27 +28,32 @@ int FakeCuda::Convert(CudaStream stream, const CudaGuard& guard,
   });
 }
 
-int FakeCuda::AddInto(CudaStream stream, const CudaGuard& guard, void* total,
-                      const void* part, DType dtype, int64_t count) {
-  return QueueKernel("AddInto", stream, guard,
+int FakeCuda::AddInto(CudaStream stream, void* total, const void* part,
+                      DType dtype, int64_t count) {
+  total = Reach(total);
+  part = Reach(part);
+  return QueueKernel("AddInto", stream,
                      [=] { castor::AddInto(total, part, dtype, count); });
 }
 
-int FakeCuda::Scale(CudaStream stream, const CudaGuard& guard, void* data,
-                    DType dtype, int64_t count, float factor) {
-  return QueueKernel("Scale", stream, guard,
+int FakeCuda::Scale(CudaStream stream, void* data, DType dtype, int64_t count,
+                    float factor) {
+  data = Reach(data);
+  return QueueKernel("Scale", stream,
                      [=] { castor::Scale(data, dtype, count, factor); });
 }
 
-int FakeCuda::SumParts(CudaStream stream, const CudaGuard& guard,
-                       const CudaParts& parts, DType dtype, int64_t count,
-                       void* to) {
-  return QueueKernel("SumParts", stream, guard, [=] {
+int FakeCuda::SumParts(CudaStream stream, const CudaParts& parts, DType dtype,
+                       int64_t count, void* to) {
+  to = Reach(to);
+  const void* const own = Reach(parts.own);
+  const void* const first = Reach(parts.others);
+  return QueueKernel("SumParts", stream, [=] {
     std::vector<const void*> sources;
-    const auto* others = static_cast<const std::byte*>(parts.others);
+    const auto* others = static_cast<const std::byte*>(first);
     for (int part = 0; part < parts.parts; ++part) {
       if (part == parts.own_index) {
-        sources.push_back(parts.own);
+        sources.push_back(own);
         continue;
       }
       sources.push_back(others);
@@ -57,21 +63,28 @@ int FakeCuda::SumParts(CudaStream stream, const CudaGuard& guard,
   });
 }
 
-int FakeCuda::AddSquares(CudaStream stream, const CudaGuard& guard,
-                         const void* grad, DType dtype, int64_t count,
-                         uint64_t* words) {
-  return QueueKernel("AddSquares", stream, guard, [=] {
+int FakeCuda::AddSquares(CudaStream stream, const void* grad, DType dtype,
+                         int64_t count, uint64_t* words) {
+  grad = Reach(grad);
+  words = Reach(words);
+  return QueueKernel("AddSquares", stream, [=] {
     ExactSum sum;
     castor::AddSquares(grad, dtype, count, &sum);
     for (int i = 0; i < ExactSum::kWords; ++i) words[i] += sum.words()[i];
   });
 }
 
-int FakeCuda::Optimize(CudaStream stream, const CudaGuard& guard,
-                       const OptimizerBuffers& buffers, int64_t count,
-                       const OptimizerScalars& scalars, float grad_factor) {
-  return QueueKernel("Optimize", stream, guard, [=] {
-    OptimizerStep(buffers, count, scalars, grad_factor);
+int FakeCuda::Optimize(CudaStream stream, const OptimizerBuffers& buffers,
+                       int64_t count, const OptimizerScalars& scalars,
+                       float grad_factor) {
+  OptimizerBuffers reached = buffers;
+  reached.grad = Reach(buffers.grad);
+  reached.param = Reach(buffers.param);
+  reached.exp_avg = Reach(buffers.exp_avg);
+  reached.exp_avg_sq = Reach(buffers.exp_avg_sq);
+  reached.low = Reach(buffers.low);
+  return QueueKernel("Optimize", stream, [=] {
+    OptimizerStep(reached, count, scalars, grad_factor);
   });
 }
 

@@ -28,10 +28,6 @@ int64_t SizeOf(NcclType type) {
   return 0;
 }
 
-void CopyBytes(void* to, const void* from, int64_t size) {
-  std::memmove(to, from, static_cast<size_t>(size));
-}
-
 // What is said between GroupStart and GroupEnd; NCCL keeps it by thread too.
 struct Grouped {
   struct Part {
@@ -330,7 +326,11 @@ void FakeNccl::Queue(const std::shared_ptr<Comm>& comm, Call call) {
   });
 }
 
-void FakeNccl::Move(const Group& group, const Meeting& meeting) {
+void FakeNccl::CopyBytes(void* to, const void* from, int64_t size) const {
+  std::memmove(cuda_->Reach(to), cuda_->Reach(from), static_cast<size_t>(size));
+}
+
+void FakeNccl::Move(const Group& group, const Meeting& meeting) const {
   const Call& first = meeting.calls.front();
   for (const Call& call : meeting.calls) {
     CASTOR_CHECK(call.kind == first.kind && call.type == first.type);
@@ -365,7 +365,7 @@ void FakeNccl::Move(const Group& group, const Meeting& meeting) {
   }
 }
 
-void FakeNccl::MoveReduction(const Group& group, const Meeting& meeting) {
+void FakeNccl::MoveReduction(const Group& group, const Meeting& meeting) const {
   const Call& first = meeting.calls.front();
   const DType dtype = first.type == NcclType::kFloat32   ? DType::kF32
                       : first.type == NcclType::kFloat16 ? DType::kF16
@@ -373,15 +373,16 @@ void FakeNccl::MoveReduction(const Group& group, const Meeting& meeting) {
   for (int rank = 0; rank < group.world; ++rank) {
     std::vector<const void*> sources;
     for (int other = group.world - 1; other >= 0; --other) {
-      sources.push_back(static_cast<const std::byte*>(
-                            meeting.calls[static_cast<size_t>(other)].from) +
-                        rank * first.count * SizeOf(first.type));
+      sources.push_back(
+          cuda_->Reach(static_cast<const std::byte*>(
+                           meeting.calls[static_cast<size_t>(other)].from) +
+                       rank * first.count * SizeOf(first.type)));
     }
     void* const to = meeting.calls[static_cast<size_t>(rank)].to;
     if (group.world == 1) {
       CopyBytes(to, sources[0], first.count * SizeOf(first.type));
     } else {
-      SumInOrder(sources, dtype, first.count, to);
+      SumInOrder(sources, dtype, first.count, cuda_->Reach(to));
     }
   }
 }

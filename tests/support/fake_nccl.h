@@ -129,8 +129,9 @@ class FakeNccl final : public NcclCalls {
   int Begin(std::string_view name, Call call);
   // Queues what a communicator holds. Without the lock.
   void Queue(const std::shared_ptr<Comm>& comm, Call call);
-  static void Move(const Group& group, const Meeting& meeting);
-  static void MoveReduction(const Group& group, const Meeting& meeting);
+  void CopyBytes(void* to, const void* from, int64_t size) const;
+  void Move(const Group& group, const Meeting& meeting) const;
+  void MoveReduction(const Group& group, const Meeting& meeting) const;
 
   FakeCuda* const cuda_;
   const FakeNcclOptions options_;

@@ -118,6 +118,16 @@ void GuardedDevice::Copy(Lane& lane, std::byte* to, const std::byte* from,
                 size, kind);
 }
 
+void GuardedDevice::CopyIf(Lane& lane, std::byte* to, const std::byte* from,
+                           Bytes size, CopyKind kind, Wanted wanted) {
+  device_->CopyIf(lane,
+                  kind == CopyKind::kFromDevice ? memory_->Host(to, size)
+                                                : memory_->Real(to, size),
+                  kind == CopyKind::kToDevice ? memory_->Host(from, size)
+                                              : memory_->Real(from, size),
+                  size, kind, std::move(wanted));
+}
+
 void GuardedDevice::Fill(Lane& lane, std::byte* to, Bytes size,
                          std::byte value) {
   device_->Fill(lane, memory_->Real(to, size), size, value);

@@ -41,6 +41,8 @@ class GuardedDevice final : public Device {
 
   void Copy(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
             CopyKind kind) override;
+  void CopyIf(Lane& lane, std::byte* to, const std::byte* from, Bytes size,
+              CopyKind kind, Wanted wanted) override;
   void Fill(Lane& lane, std::byte* to, Bytes size, std::byte value) override;
   void Convert(Lane& lane, const std::byte* from, DType from_dtype,
                std::byte* to, DType to_dtype, Elements count) override;
@@ -52,6 +54,7 @@ class GuardedDevice final : public Device {
                   Elements count, uint64_t* words) override;
   void Optimize(Lane& lane, const OptimizerBuffers& buffers, Elements count,
                 const OptimizerScalars& scalars, float grad_factor) override;
+  void FinishTimes() override { device_->FinishTimes(); }
   Status status() const override;
 
  private:

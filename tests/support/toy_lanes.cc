@@ -11,8 +11,16 @@
 
 namespace castor {
 
-ToyLanes::ToyLanes(const ZeroOptions& options, int workers, Bytes largest)
-    : largest_(RoundUp(largest, KiB(4))) {
+ToyLanes::ToyLanes(const ZeroOptions& options, int workers, Bytes largest,
+                   ToyGpu* gpu)
+    : largest_(RoundUp(largest, KiB(4))), gpu_(gpu) {
+  for (int i = 0; gpu != nullptr && i < std::max(workers, 1); ++i) {
+    streams_.push_back(gpu->MakeStream());
+    auto lane = gpu->device().AdoptStream(streams_.back(), "toy compute");
+    CASTOR_CHECK(lane.ok());
+    lanes_.push_back(*std::move(lane));
+  }
+  if (gpu != nullptr) return;
   if (options.device != nullptr && !options.device->facts().host_addressable) {
     device_ = options.device;
   }
@@ -37,6 +45,11 @@ ToyLanes::~ToyLanes() {
 
 void ToyLanes::Run(size_t lane, const void* read, Bytes read_size,
                    void* updated, Bytes updated_size, Work work) {
+  if (gpu_ != nullptr) {
+    gpu_->Launch(streams_[lane % streams_.size()], read, updated,
+                 std::move(work));
+    return;
+  }
   Lane& on = (*this)[lane];
   if (device_ == nullptr) {
     on.Run([read, updated, work = std::move(work)] {

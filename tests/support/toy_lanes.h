@@ -5,9 +5,9 @@
 #define CASTOR_TESTS_SUPPORT_TOY_LANES_H_
 
 // The lanes on which a toy trainer computes, and how its work, which is host
-// code, gets at device memory: at once where the host addresses it, else
-// through copies, in host memory that each lane has for itself. Owner thread
-// only.
+// code, gets at device memory: at once where the host addresses it; as a kernel
+// on a stream of the trainer's own where it has a ToyGpu; else through copies,
+// in host memory that each lane has for itself. Owner thread only.
 
 #include <cstddef>
 #include <functional>
@@ -16,18 +16,22 @@
 
 #include "chunk/base/units.h"
 #include "collectives/zero_options.h"
+#include "offload/cuda/cuda_calls.h"
 #include "offload/device.h"
 #include "offload/lane.h"
 #include "offload/slab.h"
+#include "tests/support/toy_gpu.h"
 
 namespace castor {
 
 class ToyLanes {
  public:
   // `workers` lanes of the executor, or one of the thread's own where there are
-  // none; lanes of the device where the host cannot address its memory.
+  // none; lanes of the device where the host cannot address its memory, and
+  // over streams of `gpu` where there is one, which outlives the lanes.
   // `largest`: bytes of what work touches.
-  ToyLanes(const ZeroOptions& options, int workers, Bytes largest);
+  ToyLanes(const ZeroOptions& options, int workers, Bytes largest,
+           ToyGpu* gpu = nullptr);
   // Waits for what was queued.
   ~ToyLanes();
   ToyLanes(const ToyLanes&) = delete;
@@ -46,6 +50,8 @@ class ToyLanes {
   Device* device_ = nullptr;  // null: the host addresses device memory
   Bytes largest_;
   std::vector<Slab> staging_;  // by lane: what is read, then what is updated
+  ToyGpu* gpu_ = nullptr;
+  std::vector<CudaStream> streams_;  // by lane, of gpu_
   std::vector<std::unique_ptr<Lane>> lanes_;
 };
 

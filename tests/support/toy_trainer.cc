@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <span>
@@ -12,10 +13,14 @@
 #include <thread>
 #include <utility>
 
+#include "chunk/base/check.h"
 #include "chunk/base/ids.h"
 #include "collectives/in_process_communicator.h"
+#include "collectives/nccl/nccl_communicator.h"
 #include "collectives/optimizer_groups.h"
 #include "offload/lane.h"
+#include "tests/support/fake_nccl_world.h"
+#include "tests/support/toy_gpu.h"
 #include "tests/support/toy_lanes.h"
 
 namespace castor {
@@ -45,14 +50,14 @@ class Sightings {
 class ToyRank {
  public:
   ToyRank(const ToyModel& model, const ToyRun& run, const ZeroOptions& options,
-          Communicator* communicator)
+          Communicator* communicator, ToyGpu* gpu)
       : model_(model),
         run_(run),
         communicator_(communicator),
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
         fp32_grads_(options.grad_mode == GradMode::kFp32),
         grads_in_place_(options.grad_mode == GradMode::kReuse),
-        lanes_(options, run.worker_lanes, LargestOf(model)),
+        lanes_(options, run.worker_lanes, LargestOf(model), gpu),
         chance_(run.seed * 1024 + static_cast<uint64_t>(communicator->rank())) {
   }
   // Work on a gradient that was never handed back ends before its memory does.
@@ -410,16 +415,50 @@ class ToyRank {
 }  // namespace
 
 ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,
-                       const ZeroOptions& options, Communicator* communicator) {
+                       const ZeroOptions& options, Communicator* communicator,
+                       ToyGpu* gpu) {
   ToyResult result;
   result.status =
-      ToyRank(model, run, options, communicator).Train(options, result);
+      ToyRank(model, run, options, communicator, gpu).Train(options, result);
   // A rank that never had an engine has told nobody.
   if (!result.status.ok()) communicator->Abort(result.status);
   return result;
 }
 
+namespace {
+
+// 0: none.
+int HardwareQueues() {
+  const char* const queues = std::getenv("CASTOR_TEST_HARDWARE_QUEUES");
+  return queues == nullptr ? 0 : std::atoi(queues);
+}
+
+std::vector<ToyResult> TrainOnGpus(const std::vector<ToyPart>& parts,
+                                   const ToyGpuOptions& toy) {
+  FakeNcclWorld world(static_cast<int>(parts.size()), {}, toy.hardware_queues);
+  NcclOptions nccl;
+  nccl.exchange_bytes = KiB(4);
+  for (const Status& joined : world.Join(nccl)) CASTOR_CHECK(joined.ok());
+  std::vector<ToyResult> results(parts.size());
+  OnEveryRank(world.size(), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    ToyGpu gpu(&world.cuda(), &world.device(rank), rank, toy);
+    ZeroOptions options = parts[r].options;
+    options.device = &gpu.device();
+    // What NCCL needs for itself, the test does not know of.
+    options.device_budget += world.comm(rank).buffer_bytes();
+    results[r] = TrainToyRank(parts[r].model, parts[r].run, options,
+                              &world.comm(rank), &gpu);
+  });
+  return results;
+}
+
+}  // namespace
+
 std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts) {
+  if (HardwareQueues() > 0 && parts[0].options.device == nullptr) {
+    return TrainOnGpus(parts, {.hardware_queues = HardwareQueues()});
+  }
   InProcessOptions in_process;
   in_process.world = static_cast<int>(parts.size());
   in_process.executor = parts[0].options.executor;
@@ -437,10 +476,10 @@ std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts) {
   return results;
 }
 
-ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
-                   const ZeroOptions& options) {
-  std::vector<ToyResult> results = TrainToyParts(std::vector<ToyPart>(
-      static_cast<size_t>(world), ToyPart{model, run, options}));
+namespace {
+
+// What rank 0 saw, as all must have.
+ToyResult Agreed(std::vector<ToyResult> results) {
   for (const ToyResult& result : results) {
     if (!result.status.ok()) {
       results[0].status = result.status;
@@ -452,6 +491,24 @@ ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
     }
   }
   return std::move(results[0]);
+}
+
+std::vector<ToyPart> Alike(const ToyModel& model, const ToyRun& run, int world,
+                           const ZeroOptions& options) {
+  return std::vector<ToyPart>(static_cast<size_t>(world),
+                              ToyPart{model, run, options});
+}
+
+}  // namespace
+
+ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
+                   const ZeroOptions& options) {
+  return Agreed(TrainToyParts(Alike(model, run, world, options)));
+}
+
+ToyResult TrainToyOnGpus(const ToyModel& model, const ToyRun& run, int world,
+                         const ZeroOptions& options, const ToyGpuOptions& gpu) {
+  return Agreed(TrainOnGpus(Alike(model, run, world, options), gpu));
 }
 
 bool RaiseAsAsked(const Status& status, ZeroOptions& options) {

@@ -7,6 +7,10 @@
 // Trains a toy model on an engine, through its public doors only, and on plain
 // arrays without one, so that weights, norms and everything that was read on
 // the way can be compared bit by bit. Thread-compatible.
+//
+// CASTOR_TEST_HARDWARE_QUEUES=N in the environment gives ranks without a device
+// GPUs of a fake with N hardware queues, as TrainToyOnGpus does. So whole
+// suites of the engine run on adopted streams.
 
 #include <cstdint>
 #include <vector>
@@ -17,6 +21,7 @@
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "offload/kernels/optimizer_options.h"
+#include "tests/support/toy_gpu.h"
 #include "tests/support/toy_model.h"
 
 namespace castor {
@@ -35,11 +40,17 @@ struct ToyResult {
   ChunkLayout layout{1, Elements(64), {}, {}, {}};
 };
 
-// Trains on `world` in-process ranks, one thread each, and returns what rank 0
-// saw; a failure of any rank is the status, and so are values that a rank sees
-// and another rank, or the same one at another moment of the step, does not.
+// Trains on `world` ranks of this process, one thread each, and returns what
+// rank 0 saw; a failure of any rank is the status, and so are values that a
+// rank sees and another rank, or the same one at another moment of the step,
+// does not.
 ToyResult TrainToy(const ToyModel& model, const ToyRun& run, int world,
                    const ZeroOptions& options);
+
+// The same on GPUs of a fake. Trainers launch kernels on streams of their own,
+// which Castor adopts, and ranks meet through NCCL.
+ToyResult TrainToyOnGpus(const ToyModel& model, const ToyRun& run, int world,
+                         const ZeroOptions& options, const ToyGpuOptions& gpu);
 
 // What one rank is to do.
 struct ToyPart {
@@ -52,9 +63,11 @@ struct ToyPart {
 // them saw. All use the executor of the first.
 std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts);
 
-// One rank's part of it, on a communicator of the caller's.
+// One rank's part of it, on a communicator of the caller's; with a `gpu`, whose
+// device the options have, on streams of the trainer's own.
 ToyResult TrainToyRank(const ToyModel& model, const ToyRun& run,
-                       const ZeroOptions& options, Communicator* communicator);
+                       const ZeroOptions& options, Communicator* communicator,
+                       ToyGpu* gpu = nullptr);
 
 // The same on plain arrays, without an engine. Of the options it knows what
 // changes numbers: the optimizer and its groups, clipping, loss scaling as far

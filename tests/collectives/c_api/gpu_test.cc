@@ -50,8 +50,10 @@ int32_t AddGradient(void* context) {
   return CASTOR_OK;
 }
 
-// Trains one rank with all work on `lane`; the digest of the weights.
-uint64_t Train(castor_engine* engine, castor_lane* lane, int rank) {
+// Trains one rank with all work on `lane`; the digest of the weights. `cuda`:
+// of the device; null: the host has its memory.
+uint64_t Train(castor_engine* engine, castor_lane* lane, int rank,
+               const FakeCuda* cuda) {
   EXPECT_GIVES(CASTOR_OK, castor_engine_use_lane(engine, lane));
   EXPECT_GIVES(CASTOR_OK, castor_engine_seal(engine, nullptr));
   for (int step = 0; step < kSteps; ++step) {
@@ -65,6 +67,10 @@ uint64_t Train(castor_engine* engine, castor_lane* lane, int rank) {
                    castor_engine_acquire(engine, &p, 1, &values, &lease));
       EXPECT_GIVES(CASTOR_OK, castor_engine_grad(engine, p, &grads));
       Add& add = adds[static_cast<size_t>(p)];
+      if (cuda != nullptr) {
+        values = cuda->Reach(values);
+        grads = cuda->Reach(grads);
+      }
       add = {static_cast<const float*>(values), static_cast<float*>(grads),
              rank};
       EXPECT_GIVES(CASTOR_OK, castor_lane_run(lane, AddGradient, &add));
@@ -80,13 +86,14 @@ uint64_t Train(castor_engine* engine, castor_lane* lane, int rank) {
 }
 
 // One rank on a device of `world`.
-uint64_t TrainRank(castor_world* world, castor_device* device, int rank) {
+uint64_t TrainRank(castor_world* world, castor_device* device, int rank,
+                   const FakeCuda* cuda = nullptr) {
   castor_lane* lane = nullptr;
   EXPECT_GIVES(CASTOR_OK, castor_lane_create(world, device, &lane));
   uint64_t digest = 0;
   {
     const CEngine engine(world, rank, kParams, kConfig, device);
-    digest = Train(engine.get(), lane, rank);
+    digest = Train(engine.get(), lane, rank, cuda);
   }
   EXPECT_GIVES(CASTOR_OK, castor_lane_destroy(lane));
   return digest;
@@ -159,7 +166,7 @@ TEST_F(GpuTest, RanksThatAreGpusTrainToTheBitsOfThreads) {
     EXPECT_GIVES(CASTOR_OK, castor_device_get_info(device, &info));
     EXPECT_EQ(info.kind, CASTOR_DEVICE_CUDA);
     EXPECT_EQ(info.ordinal, gpu);
-    EXPECT_EQ(TrainRank(world, device, rank), expected);
+    EXPECT_EQ(TrainRank(world, device, rank, &cuda_), expected);
     EXPECT_GIVES(CASTOR_OK, castor_device_destroy(device));
     EXPECT_GIVES(CASTOR_OK, castor_world_destroy(world));
   });
@@ -254,7 +261,8 @@ class LaneEventTest : public GpuTest {
     EXPECT_EQ(cuda_.RetainContext(0, &context_), kCudaOk);
     EXPECT_EQ(cuda_.PushContext(context_), kCudaOk);
     EXPECT_EQ(cuda_.StreamCreate(&stream_), kCudaOk);
-    EXPECT_EQ(cuda_.EventCreate(&event_), kCudaOk);
+    EXPECT_EQ(cuda_.EventCreate(CudaCalls::EventTimes::kNone, &event_),
+              kCudaOk);
     EXPECT_GIVES(CASTOR_OK,
                  castor_lane_create(world_.get(), device_, &lanes_[0]));
     EXPECT_GIVES(CASTOR_OK,
@@ -271,8 +279,14 @@ class LaneEventTest : public GpuTest {
     EXPECT_EQ(cuda_.ReleaseContext(0), kCudaOk);
   }
 
-  // Keeps what is queued on `lane` from running until `*go`.
-  static void Hold(castor_lane* lane, std::atomic<bool>* go) {
+  // Keeps what is queued on `lane` from running until `*go`. The trainer does
+  // that to its own stream by a kernel of its own.
+  void Hold(castor_lane* lane, std::atomic<bool>* go) {
+    if (lane == lanes_[1]) {
+      cuda_.Launch(
+          stream_, [] {}, [go] { return go->load(); });
+      return;
+    }
     EXPECT_GIVES(CASTOR_OK,
                  castor_lane_run(
                      lane,
@@ -284,7 +298,11 @@ class LaneEventTest : public GpuTest {
                      },
                      go));
   }
-  static void Set(castor_lane* lane, std::atomic<bool>* flag) {
+  void Set(castor_lane* lane, std::atomic<bool>* flag) {
+    if (lane == lanes_[1]) {
+      cuda_.Launch(stream_, [flag] { *flag = true; });
+      return;
+    }
     EXPECT_GIVES(CASTOR_OK, castor_lane_run(
                                 lane,
                                 [](void* context) -> int32_t {
@@ -334,7 +352,7 @@ TEST_F(LaneEventTest, ALaneWaitsForTheLastRecordOfAnEvent) {
   }
 }
 
-// The record is there when the call returns, though host work holds the lane.
+// The record is there when the call returns, though the lane is held.
 TEST_F(LaneEventTest, AnEventIsRecordedBehindWhatIsQueued) {
   for (castor_lane* lane : lanes_) {
     std::atomic<bool> go = false, came = false;

@@ -31,8 +31,8 @@
 #include "offload/event.h"
 #include "offload/lane.h"
 #include "tests/collectives/nccl/nccl_engine_check.h"
-#include "tests/collectives/nccl/nccl_world_fixture.h"
 #include "tests/support/communicator_contract.h"
+#include "tests/support/fake_nccl_world.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/toy_model.h"
@@ -46,13 +46,27 @@ using testing::Each;
 constexpr NcclOptions::Reduce kExact = NcclOptions::Reduce::kExact;
 constexpr NcclOptions::Reduce kNative = NcclOptions::Reduce::kNative;
 
+class NcclWorld final : public FakeNcclWorld, public WorldUnderTest {
+ public:
+  using FakeNcclWorld::FakeNcclWorld;
+
+  // One lane of the device and one of the pool, as an engine has.
+  void ForEachRank(const RankBody& body) override {
+    OnEveryRank(size(), [&](int rank) {
+      const auto lane = device(rank).MakeLane("lane");
+      WorkerLane lane2("lane2", executor());
+      RunRank(body, {comm(rank), *lane, lane2});
+    });
+  }
+};
+
 CommunicatorBackend NcclBackend(int world, NcclOptions::Reduce reduce,
                                 int questions) {
   return {.name = "World" + std::to_string(world) +
                   (reduce == kExact ? "Exact" : "Native"),
           .world = world,
           .make = [=](int64_t timeout_ns) -> std::unique_ptr<WorldUnderTest> {
-            auto made = std::make_unique<FakeNcclWorld>(
+            auto made = std::make_unique<NcclWorld>(
                 world, FakeNcclOptions{.questions = questions});
             NcclOptions options;
             options.reduce = reduce;
@@ -82,7 +96,7 @@ NcclOptions Soon() {
 
 // Every rank gathers chunk 7 at moment 9, and hears `expected`.
 template <typename Matcher>
-void ExpectAGatherToEnd(FakeNcclWorld& world, const Matcher& expected) {
+void ExpectAGatherToEnd(NcclWorld& world, const Matcher& expected) {
   Notes messages;
   world.ForEachRank([&](RankUnderTest& self) {
     std::vector<float> chunk(static_cast<size_t>(64 * self.world()));
@@ -98,7 +112,7 @@ void ExpectAGatherToEnd(FakeNcclWorld& world, const Matcher& expected) {
 }
 
 TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
-  FakeNcclWorld world(3);
+  NcclWorld world(3);
   NcclOptions patient = Soon();
   patient.timeout_ns = 60'000'000'000;
   ASSERT_THAT(world.Join(patient), Each(IsOk()));
@@ -112,7 +126,7 @@ TEST(NcclCommunicatorTest, NcclsErrorBehindTheCallsEndsTheWorld) {
 }
 
 TEST(NcclCommunicatorTest, TwoRanksOnOneGpuAreToldHowToShareIt) {
-  FakeNcclWorld world(2);
+  NcclWorld world(2);
   world.nccl().SayLastError("Duplicate GPU detected : rank 0 and rank 1");
   world.nccl().FailCall("CommGetAsyncError", 1, kNcclInvalidUsage);
   EXPECT_THAT(world.Join(Soon()),
@@ -121,7 +135,7 @@ TEST(NcclCommunicatorTest, TwoRanksOnOneGpuAreToldHowToShareIt) {
 }
 
 TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
-  FakeNcclWorld world(2);
+  NcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
   world.nccl().Hang();
   ExpectAGatherToEnd(
@@ -132,7 +146,7 @@ TEST(NcclCommunicatorTest, WhatHangsOnTheDeviceIsAborted) {
 
 // Devices read and write each other's memory.
 TEST(NcclCommunicatorTest, BuffersAreKeptUntilNoRanksDeviceIsAtWork) {
-  FakeNcclWorld world(2);
+  NcclWorld world(2);
   NcclOptions patient = Soon();
   patient.timeout_ns = 60'000'000'000;
   ASSERT_THAT(world.Join(patient), Each(IsOk()));
@@ -157,13 +171,13 @@ TEST(NcclCommunicatorTest, BuffersAreKeptUntilNoRanksDeviceIsAtWork) {
 
 TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
   for (const char* const call : {"AllGather", "CommGetAsyncError"}) {
-    FakeNcclWorld world(2);
+    NcclWorld world(2);
     ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
     world.nccl().FailCall(call, 1, kNcclSystemError);
     ExpectAGatherToEnd(world, StatusIs(ErrorCode::kAborted,
                                        Says("chunk 7", call, "NCCL error 2")));
   }
-  FakeNcclWorld world(2);
+  NcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
   world.nccl().FailCall("Send", 2, kNcclInternalError);
   world.ForEachRank([](RankUnderTest& self) {
@@ -178,7 +192,7 @@ TEST(NcclCommunicatorTest, ACallThatNcclRefusesEndsTheWorld) {
 }
 
 TEST(NcclCommunicatorTest, NcclsOwnSumsKnowOneGroupOfAllRanksOnly) {
-  FakeNcclWorld world(4);
+  NcclWorld world(4);
   NcclOptions native = Soon();
   native.reduce = kNative;
   ASSERT_THAT(world.Join(native), Each(IsOk()));
@@ -198,7 +212,7 @@ TEST(NcclCommunicatorTest, NcclsOwnSumsKnowOneGroupOfAllRanksOnly) {
 }
 
 TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
-  FakeNcclWorld world(2);
+  NcclWorld world(2);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
   // 700: an illegal address, met when the stream gets to the copy.
   world.cuda().FailWork("Launch", 1, 700);
@@ -214,27 +228,27 @@ TEST(NcclCommunicatorTest, ADeviceThatBreaksEndsTheWorld) {
 
 TEST(NcclCommunicatorTest, WhatKeepsOneRankFromStartingIsToldToAll) {
   struct Trouble {
-    std::function<void(FakeNcclWorld&)> make;
+    std::function<void(NcclWorld&)> make;
     const char* words;
   };
   const std::vector<Trouble> troubles = {
-      {[](FakeNcclWorld& world) {
+      {[](NcclWorld& world) {
          world.nccl().FailCall("CommInitRank", 2, kNcclSystemError);
        },
        "ncclCommInitRankConfig on the"},
-      {[](FakeNcclWorld& world) {
+      {[](NcclWorld& world) {
          world.nccl().FailCall("GetUniqueId", 1, kNcclSystemError);
        },
        "ncclGetUniqueId of rank 0"},
-      {[](FakeNcclWorld& world) {
+      {[](NcclWorld& world) {
          world.nccl().BreakBehindTheCalls(1, kNcclRemoteError);
        },
        "NCCL error 6"},
-      {[](FakeNcclWorld& world) { world.cuda().FailCall("Malloc", 1, 2); },
+      {[](NcclWorld& world) { world.cuda().FailCall("Malloc", 1, 2); },
        "lower the device budget"},
   };
   for (const Trouble& trouble : troubles) {
-    FakeNcclWorld world(2);
+    NcclWorld world(2);
     trouble.make(world);
     const std::vector<Status> told = world.Join(Soon());
     EXPECT_THAT(told[0].message(), Says(trouble.words));
@@ -243,7 +257,7 @@ TEST(NcclCommunicatorTest, WhatKeepsOneRankFromStartingIsToldToAll) {
 }
 
 TEST(NcclCommunicatorTest, RanksThatDifferAreRefused) {
-  FakeNcclWorld other_sums(2);
+  NcclWorld other_sums(2);
   for (const Status& status : other_sums.Join(Soon(), [](NcclOptions& options) {
          if (options.rank == 1) options.reduce = kNative;
        })) {
@@ -256,7 +270,7 @@ TEST(NcclCommunicatorTest, RanksThatDifferAreRefused) {
 }
 
 TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
-  FakeNcclWorld world(1);
+  NcclWorld world(1);
   NcclOptions options = Soon();
   options.start_timeout_ns = 100'000'000;
   EXPECT_THAT(world.Join(options, [](NcclOptions& each) { each.world = 3; }),
@@ -275,7 +289,7 @@ TEST(NcclCommunicatorTest, ARankThatNeverComesIsNamed) {
 
 TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
   for (const int gone : {0, 1}) {
-    FakeNcclWorld world(2);
+    NcclWorld world(2);
     NcclOptions patient = Soon();
     patient.timeout_ns = 60'000'000'000;
     ASSERT_THAT(world.Join(patient), Each(IsOk()));
@@ -298,7 +312,7 @@ TEST(NcclCommunicatorTest, ARankThatIsDestroyedIsNotWaitedFor) {
 }
 
 TEST(NcclCommunicatorTest, MemoryIsRegisteredOnceAndGivenBack) {
-  FakeNcclWorld world(1);
+  NcclWorld world(1);
   ASSERT_THAT(world.Join(Soon()), Each(IsOk()));
   std::vector<std::byte> slab(4096);
   world.comm(0).RegisterMemory(slab.data(), Bytes(4096));
@@ -315,13 +329,13 @@ TEST(NcclCommunicatorTest, MemoryIsRegisteredOnceAndGivenBack) {
 }
 
 TEST(NcclCommunicatorTest, KeepsDeviceMemoryForExactSumsOnly) {
-  FakeNcclWorld exact(2);
+  NcclWorld exact(2);
   ASSERT_THAT(exact.Join(Soon()), Each(IsOk()));
   EXPECT_EQ(exact.comm(0).buffer_bytes(), KiB(4));
   EXPECT_FALSE(exact.comm(0).needs_host_addressable_memory());
   NcclOptions native = Soon();
   native.reduce = kNative;
-  FakeNcclWorld other(2);
+  NcclWorld other(2);
   ASSERT_THAT(other.Join(native), Each(IsOk()));
   EXPECT_EQ(other.comm(0).buffer_bytes(), Bytes(0));
 }
@@ -330,7 +344,7 @@ TEST(NcclCommunicatorTest, KeepsDeviceMemoryForExactSumsOnly) {
 
 TEST(NcclEngineTest, ComputesTheBitsOfInProcessRanks) {
   for (const int world : {2, 3}) {
-    FakeNcclWorld nccl(world);
+    NcclWorld nccl(world);
     NcclOptions options;
     options.exchange_bytes = KiB(4);
     ASSERT_THAT(nccl.Join(options), Each(IsOk()));
@@ -349,7 +363,7 @@ TEST(NcclEngineTest, ComputesTheBitsOfInProcessRanks) {
 // takes only so much.
 TEST(NcclEngineTest, ReadsValuesInPieces) {
   constexpr int kWorld = 3;
-  FakeNcclWorld nccl(kWorld);
+  NcclWorld nccl(kWorld);
   NcclOptions exact;
   exact.exchange_bytes = KiB(4);
   ASSERT_THAT(nccl.Join(exact), Each(IsOk()));
@@ -391,7 +405,7 @@ TEST(NcclEngineTest, ReadsValuesInPieces) {
 
 // Trains on ranks that leave the sums to NCCL, in groups of so many; what each
 // rank was told.
-std::vector<Status> TrainNatively(FakeNcclWorld& nccl, int world,
+std::vector<Status> TrainNatively(NcclWorld& nccl, int world,
                                   int shard_group) {
   NcclOptions native;
   native.reduce = NcclOptions::Reduce::kNative;
@@ -415,7 +429,7 @@ std::vector<Status> TrainNatively(FakeNcclWorld& nccl, int world,
 
 // Before anything is trained, and not at the first reduction.
 TEST(NcclEngineTest, ShardGroupsAreRefusedAtSealWhereNcclSumsByItself) {
-  FakeNcclWorld nccl(4);
+  NcclWorld nccl(4);
   EXPECT_THAT(
       TrainNatively(nccl, 4, 2),
       Each(StatusIs(ErrorCode::kInvalidArgument,
@@ -427,7 +441,7 @@ TEST(NcclEngineTest, ShardGroupsAreRefusedAtSealWhereNcclSumsByItself) {
 
 // A group of all ranks is none.
 TEST(NcclEngineTest, OneGroupOfAllRanksTrainsWithNcclsOwnSums) {
-  FakeNcclWorld nccl(2);
+  NcclWorld nccl(2);
   EXPECT_THAT(TrainNatively(nccl, 2, 2), Each(IsOk()));
   EXPECT_GT(nccl.nccl().calls("ReduceScatter"), 0);
 }

@@ -3,6 +3,8 @@
 
 // Lanes over the trainer's own streams, on which nothing can be held back.
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_lane.h"
 #include "offload/event.h"
+#include "offload/executor.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -25,7 +28,6 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 class CudaAdoptedLaneTest : public CudaFixture {
  protected:
@@ -48,9 +50,9 @@ class CudaAdoptedLaneTest : public CudaFixture {
     CASTOR_CHECK(lane.ok());
     return *std::move(lane);
   }
-  // The fake's device memory, seen by the host.
-  static float* Floats(const Slab& slab) {
-    return reinterpret_cast<float*>(slab.data());
+  // The fake's device memory, as its streams see it.
+  float* Floats(const Slab& slab) {
+    return reinterpret_cast<float*>(cuda_.Reach(slab.data()));
   }
   // A kernel that adds one to the first value.
   void AddOne(Lane& lane) {
@@ -69,21 +71,6 @@ class CudaAdoptedLaneTest : public CudaFixture {
   std::vector<std::string> ran_;
 };
 
-TEST_F(CudaAdoptedLaneTest, TheTrainersWorkWaitsForTheHostOnTheDevice) {
-  const auto lane = Adopt();
-  const EventSource drive;
-  TrainersKernel("before");
-  lane->Wait(drive.event());
-  TrainersKernel("behind");
-  EXPECT_EQ(executor_.pending(), 0u);
-  Settle();
-  EXPECT_THAT(ran_, ElementsAre("before"));
-  drive.Complete();
-  // No thread of Castor is needed.
-  cuda_.RunAll();
-  EXPECT_THAT(ran_, ElementsAre("before", "behind"));
-}
-
 TEST_F(CudaAdoptedLaneTest, ARecordCoversTheTrainersOwnWork) {
   const auto lane = Adopt();
   const Event idle = lane->Record();
@@ -95,110 +82,122 @@ TEST_F(CudaAdoptedLaneTest, ARecordCoversTheTrainersOwnWork) {
   EXPECT_TRUE(after.done());
 }
 
-TEST_F(CudaAdoptedLaneTest, HostEventsMayEndInAnyOrder) {
+TEST_F(CudaAdoptedLaneTest, TheTrainerWaitsForTheHost) {
   const auto lane = Adopt();
-  std::vector<EventSource> sources(4);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    lane->Wait(sources[i].event());
-    TrainersKernel(std::to_string(i));
-  }
-  sources[1].Complete();
-  sources[3].Complete();
+  const EventSource drive;
+  TrainersKernel("before");
+  std::atomic<bool> completed = false;
+  std::thread completer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    completed = true;
+    drive.Complete();
+  });
+  lane->Wait(drive.event());
+  EXPECT_TRUE(completed);
+  TrainersKernel("behind");
+  completer.join();
+  EXPECT_EQ(executor_.pending(), 0u);
   Settle();
-  EXPECT_THAT(ran_, IsEmpty());
-  sources[0].Complete();
-  Settle();
-  EXPECT_THAT(ran_, ElementsAre("0", "1"));
-  sources[2].Complete();
-  Settle();
-  EXPECT_THAT(ran_, ElementsAre("0", "1", "2", "3"));
+  EXPECT_THAT(ran_, ElementsAre("before", "behind"));
 }
 
-TEST_F(CudaAdoptedLaneTest, KernelsBehindAFailedWaitDoNothingThoseBeforeDo) {
+TEST_F(CudaAdoptedLaneTest, BehindAFailedWaitNothingOfCastorsIsQueued) {
   std::vector<Status> failures;
   const auto lane =
       Adopt([&](const Status& status) { failures.push_back(status); });
-  const EventSource first;
-  const EventSource second;
-  lane->Wait(first.event());
   AddOne(*lane);
-  const Event between = lane->Record();
-  lane->Wait(second.event());
-  AddOne(*lane);
-  device_->Zero(*lane, values_.data() + 8, Bytes(4));
-  TrainersKernel("the trainer's");
-  const Event after = lane->Record();
-  second.Complete(DataLoss("checksum"));
+  const Event before = lane->Record();
+  lane->Wait(Event::Failed(DataLoss("checksum")));
   EXPECT_THAT(failures,
               ElementsAre(StatusIs(ErrorCode::kDataLoss, "checksum")));
-  first.Complete();
+  AddOne(*lane);
+  device_->Zero(*lane, values_.data(), Bytes(4));
+  TrainersKernel("the trainer's");
+  const Event after = lane->Record();
   Settle();
   EXPECT_EQ(value(), 1);
-  EXPECT_THAT(between.status(), IsOk());
+  EXPECT_THAT(before.status(), IsOk());
   EXPECT_THAT(after.status(), StatusIs(ErrorCode::kDataLoss, "checksum"));
   EXPECT_THAT(ran_, ElementsAre("the trainer's"));
-  // From now on nothing of Castor's is queued.
-  const int64_t kernels = cuda_.calls("AddInto");
-  AddOne(*lane);
-  EXPECT_EQ(cuda_.calls("AddInto"), kernels);
   EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kDataLoss));
 }
 
-TEST_F(CudaAdoptedLaneTest, AnEventInDoubtIsWaitedForOnTheHost) {
-  const auto trainer = Adopt();
-  const auto lane = device_->MakeLane("castor");
-  const EventSource drive;
-  trainer->Wait(drive.event());
-  lane->Wait(trainer->Record());
-  device_->Zero(*lane, ones_.data(), KiB(4));
-  EXPECT_EQ(cuda_.calls("StreamWaitEvent"), 0);
-  drive.Complete(IoError("disk gone"));
-  Settle();
-  EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
-  EXPECT_EQ(Floats(ones_)[0], 1);
-}
-
-TEST_F(CudaAdoptedLaneTest, AnEventOutOfDoubtIsWaitedForOnTheDevice) {
-  const auto trainer = Adopt();
-  const auto lane = device_->MakeLane("castor");
-  const EventSource drive;
-  trainer->Wait(drive.event());
-  drive.Complete();
-  TrainersKernel("kernel");
-  lane->Wait(trainer->Record());
-  device_->Zero(*lane, ones_.data(), KiB(4));
-  EXPECT_EQ(cuda_.calls("StreamWaitEvent"), 1);
-  Settle();
-  EXPECT_EQ(Floats(ones_)[0], 0);
-}
-
-TEST_F(CudaAdoptedLaneTest, ATrainersStreamWaitsForALaneThatIsHeldBack) {
+// Until its work is on its stream, and no longer.
+TEST_F(CudaAdoptedLaneTest, TheTrainerWaitsForALaneThatIsHeldBack) {
   const auto trainer = Adopt();
   const auto lane = device_->MakeLane("castor");
   const EventSource drive;
   lane->Wait(drive.event());
   device_->Zero(*lane, ones_.data(), KiB(4));
-  trainer->Wait(lane->Record());
+  const Event zeroed = lane->Record();
+  std::atomic<bool> completed = false;
+  std::thread completer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    completed = true;
+    drive.Complete();
+    device_->ServeCallbacks();
+  });
+  trainer->Wait(zeroed);
+  EXPECT_TRUE(completed);
+  completer.join();
+  EXPECT_FALSE(zeroed.done());
   AddOne(*trainer);
-  Settle();
-  EXPECT_EQ(cuda_.calls("StreamWaitValue32"), 2);  // one at the start
-  drive.Complete();
+  EXPECT_EQ(cuda_.calls("StreamWaitEvent"), 1);
   Settle();
   EXPECT_EQ(value(), 0);
   EXPECT_THAT(trainer->Drain(), IsOk());
 }
 
-TEST_F(CudaAdoptedLaneTest, HostWorkStopsTheTrainersStreamButNotTheTrainer) {
+TEST_F(CudaAdoptedLaneTest, AFailureOfALaneThatIsHeldBackIsTheTrainersToo) {
+  const auto trainer = Adopt();
+  const auto lane = device_->MakeLane("castor");
+  lane->Wait(Event::Failed(IoError("disk gone")));
+  device_->ServeCallbacks();
+  device_->Zero(*lane, ones_.data(), KiB(4));
+  trainer->Wait(lane->Record());
+  EXPECT_THAT(trainer->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
+  Settle();
+  EXPECT_EQ(Floats(ones_)[0], 1);
+}
+
+TEST_F(CudaAdoptedLaneTest, EventsOfOtherStreamsAreWaitedForOneByOne) {
+  const auto trainer = Adopt();
+  const auto first = device_->MakeLane("first");
+  const auto second = device_->MakeLane("second");
+  device_->Zero(*first, ones_.data(), KiB(4));
+  device_->Zero(*second, values_.data(), KiB(4));
+  const Event events[] = {first->Record(), second->Record(), Event()};
+  const Event both = AllOf(events);
+  trainer->Wait(both);
+  const int64_t queries = cuda_.calls("EventQuery");
+  AddOne(*trainer);
+  EXPECT_EQ(cuda_.calls("StreamWaitEvent"), 2);
+  EXPECT_EQ(cuda_.calls("EventQuery"), queries);
+  EXPECT_FALSE(both.done());
+  Settle();
+  EXPECT_TRUE(both.done());
+}
+
+TEST_F(CudaAdoptedLaneTest, HostWorkIsTheCallersOnceTheStreamIsThere) {
   const auto lane = Adopt();
   TrainersKernel("before");
-  lane->Run([this] {
+  std::thread::id by;
+  lane->Run([&] {
+    by = std::this_thread::get_id();
     ran_.push_back("host");
     return OkStatus();
   });
+  EXPECT_EQ(by, std::this_thread::get_id());
   TrainersKernel("behind");
-  EXPECT_THAT(ran_, IsEmpty());
   Settle();
   EXPECT_THAT(ran_, ElementsAre("before", "host", "behind"));
+  lane->Run([] { return IoError("no"); });
+  EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kIoError, "no"));
+  lane->Run([&] {
+    ran_.push_back("never");
+    return OkStatus();
+  });
+  EXPECT_EQ(ran_.size(), 3u);
 }
 
 TEST_F(CudaAdoptedLaneTest, TheStreamStaysWhenItsLaneGoes) {
@@ -210,52 +209,34 @@ TEST_F(CudaAdoptedLaneTest, TheStreamStaysWhenItsLaneGoes) {
   EXPECT_THAT(ran_, ElementsAre("afterwards"));
 }
 
-TEST_F(CudaAdoptedLaneTest, ManyLanesTakeMorePagesOfWords) {
-  std::vector<std::unique_ptr<Lane>> lanes;
-  std::vector<EventSource> sources(150);
-  for (const EventSource& source : sources) {
-    lanes.push_back(device_->MakeLane("a"));
-    lanes.back()->Wait(source.event());
+// Any number of streams on one hardware queue: nothing in front waits for what
+// is queued behind.
+TEST(CudaHardwareQueueTest, ATrainersStreamNeverHoldsUpWhatItWaitsFor) {
+  for (const int queues : {1, 2, 4, 8}) {
+    FakeCuda cuda({.hardware_queues = queues});
+    ThreadPool pool(2);
+    auto device = CudaDevice::Open(&cuda, {.executor = &pool}).value();
+    const Slab slab = device->MakeSlab(KiB(4)).value();
+    CudaStream stream = nullptr;
+    ASSERT_EQ(cuda.StreamCreate(&stream), kCudaOk);
+    {
+      const auto trainer = device->AdoptStream(stream, "trainer").value();
+      std::vector<std::unique_ptr<Lane>> lanes;
+      for (int i = 0; i < 9; ++i) {
+        lanes.push_back(device->MakeLane("castor"));
+        WorkerLane drive("drive", &pool);
+        drive.Wait(trainer->Record());
+        drive.Run([] { return OkStatus(); });
+        lanes.back()->Wait(drive.Record());
+        device->Zero(*lanes.back(), slab.data(), KiB(4));
+        cuda.Launch(stream, [] {});
+        trainer->Wait(lanes.back()->Record());
+        cuda.Launch(stream, [] {});
+      }
+      EXPECT_THAT(trainer->Drain(), IsOk());
+    }
+    cuda.StreamDestroy(stream);
   }
-  EXPECT_GE(cuda_.live().registrations, 3);
-  for (const EventSource& source : sources) source.Complete();
-  Settle();
-  for (const auto& lane : lanes) EXPECT_THAT(lane->Drain(), IsOk());
-}
-
-// Without cuStreamWaitValue32.
-class CudaBlockingLaneTest : public CudaFixture {
- protected:
-  CudaBlockingLaneTest()
-      : CudaFixture({.threads = true, .wait_value = false}) {}
-};
-
-TEST_F(CudaBlockingLaneTest, IsSaidOnce) {
-  EXPECT_FALSE(device_->waits_for_flags());
-  Open({});
-  EXPECT_THAT(said_, ElementsAre(Says("cannot wait for the host",
-                                      "cuStreamWaitValue32")));
-}
-
-TEST_F(CudaBlockingLaneTest, ATrainersStreamBlocksTheTrainer) {
-  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Lane> lane,
-                       device_->AdoptStream(nullptr, "trainer"));
-  const EventSource drive;
-  std::thread completer([&drive] { drive.Complete(IoError("disk gone")); });
-  lane->Wait(drive.event());
-  EXPECT_THAT(lane->status(), StatusIs(ErrorCode::kIoError, "disk gone"));
-  completer.join();
-}
-
-TEST_F(CudaBlockingLaneTest, CastorsOwnLanesDoNot) {
-  const auto lane = device_->MakeLane("castor");
-  const EventSource drive;
-  lane->Wait(drive.event());
-  const Event end = lane->Record();
-  EXPECT_FALSE(end.done());
-  drive.Complete();
-  device_->ServeCallbacks();
-  EXPECT_THAT(end.Wait(), IsOk());
 }
 
 }  // namespace

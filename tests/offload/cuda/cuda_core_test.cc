@@ -13,8 +13,9 @@
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/cuda/cuda_control_pool.h"
 #include "offload/cuda/cuda_lane_control.h"
+#include "tests/offload/cuda/cuda_fixture.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 
@@ -112,113 +113,109 @@ TEST_F(CudaCoreTest, EventsAreReusedAndDestroyedAtTheEnd) {
   EXPECT_EQ(cuda_.live().events, 0);
 }
 
-class CudaControlPoolTest : public testing::Test {
- protected:
-  FakeCuda cuda_{{.threads = false}};
-  std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
-      &cuda_, 0, cuda_.Retained(0), "Fake GPU", nullptr, nullptr);
-  std::shared_ptr<CudaControlPool> pool_ =
-      std::make_shared<CudaControlPool>(core_, HostSlabOptions{});
-};
-
-TEST_F(CudaControlPoolTest, WordsAreFreshApartAndReused) {
-  std::set<void*> seen;
-  {
-    std::vector<CudaControlPool::Words> all;
-    for (int i = 0; i < 64; ++i) {
-      ASSERT_OK_AND_ASSIGN(CudaControlPool::Words words, pool_->Take());
-      EXPECT_EQ(words.on_host->flag, 0u);
-      EXPECT_EQ(words.on_host->poison, std::numeric_limits<uint64_t>::max());
-      EXPECT_NE(words.on_device, nullptr);
-      EXPECT_NE(words.on_device, words.on_host.get());
-      words.on_host->flag = 7;
-      words.on_host->poison = 8;
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(words.on_host.get()) % 64, 0u);
-      seen.insert(words.on_host.get());
-      all.push_back(words);
-    }
-    EXPECT_EQ(seen.size(), 64u);
-    EXPECT_EQ(cuda_.live().registrations, 1);
-    ASSERT_THAT(pool_->Take(), IsOk());
-    EXPECT_EQ(cuda_.live().registrations, 2);
-  }
-  ASSERT_OK_AND_ASSIGN(const CudaControlPool::Words again, pool_->Take());
-  EXPECT_EQ(again.on_host->flag, 0u);
-  EXPECT_EQ(cuda_.live().registrations, 2);
-}
-
-TEST_F(CudaControlPoolTest, WordsKeepThePoolAndThePageGoesWithTheLast) {
-  CudaControlPool::Words words = pool_->Take().value();
-  pool_ = nullptr;
-  EXPECT_EQ(cuda_.live().registrations, 1);
-  words.on_host->flag = 1;
-  words = {};
-  EXPECT_EQ(cuda_.live().registrations, 0);
-}
-
-TEST_F(CudaControlPoolTest, WithoutRegistrationTheDeviceSeesNoWords) {
-  cuda_.FailCall("HostRegister", 1, kCudaNotSupported);
-  ASSERT_OK_AND_ASSIGN(const CudaControlPool::Words words, pool_->Take());
-  EXPECT_EQ(words.on_device, nullptr);
-  EXPECT_EQ(words.on_host->flag, 0u);
-}
-
-constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-
 class CudaLaneControlTest : public testing::Test {
  protected:
-  std::shared_ptr<CudaControlWords> words_ =
-      std::make_shared<CudaControlWords>();
   std::vector<Status> heard_;
-  CudaLaneControl control_{words_, words_.get(), [this](const Status& status) {
-                             heard_.push_back(status);
-                           }};
+  CudaLaneControl control_{
+      [this](const Status& status) { heard_.push_back(status); }};
 };
 
 TEST_F(CudaLaneControlTest, AFailureConcernsWhatComesAfterIt) {
   control_.Fail(7, IoError("late"));
   EXPECT_THAT(control_.StatusAt(7), IsOk());
   EXPECT_THAT(control_.StatusAt(8), StatusIs(ErrorCode::kIoError, "late"));
-  EXPECT_EQ(words_->poison, 7u);
   // One that comes to light afterwards, but was queued before.
   control_.Fail(3, DataLoss("early"));
   EXPECT_THAT(control_.StatusAt(3), IsOk());
   EXPECT_THAT(control_.StatusAt(5), StatusIs(ErrorCode::kDataLoss, "early"));
-  EXPECT_EQ(words_->poison, 3u);
   control_.Fail(9, Aborted("later still"));
-  EXPECT_EQ(words_->poison, 3u);
   EXPECT_THAT(control_.first_failure(), StatusIs(ErrorCode::kIoError, "late"));
   EXPECT_THAT(heard_,
               testing::ElementsAre(StatusIs(ErrorCode::kIoError, "late")));
 }
 
-TEST_F(CudaLaneControlTest, TheFlagStandsAtTheLastWaitWithNoneOpenBeforeIt) {
-  EXPECT_EQ(control_.BeginWait(10), 1u);
-  EXPECT_EQ(control_.BeginWait(20), 2u);
-  EXPECT_EQ(control_.BeginWait(30), 3u);
-  control_.EndWait(20, OkStatus());
-  EXPECT_EQ(words_->flag, 0u);
-  control_.EndWait(10, OkStatus());
-  EXPECT_EQ(words_->flag, 2u);
-  control_.EndWait(30, OkStatus());
-  EXPECT_EQ(words_->flag, 3u);
-  EXPECT_EQ(control_.BeginWait(40), 4u);
-  EXPECT_EQ(words_->flag, 3u);
+class CudaTimesTest : public CudaFixture {
+ protected:
+  CudaTimesTest() : lane_(device_->MakeLane("lane")) {}
+
+  void Note(std::string name) {
+    lane_->NoteTime(&clock_, [this, name = std::move(name)](int64_t ns) {
+      noted_.push_back(name);
+      at_ns_.push_back(ns);
+    });
+  }
+
+  FakeClock clock_{5'000'000'000};
+  std::vector<std::string> noted_;
+  std::vector<int64_t> at_ns_;
+  std::unique_ptr<Lane> lane_;
+};
+
+TEST_F(CudaTimesTest, AreToldInOrderAndNotBeforeSomebodyAsks) {
+  Note("first");
+  Note("second");
+  cuda_.RunAll();
+  EXPECT_TRUE(noted_.empty());
+  EXPECT_EQ(cuda_.calls("EventQuery"), 0);
+  device_->FinishTimes();
+  EXPECT_THAT(noted_, testing::ElementsAre("first", "second"));
+  EXPECT_GE(at_ns_[0], 5'000'000'000);
+  EXPECT_LE(at_ns_[0], at_ns_[1]);
 }
 
-TEST_F(CudaLaneControlTest, WhatIsBehindAnOpenWaitIsInDoubt) {
-  EXPECT_FALSE(control_.InDoubt(kNever));
-  control_.BeginWait(10);
-  control_.BeginWait(20);
-  EXPECT_FALSE(control_.InDoubt(10));
-  EXPECT_TRUE(control_.InDoubt(11));
-  control_.EndWait(10, OkStatus());
-  EXPECT_FALSE(control_.InDoubt(15));
-  EXPECT_TRUE(control_.InDoubt(21));
-  control_.EndWait(20, IoError("disk gone"));
-  EXPECT_FALSE(control_.InDoubt(21));
-  EXPECT_EQ(words_->poison, 20u);
-  EXPECT_THAT(control_.StatusAt(21), StatusIs(ErrorCode::kIoError));
+TEST_F(CudaTimesTest, FinishWaitsForTheStream) {
+  Note("first");
+  device_->FinishTimes();
+  EXPECT_THAT(noted_, testing::ElementsAre("first"));
+}
+
+TEST_F(CudaTimesTest, OldOnesAreReadAsNewOnesComeAndEventsAreUsedAgain) {
+  for (int i = 0; i < 1000; ++i) {
+    Note(std::to_string(i));
+    cuda_.RunAll();
+  }
+  EXPECT_GT(noted_.size(), 900u);
+  EXPECT_LT(cuda_.calls("EventCreate"), 80);
+  device_->FinishTimes();
+  ASSERT_EQ(noted_.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(noted_[static_cast<size_t>(i)], std::to_string(i));
+  }
+}
+
+TEST_F(CudaTimesTest, TheHostsClockIsAskedAgainAfterAWhile) {
+  Note("first");
+  const int64_t waits = cuda_.calls("EventSynchronize");
+  clock_.AdvanceNs(9'000'000'000);
+  Note("soon");
+  EXPECT_EQ(cuda_.calls("EventSynchronize"), waits);
+  clock_.AdvanceNs(2'000'000'000);
+  Note("later");
+  EXPECT_EQ(cuda_.calls("EventSynchronize"), waits + 1);
+  device_->FinishTimes();
+  ASSERT_EQ(noted_.size(), 3u);
+  EXPECT_LT(at_ns_[1], 6'000'000'000);
+  EXPECT_GE(at_ns_[2], 16'000'000'000);
+}
+
+TEST_F(CudaTimesTest, OfALaneThatFailedNobodyIsTold) {
+  lane_->Wait(Event::Failed(IoError("disk gone")));
+  Settle();
+  Note("never");
+  device_->FinishTimes();
+  EXPECT_TRUE(noted_.empty());
+}
+
+TEST_F(CudaTimesTest, ALaneThatIsHeldBackTellsWhenItGoesOn) {
+  const EventSource drive;
+  lane_->Wait(drive.event());
+  Note("behind");
+  device_->FinishTimes();
+  EXPECT_TRUE(noted_.empty());
+  drive.Complete();
+  Settle();
+  device_->FinishTimes();
+  EXPECT_THAT(noted_, testing::ElementsAre("behind"));
 }
 
 }  // namespace

@@ -52,11 +52,12 @@ DeviceBackend Fake(std::string name, FakeCudaOptions options) {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, DeviceContract,
-                         testing::Values(Fake("Plain", {}),
-                                         Fake("WithoutStreamWaitValue",
-                                              {.wait_value = false})),
-                         DeviceBackendName());
+INSTANTIATE_TEST_SUITE_P(
+    FakeCuda, DeviceContract,
+    testing::Values(Fake("Plain", {}),
+                    Fake("OneHardwareQueue", {.hardware_queues = 1}),
+                    Fake("FourHardwareQueues", {.hardware_queues = 4})),
+    DeviceBackendName());
 
 }  // namespace
 }  // namespace castor

@@ -39,8 +39,8 @@ class CudaEventTest : public testing::Test {
   CudaEventWatcher watcher_{CudaEventWatcher::Thread::kNone};
   std::shared_ptr<CudaCore> core_ = std::make_shared<CudaCore>(
       &cuda_, 0, cuda_.Retained(0), "Fake GPU 0", &executor_, &watcher_);
-  std::shared_ptr<CudaLaneControl> control_ = std::make_shared<CudaLaneControl>(
-      std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+  std::shared_ptr<CudaLaneControl> control_ =
+      std::make_shared<CudaLaneControl>(Lane::OnFailure());
 };
 
 TEST_F(CudaEventTest, IsDoneWhenTheStreamGotThereAndGivesItsHandleBack) {
@@ -140,7 +140,7 @@ TEST_F(CudaEventTest, CallbacksMayUseTheEventItself) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(CudaEventTest, AStreamWaitsForItOnlyOnceItIsIssuedAndInNoDoubt) {
+TEST_F(CudaEventTest, AStreamWaitsForItOnlyOnceItIsIssued) {
   using StreamWait = CudaEventState::StreamWait;
   CudaStream stream = nullptr;
   ASSERT_EQ(cuda_.StreamCreate(&stream), kCudaOk);
@@ -149,13 +149,10 @@ TEST_F(CudaEventTest, AStreamWaitsForItOnlyOnceItIsIssuedAndInNoDoubt) {
   state->OnIssued([&] { ++issued; });
   EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kNotIssued);
   EXPECT_EQ(issued, 0);
-  control_->BeginWait(4);
   state->Issue(nullptr);
   EXPECT_EQ(issued, 1);
   state->OnIssued([&] { ++issued; });
   EXPECT_EQ(issued, 2);
-  EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kInDoubt);
-  control_->EndWait(4, OkStatus());
   EXPECT_EQ(state->MakeStreamWait(stream), StreamWait::kQueued);
   cuda_.RunAll();
   EXPECT_TRUE(AsEvent(state).done());
@@ -170,8 +167,7 @@ TEST_F(CudaEventTest, EveryRefusedCallEndsItWithTheDevicesFailure) {
     auto core = std::make_shared<CudaCore>(&cuda, 0, cuda.Retained(0),
                                            "Fake GPU 0", &executor_, &watcher_);
     cuda.FailCall(call, 1, 46);
-    const auto control = std::make_shared<CudaLaneControl>(
-        std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+    const auto control = std::make_shared<CudaLaneControl>(Lane::OnFailure());
     auto state = std::make_shared<CudaEventState>(core, control, 1);
     state->Issue(nullptr);
     EXPECT_THAT(AsEvent(state).Wait(),
@@ -202,8 +198,7 @@ TEST(CudaEventThreadsTest, ManyThreadsMayWaitForOneEvent) {
   CudaEventWatcher watcher(CudaEventWatcher::Thread::kOwn);
   const auto core = std::make_shared<CudaCore>(
       &cuda, 0, cuda.Retained(0), "Fake GPU 0", &executor, &watcher);
-  const auto control = std::make_shared<CudaLaneControl>(
-      std::make_shared<CudaControlWords>(), nullptr, Lane::OnFailure());
+  const auto control = std::make_shared<CudaLaneControl>(Lane::OnFailure());
   for (uint64_t round = 1; round <= 200; ++round) {
     const auto state = std::make_shared<CudaEventState>(core, control, round);
     const Event event = internal::EventAccess::Make(state);

@@ -3,7 +3,6 @@
 
 #include "offload/cuda/cuda_lane.h"
 
-#include <array>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -25,12 +24,14 @@ class CudaLaneTest : public CudaFixture {
  protected:
   // A copy on `lane` that puts `mark` into the first byte of `slab`.
   void Mark(Lane& lane, const Slab& slab, int mark) {
-    marks_[static_cast<size_t>(mark)] = static_cast<std::byte>(mark);
-    device_->Copy(lane, slab.data(), &marks_[static_cast<size_t>(mark)],
-                  Bytes(1), CopyKind::kToDevice);
+    marks_.data()[mark] = static_cast<std::byte>(mark);
+    device_->Copy(lane, slab.data(), marks_.data() + mark, Bytes(1),
+                  CopyKind::kToDevice);
   }
   // What the host sees of the fake's device memory.
-  int Read(const Slab& slab) { return static_cast<int>(*slab.data()); }
+  int Read(const Slab& slab) {
+    return static_cast<int>(*cuda_.Reach(slab.data()));
+  }
 
   Lane::Work Note(std::string name, Status status = OkStatus()) {
     return [this, name = std::move(name), status] {
@@ -39,7 +40,7 @@ class CudaLaneTest : public CudaFixture {
     };
   }
 
-  std::array<std::byte, 256> marks_{};
+  Slab marks_ = OnHost(Bytes(256));
   std::vector<std::string> ran_;
 };
 

@@ -4,6 +4,7 @@
 // A trainer beside Castor: threads without a context, graphs that are being
 // captured, kernels that were not loaded, children of fork().
 
+#include <atomic>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -60,15 +61,18 @@ TEST_F(CudaNeighboursTest, AFreshThreadMakesNoContextOnDeviceZero) {
   EXPECT_TRUE(cuda_.has_context(1));
 }
 
-TEST_F(CudaNeighboursTest, AnAdoptedStreamWaitsForAFreshThreadsEvent) {
+TEST_F(CudaNeighboursTest, AFreshThreadQueuesOnAnAdoptedStream) {
   const CudaStream stream = MakeStream();
   const auto lane = device_->AdoptStream(stream, "trainer").value();
   const EventSource drive;
-  std::thread([&] { lane->Wait(drive.event()); }).join();
-  const Event after = lane->Record();
-  cuda_.RunAll();
-  EXPECT_FALSE(after.done());
+  Event after;
+  std::thread queues([&] {
+    lane->Wait(drive.event());
+    after = lane->Record();
+  });
   drive.Complete();
+  queues.join();
+  cuda_.RunAll();
   EXPECT_THAT(after.Wait(), IsOk());
   EXPECT_FALSE(cuda_.has_context(0));
   ASSERT_EQ(cuda_.StreamDestroy(stream), kCudaOk);
@@ -89,19 +93,19 @@ TEST_F(CudaNeighboursTest, ADeviceWithoutAContextIsRefused) {
               StatusIs(ErrorCode::kUnavailable, Says("no CUDA device")));
 }
 
-// Were a kernel loaded at its first launch, that launch would wait for the
-// stream that waits for the launching thread.
+// Were a kernel loaded at its first launch, that launch would wait for what the
+// trainer's kernel waits for: the launching thread.
 TEST_F(CudaNeighboursTest, AKernelsFirstLaunchWaitsForNothing) {
   const CudaStream stream = MakeStream();
   const Slab values = OnDevice(KiB(4));
   const Slab ones = OnDevice(KiB(4));
-  const auto trainer = device_->AdoptStream(stream, "trainer").value();
   const auto own = device_->MakeLane("own");
-  const EventSource drive;
-  trainer->Wait(drive.event());
+  std::atomic<bool> launched = false;
+  cuda_.Launch(
+      stream, [] {}, [&launched] { return launched.load(); });
   device_->AddInto(*own, values.data(), ones.data(), DType::kF32, Elements(1));
   EXPECT_THAT(own->Record().Wait(), IsOk());
-  drive.Complete();
+  launched = true;
   Settle();
   ASSERT_EQ(cuda_.StreamDestroy(stream), kCudaOk);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TESTS_COLLECTIVES_NCCL_NCCL_WORLD_FIXTURE_H_
-#define CASTOR_TESTS_COLLECTIVES_NCCL_NCCL_WORLD_FIXTURE_H_
+#ifndef CASTOR_TESTS_SUPPORT_FAKE_NCCL_WORLD_H_
+#define CASTOR_TESTS_SUPPORT_FAKE_NCCL_WORLD_H_
 
 // A world of NCCL ranks that are threads of one process, over a fake NCCL and a
-// fake CUDA runtime that they share, each with a device of its own on it.
-// Owner thread only.
+// fake CUDA runtime that they share, each with a GPU of its own on it. Owner
+// thread only.
 
 #include <functional>
 #include <memory>
@@ -24,7 +24,6 @@
 #include "offload/cuda/cuda_device.h"
 #include "offload/executor.h"
 #include "offload/lane.h"
-#include "tests/support/communicator_contract.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
 
@@ -39,20 +38,27 @@ inline void OnEveryRank(int world, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-class FakeNcclWorld final : public WorldUnderTest {
+class FakeNcclWorld {
  public:
-  explicit FakeNcclWorld(int world, FakeNcclOptions nccl = {})
-      : nccl_(&cuda_, nccl), size_(world), ranks_(static_cast<size_t>(world)) {
+  // `hardware_queues` as FakeCudaOptions has them.
+  explicit FakeNcclWorld(int world, FakeNcclOptions nccl = {},
+                         int hardware_queues = 0)
+      : cuda_({.devices = world, .hardware_queues = hardware_queues}),
+        nccl_(&cuda_, nccl),
+        size_(world),
+        ranks_(static_cast<size_t>(world)) {
     for (int rank = 0; rank < world; ++rank) {
-      auto device =
-          CudaDevice::Open(&cuda_, {.executor = &pool_, .log = &log_});
+      auto device = CudaDevice::Open(
+          &cuda_, {.ordinal = rank, .executor = &pool_, .log = &log_});
       CASTOR_CHECK(device.ok());
       devices_.push_back(*std::move(device));
     }
   }
-  ~FakeNcclWorld() override {
+  ~FakeNcclWorld() {
     OnEveryRank(size_, [this](int rank) { Drop(rank); });
   }
+  FakeNcclWorld(const FakeNcclWorld&) = delete;
+  FakeNcclWorld& operator=(const FakeNcclWorld&) = delete;
 
   // Joins all ranks, with `options` and what is each rank's own; `change` may
   // make ranks differ. Returns what each was told.
@@ -76,15 +82,7 @@ class FakeNcclWorld final : public WorldUnderTest {
     return statuses;
   }
 
-  // One lane of the device and one of the pool, as an engine has.
-  void ForEachRank(const RankBody& body) override {
-    OnEveryRank(size_, [&](int rank) {
-      const auto lane = device(rank).MakeLane("lane");
-      WorkerLane lane2("lane2", &pool_);
-      RunRank(body, {comm(rank), *lane, lane2});
-    });
-  }
-
+  int size() const { return size_; }
   Communicator& comm(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   CudaDevice& device(int rank) { return *devices_[static_cast<size_t>(rank)]; }
   void Drop(int rank) { ranks_[static_cast<size_t>(rank)] = nullptr; }
@@ -105,4 +103,4 @@ class FakeNcclWorld final : public WorldUnderTest {
 
 }  // namespace castor
 
-#endif  // CASTOR_TESTS_COLLECTIVES_NCCL_NCCL_WORLD_FIXTURE_H_
+#endif  // CASTOR_TESTS_SUPPORT_FAKE_NCCL_WORLD_H_
