@@ -3,6 +3,7 @@
 
 #include "collectives/zero_engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/seal_plan.h"
@@ -19,16 +20,20 @@ MemoryLease& MemoryLease::operator=(MemoryLease&& other) noexcept {
   if (this == &other) return *this;
   Release();
   engine_ = std::exchange(other.engine_, nullptr);
-  lane_ = other.lane_;
+  lanes_ = std::move(other.lanes_);
   lease_ = other.lease_;
   data_ = std::exchange(other.data_, nullptr);
   size_ = other.size_;
   return *this;
 }
 
+void MemoryLease::AlsoUsedOn(Lane& lane) {
+  if (std::ranges::find(lanes_, &lane) == lanes_.end()) lanes_.push_back(&lane);
+}
+
 void MemoryLease::Release() {
   if (engine_ == nullptr) return;
-  engine_->impl_->Return(lease_, *lane_);
+  engine_->impl_->Return(lease_, lanes_);
   engine_ = nullptr;
   data_ = nullptr;
 }
@@ -86,7 +91,7 @@ Result<MemoryLease> ZeroEngine::Borrow(Bytes size, Lane& lane) {
                           impl_->Told(impl_->Borrow(size, lane)));
   MemoryLease lease;
   lease.engine_ = this;
-  lease.lane_ = &lane;
+  lease.lanes_ = {&lane};
   lease.lease_ = lent.id;
   lease.data_ = lent.data;
   lease.size_ = size;

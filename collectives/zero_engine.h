@@ -137,6 +137,8 @@ class ParamLease {
   const uint16_t* f16(size_t i) const {
     return static_cast<const uint16_t*>(data(i));
   }
+  // Work on this lane reads them too: the release comes behind it as well.
+  void AlsoUsedOn(Lane& lane);
   void Release() {
     if (held_ != nullptr) GiveBack();
   }
@@ -168,12 +170,14 @@ class MemoryLease {
 
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
+  // As ParamLease's.
+  void AlsoUsedOn(Lane& lane);
   void Release();
 
  private:
   friend class ZeroEngine;
   ZeroEngine* engine_ = nullptr;
-  Lane* lane_ = nullptr;
+  std::vector<Lane*> lanes_;  // the first is the one that it is for
   int32_t lease_ = -1;
   std::byte* data_ = nullptr;
   Bytes size_;

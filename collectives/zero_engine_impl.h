@@ -125,7 +125,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<std::string> PlacedByRules() const;
 
   Result<LeaseArena::Lease> Borrow(Bytes size, Lane& lane);
-  void Return(int32_t lease, Lane& lane);
+  void Return(int32_t lease, std::span<Lane* const> lanes);
   Status BeginEvaluation();
   void EndEvaluation();
 

@@ -171,9 +171,11 @@ Result<LeaseArena::Lease> ZeroEngine::Impl::Borrow(Bytes size, Lane& lane) {
   return lease;
 }
 
-void ZeroEngine::Impl::Return(int32_t lease, Lane& lane) {
-  RecordLeaseEnd(lane, lease);
-  Event free_after = lane.Record();
+void ZeroEngine::Impl::Return(int32_t lease, std::span<Lane* const> lanes) {
+  RecordLeaseEnd(*lanes.front(), lease);
+  std::vector<Event> ends;
+  for (Lane* lane : lanes) ends.push_back(lane->Record());
+  Event free_after = AllOf(ends);
   // A lease may end after an engine that failed.
   if (pools_ != nullptr) {
     free_after = pools_->Poison(leases_.DataOf(lease), leases_.SizeOf(lease),

@@ -159,6 +159,11 @@ ParamLease& ParamLease::operator=(ParamLease&& other) noexcept {
   return *this;
 }
 
+void ParamLease::AlsoUsedOn(Lane& lane) {
+  if (held_ == nullptr) return;
+  for (ChunkPin& pin : held_->pins) pin.AlsoUsedOn(lane);
+}
+
 void ParamLease::GiveBack() {
   Held* const held = std::exchange(held_, nullptr);
   held->pins.clear();

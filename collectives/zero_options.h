@@ -191,7 +191,8 @@ struct ZeroOptions {
   // size that is needed.
   Device* device = nullptr;
   // Makes the memory on the device, for instance from a framework's allocator,
-  // so that the framework counts it; 256 bytes aligned. Null: the device does.
+  // so that the framework counts it; 256 bytes aligned, and no queued work uses
+  // it any more. Null: the device does.
   std::function<Result<Slab>(Bytes)> make_device_slab;
   // Of every drive, for a twin of one (offload/nvme/simulated_io_queue.h); what
   // it captures must outlive the engine. Null: the best that the machine gives.

@@ -93,6 +93,12 @@ void MemoryManager::EndUse(ChunkPin& pin) {
                         });
   }
   Event end = pin.lane_->Record();
+  if (!pin.others_.empty()) [[unlikely]] {
+    std::vector<Event> ends = {std::move(end)};
+    for (Lane* lane : pin.others_) ends.push_back(lane->Record());
+    pin.others_.clear();
+    end = AllOf(ends);
+  }
   if (own_ends()) {
     NoteLeaseEnd(pin, std::move(end));
   } else if (param_class(chunk) == kNoSlotClass) {

@@ -156,7 +156,7 @@ class MemoryManager;
 
 // A chunk's parameters on the device for work on one lane, pinned until the
 // release, which records an event on that lane and waits for nothing. The
-// manager and the lane outlive it. Move-only.
+// manager and the lanes outlive it. Move-only.
 class ChunkPin {
  public:
   ChunkPin() = default;
@@ -167,12 +167,16 @@ class ChunkPin {
         traced_(other.traced_),
         data_(std::exchange(other.data_, nullptr)),
         use_(other.use_),
-        begin_ns_(std::move(other.begin_ns_)) {}
+        begin_ns_(std::move(other.begin_ns_)),
+        others_(std::move(other.others_)) {}
   ChunkPin& operator=(ChunkPin&& other) noexcept;
   ~ChunkPin() { Release(); }
 
   std::byte* data() const { return data_; }
   ChunkId chunk() const { return chunk_; }
+  // Work on this lane uses the chunk too, so the release records an event there
+  // as well.
+  void AlsoUsedOn(Lane& lane);
   void Release() {
     if (manager_ != nullptr) GiveBack();
   }
@@ -194,6 +198,7 @@ class ChunkPin {
   };
   Use use_;
   std::shared_ptr<int64_t> begin_ns_;  // when the lane got here, if recorded
+  std::vector<Lane*> others_;          // with work that uses the chunk
 };
 
 class MemoryManager {

@@ -23,6 +23,13 @@ constexpr int64_t kLeastDeviceStallNs = 5'000;
 
 }  // namespace
 
+void ChunkPin::AlsoUsedOn(Lane& lane) {
+  if (&lane == lane_ || std::ranges::find(others_, &lane) != others_.end()) {
+    return;
+  }
+  others_.push_back(&lane);
+}
+
 ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   if (this == &other) return *this;
   Release();
@@ -33,6 +40,7 @@ ChunkPin& ChunkPin::operator=(ChunkPin&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   use_ = other.use_;
   begin_ns_ = std::move(other.begin_ns_);
+  others_ = std::move(other.others_);
   return *this;
 }
 

@@ -179,6 +179,7 @@ Result<Slab> MakeArenaSlab(const PinnedArenaOptions& options,
   }
   HostSlabOptions slab_options;
   slab_options.log = options.log;
+  slab_options.keep_from_children = true;
   if (options.make_slab) {
     return options.make_slab(options.budget, slab_options, facts);
   }

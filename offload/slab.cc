@@ -98,6 +98,16 @@ void SayNotBound(Log* log, Bytes size, int node, std::string_view why) {
                   why));
 }
 
+void SayNotKeptFromChildren(Log* log, std::string_view why) {
+  if (log == nullptr) return;
+  log->WarnOnce(
+      "host-slab-fork",
+      fmt::format("a child of fork() would be given pinned memory, since "
+                  "madvise(MADV_DONTFORK) fails: {}. Start other processes "
+                  "with spawn",
+                  why));
+}
+
 const internal::SlabSystem& SystemOr(const internal::SlabSystem* system) {
   return system != nullptr ? *system : internal::RealSlabSystem();
 }
@@ -153,6 +163,10 @@ Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
             : system.BindToNode(slab.data(), mapped, options.numa_node);
     had.bound = unbound.empty();
     if (!had.bound) SayNotBound(options.log, size, options.numa_node, unbound);
+    if (options.keep_from_children) {
+      const std::string why = system.KeepFromChildren(slab.data(), mapped);
+      if (!why.empty()) SayNotKeptFromChildren(options.log, why);
+    }
     if (options.lock) {
       const std::string unlocked = system.Lock(slab.data(), mapped);
       had.locked = unlocked.empty();

@@ -58,6 +58,10 @@ struct HostSlabOptions {
   int numa_node = -1;
   // Whether to mlock; else the memory is touched only. For what a driver pins.
   bool lock = true;
+  // Whether children of fork() get none of it (MADV_DONTFORK), as what a
+  // driver pins, or may pin: a child's copies of pinned pages are not those
+  // that the device sees. A refusal is said once.
+  bool keep_from_children = false;
 };
 
 struct HostSlabFacts {

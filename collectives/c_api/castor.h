@@ -106,8 +106,9 @@ CASTOR_API int32_t castor_plan_run(const castor_tensor* tensors, size_t count,
 
 /* Host memory that devices and O_DIRECT can use, cut into buffers of any size.
  * All of it is taken, pinned and bound to the NUMA node of the calling thread
- * when the arena is created, and never more. Where the process exports jemalloc
- * (5 or later), buffers come from an arena of that, else from Castor's own. */
+ * when the arena is created, and never more; children of fork() get none of it.
+ * Where the process exports jemalloc (5 or later), buffers come from an arena of
+ * that, else from Castor's own. */
 typedef struct castor_pinned_arena castor_pinned_arena;
 
 typedef struct castor_pinned_arena_stats {
@@ -293,8 +294,10 @@ typedef struct castor_allocator {
   size_t struct_size;
   void* context;
   /* `bytes` aligned to 256; answers 0, or a castor_code after castor_set_error.
-   * Seal, reseal and resume call it, each on the calling thread; park, reseal,
-   * close and destroy release what it gave. */
+   * Work that is queued on the engine's lane may still use them: Castor waits
+   * for that lane. Seal, reseal, resume and, where slots grow, acquire and grad
+   * call it, each on the calling thread. Park, reseal, close and destroy
+   * release what it gave, once no work of Castor's or of leases uses it. */
   int32_t (*allocate)(void* context, int64_t bytes, void** data);
   void (*release)(void* context, void* data);
 } castor_allocator;
@@ -350,7 +353,9 @@ CASTOR_API int32_t castor_lane_adopt_stream(castor_device* device, void* stream,
 CASTOR_API int32_t castor_lane_destroy(castor_lane* lane);
 /* Answers 0, or the castor_code that it failed with, after castor_set_error. */
 typedef int32_t (*castor_work)(void* context);
-/* Queues work and returns; `context` is there until it has run. */
+/* Queues work and returns; `context` is there until it has run. On a lane over
+ * a stream of the program's the calling thread waits for the stream and runs
+ * the work itself. */
 CASTOR_API int32_t castor_lane_run(castor_lane* lane, castor_work work,
                                    void* context);
 /* What is queued on `lane` from now on waits for what is on `other` now. */
@@ -363,9 +368,13 @@ CASTOR_API int32_t castor_lane_record_event(castor_lane* lane, void* event);
 /* Waits for what is queued; the lane's failure, if it has one. */
 CASTOR_API int32_t castor_lane_drain(castor_lane* lane);
 /* From now on acquire, grad, grad_ready and borrow are for work on this lane:
- * they wait for nothing, what they give is there for what is queued after them,
- * and a lease that began on it ends behind what is queued at its release. Null:
- * for the calling thread again. A CUDA device needs a lane of its own. */
+ * what they give is there for what is queued after them. They wait for nothing,
+ * but where the lane is over a stream of the program's, until what the lane
+ * waits for is queued on the device. A lease ends behind what is queued, at its
+ * release, on the lane that it began on and on every lane that was in use
+ * since; a gradient is ready likewise. So say which lane is in use before each
+ * call, and before work on another stream has memory of a lease. Null: for the
+ * calling thread again. A CUDA device needs a lane of its own. */
 CASTOR_API int32_t castor_engine_use_lane(castor_engine* engine,
                                           castor_lane* lane);
 

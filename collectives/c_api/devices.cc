@@ -27,7 +27,7 @@
 
 namespace castor::c_api {
 
-Result<Slab> SlabFrom(const castor_device& device, Bytes size) {
+Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane) {
   void* data = nullptr;
   CASTOR_RETURN_IF_ERROR(CallbackAnswer(
       device.allocator.allocate(device.allocator.context, size.count(), &data),
@@ -40,10 +40,12 @@ Result<Slab> SlabFrom(const castor_device& device, Bytes size) {
         "{} bytes",
         size.count(), address, kAlign));
   }
-  return Slab(Tier::kDevice, static_cast<std::byte*>(data), size,
-              [allocator = device.allocator](std::byte* start, Bytes) {
-                allocator.release(allocator.context, start);
-              });
+  Slab slab(Tier::kDevice, static_cast<std::byte*>(data), size,
+            [allocator = device.allocator](std::byte* start, Bytes) {
+              allocator.release(allocator.context, start);
+            });
+  CASTOR_RETURN_IF_ERROR(lane.Record().Wait());
+  return slab;
 }
 
 namespace {

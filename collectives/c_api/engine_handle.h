@@ -25,6 +25,7 @@
 #include "chunk/param_spec.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/dry_step.h"
+#include "collectives/c_api/lanes_in_use.h"
 #include "collectives/c_api/turn.h"
 #include "collectives/communicator.h"
 #include "collectives/plan_file.h"
@@ -105,8 +106,8 @@ struct castor_engine {
   castor_device* device = nullptr;     // null: one of its own
   castor::Log log;
   castor::ThreadLane caller{"caller"};
-  castor::Lane* lane = &caller;  // that calls are for
-  std::set<castor_lane*> lanes;  // that were given
+  castor::c_api::LanesInUse in_use{&caller};  // that calls are for
+  std::set<castor_lane*> lanes;               // that were given
   std::unique_ptr<castor::ZeroEngine> engine;
   castor::EvaluateScope evaluation;
   bool evaluating = false;
@@ -117,7 +118,14 @@ struct castor_engine {
   // By parameter, as what follows. They stay where they are: programs look at
   // their names.
   std::deque<castor::ParamSpec> specs;
-  std::vector<int64_t> sizes;            // in elements
+  std::vector<int64_t> sizes;  // in elements
+  // From the first castor_engine_grad to castor_engine_grad_ready: the lane of
+  // the last one, and when the first one was. Null: not between the two.
+  struct OpenGrad {
+    castor::Lane* lane = nullptr;
+    int64_t mark = 0;
+  };
+  std::vector<OpenGrad> grads;
   std::optional<castor::PlanFile> plan;  // that the config names
   int64_t leases = 0;
   std::string loaded_trainer;
@@ -131,6 +139,7 @@ struct castor_engine {
 struct castor_param_lease {
   castor_engine* engine = nullptr;
   castor::Lane* lane = nullptr;  // it began on
+  int64_t mark = 0;              // and when, for LanesInUse
   castor::ParamLease lease;
   std::vector<castor::ParamId> dry;  // held by a dry step
 
@@ -141,6 +150,7 @@ struct castor_param_lease {
 struct castor_memory_lease {
   castor_engine* engine = nullptr;
   castor::Lane* lane = nullptr;  // it began on
+  int64_t mark = 0;              // and when, for LanesInUse
   castor::MemoryLease lease;
   castor::Bytes dry;  // borrowed of a dry step
 
@@ -150,8 +160,9 @@ struct castor_memory_lease {
 
 namespace castor::c_api {
 
-// The device's memory, from the allocator that it was given.
-Result<Slab> SlabFrom(const castor_device& device, Bytes size);
+// The device's memory, from the allocator that it was given, once what is
+// queued on `lane` no longer uses it. Blocks.
+Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane);
 
 // FailedPrecondition where the engine's work cannot be on the calling thread
 // and no lane was given.

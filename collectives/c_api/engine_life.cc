@@ -75,8 +75,8 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
   if (device != nullptr) {
     options.device = device->device.get();
     if (device->allocator.allocate != nullptr) {
-      options.make_device_slab = [device](Bytes size) {
-        return SlabFrom(*device, size);
+      options.make_device_slab = [device, engine = made.get()](Bytes size) {
+        return SlabFrom(*device, size, engine->in_use.now());
       };
     }
   }
@@ -120,6 +120,10 @@ Status EndForDestroy(castor_engine& engine) {
                     engine.leases));
   }
   engine.evaluation.End();
+  // Gradients of a step that was left half done may still be written to.
+  // Failures are the lanes' own, and told there.
+  engine.in_use.now().Drain().IgnoreError();
+  for (castor_lane* lane : engine.lanes) lane->lane->Drain().IgnoreError();
   return OkStatus();
 }
 
@@ -163,6 +167,7 @@ Status Register(castor_engine& engine, const castor_tensor* tensor,
                               group == nullptr ? "" : group));
   engine.specs.push_back(std::move(kept));
   engine.sizes.push_back(size.count());
+  engine.grads.emplace_back();
   ++engine.params;
   *param = id.value();
   return OkStatus();

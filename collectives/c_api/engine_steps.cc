@@ -41,13 +41,14 @@ Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
   }
   auto made = std::make_unique<castor_param_lease>();
   made->engine = &engine;
-  made->lane = engine.lane;
+  made->lane = &engine.in_use.now();
+  made->mark = engine.in_use.mark();
   if (engine.dry) {
     std::fill_n(data, count, engine.dry->Acquire(ids));
     made->dry = std::move(ids);
   } else {
     CASTOR_ASSIGN_OR_RETURN(made->lease,
-                            engine.engine->Acquire(ids, *engine.lane));
+                            engine.engine->Acquire(ids, *made->lane));
     for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
   }
   ++engine.leases;
@@ -71,17 +72,36 @@ Status Grad(castor_engine& engine, int32_t param, void** data) {
   if (data == nullptr) return InvalidArgument("data is null");
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  CASTOR_ASSIGN_OR_RETURN(
-      *data, engine.dry ? engine.dry->Grad(ParamId(param))
-                        : engine.engine->Grad(ParamId(param), *engine.lane));
+  if (engine.dry) {
+    CASTOR_ASSIGN_OR_RETURN(*data, engine.dry->Grad(ParamId(param)));
+    return OkStatus();
+  }
+  Lane& lane = engine.in_use.now();
+  CASTOR_ASSIGN_OR_RETURN(*data, engine.engine->Grad(ParamId(param), lane));
+  // What was written before is added to.
+  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  if (open.lane == nullptr) {
+    open.mark = engine.in_use.mark();
+  } else if (open.lane != &lane) {
+    lane.Wait(open.lane->Record());
+  }
+  open.lane = &lane;
   return OkStatus();
 }
 
 Status GradReady(castor_engine& engine, int32_t param) {
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  return engine.dry ? engine.dry->GradReady(ParamId(param))
-                    : engine.engine->GradReady(ParamId(param), *engine.lane);
+  if (engine.dry) return engine.dry->GradReady(ParamId(param));
+  Lane& lane = engine.in_use.now();
+  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  if (open.lane != nullptr) {
+    engine.in_use.Since(open.mark, [&](Lane& other) {
+      if (&other != &lane) lane.Wait(other.Record());
+    });
+  }
+  open = {};
+  return engine.engine->GradReady(ParamId(param), lane);
 }
 
 Status Borrow(castor_engine& engine, int64_t bytes, void** data,
@@ -95,13 +115,14 @@ Status Borrow(castor_engine& engine, int64_t bytes, void** data,
   CASTOR_RETURN_IF_ERROR(CheckLane(engine));
   auto made = std::make_unique<castor_memory_lease>();
   made->engine = &engine;
-  made->lane = engine.lane;
+  made->lane = &engine.in_use.now();
+  made->mark = engine.in_use.mark();
   if (engine.dry) {
     CASTOR_ASSIGN_OR_RETURN(*data, engine.dry->Borrow(Bytes(bytes)));
     made->dry = Bytes(bytes);
   } else {
     CASTOR_ASSIGN_OR_RETURN(made->lease,
-                            engine.engine->Borrow(Bytes(bytes), *engine.lane));
+                            engine.engine->Borrow(Bytes(bytes), *made->lane));
     *data = made->lease.data();
   }
   ++engine.leases;
@@ -129,7 +150,10 @@ Status BeginDryStep(castor_engine& engine) {
 
 // Work on lanes may still be on the scratch.
 Status EndDryStep(castor_engine& engine) {
-  CASTOR_RETURN_IF_ERROR(engine.lane->Drain());
+  CASTOR_RETURN_IF_ERROR(engine.in_use.now().Drain());
+  for (castor_lane* lane : engine.lanes) {
+    CASTOR_RETURN_IF_ERROR(lane->lane->Drain());
+  }
   CASTOR_ASSIGN_OR_RETURN(engine.dry_seen, std::move(*engine.dry).End());
   engine.dry.reset();
   return OkStatus();
@@ -184,13 +208,25 @@ Status EndEvaluation(castor_engine& engine) {
 }  // namespace
 }  // namespace castor::c_api
 
+namespace {
+
+template <typename Lease>
+void NameLanes(Lease* lease) {
+  lease->engine->in_use.Since(
+      lease->mark, [&](castor::Lane& lane) { lease->lease.AlsoUsedOn(lane); });
+}
+
+}  // namespace
+
 void castor_param_lease::End() {
   if (engine->dry) engine->dry->Release(dry);
+  NameLanes(this);
   lease.Release();
 }
 
 void castor_memory_lease::End() {
   if (engine->dry) engine->dry->Return(dry);
+  NameLanes(this);
   lease.Release();
 }
 

@@ -18,6 +18,7 @@ C_API_FILES = [
     "engine_states.cc",
     "engine_steps.cc",
     "lanes.cc",
+    "lanes_in_use.h",
     "new_world.h",
     "pinned_arena.cc",
     "plan.cc",

@@ -106,7 +106,7 @@ Status Wait(castor_lane* lane, castor_lane* other) {
 }  // namespace
 
 Status CheckLane(const castor_engine& engine) {
-  if (engine.lane != &engine.caller || engine.device == nullptr ||
+  if (&engine.in_use.now() != &engine.caller || engine.device == nullptr ||
       engine.device->kind != CASTOR_DEVICE_CUDA) {
     return OkStatus();
   }
@@ -158,7 +158,7 @@ Status RecordEvent(castor_lane* lane, void* event) {
 
 Status UseLane(castor_engine& engine, castor_lane* lane) {
   if (lane == nullptr) {
-    engine.lane = &engine.caller;
+    engine.in_use.Use(&engine.caller);
     return OkStatus();
   }
   if (lane->world != engine.world) {
@@ -171,7 +171,7 @@ Status UseLane(castor_engine& engine, castor_lane* lane) {
         "castor_lane_create or castor_lane_adopt_stream with that device");
   }
   if (engine.lanes.insert(lane).second) ++lane->engines;
-  engine.lane = lane->lane.get();
+  engine.in_use.Use(lane->lane.get());
   return OkStatus();
 }
 

@@ -11,7 +11,6 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
-#include "offload/internal/slab_system.h"
 
 namespace castor {
 namespace {
@@ -34,22 +33,11 @@ Result<Slab> MakePinnedSlab(std::shared_ptr<CudaCore> core, Bytes size,
                             HostSlabFacts* facts) {
   HostSlabOptions unlocked = options;
   unlocked.lock = false;
+  unlocked.keep_from_children = true;
   HostSlabFacts had;
   CASTOR_ASSIGN_OR_RETURN(Slab memory, MakeHostSlab(size, unlocked, &had));
   if (memory.data() != nullptr) {
     const Bytes mapped = RoundUp(size, Bytes(sysconf(_SC_PAGESIZE)));
-    const internal::SlabSystem& system = options.system != nullptr
-                                             ? *options.system
-                                             : internal::RealSlabSystem();
-    if (const std::string why = system.KeepFromChildren(memory.data(), mapped);
-        !why.empty() && options.log != nullptr) {
-      options.log->WarnOnce(
-          "cuda-host-fork",
-          fmt::format("a child of fork() would be given pinned memory, since "
-                      "madvise(MADV_DONTFORK) fails: {}. Start other processes "
-                      "with spawn",
-                      why));
-    }
     const CudaCore::Scope scope(*core);
     const int error = core->calls().HostRegister(memory.data(), mapped.count());
     had.registered = error == kCudaOk;

@@ -27,11 +27,12 @@
 //       execution": loading a kernel may require synchronization. Here the
 //       launch of a kernel that was not loaded waits for all streams of the
 //       device, and holds the context's lock meanwhile: calls of other threads
-//       in that context wait for it.
-//   launch queue      Programming Guide, "Concurrent Execution between Host and
-//       Device": a launch returns before the kernel has run, until the device's
-//       queue is full. Here a hardware queue takes `launch_queue` operations. A
-//       call that queues one more waits for room, and holds the context's lock.
+//       in that context wait for it (meta-pytorch/torchcomms #2334).
+//   launch queue      Programming Guide, "CUDA Environment Variables",
+//       CUDA_SCALE_LAUNCH_QUEUES: queues for launching work have a size. Here a
+//       hardware queue takes `launch_queue` operations. A call that queues one
+//       more waits for room, and holds the context's lock: what happens then
+//       NVIDIA does not say, and microsoft/mscclpp #516 shows.
 //   contexts          Programming Guide, "Initialization": a thread that calls
 //       the runtime with no context gets one on device 0.
 //   capture           Programming Guide, "Prohibited and Unhandled Operations"

@@ -457,7 +457,8 @@ std::vector<ToyResult> TrainOnGpus(const std::vector<ToyPart>& parts,
 
 std::vector<ToyResult> TrainToyParts(const std::vector<ToyPart>& parts) {
   if (HardwareQueues() > 0 && parts[0].options.device == nullptr) {
-    return TrainOnGpus(parts, {.hardware_queues = HardwareQueues()});
+    return TrainOnGpus(parts,
+                       {.hardware_queues = HardwareQueues(), .loads_each = 7});
   }
   InProcessOptions in_process;
   in_process.world = static_cast<int>(parts.size());

@@ -21,6 +21,7 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/pinned_arena.h"
 #include "offload/slab.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/fake_cuda.h"
@@ -215,6 +216,10 @@ std::string FlagsOf(const void* data) {
 TEST_F(CudaNeighboursTest, PinnedMemoryStaysOutOfChildrenOfFork) {
   const Slab host = OnHost(MiB(1));
   EXPECT_THAT(FlagsOf(host.data()), testing::HasSubstr(" dc "));
+  // What a program may pin itself.
+  const auto arena = MakePinnedArena({.budget = MiB(1)}).value();
+  const PinnedBuffer buffer = arena->Allocate(KiB(4), Bytes(64)).value();
+  EXPECT_THAT(FlagsOf(buffer.data()), testing::HasSubstr(" dc "));
   const Slab plain = MakeHostSlab(MiB(1), {.lock = false}).value();
   EXPECT_THAT(FlagsOf(plain.data()),
               testing::AllOf(testing::HasSubstr("VmFlags"),
