@@ -5,7 +5,10 @@
 // is memory of the host. Its streams run beside the caller, as on hardware, and
 // a test waits for one where a kernel of torch's would have been queued.
 
+#include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <thread>
 
 #include "collectives/nccl/nccl_machine.h"
 #include "tests/support/fake_cuda.h"
@@ -16,7 +19,8 @@ namespace {
 castor::FakeCuda& Cuda() {
   // Streams may still be used while the process ends.
   static castor::FakeCuda& fake =
-      *new castor::FakeCuda({.total_bytes = int64_t{1} << 30});
+      *new castor::FakeCuda(
+          {.total_bytes = int64_t{1} << 30, .knows_pageable = false});
   return fake;
 }
 
@@ -38,6 +42,20 @@ void* castor_fake_stream_create() {
 // 0, or the error of the runtime.
 int32_t castor_fake_stream_wait(void* stream) {
   return Cuda().StreamSynchronize(stream);
+}
+
+// What kernels do that were queued for the block's user before: they come late,
+// and overwrite all of it.
+void castor_fake_scribble(void* stream, void* data, int64_t size) {
+  Cuda().Launch(stream, [data, size] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::memset(data, 0xA5, static_cast<size_t>(size));
+  });
+}
+
+// Runs `work` when the stream gets there, on a thread of the fake.
+void castor_fake_launch(void* stream, void (*work)(void*), void* context) {
+  Cuda().Launch(stream, [work, context] { work(context); });
 }
 
 int64_t castor_fake_live(int32_t what) {

@@ -7,9 +7,10 @@ Needs libcastor_fake_gpu.so, which has Castor's CUDA device on a fake of CUDA (f
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 import torch
@@ -17,25 +18,33 @@ import torch
 from castor._abi import lib
 from castor._engine import World
 from castor.torch import _device
+from queued_torch import QueuedTorch
 
 lib.castor_fake_stream_create.restype = ctypes.c_void_p
 lib.castor_fake_stream_wait.argtypes = [ctypes.c_void_p]
+lib.castor_fake_scribble.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
 lib.castor_fake_live.restype = ctypes.c_int64
 ROOM = 1 << 30
 
 
 class FakeGpu(_device.Gpu):
     activations = 0  # the most that torch has beside Castor
+    takes_turns = True
+    latest: FakeGpu
 
     def __init__(self, world: World, device: torch.device, streams: int = 1) -> None:
         lib.castor_fake_gpu_begin()
         self._buffers: dict[int, Any] = {}
+        self._nothing = ctypes.create_string_buffer(1)
         self._most = 0
         super().__init__(world, torch.device("cuda", 0))
         self.torch_device = torch.device("cpu")
-        self._own = [lib.castor_fake_stream_create() for _ in range(streams)]
-        assert all(self._own)
-        self._turns = itertools.cycle(self._own)
+        self.streams = [lib.castor_fake_stream_create() for _ in range(max(streams, 2))]
+        assert all(self.streams)
+        self._turns = itertools.cycle(self.streams[:streams])
+        self.now = self.streams[0]  # the current one
+        self.taking_turns = self.takes_turns
+        FakeGpu.latest = self
 
     def take(self, size: int) -> int:
         if self.taken + size > ROOM:
@@ -44,10 +53,15 @@ class FakeGpu(_device.Gpu):
         address = (ctypes.addressof(buffer) + 255) & ~255
         self._buffers[address] = buffer
         self._most = max(self._most, self.taken + size)
+        # As of a block that kernels on the stream still use, which a caching allocator gives for that stream.
+        lib.castor_fake_scribble(self._stream, address, size)
         return address
 
     def give_back(self, address: int) -> None:
-        del self._buffers[address]
+        buffer = self._buffers.pop(address)
+        # Its next user on the stream has it at once.
+        lib.castor_fake_scribble(self._stream, address, len(buffer) - 256)
+        lib.castor_fake_stream_wait(self._stream)
 
     def room(self) -> int:
         return ROOM
@@ -62,7 +76,25 @@ class FakeGpu(_device.Gpu):
         return most
 
     def current_stream(self) -> int:
-        return next(self._turns)
+        return self.now
+
+    def follow(self) -> None:
+        """The program makes another stream current before each call, unless it chooses them itself."""
+        if self.taking_turns:
+            self.now = next(self._turns)
+        super().follow()
+
+    @contextlib.contextmanager
+    def stream(self, number: int) -> Iterator[None]:
+        """As torch.cuda.stream."""
+        before, self.now = self.now, self.streams[number]
+        yield
+        self.now = before
+
+    def delay(self, ms: int) -> None:
+        """A kernel that takes so long, on the current stream."""
+        for _ in range(ms // 2):
+            lib.castor_fake_scribble(self.now, self._nothing, 1)
 
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> _device.Viewer:
         if not shape.numel():
@@ -70,6 +102,9 @@ class FakeGpu(_device.Gpu):
         inner = _device.dlpack_viewer(shape, dtype, _device.ON_CPU, 0)
 
         def view(address: Optional[int], lease: Any) -> torch.Tensor:
+            queue = QueuedTorch.active
+            if queue is not None:
+                return queue.add(inner(address, lease), in_chunk=True)
             error = lib.castor_fake_stream_wait(self._stream)
             assert error == 0, f"the stream failed with error {error} of CUDA"
             return inner(address, lease)

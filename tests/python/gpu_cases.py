@@ -5,17 +5,21 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
 from castor.torch import _device
 from fake_gpu import ROOM, FakeGpu
 from harness import train
-from models import gpt2, language
+from models import PLAIN, Case, gpt2, language, of_transformers, squares
+from queued_torch import queued
 
 BUDGETS: dict[str, Any] = {"device": "600KiB", "host": "64MiB", "chunk": "16KiB", "config": {"poison": True}}
 MiB = 1 << 20
@@ -135,3 +139,90 @@ def test_a_rank_of_nccl_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("castor.torch._wrap.make_world", make_world)
     got = train(gpt2, language, BUDGETS | {"device": "8MiB"}, steps=3)
     assert worlds[0].size == 1 and got.losses == want.losses
+
+
+CASES = PLAIN + (of_transformers() if importlib.util.find_spec("transformers") else [])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_work_that_torch_queues_gives_the_same_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks move, slots are used again, and a step ends, while the kernels of the trainer are still to come."""
+    monkeypatch.setattr(FakeGpu, "takes_turns", False)
+    want = train(case.make, case.loss, BUDGETS, steps=3)
+    with queued(lambda: FakeGpu.latest.now) as queue:
+        got = train(case.make, case.loss, BUDGETS, steps=3)
+    assert queue.queued > 40
+    assert got.losses == want.losses
+    for name, values in want.weights.items():
+        assert torch.equal(got.weights[name], values), name
+
+
+def test_a_lease_ends_behind_the_stream_on_which_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeGpu, "takes_turns", False)
+    kept: list[torch.Tensor] = []
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(32, 32, bias=False) for _ in range(12))
+            self.side = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gpu = FakeGpu.latest
+            kept.clear()
+            for layer in self.layers:
+                aliases: list[Any] = []
+                handle = layer.register_forward_hook(lambda module, *_, to=aliases: to.append(module.weight.data.view(-1)), prepend=True)
+                x = layer(x)
+                handle.remove()
+                main = gpu.now
+                with gpu.stream(1 if self.side else 0):
+                    gpu.wait_for(main)
+                    if self.side:
+                        gpu.delay(10)
+                    kept.append(aliases.pop().sum())  # used, and let go, on this stream
+            return x
+
+    def sums(side: bool) -> list[float]:
+        torch.manual_seed(0)
+        model: Any = Layers()
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="48KiB", host="1MiB", chunk="4KiB",
+                                       config={"poison": True})
+        model.side = side
+        with queued(lambda: FakeGpu.latest.now):
+            for number in range(3):
+                squares(4, 32)(model, number).backward()
+                optimizer.step()
+        return [total.item() for total in kept]
+
+    assert sums(side=True) == sums(side=False)
+
+
+def test_a_stream_waits_for_another() -> None:
+    _, _, gpu = wrapped(**BUDGETS)
+    gpu.taking_turns = False
+    with queued(lambda: gpu.now) as queue:
+        total = queue.add(torch.zeros(4))
+        with gpu.stream(1):
+            gpu.delay(10)
+            total.add_(1)
+        gpu.wait_for(gpu.streams[1])
+        total.mul_(3)
+    assert total.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("order", ["before", "after", "inside"])
+def test_cuda_graphs_are_refused_by_name(order: str) -> None:
+    def compiled(module: nn.Module) -> Any:
+        return torch.compile(module, mode="reduce-overhead")
+
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4))
+    if order == "inside":
+        model[0] = compiled(model[0])
+    if order == "before":
+        model = compiled(model)
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-3), device="1MiB", host="1MiB")
+    if order == "after":
+        model = compiled(model)
+    with pytest.raises(castor.CastorError, match="reduce-overhead.*max-autotune-no-cudagraphs"):
+        model(torch.ones(2, 8))

@@ -209,6 +209,18 @@ def alone(folder: str) -> str:
     return "nothing was said"
 
 
+def gpus(folder: str) -> dict[str, str]:
+    """What ranks are told that name the same GPU, and such that do not."""
+    said = {}
+    for what in ("shared", "own"):
+        _world._gpu_of = lambda device, what=what: ("host", "GPU" if what == "shared" else f"GPU {dist.get_rank()}")  # type: ignore[assignment]
+        try:
+            _world.make_world(20.0, torch.device("cuda", 0))
+        except castor.CastorError as error:
+            said[what] = f"{type(error).__name__}: {error}"
+    return said
+
+
 def differ(folder: str) -> str:
     """Ranks that have other models."""
     model: Any = torch.nn.Linear(4, 4 + dist.get_rank())

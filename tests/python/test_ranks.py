@@ -61,6 +61,12 @@ def test_a_checkpoint_is_resumed_at_other_numbers_of_ranks(tmp_path: Path) -> No
     assert len(one["losses"]) == len(three["losses"]) == 4
 
 
+def test_ranks_that_would_share_a_gpu_are_told_of_set_device(tmp_path: Path) -> None:
+    said = run("gpus", 2, tmp_path)
+    assert said["shared"].startswith("InvalidArgument: ranks 0, 1 would share a GPU, here cuda:0: call torch.cuda.set_device(")
+    assert not said["own"].startswith("InvalidArgument")
+
+
 def test_data_comes_from_forked_workers(tmp_path: Path) -> None:
     found = run("loaders", 2, tmp_path)
     assert len(found["plain"]) == 8

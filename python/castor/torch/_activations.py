@@ -86,12 +86,14 @@ class _GpuMover:
         self._out, self._in = torch.cuda.Stream(device), torch.cuda.Stream(device)
 
     def register(self, address: int, size: int) -> None:
-        error = torch.cuda.cudart().cudaHostRegister(address, size, 0)
+        with torch.cuda.device(self._device):  # else a context on another GPU is made
+            error = torch.cuda.cudart().cudaHostRegister(address, size, 0)
         if int(error):
             raise CastorError(f"{format_size(size)} of host memory cannot be pinned for {self._device}: error {int(error)} of CUDA")
 
     def unregister(self, address: int) -> None:
-        torch.cuda.cudart().cudaHostUnregister(address)
+        with torch.cuda.device(self._device):
+            torch.cuda.cudart().cudaHostUnregister(address)
 
     def save(self, source: Tensor, place: Tensor) -> Any:
         self._out.wait_stream(torch.cuda.current_stream(self._device))

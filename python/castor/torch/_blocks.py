@@ -25,7 +25,7 @@ class Blocks:
         self._runtime = runtime
         self._now: Optional[Unit] = None  # where the backward is
         self._values: dict[int, Tensor] = {}  # of its parameters, by number
-        self._gradients: dict[int, Tensor] = {}  # of all units, by number
+        self._gradients: dict[int, tuple[Tensor, int]] = {}  # of all units, by number, and the stream that made each
         self._late: list[Unit] = []  # which the backward may reach again
 
     def watch(self, unit: Unit, outputs: list[Tensor]) -> None:
@@ -56,8 +56,12 @@ class Blocks:
         """A gradient of this backward."""
         assert p.block is not None
         self.enter(p.block)
+        device = self._runtime.device
         before = self._gradients.get(p.number)
-        self._gradients[p.number] = gradient if before is None else before + gradient
+        if before is not None:
+            device.wait_for(before[1])
+            gradient = before[0] + gradient
+        self._gradients[p.number] = gradient, device.current_stream()
 
     def _leave(self) -> None:
         unit, self._now = self._now, None
@@ -72,7 +76,9 @@ class Blocks:
     def _hand_back(self, unit: Unit) -> None:
         for p in unit.params:
             if not p.frozen:
-                gradient = self._gradients.pop(p.number, None)
+                gradient, stream = self._gradients.pop(p.number, (None, None))
+                if stream is not None:
+                    self._runtime.device.wait_for(stream)
                 self._runtime.gradients.give(p, gradient)
                 self._runtime.gradients.hand_back(p)
 

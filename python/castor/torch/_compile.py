@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, Callable, TypeVar
 
 import torch
+
+from castor.errors import FailedPrecondition
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FRAMES: Any = torch._C._dynamo.eval_frame
@@ -24,3 +28,20 @@ def uncompiled(function: _Function) -> _Function:
     elif hasattr(_FRAMES, "skip_code"):
         _FRAMES.skip_code(function.__code__)
     return function
+
+
+_COMPILED = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py")
+
+
+def refuse_cuda_graphs() -> None:
+    """Where a caller was compiled to CUDA graphs: they go on reading where parameters were when they were recorded."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _COMPILED:
+            config = getattr(frame.f_locals.get("self"), "compiler_config", None) or {}
+            if config.get("triton.cudagraphs"):
+                raise FailedPrecondition(
+                    "torch.compile was told to use CUDA graphs (mode=\"reduce-overhead\" or \"max-autotune\"), whose replays read parameters where "
+                    "they no longer are: use the default mode, or \"max-autotune-no-cudagraphs\""
+                )
+        frame = frame.f_back

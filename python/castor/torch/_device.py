@@ -36,6 +36,15 @@ class Cpu:
     def bind(self, engine: ctypes.c_void_p) -> None:
         """Calls of this engine follow the current stream from now on."""
 
+    def current_stream(self) -> int:
+        return 0
+
+    def used_on(self, stream: int) -> None:
+        """The engine's lanes in use are to have this one."""
+
+    def wait_for(self, stream: int) -> None:
+        """What is done next on the current stream comes behind what is on this one."""
+
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
         array: Any = ctypes.c_byte * (shape.numel() * dtype.itemsize)
 
@@ -149,8 +158,8 @@ class Gpu:
     # What is torch's. A twin in memory of the host has others.
 
     def take(self, size: int) -> int:
-        """The address of so many bytes."""
-        return torch.cuda.caching_allocator_alloc(size, self.torch_device.index)
+        """The address of so many bytes, of which work queued on the engine's stream may still use some: Castor waits for that stream."""
+        return torch.cuda.caching_allocator_alloc(size, self.torch_device.index, self._stream or 0)
 
     def give_back(self, address: int) -> None:
         torch.cuda.caching_allocator_delete(address)
@@ -171,7 +180,7 @@ class Gpu:
         return most
 
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
-        place = torch.empty((), dtype=torch.bool, pin_memory=True)
+        place = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
         place.copy_(flag, non_blocking=True)
         event = torch.cuda.Event()
         event.record()
@@ -199,16 +208,26 @@ class Gpu:
 
     def follow(self) -> None:
         """The engine's next calls are for work on the current stream."""
-        stream = self.current_stream()
+        self.used_on(self.current_stream())
+
+    def used_on(self, stream: int) -> None:
         if stream == self._stream:
             return
+        check(lib.castor_engine_use_lane(self._engine, self._lane(stream)))
+        self._stream = stream
+
+    def wait_for(self, stream: int) -> None:
+        now = self.current_stream()
+        if stream != now:
+            check(lib.castor_lane_wait(self._lane(now), self._lane(stream)))
+
+    def _lane(self, stream: int) -> ctypes.c_void_p:
         lane = self._lanes.get(stream)
         if lane is None:
             lane = ctypes.c_void_p()
             check(lib.castor_lane_adopt_stream(self.handle, stream, ctypes.byref(lane)))
             self._lanes[stream] = lane
-        check(lib.castor_engine_use_lane(self._engine, lane))
-        self._stream = stream
+        return lane
 
     def close(self) -> None:
         lanes, self._lanes = self._lanes, {}

@@ -61,7 +61,7 @@ class LazyValues:
         self._module, self._values = None, {}
         kept = dict(module._parameters)
         made: dict[str, Any] = {
-            name: p if p is None or not p.is_meta else nn.Parameter(torch.full(p.shape, float("nan"), dtype=p.dtype), requires_grad=False)
+            name: p if p is None or not p.is_meta else nn.Parameter(torch.full(p.shape, float("nan"), dtype=p.dtype, device="cpu"), requires_grad=False)
             for name, p in kept.items()
         }
         module._parameters.update(made)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 class _Lease:
     """Ends when nothing refers to it any more."""
 
-    __slots__ = ("ended", "handle")
+    __slots__ = ("device", "ended", "handle")
 
-    def __init__(self, ended: deque[int], handle: int) -> None:
+    def __init__(self, ended: deque[tuple[int, int]], handle: int, device: Any) -> None:
         self.ended = ended
         self.handle = handle
+        self.device = device
 
     def __del__(self) -> None:
-        self.ended.append(self.handle)
+        self.ended.append((self.handle, self.device.current_stream()))
 
 
 class Unit:
@@ -53,11 +54,12 @@ class Unit:
 class Leases:
     """The leases of one engine."""
 
-    def __init__(self, engine: ctypes.c_void_p, follow: Optional[Callable[[], None]]) -> None:
-        """`follow`: called before the engine; see _device.py."""
+    def __init__(self, engine: ctypes.c_void_p, device: Any) -> None:
+        """`device`: a Cpu or Gpu of _device.py."""
         self._engine = engine
-        self._follow = follow
-        self._ended: deque[int] = deque()
+        self._device = device
+        self._follow: Optional[Callable[[], None]] = device.follow  # called before the engine
+        self._ended: deque[tuple[int, int]] = deque()  # and the stream that was current then
         self._handle = ctypes.c_void_p()
         self._out = ctypes.byref(self._handle)
 
@@ -65,7 +67,10 @@ class Leases:
         """Tells the engine of leases that have ended."""
         ended = self._ended
         while ended:
-            _abi.check(lib.castor_param_lease_release(ended.popleft()))
+            lease, stream = ended.popleft()
+            # Who lets go of a tensor has used it on the stream that is current then.
+            self._device.used_on(stream)
+            _abi.check(lib.castor_param_lease_release(lease))
 
     def acquire(self, unit: Unit) -> list[torch.Tensor]:
         """The parameters' values, each in a storage of its own, in their own shapes."""
@@ -76,7 +81,7 @@ class Leases:
         code = lib.castor_engine_acquire(self._engine, unit.ids, unit.size, unit.addresses, self._out)
         if code:
             raise _abi.error(code)
-        lease = _Lease(self._ended, self._handle.value)
+        lease = _Lease(self._ended, self._handle.value, self._device)
         self._handle.value = None
         return [p.view(address, lease) for p, address in zip(unit.params, unit.addresses)]
 

@@ -129,9 +129,10 @@ class CastorOptimizer(torch.optim.Optimizer):
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before."""
         self.runtime.leases.end_those_over()
+        device = self.runtime.device.torch_device
         if not self.runtime.in_step:
-            return torch.tensor(0.0)
-        return torch.tensor(self.runtime.engine.clip(float(max_norm)))
+            return torch.tensor(0.0, device=device)
+        return torch.tensor(self.runtime.engine.clip(float(max_norm)), device=device)
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         if self._castor_ready:
@@ -155,9 +156,9 @@ class CastorOptimizer(torch.optim.Optimizer):
             updates = engine.param(p.number).updates
             if p.frozen or updates == 0:
                 continue
-            state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates))}
+            state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
             for name, kind in _STATES[self.kind].items():
-                values = torch.empty(p.shape)
+                values = torch.empty(p.shape, device="cpu")
                 if self.kind != "sgd" or numbers_of(self.kind, self.param_groups[0])["momentum"]:
                     engine.read(p.number, kind, values.data_ptr(), p.elements)
                     state[name] = values

@@ -16,7 +16,7 @@ from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch._blocks import Blocks
-from castor.torch._compile import uncompiled
+from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
@@ -36,7 +36,7 @@ class Runtime:
         self.device = device
         self.engine = engine
         self.handle = engine.handle
-        self.leases = Leases(engine.handle, device.follow)
+        self.leases = Leases(engine.handle, device)
         self.reduce_dtype: Optional[torch.dtype] = None  # of all gradients; None: each as its parameter
         self.optimizer: Any = None
         self.replacements: Replacements
@@ -174,10 +174,14 @@ class Runtime:
     def hook(self, module: torch.nn.Module, unit: Optional[Unit]) -> None:
         """Has a module's forward find the unit's parameters, its own as a rule."""
         entered = 0
+        unseen = 2 if self.device.follow is not None else 0  # calls that may be the first of a compiled caller
 
         @uncompiled
         def before(_module: torch.nn.Module, _arguments: Any) -> None:
-            nonlocal entered
+            nonlocal entered, unseen
+            if unseen:
+                unseen -= 1
+                refuse_cuda_graphs()
             self.enter()
             try:
                 if unit is not None:

@@ -38,7 +38,7 @@ def runtime_of(model: nn.Module) -> Runtime:
 
 def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     """Whole values of a parameter's state, fp32 on the CPU."""
-    values = torch.empty(p.shape)
+    values = torch.empty(p.shape, device="cpu")
     p.runtime.leases.end_those_over()
     p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
     return values

@@ -18,13 +18,13 @@ import torch
 import torch.distributed as dist
 
 from castor._engine import Gpus, OneHost, World, nccl_id
-from castor.errors import CastorError, Unavailable
+from castor.errors import CastorError, InvalidArgument, Unavailable
 
 log = logging.getLogger("castor")
 
 
 def _flat(address: int, size: int) -> torch.Tensor:
-    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 class _Gloo:
@@ -62,6 +62,7 @@ def make_world(timeout_s: float, device: torch.device) -> World:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
     if device.type == "cuda":
+        _check_gpus(device)
         world = World(timeout_s=timeout_s, meeting=_meet(device.index))
         atexit.register(_end, world, None)
         return world
@@ -94,6 +95,25 @@ def one_host() -> Optional[OneHost]:
     if size > _MOST_ON_ONE_HOST or not place[-1] or any(one[0] != place for one in all_of_them):
         return None
     return OneHost(dist.get_rank(), size, all_of_them[0][1])
+
+
+def _gpu_of(device: torch.device) -> tuple[str, str]:
+    """The host, and the GPU on it."""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    with open("/proc/sys/kernel/random/boot_id") as boot:
+        return f"{socket.gethostname()} {boot.read().strip()}", f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {device.index}" if uuid is None else str(uuid)
+
+
+def _check_gpus(device: torch.device) -> None:
+    """NCCL takes one GPU for one rank; all ranks are told which share one."""
+    places: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(places, _gpu_of(device))
+    ranks = [rank for rank, place in enumerate(places) if places.count(place) > 1]
+    if ranks:
+        raise InvalidArgument(
+            f"ranks {', '.join(map(str, ranks[:4]))} would share a GPU, here {device}: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
+            "the model is made, or give castor.wrap on=f\"cuda:{{os.environ['LOCAL_RANK']}}\""
+        )
 
 
 def _meet(ordinal: int) -> Gpus:
