@@ -170,6 +170,8 @@ Status ZeroEngine::Impl::CloseMemory() {
   note(manager_->Close());
   manager_.reset();
   note(store_->Close());
+  // Its lanes may have had times for the recorder.
+  pools_->device().FinishTimes();
   store_.reset();
   GiveOwnSlotsBack();
   // What the trainer gave back may still be used by work on its lanes, which

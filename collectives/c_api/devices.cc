@@ -35,6 +35,9 @@ Result<Slab> SlabFrom(const castor_device& device, Bytes size, Lane& lane) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   constexpr uintptr_t kAlign = 256;
   if (data == nullptr || address % kAlign != 0) {
+    if (data != nullptr) {
+      device.allocator.release(device.allocator.context, data);
+    }
     return InvalidArgument(fmt::format(
         "the allocator's {} bytes are at {:#x}: give memory that is aligned to "
         "{} bytes",

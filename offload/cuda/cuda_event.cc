@@ -46,8 +46,14 @@ void CudaEventState::Issue(CudaStream stream) {
 }
 
 void CudaEventState::WaitUntilIssued() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return issued_; });
+  {
+    std::lock_guard lock(mutex_);
+    if (issued_) return;
+  }
+  // As an event of the host, so that whoever ends waits ends this one too.
+  const EventSource issued;
+  OnIssued([issued] { issued.Complete(); });
+  issued.event().Wait().IgnoreError();  // it cannot fail
 }
 
 void CudaEventState::OnIssued(std::function<void()> task) {

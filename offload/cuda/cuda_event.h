@@ -47,7 +47,7 @@ class CudaEventState final
   // Makes `stream`, of the same device, wait for it. A failure of the call
   // becomes the device's.
   StreamWait MakeStreamWait(CudaStream stream);
-  // Blocks until no more kNotIssued.
+  // Blocks, as Event::Wait does, until no more kNotIssued.
   void WaitUntilIssued();
   // How it ends, once no more kNotIssued, unless its lane fails at what comes
   // before it on the device.

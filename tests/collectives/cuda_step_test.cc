@@ -4,6 +4,8 @@
 // What a training step asks of CUDA where the trainer brings its own stream.
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
@@ -23,6 +26,7 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/lane.h"
+#include "placement/run_event.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/toy_gpu.h"
@@ -51,9 +55,20 @@ StepCalls operator-(const StepCalls& a, const StepCalls& b) {
           a.blocks - b.blocks};
 }
 
+// Bytes of every transfer that was recorded.
+struct TransferLog final : RunRecorder {
+  void AddRank(const RunRankInfo&) override {}
+  void Record(const RunEvent& event) override {
+    if (event.kind != RunEventKind::kTransfer) return;
+    EXPECT_LE(event.begin_ns, event.end_ns);
+    moved[TierIndex(event.from)][TierIndex(event.to)] += event.bytes;
+  }
+  std::array<std::array<std::atomic<int64_t>, 3>, 3> moved = {};
+};
+
 class CudaStepTest : public ZeroEngineTest {
  protected:
-  StepCalls Measure(ZeroOptions options) {
+  StepCalls Measure(ZeroOptions options, bool records = false) {
     FakeCuda runtime;
     auto device =
         CudaDevice::Open(&runtime, {.executor = &pool_, .log = &log_});
@@ -66,6 +81,9 @@ class CudaStepTest : public ZeroEngineTest {
           runtime.calls("EventQuery"), runtime.calls("EventSynchronize")};
     };
     StepCalls made;
+    EngineStats stats;
+    TransferLog log;
+    if (records) options.recorder = &log;
     {
       const auto lane = (*device)->AdoptStream(stream, "trainer").value();
       options.device = device->get();
@@ -83,11 +101,20 @@ class CudaStepTest : public ZeroEngineTest {
       made = calls() - made;
       made = {made.waits / kSteps, made.records / kSteps, made.queries / kSteps,
               made.blocks / kSteps};
+      // With what is fetched ahead for the next step still on its way.
       EXPECT_THAT(engine->Close(), IsOk());
+      stats = engine->stats();
       engine.reset();
       EXPECT_THAT(lane->Drain(), IsOk());
     }
     runtime.StreamDestroy(stream);
+    for (const Tier from : kAllTiers) {
+      for (const Tier to : kAllTiers) {
+        const size_t f = TierIndex(from), t = TierIndex(to);
+        if (!records) continue;
+        EXPECT_EQ(log.moved[f][t], stats.moved[f][t].count());
+      }
+    }
     return made;
   }
 
@@ -142,6 +169,13 @@ TEST_F(CudaStepTest, NoThreadWaitsInAStepOfDeviceAndHost) {
     EXPECT_LE(calls.records, 3 * kAccesses);
     EXPECT_LE(calls.queries, 6 * kAccesses);
   }
+}
+
+TEST_F(CudaStepTest, EveryTransferIsRecorded) {
+  ZeroOptions host = Roomy(3);
+  host.device_budget = KiB(128);
+  Measure(host, true);
+  Measure(Tight(3, KiB(128), KiB(256)), true);
 }
 
 // As torch does: one hardware queue, kernels that are loaded at their first

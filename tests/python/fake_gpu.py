@@ -111,6 +111,9 @@ class FakeGpu(_device.Gpu):
 
         return view
 
+    def keep_for_current(self, tensor: torch.Tensor) -> None:
+        """What is queued keeps its tensors itself."""
+
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
         """As on hardware, nobody knows at once."""
         known, asked = bool(flag), itertools.count()

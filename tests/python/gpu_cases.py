@@ -16,6 +16,7 @@ from torch import nn
 import castor.torch as castor
 from castor._abi import lib
 from castor.torch import _device
+from castor.torch._leases import Unit
 from fake_gpu import ROOM, FakeGpu
 from harness import train
 from models import PLAIN, Case, gpt2, language, of_transformers, squares
@@ -196,6 +197,41 @@ def test_a_lease_ends_behind_the_stream_on_which_it_is_dropped(monkeypatch: pyte
         return [total.item() for total in kept]
 
     assert sums(side=True) == sums(side=False)
+
+
+def test_gradients_of_a_unit_come_from_several_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As autograd runs each backward on the stream of its forward. Units hold gradients back on several ranks only; here on one."""
+    monkeypatch.setattr(FakeGpu, "takes_turns", False)
+    monkeypatch.setattr("castor.torch._wrap.Unit", lambda params, block=False: Unit(params, block=len(params) > 2))
+
+    class Paths(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.paths = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = [path(x) for path in self.paths]
+            for number, y in enumerate(made):
+                y.register_hook(lambda gradient, number=number: switch(number % 2))
+            return sum(made)
+
+    def losses(streams: int) -> list[float]:
+        nonlocal several
+        several = streams > 1
+        return train(lambda: nn.Sequential(Paths(), nn.Tanh()), squares(4, 32), BUDGETS | {"units": [Paths]}, steps=4).losses
+
+    def switch(to: int) -> None:
+        gpu = FakeGpu.latest
+        if several and gpu.now != gpu.streams[to]:
+            before, gpu.now = gpu.now, gpu.streams[to]
+            if to:
+                gpu.wait_for(before)
+                gpu.delay(4)
+
+    several = False
+    with queued(lambda: FakeGpu.latest.now):
+        want = losses(1)
+        assert losses(2) == want
 
 
 def test_a_stream_waits_for_another() -> None:

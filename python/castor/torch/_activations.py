@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections import deque
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -201,7 +202,7 @@ class offload_activations:
         self._arena: Optional[_Arena] = None
         self._known: dict[int, tuple[StorageWeakRef, int, weakref.ref[_Storage]]] = {}  # by address on the device
         self._last: Optional[weakref.ref[_Storage]] = None
-        self._waiting: list[tuple[_Arena, int, Any, Any]] = []  # buffers that a copy still reads
+        self._waiting: deque[tuple[_Arena, int, Any, Any]] = deque()  # buffers that a copy still reads
         self._hooks: list[Any] = []
         self.saved_bytes = self.peak_bytes = self.refused_bytes = 0  # on the host now, at most, and what found no room so far
 
@@ -274,8 +275,12 @@ class offload_activations:
         self._free_those_over()
 
     def _free_those_over(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for arena, address, mover, event in waiting:
+        # A garbage collector may come back here at any line, and another thread too.
+        for _ in range(len(self._waiting)):
+            try:
+                arena, address, mover, event = self._waiting.popleft()
+            except IndexError:
+                break
             if mover.over(event):
                 arena.free(address)
             else:

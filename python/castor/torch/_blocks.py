@@ -24,6 +24,7 @@ class Blocks:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._now: Optional[Unit] = None  # where the backward is
+        self._stream = 0  # that waits for its values
         self._values: dict[int, Tensor] = {}  # of its parameters, by number
         self._gradients: dict[int, tuple[Tensor, int]] = {}  # of all units, by number, and the stream that made each
         self._late: list[Unit] = []  # which the backward may reach again
@@ -39,10 +40,12 @@ class Blocks:
                 tensor.register_hook(reached)
 
     def enter(self, unit: Unit) -> None:
+        device = self._runtime.device
         if self._now is unit:
+            device.wait_for(self._stream)
             return
         self._leave()
-        self._now = unit
+        self._now, self._stream = unit, device.current_stream()
         views = self._runtime.acquire(unit)
         self._values = {p.number: view for p, view in zip(unit.params, views)}
 
@@ -50,6 +53,8 @@ class Blocks:
         """What autograd has saved of a parameter."""
         assert p.block is not None
         self.enter(p.block)
+        if self._runtime.device.follow is not None:
+            self._runtime.device.follow()
         return self._values[p.number]
 
     def keep(self, p: Param, gradient: Tensor) -> None:
@@ -59,7 +64,7 @@ class Blocks:
         device = self._runtime.device
         before = self._gradients.get(p.number)
         if before is not None:
-            device.wait_for(before[1])
+            device.take_over(*before)
             gradient = before[0] + gradient
         self._gradients[p.number] = gradient, device.current_stream()
 
@@ -74,12 +79,12 @@ class Blocks:
             self._hand_back(unit)
 
     def _hand_back(self, unit: Unit) -> None:
+        kept = {p.number: self._gradients.pop(p.number) for p in unit.params if p.number in self._gradients}
+        for made in kept.values():
+            self._runtime.device.take_over(*made)
         for p in unit.params:
             if not p.frozen:
-                gradient, stream = self._gradients.pop(p.number, (None, None))
-                if stream is not None:
-                    self._runtime.device.wait_for(stream)
-                self._runtime.gradients.give(p, gradient)
+                self._runtime.gradients.give(p, kept[p.number][0] if p.number in kept else None)
                 self._runtime.gradients.hand_back(p)
 
     def end(self) -> None:

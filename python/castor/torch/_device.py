@@ -45,6 +45,9 @@ class Cpu:
     def wait_for(self, stream: int) -> None:
         """What is done next on the current stream comes behind what is on this one."""
 
+    def take_over(self, tensor: torch.Tensor, stream: int) -> None:
+        """The current stream uses a tensor that was made on this one."""
+
     def viewer(self, shape: torch.Size, dtype: torch.dtype) -> Viewer:
         array: Any = ctypes.c_byte * (shape.numel() * dtype.itemsize)
 
@@ -179,11 +182,15 @@ class Gpu:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
         return most
 
+    def keep_for_current(self, tensor: torch.Tensor) -> None:
+        """The allocator gives a tensor's memory to others only behind the current stream, too."""
+        tensor.record_stream(torch.cuda.current_stream(self.torch_device))
+
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
         place = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
         place.copy_(flag, non_blocking=True)
         event = torch.cuda.Event()
-        event.record()
+        event.record(torch.cuda.current_stream(flag.device))
         return lambda: bool(place) if event.query() else None
 
     def random_state(self) -> Optional[torch.Tensor]:
@@ -220,6 +227,11 @@ class Gpu:
         now = self.current_stream()
         if stream != now:
             check(lib.castor_lane_wait(self._lane(now), self._lane(stream)))
+
+    def take_over(self, tensor: torch.Tensor, stream: int) -> None:
+        if stream != self.current_stream():
+            self.wait_for(stream)
+            self.keep_for_current(tensor)
 
     def _lane(self, stream: int) -> ctypes.c_void_p:
         lane = self._lanes.get(stream)

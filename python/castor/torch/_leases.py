@@ -67,10 +67,12 @@ class Leases:
         """Tells the engine of leases that have ended."""
         ended = self._ended
         while ended:
-            lease, stream = ended.popleft()
+            lease, stream = ended[0]
             # Who lets go of a tensor has used it on the stream that is current then.
             self._device.used_on(stream)
-            _abi.check(lib.castor_param_lease_release(lease))
+            code = lib.castor_param_lease_release(lease)
+            ended.popleft()
+            _abi.check(code)
 
     def acquire(self, unit: Unit) -> list[torch.Tensor]:
         """The parameters' values, each in a storage of its own, in their own shapes."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import datetime
+import itertools
+import json
 import logging
 import os
 import secrets
@@ -97,6 +99,16 @@ def one_host() -> Optional[OneHost]:
     return OneHost(dist.get_rank(), size, all_of_them[0][1])
 
 
+_turns = itertools.count()
+
+
+def _said_by_all(words: str) -> list[bytes]:
+    """What each rank says, by torch's store: its groups may be of NCCL, which needs the GPUs that are in question."""
+    store, turn = dist.distributed_c10d._get_default_store(), next(_turns)
+    store.set(f"castor {turn} {dist.get_rank()}", words)
+    return [store.get(f"castor {turn} {rank}") for rank in range(dist.get_world_size())]
+
+
 def _gpu_of(device: torch.device) -> tuple[str, str]:
     """The host, and the GPU on it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
@@ -106,8 +118,7 @@ def _gpu_of(device: torch.device) -> tuple[str, str]:
 
 def _check_gpus(device: torch.device) -> None:
     """NCCL takes one GPU for one rank; all ranks are told which share one."""
-    places: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(places, _gpu_of(device))
+    places = _said_by_all(json.dumps(_gpu_of(device)))
     ranks = [rank for rank, place in enumerate(places) if places.count(place) > 1]
     if ranks:
         raise InvalidArgument(
@@ -117,17 +128,17 @@ def _check_gpus(device: torch.device) -> None:
 
 
 def _meet(ordinal: int) -> Gpus:
-    """What rank 0 has made reaches all by torch's own group."""
-    said: list[Any] = [b"", ""]
+    """All ranks have what rank 0 has made, or why it has not."""
+    mine = {"id": "", "why": ""}
     if dist.get_rank() == 0:
         try:
-            said[0] = nccl_id()
+            mine["id"] = nccl_id().hex()
         except CastorError as error:
-            said[1] = str(error)
-    dist.broadcast_object_list(said, src=0)
-    if said[1]:
-        raise Unavailable(said[1])
-    return Gpus(dist.get_rank(), dist.get_world_size(), said[0], ordinal)
+            mine["why"] = str(error)
+    said = json.loads(_said_by_all(json.dumps(mine))[0])
+    if said["why"]:
+        raise Unavailable(said["why"])
+    return Gpus(dist.get_rank(), dist.get_world_size(), bytes.fromhex(said["id"]), ordinal)
 
 
 def _end(world: World, group: Optional[_Gloo]) -> None:

@@ -148,6 +148,30 @@ TEST_F(CudaAdoptedLaneTest, TheTrainerWaitsForALaneThatIsHeldBack) {
   EXPECT_THAT(trainer->Drain(), IsOk());
 }
 
+// As a program that hears Ctrl-C.
+TEST_F(CudaAdoptedLaneTest, WhoEndsWaitsEndsTheWaitForALaneThatIsHeldBack) {
+  struct Ender final : EventWaiter {
+    void WaitFor(const Event& event) override {
+      ++waits;
+      drive.Complete(Aborted("interrupted"));
+      while (!event.done()) device->ServeCallbacks();
+    }
+    EventSource drive;
+    CudaDevice* device = nullptr;
+    int waits = 0;
+  } ender;
+  ender.device = device_.get();
+  const auto trainer = Adopt();
+  const auto lane = device_->MakeLane("castor");
+  lane->Wait(ender.drive.event());
+  const Event end = lane->Record();
+  EventWaiter* const before = EventWaiter::Exchange(&ender);
+  trainer->Wait(end);
+  EventWaiter::Exchange(before);
+  EXPECT_EQ(ender.waits, 1);
+  EXPECT_THAT(trainer->status(), StatusIs(ErrorCode::kAborted, "interrupted"));
+}
+
 TEST_F(CudaAdoptedLaneTest, AFailureOfALaneThatIsHeldBackIsTheTrainersToo) {
   const auto trainer = Adopt();
   const auto lane = device_->MakeLane("castor");
