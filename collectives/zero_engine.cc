@@ -113,6 +113,14 @@ Status ZeroEngine::ReadParam(ParamId param, std::span<float> out) {
 Status ZeroEngine::WriteParam(ParamId param, std::span<const float> values) {
   return impl_->Told(impl_->WriteParam(param, values));
 }
+
+Status ZeroEngine::LeastOfRanks(std::span<int64_t> words) {
+  return impl_->Told(impl_->AgreeBy(words));
+}
+
+Status ZeroEngine::WriteBack(std::span<const ParamValues> written) {
+  return impl_->Told(impl_->WriteBack(written));
+}
 Status ZeroEngine::WriteGrad(ParamId param, std::span<const float> values) {
   return impl_->Told(impl_->WriteGrad(param, values));
 }

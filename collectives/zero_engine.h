@@ -312,6 +312,10 @@ class ZeroEngine {
   // lives, and where UpdateEarly has had something updated.
   Status Abandon();
 
+  // In the place of each word the least that any rank has: what a trainer's
+  // ranks agree by. All ranks call it with as many. Blocks.
+  Status LeastOfRanks(std::span<int64_t> words);
+
   // Whole values of one parameter in fp32 (masters where there are any),
   // gathered from all ranks. Blocks. REQUIRES: `out` has the parameter's size.
   Status ReadParam(ParamId param, std::span<float> out);
@@ -322,6 +326,19 @@ class ZeroEngine {
   // lives; InvalidArgument where ranks give different values. REQUIRES: as
   // ReadParam.
   Status WriteParam(ParamId param, std::span<const float> values);
+
+  // New values of several parameters, as somebody left them who has seen the
+  // parameters' own type: an element that is equal in that type keeps its
+  // master. Also inside a step, whose gradients stay; leases keep the memory
+  // that they have, with the old values. All ranks call it with the same, and
+  // with none where nothing was written: where ranks differ all get
+  // InvalidArgument, which names a parameter. Blocks. FailedPrecondition as
+  // WriteParam's but for steps, and where UpdateEarly has updated one.
+  struct ParamValues {
+    ParamId param;
+    std::span<const float> values;  // as many as the parameter has
+  };
+  Status WriteBack(std::span<const ParamValues> written);
 
   // The parameter's gradient in fp32 as this step has it so far: averaged over
   // ranks and micro-batches and without the loss scale, as Step averages it,

@@ -88,6 +88,8 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status RestoreLossScale(const LossScaleState& state);
   Status ReadParam(ParamId param, std::span<float> out);
   Status WriteParam(ParamId param, std::span<const float> values);
+  Status AgreeBy(std::span<int64_t> words);
+  Status WriteBack(std::span<const ParamValues> written);
   Status ReadGrad(ParamId param, std::span<float> out);
   Status WriteGrad(ParamId param, std::span<const float> values);
   Status ReadMoment(ParamId param, StateKind state, std::span<float> out);
@@ -452,10 +454,13 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Whether all ranks give these values.
   Status AgreeOnValues(ParamId param, std::span<const float> values,
                        std::string_view what);
-  // This rank's part of them, in place of what the state has. REQUIRES: the
-  // store has it.
-  Status Overwrite(ParamId param, StateKind kind,
-                   std::span<const float> values);
+  // That all ranks write the same to the same parameters.
+  Status AgreeOnWrites(std::span<const ParamValues> written);
+  // This rank's part of them, in place of what the state has: all of it, or
+  // what differs in the parameter's own type. REQUIRES: the store has it.
+  enum class Differing { kExactly, kInOwnType };
+  Status Overwrite(ParamId param, StateKind kind, std::span<const float> values,
+                   Differing differing = Differing::kExactly);
   bool Trainable(ChunkId chunk) const { return GroupOf(chunk).trainable; }
 
   ZeroOptions options_;

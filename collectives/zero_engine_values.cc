@@ -19,6 +19,24 @@ namespace {
 // parameter, so that the digest knows nothing of the layout.
 constexpr int64_t kDigestBlock = 64;
 
+// Of fp32 values, to fp32 ones at `to`, those that differ in `own` type.
+void CopyWhatDiffers(const float* from, int64_t count, DType own,
+                     std::byte* to) {
+  std::array<uint16_t, 2 * kDigestBlock> low;
+  auto* const masters = reinterpret_cast<float*>(to);
+  for (int64_t begin = 0; begin < count; begin += kDigestBlock) {
+    const int64_t n = std::min(kDigestBlock, count - begin);
+    ConvertFromFloat(from + begin, n, own, low.data());
+    ConvertFromFloat(masters + begin, n, own, low.data() + kDigestBlock);
+    for (int64_t i = 0; i < n; ++i) {
+      if (low[static_cast<size_t>(i)] !=
+          low[static_cast<size_t>(kDigestBlock + i)]) {
+        masters[begin + i] = from[begin + i];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Status ZeroEngine::Impl::ReadParam(ParamId param, std::span<float> out) {
@@ -247,6 +265,77 @@ Status ZeroEngine::Impl::WriteParam(ParamId param,
   return Health();
 }
 
+Status ZeroEngine::Impl::AgreeBy(std::span<int64_t> words) {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  return LeastOf(words, "agree by words of the trainer's");
+}
+
+Status ZeroEngine::Impl::WriteBack(std::span<const ParamValues> written) {
+  constexpr std::string_view kCall = "WriteBack()";
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen(kCall));
+  CASTOR_RETURN_IF_ERROR(AgreeOnWrites(written));
+  if (written.empty()) return OkStatus();
+  for (const auto& [param, values] : written) {
+    CASTOR_CHECK_EQ(static_cast<int64_t>(values.size()),
+                    params_[param.index()].size.count());
+    const ChunkId chunk = layout_->place(param).chunk;
+    if (!chunk.valid() || micro_batches_ == 0) continue;
+    CASTOR_RETURN_IF_ERROR(RequireNotUpdated(chunk));
+    if (grads_in_place()) CASTOR_RETURN_IF_ERROR(RequireNotOverwritten(param));
+  }
+  std::vector<bool> stale(layout_->chunks().size());
+  for (const auto& [param, values] : written) {
+    const ChunkId chunk = layout_->place(param).chunk;
+    if (chunk.valid()) stale[chunk.index()] = true;
+  }
+  manager_->DropStale(stale);
+  Status status;
+  for (const auto& [param, values] : written) {
+    const ChunkId chunk = layout_->place(param).chunk;
+    for (StateKind kind : {StateKind::kMaster, StateKind::kParam}) {
+      if (!status.ok() || !chunk.valid() || !store_->has(chunk, kind)) continue;
+      status = Overwrite(param, kind, values, Differing::kInOwnType);
+    }
+  }
+  manager_->Restore();
+  CASTOR_RETURN_IF_ERROR(status);
+  return Health();
+}
+
+Status ZeroEngine::Impl::AgreeOnWrites(std::span<const ParamValues> written) {
+  if (comm_->world() == 1) return OkStatus();
+  // Positive, and never that of nothing.
+  const auto hash_of = [](std::span<const float> values) {
+    return static_cast<int64_t>(
+               XXH3_64bits(values.data(), values.size_bytes()) >> 2) +
+           1;
+  };
+  std::vector<int64_t> hashes(params_.size());
+  for (const auto& [param, values] : written) {
+    hashes[param.index()] = hash_of(values);
+  }
+  const auto all =
+      written.empty()
+          ? 0
+          : static_cast<int64_t>(
+                XXH3_64bits(hashes.data(), hashes.size() * sizeof(int64_t)) >>
+                2) +
+                1;
+  std::array<int64_t, 2> least = {all, -all};
+  CASTOR_RETURN_IF_ERROR(LeastOf(least, "write parameters"));
+  if (least[0] == -least[1]) return OkStatus();
+  std::vector<int64_t> words = hashes;
+  for (const int64_t hash : hashes) words.push_back(-hash);
+  CASTOR_RETURN_IF_ERROR(LeastOf(words, "find who wrote"));
+  size_t differs = 0;
+  while (words[differs] == -words[hashes.size() + differs]) ++differs;
+  return InvalidArgument(fmt::format(
+      "{} was written to {}: all ranks must write the same",
+      Name(ParamId(static_cast<int32_t>(differs))),
+      words[differs] == 0 ? "by some ranks only" : "with different values"));
+}
+
 Status ZeroEngine::Impl::WriteGrad(ParamId param,
                                    std::span<const float> values) {
   CASTOR_RETURN_IF_ERROR(RequireReduced(param, values.size(), "write"));
@@ -289,7 +378,8 @@ Status ZeroEngine::Impl::AgreeOnValues(ParamId param,
 }
 
 Status ZeroEngine::Impl::Overwrite(ParamId param, StateKind kind,
-                                   std::span<const float> values) {
+                                   std::span<const float> values,
+                                   Differing differing) {
   const ChunkId chunk = layout_->place(param).chunk;
   const DType dtype = sharding_.dtype(kind, GroupOf(chunk));
   const Bytes size = store_->bytes(chunk, kind);
@@ -299,9 +389,14 @@ Status ZeroEngine::Impl::Overwrite(ParamId param, StateKind kind,
   for (const Segment& segment :
        Segments(chunk, sharding_.kept(kind, *layout_, chunk))) {
     if (segment.param != param) continue;
-    ConvertFromFloat(
-        values.data() + segment.begin, segment.count, dtype,
-        bytes.data() + BytesOf(Elements(segment.offset), dtype).count());
+    const float* const from = values.data() + segment.begin;
+    std::byte* const to =
+        bytes.data() + BytesOf(Elements(segment.offset), dtype).count();
+    if (differing == Differing::kInOwnType && kind == StateKind::kMaster) {
+      CopyWhatDiffers(from, segment.count, layout_->dtype(chunk), to);
+    } else {
+      ConvertFromFloat(from, segment.count, dtype, to);
+    }
   }
   status = store_->WriteNow(chunk, kind, bytes.data());
   return status.ok() ? status : Fail(status);

@@ -259,6 +259,12 @@ class MemoryManager {
   // taken again when a step begins.
   void DropAll(RunCause cause);
 
+  // Chunks, by ChunkId, get new values: their copies go, also within a step.
+  // What the plan counts on comes back with Restore, when the homes have them.
+  // Leases keep what they have. REQUIRES: no evaluation is open.
+  void DropStale(const std::vector<bool>& chunks);
+  void Restore() { EndEvaluation(); }
+
   // Waits until every copy is there and what used it is done. Reports the first
   // failure of these and how many others there were.
   Status Drain();
@@ -350,6 +356,7 @@ class MemoryManager {
     size_t begun = 0;
     int64_t ended = -1;     // when the lease ended; -1: it has not
     bool in_trace = false;  // the end is
+    bool unpinned = false;  // its pin ended before, with those of all uses
   };
   // A slot that is no copy any more, with leases on it.
   struct Leftover {
@@ -409,6 +416,8 @@ class MemoryManager {
   // Ends the pins of all uses outside the trace, or of all.
   void EndUntraced();
   void EndAllUses();
+  // Of one chunk, inside the trace and outside.
+  void EndUsesOf(ChunkId chunk);
   void ForgetUses();
   // Puts the ends of this step's uses into the trace, as ranks agree on them.
   Status InsertEnds();

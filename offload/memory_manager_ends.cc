@@ -140,7 +140,7 @@ void MemoryManager::NoteLeaseEnd(const ChunkPin& pin, Event end) {
   } else if (pin.use_.epoch == traced_epoch_) {
     OpenUse& use = uses_[pin.use_.index];
     use.ended = static_cast<int64_t>(trace_.size());
-    copy.traced_ended += !use.in_trace;
+    copy.traced_ended += !use.in_trace && !use.unpinned;
   }
 }
 
@@ -181,12 +181,18 @@ void MemoryManager::EndAllUses() {
   if (!own_ends()) return;
   EndUntraced();
   for (size_t c = 0; c < copies_.size(); ++c) {
-    Copy& copy = copies_[c];
-    if (options_.problem.param_class[c] != kNoSlotClass) {
-      Unpin(copy, copy.traced);
-    }
-    copy.traced = copy.traced_ended = 0;
+    EndUsesOf(ChunkId(static_cast<int32_t>(c)));
   }
+}
+
+void MemoryManager::EndUsesOf(ChunkId chunk) {
+  Copy& copy = copies_[chunk.index()];
+  if (param_class(chunk) != kNoSlotClass) {
+    Unpin(copy, copy.traced + copy.untraced);
+  }
+  copy.traced = copy.traced_ended = 0;
+  copy.untraced = copy.untraced_ended = 0;
+  for (const size_t use : copy.open) uses_[use].unpinned = true;
 }
 
 void MemoryManager::ForgetUses() {

@@ -68,6 +68,17 @@ void MemoryManager::DropAll(RunCause cause) {
   shards_.Clear();
 }
 
+void MemoryManager::DropStale(const std::vector<bool>& chunks) {
+  BeginEvaluation();  // which remembers what there is
+  for (size_t c = 0; c < copies_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    if (!chunks[c]) continue;
+    if (own_ends()) EndUsesOf(chunk);
+    if (copies_[c].state == CopyState::kResident) Drop(chunk, RunCause::kStale);
+    if (shards_.has(chunk)) shards_.Drop(chunk);
+  }
+}
+
 void MemoryManager::DropUnusedPrefetches(ChunkId wanted) {
   for (size_t c = 0; c < copies_.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));

@@ -107,8 +107,8 @@ CASTOR_API int32_t castor_plan_run(const castor_tensor* tensors, size_t count,
 /* Host memory that devices and O_DIRECT can use, cut into buffers of any size.
  * All of it is taken, pinned and bound to the NUMA node of the calling thread
  * when the arena is created, and never more; children of fork() get none of it.
- * Where the process exports jemalloc (5 or later), buffers come from an arena of
- * that, else from Castor's own. */
+ * Where the process exports jemalloc (5 or later), buffers come from an arena
+ * of that, else from Castor's own. */
 typedef struct castor_pinned_arena castor_pinned_arena;
 
 typedef struct castor_pinned_arena_stats {
@@ -585,6 +585,19 @@ CASTOR_API int32_t castor_engine_read(castor_engine* engine, int32_t param,
 CASTOR_API int32_t castor_engine_write(castor_engine* engine, int32_t param,
                                        int32_t state, const float* values,
                                        int64_t elements);
+/* New values of several parameters, as somebody left them who has seen the
+ * parameters' own type: an element that is equal in that type keeps its master.
+ * Also inside a step, whose gradients stay; leases keep old values. All ranks
+ * call it with the same; where they differ, CASTOR_INVALID_ARGUMENT names a
+ * parameter. `values`: all elements of each, fp32. */
+CASTOR_API int32_t castor_engine_write_back(castor_engine* engine,
+                                            const int32_t* params,
+                                            const float* const* values,
+                                            size_t count);
+/* In the place of each word the least that any rank has: what layers over this
+ * one agree by. All ranks call it with as many. */
+CASTOR_API int32_t castor_engine_least_of_ranks(castor_engine* engine,
+                                                int64_t* words, size_t count);
 /* How often the parameter was updated, for bias corrections. All ranks. */
 CASTOR_API int32_t castor_engine_set_updates(castor_engine* engine,
                                              int32_t param, int64_t updates);

@@ -53,6 +53,7 @@ constexpr Call kCalls[] = {
     {"Step()", "castor_engine_step"},
     {"UpdateEarly()", "castor_engine_update_early"},
     {"WriteGrad()", "castor_engine_write"},
+    {"WriteBack()", "castor_engine_write_back"},
     {"WriteParam()", "castor_engine_write"},
     {"WriteState()", "castor_engine_write"},
 };

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
@@ -153,6 +154,24 @@ Status Write(castor_engine& engine, int32_t param, int32_t state,
   }
 }
 
+Status WriteBack(castor_engine& engine, const int32_t* params,
+                 const float* const* values, size_t count) {
+  if (count > 0 && (params == nullptr || values == nullptr)) {
+    return InvalidArgument("params or values is null; give both");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckSealed(engine));
+  std::vector<ZeroEngine::ParamValues> written;
+  written.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    CASTOR_RETURN_IF_ERROR(CheckParam(engine, params[i]));
+    const int64_t size = engine.sizes[static_cast<size_t>(params[i])];
+    CASTOR_RETURN_IF_ERROR(CheckValues(engine, params[i], values[i], size));
+    written.push_back(
+        {ParamId(params[i]), {values[i], static_cast<size_t>(size)}});
+  }
+  return engine.engine->WriteBack(written);
+}
+
 Status SetNumbers(castor_engine& engine, const char* group,
                   const castor_hyper_parameters* given) {
   if (given == nullptr) return InvalidArgument("numbers is null");
@@ -257,6 +276,23 @@ int32_t castor_engine_write(castor_engine* engine, int32_t param, int32_t state,
                             const float* values, int64_t elements) {
   return WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::Write(its, param, state, values, elements);
+  });
+}
+
+int32_t castor_engine_write_back(castor_engine* engine, const int32_t* params,
+                                 const float* const* values, size_t count) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::WriteBack(its, params, values, count);
+  });
+}
+
+int32_t castor_engine_least_of_ranks(castor_engine* engine, int64_t* words,
+                                     size_t count) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    if (words == nullptr && count > 0) {
+      return castor::InvalidArgument("words is null");
+    }
+    return its.engine->LeastOfRanks(std::span(words, count));
   });
 }
 

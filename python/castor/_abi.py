@@ -212,6 +212,8 @@ _CODES: dict[str, list] = {
     "castor_engine_explain_home": [_H, c_int32, c_int32, POINTER(c_char_p)],
     "castor_engine_read": [_H, c_int32, c_int32, c_void_p, c_int64],
     "castor_engine_write": [_H, c_int32, c_int32, c_void_p, c_int64],
+    "castor_engine_least_of_ranks": [_H, POINTER(c_int64), c_size_t],
+    "castor_engine_write_back": [_H, POINTER(c_int32), POINTER(c_void_p), c_size_t],
     "castor_engine_set_updates": [_H, c_int32, c_int64],
     "castor_engine_weight_digest": [_H, POINTER(c_uint64)],
     "castor_engine_save": [_H, c_char_p, POINTER(SaveOptions)],

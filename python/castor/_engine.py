@@ -244,6 +244,19 @@ class Engine:
         with interruptible():
             check(lib.castor_engine_write(self.handle, param, state, address, elements))
 
+    def write_back(self, params: list[int], addresses: list[int]) -> None:
+        """Values of several parameters, of which only what differs in the parameters' own type is new. All ranks call it with the same."""
+        count = len(params)
+        with interruptible():
+            check(lib.castor_engine_write_back(self.handle, (ctypes.c_int32 * count)(*params), (ctypes.c_void_p * count)(*addresses), count))
+
+    def least_of_ranks(self, words: list[int]) -> list[int]:
+        """In the place of each word the least that any rank has. All ranks call it with as many."""
+        there = (ctypes.c_int64 * len(words))(*words)
+        with interruptible():
+            check(lib.castor_engine_least_of_ranks(self.handle, there, len(words)))
+        return list(there)
+
     def set_updates(self, param: int, updates: int) -> None:
         check(lib.castor_engine_set_updates(self.handle, param, updates))
 

@@ -3,7 +3,9 @@
 
 // Values and gradients of one parameter, read and written by the trainer.
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "collectives/zero_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/kernels/convert.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {
@@ -53,6 +56,90 @@ TEST_F(ZeroEngineTest, WritingWhatWasReadChangesNoBit) {
       options.clip_norm = 0.05;
       ExpectEqual(TrainToy(model, run, 2, options), want);
     }
+  }
+}
+
+// By somebody who sees the parameters' own type: elements that are equal in it
+// keep their masters.
+TEST_F(ZeroEngineTest, WritesInTheParametersTypeKeepMasters) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const ToyModel model = MakeToyModel(62, 10, 1500, dtype);
+    ToyRun run;
+    run.steps = 4;
+    const auto write_all = [&](ZeroEngine& engine, float factor) -> Status {
+      std::vector<std::vector<float>> values;
+      std::vector<ZeroEngine::ParamValues> written;
+      for (const ParamSpec& spec : model.params) {
+        CASTOR_ASSIGN_OR_RETURN(const ParamId id, engine.Find(spec.name));
+        values.emplace_back(static_cast<size_t>(toy::SizeOf(spec)));
+        CASTOR_RETURN_IF_ERROR(engine.ReadParam(id, values.back()));
+        // As somebody sees it who has the parameter's type.
+        std::vector<uint16_t> low(values.back().size());
+        if (dtype == DType::kBF16) {
+          ConvertFromFloat(values.back().data(), std::ssize(low), dtype,
+                           low.data());
+          ConvertToFloat(low.data(), dtype, std::ssize(low),
+                         values.back().data());
+        }
+        for (float& value : values.back()) value *= factor;
+        written.push_back({id, {}});
+      }
+      for (size_t i = 0; i < written.size(); ++i) written[i].values = values[i];
+      return engine.WriteBack(written);
+    };
+    const auto train = [&](int world, const ZeroOptions& options,
+                           float factor) {
+      run.between_steps = [&, factor](ZeroEngine& engine, int) {
+        return write_all(engine, factor);
+      };
+      return TrainToy(model, run, world, options);
+    };
+    // What was written as it was changes no bit.
+    ToyRun untouched = run;
+    untouched.between_steps = nullptr;
+    for (int stage : {0, 1, 3}) {
+      SCOPED_TRACE(testing::Message()
+                   << DTypeName(dtype) << " stage " << stage);
+      const ZeroOptions options = Tight(stage, KiB(160), KiB(100));
+      ExpectEqual(train(2, options, 1.0f),
+                  TrainToy(model, untouched, 2, options));
+    }
+    ExpectEqual(train(2, Tight(3, KiB(160), KiB(100)), 0.75f),
+                train(2, Roomy(0), 0.75f));
+  }
+}
+
+TEST_F(OneRankEngineTest, AWriteWithinAStepIsThereAtTheNextUse) {
+  ZeroOptions options = Tight(3, KiB(64), KiB(100));
+  options.own_lease_ends = true;
+  Open(options, 6);
+  SealOptions declared;
+  declared.held = {{{ids_[0], ids_[2]}, {ids_[0], ids_[1]}}};
+  ASSERT_THAT(engine_->Seal(declared), IsOk());
+  float expected = 0;
+  for (int step = 0; step < 4; ++step) {
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    // Held over the write, on purpose, and past it.
+    const Result<ParamLease> before = Acquire(3);
+    ASSERT_THAT(before, IsOk());
+    expected = static_cast<float>(step + 1);
+    const std::vector<float> values(1024, expected);
+    const ZeroEngine::ParamValues written[] = {{ids_[3], values},
+                                               {ids_[5], values}};
+    const int64_t released = engine_->stats().releases;
+    ASSERT_THAT(engine_->WriteBack(written), IsOk());
+    EXPECT_LE(engine_->stats().releases - released, 2);  // their chunks'
+    for (const int p : {3, 5}) {
+      const Result<ParamLease> after = Acquire(p);
+      ASSERT_THAT(after, IsOk());
+      EXPECT_EQ(after->f32(0)[0], expected);
+      EXPECT_EQ(after->f32(0)[1023], expected);
+    }
+    Backward({2, 1});
+    ASSERT_THAT(engine_->Step(0.5), IsOk());
+    std::vector<float> read(1024);
+    ASSERT_THAT(engine_->ReadParam(ids_[3], read), IsOk());
+    EXPECT_THAT(read, Each(expected));
   }
 }
 
@@ -223,6 +310,39 @@ TEST_F(TwoRankValuesTest, RanksMustWriteTheSame) {
     ASSERT_THAT(engine.ReadParam(id, values), IsOk());
     EXPECT_THAT(values, Each(0.0f));
     EXPECT_THAT(engine.Close(), IsOk());
+  });
+}
+
+TEST_F(TwoRankValuesTest, WritesThatDifferAreNamedAndNothingIsWritten) {
+  OnTwoRanks(Tight(3, KiB(64), KiB(32)), [](ZeroEngine& engine, int rank) {
+    std::vector<ParamId> ids;
+    for (int p = 0; p < 4; ++p) {
+      ids.push_back(*engine.Register(
+          {"p" + std::to_string(p), {1500}, DType::kF32, true}, {}));
+    }
+    ASSERT_THAT(engine.Seal({}), IsOk());
+    const std::vector<float> ones(1500, 1.0f);
+    const std::vector<float> own(1500, static_cast<float>(rank));
+    const ZeroEngine::ParamValues differ[] = {{ids[1], ones}, {ids[2], own}};
+    EXPECT_THAT(engine.WriteBack(differ),
+                StatusIs(ErrorCode::kInvalidArgument,
+                         HasSubstr("p2 was written to with different values")));
+    const std::span<const ZeroEngine::ParamValues> first(differ, 1);
+    EXPECT_THAT(
+        engine.WriteBack(
+            rank == 0 ? first : std::span<const ZeroEngine::ParamValues>()),
+        StatusIs(ErrorCode::kInvalidArgument,
+                 HasSubstr("p1 was written to by some ranks only")));
+    std::vector<float> read(1500, 7.0f);
+    EXPECT_THAT(engine.ReadParam(ids[1], read), IsOk());
+    EXPECT_THAT(read, Each(0.0f));
+    EXPECT_THAT(engine.WriteBack({}), IsOk());
+    EXPECT_THAT(engine.WriteBack(first), IsOk());
+    EXPECT_THAT(engine.ReadParam(ids[1], read), IsOk());
+    EXPECT_THAT(read, Each(1.0f));
+    int64_t words[] = {rank, -rank};
+    EXPECT_THAT(engine.LeastOfRanks(words), IsOk());
+    EXPECT_THAT(words, testing::ElementsAre(0, -1));
   });
 }
 

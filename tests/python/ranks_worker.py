@@ -21,6 +21,7 @@ import torch.utils.data
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
+import as_tensor_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
 from castor.torch import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
@@ -207,6 +208,78 @@ def alone(folder: str) -> str:
     except castor.CastorError as error:
         return str(error)
     return "nothing was said"
+
+
+def as_tensor(folder: str) -> list[str]:
+    """Lines of scripts that differ from those of a plain model."""
+    tight = {"device": "4300KiB", "host": "64KiB", "nvme": folder, "chunk": "2KiB", "config": {"poison": True}}
+    wrong = []
+    for case in as_tensor_cases.ACCESSES:
+        want = as_tensor_cases.run(case, torch.float32, None)
+        for stage in (1, 3):
+            got = as_tensor_cases.run(case, torch.float32, lambda model, optimizer, stage=stage: castor.wrap(model, optimizer, stage=stage, **tight))
+            try:
+                if dist.get_rank() == 0:  # others have no state_dict
+                    for when in ("first", "last"):
+                        for name, values in want[when].items():
+                            torch.testing.assert_close(got[when][name], values, rtol=1e-4, atol=1e-6)
+                torch.testing.assert_close(got["seen"], want["seen"], rtol=1e-4, atol=1e-6)
+                torch.testing.assert_close(got["losses"], want["losses"], rtol=1e-5, atol=1e-8)
+            except AssertionError as error:
+                wrong.append(f"{case.name} at stage {stage} on rank {dist.get_rank()}: {error}")
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, wrong)
+    return [words for rank in everywhere for words in rank]
+
+
+def evaluations(folder: str) -> bool:
+    """Ranks need not evaluate as often as others, where everything is resident."""
+    torch.manual_seed(0)
+    model: Any = as_tensor_cases.plain()
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="64MiB", host="64MiB", stage=2, timeout_s=20)
+    for number in range(3):
+        with torch.no_grad():
+            for _ in range(dist.get_rank() + number):
+                model(torch.ones(1, 16))
+        model(torch.ones(2, 16)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return True
+
+
+def collectives(folder: str) -> bool:
+    """Whether torch.distributed's writes to what a parameter gives reach the chunk."""
+    torch.manual_seed(0)
+    model: Any = as_tensor_cases.plain()
+    plain = {name: values.clone() for name, values in model.state_dict().items()}
+    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="4300KiB", host="1MiB", chunk="2KiB")
+    dist.broadcast(plain["0.weight"], 0)
+    dist.broadcast(model[0].weight.data, 0)
+    for name in ("0.bias", "2.weight"):
+        dist.all_reduce(plain[name])
+        dist.all_reduce(model.get_parameter(name).detach())
+    found = {name: castor.exact(p) for name, p in model.named_parameters()}
+    return all(torch.equal(found[name], plain[name]) for name in ("0.weight", "0.bias", "2.weight"))
+
+
+def writes_that_differ(folder: str) -> dict[str, list[str]]:
+    """What each rank is told where ranks write different values, and where one writes alone."""
+    said: dict[str, list[str]] = {}
+    for what in ("differ", "alone"):
+        model: Any = as_tensor_cases.plain()
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="64MiB", host="64MiB", timeout_s=10)
+        mine = ""
+        try:
+            with torch.no_grad():
+                if what == "differ" or dist.get_rank() == 1:
+                    model[2].weight.fill_(float(dist.get_rank()))
+            model(torch.ones(1, 16))
+        except castor.CastorError as error:
+            mine = str(error)
+        everywhere: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everywhere, mine)
+        said[what] = everywhere
+    return said
 
 
 def gpus(folder: str) -> dict[str, str]:

@@ -129,14 +129,6 @@ def test_a_parameter_that_was_replaced_is_named() -> None:
         optimizer.step()
 
 
-def test_new_values_for_all_parameters_from_a_vector_are_refused_at_once() -> None:
-    model, _ = wrapped()
-    vector = nn.utils.parameters_to_vector(model.parameters())
-    assert torch.equal(vector, nn.utils.parameters_to_vector(make().parameters()))
-    with pytest.raises(castor.FailedPrecondition, match=r"data of parameter 0\.weight"):
-        nn.utils.vector_to_parameters(vector * 0, model.parameters())
-
-
 def test_a_forward_without_a_backward_is_no_step_that_saves_and_writes_wait_for(tmp_path: Path) -> None:
     model, optimizer = wrapped()
     backward(model)

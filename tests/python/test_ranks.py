@@ -67,6 +67,25 @@ def test_ranks_that_would_share_a_gpu_are_told_of_set_device(tmp_path: Path) -> 
     assert not said["own"].startswith("InvalidArgument")
 
 
+def test_lines_of_a_script_do_on_two_ranks_what_they_do_on_a_plain_model(tmp_path: Path) -> None:
+    assert run("as_tensor", 2, tmp_path) == []
+
+
+def test_ranks_that_write_different_values_are_told_where(tmp_path: Path) -> None:
+    said = run("writes_that_differ", 2, tmp_path)
+    assert said["differ"] == ["2.weight was written to with different values: all ranks must write the same"] * 2
+    assert all("ranks disagree" in words for words in said["alone"])
+    assert said["alone"][1].startswith("2.weight: ")
+
+
+def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
+    assert run("evaluations", 2, tmp_path)
+
+
+def test_collectives_of_torchs_write_to_parameters(tmp_path: Path) -> None:
+    assert run("collectives", 2, tmp_path)
+
+
 def test_data_comes_from_forked_workers(tmp_path: Path) -> None:
     found = run("loaders", 2, tmp_path)
     assert len(found["plain"]) == 8

@@ -7,7 +7,9 @@ Each refusal names the parameter and what to do instead.
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 import torch
@@ -50,12 +52,6 @@ def _write_grad(p: Param, value: Any = None) -> None:
     raise FailedPrecondition(f"the gradient of {p.name} is set, and its place is in a chunk: give gradients by loss.backward()")
 
 
-def _write_data(p: Param, *_: Any) -> NoReturn:
-    raise FailedPrecondition(
-        f"the data of parameter {p.name} is replaced, and its values are in a chunk: write inside castor.gathered([...], write=True)"
-    )
-
-
 def _set_requires_grad(p: Param, value: bool = True) -> None:
     if value and p.frozen and p.group:
         raise FailedPrecondition(
@@ -68,7 +64,6 @@ def _set_requires_grad(p: Param, value: bool = True) -> None:
 GUARDS: dict[Any, Callable[..., None]] = {
     torch.Tensor.grad.__set__: _write_grad,  # type: ignore[attr-defined]
     torch.Tensor.grad.__delete__: _write_grad,  # type: ignore[attr-defined]
-    torch.Tensor.data.__set__: _write_data,  # type: ignore[attr-defined]
     torch.Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
     torch.Tensor.requires_grad_: _set_requires_grad,
 }
@@ -97,10 +92,35 @@ def guard_optimizer(inner: torch.optim.Optimizer) -> None:
     inner.step = step  # type: ignore[method-assign]
 
 
-class Replacements:
-    """Finds parameters of modules that were replaced by others after wrap."""
+# Modules of wrapped models, and where what is added to each is noted.
+_wrapped: weakref.WeakKeyDictionary[nn.Module, list[str]] = weakref.WeakKeyDictionary()
 
-    def __init__(self, model: nn.Module, of: dict[int, Param]) -> None:
+
+def _note_addition(module: nn.Module, name: str, added: Any) -> None:
+    notes = _wrapped.get(module)
+    if notes is None or added is None or name in module._modules or name in module._parameters:
+        return
+    parameters = [added] if isinstance(added, nn.Parameter) else added.parameters()
+    if any(getattr(p, "_castor", None) is None for p in parameters):
+        notes.append(name)
+
+
+@functools.cache
+def _watch_additions() -> None:
+    nn.modules.module.register_module_module_registration_hook(_note_addition)
+    nn.modules.module.register_module_parameter_registration_hook(_note_addition)
+
+
+class Replacements:
+    """Finds parameters of modules that were replaced by others after wrap, and such that came after it."""
+
+    def __init__(self, model: nn.Module, of: dict[int, Param], ignored: set[int]) -> None:
+        """`ignored`: ids of modules that are left alone."""
+        self.added: list[str] = []
+        _watch_additions()
+        for module in model.modules():
+            if id(module) not in ignored:
+                _wrapped[module] = self.added
         self._places = [
             (module._parameters, name, tensor, of[id(tensor)].name)
             for module in model.modules()
@@ -110,6 +130,12 @@ class Replacements:
 
     def check(self) -> None:
         """FailedPrecondition names the first."""
+        if self.added:
+            name, self.added[:] = self.added[0], []
+            raise FailedPrecondition(
+                f"{name} was added to the model after castor.wrap, and Castor does not train it: add it before, or give castor.wrap ignore=[...] with its "
+                "parent and train it by an optimizer of its own"
+            )
         for parameters, key, tensor, name in self._places:
             now = parameters.get(key)
             if now is not tensor and now is not None:

@@ -100,6 +100,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         runtime.check_holes()
         if not runtime.in_step:
             return  # nothing has a gradient, and torch does nothing then
+        if runtime.values.unsettled or runtime.engine.world.size > 1:
+            runtime.values.settle()
         for index, group in enumerate(self.param_groups):
             numbers = numbers_of(self.kind, group)
             if self._sent.get(index) != numbers:
@@ -167,6 +169,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
+        self.runtime.settle()
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise InvalidArgument("the state is of an optimizer with other parameter groups")

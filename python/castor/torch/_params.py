@@ -18,6 +18,7 @@ from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._guards import GUARDS, refuse_gradient
 from castor.torch._device import Viewer
 from castor.torch._leases import Unit
+from castor.torch._values import call
 
 if TYPE_CHECKING:
     from castor.torch._runtime import Runtime
@@ -29,8 +30,8 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "block", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "name", "number", "pins", "plain", "ready",
-        "runtime", "shape", "state", "tensor", "unit", "uses", "view", "where",
+        "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "name", "number", "pins", "plain", "ready",
+        "runtime", "shape", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -51,18 +52,33 @@ class Param:
         self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
         self.pins = 0  # how many forwards hold it
         self.where = 0  # its address while it is active
+        self.version = tensor._version  # of its counter while it is not active
+        self.hole_stride = torch.empty(self.shape, device="meta").stride()
+        self.watched = 2  # forwards whose digests are compared
+        self.digest = 0
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
         self.ready = False  # whether that is handed back
 
+    def set_data(self, values: Tensor) -> None:
+        """``p.data = values``."""
+        if values.shape != self.shape or values.dtype is not self.dtype:
+            raise InvalidArgument(
+                f"the data of parameter {self.name} are {self.dtype} of shape {tuple(self.shape)}, in a chunk, and cannot become {values.dtype} of shape "
+                f"{tuple(values.shape)}: change the model before castor.wrap"
+            )
+        self.runtime.values.replace(self, call([values._castor], Tensor.clone, (values,), {}) if type(values) is ChunkedParameter else values)
+
     def write(self, values: Tensor) -> None:
         """Whole values into its chunk. All ranks write the same."""
+        self.runtime.values.settle()
         if values.shape != self.shape:
             raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
         kept = values.detach().to("cpu", torch.float32).contiguous()
         self.runtime.leases.end_those_over()
         self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
         self.runtime.weights_changed()
+        self.runtime.values.refresh()
 
 
 def _names(of: Any) -> set[Any]:
@@ -78,7 +94,7 @@ _OF_METADATA = (
     _accessors("shape dtype device layout ndim is_leaf grad_fn requires_grad grad _version is_sparse is_cuda is_quantized is_meta names "
                "output_nr retains_grad _backward_hooks _grad _base is_nested is_mps is_xpu is_mkldnn is_cpu itemsize nbytes", "__get__")
     | _accessors("grad requires_grad _backward_hooks", "__set__")
-    | {Tensor.data.__get__, Tensor.data.__set__, Tensor.grad.__delete__}
+    | {Tensor.grad.__delete__}
     | _names(
         "size dim ndimension numel nelement stride storage_offset is_contiguous is_floating_point is_complex is_signed element_size "
         "register_hook register_post_accumulate_grad_hook requires_grad_ get_device has_names __len__ __hash__ retain_grad type_as "
@@ -114,6 +130,14 @@ def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
 
 
 _READ_GRAD = Tensor.grad.__get__  # type: ignore[attr-defined]
+_READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
+# What gives no tensor, or none that has gradients.
+_WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__ __index__ __complex__ __repr__ __format__ __contains__ equal "
+                            "allclose isclose isnan isinf isfinite eq ne lt le gt ge argmax argmin count_nonzero nonzero all any cpu_numpy "
+                            "__array__ __dlpack__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split()) | {
+    torch.equal, torch.allclose, torch.isclose, torch.isnan, torch.isinf, torch.isfinite, torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge,
+    torch.argmax, torch.argmin, torch.count_nonzero, torch.nonzero, torch.all, torch.any,
+}
 _ASKS = ("__index__", "__int__", "__invert__")
 
 
@@ -137,15 +161,39 @@ class ChunkedParameter(torch.nn.Parameter):
         if not found:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
-        if _writes(function, arguments, keywords):
-            if function is Tensor.copy_ and found[0].runtime.takes_copies:
-                found[0].write(arguments[1])
-                return arguments[0]
-            raise FailedPrecondition(
-                f"parameter {found[0].name} is written to by {getattr(function, '__name__', function)}, and its values are in a chunk: "
-                "write inside castor.gathered([...], write=True)"
-            )
-        return found[0].runtime.call_with(found, function, arguments, keywords)
+        first = found[0]
+        if function is Tensor.copy_ and first.runtime.takes_copies:
+            first.write(arguments[1])
+            return arguments[0]
+        if function == _WRITE_DATA:
+            return first.set_data(arguments[1])
+        if function == _READ_DATA:
+            function = Tensor.detach  # whose writes are counted
+        elif torch.is_grad_enabled() and function not in _WITHOUT_GRADIENTS:
+            trained = any(p.tensor.requires_grad for p in found)
+            if not _writes(function, arguments, keywords):
+                return first.runtime.call_with(found, function, arguments, keywords)
+            if trained:
+                raise RuntimeError(f"a leaf Variable that requires grad is being used in an in-place operation: {first.name}")
+        elif first.runtime.depth and not _writes(function, arguments, keywords) and function not in _WITHOUT_GRADIENTS:
+            return first.runtime.call_with(found, function, arguments, keywords)  # within a forward, in the chunk's own memory
+        return call(found, function, arguments, keywords)
+
+    def _has_its_place(self, name: str) -> Any:
+        raise FailedPrecondition(f"{self._castor.name}.{name} would give the parameter other memory, and its values are in a chunk: copy into it by copy_")
+
+    def set_(self, source: Any = None, *more: Any, **__: Any) -> Any:
+        if not isinstance(source, Tensor) or more or source.shape != self.shape:
+            self._has_its_place("set_")
+        if source is not self:
+            self._castor.set_data(source)  # type: ignore[attr-defined]
+        return self
+
+    def resize_(self, *_: Any, **__: Any) -> Any:
+        self._has_its_place("resize_")
+
+    def resize_as_(self, *_: Any, **__: Any) -> Any:
+        self._has_its_place("resize_as_")
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise FailedPrecondition(f"parameter {self._castor.name} is in a chunk and cannot be copied: copy the model before castor.wrap, "

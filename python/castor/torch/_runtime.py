@@ -14,7 +14,7 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
-from castor.errors import CastorError, DoesNotFit, FailedPrecondition
+from castor.errors import CastorError, FailedPrecondition
 from castor.torch._blocks import Blocks
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._gradients import Gradients, told_of
@@ -22,6 +22,7 @@ from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
 from castor.torch._params import ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
+from castor.torch._values import Values, device_digest_of, digest_of
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
@@ -55,6 +56,9 @@ class Runtime:
         self.active: dict[int, Param] = {}  # by address
         self.blocks = Blocks(self)
         self.gradients = Gradients(self)
+        self._digest_of: Callable[[Tensor], int] = digest_of if device.follow is None else device_digest_of
+        self.values = Values(self)
+        self._several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.holes: dict[torch.dtype, Tensor] = {}
@@ -82,28 +86,41 @@ class Runtime:
     def acquire(self, unit: Unit) -> list[Tensor]:
         try:
             return self.leases.acquire(unit)
-        except (DoesNotFit, FailedPrecondition) as error:
+        except CastorError as error:
             raise told_of(unit.params, error) from None
 
     def _show(self, p: Param, view: Tensor, address: Optional[int], counts: bool) -> None:
         tensor = p.tensor
         tensor.__class__ = p.plain
         tensor.data = view
+        p.version = tensor._version
+        if p.watched:
+            p.digest = self._digest_of(view)
         p.pins = 1
         p.uses += counts
         p.where = address or 0
         if address:
             self.active[address] = p
 
-    def deactivate(self, unit: Unit) -> None:
+    def deactivate(self, unit: Unit, own: bool = False) -> None:
+        """`own`: at the end of a forward of the unit's module."""
         for p in unit.params:
             p.pins -= 1
             if p.pins == 0:
                 tensor = p.tensor
+                if tensor._version != p.version or (p.watched and self._changed(p, own)):
+                    p.version = tensor._version
+                    self.values.keep(p, tensor.data)
                 tensor.data = p.hole
                 tensor.__class__ = ChunkedParameter
                 if self.active.get(p.where) is p:
                     del self.active[p.where]
+
+    def _changed(self, p: Param, own: bool) -> bool:
+        """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls."""
+        changed = self._digest_of(p.tensor.data) != p.digest
+        p.watched = 1 << 30 if changed else p.watched - (own and not self.evaluating)
+        return changed
 
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
         """Calls a function outside the parameters' own modules with their values."""
@@ -116,11 +133,21 @@ class Runtime:
         try:
             self.activate(unit, not self.evaluating)
             try:
-                return function(*arguments, **keywords)
+                result = function(*arguments, **keywords)
+                self._watch(params, result)
+                return result
             finally:
                 self.deactivate(unit)
         finally:
             self.leave(None)
+
+    def _watch(self, params: Iterable[Param], result: Any) -> None:
+        """What a function gave may be a view over a chunk."""
+        for tensor in _tensors(result):
+            at = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+            for p in params:
+                if at and p.where == at:
+                    self.values.watch(p, p.tensor.data)
 
     @staticmethod
     def _call_nested(owners: list[Runtime], params: tuple, function: Callable, arguments: tuple, keywords: dict) -> Any:
@@ -132,9 +159,14 @@ class Runtime:
 
     def enter(self) -> None:
         """The first of nested modules begins."""
+        if self.values.unsettled:
+            self.values.settle(quickly=self.depth > 0)
         self.depth += 1
         if self.depth > 1:
             return
+        if self.replacements.added:
+            self.depth = 0
+            self.replacements.check()
         if self.backward and _graph_task() == -1:
             self._forget_backward()
         if torch.is_grad_enabled():
@@ -198,7 +230,7 @@ class Runtime:
                 return  # it never began
             entered -= 1
             if unit is not None:
-                self.deactivate(unit)
+                self.deactivate(unit, own=True)
                 if unit.block and torch.is_grad_enabled():
                     self.blocks.watch(unit, [*_tensors(result)])
             self.leave(result)
@@ -209,6 +241,8 @@ class Runtime:
     # Backwards and micro-batches.
 
     def begin_micro_batch(self) -> None:
+        if self._several:
+            self.values.settle()
         self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
         if not self.in_step:
@@ -220,6 +254,8 @@ class Runtime:
     def backward_begins(self, _gradient: Any = None) -> None:
         if self.backward and _graph_task() != -1:
             return
+        if self.values.unsettled:
+            self.values.settle()
         if self.backward_done or not self.in_step:
             self.begin_micro_batch()
         self.backward = True
@@ -290,6 +326,7 @@ class Runtime:
 
     def end_step(self) -> None:
         self.weights_changed()
+        self.values.refresh()
         for p in self.params:
             p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False

@@ -30,17 +30,17 @@ class _Saved(NamedTuple):
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
-    step: int
+    when: tuple[int, int]
 
 
 class _Cast:
     """What autocast made of a parameter, which is made again for the backward."""
 
-    __slots__ = ("dtype", "holds", "offset", "param", "size", "step", "stride", "tensor")
+    __slots__ = ("dtype", "holds", "offset", "param", "size", "stride", "tensor", "when")
 
-    def __init__(self, param: Param, tensor: Tensor, step: int, holds: Callable[[], Optional[bool]]) -> None:
+    def __init__(self, param: Param, tensor: Tensor, when: tuple[int, int], holds: Callable[[], Optional[bool]]) -> None:
         """`holds`: whether it is; None while that is not known."""
-        self.param, self.step, self.holds = param, step, holds
+        self.param, self.when, self.holds = param, when, holds
         self.tensor: Optional[Tensor] = tensor  # until it is known
         self.dtype, self.size, self.stride, self.offset = tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
 
@@ -99,7 +99,7 @@ class SavedTensors:
         def pack(tensor: Tensor) -> Any:
             p = active.get(tensor.untyped_storage().data_ptr()) if tensor.device.type != "meta" else None
             if p is not None and tensor.dtype is p.dtype:
-                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), runtime.step_number)
+                return _Saved(p, tensor.size(), tensor.stride(), tensor.storage_offset(), (runtime.step_number, p.tensor._version))
             if tensor.dtype in _HALVES:
                 cast = self._cast_of(tensor)
                 if cast is not None:
@@ -121,7 +121,7 @@ class SavedTensors:
             holds = runtime.device.truth((found.view(torch.int16) == again.view(torch.int16)).all())
             if holds() is False:
                 continue
-            cast = _Cast(p, tensor, runtime.step_number, holds)
+            cast = _Cast(p, tensor, (runtime.step_number, p.tensor._version), holds)
             self._unsure.append(cast)
             self._let_casts_go()
             return cast
@@ -133,8 +133,8 @@ class SavedTensors:
             if holds:
                 cast.tensor = None
 
-    def _value_of(self, p: Param, step: int) -> Tensor:
-        if step != self._runtime.step_number:
+    def _value_of(self, p: Param, when: tuple[int, int]) -> Tensor:
+        if when != (self._runtime.step_number, p.tensor._version if p.pins else p.version):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"{p.name} was written to since the forward, by optimizer.step() as a rule"
@@ -143,11 +143,11 @@ class SavedTensors:
 
     def _unpack(self, kept: Any) -> Tensor:
         if type(kept) is _Saved:
-            return self._value_of(kept.param, kept.step).as_strided(kept.size, kept.stride, kept.offset)
+            return self._value_of(kept.param, kept.when).as_strided(kept.size, kept.stride, kept.offset)
         if type(kept) is _Cast:
             self._let_casts_go()
             if kept.tensor is not None:
                 return kept.tensor
-            again = self._value_of(kept.param, kept.step).reshape(-1).to(kept.dtype)
+            again = self._value_of(kept.param, kept.when).reshape(-1).to(kept.dtype)
             return again.as_strided(kept.size, kept.stride, kept.offset)
         return kept.unpack(kept.kept) if type(kept) is _Other else kept.tensor_unchanged()

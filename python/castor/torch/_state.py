@@ -38,6 +38,7 @@ def runtime_of(model: nn.Module) -> Runtime:
 
 def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     """Whole values of a parameter's state, fp32 on the CPU."""
+    p.runtime.values.settle()
     values = torch.empty(p.shape, device="cpu")
     p.runtime.leases.end_those_over()
     p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
@@ -55,7 +56,8 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
 
     Args:
       of: a module, a parameter or several.
-      write: what is written inside is kept, masters included. All ranks write the same; not in the middle of a step.
+      write: what is written inside is kept, masters included, by numpy and foreign kernels too. Gradients are off inside. All ranks write the
+        same; not in the middle of a step.
     """
     params = [p for p in _params_of(of) if not p.pins]
     if write:
@@ -73,7 +75,8 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
         p.pins += 1
         exact.append(values if write else None)
     try:
-        yield
+        with torch.no_grad() if write else contextlib.nullcontext():
+            yield
     finally:
         written = [p.tensor.detach().cpu() for p in params]
         for p in params:
@@ -114,7 +117,7 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
             if runtime.engine.world.rank == 0:
                 values[id(p.tensor)] = found.to(p.dtype)
         if runtime.engine.world.rank != 0:
-            return OrderedDict()
+            return OrderedDict() if destination is None else destination
         names = {prefix + name: tensor for name, tensor in model.named_parameters(remove_duplicate=False)}
         kept = plain_state(prefix=prefix, keep_vars=True)
         for name in kept:
@@ -123,10 +126,14 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
                 kept[name] = values[id(tensor)]
             elif not keep_vars:
                 kept[name] = kept[name].detach() if isinstance(kept[name], torch.Tensor) else kept[name]
-        return kept
+        if destination is None:
+            return kept
+        destination.update(kept)  # of what contains the model
+        return destination
 
     def load_state_dict(state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """All ranks give the same."""
+        runtime.settle()
         with torch.no_grad():
             runtime.takes_copies = True
             try:
@@ -219,6 +226,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     runtime = runtime_of(model)
     optimizer = runtime.optimizer
     runtime.settle()
+    runtime.values.settle()
     runtime.leases.end_those_over()
     rest = {
         "step": runtime.step_number,
@@ -235,9 +243,11 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
 def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weights_only: bool = False) -> Any:
     """Takes back what `save` saved, at any number of ranks and under other budgets; returns `extra`."""
     runtime = runtime_of(model)
+    runtime.settle()
     runtime.leases.end_those_over()
     loaded, text = runtime.engine.load(directory, step, weights_only)
     runtime.weights_changed()
+    runtime.values.refresh()
     if not text:
         return None
     rest = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
@@ -262,9 +272,11 @@ def load_weights(model: nn.Module, folder: str) -> None:
     Tensors go by the model's own names, from the files into chunks. Moments and counts of updates begin anew.
     """
     runtime = runtime_of(model)
+    runtime.settle()
     runtime.leases.end_those_over()
     runtime.engine.load(folder, weights_only=True, convert=True)
     runtime.weights_changed()
+    runtime.values.refresh()
 
 
 __all__ = ["attach", "checkpoints", "clip_grad_norm_", "exact", "gathered", "gradient", "load", "load_weights", "memory_summary", "read", "runtime_of", "save"]

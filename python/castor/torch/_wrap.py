@@ -115,7 +115,7 @@ def wrap(
     with _without_weak_references(model):
         _move_in(runtime)
     _move_the_rest(runtime, model, dtype, ignore)
-    runtime.replacements = Replacements(model, runtime.by_tensor)
+    runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped

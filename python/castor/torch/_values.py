@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Values of parameters outside their modules' forwards, in torch's memory while somebody reads or writes them there.
+
+A function that touches such a parameter without gradients gets its *copy* in its place: a plain tensor with a version counter of its own. What
+was written to a copy goes to the chunk before the next use of the parameter: a forward, a backward, a step, a checkpoint. While an alias of a copy
+lives (``p.data``, ``p.detach()``, ``p[0]``), the copy stays, is refreshed after each update, and is written back like any other.
+
+A write is known by the counter, and on the CPU, where an alias is out, by a digest too: numpy and torch.distributed move no counter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+from torch import Tensor
+
+from castor.errors import FailedPrecondition
+from castor.sizes import format_size
+
+if TYPE_CHECKING:
+    from castor.torch._params import Param
+    from castor.torch._runtime import Runtime
+
+log = logging.getLogger("castor")
+_MUCH = 256 << 20
+
+
+def _uses(values: Tensor) -> int:
+    return torch._C._storage_Use_Count(values.untyped_storage()._cdata)
+
+
+_ALONE = _uses(torch.empty(1, device="cpu"))  # of a storage that one tensor has, and who asks
+
+
+def digest_of(values: Tensor) -> int:
+    """Of the bytes of a contiguous tensor in memory of the host."""
+    size = values.numel() * values.itemsize
+    return zlib.crc32((ctypes.c_char * size).from_address(values.data_ptr())) if size else 0
+
+
+def device_digest_of(values: Tensor) -> int:
+    """Of any tensor, by its own device, for which the host waits."""
+    with torch.no_grad():
+        return int(values.detach().reshape(-1).view(torch.int16).sum(dtype=torch.int64).item())
+
+
+class _Copy:
+    """One parameter's."""
+
+    __slots__ = ("changed", "digest", "inside", "param", "size", "values", "version")
+
+    def __init__(self, param: Param, values: Tensor) -> None:
+        self.param = param
+        self.values = values
+        self.version = values._version
+        self.size = values.numel() * values.itemsize
+        self.changed = False  # found by its digest
+        self.inside = False  # written to inside a forward, which the parameter's own counter says
+        self.digest: Optional[int] = None  # of a copy with aliases, when it was known last
+
+    def has_aliases(self) -> bool:
+        return _uses(self.values) > _ALONE
+
+    def written(self) -> bool:
+        if not self.changed and self.digest is not None:
+            self.changed = digest_of(self.values) != self.digest
+        return self.marked()
+
+    def marked(self) -> bool:
+        """The same as far as nobody has to look at its bytes."""
+        return self.changed or self.inside or self.values._version != self.version
+
+    def note(self, digests: bool) -> None:
+        """What it has now is known."""
+        self.changed = self.inside = False
+        self.version = self.values._version
+        self.digest = digest_of(self.values) if digests and self.has_aliases() else None
+
+
+class Values:
+    """The copies of one model.
+
+    Which ones there are decides who takes part in what. So on several ranks a copy that was once aliased stays until all ranks have agreed that
+    nobody has an alias, whichever rank's garbage collector comes first.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._copies: dict[int, _Copy] = {}  # by number
+        self._aliased: set[int] = set()  # on several ranks: that were, and are not agreed to be free
+        self._views: list[tuple[Param, Tensor, int, int]] = []  # and the memory, the counter and the digest of each
+        self.unsettled = False  # a chunk may lack what was written, alike on all ranks
+        self._enough = _MUCH  # before ranks ask each other again
+        self._said = False
+        self._digests = runtime.device.follow is None  # the host reads what is there
+
+    def __bool__(self) -> bool:
+        return bool(self._copies)
+
+    @property
+    def _several(self) -> bool:
+        return self._runtime.engine.world.size > 1
+
+    def _stays(self, copy: _Copy) -> bool:
+        return copy.param.number in self._aliased if self._several else copy.has_aliases()
+
+    # Access.
+
+    def take(self, params: list[Param]) -> list[_Copy]:
+        """Copies of these, for somebody who calls `taken` when done."""
+        if self._copies:
+            self._let_go()
+        return list(self._take(params).values())
+
+    def taken(self, copies: list[_Copy]) -> None:
+        self.unsettled = True
+        for copy in copies:
+            number, p = copy.param.number, copy.param
+            if copy.values.shape != p.shape or copy.values.stride() != p.hole_stride:
+                del self._copies[number]
+                raise FailedPrecondition(f"{p.name} was given another shape in place, and its place in a chunk has none: use what the function gives without the _")
+            if copy.has_aliases() and self._several:
+                self._aliased.add(number)
+            if self._stays(copy):
+                if self._digests and copy.digest is None and not copy.written():
+                    copy.digest = digest_of(copy.values)
+            elif not copy.written():
+                self._copies.pop(number, None)
+        self._say()
+
+    def _let_go(self) -> None:
+        """A loop over all parameters holds few copies at a time."""
+        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy) or copy.written()}
+        copies = self._copies.values()
+        if self._several and sum(copy.size for copy in copies) > self._enough:
+            self._agree()
+        if sum(copy.size for copy in copies if copy.marked()) > _MUCH:
+            self.settle()
+
+    def _agree(self) -> None:
+        """Finds the copies that no rank has an alias of."""
+        numbers = sorted(self._aliased)
+        mine = [-int(number in self._copies and self._copies[number].has_aliases()) for number in numbers]
+        alive = self._runtime.engine.least_of_ranks(mine)
+        self._aliased = {number for number, least in zip(numbers, alive) if least < 0}
+        self._copies = {number: copy for number, copy in self._copies.items() if number in self._aliased or copy.written()}
+        self._enough = 2 * sum(copy.size for copy in self._copies.values()) + _MUCH
+
+    def _take(self, params: list[Param]) -> dict[int, _Copy]:
+        missing = tuple(p for p in params if p.number not in self._copies)
+        if missing:
+            for p, values in zip(missing, self._read(missing)):
+                self._copies[p.number] = _Copy(p, values)
+        return {p.number: self._copies[p.number] for p in params}
+
+    def _read(self, params: tuple[Param, ...]) -> list[Tensor]:
+        """Values as they are in chunks, in memory of torch's."""
+        runtime = self._runtime
+        inside = runtime.evaluating or runtime.backward or runtime.depth > 0
+        if not inside:
+            runtime.flush()
+            runtime.engine.begin_evaluation()
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                # One after another, so that no more than one has to fit.
+                return [runtime.acquire(p.unit)[0].clone() for p in params]
+        finally:
+            if not inside:
+                runtime.flush()
+                runtime.engine.end_evaluation()
+
+    def keep(self, p: Param, values: Tensor) -> None:
+        """Of a parameter that was written to inside its module's forward, where `values` are its chunk's memory."""
+        copy = self._copies.get(p.number)
+        with torch.inference_mode(False), torch.no_grad():
+            if copy is None:
+                copy = self._copies[p.number] = _Copy(p, values.detach().clone())
+            else:
+                copy.values.copy_(values)
+                copy.version = copy.values._version
+            copy.inside = self.unsettled = True
+
+    def replace(self, p: Param, values: Tensor) -> None:
+        """``p.data = values``: these follow the parameter from now on, and aliases of what was before no more."""
+        with torch.inference_mode(False), torch.no_grad():
+            there = values.detach().to(self._runtime.device.torch_device)
+            if there.is_inference() or not there.is_contiguous():
+                there = there.clone(memory_format=torch.contiguous_format)
+            copy = self._copies[p.number] = _Copy(p, there)
+        copy.changed = self.unsettled = True
+        if self._several:
+            self._aliased.add(p.number)
+
+    def watch(self, p: Param, memory: Tensor) -> None:
+        """A view over a chunk's memory is out, with gradients as a rule. What is written to it before the next use of the parameter is kept."""
+        self._views.append((p, memory, p.tensor._version, digest_of(memory) if self._digests else 0))
+        self.unsettled = True
+
+    def _look_at_views(self) -> None:
+        views, self._views = self._views, []
+        for p, memory, version, digest in views:
+            with torch._C.DisableTorchFunctionSubclass():
+                now = p.tensor._version
+            if now != version or (self._digests and digest_of(memory) != digest):
+                p.version = max(now, p.version)
+                self.keep(p, memory)
+                self._copies[p.number].inside = False
+                self._copies[p.number].changed = True
+
+    # To and from chunks.
+
+    def settle(self, quickly: bool = False) -> None:
+        """Writes to chunks what was written to copies; all ranks call it alike. Copies that nobody can use any more go.
+
+        Args:
+          quickly: by counters alone, as within a forward.
+        """
+        runtime = self._runtime
+        if self._views:
+            self._look_at_views()
+        written = [copy for _, copy in sorted(self._copies.items()) if (copy.marked() if quickly else copy.written())]
+        if written or self._several:
+            self._write(written)
+        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
+        self.unsettled = bool(self._copies) and not self._several
+
+    def _write(self, written: list[_Copy]) -> None:
+        runtime = self._runtime
+        values = [copy.values.detach().to("cpu", torch.float32).contiguous() for copy in written]
+        runtime.flush()
+        evaluating = runtime.evaluating
+        if evaluating:
+            runtime.engine.end_evaluation()
+        runtime.engine.write_back([copy.param.number for copy in written], [v.data_ptr() for v in values])
+        if evaluating:
+            runtime.engine.begin_evaluation()
+        for copy in written:
+            if not copy.inside or copy.values._version != copy.version:
+                # What autograd saved before is of other values.
+                torch.autograd.graph.increment_version(copy.param.tensor)
+                copy.param.version += 1
+            copy.note(self._digests)
+
+    def refresh(self) -> None:
+        """Chunks have other values than before: aliases show them."""
+        if self._aliased:
+            self._agree()
+        self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
+        copies = [copy for _, copy in sorted(self._copies.items())]
+        if not copies:
+            return
+        fresh = self._read(tuple(copy.param for copy in copies))
+        with torch.inference_mode(False), torch.no_grad():
+            for copy, values in zip(copies, fresh):
+                copy.values.copy_(values)
+                copy.note(self._digests)
+
+    def _say(self) -> None:
+        if self._said or len(self._copies) < 2:
+            return
+        size = sum(copy.size for copy in self._copies.values())
+        if size > _MUCH:
+            self._said = True
+            log.warning("castor: aliases of parameters outside their forwards keep %s of copies in torch's memory, beside Castor's budgets", format_size(size))
+
+
+def call(params: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
+    """Calls a function with copies in the parameters' places, and gives back the parameter where the function gives its copy."""
+    of_models: dict[int, list[Param]] = {}
+    for p in {id(p): p for p in params}.values():
+        of_models.setdefault(id(p.runtime), []).append(p)
+    copies = [(some[0].runtime.values, some[0].runtime.values.take(some)) for some in of_models.values()]
+    there = {id(copy.param.tensor): copy.values for _, some in copies for copy in some}
+    back = {id(copy.values): copy.param.tensor for _, some in copies for copy in some}
+    result = _replaced(function(*_replaced(arguments, there), **_replaced(keywords, there)), back)
+    for values, some in copies:
+        values.taken(some)
+    return result
+
+
+def _replaced(of: Any, places: dict[int, Any]) -> Any:
+    """The same with other tensors in the places of some, in lists, tuples and dicts too."""
+    if isinstance(of, Tensor):
+        return places.get(id(of), of)
+    if type(of) in (list, tuple):
+        return type(of)(_replaced(one, places) for one in of)
+    if isinstance(of, tuple) and hasattr(of, "_fields"):
+        return type(of)(*(_replaced(one, places) for one in of))
+    if type(of) is dict:
+        return {key: _replaced(one, places) for key, one in of.items()}
+    return of
