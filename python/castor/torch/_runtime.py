@@ -22,7 +22,7 @@ from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
 from castor.torch._params import ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
-from castor.torch._values import Values, device_digest_of, digest_of
+from castor.torch._values import Values
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
@@ -56,7 +56,6 @@ class Runtime:
         self.active: dict[int, Param] = {}  # by address
         self.blocks = Blocks(self)
         self.gradients = Gradients(self)
-        self._digest_of: Callable[[Tensor], int] = digest_of if device.follow is None else device_digest_of
         self.values = Values(self)
         self._several = engine.world.size > 1
         self._saves = SavedTensors(self)
@@ -95,7 +94,7 @@ class Runtime:
         tensor.data = view
         p.version = tensor._version
         if p.watched:
-            p.digest = self._digest_of(view)
+            p.digest = self.values.digest_of(view)
         p.pins = 1
         p.uses += counts
         p.where = address or 0
@@ -118,7 +117,7 @@ class Runtime:
 
     def _changed(self, p: Param, own: bool) -> bool:
         """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls."""
-        changed = self._digest_of(p.tensor.data) != p.digest
+        changed = self.values.digest_of(p.tensor.data) != p.digest
         p.watched = 1 << 30 if changed else p.watched - (own and not self.evaluating)
         return changed
 

@@ -99,6 +99,7 @@ class Values:
         self._enough = _MUCH  # before ranks ask each other again
         self._said = False
         self._digests = runtime.device.follow is None  # the host reads what is there
+        self.digest_of: Callable[[Tensor], int] = digest_of if self._digests else device_digest_of
 
     def __bool__(self) -> bool:
         return bool(self._copies)
@@ -199,7 +200,7 @@ class Values:
 
     def watch(self, p: Param, memory: Tensor) -> None:
         """A view over a chunk's memory is out, with gradients as a rule. What is written to it before the next use of the parameter is kept."""
-        self._views.append((p, memory, p.tensor._version, digest_of(memory) if self._digests else 0))
+        self._views.append((p, memory, p.tensor._version, self.digest_of(memory)))
         self.unsettled = True
 
     def _look_at_views(self) -> None:
@@ -207,7 +208,7 @@ class Values:
         for p, memory, version, digest in views:
             with torch._C.DisableTorchFunctionSubclass():
                 now = p.tensor._version
-            if now != version or (self._digests and digest_of(memory) != digest):
+            if now != version or self.digest_of(memory) != digest:
                 p.version = max(now, p.version)
                 self.keep(p, memory)
                 self._copies[p.number].inside = False
