@@ -58,8 +58,8 @@ class SimSource {
   std::shared_ptr<SimEvent::State> state_;
 };
 
-// Done when all are. As offload/event.h's: nothing asks the parts to call before
-// somebody asks the join to.
+// Done when all are. As offload/event.h's: nothing asks the parts to call
+// before somebody asks the join to.
 SimEvent AllOf(std::span<const SimEvent> events);
 SimEvent Both(const SimEvent& a, const SimEvent& b);
 

@@ -18,9 +18,8 @@ namespace {
 
 castor::FakeCuda& Cuda() {
   // Streams may still be used while the process ends.
-  static castor::FakeCuda& fake =
-      *new castor::FakeCuda(
-          {.total_bytes = int64_t{1} << 30, .knows_pageable = false});
+  static castor::FakeCuda& fake = *new castor::FakeCuda(
+      {.total_bytes = int64_t{1} << 30, .knows_pageable = false});
   return fake;
 }
 

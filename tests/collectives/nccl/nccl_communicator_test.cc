@@ -405,8 +405,7 @@ TEST(NcclEngineTest, ReadsValuesInPieces) {
 
 // Trains on ranks that leave the sums to NCCL, in groups of so many; what each
 // rank was told.
-std::vector<Status> TrainNatively(NcclWorld& nccl, int world,
-                                  int shard_group) {
+std::vector<Status> TrainNatively(NcclWorld& nccl, int world, int shard_group) {
   NcclOptions native;
   native.reduce = NcclOptions::Reduce::kNative;
   EXPECT_THAT(nccl.Join(native), Each(IsOk()));
