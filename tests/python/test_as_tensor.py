@@ -198,6 +198,18 @@ def test_a_shape_that_changes_in_place_is_named() -> None:
     step(model, optimizer)
 
 
+def test_bytes_are_looked_at_in_a_models_first_uses_only() -> None:
+    for trains in (True, False):
+        model, optimizer = small()
+        for _ in range(40):
+            if trains:
+                step(model, optimizer)
+            else:
+                with torch.no_grad():
+                    model(torch.ones(1, 16))
+        assert all(p._castor.watched <= 0 for p in model.parameters())
+
+
 def test_aliases_cost_what_they_are_once_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = small()
     for _ in range(3):

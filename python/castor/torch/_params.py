@@ -23,6 +23,8 @@ from castor.torch._values import call
 if TYPE_CHECKING:
     from castor.torch._runtime import Runtime
 
+# Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
+WATCHED, TRAINING_FORWARD = 32, 16
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
@@ -54,7 +56,7 @@ class Param:
         self.where = 0  # its address while it is active
         self.version = tensor._version  # of its counter while it is not active
         self.hole_stride = torch.empty(self.shape, device="meta").stride()
-        self.watched = 2  # forwards whose digests are compared
+        self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
@@ -133,7 +135,7 @@ _READ_GRAD = Tensor.grad.__get__  # type: ignore[attr-defined]
 _READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
 # What gives no tensor, or none that has gradients.
 _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__ __index__ __complex__ __repr__ __format__ __contains__ equal "
-                            "allclose isclose isnan isinf isfinite eq ne lt le gt ge argmax argmin count_nonzero nonzero all any cpu_numpy "
+                            "allclose isclose isnan isinf isfinite eq ne lt le gt ge argmax argmin count_nonzero nonzero all any "
                             "__array__ __dlpack__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split()) | {
     torch.equal, torch.allclose, torch.isclose, torch.isnan, torch.isinf, torch.isfinite, torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge,
     torch.argmax, torch.argmin, torch.count_nonzero, torch.nonzero, torch.all, torch.any,
@@ -179,21 +181,21 @@ class ChunkedParameter(torch.nn.Parameter):
             return first.runtime.call_with(found, function, arguments, keywords)  # within a forward, in the chunk's own memory
         return call(found, function, arguments, keywords)
 
-    def _has_its_place(self, name: str) -> Any:
+    def _refuse_memory(self, name: str) -> Any:
         raise FailedPrecondition(f"{self._castor.name}.{name} would give the parameter other memory, and its values are in a chunk: copy into it by copy_")
 
     def set_(self, source: Any = None, *more: Any, **__: Any) -> Any:
         if not isinstance(source, Tensor) or more or source.shape != self.shape:
-            self._has_its_place("set_")
+            self._refuse_memory("set_")
         if source is not self:
             self._castor.set_data(source)  # type: ignore[attr-defined]
         return self
 
     def resize_(self, *_: Any, **__: Any) -> Any:
-        self._has_its_place("resize_")
+        self._refuse_memory("resize_")
 
     def resize_as_(self, *_: Any, **__: Any) -> Any:
-        self._has_its_place("resize_as_")
+        self._refuse_memory("resize_as_")
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise FailedPrecondition(f"parameter {self._castor.name} is in a chunk and cannot be copied: copy the model before castor.wrap, "

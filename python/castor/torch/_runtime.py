@@ -20,7 +20,7 @@ from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
-from castor.torch._params import ChunkedParameter, Param
+from castor.torch._params import TRAINING_FORWARD, ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
 from castor.torch._values import Values
 
@@ -93,7 +93,7 @@ class Runtime:
         tensor.__class__ = p.plain
         tensor.data = view
         p.version = tensor._version
-        if p.watched:
+        if p.watched > 0:
             p.digest = self.values.digest_of(view)
         p.pins = 1
         p.uses += counts
@@ -107,7 +107,7 @@ class Runtime:
             p.pins -= 1
             if p.pins == 0:
                 tensor = p.tensor
-                if tensor._version != p.version or (p.watched and self._changed(p, own)):
+                if tensor._version != p.version or (p.watched > 0 and self._changed(p, own)):
                     p.version = tensor._version
                     self.values.keep(p, tensor.data)
                 tensor.data = p.hole
@@ -118,7 +118,7 @@ class Runtime:
     def _changed(self, p: Param, own: bool) -> bool:
         """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls."""
         changed = self.values.digest_of(p.tensor.data) != p.digest
-        p.watched = 1 << 30 if changed else p.watched - (own and not self.evaluating)
+        p.watched = 1 << 30 if changed else p.watched - (TRAINING_FORWARD if own and not self.evaluating else 1)
         return changed
 
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:

@@ -263,5 +263,41 @@ TEST(CudaHardwareQueueTest, ATrainersStreamNeverHoldsUpWhatItWaitsFor) {
   }
 }
 
+// The launching thread waits in the driver, with the context's lock, while a
+// late copy is to be queued by another.
+TEST(CudaHardwareQueueTest, AFullLaunchQueueHoldsUpNobodyForGood) {
+  for (const int queues : {1, 8}) {
+    FakeCuda cuda({.hardware_queues = queues});
+    ThreadPool pool(2);
+    auto device = CudaDevice::Open(&cuda, {.executor = &pool}).value();
+    const Slab slab = device->MakeSlab(KiB(4)).value();
+    CudaStream stream = nullptr;
+    ASSERT_EQ(cuda.StreamCreate(&stream), kCudaOk);
+    {
+      const auto trainer = device->AdoptStream(stream, "trainer").value();
+      const auto lane = device->MakeLane("castor");
+      const EventSource drive;
+      lane->Wait(drive.event());
+      device->Zero(*lane, slab.data(), KiB(4));
+      const Event zeroed = lane->Record();
+      std::atomic<bool> slow_ended = false;
+      cuda.Launch(stream, [&slow_ended] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        slow_ended = true;
+      });
+      std::thread completer([&drive] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        drive.Complete();
+      });
+      for (int i = 0; i < 4096; ++i) cuda.Launch(stream, [] {});
+      EXPECT_TRUE(slow_ended) << "the queue was never full";
+      trainer->Wait(zeroed);
+      EXPECT_THAT(trainer->Drain(), IsOk());
+      completer.join();
+    }
+    cuda.StreamDestroy(stream);
+  }
+}
+
 }  // namespace
 }  // namespace castor
