@@ -39,6 +39,7 @@ def step(model: Any, optimizer: Any, number: int = 0) -> None:
 
 
 def test_memory_is_torchs_and_goes_back() -> None:
+    gc.collect()  # of what tests before have left
     events = lib.castor_fake_live(1)
     model, optimizer, gpu = wrapped(**BUDGETS)
     step(model, optimizer)
