@@ -78,6 +78,10 @@ def test_ranks_that_write_different_values_are_told_where(tmp_path: Path) -> Non
     assert said["alone"][1].startswith("2.weight: ")
 
 
+def test_ranks_begin_with_the_values_of_rank_0(tmp_path: Path) -> None:
+    assert run("initial_values", 2, tmp_path) == {"made": True, "lazy": True}
+
+
 def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
     assert run("evaluations", 2, tmp_path)
 

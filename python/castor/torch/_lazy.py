@@ -42,7 +42,7 @@ class LazyValues:
 
     def __init__(self, root: nn.Module) -> None:
         self._init: Optional[Callable[[nn.Module], None]] = getattr(root, "_init_weights", None)
-        self._seed = torch.initial_seed()
+        self.seed = torch.initial_seed()
         self._numbers = {id(module): number for number, module in enumerate(root.modules())}
         self._names = {id(module): name for name, module in root.named_modules()}
         self._module: Optional[nn.Module] = None  # whose values these are
@@ -67,7 +67,7 @@ class LazyValues:
         module._parameters.update(made)
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(self._seed + self._numbers[id(module)])
+                torch.manual_seed(self.seed + self._numbers[id(module)])
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
                 if reset is not None:
                     reset()

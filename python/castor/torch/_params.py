@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
 WATCHED, TRAINING_FORWARD = 32, 16
+SAMPLE = 1 << 18  # elements
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
@@ -33,7 +34,7 @@ class Param:
 
     __slots__ = (
         "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "name", "number", "pins", "plain", "ready",
-        "runtime", "shape", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
+        "runtime", "shape", "sample", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -58,6 +59,7 @@ class Param:
         self.hole_stride = torch.empty(self.shape, device="meta").stride()
         self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
+        self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
         self.ready = False  # whether that is handed back

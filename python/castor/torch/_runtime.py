@@ -20,7 +20,7 @@ from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
-from castor.torch._params import TRAINING_FORWARD, ChunkedParameter, Param
+from castor.torch._params import SAMPLE, TRAINING_FORWARD, ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
 from castor.torch._values import Values
 
@@ -57,6 +57,8 @@ class Runtime:
         self.blocks = Blocks(self)
         self.gradients = Gradients(self)
         self.values = Values(self)
+        self._late: Optional[Param] = None  # written to by ``.data`` in a forward, as it was not in its first
+        self._samples_every = 1 if device.follow is None else 16  # forwards: on a GPU the host waits
         self._several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
@@ -94,7 +96,7 @@ class Runtime:
         tensor.data = view
         p.version = tensor._version
         if p.watched > 0:
-            p.digest = self.values.digest_of(view)
+            p.digest = self._digest(p, view)
         p.pins = 1
         p.uses += counts
         p.where = address or 0
@@ -116,10 +118,26 @@ class Runtime:
                     del self.active[p.where]
 
     def _changed(self, p: Param, own: bool) -> bool:
-        """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls."""
-        changed = self.values.digest_of(p.tensor.data) != p.digest
+        """Whether a forward wrote to ``weight.data``, which no counter says. One that does so does it in its first calls, as a rule."""
+        changed = self._digest(p, p.tensor.data) != p.digest
+        if changed and p.sample is not None:
+            self._late = p
         p.watched = 1 << 30 if changed else p.watched - (TRAINING_FORWARD if own and not self.evaluating else 1)
+        p.sample = None
         return changed
+
+    def _digest(self, p: Param, values: Tensor) -> int:
+        return self.values.digest_of(values if p.sample is None else values.reshape(-1)[p.sample : p.sample + SAMPLE])
+
+    def _sample(self) -> None:
+        """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
+        forwards = self.micro_batch
+        if forwards % self._samples_every == 0 and self.params:
+            turn, number = divmod(forwards // self._samples_every, len(self.params))
+            p = self.params[number]
+            if p.watched <= 0:
+                p.watched = 1
+                p.sample = turn * SAMPLE % max(p.elements, 1)
 
     def call_with(self, found: Iterable[Param], function: Callable, arguments: tuple, keywords: dict) -> Any:
         """Calls a function outside the parameters' own modules with their values."""
@@ -248,6 +266,7 @@ class Runtime:
             self.before_step = self.micro_batch
         self.micro_batch += 1
         self.in_step = True
+        self._sample()
         self.backward_done = False
 
     def backward_begins(self, _gradient: Any = None) -> None:
@@ -302,6 +321,12 @@ class Runtime:
                     f"parameter {', '.join(written[:3])} was written to after castor.wrap, and its values are in a chunk: the write is lost. "
                     "Write inside castor.gathered([...], write=True)"
                 )
+        late, self._late = self._late, None
+        if late is not None:
+            raise FailedPrecondition(
+                f"a forward writes to the memory of {late.name} by .data, numpy or the like, and did not in its first steps: Castor may have lost earlier "
+                "writes of this kind. Write to the parameter itself under torch.no_grad(); from now on these writes are kept"
+            )
         self.replacements.check()
 
     def close(self) -> None:

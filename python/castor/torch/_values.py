@@ -6,7 +6,7 @@ A function that touches such a parameter without gradients gets its *copy* in it
 was written to a copy goes to the chunk before the next use of the parameter: a forward, a backward, a step, a checkpoint. While an alias of a copy
 lives (``p.data``, ``p.detach()``, ``p[0]``), the copy stays, is refreshed after each update, and is written back like any other.
 
-A write is known by the counter, and on the CPU, where an alias is out, by a digest too: numpy and torch.distributed move no counter.
+A write is known by the counter, and where an alias is out by a digest too: numpy and torch.distributed move no counter.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ def digest_of(values: Tensor) -> int:
 def device_digest_of(values: Tensor) -> int:
     """Of any tensor, by its own device, for which the host waits."""
     with torch.no_grad():
-        return int(values.detach().reshape(-1).view(torch.int16).sum(dtype=torch.int64).item())
+        return int(values.detach().reshape(-1).view(torch.uint8 if values.itemsize == 1 else torch.int16).sum(dtype=torch.int64).item())
 
 
 class _Copy:
     """One parameter's."""
 
-    __slots__ = ("changed", "digest", "inside", "param", "size", "values", "version")
+    __slots__ = ("changed", "digest", "digest_of", "inside", "param", "size", "values", "version")
 
     def __init__(self, param: Param, values: Tensor) -> None:
         self.param = param
+        self.digest_of = param.runtime.values.digest_of
         self.values = values
         self.version = values._version
         self.size = values.numel() * values.itemsize
@@ -69,18 +70,18 @@ class _Copy:
 
     def written(self) -> bool:
         if not self.changed and self.digest is not None:
-            self.changed = digest_of(self.values) != self.digest
+            self.changed = self.digest_of(self.values) != self.digest
         return self.marked()
 
     def marked(self) -> bool:
         """The same as far as nobody has to look at its bytes."""
         return self.changed or self.inside or self.values._version != self.version
 
-    def note(self, digests: bool) -> None:
+    def note(self) -> None:
         """What it has now is known."""
         self.changed = self.inside = False
         self.version = self.values._version
-        self.digest = digest_of(self.values) if digests and self.has_aliases() else None
+        self.digest = self.digest_of(self.values) if self.has_aliases() else None
 
 
 class Values:
@@ -98,8 +99,7 @@ class Values:
         self.unsettled = False  # a chunk may lack what was written, alike on all ranks
         self._enough = _MUCH  # before ranks ask each other again
         self._said = False
-        self._digests = runtime.device.follow is None  # the host reads what is there
-        self.digest_of: Callable[[Tensor], int] = digest_of if self._digests else device_digest_of
+        self.digest_of: Callable[[Tensor], int] = digest_of if runtime.device.follow is None else device_digest_of
 
     def __bool__(self) -> bool:
         return bool(self._copies)
@@ -129,8 +129,8 @@ class Values:
             if copy.has_aliases() and self._several:
                 self._aliased.add(number)
             if self._stays(copy):
-                if self._digests and copy.digest is None and not copy.written():
-                    copy.digest = digest_of(copy.values)
+                if copy.digest is None and not copy.written():
+                    copy.digest = self.digest_of(copy.values)
             elif not copy.written():
                 self._copies.pop(number, None)
         self._say()
@@ -246,7 +246,7 @@ class Values:
                 # What autograd saved before is of other values.
                 torch.autograd.graph.increment_version(copy.param.tensor)
                 copy.param.version += 1
-            copy.note(self._digests)
+            copy.note()
 
     def refresh(self) -> None:
         """Chunks have other values than before: aliases show them."""
@@ -260,7 +260,7 @@ class Values:
         with torch.inference_mode(False), torch.no_grad():
             for copy, values in zip(copies, fresh):
                 copy.values.copy_(values)
-                copy.note(self._digests)
+                copy.note()
 
     def _say(self) -> None:
         if self._said or len(self._copies) < 2:

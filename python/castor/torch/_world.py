@@ -102,7 +102,7 @@ def one_host() -> Optional[OneHost]:
 _turns = itertools.count()
 
 
-def _said_by_all(words: str) -> list[bytes]:
+def said_by_all(words: str) -> list[bytes]:
     """What each rank says, by torch's store: its groups may be of NCCL, which needs the GPUs that are in question."""
     store, turn = dist.distributed_c10d._get_default_store(), next(_turns)
     store.set(f"castor {turn} {dist.get_rank()}", words)
@@ -118,7 +118,7 @@ def _gpu_of(device: torch.device) -> tuple[str, str]:
 
 def _check_gpus(device: torch.device) -> None:
     """NCCL takes one GPU for one rank; all ranks are told which share one."""
-    places = _said_by_all(json.dumps(_gpu_of(device)))
+    places = said_by_all(json.dumps(_gpu_of(device)))
     ranks = [rank for rank, place in enumerate(places) if places.count(place) > 1]
     if ranks:
         raise InvalidArgument(
@@ -135,7 +135,7 @@ def _meet(ordinal: int) -> Gpus:
             mine["id"] = nccl_id().hex()
         except CastorError as error:
             mine["why"] = str(error)
-    said = json.loads(_said_by_all(json.dumps(mine))[0])
+    said = json.loads(said_by_all(json.dumps(mine))[0])
     if said["why"]:
         raise Unavailable(said["why"])
     return Gpus(dist.get_rank(), dist.get_world_size(), bytes.fromhex(said["id"]), ordinal)

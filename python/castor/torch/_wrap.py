@@ -20,6 +20,7 @@ from castor.sizes import format_size
 from castor.torch import _record, _state
 from castor.torch._budgets import Budget, Budgets
 from castor.torch._device import Gpu, device_of
+from castor.torch._initial import align
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._lazy import LazyValues
 from castor.torch._leases import Unit, floats_at
@@ -90,7 +91,8 @@ def wrap(
     if getattr(model, "_castor", None) is not None:
         raise FailedPrecondition("the model is wrapped already")
     kind = kind_of(optimizer)
-    found = _find(model, optimizer, ignore, dtype)
+    lazy = LazyValues(model)
+    found = _find(model, optimizer, ignore, dtype, lazy)
     computes_on = _computes_on(on, found)
     chosen: dict[str, Any] = {"policy": policy, "home_rules": _home_rules(place or {}), **_reduced_in(reduce_dtype), **(config or {})}
     world = make_world(timeout_s, computes_on)
@@ -98,6 +100,8 @@ def wrap(
     with contextlib.ExitStack() as undo:
         if world.size == 1:
             undo.callback(world.close)
+        else:
+            lazy.seed = align(_modules(model, ignore), lazy.seed)
         processor = device_of(world, computes_on)
         undo.callback(processor.close)
         budgets = Budgets(device, host, _resident_bytes(found, kind), processor if isinstance(processor, Gpu) else None)
@@ -144,10 +148,10 @@ def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[st
             yield name, module
 
 
-def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], dtype: Optional[torch.dtype]) -> list[_Found]:
+def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], dtype: Optional[torch.dtype],
+          lazy: LazyValues) -> list[_Found]:
     groups = {id(t): f"g{index}" for index, group in enumerate(optimizer.param_groups) for t in group["params"]}
     found: dict[int, _Found] = {}
-    lazy = LazyValues(model)
     for prefix, module in _modules(model, ignore):
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise InvalidArgument(f"{prefix} is an embedding with max_norm, which writes to its weight in its forward: use none, or ignore=[...]")
