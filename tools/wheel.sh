@@ -22,8 +22,11 @@ cd "$here"
 
 tools/setup.sh build
 tools/setup.sh python
+echo "== bazel build of libcastor.so and the castor command: about five minutes on two cores the first time, seconds later" >&2
 # With CUDA where its toolkit is here: the wheel finds a driver when it is used.
-/usr/bin/bazel build --noshow_progress --config=cuda //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
+/usr/bin/bazel build --show_result=0 --noshow_loading_progress --show_progress_rate_limit="$([[ -t 2 ]] && echo 0.2 || echo 30)" \
+  --config=cuda //collectives/c_api:libcastor.so //tools:castor >&2 || exit 1
+echo "== the wheel, with the shared objects that both need" >&2
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

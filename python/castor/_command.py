@@ -60,4 +60,5 @@ def main() -> None:
         command = find()
     except Unavailable as error:
         sys.exit(f"castor: {error}")
+    os.environ.setdefault("CASTOR_PYTHON", sys.executable)
     os.execv(command, ["castor", *sys.argv[1:]])

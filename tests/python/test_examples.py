@@ -77,3 +77,16 @@ def test_the_classifier_learns_by_name_and_by_config(tmp_path: Path, ranks: int)
         assert float(found[1]) > 0.65 and float(found[2]) > 0.65  # chance is 0.5
         seen.append(found.groups())
     assert seen[0] == seen[1]
+
+
+def test_the_first_script_prints_where_memory_is(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(EXAMPLES / "first_script.py")], capture_output=True, text=True, timeout=240, check=False, env=environment,
+                          cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = done.stdout.splitlines()
+    assert 0.5 < float(said[0].removeprefix("loss ")) < 1
+    page = (EXAMPLES.parents[2] / "README.md").read_text()
+    shown = page[page.index("tier        budget") :].split("```")[0].splitlines()
+    assert [re.sub(r"[\d.]+", "#", line) for line in said[1:]] == [re.sub(r"[\d.]+", "#", line) for line in shown]
+    assert not list(tmp_path.iterdir()), "what nvme= held is gone"

@@ -33,8 +33,8 @@ namespace castor {
 namespace {
 
 constexpr char kFooter[] =
-    R"(FILE is what a run wrote with --record. One that was cut off is shown as far as it
-can be read, with exit code 6.
+    R"(FILE is what a run wrote with --record. Of a record that was cut off the page shows the readable
+part, with exit code 6.
 
 Examples:
   castor report run.rec

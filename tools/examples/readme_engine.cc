@@ -114,15 +114,23 @@ void PrintPeaks(const EngineStats& stats) {
   }
 }
 
-// [readme step]
-Status TrainStep(ZeroEngine& engine, std::span<const ParamId> layers,
-                 Chain& chain, Lane& lane) {
-  CASTOR_RETURN_IF_ERROR(engine.BeginMicroBatch(/*last=*/true));
+// [readme forward]
+Status Forward(ZeroEngine& engine, std::span<const ParamId> layers,
+               Chain& chain, Lane& lane) {
   for (size_t i = 0; i < layers.size(); ++i) {
     CASTOR_ASSIGN_OR_RETURN(ParamLease weight,
                             engine.Acquire(layers.subspan(i, 1), lane));
     lane.Run([&] { return chain.Forward(i, weight.f32(0)); });
   }
+  return OkStatus();
+}
+// [end]
+
+// [readme step]
+Status TrainStep(ZeroEngine& engine, std::span<const ParamId> layers,
+                 Chain& chain, Lane& lane) {
+  CASTOR_RETURN_IF_ERROR(engine.BeginMicroBatch(/*last=*/true));
+  CASTOR_RETURN_IF_ERROR(Forward(engine, layers, chain, lane));
   for (size_t i = layers.size(); i-- > 0;) {
     CASTOR_ASSIGN_OR_RETURN(ParamLease weight,
                             engine.Acquire(layers.subspan(i, 1), lane));

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """Parameters on lease as torch tensors.
 
-A lease backs storages of its own, and the end of the last one ends the lease: whatever aliases a storage (autograd, checkpointing, the
+A lease backs storages of its own, and the end of the last one ends the lease. Whatever aliases a storage (autograd, checkpointing, the
 user's code) keeps the memory where it is. Too long costs memory, never a wrong number. Leases that have ended reach the engine with
 its next call, because storages die anywhere, inside other calls too.
 """

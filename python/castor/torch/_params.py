@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """Parameters whose values live in chunks.
 
-Outside its module's forward a parameter is a `ChunkedParameter`: its data is one NaN, expanded to its shape, and a function that needs
-its values gets them for as long as it runs. Inside, it is the plain parameter that it was, and its data is a view of its chunk.
+Outside its module's forward a parameter is a `ChunkedParameter`: its data is one NaN, expanded to its shape. A function that needs its
+values gets them for as long as it runs. Inside, it is the plain parameter that it was, and its data is a view of its chunk.
 """
 
 from __future__ import annotations

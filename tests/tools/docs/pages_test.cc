@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -74,9 +75,9 @@ TEST(LinksTest, EveryRelativeLinkResolves) {
   EXPECT_GE(links, 10u);
 }
 
-// The C++ that the front page shows is the C++ that is compiled and run. A
-// block under <!-- from FILE: NAME --> equals what stands in FILE between
-// "// [readme NAME]" and "// [end]", moved to the left margin.
+// The code that the pages show is the code that is run. A block under
+// <!-- from FILE: NAME --> equals what stands in FILE between
+// "// [readme NAME]" and "// [end]" ("#" in Python), moved to the left margin.
 
 std::string Trimmed(const std::string& line) {
   const size_t begin = line.find_first_not_of(' ');
@@ -85,16 +86,17 @@ std::string Trimmed(const std::string& line) {
 
 std::vector<std::string> Region(const std::string& file,
                                 const std::string& name) {
+  const std::string mark = file.ends_with(".py") ? "# " : "// ";
   std::vector<std::string> region;
   bool inside = false;
   size_t margin = std::string::npos;
-  for (const std::string& line : Lines(FileText(file))) {
-    if (inside && Trimmed(line) == "// [end]") break;
+  for (const std::string& line : Lines(FileText(Repository() / file))) {
+    if (inside && Trimmed(line) == mark + "[end]") break;
     if (inside) {
       region.push_back(line);
       margin = std::min(margin, line.find_first_not_of(' '));
     }
-    if (Trimmed(line) == "// [readme " + name + "]") inside = true;
+    if (Trimmed(line) == mark + "[readme " + name + "]") inside = true;
   }
   for (std::string& line : region) {
     line.erase(0, std::min(margin, line.size()));
@@ -102,23 +104,29 @@ std::vector<std::string> Region(const std::string& file,
   return region;
 }
 
-TEST(ReadmeSnippetsTest, EqualTheProgramTheyAreFrom) {
+TEST(SnippetsTest, EqualTheProgramTheyAreFrom) {
   constexpr std::string_view kFrom = "from ";
-  int snippets = 0;
-  for (const CodeBlock& block : CodeBlocks(FileText("README.md"))) {
-    if (block.language != "cpp") continue;
-    ++snippets;
-    const size_t colon = block.comment.find(": ");
-    ASSERT_TRUE(block.comment.starts_with(kFrom) && colon != std::string::npos)
-        << "README.md:" << block.line << " does not say where it is from";
-    const std::string file =
-        block.comment.substr(kFrom.size(), colon - kFrom.size());
-    const std::string name = block.comment.substr(colon + 2);
-    EXPECT_FALSE(Region(file, name).empty())
-        << file << " has no region " << name;
-    EXPECT_EQ(block.lines, Region(file, name)) << "README.md:" << block.line;
+  std::map<std::string, int> snippets;  // by page
+  for (const fs::path& page :
+       {Repository() / "README.md", Repository() / "docs" / "reference.md"}) {
+    for (const CodeBlock& block : CodeBlocks(FileText(page))) {
+      if (block.language != "cpp" && block.language != "python") continue;
+      SCOPED_TRACE(page.string() + ":" + std::to_string(block.line));
+      ++snippets[page.filename()];
+      const size_t colon = block.comment.find(": ");
+      ASSERT_TRUE(block.comment.starts_with(kFrom) &&
+                  colon != std::string::npos)
+          << "the block does not say where it is from";
+      const std::string file =
+          block.comment.substr(kFrom.size(), colon - kFrom.size());
+      const std::string name = block.comment.substr(colon + 2);
+      EXPECT_FALSE(Region(file, name).empty())
+          << file << " has no region " << name;
+      EXPECT_EQ(block.lines, Region(file, name));
+    }
   }
-  EXPECT_GE(snippets, 2);
+  EXPECT_THAT(snippets, ElementsAre(testing::Pair("README.md", 2),
+                                    testing::Pair("reference.md", 2)));
 }
 
 TEST(MarkdownTest, FindsLinksOutsideCode) {

@@ -23,13 +23,14 @@ namespace {
 constexpr char kFooter[] =
     R"(ACTION is
   ls       steps, sizes and tensors, from manifests alone
-  verify   read every byte; exit code 3 where one is not as it was saved, is missing
-           or cannot be proved, being of a version without a digest of its manifest
+  verify   read every byte; exit code 3 where a file is missing or has other bytes, or an old
+           checkpoint has no digest of its manifest
   convert  write the weights to the folder -o, as a plain model
   diff     which tensors of DIR and OTHER differ, by how much; exit code 3 where any does
-DIR is a checkpoint, or the folder that a training saved to: then ls and verify go through all
-checkpoints in it, convert and diff take the latest, and --step names one. convert takes a plain
-model too: a .safetensors file, an *.index.json, or a folder of them as Hugging Face has it.
+
+DIR is a checkpoint, or the folder of a training. In a folder ls and verify go through all
+checkpoints, convert and diff take the latest, and --step names one. convert takes a plain model
+too: a .safetensors file, an *.index.json, or a folder of them as Hugging Face has it.
 
 Examples:
   castor ckpt ls run

@@ -29,15 +29,16 @@ namespace {
 constexpr uint64_t kMaxDocumentBytes = uint64_t{64} << 20;
 
 constexpr char kFooter[] =
-    R"(A and B are of one kind: records of runs (train_gpt --record), plans (castor plan -o), what
-castor plan --json or castor simulate --json printed, or layouts (castor search -o); traces of
-steps are not compared, see castor simulate --then. Of runs
-the step times, peaks of tiers, bytes of links, stalls by cause, and chunks that live elsewhere
-are put next to each other, without steps 1 and 2, in which the plan is made; of documents every
-value that differs; of layouts chunks, waste, and parameters that lie elsewhere.
+    R"(A and B are of one kind:
+  records    of runs (train_gpt --record): step times, peaks of tiers, bytes of links, stalls by
+             cause, and chunks that live elsewhere; without steps 1 and 2, which make the plan
+  plans      of castor plan -o: every value that differs
+  documents  of castor plan --json or castor simulate --json: every value that differs
+  layouts    of castor search -o: chunks, waste, and parameters that lie elsewhere
+Traces of steps are not compared.
 
-Exit code 0, whether they differ or not; 6: a record was cut off, and is compared as far as it
-can be read.
+The exit code is 0, whether A and B differ or not. The exit code is 6 where a record was cut off;
+its readable part is compared.
 
 Examples:
   castor diff before.rec after.rec

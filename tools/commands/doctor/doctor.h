@@ -37,6 +37,15 @@ struct GpuFacts {
   int most_lanes = 0;
 };
 
+// What the Python of CASTOR_PYTHON, else python3, has of PyTorch. The wheel's
+// command names the Python that it is installed in.
+struct TorchFacts {
+  std::string python;
+  std::string version;  // empty: it has no torch
+  std::string gpu;      // that torch computes on; empty: none, or nobody asked
+  int capability = 0;   // of the GPU, 90 for sm_90
+};
+
 struct MachineFacts {
   std::optional<internal::AvailableMemory> available;
   std::optional<internal::AvailableMemory> without_cgroups;
@@ -57,7 +66,11 @@ struct MachineFacts {
   // The newest CUDA of libcuda.so.1 as it numbers itself, 13000; 0: it does not
   // say; nothing: not found.
   std::optional<int> driver_cuda;
+  TorchFacts torch;
 };
+
+// With `gpu` torch is imported, which takes seconds.
+TorchFacts ReadTorchFacts(bool gpu);
 
 // `nvme` are values of --nvme; `topology_file` may be empty. Fails where they
 // have no meaning or the file cannot be read. What is tried is tried as Castor

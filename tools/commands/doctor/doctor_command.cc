@@ -18,10 +18,10 @@ namespace castor {
 namespace {
 
 constexpr char kFooter[] =
-    R"(Each finding is ok, hurts (Castor does the same, slower or with less) or blocks (what
-was asked for cannot be done), with the numbers, what follows, and what to do. Exit code 5
-when anything blocks. Nothing is changed: in each folder of --nvme an empty file is made
-and removed, as a run would.
+    R"(Each finding is one of three. Ok: nothing to do. Hurts: Castor does the same, slower or with
+less. Blocks: Castor cannot do what you asked for, and the exit code is 5. Each has its numbers,
+its consequence and a remedy. The command changes nothing. In each folder of --nvme it makes and
+removes an empty file, as a run would.
 
 Examples:
   castor doctor

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
 
 #include "chunk/base/units_text.h"
 #include "tools/cli/text_forms.h"
@@ -220,6 +223,56 @@ Finding Link(const GpuFacts& gpu) {
           "slot has them (lspci -vv shows LnkCap of both ends)"};
 }
 
+// "2.15.0+cu130" as 215, "3.0" as 300; 0 where it is no version.
+int TorchNumber(std::string_view version) {
+  int major = 0, minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto [dot, error] = std::from_chars(version.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.') return 0;
+  std::from_chars(dot + 1, end, minor);
+  return 100 * major + std::min(minor, 99);
+}
+
+Finding Torch(const MachineFacts& facts) {
+  constexpr int kLeastTorch = 204;
+  constexpr int kLeastCapability = 80;  // kernels are built for it and newer
+  const TorchFacts& torch = facts.torch;
+  Finding finding = {"torch", "PyTorch", ""};
+  if (torch.version.empty()) {
+    finding.fact = "none in " + Shown(torch.python) +
+                   ", which trainers in C++ and the commands do not need";
+    return finding;
+  }
+  finding.fact = "torch " + Shown(torch.version) + " in " + Shown(torch.python);
+  if (TorchNumber(torch.version) < kLeastTorch) {
+    finding.severity = Severity::kHurts;
+    finding.consequence = "castor.wrap was tried with torch 2.4 and newer";
+    finding.fix = torch.python + " -m pip install 'torch>=2.4'";
+    return finding;
+  }
+  if (facts.gpus.empty()) {
+    finding.fact += ", for models on the CPU";
+    return finding;
+  }
+  if (torch.gpu.empty()) {
+    finding.fact += ", which sees no GPU";
+    finding.severity = Severity::kHurts;
+    finding.consequence = "models train on the CPU";
+    finding.fix =
+        "install a torch that is built with a CUDA of the driver's version or "
+        "an older one (https://pytorch.org/get-started)";
+    return finding;
+  }
+  finding.fact +=
+      fmt::format(", on {} (sm_{})", Shown(torch.gpu), torch.capability);
+  if (torch.capability < kLeastCapability) {
+    finding.severity = Severity::kHurts;
+    finding.consequence = "Castor's kernels are for sm_80 and newer GPUs";
+    finding.fix = "castor.wrap(..., on=\"cpu\"), or a newer GPU";
+  }
+  return finding;
+}
+
 }  // namespace
 
 std::vector<Finding> FindingsOf(const MachineFacts& facts) {
@@ -230,6 +283,7 @@ std::vector<Finding> FindingsOf(const MachineFacts& facts) {
   for (const DriveFacts& drive : facts.drives) AddDrive(drive, &findings);
   findings.push_back(Gpu(facts));
   for (const GpuFacts& gpu : facts.gpus) findings.push_back(Link(gpu));
+  findings.push_back(Torch(facts));
   return findings;
 }
 

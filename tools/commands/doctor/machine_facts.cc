@@ -167,6 +167,7 @@ Result<MachineFacts> ReadMachineFacts(const std::vector<std::string>& nvme,
   facts.gpus = Gpus();
   facts.gpu_driver = std::filesystem::exists("/proc/driver/nvidia/version");
   facts.driver_cuda = DriverCuda();
+  facts.torch = ReadTorchFacts(!facts.gpus.empty());
   return facts;
 }
 

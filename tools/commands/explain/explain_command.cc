@@ -329,14 +329,17 @@ class RunExplainer {
 };
 
 constexpr char kFooter[] =
-    R"(MODEL is what castor plan takes, with the same flags: of every chunk that holds a parameter
-whose name matches PATTERN it is said on which tier each state lives, which rule, limit or
-budget put it there, and what a step moves over which link because of it. In place of MODEL
-the record of a run may stand (train_gpt --record): where the chunk was over a step, what was
-moved, and who waited for it and why. * in PATTERN stands for any characters; chunk.7 is the
-chunk of that number.
+    R"(MODEL is what castor plan takes, with the same flags. PATTERN names parameters: * stands for any
+characters, and chunk.7 is the chunk of that number. Of every chunk with such a parameter the
+page says:
+  on which tier each state lives
+  which rule, limit or budget put the state there
+  what a step moves over which link because of it
 
-Exit code 3: the model does not fit; castor plan says what would.
+The record of a run may stand in place of MODEL (train_gpt --record). The page then says where
+the chunk was over a step, what was moved, and who waited for the chunk and why.
+
+Exit code 3: the model does not fit. castor plan says what would.
 
 Examples:
   castor explain ./Llama-3-8B '*.embed*' --device-budget 24GiB --host-budget 64GiB

@@ -35,19 +35,21 @@ namespace {
 constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
 
 constexpr char kFooter[] =
-    R"(MODEL is what castor search takes (castor search --help); weights are never read.
-SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. All budgets are those of
-one rank: what it may hold there, everything that the table lists included.
+    R"(MODEL is what castor search takes (castor search --help). Castor never reads weights.
+SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. A budget is that of one rank: all
+that the rank may hold on the tier, everything in the table included.
 
-What a step does is known from --trace, or from a list that says it (train_gpt
---print-model prints one); of any other model it is derived: a block at a time is held.
-Without --device-budget everything goes to the device, however large. Without --seq or
---trace activations are not counted. Without --machine no time is told. What a CUDA
-context and NCCL hold is what --cuda-context and --nccl say, 0 unless given.
+What a step does is known from --trace, or from a list that says it (train_gpt --print-model
+prints one). For any other model Castor derives the step: a block at a time is held.
 
-Where it does not fit, the smallest changes that would are printed, each as a command
-that was tried, and the exit code is 3. It is 6 where the record of --compare was cut off:
-the steps that it holds whole are compared.
+  without --device-budget           everything goes to the device, however large
+  without --seq or --trace          activations are not counted
+  without --machine                 no time is told
+  without --cuda-context, --nccl    a CUDA context and NCCL hold 0 bytes
+
+Where the model does not fit, the exit code is 3. The page lists the smallest changes that would
+do, each as a command that Castor has tried. The exit code is 6 where the record of --compare was
+cut off. Castor then compares the steps that the record holds whole.
 
 Examples:
   castor plan ./Llama-3-8B --dtype bf16 --world 8 --device-budget 24GiB --host-budget 64GiB
@@ -82,8 +84,8 @@ void AddBudgets(OptionTable& t, PlanFlags* f) {
   t.Size("", &f->max)
       .Flag("--max", "largest chunk size searched")
       .Default(
-          "512MiB, or an eighth of the device budget if that is less, but no "
-          "less than --min's 32MiB or, of a small model, a 64th of it");
+          "512MiB or an eighth of the device budget, the lesser of both; at "
+          "least 32MiB, or a 64th of a small model");
   t.Size("", &f->nvme)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");

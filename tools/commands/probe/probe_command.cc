@@ -14,16 +14,18 @@ namespace castor {
 namespace {
 
 constexpr char kFooter[] =
-    R"(Measured through Castor's own code: copies between host and device, each way alone and
-both at once; reads, writes and half of each on the drives, with the queue kept full;
-host memory (STREAM's triad) and AdamW on all cores; all-gather and reduce-scatter among
-two ranks of this process. Every link is a latency and a bandwidth, fitted to the medians
-of three or four sizes. The device is a GPU in a build with CUDA that finds one, else it
-is simulated, which the page says.
+    R"(Castor measures through its own code:
+  device  copies between host and device, each way alone and both at once
+  drives  reads, writes, and half of each, with the queue kept full
+  host    memory (STREAM's triad), and AdamW on all cores
+  ranks   all-gather and reduce-scatter among two ranks of this process
+Every link has a latency and a bandwidth, fitted to the medians of three or four sizes. The
+device is a GPU in a build with CUDA that finds one. Else the device is simulated, and the page
+says so.
 
-What was not measured is absent from the file. On a drive a file of 1.5 times --size is
-made and removed. Ctrl-C ends with what was measured so far, and exit code 6; exit code 5
-is for a drive that is missing or full, or a GPU that was named and is not there.
+The file lacks what was not measured. On a drive the command makes and removes a file of 1.5
+times --size. Ctrl-C ends with the measurements so far, and exit code 6. Exit code 5 means that a
+drive is missing or full, or that a named GPU is not there.
 
 Examples:
   castor probe -o machine.json

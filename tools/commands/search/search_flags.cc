@@ -18,22 +18,22 @@ namespace castor {
 namespace {
 
 constexpr char kFooter[] =
-    R"(MODEL is a folder with .safetensors files or a config.json, one such file, a
-*.safetensors.index.json, ORG/NAME or ORG/NAME@REVISION of a model in the
-Hugging Face cache of this machine, or a list: lines name<TAB>d0,d1,...<TAB>DTYPE,
-or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]. Only headers are read, never
-weights, and nothing is read online.
+    R"(MODEL is one of these. Castor reads headers only, never weights, and nothing online.
+  a folder     with .safetensors files or a config.json
+  a file       .safetensors, *.safetensors.index.json or config.json
+  a name       ORG/NAME or ORG/NAME@REVISION of a model in this machine's Hugging Face cache
+  a list       lines name<TAB>d0,d1,...<TAB>DTYPE, or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]
 
-A PATTERN of --freeze and --only is matched with whole names: * stands for any
-characters, dots too, ? for one, [a-z] for one of a set. Both may be repeated.
+A PATTERN of --freeze and --only matches whole names. * stands for any characters, dots too, ?
+for one, [a-z] for one of a set. Both flags may be repeated.
 
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes.
 
-Modes: uniform is one size from --min to --max; layer the sizes that hold one repeat
-of a layer in 1 to 8 chunks.
+Modes: uniform is one size from --min to --max. layer has the sizes that hold one repeat of a
+layer in 1 to 8 chunks.
 
-SPEED is 24GB/s or 22GiB/s, with a comma and the latency of one transfer where it
-counts: 24GB/s,10us. A castor.machine/1 file has them all.
+SPEED is 24GB/s or 22GiB/s. A comma and the latency of one transfer may follow: 24GB/s,10us. A
+castor.machine/1 file has all speeds.
 
 Examples:
   castor search ./Llama-3-8B --world 8

@@ -17,26 +17,27 @@ constexpr int64_t kMaxPoints = 1000;
 constexpr int64_t kMaxEvaluations = 1000;
 
 constexpr char kFooter[] =
-    R"(TRACE is a castor.trace/1 file: a recorded step, chunk by chunk. It is replayed step after
-step on the links of the machine (castor probe -o machine.json), with the policies and the
-rules for homes that training itself uses, under any budget: bytes and peaks are those of a
-run to the byte. What the machine file does not know takes no time, and is said.
+    R"(TRACE is a castor.trace/1 file: a recorded step, chunk by chunk. Castor replays the step again
+and again on the links of the machine (castor probe -o machine.json), under any budget. Policies
+and rules for homes are those of training. Bytes and peaks are those of a run to the byte. What
+the machine's file lacks takes no time, and the page says so.
 
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. A sweep simulates --points budgets
-from the first to the last: device-budget=2GiB..24GiB, or host-budget=...; those at which the
-step does not fit are shown as such.
+from the first to the last: device-budget=2GiB..24GiB, or host-budget=... The page marks
+budgets at which the step does not fit.
 
-The engine knows the machine, as a trainer's that is told of it: it weighs fetches and homes by
-time where the file has every link that they pass. How long a step computes it knows as a whole.
+The engine knows the machine, as the engine of a trainer does that names the file. It weighs
+fetches and homes by time where the file has every link on their way. It knows the compute time
+of a step as a whole.
 
-Rules of --place go by the names of a layout's parameters with --layout, else by those of
-chunks: chunk.0, chunk.1 and so on. A step of --then is made when TRACE has been, once each,
-with TRACE twice after it: what departs from the plan is served on demand and planned anew.
+Rules of --place go by names of parameters with --layout, else by names of chunks: chunk.0,
+chunk.1 and so on. Each --then adds a step after TRACE, once, with TRACE twice after it. The
+engine serves on demand what departs from the plan, and plans anew.
 
-With --grad-mode reuse a step recorded otherwise is made as a trainer makes it that lets go of
-a chunk before its gradient is written over it.
+With --grad-mode reuse a chunk is let go before its gradient is written over it, also in a step
+that was recorded otherwise.
 
-Exit code 3: the step does not fit, with what would make it fit.
+Exit code 3: the step does not fit. The page says what would.
 
 Examples:
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB

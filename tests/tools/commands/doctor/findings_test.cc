@@ -43,6 +43,7 @@ MachineFacts GoodMachine() {
   facts.gpus = {{.bus_id = "0000:3b:00.0", .lanes = 16, .most_lanes = 16}};
   facts.gpu_driver = true;
   facts.driver_cuda = 13000;
+  facts.torch = {"python3", "2.15.0+cu130", "NVIDIA H100", 90};
   return facts;
 }
 
@@ -56,7 +57,7 @@ Finding Find(const MachineFacts& facts, std::string_view id) {
 
 TEST(FindingsTest, NothingIsWrongWithAGoodMachine) {
   MachineFacts facts = GoodMachine();
-  EXPECT_EQ(FindingsOf(facts).size(), 12u);
+  EXPECT_EQ(FindingsOf(facts).size(), 13u);
   for (const Finding& finding : FindingsOf(facts)) {
     EXPECT_EQ(finding.severity, kOk) << finding.id;
     EXPECT_FALSE(finding.subject.empty() || finding.fact.empty());
@@ -66,7 +67,7 @@ TEST(FindingsTest, NothingIsWrongWithAGoodMachine) {
   facts.gpu_driver = false;
   facts.driver_cuda = {};
   facts.drives = {};
-  EXPECT_EQ(FindingsOf(facts).size(), 8u);
+  EXPECT_EQ(FindingsOf(facts).size(), 9u);
   EXPECT_EQ(Find(facts, "gpu").severity, kOk);
 }
 
@@ -170,7 +171,15 @@ TEST(FindingsTest, EachDefectIsFoundWithWhatFollowsAndWhatToDo) {
       {"pcie_link", kHurts, [](auto& m) { m.gpus[0].lanes = 4; },
        "4 lanes of 16"},
       {"pcie_link", kOk, [](auto& m) { m.gpus[0].lanes = 0; },
-       "does not tell its lanes"}};
+       "does not tell its lanes"},
+      {"torch", kOk, [](auto& m) { m.torch.version = ""; }, "none in python3"},
+      {"torch", kOk, [](auto& m) { m.torch.version = "2.4.1"; },
+       "torch 2.4.1 in python3, on NVIDIA H100 (sm_90)"},
+      {"torch", kHurts, [](auto& m) { m.torch.version = "2.3.1"; },
+       "python3 -m pip install 'torch>=2.4'"},
+      {"torch", kHurts, [](auto& m) { m.torch.gpu = ""; }, "which sees no GPU"},
+      {"torch", kHurts, [](auto& m) { m.torch.capability = 75; },
+       "on NVIDIA H100 (sm_75)"}};
   for (const Defect& defect : defects) {
     MachineFacts facts = GoodMachine();
     defect.make(facts);
@@ -191,10 +200,10 @@ TEST(FindingsTest, EachDefectIsFoundWithWhatFollowsAndWhatToDo) {
 TEST(FindingsTest, AFolderThatCannotBeUsedSaysNothingElse) {
   MachineFacts facts = GoodMachine();
   facts.drives[0].direct = Unavailable("No such file or directory");
-  EXPECT_EQ(FindingsOf(facts).size(), 10u);
+  EXPECT_EQ(FindingsOf(facts).size(), 11u);
   // ramfs does not say how much there is.
   facts.drives[0] = {{.directory = "/ram", .size = {}}, true};
-  EXPECT_EQ(FindingsOf(facts).size(), 11u);
+  EXPECT_EQ(FindingsOf(facts).size(), 12u);
   EXPECT_EQ(Find(facts, "direct_io").severity, kOk);
 }
 

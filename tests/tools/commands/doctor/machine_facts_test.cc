@@ -3,6 +3,7 @@
 
 // What is true of every machine that runs this, and of a topology in a file.
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -44,6 +45,31 @@ TEST(MachineFactsTest, AsksTheMachineItself) {
   ASSERT_TRUE(facts->topology.ok()) << facts->topology.status();
   EXPECT_GE(facts->topology->nodes.size(), 1u);
   EXPECT_TRUE(facts->drives.empty());
+}
+
+// A Python of a few lines, in a folder whose name a shell would cut.
+TEST(MachineFactsTest, AsksThePythonThatIsNamed) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() / "it's a");
+  const std::filesystem::path python = dir.path() / "it's a" / "python";
+  std::ofstream(python) << "#!/bin/sh\n"
+                           "echo 2.11.0+cu128\n"
+                           "if [ \"$3\" = gpu ]; then\n"
+                           "  echo 90\n"
+                           "  echo NVIDIA H100\n"
+                           "fi\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  setenv("CASTOR_PYTHON", python.c_str(), 1);
+  TorchFacts torch = ReadTorchFacts(/*gpu=*/true);
+  EXPECT_EQ(torch.version, "2.11.0+cu128");
+  EXPECT_EQ(torch.gpu, "NVIDIA H100");
+  EXPECT_EQ(torch.capability, 90);
+  torch = ReadTorchFacts(/*gpu=*/false);
+  EXPECT_EQ(torch.version, "2.11.0+cu128");
+  EXPECT_EQ(torch.gpu, "");
+  setenv("CASTOR_PYTHON", dir.File("none").c_str(), 1);
+  EXPECT_EQ(ReadTorchFacts(/*gpu=*/true).version, "");
+  unsetenv("CASTOR_PYTHON");
 }
 
 TEST(MachineFactsTest, TriesFoldersAndLeavesNothing) {
