@@ -25,7 +25,7 @@ def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict], l
     torch.manual_seed(0)
     with castor.lazy_init() if lazy else contextlib.nullcontext():
         model = GPT2LMHeadModel(config)
-    model.gradient_checkpointing_enable()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # its newer name
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if budgets is not None:
         model, optimizer = castor.wrap(model, optimizer, max_norm=1.0, initial_scale=2**5, **budgets)
@@ -67,7 +67,7 @@ def main() -> None:
     options.add_argument("--small", action="store_true", help="a model of 1.6 million parameters, plainly and under a fifth of its states")
     chosen = options.parse_args()
     if chosen.small:
-        config = GPT2Config(vocab_size=1024, n_positions=64, n_embd=128, n_layer=8, n_head=4)
+        config = GPT2Config(vocab_size=1024, n_positions=64, n_embd=128, n_layer=8, n_head=4, bos_token_id=0, eos_token_id=0)
         states = sum(p.numel() for p in GPT2LMHeadModel(config).parameters()) * 16
         plain = train(config, 4, chosen.steps, None)
         budgets = {"device": states // 5, "host": "auto", "nvme": chosen.nvme, "stage": chosen.stage,
