@@ -47,8 +47,8 @@ if [[ ! -x .venv/bin/python ]]; then
     echo "$there" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/castor_torch_installed.pth"
   fi
 fi
-packages=(torch transformers numpy)
-$example || packages+=(accelerate lightning peft pytest)
+packages=(torch transformers accelerate lightning numpy)
+$example || packages+=(peft pytest)
 if ! .venv/bin/python -c "import ${packages[*]/%/,} sys" 2>/dev/null; then
   if .venv/bin/python -c 'import torch' 2>/dev/null; then
     say "PyPI: ${packages[*]}; torch is there already"

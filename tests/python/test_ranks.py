@@ -82,6 +82,10 @@ def test_ranks_begin_with_the_values_of_rank_0(tmp_path: Path) -> None:
     assert run("initial_values", 2, tmp_path) == {"made": True, "lazy": True}
 
 
+def test_ranks_that_are_not_connected_are_told_so(tmp_path: Path) -> None:
+    assert "call castor.join()" in run("without_a_group", 2, tmp_path)
+
+
 def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
     assert run("evaluations", 2, tmp_path)
 

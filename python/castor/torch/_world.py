@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from castor._engine import Gpus, OneHost, World, nccl_id
-from castor.errors import CastorError, InvalidArgument, Unavailable
+from castor.errors import CastorError, FailedPrecondition, InvalidArgument, Unavailable
 
 log = logging.getLogger("castor")
 
@@ -61,7 +61,13 @@ def make_world(timeout_s: float, device: torch.device) -> World:
 
     A world of several ranks ends with the process, which waits for all of them, and torch's process groups end with it.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    begun = dist.is_available() and dist.is_initialized()
+    if not begun and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise FailedPrecondition(
+            f"torchrun started {os.environ['WORLD_SIZE']} ranks, and torch.distributed has not begun, so each would train alone: call castor.join() before "
+            "the model is made"
+        )
+    if not begun or dist.get_world_size() == 1:
         return World(timeout_s=timeout_s)
     if device.type == "cuda":
         _check_gpus(device)

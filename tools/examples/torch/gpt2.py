@@ -22,6 +22,7 @@ import castor.torch as castor
 
 def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict], lazy: bool = False) -> list[float]:
     """Losses of some steps; `budgets` None: plain PyTorch; `lazy`: the model is never whole in this process's memory."""
+    rank, _ = castor.join()
     torch.manual_seed(0)
     with castor.lazy_init() if lazy else contextlib.nullcontext():
         model = GPT2LMHeadModel(config)
@@ -29,7 +30,6 @@ def train(config: GPT2Config, batch: int, steps: int, budgets: Optional[dict], l
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if budgets is not None:
         model, optimizer = castor.wrap(model, optimizer, max_norm=1.0, initial_scale=2**5, **budgets)
-    rank, _ = castor.join()
     losses = []
     begin = time.perf_counter()
     for step in range(steps):
