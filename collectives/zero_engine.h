@@ -414,12 +414,19 @@ class ZeroEngine {
 
   // Places every state anew, under other budgets and for another working set:
   // training goes on with the same bits. Chunks stay as they are. The step that
-  // follows is recorded anew, and counts of `stats` begin anew. Both placements
-  // are there for a moment, and take their memory together. Blocks until all
-  // ranks have; budgets may differ among them.
+  // follows is recorded anew, and counts of `stats` begin anew. Blocks until
+  // all ranks have; budgets may differ among them.
+  //
+  // Host memory, and a simulated device's, never hold more than the larger of
+  // the old and the new, a chunk and staging. A device that was given, or whose
+  // memory somebody makes, is parked meanwhile, so that its old memory is gone
+  // before it makes the new; where host memory and NVMe have no room for that,
+  // it holds both. Drives hold both files for a moment.
   //
   // Infeasible and Unavailable, with nothing changed, where the budgets or the
-  // machine cannot hold it; FailedPrecondition inside a step, while parked, and
+  // machine cannot hold it; where a device does not even give the old memory
+  // again, the engine stays parked, as the message says, until Resume can.
+  // FailedPrecondition inside a step, while parked, and
   // while a lease or an EvaluateScope lives.
   Status Reseal(const ResealOptions& options);
 

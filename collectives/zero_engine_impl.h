@@ -218,8 +218,13 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status DeclareLastStep(SealOptions* declared);
   // This engine's memory for the other.
   void ExchangeMemory(Memory& other);
-  // Takes the states that `from` has into the store of this engine.
-  Status TakeStates(ShardStore& from);
+  // What a device that was given holds goes to other tiers, where these have
+  // room for all of it: then the device's memory is free. Else nothing moves,
+  // and `why` says what is short.
+  Status LeaveDevice(std::string* why);
+  // Takes the states that `from` has into the memory of this engine, shard by
+  // shard, and gives the pages of each back behind it.
+  Status TakeStates(Memory& from);
 
   // park
   ParkPlan PlanPark(Tier to) const;
@@ -250,7 +255,8 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   // memory
   Result<MemoryPlan> PlanAllMemory(const SealOptions& declared) const;
-  Status BuildMemory(const SealOptions& declared);
+  Status BuildMemory(const SealOptions& declared,
+                     const SlabComing& coming = {});
   Status BuildStore();
   // Waits until nobody uses the memory, and gives it back but for the slabs;
   // the first failure.

@@ -47,7 +47,8 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
   return plan;
 }
 
-Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
+Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
+                                     const SlabComing& coming) {
   grows_ = declared.grow;
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanAllMemory(declared));
   if (!memory_.unknown_links.empty()) {
@@ -90,6 +91,8 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared) {
   pools.nvme_checksums = options_.nvme_checksums;
   pools.log = options_.log;
   pools.poison = options_.poison;
+  pools.nvme_class = memory_.staging_class;
+  pools.coming = coming;
   pools.device_memory = {
       .made = [comm = comm_](void* data,
                              Bytes size) { comm->RegisterMemory(data, size); },

@@ -4,11 +4,18 @@
 // Other budgets between steps. All memory is made anew, states go from the old
 // places to the new ones, shard by shard, and the old ones go. The layout
 // stays, so the bits do too.
+//
+// No tier holds old and new memory at once. New memory of the host is address
+// space until a shard comes, and the old pages of each shard go behind it. A
+// device that was given is left before its memory is made anew, as Park does.
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,14 +77,27 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     manager_->DropAll(RunCause::kNone);
     status = DrainAll();
     if (!status.ok()) return Fail(status);
+    std::string why;
+    if (Status left = LeaveDevice(&why); !left.ok()) return Fail(left);
+    const Bytes returned = pools_->loosened_bytes();
     ExchangeMemory(other);
-    Status built = BuildMemory(declared);
+    Status built = BuildMemory(declared, {.loose = true, .returned = returned});
     if (built.ok()) built = BuildStore();
+    if (built.code() == ErrorCode::kUnavailable && !why.empty()) {
+      built = built.WithContext(why);
+    }
     status = AgreeOn(built, 0, "reseal");
     if (!status.ok()) {
       DropMemory();
       ExchangeMemory(other);
-      manager_->BeginStep(static_cast<int32_t>(step_ + 1));
+      if (!parked_) {
+        manager_->BeginStep(static_cast<int32_t>(step_ + 1));
+      } else if (Status back = Resume(); !back.ok()) {
+        status = status.WithContext(fmt::format(
+            "the engine stays parked, since its memory is not to be had again "
+            "({})",
+            back.message()));
+      }
     }
   }
   if (!status.ok()) {
@@ -87,11 +107,15 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     return status;
   }
   headroom_ = HeadroomOfSums(declared);
-  if (Status moved = TakeStates(*other.store); !moved.ok()) return Fail(moved);
+  if (Status moved = TakeStates(other); !moved.ok()) return Fail(moved);
   ExchangeMemory(other);
   status = CloseMemory();
   DropMemory();
   ExchangeMemory(other);
+  parked_ = false;
+  parked_shards_.clear();
+  vacated_.clear();
+  pools_->Settle();
   if (!status.ok()) return Fail(status);
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
@@ -119,18 +143,58 @@ Status ZeroEngine::Impl::DeclareLastStep(SealOptions* declared) {
   return OkStatus();
 }
 
-Status ZeroEngine::Impl::TakeStates(ShardStore& from) {
+Status ZeroEngine::Impl::LeaveDevice(std::string* why) {
+  if (options_.device == nullptr && !options_.make_device_slab) {
+    return OkStatus();
+  }
+  CASTOR_ASSIGN_OR_RETURN(ParkResult parked, Park(Tier::kHost));
+  if (parked.remaining > Bytes(0) && !options_.nvme.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(parked, Park(Tier::kNvme));
+  }
+  if (parked.remaining == Bytes(0)) return OkStatus();
+  *why = fmt::format("while {}", parked.shortfall);
+  return Resume();
+}
+
+Status ZeroEngine::Impl::TakeStates(Memory& from) {
+  ShardStore& old = *from.store;
+  std::vector<ShardStore::ShardId> shards = old.shards();
+  // Between steps a gradient's bytes mean nothing.
+  std::erase_if(shards, [](const ShardStore::ShardId& id) {
+    return id.state == StateKind::kGrad;
+  });
+  std::vector<std::span<const std::byte>> kept;
+  for (const ShardStore::ShardId& id : shards) {
+    kept.push_back(old.MemoryNow(id.chunk, id.state, /*written=*/false));
+  }
+  from.pools->Loosen(kept);
+  pools_->PrepareTransfers();
   std::vector<std::byte> values;
-  for (const ShardStore::ShardId& id : from.shards()) {
-    // Between steps a gradient's bytes mean nothing.
-    if (id.state == StateKind::kGrad) continue;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto [chunk, state] = shards[i];
     CASTOR_RETURN_IF_ERROR(comm_->Health());
-    const Bytes size = from.bytes(id.chunk, id.state);
-    CASTOR_CHECK(size == store_->bytes(id.chunk, id.state));
-    values.resize(static_cast<size_t>(size.count()));
-    CASTOR_RETURN_IF_ERROR(
-        from.ReadNow(id.chunk, id.state, {Bytes(0), size}, values.data()));
-    CASTOR_RETURN_IF_ERROR(store_->WriteNow(id.chunk, id.state, values.data()));
+    const Bytes size = old.bytes(chunk, state);
+    CASTOR_CHECK(size == store_->bytes(chunk, state));
+    const std::span<std::byte> to =
+        store_->MemoryNow(chunk, state, /*written=*/true);
+    if (!kept[i].empty() && !to.empty()) {
+      Workers()->ParallelFor(
+          size.count(), to.data(), [&](int64_t begin, int64_t end) {
+            std::memcpy(to.data() + begin, kept[i].data() + begin,
+                        static_cast<size_t>(end - begin));
+          });
+    } else if (!to.empty()) {
+      CASTOR_RETURN_IF_ERROR(
+          old.ReadNow(chunk, state, {Bytes(0), size}, to.data()));
+    } else if (!kept[i].empty()) {
+      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, kept[i].data()));
+    } else {
+      values.resize(static_cast<size_t>(size.count()));
+      CASTOR_RETURN_IF_ERROR(
+          old.ReadNow(chunk, state, {Bytes(0), size}, values.data()));
+      CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
+    }
+    from.pools->DropPages(kept[i]);
   }
   return OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "chunk/base/check.h"
 #include "chunk/base/units_text.h"
 #include "offload/failure_log.h"
-#include "offload/simulated_device.h"
 
 namespace castor {
 
@@ -38,6 +38,8 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   made->nvme_checksums_ = options.nvme_checksums;
   made->device_memory_ = std::move(options.device_memory);
   made->make_device_slab_ = std::move(options.make_device_slab);
+  made->coming_ = options.coming;
+  made->nvme_class_ = options.nvme_class;
   made->device_ = options.device;
   if (made->device_ == nullptr) {
     SimulatedDeviceOptions simulated;
@@ -59,14 +61,10 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   if (host_size > Bytes(0)) {
     HostSlabOptions host_options;
     host_options.log = options.log;
+    host_options.coming = options.coming;
     CASTOR_ASSIGN_OR_RETURN(
         made->host_slab_, made->device_->MakeHostSlab(host_size, host_options));
     ++made->allocations_;
-    if (made->nvme_ != nullptr) {
-      made->nvme_->RegisterMemory(
-          {made->host_slab_.data(),
-           static_cast<size_t>(made->host_slab_.size().count())});
-    }
   }
   CASTOR_ASSIGN_OR_RETURN(
       TierPool host_pool,
@@ -74,6 +72,7 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
                        made->host_slab_.data()));
   made->pools_.push_back(std::move(host_pool));
   made->pools_.push_back(std::move(nvme_pool));
+  if (!options.coming.loose) made->PrepareTransfers();
   if (options.poison) {
     made->poison_ = made->device_->MakeLane("poison");
     made->pool(Tier::kDevice)
@@ -209,20 +208,25 @@ Result<Slab> RankPools::TakeSlab(Bytes size) {
 }
 
 Result<Slab> RankPools::MakeDeviceSlab(Bytes size) {
-  CASTOR_ASSIGN_OR_RETURN(
-      Slab slab, make_device_slab_ ? TakeSlab(size) : device_->MakeSlab(size));
+  CASTOR_ASSIGN_OR_RETURN(Slab slab, make_device_slab_ ? TakeSlab(size)
+                                     : own_device_ != nullptr
+                                         ? own_device_->MakeSlab(size, coming_)
+                                         : device_->MakeSlab(size));
   ++allocations_;
   if (device_memory_.made) device_memory_.made(slab.data(), slab.size());
   std::byte* const data = slab.data();
   const Bytes taken = slab.size();
+  std::shared_ptr<SlabPages> pages = slab.pages();
   // However it goes, it is told first.
-  return Slab(Tier::kDevice, data, taken,
-              [going = device_memory_.going,
-               made = std::make_shared<Slab>(std::move(slab))](std::byte* start,
-                                                               Bytes) mutable {
-                if (going) going(start);
-                made = nullptr;
-              });
+  return Slab(
+      Tier::kDevice, data, taken,
+      [going = device_memory_.going,
+       made = std::make_shared<Slab>(std::move(slab))](std::byte* start,
+                                                       Bytes) mutable {
+        if (going) going(start);
+        made = nullptr;
+      },
+      std::move(pages));
 }
 
 Status RankPools::RestoreDevice() {
@@ -269,6 +273,78 @@ Bytes RankPools::device_bytes() const {
   Bytes held = device_slab_.size();
   for (const AddedSlot& added : added_slots_) held += added.slab.size();
   return held;
+}
+
+std::span<std::byte> RankPools::MemoryOfHostClass(int32_t slot_class) {
+  Bytes offset;
+  for (int32_t c = 0; c < slot_class; ++c) {
+    const SlotClass& before = pool(Tier::kHost).slot_class(c);
+    offset += before.slot_bytes * before.slots;
+  }
+  const SlotClass& shape = pool(Tier::kHost).slot_class(slot_class);
+  return {host_slab_.data() + offset.count(),
+          static_cast<size_t>((shape.slot_bytes * shape.slots).count())};
+}
+
+void RankPools::PrepareTransfers() {
+  if (nvme_ == nullptr || nvme_class_ < 0) return;
+  nvme_->RegisterMemory(MemoryOfHostClass(nvme_class_));
+}
+
+std::vector<const Slab*> RankPools::LooseSlabs() const {
+  std::vector<const Slab*> slabs = {&host_slab_};
+  if (own_device_ != nullptr) {
+    slabs.push_back(&device_slab_);
+    for (const AddedSlot& added : added_slots_) slabs.push_back(&added.slab);
+  }
+  std::erase_if(slabs,
+                [](const Slab* slab) { return slab->pages() == nullptr; });
+  return slabs;
+}
+
+Bytes RankPools::loosened_bytes() const {
+  Bytes bytes;
+  for (const Slab* slab : LooseSlabs()) bytes += slab->size();
+  return bytes;
+}
+
+void RankPools::Loosen(std::span<const std::span<const std::byte>> kept) {
+  std::vector<std::span<const std::byte>> all(kept.begin(), kept.end());
+  // The kernel holds them for its rings, and would go on using these.
+  if (nvme_ != nullptr && nvme_class_ >= 0) {
+    all.push_back(MemoryOfHostClass(nvme_class_));
+  }
+  for (const Slab* slab : LooseSlabs()) {
+    slab->pages()->Loosen();
+    std::vector<std::pair<Bytes, Bytes>> stay;  // begin and end in the slab
+    for (const std::span<const std::byte> range : all) {
+      const Bytes begin(range.data() - slab->data());
+      if (begin < Bytes(0) || begin >= slab->size()) continue;
+      stay.emplace_back(begin, begin + Bytes(std::ssize(range)));
+    }
+    std::sort(stay.begin(), stay.end());
+    stay.emplace_back(slab->size(), slab->size());
+    Bytes gap;
+    for (const auto& [begin, end] : stay) {
+      if (begin > gap) {
+        slab->pages()->Drop(slab->data() + gap.count(), begin - gap);
+      }
+      gap = std::max(gap, end);
+    }
+  }
+}
+
+void RankPools::DropPages(std::span<const std::byte> memory) {
+  for (const Slab* slab : LooseSlabs()) {
+    const Bytes begin(memory.data() - slab->data());
+    if (begin < Bytes(0) || begin >= slab->size()) continue;
+    slab->pages()->Drop(slab->data() + begin.count(),
+                        Bytes(std::ssize(memory)));
+  }
+}
+
+void RankPools::Settle() {
+  for (const Slab* slab : LooseSlabs()) slab->pages()->Settle();
 }
 
 Status RankPools::WaitUntilFree(Tier tier) const {

@@ -30,6 +30,7 @@
 #include "offload/nvme/nvme_drive.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
+#include "offload/simulated_device.h"
 #include "offload/slab.h"
 #include "offload/tier_pool.h"
 #include "offload/worker_pool.h"
@@ -70,6 +71,11 @@ struct RankPoolsOptions {
   DeviceMemoryListener device_memory = {};
   // Slots of the device that go back are filled with NaN of every float type.
   bool poison = false;
+  // The class of host slots that NVMe transfers go through, whose memory is
+  // prepared for them; -1: none is.
+  int32_t nvme_class = -1;
+  // Of host memory, and of the memory of a simulated device made here.
+  SlabComing coming = {};
 };
 
 class RankPools {
@@ -121,6 +127,22 @@ class RankPools {
   // Bytes of device memory that are held now.
   Bytes device_bytes() const;
 
+  // Between steps, for states that move to other pools bit by bit. All but the
+  // slabs of a device that was given may be loosened; a file stays as it is.
+  // Unlocks memory and gives back the pages outside of `kept`, which then read
+  // as zeros, but for those that NVMe transfers go through. REQUIRES: nothing
+  // is queued on these pools.
+  void Loosen(std::span<const std::span<const std::byte>> kept);
+  // Gives back the pages of memory that nobody needs. REQUIRES: loose.
+  void DropPages(std::span<const std::byte> memory);
+  // Of pools that were made loose: as Create does it for others. REQUIRES:
+  // called once, before the first transfer with NVMe.
+  void PrepareTransfers();
+  // Makes all memory present and locked as when it was made. Blocks.
+  void Settle();
+  // Bytes of memory that can be loosened.
+  Bytes loosened_bytes() const;
+
   // Waits until the bytes of every slot are free and closes the files. Reports
   // the first failure of those it waited for and how many others there were.
   // FailedPrecondition, with the bytes and nothing done, while a slot is taken.
@@ -146,6 +168,10 @@ class RankPools {
   void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
   // Waits until the bytes of what is not taken of the tier are free.
   Status WaitUntilFree(Tier tier) const;
+  // Memory whose pages may go.
+  std::vector<const Slab*> LooseSlabs() const;
+  // Where the slots of a host class lie.
+  std::span<std::byte> MemoryOfHostClass(int32_t slot_class);
 
   // A slot of the device that was added.
   struct AddedSlot {
@@ -155,12 +181,14 @@ class RankPools {
   };
 
   std::function<Result<Slab>(Bytes)> make_device_slab_;
+  SlabComing coming_;
+  int32_t nvme_class_ = -1;
   // The slab that somebody else makes, zeroed.
   Result<Slab> TakeSlab(Bytes size);
   // Memory on the device, zeroed, whose comings and goings are told.
   Result<Slab> MakeDeviceSlab(Bytes size);
 
-  std::unique_ptr<Device> own_device_;
+  std::unique_ptr<SimulatedDevice> own_device_;
   Device* device_ = nullptr;
   Log* log_ = nullptr;
   std::vector<NvmeOption> nvme_drives_;  // with what may yet be put on each

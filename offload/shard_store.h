@@ -168,6 +168,10 @@ class ShardStore {
   Status WriteNow(ChunkId chunk, StateKind state, const std::byte* from);
   Status ReadNow(ChunkId chunk, StateKind state, ByteRange range,
                  std::byte* to);
+  // The bytes of a shard that the host addresses, empty where it does not: on
+  // NVMe, and on a device whose memory the host cannot address. `written`: the
+  // caller writes all of them. Nothing may be queued on the store.
+  std::span<std::byte> MemoryNow(ChunkId chunk, StateKind state, bool written);
 
   // Waits until all that was queued has run, and reports the first failure
   // since the start and how many others there were. FailedPrecondition, with

@@ -234,6 +234,17 @@ Status ShardStore::ReadNow(ChunkId chunk, StateKind state, ByteRange range,
   return read;
 }
 
+std::span<std::byte> ShardStore::MemoryNow(ChunkId chunk, StateKind state,
+                                           bool written) {
+  Shard& shard = At(chunk, state);
+  const bool addressed = shard.home == Tier::kHost ||
+                         (shard.home == Tier::kDevice &&
+                          options_.pools->device().facts().host_addressable);
+  if (!addressed || !shard.slot.valid()) return {};
+  shard.filled = shard.filled || written;
+  return {shard.slot.data, static_cast<size_t>(shard.bytes.count())};
+}
+
 Result<Slot> ShardStore::TakeStagingNow() {
   CASTOR_RETURN_IF_ERROR(staging_->CheckServable(1));
   if (staging_->GrantsNow(1)) return staging_->TakeOne();

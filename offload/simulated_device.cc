@@ -135,7 +135,7 @@ DeviceFacts SimulatedDevice::facts() const {
           .host_addressable = true};
 }
 
-Result<Slab> SimulatedDevice::MakeSlab(Bytes size) {
+Result<Slab> SimulatedDevice::MakeSlab(Bytes size, const SlabComing& coming) {
   CASTOR_CHECK_GE(size, Bytes(0));
   CASTOR_RETURN_IF_ERROR(status());
   const std::shared_ptr<DeviceMemory> memory = impl_->memory;
@@ -152,7 +152,8 @@ Result<Slab> SimulatedDevice::MakeSlab(Bytes size) {
     }
     memory->used += size;
   }
-  Result<Slab> made = MakeSimulatedDeviceSlab(size, impl_->options.system);
+  Result<Slab> made =
+      MakeSimulatedDeviceSlab(size, impl_->options.system, coming);
   if (!made.ok()) {
     std::lock_guard lock(memory->mutex);
     memory->used -= size;
@@ -160,13 +161,16 @@ Result<Slab> SimulatedDevice::MakeSlab(Bytes size) {
   }
   auto backing = std::make_shared<Slab>(std::move(made).value());
   std::byte* const data = backing->data();
-  return Slab(Tier::kDevice, data, size,
-              [memory, backing = std::move(backing)](std::byte*,
-                                                     Bytes given_back) mutable {
-                backing.reset();
-                std::lock_guard lock(memory->mutex);
-                memory->used -= given_back;
-              });
+  std::shared_ptr<SlabPages> pages = backing->pages();
+  return Slab(
+      Tier::kDevice, data, size,
+      [memory, backing = std::move(backing)](std::byte*,
+                                             Bytes given_back) mutable {
+        backing.reset();
+        std::lock_guard lock(memory->mutex);
+        memory->used -= given_back;
+      },
+      std::move(pages));
 }
 
 Result<Slab> SimulatedDevice::MakeHostSlab(Bytes size,

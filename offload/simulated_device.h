@@ -58,7 +58,8 @@ class SimulatedDevice final : public Device {
   SimulatedDevice& operator=(const SimulatedDevice&) = delete;
 
   DeviceFacts facts() const override;
-  Result<Slab> MakeSlab(Bytes size) override;
+  Result<Slab> MakeSlab(Bytes size) override { return MakeSlab(size, {}); }
+  Result<Slab> MakeSlab(Bytes size, const SlabComing& coming);
   Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
                             HostSlabFacts* facts = nullptr) override;
   std::unique_ptr<Lane> MakeLane(std::string name,

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
@@ -22,12 +23,39 @@ namespace internal {
 class SlabSystem;
 }
 
+// The pages of a slab in host memory, which may go and come back while the slab
+// stays where it is. One thread at a time.
+class SlabPages {
+ public:
+  virtual ~SlabPages() = default;
+
+  // Unlocks the pages. They stay.
+  virtual void Loosen() = 0;
+  // Gives the whole pages within `size` bytes from `data` on back to the
+  // system. Touched again, they are there and zero. REQUIRES: loose.
+  virtual void Drop(std::byte* data, Bytes size) = 0;
+  // Makes all pages present, and locks them as far as is allowed. Blocks.
+  virtual void Settle() = 0;
+  // Whether they cannot be swapped out.
+  virtual bool locked() const = 0;
+};
+
+// How the pages of a new slab in host memory come.
+struct SlabComing {
+  // As they are touched, until Settle; else at once.
+  bool loose = false;
+  // Memory that somebody gives back before as much of this is touched. What the
+  // machine has available may be less by as much.
+  Bytes returned = {};
+};
+
 class Slab {
  public:
   using Deleter = std::function<void(std::byte* data, Bytes size)>;
 
   Slab() = default;  // empty
-  Slab(Tier tier, std::byte* data, Bytes size, Deleter deleter);
+  Slab(Tier tier, std::byte* data, Bytes size, Deleter deleter,
+       std::shared_ptr<SlabPages> pages = nullptr);
   ~Slab();
   Slab(Slab&& other) noexcept;
   Slab& operator=(Slab&& other) noexcept;
@@ -35,12 +63,15 @@ class Slab {
   Tier tier() const { return tier_; }
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
+  // Null where they cannot go: an empty slab, and memory of a device.
+  const std::shared_ptr<SlabPages>& pages() const { return pages_; }
 
  private:
   Tier tier_ = Tier::kHost;
   std::byte* data_ = nullptr;
   Bytes size_;
   Deleter deleter_;
+  std::shared_ptr<SlabPages> pages_;
 };
 
 // The memory of the simulated device: ordinary memory of the host, page
@@ -48,7 +79,8 @@ class Slab {
 // where the machine (or its cgroup) has less memory available than `size`.
 // `system` is for tests; it must outlive the slab. REQUIRES: size >= 0.
 Result<Slab> MakeSimulatedDeviceSlab(
-    Bytes size, const internal::SlabSystem* system = nullptr);
+    Bytes size, const internal::SlabSystem* system = nullptr,
+    const SlabComing& coming = {});
 
 struct HostSlabOptions {
   Log* log = nullptr;  // where a fallback is said once; may be null
@@ -62,6 +94,7 @@ struct HostSlabOptions {
   // driver pins, or may pin: a child's copies of pinned pages are not those
   // that the device sees. A refusal is said once.
   bool keep_from_children = false;
+  SlabComing coming = {};
 };
 
 struct HostSlabFacts {
@@ -75,8 +108,9 @@ struct HostSlabFacts {
 // to a page, huge pages where allowed, bound by hwloc to a NUMA node, mlock'ed
 // where the limit allows. Where locking or binding is refused the memory is
 // touched and left so, which is said once with the remedy.
-// Unavailable as above. `facts`, when given, tells what was had. REQUIRES:
-// size >= 0.
+// Unavailable as above. `facts`, when given, tells what was had, of a loose
+// slab nothing of locks. `options` outlive the slab's pages as the system does.
+// REQUIRES: size >= 0.
 Result<Slab> MakeHostSlab(Bytes size, const HostSlabOptions& options,
                           HostSlabFacts* facts = nullptr);
 

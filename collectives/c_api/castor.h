@@ -413,8 +413,10 @@ typedef struct castor_reseal_options {
 } castor_reseal_options;
 
 /* Between steps: places every state anew, with the same bits. All ranks call
- * it; budgets may differ. The machine holds both placements for a moment.
- * CASTOR_INFEASIBLE and CASTOR_UNAVAILABLE change nothing. */
+ * it; budgets may differ. Memory never holds the old places and the new ones
+ * together, but for a device without room elsewhere; drives do.
+ * CASTOR_INFEASIBLE and CASTOR_UNAVAILABLE change nothing, or say that the
+ * engine stays parked. */
 CASTOR_API int32_t castor_engine_reseal(castor_engine* engine,
                                         const castor_reseal_options* options);
 

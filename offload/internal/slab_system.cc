@@ -122,6 +122,14 @@ std::string SlabSystem::Lock(std::byte* data, Bytes size) const {
   return ErrnoText(error);
 }
 
+void SlabSystem::Unlock(std::byte* data, Bytes size) const {
+  munlock(data, Count(size));
+}
+
+std::string SlabSystem::Drop(std::byte* data, Bytes size) const {
+  return madvise(data, Count(size), MADV_DONTNEED) == 0 ? "" : ErrnoText(errno);
+}
+
 std::optional<Bytes> SlabSystem::LockLimit() const {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return std::nullopt;

@@ -39,6 +39,9 @@ class SlabSystem {
   virtual std::string KeepFromChildren(std::byte* data, Bytes size) const;
   // Makes the pages present and keeps them so.
   virtual std::string Lock(std::byte* data, Bytes size) const;
+  virtual void Unlock(std::byte* data, Bytes size) const;
+  // Takes the pages away: touched again, they are zero.
+  virtual std::string Drop(std::byte* data, Bytes size) const;
 
   // How much this process may lock (`ulimit -l`); nothing when unlimited.
   virtual std::optional<Bytes> LockLimit() const;

@@ -4,20 +4,32 @@
 // Other budgets between steps: the same bits, wherever states were and come to
 // be, and nothing changed where the budgets do not do.
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/simulated_device.h"
+#include "offload/slab.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_rounds.h"
 #include "tests/support/toy_model.h"
 #include "tests/support/toy_trainer.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -145,6 +157,191 @@ TEST_F(OneRankEngineTest, ResealsBetweenStepsAndWithNothingHeld) {
   ASSERT_THAT(engine_->Park(Tier::kHost), IsOk());
   ASSERT_THAT(engine_->Resume(), IsOk());
   EXPECT_EQ(*engine_->WeightDigest(), *digest);
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+// Anonymous memory of this process.
+Bytes Resident() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind("RssAnon:", 0) == 0) {
+      return KiB(std::stoll(line.substr(line.find(':') + 1)));
+    }
+  }
+  return Bytes(-1);
+}
+
+// The most that `work` made of it, looked at all the time.
+template <typename Work>
+Bytes PeakOf(const Work& work) {
+  std::atomic<bool> over = false;
+  Bytes peak = Resident();
+  std::thread watch([&] {
+    while (!over) peak = std::max(peak, Resident());
+  });
+  work();
+  over = true;
+  watch.join();
+  return peak;
+}
+
+// 96 MiB of states: from the drive to memory and back.
+TEST_F(ZeroEngineResealTest, MemoryNeverHoldsTheOldAndTheNew) {
+  InProcessOptions in_process;
+  in_process.executor = &pool_;
+  const auto world = MakeInProcessWorld(in_process);
+  ZeroOptions options = Tight(3, MiB(20), MiB(50));
+  options.chunk_size = MiB(2);
+  const auto engine = ZeroEngine::Create(options, world[0].get()).value();
+  for (int p = 0; p < 12; ++p) {
+    ASSERT_THAT(engine->Register(
+                    {"p" + std::to_string(p), {512, 1024}, DType::kF32, true},
+                    [p](int64_t begin, int64_t end, float* out) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        *out++ = static_cast<float>(p * 7919 + i % 1021);
+                      }
+                    }),
+                IsOk());
+  }
+  ASSERT_THAT(engine->Seal({}), IsOk());
+  const uint64_t digest = *engine->WeightDigest();
+  const std::pair<Bytes, Bytes> budgets[] = {{MiB(60), MiB(90)},
+                                             {MiB(90), MiB(60)},
+                                             {MiB(20), MiB(50)},
+                                             {MiB(60), MiB(12)}};
+  for (const auto& [device, host] : budgets) {
+    SCOPED_TRACE(testing::Message() << device << " and " << host);
+    const Bytes before = Resident();
+    Status resealed;
+    const Bytes peak = PeakOf([&, device = device, host = host] {
+      resealed = engine->Reseal({.device_budget = device, .host_budget = host});
+    });
+    ASSERT_THAT(resealed, IsOk());
+    const Bytes after = Resident();
+    if (TestStride() == 1) {  // sanitizers take memory of their own
+      EXPECT_LE(peak, std::max(before, after) + MiB(2) + MiB(2))
+          << "before " << before << ", after " << after;
+    }
+    EXPECT_EQ(*engine->WeightDigest(), digest);
+    // Nothing is left to come in the next step.
+    Bytes held;
+    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+      held += engine->stats().tiers[TierIndex(tier)].in_use;
+    }
+    EXPECT_GE(after, held);
+  }
+  EXPECT_THAT(engine->Close(), IsOk());
+}
+
+// Device memory that somebody makes, as torch's allocator, and its most bytes.
+struct MadeSlabs {
+  Bytes held;
+  Bytes peak;
+  Bytes most = MiB(64);  // none is made beyond
+
+  std::function<Result<Slab>(Bytes)> Maker() {
+    return [this](Bytes size) -> Result<Slab> {
+      if (held + size > most) return Unavailable("the GPU is full");
+      CASTOR_ASSIGN_OR_RETURN(Slab memory, MakeSimulatedDeviceSlab(size));
+      held += size;
+      peak = std::max(peak, held);
+      auto kept = std::make_shared<Slab>(std::move(memory));
+      std::byte* const data = kept->data();
+      return Slab(Tier::kDevice, data, size,
+                  [this, kept](std::byte*, Bytes gone) mutable {
+                    kept = nullptr;
+                    held -= gone;
+                  });
+    };
+  }
+};
+
+class GivenDeviceResealTest : public OneRankEngineTest {
+ protected:
+  GivenDeviceResealTest() {
+    SimulatedDeviceOptions simulated;
+    simulated.capacity = MiB(64);
+    simulated.executor = &pool_;
+    device_ = std::make_unique<SimulatedDevice>(std::move(simulated));
+  }
+  ~GivenDeviceResealTest() override { engine_.reset(); }
+
+  void Begin(Bytes device_budget, Bytes host_budget) {
+    ZeroOptions options = Roomy(3);
+    options.device = device_.get();
+    options.make_device_slab = slabs_.Maker();
+    options.device_budget = device_budget;
+    options.host_budget = host_budget;
+    Open(options, 40);
+    ASSERT_THAT(engine_->Seal({}), IsOk());
+    Train();
+  }
+
+  void Train() {
+    ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+    std::vector<int> all(40);
+    std::iota(all.begin(), all.end(), 0);
+    Backward(all);
+    ASSERT_THAT(engine_->Step(0.1), IsOk());
+  }
+
+  MadeSlabs slabs_;
+  std::unique_ptr<SimulatedDevice> device_;
+};
+
+TEST_F(GivenDeviceResealTest, TheDeviceNeverHoldsTheOldAndTheNew) {
+  Begin(KiB(400), MiB(4));
+  const uint64_t digest = *engine_->WeightDigest();
+  for (const Bytes budget : {KiB(700), KiB(300), KiB(900)}) {
+    const Bytes before = slabs_.held;
+    slabs_.peak = Bytes(0);
+    ASSERT_THAT(engine_->Reseal({.device_budget = budget}), IsOk());
+    EXPECT_LE(slabs_.peak, std::max(before, slabs_.held));
+    EXPECT_LE(slabs_.peak, budget);
+    EXPECT_EQ(*engine_->WeightDigest(), digest);
+  }
+  Train();
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+TEST_F(GivenDeviceResealTest, WhereTheNewMemoryIsNotThereTheOldIsTakenAgain) {
+  Begin(KiB(400), MiB(4));
+  const uint64_t digest = *engine_->WeightDigest();
+  slabs_.most = slabs_.held;
+  const Bytes before = slabs_.held;
+  EXPECT_THAT(engine_->Reseal({.device_budget = KiB(900)}),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("the GPU is full")));
+  EXPECT_EQ(slabs_.held, before);
+  EXPECT_EQ(engine_->stats().tiers[TierIndex(Tier::kDevice)].budget, KiB(400));
+  EXPECT_EQ(*engine_->WeightDigest(), digest);
+  Train();
+  // Nor is the old one, since somebody else has taken it.
+  slabs_.most = Bytes(0);
+  const uint64_t trained = *engine_->WeightDigest();
+  EXPECT_THAT(engine_->Reseal({.device_budget = KiB(900)}),
+              StatusIs(ErrorCode::kUnavailable, HasSubstr("stays parked")));
+  slabs_.most = MiB(64);
+  ASSERT_THAT(engine_->Resume(), IsOk());
+  EXPECT_EQ(*engine_->WeightDigest(), trained);
+  Train();
+  EXPECT_THAT(engine_->Close(), IsOk());
+}
+
+TEST_F(GivenDeviceResealTest,
+       WithoutRoomElsewhereBothAreHeldOrTheErrorSaysBytes) {
+  // No host memory to go to.
+  Begin(MiB(4), KiB(4));
+  const uint64_t digest = *engine_->WeightDigest();
+  ASSERT_THAT(engine_->Reseal({.device_budget = MiB(5)}), IsOk());
+  EXPECT_EQ(*engine_->WeightDigest(), digest);
+  slabs_.most = slabs_.held;
+  EXPECT_THAT(
+      engine_->Reseal({.device_budget = MiB(6)}),
+      StatusIs(ErrorCode::kUnavailable,
+               testing::AllOf(HasSubstr("of states remain on the device"),
+                              HasSubstr("raise the host budget by"))));
+  Train();
   EXPECT_THAT(engine_->Close(), IsOk());
 }
 

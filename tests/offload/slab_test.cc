@@ -71,6 +71,14 @@ class FussySystem : public SlabSystem {
     EXPECT_EQ(mapped.at(data), size);
     return refuse_lock;
   }
+  void Unlock(std::byte* data, Bytes size) const override {
+    calls.push_back("unlock");
+    EXPECT_EQ(mapped.at(data), size);
+  }
+  std::string Drop(std::byte* data, Bytes size) const override {
+    calls.push_back("drop");
+    return SlabSystem::Drop(data, size);
+  }
   std::optional<Bytes> LockLimit() const override { return KiB(8192); }
   std::optional<AvailableMemory> Available() const override {
     return available;
@@ -249,6 +257,48 @@ TEST_F(SlabTest, NothingIsAskedOfTheSystemForAnEmptySlab) {
   EXPECT_FALSE(facts.locked);
   ASSERT_THAT(MakeSimulatedDeviceSlab(Bytes(0), &system_), IsOk());
   EXPECT_THAT(system_.calls, IsEmpty());
+}
+
+TEST_F(SlabTest, PagesGoAndComeBack) {
+  ASSERT_OK_AND_ASSIGN(const Slab slab, MakeHostSlab(KiB(24), options_));
+  SlabPages& pages = *slab.pages();
+  EXPECT_TRUE(pages.locked());
+  std::memset(slab.data(), 7, static_cast<size_t>(slab.size().count()));
+  system_.calls.clear();
+  pages.Loosen();
+  EXPECT_FALSE(pages.locked());
+  // Whole pages only: those of 4 KiB to 12 KiB.
+  pages.Drop(slab.data() + 100, KiB(12));
+  pages.Drop(slab.data() + KiB(16).count() + 1, KiB(4));  // holds none
+  EXPECT_THAT(system_.calls, ElementsAre("unlock", "drop"));
+  for (int64_t at = 0; at < slab.size().count(); ++at) {
+    const bool gone = at >= KiB(4).count() && at < KiB(12).count();
+    ASSERT_EQ(slab.data()[at], std::byte{gone ? uint8_t{0} : uint8_t{7}}) << at;
+  }
+  pages.Settle();
+  EXPECT_TRUE(pages.locked());
+  pages.Settle();
+  EXPECT_THAT(system_.calls, ElementsAre("unlock", "drop", "lock"));
+  // Settled, it is as it was.
+  EXPECT_EQ(slab.data()[0], std::byte{7});
+  EXPECT_EQ(slab.data()[KiB(8).count()], std::byte{0});
+}
+
+TEST_F(SlabTest, LooseMemoryCountsOnWhatOthersGiveBack) {
+  system_.available = {MiB(3), "MemAvailable in /proc/meminfo"};
+  options_.coming = {.loose = true, .returned = MiB(1)};
+  HostSlabFacts facts;
+  ASSERT_OK_AND_ASSIGN(const Slab slab, MakeHostSlab(MiB(4), options_, &facts));
+  EXPECT_FALSE(facts.locked);
+  EXPECT_EQ(system_.calls.back(), "bind");
+  EXPECT_THAT(MakeHostSlab(MiB(4) + Bytes(1), options_),
+              StatusIs(ErrorCode::kUnavailable));
+  slab.pages()->Settle();
+  EXPECT_TRUE(slab.pages()->locked());
+  ASSERT_OK_AND_ASSIGN(
+      const Slab device,
+      MakeSimulatedDeviceSlab(MiB(4), &system_, options_.coming));
+  EXPECT_FALSE(device.pages()->locked());
 }
 
 // On the machine as it is: whatever it refuses, the memory is there.

@@ -206,6 +206,28 @@ TEST_F(PinnedSlabTest, TheCallersNodeComesFirst) {
   EXPECT_THAT(system_.calls, ElementsAre("bind to 1"));
 }
 
+TEST_F(PinnedSlabTest, IsUnregisteredBeforePagesGoAndRegisteredAgain) {
+  ASSERT_OK_AND_ASSIGN(const Slab slab, device_->MakeHostSlab(MiB(1), {}));
+  slab.data()[0] = slab.data()[KiB(8).count()] = std::byte{7};
+  slab.pages()->Loosen();
+  EXPECT_FALSE(cuda_.IsRegistered(slab.data(), 1));
+  EXPECT_FALSE(slab.pages()->locked());
+  slab.pages()->Drop(slab.data(), KiB(4));
+  slab.pages()->Settle();
+  EXPECT_TRUE(cuda_.IsRegistered(slab.data(), slab.size().count()));
+  EXPECT_TRUE(slab.pages()->locked());
+  EXPECT_EQ(slab.data()[0], std::byte{0});
+  EXPECT_EQ(slab.data()[KiB(8).count()], std::byte{7});
+  // One that is loose from the start is registered when it settles.
+  const int64_t registrations = cuda_.calls("HostRegister");
+  ASSERT_OK_AND_ASSIGN(
+      const Slab loose,
+      device_->MakeHostSlab(MiB(1), {.coming = {.loose = true}}));
+  EXPECT_EQ(cuda_.calls("HostRegister"), registrations);
+  loose.pages()->Settle();
+  EXPECT_TRUE(cuda_.IsRegistered(loose.data(), loose.size().count()));
+}
+
 TEST_F(PinnedSlabTest, WhereTheDriverRefusesTheMemoryIsLockedAndUsed) {
   for (int i = 0; i < 2; ++i) {
     cuda_.FailCall("HostRegister", 1, kCudaOutOfMemory);
