@@ -13,18 +13,24 @@ import pytest
 WORKER = Path(__file__).parent / "memory_worker.py"
 
 
-def run(*arguments: str) -> list[float]:
+def run(*arguments: str) -> list[int]:
     out = subprocess.run([sys.executable, str(WORKER), *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert out.returncode == 0, out.stderr[-3000:]
-    return [float(word) for word in out.stdout.split()[-4:]]
+    return [int(word) for word in out.stdout.split()[-4:]]
 
 
-@pytest.mark.parametrize("how", ["plainly", "autocast"])
-def test_a_fifth_of_the_states_is_enough_and_is_all_that_is_taken(how: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain() -> dict[str, list[int]]:
     pytest.importorskip("transformers")
-    _, states, budgets, plain = run(how)
-    _, same_states, _, peak = run(how, str(tmp_path))
-    assert same_states == states and budgets <= states / 5
+    return {how: run(how) for how in ("plainly", "autocast")}
+
+
+@pytest.mark.parametrize(("how", "share"), [("plainly", 0.2), ("plainly", 0.5), ("plainly", 1.2), ("autocast", 0.2)])
+def test_budgets_are_all_that_is_taken(how: str, share: float, plain: dict[str, list[int]], tmp_path: Path) -> None:
+    """From wrap through the first step, the placement after it, and more steps: the most that the process ever had."""
+    states, _, _, without = plain[how]
+    same_states, budgets, chunk, peak = run(how, str(tmp_path), str(share))
+    assert same_states == states and budgets == pytest.approx(share * states)
     # Beside the budgets, what the plain script needs but for its states: the libraries and the activations.
-    allowed = budgets + plain - states
-    assert peak <= 1.1 * allowed, f"{peak / 2**20:.0f} MiB, and {allowed / 2**20:.0f} MiB are allowed"
+    allowed = budgets + without - states + chunk
+    assert peak <= allowed, f"{peak / 2**20:.0f} MiB, and {allowed / 2**20:.0f} MiB are allowed"
