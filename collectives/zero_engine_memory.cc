@@ -19,19 +19,22 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
     budgets.device = device;
     return MemoryOf(*layout_, sharding_, options, budgets, bindings_, held);
   };
-  if (!declared.grow || !declared.held.empty()) {
+  const bool known = !declared.held.empty() && !declared.estimate;
+  if (!declared.grow || known) {
     return made(options_, least_.device, declared);
   }
   ZeroOptions options = options_;
   options.prefetch_depth = 0;
   options.keep_copies = false;
-  // A chunk and its gradient at a time: the first step shows what it takes.
+  // The first step shows what it takes: without an estimate a chunk and its
+  // gradient at a time.
   SealOptions held = declared;
-  for (size_t c = 0; c < layout_->chunks().size(); ++c) {
+  const size_t alone = held.held.empty() ? layout_->chunks().size() : 0;
+  for (size_t c = 0; c < alone; ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
-    HeldTogether& alone = held.held.emplace_back();
-    alone.params = layout_->chunk(chunk).params;
-    if (Trainable(chunk)) alone.grads = alone.params;
+    HeldTogether& moment = held.held.emplace_back();
+    moment.params = layout_->chunk(chunk).params;
+    if (Trainable(chunk)) moment.grads = moment.params;
   }
   // In little more than the least budget that serves it, which leaves the rest
   // to slots.

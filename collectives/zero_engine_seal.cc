@@ -137,6 +137,7 @@ int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
                          declared.largest_lease.count(),
                          declared.micro_batches,
                          int64_t{declared.grow},
+                         int64_t{declared.estimate},
                          static_cast<int64_t>(scaling.kind),
                          scaling.growth_interval,
                          int64_t{scaling.hysteresis},

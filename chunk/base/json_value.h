@@ -68,6 +68,11 @@ class JsonValue {
   bool is_integer() const {
     return kind_ == Kind::kWhole || kind_ == Kind::kNegative;
   }
+  // An integer that `integer` gives.
+  bool is_int64() const {
+    return kind_ == Kind::kNegative ||
+           (kind_ == Kind::kWhole && whole_ >> 63 == 0);
+  }
   bool is_number() const { return is_integer() || kind_ == Kind::kReal; }
   bool is_array() const { return kind_ == Kind::kArray; }
   bool is_object() const { return kind_ == Kind::kObject; }

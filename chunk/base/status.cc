@@ -49,10 +49,10 @@ int ExitCode(ErrorCode code) {
     case ErrorCode::kTierFull:
       return 3;
     case ErrorCode::kMalformed:
+    case ErrorCode::kDataLoss:
       return 4;
     case ErrorCode::kUnavailable:
     case ErrorCode::kIoError:
-    case ErrorCode::kDataLoss:
       return 5;
     case ErrorCode::kStoppedEarly:
       return 6;

@@ -32,7 +32,7 @@ enum class ErrorCode {
   kStoppedEarly,     // 6  a partial result is valid
   kTierFull,         // 3  a tier has no free slot of the class asked for
   kIoError,          // 5  the system refused a transfer
-  kDataLoss,         // 5  bytes came back that are not the bytes written
+  kDataLoss,         // 4  bytes came back that are not the bytes written
   kAborted,          // 1  another rank or an earlier failure ended this
   kFailedPrecondition,  // 2  a call out of order
 };

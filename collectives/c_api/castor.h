@@ -393,10 +393,11 @@ typedef struct castor_seal_options {
   int64_t largest_lease_bytes; /* most that castor_engine_borrow lends */
   int64_t micro_batches;       /* most of a step; 0: 1 */
   /* Not 0: where a step holds more, slots are made within the device budget.
-   * With no moments, few are made and states stay off the device, until
-   * castor_engine_reseal places all by what the last step held. */
+   * With no moments, or such as are an estimate, few are made and states stay
+   * off the device, until castor_engine_reseal places all by what the last step
+   * held. */
   int32_t grow;
-  int32_t reserved;
+  int32_t estimate; /* not 0, with grow: the moments may lack something */
 } castor_seal_options;
 
 /* Places every state and takes all memory. `options` may be null.

@@ -205,6 +205,7 @@ Result<SealOptions> TakeSeal(const castor_engine& engine,
     options.largest_lease = Bytes(set.largest_lease_bytes);
     if (set.micro_batches > 0) options.micro_batches = set.micro_batches;
     options.grow = set.grow != 0;
+    options.estimate = set.estimate != 0;
   }
   return options;
 }

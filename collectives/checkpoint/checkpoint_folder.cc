@@ -30,6 +30,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kDraftPrefix = ".saving-";
 constexpr char kLockName[] = ".castor-lock";
+// In a draft while it is written.
+constexpr char kDraftMark[] = ".castor-draft";
 
 std::string At(const std::string& directory, std::string_view name) {
   return (fs::path(directory) / name).string();
@@ -65,6 +67,34 @@ Status EnsureFolder(const std::string& path) {
   return SyncFolder(parent.empty() ? "." : parent);
 }
 
+// Whether a folder with a draft's name is one: begun by a save, or a checkpoint
+// that was on its way out. What else has the name is somebody's own.
+bool IsDraft(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / kDraftMark, ignored) ||
+         HasManifest(folder.string()) ||
+         (fs::is_directory(fs::symlink_status(folder, ignored)) &&
+          fs::is_empty(folder, ignored));
+}
+
+// The folder and all in it, its mark last: killed at any moment, it leaves what
+// is a draft still.
+void RemoveDraft(const fs::path& draft, std::error_code* error) {
+  error->clear();
+  const fs::path mark = draft / kDraftMark;
+  const int marked = open(mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (marked >= 0) close(marked);
+  std::vector<fs::path> inside;
+  for (fs::directory_iterator entry(draft, *error), end;
+       !*error && entry != end; entry.increment(*error)) {
+    if (entry->path() != mark) inside.push_back(entry->path());
+  }
+  for (const fs::path& each : inside) {
+    if (!*error) fs::remove_all(each, *error);
+  }
+  if (!*error) fs::remove_all(draft, *error);
+}
+
 // What killed saves left. Whoever calls it holds the lock.
 Status RemoveDrafts(const std::string& directory) {
   std::error_code error;
@@ -73,12 +103,13 @@ Status RemoveDrafts(const std::string& directory) {
        !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with(kDraftPrefix) &&
-        StepOfCheckpointName(name.substr(kDraftPrefix.size()))) {
+        StepOfCheckpointName(name.substr(kDraftPrefix.size())) &&
+        IsDraft(entry->path())) {
       drafts.push_back(entry->path());
     }
   }
   for (const fs::path& draft : drafts) {
-    if (!error) fs::remove_all(draft, error);
+    if (!error) RemoveDraft(draft, &error);
   }
   if (!error) return OkStatus();
   return Refused(directory, "cleared of what a killed save left",
@@ -193,8 +224,19 @@ Result<CheckpointDraft> CheckpointDraft::Create(const std::string& directory,
   }
   CASTOR_RETURN_IF_ERROR(RemoveDrafts(directory));
   const std::string path = DraftPath(directory, step);
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path, error))) {
+    return InvalidArgument(fmt::format(
+        "{} is not what a save left, and a save of step {} needs the name: "
+        "move it away, or name another folder to save to",
+        QuotedPath(path), step));
+  }
   CASTOR_RETURN_IF_ERROR(MakeFolder(path));
   draft.path_ = path;
+  const std::string mark = At(path, kDraftMark);
+  const int marked = open(mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (marked < 0) return Refused(mark, "made", std::strerror(errno));
+  close(marked);
   CASTOR_RETURN_IF_ERROR(MakeFolder(At(path, subfolder)));
   return draft;
 }
@@ -214,11 +256,15 @@ CheckpointDraft& CheckpointDraft::operator=(CheckpointDraft&& other) noexcept {
 
 CheckpointDraft::~CheckpointDraft() {
   std::error_code ignored;  // whoever saves next tries again
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (!path_.empty()) RemoveDraft(path_, &ignored);
   if (lock_ >= 0) close(lock_);
 }
 
 Result<std::string> CheckpointDraft::Commit(bool* in_place) {
+  const std::string mark = At(path_, kDraftMark);
+  if (unlink(mark.c_str()) != 0) {
+    return Refused(mark, "removed", std::strerror(errno));
+  }
   CASTOR_RETURN_IF_ERROR(SyncFolder(At(path_, subfolder_)));
   CASTOR_RETURN_IF_ERROR(SyncFolder(path_));
   CASTOR_RETURN_IF_ERROR(CheckMayReplace(directory_, step_));
@@ -243,7 +289,7 @@ Result<std::string> CheckpointDraft::Commit(bool* in_place) {
         QuotedPath(name)));
   }
   // What was replaced has the draft's name now.
-  if (!path_.empty()) fs::remove_all(path_, error);
+  if (!path_.empty()) RemoveDraft(path_, &error);
   path_.clear();
   return name;
 }
@@ -261,7 +307,7 @@ Status RemoveOldCheckpoints(const std::string& directory, int64_t keep,
     const std::string draft = DraftPath(directory, each.step);
     std::error_code error;
     fs::rename(each.path, draft, error);
-    if (!error) fs::remove_all(draft, error);
+    if (!error) RemoveDraft(draft, &error);
     if (error) return Refused(each.path, "removed", error.message());
     --left;
   }

@@ -99,7 +99,7 @@ class Held(Structure):
 class SealOptions(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("held", POINTER(Held)), ("held_count", c_size_t), ("largest_lease_bytes", c_int64),
-        ("micro_batches", c_int64), ("grow", c_int32), ("reserved", c_int32),
+        ("micro_batches", c_int64), ("grow", c_int32), ("estimate", c_int32),
     ]
 
 

@@ -182,18 +182,17 @@ class Engine:
         check(lib.castor_engine_register(self.handle, tensor, group.encode(), initializer, None, ctypes.byref(param)))
         return param.value
 
-    def seal(self, together: Union[Sequence[int], None] = None) -> None:
+    def seal(self, held: Sequence[tuple[Sequence[int], Sequence[int]]], estimate: bool) -> None:
         """Places every state and takes all memory.
 
-        `together`: parameters that are held at once, with their gradients; without, slots grow as the first step needs them.
+        `held`: parameters that are held at once, and gradients that are open then, moment by moment. Slots grow where a step holds more; where the
+        moments are an estimate, room is left for that.
         """
-        options = _abi.SealOptions(grow=1)
-        if together:
-            params = (ctypes.c_int32 * len(together))(*together)
-            trained = [p for p in together if not self.param(p).frozen]
-            grads = (ctypes.c_int32 * len(trained))(*trained)
-            held = _abi.Held(params, len(together), grads, len(trained))
-            options.held, options.held_count = ctypes.pointer(held), 1
+        moments = (_abi.Held * len(held))()
+        for moment, (params, grads) in zip(moments, held):
+            moment.params, moment.param_count = (ctypes.c_int32 * len(params))(*params), len(params)
+            moment.grads, moment.grad_count = (ctypes.c_int32 * len(grads))(*grads), len(grads)
+        options = _abi.SealOptions(grow=1, held=moments, held_count=len(held), estimate=int(estimate))
         with interruptible():
             check(lib.castor_engine_seal(self.handle, options))
         self._kept.clear()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from castor import _command
+from castor._derive import layers_of, uses_of
 from castor._search import TensorSpec, specs_of
 from castor.sizes import format_size
 
@@ -116,11 +117,37 @@ def _changes(documents: list[dict[str, Any]]) -> tuple[PlanChange, ...]:
 
 
 def _planned(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
+    if hasattr(model, "named_modules"):
+        options = dict(options)
+        if options.pop("recompute", False):
+            options.setdefault("recomputed", layers_of(model))
+        of_module = {key: options[key] for key in _OF_MODULES if key in options} | {"ranks": options.get("world", 1)}
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        world = options.get("world", 1)
+        if world > 1:  # what ranks of PyTorch's take, in whole pieces
+            options.setdefault("exchange_buffer", (4 << 20) // (128 * world) * 128 * world)
+        more = {"freeze": frozen, **{key: value for key, value in options.items() if key not in _OF_MODULES}}
+        return _command.ask(["plan", "-", *_command.flags_of(more)], _list_of(model, of_module))
     flags = _command.flags_of(options)
     if isinstance(model, (str, Path)):
         return _command.ask(["plan", str(model), *flags])
     specs = [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in specs_of(model)]
     return _command.ask(["plan", "-", *flags], json.dumps(specs))
+
+
+_OF_MODULES = ("units", "recomputed")
+
+
+def _list_of(model: Any, how: Mapping[str, Any]) -> str:
+    """A module as a list of parameters with what a step does with them, as `castor plan` reads it."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    lines = [f"{name}\t{','.join(map(str, shape))}\t{dtype}" for name, shape, dtype in specs_of(model)]
+    lines.append("\tstep\tseparate")
+    for use in uses_of(model, [id(p) for p in model.parameters() if p.requires_grad], **how):
+        lines.append("\t".join(["", "hold", *(names[p] for p in use.hold)]))
+        if use.grads:
+            lines.append("\t".join(["", "grads", *(names[p] for p in use.grads)]))
+    return "\n".join(lines) + "\n"
 
 
 def plan(model: Model, **options: Any) -> Plan:
@@ -130,7 +157,10 @@ def plan(model: Model, **options: Any) -> Plan:
       model: what `castor plan` takes (a config.json, a folder of a model, weights), a torch module (on the meta device too), or
         (name, shape, dtype) in initialization order.
       options: the flags of `castor plan`, with underscores: ``device_budget="8GiB"``, ``host_budget=...``, ``nvme=...``, ``world=8``,
-        ``seq=512``, ``recompute=True``, ``machine="machine.json"``, ``output="plan.json"``.
+        ``seq=512``, ``recompute=True``, ``machine="machine.json"``, ``output="plan.json"``. For a torch module ``units=`` as for `wrap`, and
+        ``recomputed=[Block]``, the modules or classes whose forward runs again in the backward. ``recompute=True``: the members of its ModuleLists.
+
+    A torch module says what its step holds, as `wrap` derives it. For a list or a config whole blocks are taken to be held at once: an upper bound.
 
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. That the model does not fit is an answer.

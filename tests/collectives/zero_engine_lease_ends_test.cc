@@ -6,11 +6,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
@@ -212,6 +216,54 @@ TEST_F(ZeroEngineLeaseEndsTest, WhateverElseAStepDoesEqualsPlainArrays) {
     }
   }
   EXPECT_GT(grown, 0);
+}
+
+// Moments that may lack something: states stay off the device, though it has
+// room, and a step that holds more than they say gets slots; placed anew, the
+// states use the room.
+TEST_F(OneRankEngineTest, AnEstimateLeavesRoomForWhatItLacks) {
+  for (const bool estimate : {true, false}) {
+    ZeroOptions options = Roomy(3);
+    options.own_lease_ends = true;
+    options.device_budget = KiB(8) * 30;
+    ids_.clear();
+    Open(options, 16);  // eight chunks
+    SealOptions declared;
+    declared.grow = true;
+    declared.estimate = estimate;
+    declared.held = {{{ids_[0]}, {}}, {{}, {ids_[0]}}};
+    ASSERT_THAT(engine_->Seal(declared), IsOk());
+    const auto at_home = [&] {
+      return engine_->stats().home_bytes[TierIndex(Tier::kDevice)];
+    };
+    EXPECT_EQ(at_home() > Bytes(0), !estimate);
+    if (estimate) {
+      ASSERT_THAT(engine_->BeginMicroBatch(true), IsOk());
+      {
+        std::vector<ParamLease> all;
+        for (int p = 0; p < 16; ++p) {
+          Result<ParamLease> lease = Acquire(p);
+          ASSERT_THAT(lease, IsOk()) << p;
+          all.push_back(*std::move(lease));
+        }
+      }
+      std::vector<int> backward(16);
+      std::iota(backward.begin(), backward.end(), 0);
+      Backward(backward);
+      ASSERT_THAT(engine_->Step(0.1), IsOk());
+      EXPECT_GT(engine_->stats().grown_slots, 0);
+      ResealOptions anew;
+      anew.device_budget = MiB(1);
+      anew.declared.grow = true;
+      ASSERT_THAT(engine_->Reseal(anew), IsOk());
+      EXPECT_GT(at_home(), Bytes(0));
+    }
+    ASSERT_THAT(engine_->Close(), IsOk());
+    engine_.reset();
+    InProcessOptions in_process;
+    in_process.executor = &pool_;
+    world_ = MakeInProcessWorld(in_process);
+  }
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
 import as_tensor_cases  # noqa: E402
+import budget_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
 from castor.torch import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
@@ -307,6 +308,21 @@ def initial_values(folder: str) -> dict[str, Any]:
         first = everywhere[0] if lazy else [*want.parameters(), want[1].running_mean]
         same["lazy" if lazy else "made"] = bool(first[0].any()) and all(torch.equal(a, b) for rank in everywhere for a, b in zip(rank, first))
     return same
+
+
+def budgets(folder: str) -> list[str]:
+    """Models for which `castor.plan` asks for another device budget than `castor.wrap` takes."""
+    host, chunk = 64 << 20, 32 << 10
+    wrong = []
+    for name, case in budget_cases.SIZED.items():
+        for stage in (1, 3):
+            least = [budget_cases.least_device(case, host_budget=host, chunk=chunk, world=2, stage=stage) if dist.get_rank() == 0 else 0]
+            dist.broadcast_object_list(least)
+            for more, want in ((0, "trains"), (-chunk, "refused")):
+                came = budget_cases.outcome(case, device=least[0] + more, host=host, chunk=chunk, stage=stage)
+                if came != want:
+                    wrong.append(f"{name} at stage {stage}, {least[0]} {more:+}: {came}")
+    return wrong
 
 
 def without_a_group(folder: str) -> str:

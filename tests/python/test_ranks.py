@@ -82,6 +82,11 @@ def test_ranks_begin_with_the_values_of_rank_0(tmp_path: Path) -> None:
     assert run("initial_values", 2, tmp_path) == {"made": True, "lazy": True}
 
 
+def test_plan_and_wrap_ask_for_the_same_on_two_ranks(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    assert run("budgets", 2, tmp_path) == []
+
+
 def test_ranks_that_are_not_connected_are_told_so(tmp_path: Path) -> None:
     assert "call castor.join()" in run("without_a_group", 2, tmp_path)
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
+from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
@@ -112,7 +113,7 @@ def wrap(
     try:
         processor.bind(engine.handle)
         _register(runtime, found)
-        engine.seal([p.number for p in runtime.params] if budgets.fits else None)
+        engine.seal(_held(runtime, None if budgets.fits else model, units, ignore), estimate=not budgets.fits)
     except BaseException:
         runtime.close()
         raise
@@ -264,6 +265,16 @@ def _register(runtime: Runtime, found: Sequence[_Found]) -> None:
         p.unit = Unit((p,))
         runtime.params.append(p)
         runtime.by_tensor[id(f.tensor)] = p
+
+
+def _held(runtime: Runtime, model: Optional[nn.Module], units: Sequence[Any], ignore: Sequence[Any]) -> list[tuple[list[int], list[int]]]:
+    """What a step holds at once, moment by moment; without a model all of it."""
+    numbers = {tensor: p.number for tensor, p in runtime.by_tensor.items()}
+    trained = [tensor for tensor, p in runtime.by_tensor.items() if not p.frozen]
+    if model is None:
+        return [(list(numbers.values()), [numbers[tensor] for tensor in trained])]
+    uses = moments_of(uses_of(model, trained, units=units, ignore=ignore, ranks=runtime.engine.world.size))
+    return [([numbers[t] for t in use.hold if t in numbers], [numbers[t] for t in use.grads]) for use in uses]
 
 
 def _move_in(runtime: Runtime) -> None:

@@ -82,6 +82,31 @@ TEST_F(CheckpointFolderTest, RemovesWhatKilledSavesLeft) {
   EXPECT_EQ(Entries(), 2u);  // the first, and the lock
 }
 
+// A draft's name alone makes no draft.
+TEST_F(CheckpointFolderTest, LeavesWhatOthersPutUnderADraftsName) {
+  const std::string foreign = DraftPath(run_, 2);
+  const std::string link = DraftPath(run_, 7);
+  fs::create_directories(foreign);
+  std::ofstream(foreign + "/thesis.txt") << "years of work";
+  fs::create_directory_symlink(foreign, link);
+  ASSERT_THAT(Save(1, "one"), IsOk());
+  EXPECT_EQ(FileText(foreign + "/thesis.txt"), "years of work");
+  for (const int64_t step : {2, 7}) {
+    EXPECT_THAT(Save(step, "two"),
+                StatusIs(ErrorCode::kInvalidArgument, Says("move it away")));
+  }
+  EXPECT_EQ(FileText(foreign + "/thesis.txt"), "years of work");
+  // A save that was killed at once left an empty one, or its mark.
+  fs::remove_all(foreign);
+  fs::remove(link);
+  fs::create_directory(foreign);
+  ASSERT_THAT(Save(2, "two"), IsOk());
+  EXPECT_EQ(Entries(), 3u);  // both, and the lock
+  for (const auto& entry : fs::directory_iterator(run_ + "/step-00000002")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("."));
+  }
+}
+
 TEST_F(CheckpointFolderTest, ReplacesACheckpointOfTheSameStep) {
   ASSERT_THAT(Save(5, "old"), IsOk());
   ASSERT_THAT(Save(5, "new"), IsOk());

@@ -145,6 +145,23 @@ TEST_F(CastorDiffTest, PutsPlansNextToEachOther) {
             Row(json, "tiers", "device planned_bytes")["b_bytes"].integer());
 }
 
+// Bytes of other programs' making, which no run has.
+TEST_F(CastorDiffTest, ComparesIntegersOfAnySize) {
+  const std::string report = FileText(Plan("a.json", "40KiB") + ".report");
+  const std::string key = "\"planned_bytes\":";
+  const auto with = [&](const std::string& name, const std::string& number) {
+    std::string text = report;
+    const size_t at = text.find(key) + key.size();
+    text.replace(at, text.find_first_of(",}", at) - at, number);
+    std::ofstream(dir_.File(name)) << text;
+    return dir_.File(name);
+  };
+  const ProcessOutcome outcome = Diff(
+      {with("x", "9223372036854775808"), with("y", "18446744073709551615")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("planned_bytes"));
+}
+
 TEST_F(CastorDiffTest, PutsLayoutsNextToEachOther) {
   const std::string a = Layout("a.json", "8KiB");
   const std::string b = Layout("b.json", "16KiB");

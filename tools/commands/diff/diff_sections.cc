@@ -196,7 +196,7 @@ Value LeafOf(const JsonValue& value, std::string_view key) {
     return IsText(value) ? Value::Name(value.text()) : Value(value.boolean());
   }
   if (key.ends_with("seconds")) return Value::Seconds(value.real());
-  if (!value.is_integer()) return value.real();
+  if (!value.is_int64()) return value.real();
   if (key.ends_with("bytes")) return Bytes(value.integer());
   if (key == "ns" || key.ends_with("_ns")) return Value::Ns(value.integer());
   return value.integer();

@@ -220,6 +220,8 @@ Bytes PlanOutcome::device_total() const {
 }
 
 Bytes PlanOutcome::exchange_buffers() const {
+  if (request.flags.world == 1) return Bytes(0);
+  if (request.flags.exchange_buffer) return *request.flags.exchange_buffer;
   if (!request.flags.processes) return Bytes(0);
   return ExchangeBufferFor(castor_device, request.flags.world);
 }

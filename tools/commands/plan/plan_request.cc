@@ -145,6 +145,11 @@ void AddStep(OptionTable& t, PlanFlags* f) {
       .Flag("--processes",
             "each rank is a process, and exchanges gradients in a part of the "
             "device budget, as with MPI and NCCL");
+  t.Size("", &f->exchange_buffer)
+      .Flag("--exchange-buffer",
+            "bytes of that part, where the trainer chose them: PyTorch's ranks "
+            "take 4MiB")
+      .Default("as train_gpt with --processes, else none");
   t.Whole("", &f->ranks_per_host, 1, kMostPlannedRanks)
       .Flag("--ranks-per-host", "ranks that share a host's drives and cores");
 }
@@ -311,11 +316,7 @@ std::string_view StepSourceName(StepSource source) {
 
 StepSource PlanSubject::step_source() const {
   if (trace) return StepSource::kRecorded;
-  const bool trains_all =
-      std::all_of(model.params.begin(), model.params.end(),
-                  [](const ParamSpec& spec) { return spec.trainable; });
-  return !model.step.uses.empty() && trains_all ? StepSource::kListed
-                                                : StepSource::kDerived;
+  return model.step.uses.empty() ? StepSource::kDerived : StepSource::kListed;
 }
 
 void DeclarePlannedFlags(CLI::App& app, PlanFlags* flags) {

@@ -56,6 +56,8 @@ struct PlanFlags {
   std::optional<Bytes> nvme;
   bool keep_copies = false;  // without a device budget, too
   bool processes = false;    // each rank is one
+  // Of the device, in which ranks exchange gradients; else by `processes`.
+  std::optional<Bytes> exchange_buffer;
   Bytes cuda_context;
   Bytes nccl;
 

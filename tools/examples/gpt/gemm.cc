@@ -26,9 +26,13 @@ constexpr int kMostCallers = 64;  // OpenBLAS has buffers for twice as many
 // A caller's buffer, in the largest of OpenBLAS' builds, and room beside it.
 constexpr size_t kBuffer = size_t{256} << 20;
 
+// Of all that is mapped, or of what may be written.
 bool AddressesAreLimited() {
   rlimit limit;
-  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return (getrlimit(RLIMIT_AS, &limit) == 0 &&
+          limit.rlim_cur != RLIM_INFINITY) ||
+         (getrlimit(RLIMIT_DATA, &limit) == 0 &&
+          limit.rlim_cur != RLIM_INFINITY);
 }
 
 // A caller more than there are cores gains nothing and takes a buffer. Where
@@ -71,7 +75,7 @@ class Blas {
       if (room == MAP_FAILED) {
         return Unavailable(fmt::format(
             "OpenBLAS takes up to {} MiB of addresses, and the limit leaves "
-            "fewer: raise it (ulimit -v)",
+            "fewer: raise it (ulimit -v, ulimit -d)",
             kBuffer >> 20));
       }
       munmap(room, kBuffer);

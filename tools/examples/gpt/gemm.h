@@ -14,7 +14,7 @@
 namespace castor::gpt {
 
 // Opens OpenBLAS before the first product would, which then cannot fail.
-// Unavailable where there is none, or too few addresses (ulimit -v): OpenBLAS
+// Unavailable where there is none, or too few addresses (ulimit -v, ulimit -d): OpenBLAS
 // itself would ask for its buffers for ever.
 Status LoadBlas();
 

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <system_error>
@@ -44,15 +43,9 @@ bool MayBegin(const TrainOptions& options) {
 
 // A whole number from 0 to 2^63 - 1.
 std::optional<int64_t> CountIn(const JsonValue& document, const char* key) {
-  if (!document.contains(key) || !document[key].is_integer()) return {};
-  const std::string digits = document[key].Dump();
-  int64_t count = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (error != std::errc() || end != digits.data() + digits.size() ||
-      count < 0) {
-    return {};
-  }
+  if (!document.contains(key) || !document[key].is_int64()) return {};
+  const int64_t count = document[key].integer();
+  if (count < 0) return {};
   return count;
 }
 
