@@ -310,6 +310,51 @@ def initial_values(folder: str) -> dict[str, Any]:
     return same
 
 
+class Branch(torch.nn.Module):
+    """Each rank goes another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(64, 64)
+        self.arms = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.arms[dist.get_rank()](self.first(x))
+
+
+def branches(folder: str) -> dict[str, Any]:
+    """What a branch that differs by rank comes to at stages 2 and 3, and plainly where all ranks' batches are known."""
+    said: dict[str, Any] = {}
+    for stage in (2, 3):
+        torch.manual_seed(0)
+        model: Any = Branch()
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="4700KiB", host="8MiB", chunk="8KiB", stage=stage,
+                                       timeout_s=20)
+        try:
+            for _ in range(2):
+                model(torch.ones(2, 64)).pow(2).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            mine: Any = [castor.exact(p) for p in model.parameters()]
+        except castor.CastorError as error:
+            mine = str(error)
+        everywhere: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everywhere, mine)
+        if stage == 3:
+            said["3"] = everywhere
+            break
+        torch.manual_seed(0)
+        plain = Branch()
+        sgd = torch.optim.SGD(plain.parameters(), lr=0.1)
+        for _ in range(2):
+            x = plain.first(torch.ones(2, 64))
+            (sum(plain.arms[rank](x).pow(2).mean() for rank in range(dist.get_world_size())) / dist.get_world_size()).backward()
+            sgd.step()
+            sgd.zero_grad()
+        said["2"] = all(torch.allclose(got, want, atol=1e-6) for rank in everywhere for got, want in zip(rank, plain.parameters()))
+    return said
+
+
 def budgets(folder: str) -> list[str]:
     """Models for which `castor.plan` asks for another device budget than `castor.wrap` takes."""
     host, chunk = 64 << 20, 32 << 10

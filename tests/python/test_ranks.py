@@ -82,6 +82,12 @@ def test_ranks_begin_with_the_values_of_rank_0(tmp_path: Path) -> None:
     assert run("initial_values", 2, tmp_path) == {"made": True, "lazy": True}
 
 
+def test_a_branch_that_differs_by_rank_is_for_stage_2(tmp_path: Path) -> None:
+    said = run("branches", 2, tmp_path)
+    assert said["2"]
+    assert all("ranks disagree" in words and "stage=2" in words for words in said["3"]), said
+
+
 def test_plan_and_wrap_ask_for_the_same_on_two_ranks(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     assert run("budgets", 2, tmp_path) == []

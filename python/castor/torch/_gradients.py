@@ -102,5 +102,5 @@ class Gradients:
 def told_of(params: Iterable[Param], error: CastorError) -> CastorError:
     """An error with the names of parameters, and what to do."""
     names = ", ".join(p.name for p in list(params)[:3])
-    hint = f"; {_ONE_UNIT}" if "ranks disagree" in str(error) else ""
+    hint = f"; {_ONE_UNIT}. With stage=2 ranks hold all parameters, and branches may differ" if "ranks disagree" in str(error) else ""
     return type(error)(f"{names}: {error}{hint}")

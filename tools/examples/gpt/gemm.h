@@ -14,8 +14,8 @@
 namespace castor::gpt {
 
 // Opens OpenBLAS before the first product would, which then cannot fail.
-// Unavailable where there is none, or too few addresses (ulimit -v, ulimit -d): OpenBLAS
-// itself would ask for its buffers for ever.
+// Unavailable where there is none, or too few addresses (ulimit -v, ulimit -d):
+// OpenBLAS itself would ask for its buffers for ever.
 Status LoadBlas();
 
 // A factor: `data` with `stride` elements from one row to the next, taken
