@@ -115,8 +115,10 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   parked_ = false;
   parked_shards_.clear();
   vacated_.clear();
-  pools_->Settle();
+  // Lanes may be at the new memory by now: sums for the norm are zeroed there.
+  if (status.ok()) status = DrainAll();
   if (!status.ok()) return Fail(status);
+  pools_->Settle();
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
