@@ -370,19 +370,6 @@ def budgets(folder: str) -> list[str]:
     return wrong
 
 
-def without_a_group(folder: str) -> str:
-    """What a rank of torchrun's is told that does not connect the ranks."""
-    dist.destroy_process_group()
-    try:
-        model: Any = as_tensor_cases.plain()
-        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    except castor.FailedPrecondition as error:
-        return str(error)
-    finally:
-        dist.init_process_group("gloo")
-    return ""
-
-
 def gpus(folder: str) -> dict[str, str]:
     """What ranks are told that name the same GPU, and such that do not."""
     said = {}

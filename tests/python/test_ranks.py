@@ -94,7 +94,15 @@ def test_plan_and_wrap_ask_for_the_same_on_two_ranks(tmp_path: Path) -> None:
 
 
 def test_ranks_that_are_not_connected_are_told_so(tmp_path: Path) -> None:
-    assert "call castor.join()" in run("without_a_group", 2, tmp_path)
+    script = tmp_path / "alone.py"
+    script.write_text(
+        "import torch, castor.torch as castor\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0 and "call castor.join()" in done.stderr
 
 
 def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
