@@ -149,13 +149,16 @@ Status ZeroEngine::Impl::LeaveDevice(std::string* why) {
   if (options_.device == nullptr && !options_.make_device_slab) {
     return OkStatus();
   }
-  CASTOR_ASSIGN_OR_RETURN(ParkResult parked, Park(Tier::kHost));
-  if (parked.remaining > Bytes(0) && !options_.nvme.empty()) {
-    CASTOR_ASSIGN_OR_RETURN(parked, Park(Tier::kNvme));
-  }
-  if (parked.remaining == Bytes(0)) return OkStatus();
-  *why = fmt::format("while {}", parked.shortfall);
-  return Resume();
+  Result<ParkResult> parked = Park(Tier::kHost);
+  const bool more =
+      !options_.nvme.empty() && (!parked.ok() || parked->remaining > Bytes(0));
+  if (more) parked = Park(Tier::kNvme);
+  if (parked.ok() && parked->remaining == Bytes(0)) return OkStatus();
+  *why = fmt::format(
+      "while {}", parked.ok() ? parked->shortfall : parked.status().message());
+  // A park that is refused changes nothing, one that is cut short fails lanes.
+  CASTOR_RETURN_IF_ERROR(Health());
+  return parked_ ? Resume() : OkStatus();
 }
 
 Status ZeroEngine::Impl::TakeStates(Memory& from) {

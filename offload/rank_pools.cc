@@ -293,6 +293,9 @@ void RankPools::PrepareTransfers() {
 
 std::vector<const Slab*> RankPools::LooseSlabs() const {
   std::vector<const Slab*> slabs = {&host_slab_};
+  for (const Extension& extension : extensions_[TierIndex(Tier::kHost)]) {
+    slabs.push_back(&extension.host);
+  }
   if (own_device_ != nullptr) {
     slabs.push_back(&device_slab_);
     for (const AddedSlot& added : added_slots_) slabs.push_back(&added.slab);
@@ -344,6 +347,7 @@ void RankPools::DropPages(std::span<const std::byte> memory) {
 }
 
 void RankPools::Settle() {
+  coming_ = {};  // what is made later comes at once
   for (const Slab* slab : LooseSlabs()) slab->pages()->Settle();
 }
 

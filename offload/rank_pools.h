@@ -10,9 +10,9 @@
 //
 // While a rank trains one thing may grow: the device's pool, by a slot at a
 // time within its budget, where a step holds more than was known. Between steps
-// the device's memory may be given back for a while, and a tier may be
-// extended, by memory or a file of its own within its budget, to take in what
-// the device held.
+// the device's memory may be given back for a while. A tier may then be
+// extended within its budget, by memory or a file, to take in what the device
+// held.
 
 #include <cstdint>
 #include <functional>
@@ -127,8 +127,8 @@ class RankPools {
   // Bytes of device memory that are held now.
   Bytes device_bytes() const;
 
-  // Between steps, for states that move to other pools bit by bit. All but the
-  // slabs of a device that was given may be loosened; a file stays as it is.
+  // Between steps, for states that move to other pools bit by bit. Host memory
+  // may be loosened, what Extend added too, and a simulated device's made here.
   // Unlocks memory and gives back the pages outside of `kept`, which then read
   // as zeros, but for those that NVMe transfers go through. REQUIRES: nothing
   // is queued on these pools.
