@@ -267,13 +267,14 @@ class ZeroEngine {
   // of any rank overflowed, all do, with their moments and counts.
   Result<StepResult> Step(double lr);
 
-  // Says that this step's rate is `lr`, so that updates need not wait for Step:
-  // a chunk is updated in the background once all its gradients of the last
-  // micro-batch are handed back and reduced, unless a parameter of it has none
-  // or is on lease where the update writes. Its parameters cannot be acquired
-  // from there to Step, nor the step be abandoned (FailedPrecondition). Same
-  // bits. Does not block. FailedPrecondition outside a step, and with clipping
-  // or loss scaling, for which all gradients have to be known first.
+  // Says that this step's rate is `lr`, so that updates need not wait for Step.
+  // A chunk is then updated in the background once all its gradients of the
+  // last micro-batch are reduced. One waits for Step where a parameter of it
+  // has no gradient, or is on lease where the update writes. The chunk's
+  // parameters cannot be acquired from there to Step, nor the step be abandoned
+  // (FailedPrecondition). Same bits. Does not block. FailedPrecondition outside
+  // a step, and with clipping or loss scaling, for which all gradients have to
+  // be known first.
   Status UpdateEarly(double lr);
 
   // From the next Step on, the group's learning rate, whatever that is given;

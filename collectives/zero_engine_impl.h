@@ -14,9 +14,9 @@
 //                     way of a reduced gradient to its home), norm (sums of
 //                     squares), step (agreement), update (the optimizer),
 //                     turns and waiting (ranks that lack gradients)
-//   between steps     values (read, written, their digest), save and load
-//                     (checkpoints), park (an empty device), reseal (other
-//                     budgets)
+//   between steps     values (read, written, their digest), write_back (what
+//                     the trainer changed), save and load (checkpoints), park
+//                     (an empty device), reseal (other budgets)
 //   always            record (events)
 //
 // Device memory is touched by operations of the device only, on its own lanes

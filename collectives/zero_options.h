@@ -226,9 +226,9 @@ struct SealOptions {
   int64_t micro_batches = 1;
   // What a step holds is not known for sure: where slots do not do, one more is
   // made within the device budget, and counted. Where nothing is declared, or
-  // what is declared is an estimate, Seal sets few slots aside and keeps states
-  // off the device, as far as others have room, so that there is some: Reseal
-  // places them once a step was made.
+  // what is declared is an estimate, Seal leaves room on the device for them:
+  // it sets few slots aside, and keeps states elsewhere as far as others have
+  // room. Reseal places the states once a step was made.
   bool grow = false;
   bool estimate = false;
 };

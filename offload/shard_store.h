@@ -22,8 +22,9 @@
 // window must not wait for what was asked for after the window was opened;
 // windows that one piece of work uses together are opened together.
 //
-// Demand never waits for what is fetched ahead, which has lanes of its own, can
-// be taken back while it has not begun, and is raised when a lane waits for it.
+// Demand never waits for what is fetched ahead, which has lanes of its own.
+// Such a fetch can be taken back before it begins, and is raised when a lane
+// waits.
 //
 // A move that fails fails its event and whatever waits for it, and on_failure
 // hears of the first one before the event is done. Owner thread only.

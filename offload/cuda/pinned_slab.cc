@@ -26,10 +26,6 @@ void SayNotRegistered(const CudaCore& core, Log* log, Bytes size, int error) {
                   FormatBytes(size), core.Describe(error, "cudaHostRegister")));
 }
 
-}  // namespace
-
-namespace {
-
 // Registered with the driver, which pins them, once they are settled.
 class PinnedPages final : public SlabPages {
  public:

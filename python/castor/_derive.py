@@ -82,10 +82,10 @@ def uses_of(model: Any, trained: Iterable[int], *, units: Sequence[Any] = (), ig
     trains = set(trained)
     found = list(_units(model, units, ignore, recomputed, [], 0, (), False, set()))
     forward = [Use(list(dict.fromkeys(unit.around + unit.own))) for unit in found]
-    blocks: dict[int, list[int]] = {}
+    again: dict[int, list[int]] = {}  # by checkpointed block, what its second forward holds
     for unit in found:
         if unit.checkpoint:
-            blocks.setdefault(unit.checkpoint, []).extend(unit.own)
+            again.setdefault(unit.checkpoint, []).extend(unit.own)
     largest: dict[int, int] = {}  # by block
     for unit in found:
         for number in unit.blocks:
@@ -114,7 +114,7 @@ def uses_of(model: Any, trained: Iterable[int], *, units: Sequence[Any] = (), ig
             continue
         stays = block.own if block is not None else []
         # What a recomputed forward saves stays until the block's backward ends.
-        own = blocks[unit.checkpoint] if unit.checkpoint else unit.own
+        own = again[unit.checkpoint] if unit.checkpoint else unit.own
         backward.append(Use(list(dict.fromkeys([*stays, *own])), others))
         open_each(reversed(unit.own), list(dict.fromkeys([*stays, *(own if unit.checkpoint else [])])), others)
     if block is not None:

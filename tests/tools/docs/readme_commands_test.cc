@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// Runs the commands of the front page, of the reference and of the first steps,
-// each page's in a scratch folder of its own that has the repository's shape,
-// one after the other in a shell. Of a block under
+// Runs the commands of the front page, of the reference and of the first steps.
+// Each page has a scratch folder of the repository's shape, and each command a
+// shell, in the page's order. Of a block under
 //
 //   <!-- tested -->                   each command ends with exit code 0 and
 //                                     prints what the page shows ("..." stands
