@@ -7,6 +7,7 @@
 // By how much budgets that do not suffice fall short. Value.
 
 #include <optional>
+#include <span>
 
 #include "chunk/base/units.h"
 
@@ -19,6 +20,12 @@ struct BudgetRaises {
   std::optional<Bytes> host;
   std::optional<Bytes> nvme;  // from nothing, where there is no NVMe tier
 };
+
+// Where none of several layouts fits these budgets, the largest chunks first,
+// what to offer: each raise is that of the largest chunks with which a budget
+// is to be at most a sixteenth more than at least.
+BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
+                           Bytes host, std::optional<Bytes> nvme);
 
 }  // namespace castor
 

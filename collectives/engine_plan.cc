@@ -19,13 +19,6 @@
 namespace castor {
 namespace {
 
-constexpr Bytes kLeastChunk = MiB(32);
-constexpr Bytes kMostChunk = MiB(512);
-constexpr int64_t kBudgetsPerChunk = 8;
-// A model so small that it would have few chunks of the least size is cut into
-// smaller ones where its budget asks for that.
-constexpr int64_t kChunksPerModel = 64;
-
 // What is used is on the device, whole, whatever homes there are.
 Status CheckRoom(Bytes budget, const ChunkLayout& layout,
                  const StepTrace& step) {
@@ -42,24 +35,6 @@ Status CheckRoom(Bytes budget, const ChunkLayout& layout,
 }
 
 }  // namespace
-
-ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget,
-                           std::optional<Bytes> said_least,
-                           std::optional<Bytes> said_most) {
-  ChunkBounds bounds{kLeastChunk, kMostChunk};
-  // No budget is so small that its chunks are below what the model calls for:
-  // what holds nothing tells no size.
-  if (device_budget) {
-    const Bytes least =
-        std::min(kLeastChunk, RoundUp(model / kChunksPerModel, KiB(4)));
-    const Bytes part = *device_budget / kBudgetsPerChunk;
-    bounds.most = std::max({std::min(kMostChunk, part), least, KiB(4)});
-  }
-  if (said_most) bounds.most = *said_most;
-  bounds.least = said_least.value_or(std::min(kLeastChunk, bounds.most));
-  if (!said_most) bounds.most = std::max(bounds.most, bounds.least);
-  return bounds;
-}
 
 Result<EnginePlan> PlanEngine(const EngineRequest& request,
                               const ChunkLayout& layout,

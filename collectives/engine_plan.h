@@ -22,18 +22,6 @@
 
 namespace castor {
 
-// Between which sizes a chunk is searched where nobody says: up to an eighth of
-// the budget, from 32 MiB on or from what a small model calls for. A plan has
-// these as numbers, so another budget alone changes no layout of a trainer.
-// A size that was said stays, and moves the other bound where they would cross.
-struct ChunkBounds {
-  Bytes least;
-  Bytes most;
-};
-ChunkBounds ChunkBoundsFor(Bytes model, std::optional<Bytes> device_budget,
-                           std::optional<Bytes> said_least,
-                           std::optional<Bytes> said_most);
-
 // The most ranks and micro-batches that a plan is made for.
 inline constexpr int64_t kMostPlannedRanks = 1 << 20;
 inline constexpr int64_t kMostPlannedMicroBatches = 1 << 20;
@@ -45,8 +33,8 @@ struct EnginePlan {
   std::optional<StepForecast> forecast;
 };
 
-// With the layout that the request's options make and steps like `step`. Fails
-// as LayoutOf and ForecastSeal do, but that Infeasible is an answer.
+// With steps like `step` and a layout of the request's options. Fails as
+// ForecastSeal does, but that Infeasible is an answer.
 Result<EnginePlan> PlanEngine(const EngineRequest& request,
                               const ChunkLayout& layout, const StepTrace& step);
 

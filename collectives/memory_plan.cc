@@ -85,7 +85,10 @@ class HomeChooser {
     }
     return Infeasible(fmt::format(
         "{}{}; {}; smaller chunks, or fewer parameters held at once, need less",
-        WhyNot(budgets), WhatRulesTake(), demand_.RaisesText(budgets)));
+        WhyNot(budgets), WhatRulesTake(),
+        internal::RaisesText(
+            input_.offers ? *input_.offers : demand_.SmallestRaises(budgets),
+            budgets)));
   }
 
  private:

@@ -60,6 +60,8 @@ struct MemoryPlanInput {
   // Empty: homes are as budgets allow.
   std::optional<StaticLimits> limits;
   std::vector<ChunkBindings> bindings;
+  // What a refusal names, in place of the raises that serve this layout.
+  std::optional<BudgetRaises> offers;
   // How fast the links are; what was not measured is weighed without it.
   std::optional<TierModel> machine;
 };

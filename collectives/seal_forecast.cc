@@ -9,6 +9,7 @@
 
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
+#include "collectives/layout_choice.h"
 #include "placement/copy_replay.h"
 #include "placement/plan_cost.h"
 
@@ -23,7 +24,9 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request) {
       BudgetsOf(request.options, request.communicator_buffers);
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
-      LayoutOf(request.params, request.options, request.world, budgets.device));
+      ChooseLayout(request.params, request.options,
+                   ShardingOf(request.options, request.world, request.rank),
+                   budgets, request.declared));
   return ForecastSeal(request, std::move(layout));
 }
 

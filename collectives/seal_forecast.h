@@ -56,7 +56,8 @@ struct SealForecast {
 
 // Fails as ZeroEngine's Create, Register and Seal do, with their messages.
 Result<SealForecast> ForecastSeal(const EngineRequest& request);
-// The same with a layout that is there already. REQUIRES: it is LayoutOf's.
+// The same with a layout that is there already. REQUIRES: it is of these
+// options (layout_choice.h).
 Result<SealForecast> ForecastSeal(const EngineRequest& request,
                                   ChunkLayout layout);
 

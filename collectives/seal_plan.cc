@@ -15,8 +15,6 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_packer.h"
-#include "chunk/chunk_size_search.h"
-#include "chunk/layout_file.h"
 #include "collectives/held_moments.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
@@ -28,59 +26,6 @@
 
 namespace castor {
 namespace {
-
-PackOptions PackingOf(const ZeroOptions& options, int world) {
-  PackOptions pack;
-  pack.world = world;
-  pack.align = options.align;
-  return pack;
-}
-
-Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
-                                         Bytes chunk_size, int world) {
-  std::vector<Elements> sizes;
-  for (const ParamGroup& group : GroupParams(params)) {
-    const Elements size =
-        RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
-                  ChunkQuantum(world));
-    if (size <= Elements(0)) {
-      return InvalidArgument(fmt::format(
-          "chunks of {} bytes are too small: {} ranks need at least {} bytes "
-          "of {}",
-          chunk_size.count(), world,
-          BytesOf(ChunkQuantum(world), group.dtype).count(),
-          DTypeName(group.dtype)));
-    }
-    sizes.push_back(size);
-  }
-  return sizes;
-}
-
-Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
-                                            const ZeroOptions& options,
-                                            const PackOptions& pack,
-                                            Bytes device_budget) {
-  SearchOptions search;
-  search.pack = pack;
-  search.min_chunk = options.min_chunk;
-  search.max_chunk =
-      options.max_chunk > Bytes(0) ? options.max_chunk : device_budget / 8;
-  if (options.max_chunk > Bytes(0) && search.max_chunk < search.min_chunk) {
-    return InvalidArgument(fmt::format(
-        "the largest chunk of {} bytes is less than the smallest of {} bytes",
-        search.max_chunk.count(), search.min_chunk.count()));
-  }
-  // A small model has small chunks, in as wide a range.
-  if (search.max_chunk < search.min_chunk) {
-    search.min_chunk = search.max_chunk / 8;
-  }
-  CASTOR_ASSIGN_OR_RETURN(SearchResult found, SearchChunkSize(params, search));
-  std::vector<Elements> sizes;
-  for (const GroupSearchResult& group : found.groups) {
-    sizes.push_back(group.recommended.chunk_size);
-  }
-  return sizes;
-}
 
 MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
                         const ZeroOptions& options, const SealBudgets& budgets,
@@ -186,7 +131,7 @@ Status CheckOptions(const ZeroOptions& options, int world) {
     return InvalidArgument(
         "a layout and a chunk size exclude each other: a layout has its own");
   }
-  return ValidatePackOptions(PackingOf(options, world));
+  return ValidatePackOptions({.world = world, .align = options.align});
 }
 
 Status CheckTrains(const ParamSpec& spec, GradMode mode) {
@@ -224,61 +169,6 @@ Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
   return sharding;
 }
 
-Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
-                             const ZeroOptions& options, int world,
-                             Bytes device_budget) {
-  if (options.layout != nullptr) {
-    CASTOR_RETURN_IF_ERROR(CheckLayoutFits(*options.layout, params, world));
-    return options.layout->layout;
-  }
-  const PackOptions pack = PackingOf(options, world);
-  std::vector<Elements> sizes;
-  if (options.chunk_size.has_value()) {
-    CASTOR_ASSIGN_OR_RETURN(sizes,
-                            GivenSizes(params, *options.chunk_size, world));
-  } else {
-    CASTOR_ASSIGN_OR_RETURN(
-        sizes, SearchedSizes(params, options, pack, device_budget));
-  }
-  return PackChunks(params, sizes, pack);
-}
-
-std::string WastedByGivenSize(const ChunkLayout& layout,
-                              std::span<const ParamSpec> params,
-                              const ZeroOptions& options, int world) {
-  const auto share = [](const ChunkLayout& of) {
-    const Bytes wasted = of.allocated_bytes() - of.payload_bytes();
-    return 100.0 * static_cast<double>(wasted.count()) /
-           static_cast<double>(
-               std::max<int64_t>(of.payload_bytes().count(), 1));
-  };
-  constexpr double kMuch = 10;
-  if (!options.chunk_size || options.layout != nullptr ||
-      share(layout) <= kMuch) {
-    return "";
-  }
-  // As many chunks as may be meant, and a few more or less.
-  ZeroOptions around = options;
-  around.chunk_size.reset();
-  around.min_chunk = *options.chunk_size / 2;
-  around.max_chunk = *options.chunk_size * 2;
-  const Result<ChunkLayout> found =
-      LayoutOf(params, around, world, options.device_budget);
-  if (!found.ok() || share(*found) >= share(layout)) return "";
-  std::vector<std::string> sizes;
-  for (const GroupInfo& group : found->groups()) {
-    sizes.push_back(fmt::format("{} bytes of {}",
-                                BytesOf(group.chunk_size, group.dtype).count(),
-                                DTypeName(group.dtype)));
-  }
-  return fmt::format(
-      "chunks of {} waste {:.1f} % of the model's {}: a search picks {}, which "
-      "{} {:.1f} %; leave the chunk size away to have it searched",
-      FormatBytes(*options.chunk_size), share(layout),
-      FormatBytes(layout.payload_bytes()), fmt::join(sizes, " and "),
-      sizes.size() == 1 ? "wastes" : "waste", share(*found));
-}
-
 Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
                                               std::span<const ParamSpec> params,
                                               const ChunkLayout& layout) {
@@ -290,7 +180,8 @@ Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
                             const ZeroOptions& options,
                             const SealBudgets& budgets,
                             std::span<const ChunkBindings> bindings,
-                            const SealOptions& declared) {
+                            const SealOptions& declared,
+                            const std::optional<BudgetRaises>& offers) {
   for (const HeldTogether& held : declared.held) {
     for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
       for (ParamId id : *ids) {
@@ -302,8 +193,25 @@ Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
       }
     }
   }
-  return PlanMemory(
-      InputOf(layout, sharding, options, budgets, bindings, declared));
+  MemoryPlanInput input =
+      InputOf(layout, sharding, options, budgets, bindings, declared);
+  input.offers = offers;
+  return PlanMemory(input);
+}
+
+SealOptions FirstStepOf(const ChunkLayout& layout,
+                        std::span<const ParamSpec> params,
+                        const SealOptions& declared) {
+  SealOptions first = declared;
+  if (!declared.grow || !declared.held.empty()) return first;
+  for (size_t c = 0; c < layout.chunks().size(); ++c) {
+    HeldTogether& moment = first.held.emplace_back();
+    moment.params = layout.chunk(ChunkId(static_cast<int32_t>(c))).params;
+    const bool trains = !moment.params.empty() &&
+                        params[moment.params.front().index()].trainable;
+    if (trains) moment.grads = moment.params;
+  }
+  return first;
 }
 
 BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,

@@ -54,21 +54,6 @@ bool CountsNorm(const ZeroOptions& options);
 
 Sharding ShardingOf(const ZeroOptions& options, int world, int rank);
 
-// The layout given, if it is of these parameters, or the one made of them by
-// what the options say; a search goes up to an eighth of `device_budget` where
-// they name no largest chunk, and down to an eighth of that where their
-// smallest is more. REQUIRES: CheckOptions is ok.
-Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
-                             const ZeroOptions& options, int world,
-                             Bytes device_budget);
-
-// What to say of a layout whose chunk size the options give, where it wastes
-// more than a tenth of the model and a search from half of that size to twice
-// picks a better one; else empty.
-std::string WastedByGivenSize(const ChunkLayout& layout,
-                              std::span<const ParamSpec> params,
-                              const ZeroOptions& options, int world);
-
 // What rules say of homes, by ChunkId; empty where there are none. As
 // BindChunks.
 Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
@@ -77,12 +62,21 @@ Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
 
 // How the budgets are cut; `bindings` are those of the options' rules
 // (BindChunks), empty where there are none. Infeasible as PlanMemory;
-// InvalidArgument where a declared moment holds what is no parameter.
+// InvalidArgument where a declared moment holds what is no parameter. `offers`:
+// what a refusal names in place of RaisesOf.
 Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
                             const ZeroOptions& options,
                             const SealBudgets& budgets,
                             std::span<const ChunkBindings> bindings,
-                            const SealOptions& declared);
+                            const SealOptions& declared,
+                            const std::optional<BudgetRaises>& offers = {});
+
+// What memory is planned for: `declared`, and where the first step is to show
+// what it holds and nobody estimates it, one chunk and its gradient at a time.
+SealOptions FirstStepOf(const ChunkLayout& layout,
+                        std::span<const ParamSpec> params,
+                        const SealOptions& declared);
+
 // By how much these budgets fall short of that; none where they suffice.
 BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
                       const ZeroOptions& options, const SealBudgets& budgets,

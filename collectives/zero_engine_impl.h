@@ -239,7 +239,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status CheckDevice() const;
   Status AgreeOnInputs(const SealOptions& declared);
   Status WaitForOthers();
-  Status BuildLayout();
+  Status BuildLayout(const SealOptions& declared);
   Status InitializeShards();
   Status FillState(ChunkId chunk, StateKind state, std::byte* out) const;
   void DescribeRank() const;

@@ -26,16 +26,7 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
   ZeroOptions options = options_;
   options.prefetch_depth = 0;
   options.keep_copies = false;
-  // The first step shows what it takes: without an estimate a chunk and its
-  // gradient at a time.
-  SealOptions held = declared;
-  const size_t alone = held.held.empty() ? layout_->chunks().size() : 0;
-  for (size_t c = 0; c < alone; ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    HeldTogether& moment = held.held.emplace_back();
-    moment.params = layout_->chunk(chunk).params;
-    if (Trainable(chunk)) moment.grads = moment.params;
-  }
+  const SealOptions held = FirstStepOf(*layout_, Specs(), declared);
   // In little more than the least budget that serves it, which leaves the rest
   // to slots.
   Result<MemoryPlan> plan = made(options, least_.device, held);

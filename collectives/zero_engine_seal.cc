@@ -15,6 +15,7 @@
 #include "chunk/base/units_text.h"
 #include "collectives/internal/layout_digest.h"
 #include "collectives/internal/value_hash.h"
+#include "collectives/layout_choice.h"
 #include "collectives/seal_plan.h"
 #include "collectives/zero_engine_impl.h"
 #include "placement/placement_rules.h"
@@ -39,7 +40,7 @@ Status ZeroEngine::Impl::Seal(const SealOptions& declared) {
   if (status.ok()) status = comm_->CheckReduces(sharding_.reduce_scope());
   if (status.ok()) status = CheckMicroBatches(declared);
   if (status.ok()) status = AgreeOnInputs(declared);
-  if (status.ok()) status = BuildLayout();
+  if (status.ok()) status = BuildLayout(declared);
   if (status.ok()) headroom_ = HeadroomOfSums(declared);
   if (status.ok()) status = BindHomes();
   if (status.ok()) status = BuildMemory(declared);
@@ -203,10 +204,10 @@ Status ZeroEngine::Impl::WaitForOthers() {
   return comm_lane_->Record().Wait();
 }
 
-Status ZeroEngine::Impl::BuildLayout() {
+Status ZeroEngine::Impl::BuildLayout(const SealOptions& declared) {
   CASTOR_ASSIGN_OR_RETURN(
       ChunkLayout layout,
-      LayoutOf(Specs(), options_, comm_->world(), least_.device));
+      ChooseLayout(Specs(), options_, sharding_, least_, declared));
   layout_.emplace(std::move(layout));
   if (comm_->rank() == 0) {
     const std::string wasted =

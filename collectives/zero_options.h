@@ -123,11 +123,11 @@ struct ZeroOptions {
   // registered. Null: made at Seal, by `align` and what follows it.
   std::shared_ptr<const LayoutFile> layout;
   Elements align{64};  // A
-  // C for every group; empty: searched between the two limits below. Not with a
-  // layout.
+  // C for every group; empty: searched between the two limits below, of which 0
+  // bytes leave the choice (chunk_bounds.h). Not with a layout.
   std::optional<Bytes> chunk_size;
-  Bytes min_chunk = MiB(1);
-  Bytes max_chunk;  // 0 bytes: an eighth of the device budget
+  Bytes min_chunk;
+  Bytes max_chunk;
   // Bytes Castor may hold, for this rank: slots, staging and communicator
   // buffers together. Hard.
   Bytes device_budget;

@@ -17,9 +17,11 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/tensor.h"
+#include "collectives/chunk_bounds.h"
 #include "collectives/engine_plan.h"
 #include "collectives/held_moments.h"
 #include "collectives/launch.h"
+#include "collectives/layout_choice.h"
 #include "collectives/option_table.h"
 #include "collectives/seal_plan.h"
 #include "collectives/zero_config.h"
@@ -37,9 +39,6 @@ struct PlanQuestion {
   bool processes = false;
   std::string working_set = "block";
   StepShape step;
-  // Whether the config says these.
-  bool says_least_chunk = false;
-  bool says_most_chunk = false;
 };
 
 Result<PlanQuestion> ReadQuestion(std::string_view text) {
@@ -66,42 +65,15 @@ Result<PlanQuestion> ReadQuestion(std::string_view text) {
     return InvalidArgument(
         "a drive of nvme has no size_bytes: say how much may lie there");
   }
-  question.says_least_chunk = says("chunk.min_bytes");
-  question.says_most_chunk = says("chunk.max_bytes");
   CASTOR_RETURN_IF_ERROR(ReadEngineFiles(question.files, &question.options));
   return question;
 }
 
-// Sizes that nobody said become those between which a plan searches.
-void FillChunkBounds(std::span<const ParamSpec> params,
-                     PlanQuestion* question) {
-  Bytes model;
-  for (const ParamSpec& spec : params) {
-    const Result<Elements> count = CountElements(spec.shape, spec.dtype);
-    if (count.ok()) model += BytesOf(*count, spec.dtype);
-  }
-  ZeroOptions& options = question->options;
-  std::optional<Bytes> least;
-  std::optional<Bytes> most;
-  if (question->says_least_chunk) least = options.min_chunk;
-  if (question->says_most_chunk) most = options.max_chunk;
-  const ChunkBounds bounds =
-      ChunkBoundsFor(model, options.device_budget, least, most);
-  options.min_chunk = bounds.least;
-  options.max_chunk = bounds.most;
-}
-
-Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
-                          PlanQuestion question) {
-  FillChunkBounds(params, &question);
-  ZeroOptions& options = question.options;
-  CASTOR_RETURN_IF_ERROR(CheckOptions(options, question.world));
-  for (const ParamSpec& spec : params) {
-    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options.grad_mode));
-  }
-  CASTOR_ASSIGN_OR_RETURN(
-      const ChunkLayout layout,
-      LayoutOf(params, options, question.world, options.device_budget));
+Result<PlanFile> PlanWithin(std::span<const ParamSpec> params,
+                            PlanQuestion question) {
+  const ZeroOptions& options = question.options;
+  CASTOR_ASSIGN_OR_RETURN(const ChunkLayout layout,
+                          LayoutOf(params, options, question.world));
   std::vector<TiedParam> tied;
   if (const auto head = SuspectedTie(params)) tied.push_back(*head);
   const std::vector<ModelBlock> blocks = FindModelBlocks(
@@ -127,6 +99,30 @@ Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
   file.files = question.files;
   if (!options.nvme.empty()) file.nvme = NvmeLimit(options.nvme);
   return file;
+}
+
+// Sizes that nobody said become those between which the search of a plan that
+// fits has looked.
+Result<PlanFile> MakePlan(std::span<const ParamSpec> params,
+                          PlanQuestion question) {
+  ZeroOptions& options = question.options;
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options, question.world));
+  for (const ParamSpec& spec : params) {
+    CASTOR_RETURN_IF_ERROR(CheckTrains(spec, options.grad_mode));
+  }
+  if (options.layout != nullptr || options.chunk_size) {
+    return PlanWithin(params, question);
+  }
+  Status refused;
+  for (const ChunkBounds& bounds :
+       BoundsFor(params, options, question.world, options.device_budget)) {
+    options.min_chunk = bounds.least;
+    options.max_chunk = bounds.most;
+    Result<PlanFile> plan = PlanWithin(params, question);
+    if (plan.status().code() != ErrorCode::kInfeasible) return plan;
+    refused = plan.status();
+  }
+  return refused;
 }
 
 Result<std::string> Plan(TensorList tensors, std::string_view options) {

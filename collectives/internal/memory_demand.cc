@@ -91,7 +91,7 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
   return raises;
 }
 
-std::string MemoryDemand::RaisesText(const Budgets& budgets) const {
+std::string RaisesText(const BudgetRaises& raises, const Budgets& budgets) {
   std::string text;
   const auto offer = [&text](std::string_view what,
                              const std::optional<Bytes>& raise) {
@@ -99,7 +99,6 @@ std::string MemoryDemand::RaisesText(const Budgets& budgets) const {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", or ", what,
                         FormatBytes(*raise));
   };
-  const BudgetRaises raises = SmallestRaises(budgets);
   offer("raise the device budget by", raises.device);
   offer("raise the host budget by", raises.host);
   offer(budgets.nvme ? "raise the NVMe size by" : "give an NVMe directory with",

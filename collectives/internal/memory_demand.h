@@ -68,11 +68,12 @@ struct MemoryDemand {
   // fit is open to a larger budget as well.
   bool FitsInto(const Budgets& budgets) const;
 
-  // REQUIRES, here and below: it does not fit.
+  // REQUIRES: it does not fit.
   BudgetRaises SmallestRaises(const Budgets& budgets) const;
-  // "raise the device budget by 4096 bytes, or raise ...".
-  std::string RaisesText(const Budgets& budgets) const;
 };
+
+// "raise the device budget by 4096 bytes, or raise ...".
+std::string RaisesText(const BudgetRaises& raises, const Budgets& budgets);
 
 }  // namespace castor::internal
 

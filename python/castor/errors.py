@@ -27,7 +27,7 @@ class DoesNotFit(CastorError, MemoryError):
 
     @property
     def changes(self) -> list[str]:
-        return re.findall(r"raise the \w+ budget by [^,;:()]+[^,;:() ]", str(self))
+        return re.findall(r"(?:raise the \w+ (?:budget|size) by|give an NVMe directory with) [^,;:()]+[^,;:() ]", str(self))
 
 
 class Malformed(CastorError, ValueError):

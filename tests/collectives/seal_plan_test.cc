@@ -16,6 +16,7 @@
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
+#include "collectives/layout_choice.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/placement_rules.h"
@@ -95,61 +96,9 @@ TEST(SealPlanTest, TheNormIsCountedToClipAndToFindOverflows) {
   EXPECT_TRUE(CountsNorm(options));
 }
 
-TEST(SealPlanTest, MakesTheLayoutThatOptionsAskFor) {
-  const std::vector<ParamSpec> params = Params();
-  ZeroOptions options = Options();
-  const Result<ChunkLayout> given = LayoutOf(params, options, 1, KiB(64));
-  ASSERT_THAT(given, IsOk());
-  EXPECT_EQ(given->chunks().size(), 4u);
-  options.chunk_size = Bytes(300);
-  EXPECT_THAT(LayoutOf(params, options, 2, KiB(64)),
-              StatusIs(ErrorCode::kInvalidArgument,
-                       AllOf(HasSubstr("chunks of 300 bytes are too small"),
-                             HasSubstr("at least 1024 bytes"))));
-  // Searched up to an eighth of the device budget.
-  options.chunk_size.reset();
-  options.min_chunk = KiB(4);
-  const Result<ChunkLayout> searched = LayoutOf(params, options, 1, KiB(64));
-  ASSERT_THAT(searched, IsOk());
-  for (const GroupInfo& group : searched->groups()) {
-    EXPECT_LE(BytesOf(group.chunk_size, group.dtype), KiB(8));
-  }
-  // A small device has smaller chunks than the smallest otherwise.
-  const Result<ChunkLayout> small = LayoutOf(params, options, 1, KiB(24));
-  ASSERT_THAT(small, IsOk());
-  for (const GroupInfo& group : small->groups()) {
-    EXPECT_LE(BytesOf(group.chunk_size, group.dtype), KiB(3));
-  }
-  // One that is there is taken as it is, or refused.
-  options.layout =
-      std::make_shared<const LayoutFile>(LayoutFile{params, *given});
-  ASSERT_THAT(LayoutOf(params, options, 1, KiB(64)), IsOk());
-  EXPECT_EQ(LayoutOf(params, options, 1, KiB(64))->chunks().size(), 4u);
-  EXPECT_THAT(LayoutOf(params, options, 2, KiB(64)),
-              StatusIs(ErrorCode::kInvalidArgument, testing::_));
-}
-
-TEST(SealPlanTest, SaysWhatAGivenChunkSizeWastes) {
-  std::vector<ParamSpec> params;
-  for (const char* name : {"a", "b", "c"}) {
-    params.push_back({name, {1000}, DType::kF32, true});
-  }
-  ZeroOptions options = Options();
-  const auto said = [&](Bytes size) {
-    options.chunk_size = size;
-    const Result<ChunkLayout> layout = LayoutOf(params, options, 1, KiB(64));
-    EXPECT_THAT(layout, IsOk());
-    return WastedByGivenSize(*layout, params, options, 1);
-  };
-  EXPECT_EQ(said(KiB(4)), "");
-  EXPECT_THAT(said(KiB(6)),
-              AllOf(HasSubstr("chunks of 6144 bytes waste 53.6 %"),
-                    HasSubstr("picks 3072 bytes of F32, which wastes 2.4 %")));
-}
-
 TEST(SealPlanTest, RefusesMomentsThatHoldWhatIsNoParameter) {
   const ZeroOptions options = Options();
-  const ChunkLayout layout = *LayoutOf(Params(), options, 1, KiB(64));
+  const ChunkLayout layout = *LayoutOf(Params(), options, 1);
   SealOptions declared;
   declared.held = {{{ParamId(1)}, {ParamId(4)}}};
   EXPECT_THAT(MemoryOf(layout, ShardingOf(options, 1, 0), options,
@@ -161,7 +110,7 @@ TEST(SealPlanTest, RefusesMomentsThatHoldWhatIsNoParameter) {
 TEST(SealPlanTest, SaysWhyAStateIsWhereItIs) {
   const std::vector<ParamSpec> params = Params();
   ZeroOptions options = Options();
-  const ChunkLayout layout = *LayoutOf(params, options, 1, KiB(64));
+  const ChunkLayout layout = *LayoutOf(params, options, 1);
   const auto why = [&](ChunkId chunk, StateKind state) {
     const std::vector<ChunkBindings> bindings =
         BindingsOf(options, params, layout).value();
@@ -186,7 +135,7 @@ TEST(SealPlanTest, SaysWhyAStateIsWhereItIs) {
 TEST(SealPlanTest, RaisesAreWhatIsMissing) {
   const std::vector<ParamSpec> params = Params();
   ZeroOptions options = Options();
-  const ChunkLayout layout = *LayoutOf(params, options, 1, KiB(64));
+  const ChunkLayout layout = *LayoutOf(params, options, 1);
   const Sharding sharding = ShardingOf(options, 1, 0);
   const BudgetRaises none =
       RaisesOf(layout, sharding, options, BudgetsOf(options, Bytes(0)), {}, {});

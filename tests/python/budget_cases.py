@@ -102,6 +102,18 @@ def least_device(case: Sized, **options: Any) -> int:
     return fits
 
 
+def changes_for(case: Sized, **wrap: Any) -> list[str]:
+    """What a refusal at wrap proposes; nothing where there is none."""
+    model: Any = case.make()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+    try:
+        castor.wrap(model, optimizer, units=units_of(case, model), **wrap)
+    except castor.DoesNotFit as error:
+        assert error.changes, error
+        return error.changes
+    return []
+
+
 def outcome(case: Sized, steps: int = 3, **wrap: Any) -> str:
     """"trains", "refused" at wrap, or what a step says."""
     torch.manual_seed(0)

@@ -6,26 +6,37 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-from budget_cases import SIZED, least_device, outcome
+from budget_cases import SIZED, changes_for, least_device, outcome
 
 CHUNK = 32 << 10
 HOST = 64 << 20
 
 
+@pytest.mark.parametrize("chunk", [CHUNK, None])
 @pytest.mark.parametrize("name", SIZED)
-def test_plan_and_wrap_ask_for_the_same(name: str) -> None:
+def test_plan_and_wrap_ask_for_the_same(name: str, chunk: Optional[int]) -> None:
     case = SIZED[name]
-    least = least_device(case, host_budget=HOST, chunk=CHUNK)
-    assert outcome(case, device=least, host=HOST, chunk=CHUNK) == "trains"
-    assert outcome(case, device=least - CHUNK, host=HOST, chunk=CHUNK) == "refused"
+    sized = {} if chunk is None else {"chunk": chunk}
+    least = least_device(case, host_budget=HOST, **sized)
+    assert outcome(case, device=least, host=HOST, **sized) == "trains"
+    assert outcome(case, device=least - (chunk or 2048), host=HOST, **sized) == "refused"
+
+
+def drawn(draw: random.Random, nvme: Path) -> tuple[str, dict[str, Any]]:
+    budgets: dict[str, Any] = {"device": int(2 ** draw.uniform(16.5, 21.5)), "host": int(2 ** draw.uniform(16, 22)), "stage": draw.randrange(4),
+                               "chunk": draw.choice([None, 16 << 10, 32 << 10, 64 << 10])}
+    if draw.random() < 0.7:
+        budgets["nvme"] = str(nvme)
+    return draw.choice(list(SIZED)), budgets
 
 
 def test_no_step_finds_that_a_budget_is_too_small(tmp_path: Path) -> None:
@@ -35,12 +46,37 @@ def test_no_step_finds_that_a_budget_is_too_small(tmp_path: Path) -> None:
     draw = random.Random(seed)
     said: dict[str, int] = {}
     for pair in range(int(os.environ.get("CASTOR_TEST_PAIRS", "60"))):
-        name = draw.choice(list(SIZED))
-        budgets: dict[str, Any] = {"device": int(2 ** draw.uniform(16.5, 21.5)), "host": int(2 ** draw.uniform(16, 22)), "stage": draw.randrange(4),
-                                   "chunk": draw.choice([None, 16 << 10, 32 << 10, 64 << 10])}
-        if draw.random() < 0.7:
-            budgets["nvme"] = str(tmp_path)
+        name, budgets = drawn(draw, tmp_path)
         came = outcome(SIZED[name], **budgets)
         assert came in ("trains", "refused"), (seed, pair, name, budgets, came)
         said[came] = said.get(came, 0) + 1
     assert len(said) == 2, f"{said}: budgets that are too large, or too small, show nothing"
+
+
+def test_every_change_that_a_refusal_proposes_trains(tmp_path: Path) -> None:
+    """CASTOR_TEST_PAIRS: how many models and budgets are drawn."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    applied = 0
+    for pair in range(int(os.environ.get("CASTOR_TEST_PAIRS", "60"))):
+        name, budgets = drawn(draw, tmp_path)
+        changes = changes_for(SIZED[name], **budgets)
+        for change in changes:
+            raised = dict(budgets)
+            tier, by = changed(change)
+            if tier == "nvme":
+                raised["nvme"] = str(tmp_path)
+            else:
+                raised[tier] += by
+            assert outcome(SIZED[name], **raised) == "trains", (seed, pair, name, budgets, change)
+            applied += 1
+    assert applied > 0, "no refusal proposed anything"
+
+
+def changed(change: str) -> tuple[str, int]:
+    """The tier that a proposed change is of, and by how many bytes."""
+    tier = "device" if "device" in change else "host" if "host" in change else "nvme"
+    found = re.search(r"(?:by|with) (\d+) bytes", change)
+    assert found, change
+    return tier, int(found[1])

@@ -186,17 +186,20 @@ TEST(MemoryDemandTest, FitsOnTheDeviceAloneOrTogetherWithOtherTiers) {
 
 TEST(MemoryDemandTest, NamesTheSmallestRaiseOfEachBudgetThatServesAlone) {
   const MemoryDemand demand = FourChunks();
-  EXPECT_EQ(demand.RaisesText({KiB(16), KiB(32), std::nullopt}),
+  const auto text = [&](const Budgets& budgets) {
+    return RaisesText(demand.SmallestRaises(budgets), budgets);
+  };
+  EXPECT_EQ(text({KiB(16), KiB(32), std::nullopt}),
             "raise the device budget by 16384 bytes, or raise the host budget "
             "by 16384 bytes");
   // With a drive the host needs five slots of staging.
-  EXPECT_EQ(demand.RaisesText({KiB(8), KiB(40), std::nullopt}),
+  EXPECT_EQ(text({KiB(8), KiB(40), std::nullopt}),
             "raise the device budget by 16384 bytes, or raise the host budget "
             "by 16384 bytes, or give an NVMe directory with 32768 bytes");
-  EXPECT_THAT(demand.RaisesText({KiB(8), KiB(40), KiB(4)}),
+  EXPECT_THAT(text({KiB(8), KiB(40), KiB(4)}),
               Says("raise the NVMe size by 28672 bytes"));
   // Nothing but a larger device serves where the slots do not fit it.
-  EXPECT_EQ(demand.RaisesText({KiB(4), MiB(1), MiB(1)}),
+  EXPECT_EQ(text({KiB(4), MiB(1), MiB(1)}),
             "raise the device budget by 4096 bytes");
 }
 

@@ -15,9 +15,11 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
+#include "collectives/chunk_bounds.h"
 #include "collectives/engine_plan.h"
 #include "collectives/held_moments.h"
 #include "collectives/launch.h"
+#include "collectives/layout_choice.h"
 #include "collectives/plan_file.h"
 #include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
@@ -249,23 +251,17 @@ Bytes PlanOutcome::engine_budget(Tier tier) const {
   return options.nvme.empty() ? Bytes(0) : options.nvme[0].size.value();
 }
 
-Result<PlanOutcome> MakePlan(const PlanSubject& subject,
-                             const PlanFlags& flags) {
-  CASTOR_ASSIGN_OR_RETURN(PlanRequest request, CheckPlanFlags(flags, subject));
-  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
-  for (const ParamSpec& spec : subject.model.params) {
-    const Status trains = CheckTrains(spec, request.options.grad_mode);
-    if (trains.ok()) continue;
-    return InvalidArgument(
-        fmt::format("{}; give --dtype bf16, f16{}", trains.message(),
-                    request.step.grads_in_place ? "" : " or f32"));
-  }
-  CASTOR_ASSIGN_OR_RETURN(ChunkLayout layout,
-                          LayoutOf(subject.model.params, request.options,
-                                   flags.world, request.options.device_budget));
+namespace {
+
+Result<PlanOutcome> PlanWithin(const PlanSubject& subject,
+                               PlanRequest request) {
+  const PlanFlags& flags = request.flags;
+  CASTOR_ASSIGN_OR_RETURN(
+      ChunkLayout layout,
+      LayoutOf(subject.model.params, request.options, flags.world));
   CASTOR_ASSIGN_OR_RETURN(std::vector<ModelBlock> blocks,
                           BlocksFor(subject, layout, &request));
-  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {},
+  PlanOutcome outcome{request, {}, {}, std::move(layout), {}, {}, {}, {}, {},
                       {},      {}, {}};
   // A trace's leases were borrowed.
   if (subject.trace) {
@@ -322,16 +318,51 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
   return outcome;
 }
 
-BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome) {
+// By how much its budgets fall short of sealing an engine with its layout.
+BudgetRaises RaisesOf(const PlanSubject& subject, const PlanOutcome& outcome) {
   const EngineRequest engine = EngineRequestOf(subject, outcome);
   const ZeroOptions& options = engine.options;
   const Result<std::vector<ChunkBindings>> bindings =
       BindingsOf(options, engine.params, outcome.layout);
   if (!bindings.ok()) return {};
-  return RaisesOf(outcome.layout,
-                  ShardingOf(options, engine.world, engine.rank), options,
-                  BudgetsOf(options, engine.communicator_buffers), *bindings,
-                  engine.declared);
+  return castor::RaisesOf(
+      outcome.layout, ShardingOf(options, engine.world, engine.rank), options,
+      BudgetsOf(options, engine.communicator_buffers), *bindings,
+      engine.declared);
+}
+
+}  // namespace
+
+Result<PlanOutcome> MakePlan(const PlanSubject& subject,
+                             const PlanFlags& flags) {
+  CASTOR_ASSIGN_OR_RETURN(PlanRequest request, CheckPlanFlags(flags, subject));
+  CASTOR_RETURN_IF_ERROR(CheckOptions(request.options, flags.world));
+  for (const ParamSpec& spec : subject.model.params) {
+    const Status trains = CheckTrains(spec, request.options.grad_mode);
+    if (trains.ok()) continue;
+    return InvalidArgument(
+        fmt::format("{}; give --dtype bf16, f16{}", trains.message(),
+                    request.step.grads_in_place ? "" : " or f32"));
+  }
+  std::optional<PlanOutcome> nearest;  // lacks least of the device
+  std::vector<BudgetRaises> raises;
+  for (const ChunkBounds& bounds : BoundsOf(flags, subject)) {
+    request.options.min_chunk = bounds.least;
+    request.options.max_chunk = bounds.most;
+    CASTOR_ASSIGN_OR_RETURN(PlanOutcome outcome, PlanWithin(subject, request));
+    if (outcome.fits.ok()) return outcome;
+    outcome.raises = raises.emplace_back(RaisesOf(subject, outcome));
+    const std::optional<Bytes>& lacks = outcome.raises.device;
+    if (nearest && (!lacks || (nearest->raises.device &&
+                               *lacks >= *nearest->raises.device))) {
+      continue;
+    }
+    nearest = std::move(outcome);
+  }
+  const ZeroOptions& options = nearest->request.options;
+  nearest->raises = NearestRaises(raises, options.device_budget,
+                                  options.host_budget, flags.nvme);
+  return *std::move(nearest);
 }
 
 PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome) {

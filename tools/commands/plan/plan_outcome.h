@@ -56,6 +56,8 @@ struct PlanOutcome {
   StepTrace step;
   SealOptions declared;
   Status fits;  // or Infeasible, and why
+  // By how much budgets fall short of sealing an engine; none where it fits.
+  BudgetRaises raises;
   // Where it fits.
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;
@@ -87,9 +89,6 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
 
 // For a trainer to load. REQUIRES: it fits.
 PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);
-
-// By how much its budgets fall short of sealing an engine with its layout.
-BudgetRaises RaisesFor(const PlanSubject& subject, const PlanOutcome& outcome);
 
 // --- Why states are where they are -------------------------------------------
 // Of the chunks of parameters whose names match `pattern` (chunk/base/glob.h),

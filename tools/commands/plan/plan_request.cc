@@ -80,12 +80,12 @@ void AddModel(OptionTable& t, PlanFlags* f) {
 void AddBudgets(OptionTable& t, PlanFlags* f) {
   t.Size("", &f->min)
       .Flag("--min", "least chunk size searched")
-      .Default("32MiB");
+      .Default("half of the largest, at most 32MiB");
   t.Size("", &f->max)
       .Flag("--max", "largest chunk size searched")
       .Default(
-          "512MiB or an eighth of the device budget, the lesser of both; at "
-          "least 32MiB, or a 64th of a small model");
+          "a power of two up to 512MiB, the model and an eighth of the device "
+          "budget, and a quarter more; halved until the plan fits");
   t.Size("", &f->nvme)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");
@@ -211,10 +211,9 @@ Status CheckTogether(const PlanFlags& flags) {
   return OkStatus();
 }
 
-Status FillChunks(const PlanFlags& flags, const PlanSubject& subject,
-                  ZeroOptions* options) {
-  const ChunkBounds bounds =
-      ChunkBoundsFor(subject.bytes, flags.device_budget, flags.min, flags.max);
+Status CheckChunks(const PlanFlags& flags, const PlanSubject& subject,
+                   ZeroOptions* options) {
+  const ChunkBounds bounds = BoundsOf(flags, subject).front();
   options->min_chunk = bounds.least;
   options->max_chunk = bounds.most;
   if (options->min_chunk == Bytes(0)) {
@@ -397,6 +396,18 @@ Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   return subject;
 }
 
+std::vector<ChunkBounds> BoundsOf(const PlanFlags& flags,
+                                  const PlanSubject& subject) {
+  std::optional<Bytes> device = flags.device_budget;
+  if (device) {
+    *device -= flags.overhead() + flags.exchange_buffer.value_or(Bytes(0));
+  }
+  std::vector<ChunkBounds> bounds =
+      ChunkBoundsFor(subject.bytes, device, flags.world, flags.min, flags.max);
+  if (flags.engine.chunk_size || subject.layout) bounds.resize(1);
+  return bounds;
+}
+
 Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
                                    const PlanSubject& subject) {
   CASTOR_RETURN_IF_ERROR(CheckTogether(flags));
@@ -407,7 +418,7 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options = flags.engine;
   options.layout = subject.layout;
   options.machine = subject.machine;
-  CASTOR_RETURN_IF_ERROR(FillChunks(flags, subject, &options));
+  CASTOR_RETURN_IF_ERROR(CheckChunks(flags, subject, &options));
   options.device_budget = flags.device_budget.value_or(kNoDeviceLimit);
   // Who gives no limit asks for what is needed.
   options.keep_copies = flags.device_budget || flags.keep_copies;

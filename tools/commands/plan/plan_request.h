@@ -19,6 +19,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
+#include "collectives/chunk_bounds.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
 #include "placement/activation_model.h"
@@ -130,13 +131,18 @@ inline constexpr Bytes kNoDeviceLimit{int64_t{1} << 50};
 struct PlanRequest {
   PlanFlags flags;
   // For an engine; its device budget is all of the rank's until activations and
-  // overhead are taken off. Its chunk sizes never depend on that.
+  // overhead are taken off. Chunks are searched within the first of BoundsOf.
   ZeroOptions options;
   StepShape step;
   // Of a micro-batch; empty: activations are not counted.
   std::optional<TransformerShape> activations;
   bool borrows = false;  // they lie in Castor's pool
 };
+
+// Between which sizes a chunk is searched, one after the other until the plan
+// fits; one alone where a size or a layout is given.
+std::vector<ChunkBounds> BoundsOf(const PlanFlags& flags,
+                                  const PlanSubject& subject);
 
 // InvalidArgument with a sentence for what makes no sense together, or with
 // what was read.

@@ -57,14 +57,14 @@ class Finder {
   // By whole steps, for people to read and write. `first`: what else is
   // changed, in `outcome` already.
   void RaiseBudgets(const PlanOutcome& outcome, std::string_view first) {
-    const BudgetRaises raises = RaisesFor(subject_, outcome);
-    const PlanFlags bound = WithChunkBounds(outcome);
+    const BudgetRaises raises = outcome.raises;
+    const PlanFlags& now_given = outcome.request.flags;
     const auto raise = [&](std::string_view name, std::string_view of_what,
                            const std::optional<Bytes>& by,
                            std::optional<Bytes> PlanFlags::*flag) {
       if (!by) return;
-      const Bytes now = (bound.*flag).value_or(Bytes(0));
-      PlanFlags raised = bound;
+      const Bytes now = (now_given.*flag).value_or(Bytes(0));
+      PlanFlags raised = now_given;
       raised.*flag = RaisedBudget(now, *by);
       const std::string more = FormatSize(*(raised.*flag) - now);
       Try(now == Bytes(0)
@@ -84,9 +84,9 @@ class Finder {
   // helps alone: as little of the device as works, with what that leaves to
   // host memory, and to host memory and NVMe.
   void SpreadOverTiers() {
-    const BudgetRaises alone = RaisesFor(subject_, outcome_);
+    const BudgetRaises alone = outcome_.raises;
     if (!flags_.device_budget || alone.host || alone.nvme) return;
-    PlanFlags host = WithChunkBounds(outcome_);
+    PlanFlags host = flags_;
     host.host_budget = kNoDeviceLimit;
     const BudgetRaises device = RaisesOf(host);
     if (!device.device) return;
@@ -130,7 +130,7 @@ class Finder {
       Try("one shard group of all ranks", changed);
     }
     if (!free_layout()) return;
-    changed = WithChunkBounds(outcome_);
+    changed = flags_;
     while (changed.world * 2 <= kMostRanks) {
       changed.world *= 2;
       if (Try(fmt::format("train on {} ranks", changed.world), changed)) break;
@@ -227,7 +227,7 @@ class Finder {
   BudgetRaises RaisesOf(const PlanFlags& flags) {
     const std::optional<PlanOutcome> outcome = Planned(flags);
     if (!outcome || outcome->fits.ok()) return BudgetRaises();
-    return RaisesFor(subject_, *outcome);
+    return outcome->raises;
   }
 
   const PlanSubject& subject_;

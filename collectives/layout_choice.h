@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_LAYOUT_CHOICE_H_
+#define CASTOR_COLLECTIVES_LAYOUT_CHOICE_H_
+
+// Which layout parameters get: the one that was given, chunks of the size that
+// was given, or of a size that is searched until memory suffices. Pure
+// functions, thread-safe.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/chunk_bounds.h"
+#include "collectives/seal_plan.h"
+#include "collectives/sharding.h"
+#include "collectives/zero_options.h"
+
+namespace castor {
+
+// Between which sizes a search looks, one after the other: ChunkBoundsFor with
+// what the options say.
+std::vector<ChunkBounds> BoundsFor(std::span<const ParamSpec> params,
+                                   const ZeroOptions& options, int world,
+                                   Bytes device_budget);
+
+// The layout given, if it is of these parameters, or the one made of them by
+// what the options say. REQUIRES: CheckOptions is ok; the options give a
+// layout, a chunk size or a largest one.
+Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
+                             const ZeroOptions& options, int world);
+
+// The same, and where they give none of these the first layout within
+// BoundsFor that these budgets serve. Infeasible as PlanMemory
+// where they serve none, with NearestRaises: with any of these, a search finds
+// what fits. Then, and only then, is the layout's memory
+// planned here.
+Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
+                                 const ZeroOptions& options,
+                                 const Sharding& sharding,
+                                 const SealBudgets& budgets,
+                                 const SealOptions& declared);
+
+// What to say of a layout whose chunk size the options give, where it wastes
+// more than a tenth of the model and a search from half of that size to twice
+// picks a better one; else empty.
+std::string WastedByGivenSize(const ChunkLayout& layout,
+                              std::span<const ParamSpec> params,
+                              const ZeroOptions& options, int world);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_LAYOUT_CHOICE_H_
