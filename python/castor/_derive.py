@@ -90,10 +90,10 @@ def uses_of(model: Any, trained: Iterable[int], *, units: Sequence[Any] = (), ig
     for unit in found:
         for number in unit.blocks:
             largest[number] = max(largest.get(number, 0), unit.elements)
-    small: dict[int, list[int]] = {}  # by block, parameters of those that may come at any time
+    small: dict[int, list[_Unit]] = {}  # by block, those that may come at any time
     for unit in found:
         if unit.in_block and unit.elements * _SMALL <= largest[unit.blocks[-1]]:
-            small.setdefault(unit.blocks[-1], []).extend(unit.own)
+            small.setdefault(unit.blocks[-1], []).append(unit)
     backward: list[Use] = []
     block: Optional[_Unit] = None  # that the backward reached last, where ranks may differ inside
 
@@ -104,7 +104,8 @@ def uses_of(model: Any, trained: Iterable[int], *, units: Sequence[Any] = (), ig
                 backward.append(Use(hold, list(dict.fromkeys([p, *others]))))
 
     for unit in reversed(found):
-        others = [p for number in unit.blocks for p in small.get(number, []) if p in trains]
+        anytime = [other for number in unit.blocks for other in small.get(number, [])]
+        others = [p for other in anytime for p in other.own if p in trains]
         if unit.whole and ranks > 1:
             # Its values stay until the backward reaches another such block, and then its gradients are handed back.
             if block is not None:
@@ -117,6 +118,8 @@ def uses_of(model: Any, trained: Iterable[int], *, units: Sequence[Any] = (), ig
         own = again[unit.checkpoint] if unit.checkpoint else unit.own
         backward.append(Use(list(dict.fromkeys([*stays, *own])), others))
         open_each(reversed(unit.own), list(dict.fromkeys([*stays, *(own if unit.checkpoint else [])])), others)
+        for other in anytime:
+            backward.append(Use(list(dict.fromkeys([*stays, *other.own])), others))
     if block is not None:
         open_each(block.own, [], [])
     return forward + backward
