@@ -2,25 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
 
-# Shows on a GPU what no other test can. Each row says what was expected, before it is run, and is printed and written to
-# DIR/gpu_rows.txt as soon as it is measured, so a run that is killed keeps its rows. A program has two minutes, and one of row 11 four.
+# Shows on a GPU what no other test can, within half an hour. The rows that decide most come first. Each row says what was expected, before it is
+# run, and is printed and written to DIR/gpu_rows.txt as soon as it is measured. So a run that is killed keeps its rows, and `--resume` goes on
+# behind them. A row has a limit of its own: a program that reaches the limit says where its threads are, and ends.
 #
 #    1 machine       driver, PCIe, C library, NUMA
 #    2 kernels       a kernel of each type, loaded lazily and eagerly; streams that wait for the host
 #    3 suites        the device contract and everything else of the CUDA suites
-#    4 copies        1 to 512 MiB, next to the bare runtime
-#    5 pin           1, 16 and 64 GiB of pinned memory
-#    6 updates       optimizers and conversions, next to the device's own copy
+#    4 torch         the PyTorch package: the plain script's losses, the same bits wherever chunks live, memory within budgets
+#    5 seven         a model of 7B parameters in bf16, 28 GiB of the device
+#    6 copies        1 to 512 MiB, next to the bare runtime
 #    7 calls         a hop to the host, the issue of a copy, the acquire of what is there
 #    8 step          training steps of a billion bf16 parameters whose states are on the host
-#    9 connections   the same with CUDA_DEVICE_MAX_CONNECTIONS of 1, 2, 8 and 32
-#   10 nccl          1, 2 and 4 ranks on one GPU: the communicator contract, and engine steps to the bits of in-process ranks
-#   11 torch         the PyTorch package: right, within budgets, and GPT-2 XL and a 7B shape next to plain PyTorch and FSDP2
-#   12 sanitizer     compute-sanitizer's memcheck and racecheck
+#    9 nccl          1, 2 and 4 ranks on one GPU: the communicator contract, and engine steps to the bits of in-process ranks
+#   10 peers         GPT-2 XL next to plain PyTorch and FSDP2; a budget that the first step measures
+#   11 updates       optimizers and conversions, next to the device's own copy
+#   12 pin           1, 16 and 64 GiB of pinned memory
+#   13 connections   row 8 with CUDA_DEVICE_MAX_CONNECTIONS of 1, 2, 8 and 32
+#   14 sanitizer     compute-sanitizer's memcheck and racecheck
 #
 #   tools/gpu_check.sh build DIR           builds (Bazel, CUDA toolkit) and puts all that is needed into DIR: at most 50 MiB
-#   DIR/gpu_check.sh run DIR [--only ROWS] runs it on a machine that needs a GPU and its driver, and neither Bazel nor a network;
-#                                          ROWS: numbers and ranges, such as 1-7,9
+#   DIR/gpu_check.sh run DIR [--only ROWS] [--resume] runs it on a machine that needs a GPU and its driver, and neither Bazel nor a network;
+#                                          ROWS: numbers and ranges, such as 1-7,9; --resume: those that gpu_rows.txt lacks
 #   DIR/gpu_check.sh run DIR --dry         without a GPU: what each row expects, and every program as far as its first call of CUDA
 #   tools/gpu_check.sh                     build and run, on one machine; the rows are in gpu_rows.txt of the repository
 #
@@ -39,8 +42,8 @@ readonly TARGETS=(
   //tools/bench:optimizer_benchmark
 )
 readonly LIMIT_MIB=50
-limit_s=120 # of one program
-readonly ROWS=(machine kernels suites copies pin updates calls step connections nccl torch sanitizer)
+readonly ROWS=(machine kernels suites torch seven copies calls step nccl peers updates pin connections sanitizer)
+readonly LIMITS=(20 90 150 240 240 90 60 120 180 240 60 90 100 100) # seconds of a row, half an hour in all
 
 usage() {
   sed -n '/^#    1/,/^# 2 usage/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
@@ -106,11 +109,47 @@ row() {
   esac
 }
 
+# Where the threads of a process are, as far as this machine can tell.
+stacks() {
+  local task
+  echo "-- process $1 is at its limit: $(tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null)"
+  if command -v gdb >/dev/null; then
+    timeout -k 2 20 gdb -p "$1" -batch -ex 'thread apply all backtrace 12' 2>/dev/null | grep -E '^(Thread|#)' || true
+    return
+  fi
+  for task in "/proc/$1/task"/*; do
+    echo "thread ${task##*/} ($(cat "$task/comm" 2>/dev/null)): $(cat "$task/wchan" 2>/dev/null), system call $(cut -d' ' -f1 "$task/syscall" 2>/dev/null)"
+  done
+}
+
+# limited COMMAND...: runs it within what is left of the row's time. One that reaches the limit tells its stacks into $scratch/stacks, and a Python
+# program its own to the standard error; exit 124.
+limited() {
+  local pid children naps=0 status=0
+  "$@" &
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    if ((SECONDS >= row_limit_s)); then
+      stacks "$pid" >>"$scratch/stacks" 2>&1
+      children=$(pgrep -P "$pid" || true)
+      kill -ABRT "$pid" 2>/dev/null || true
+      sleep 1
+      # shellcheck disable=SC2086
+      kill -KILL "$pid" $children 2>/dev/null || true
+      wait "$pid" 2>/dev/null || true
+      return 124
+    fi
+    if ((++naps < 50)); then sleep 0.02; else sleep 0.2; fi
+  done
+  wait "$pid" || status=$?
+  return "$status"
+}
+
 # suite CHECK PROGRAM ARGUMENT...: one row for a run of GoogleTest.
 suite() {
   local check=$1 passed skipped bad status=0
   shift
-  timeout -k 5 "$limit_s" "$@" >"$scratch/suite.log" 2>&1 || status=$?
+  limited "$@" >"$scratch/suite.log" 2>&1 || status=$?
   passed=$(grep -c '^\[       OK \]' "$scratch/suite.log" || true)
   skipped=$(grep -c '^\[  SKIPPED \] .*ms)' "$scratch/suite.log" || true)
   bad=$(sed -n 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p' "$scratch/suite.log")
@@ -133,7 +172,7 @@ measure() {
   while IFS='|' read -r name verdict figures; do
     row "${check:+$check, }$name" "$verdict" "$figures"
   done < <({
-    timeout -k 5 "$limit_s" "$directory/$program" --benchmark_format=csv "--benchmark_filter=$filter" 2>"$scratch/bench.log" ||
+    limited "$directory/$program" --benchmark_format=csv "--benchmark_filter=$filter" 2>"$scratch/bench.log" ||
       echo $? >"$scratch/status"
   } | awk -F, -v counter="$counter" -v goal="$goal" '
     function plain(text) { gsub(/"/, "", text); return text }
@@ -191,7 +230,7 @@ ranks() {
   local -r files=$(mktemp -d "$scratch/ranks.XXXXXX")
   for ((rank = 0; rank < world; ++rank)); do
     NCCL_HOSTID="castor-$rank" CASTOR_TEST_RANK=$rank CASTOR_TEST_WORLD=$world CASTOR_TEST_ID_FILE=$files/id \
-      timeout -k 5 "$limit_s" "$directory/nccl_hardware_test" "--gtest_filter=$filter" >"$files/log.$rank" 2>&1 &
+      limited "$directory/nccl_hardware_test" "--gtest_filter=$filter" >"$files/log.$rank" 2>&1 &
     pids+=($!)
   done
   for ((rank = 0; rank < world; ++rank)); do
@@ -238,13 +277,13 @@ machine() {
   row "memory, lock limit" measured "$(awk '/MemAvailable/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo), $(ulimit -l) KiB"
 }
 
-kernels_expects="each within 30 s, lazily and eagerly; nothing hangs"
+kernels_expects="each within its limit, lazily and eagerly; nothing hangs"
 kernels() {
   suite toolchain "$directory/cuda_test"
   local loading
   for loading in LAZY EAGER; do
-    limit_s=30 CUDA_MODULE_LOADING=$loading suite "kernels, ${loading,,}" "$directory/cuda_hardware_test" \
-      '--gtest_filter=*FirstLaunch*:*ToTheHosts*:*HostEvent*:*FailedWait*:*Capture*'
+    CUDA_MODULE_LOADING=$loading suite "kernels, ${loading,,}" "$directory/cuda_hardware_test" \
+      '--gtest_filter=*FirstLaunch*:*LateCopy*:*ToTheHosts*:*HostEvent*:*FailedWait*:*Capture*'
   done
 }
 
@@ -298,29 +337,40 @@ nccl() {
   done
 }
 
-torch_expects="bits equal, memory within budgets, GPT-2 XL offloaded at half of resident's speed or more"
-torch() {
+# of_torch SUBJECT...: rows of the PyTorch package, from torch_gpu.py.
+of_torch() {
   local what name verdict figures
   if ! python3 -c 'import torch, transformers' 2>/dev/null; then
     row torch "not run" "this machine's python3 has no torch and transformers"
     return
   fi
-  python3 -m zipfile -e "$directory"/torch/*.whl "$scratch/site"
-  for what in right small auto "xl plain" "xl fsdp2" "xl resident" "xl offloaded" seven; do
+  [[ -d $scratch/site ]] || python3 -m zipfile -e "$directory"/torch/*.whl "$scratch/site"
+  # cuBLAS gives the same bits each time with this, and torch asks for it.
+  local -r settings=(CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONFAULTHANDLER=1 "PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH}")
+  for what in "$@"; do
     echo 0 >"$scratch/status"
     while IFS='|' read -r name verdict figures; do
       row "$what, $name" "$verdict" "$figures"
     done < <({
       # shellcheck disable=SC2086
-      PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} timeout -k 5 $((2 * limit_s)) python3 "$directory/torch/torch_gpu.py" $what $($dry && echo --device cpu) 2>"$scratch/torch.log" ||
+      limited env "${settings[@]}" python3 "$directory/torch/torch_gpu.py" $what $($dry && echo --device cpu) 2>"$scratch/torch.log" ||
         echo $? >"$scratch/status"
     } | grep '|')
     if [[ $(cat "$scratch/status") != 0 ]]; then
-      tail -12 "$scratch/torch.log"
+      tail -40 "$scratch/torch.log"
       row "$what" FAILED "exit $(cat "$scratch/status")"
     fi
   done
 }
+
+torch_expects="losses of the plain script, equal bits wherever chunks live, memory within budgets"
+torch() { of_torch right small; }
+
+seven_expects="trains within 28 GiB of the device and 80 GiB of host memory"
+seven() { of_torch seven; }
+
+peers_expects="GPT-2 XL offloaded at half of resident's speed or more; resident at 90 % of plain's"
+peers() { of_torch auto "xl plain" "xl resident" "xl offloaded" "xl fsdp2"; }
 
 sanitizer_expects="no error"
 sanitizer() {
@@ -340,11 +390,12 @@ chosen() {
 run() {
   directory=$(cd "$1" && pwd)
   shift
-  local only=1-${#ROWS[@]} target number name expects
+  local only=1-${#ROWS[@]} target number name expects resume=false
   while (($#)); do
     case $1 in
       --dry) dry=true ;;
       --only) shift && only=${1-} ;;
+      --resume) resume=true ;;
       *) usage ;;
     esac
     shift
@@ -370,10 +421,14 @@ run() {
   for ((number = 1; number <= ${#ROWS[@]}; ++number)); do
     chosen "$number" "$only" || continue
     name=${ROWS[number - 1]}
+    if $resume && grep -q "^$number $name took" "$file" 2>/dev/null; then continue; fi
     expects=${name}_expects
     say "$number $name, expected: ${!expects}"
     SECONDS=0
+    row_limit_s=${GPU_CHECK_LIMIT_S:-${LIMITS[number - 1]}}
+    : >"$scratch/stacks"
     "$name"
+    if [[ -s $scratch/stacks ]]; then say "$(cat "$scratch/stacks")"; fi
     say "$number $name took $SECONDS s"
   done
   if ((failed || below)); then exit 1; fi

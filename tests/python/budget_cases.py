@@ -114,7 +114,25 @@ def changes_for(case: Sized, **wrap: Any) -> list[str]:
     return []
 
 
-def outcome(case: Sized, steps: int = 3, **wrap: Any) -> str:
+def plainly(case: Sized, model: Any) -> None:
+    case.loss(model).backward()
+
+
+def with_a_penalty(case: Sized, model: Any) -> None:
+    (case.loss(model) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())).backward()
+
+
+def backward_twice(case: Sized, model: Any) -> None:
+    loss = case.loss(model)
+    loss.backward(retain_graph=True)
+    (loss * 2).backward()
+
+
+def two_forwards(case: Sized, model: Any) -> None:
+    (case.loss(model) + case.loss(model)).backward()
+
+
+def outcome(case: Sized, steps: int = 3, backward: Callable[[Sized, Any], None] = plainly, **wrap: Any) -> str:
     """"trains", "refused" at wrap, or what a step says."""
     torch.manual_seed(0)
     model: Any = case.make()
@@ -125,7 +143,7 @@ def outcome(case: Sized, steps: int = 3, **wrap: Any) -> str:
         return "refused"
     try:
         for _ in range(steps):
-            case.loss(model).backward()
+            backward(case, model)
             optimizer.step()
             optimizer.zero_grad()
     except castor.DoesNotFit as error:

@@ -28,6 +28,8 @@ ROOM = 1 << 30
 
 
 class FakeGpu(_device.Gpu):
+    size = ROOM  # bytes that it has, as it says
+    free = ROOM  # and those that Castor can have at most
     activations = 0  # the most that torch has beside Castor
     takes_turns = True
     latest: FakeGpu
@@ -47,8 +49,9 @@ class FakeGpu(_device.Gpu):
         FakeGpu.latest = self
 
     def take(self, size: int) -> int:
-        if self.taken + size > ROOM:
-            raise torch.OutOfMemoryError(f"the fake GPU has {ROOM} bytes, and {size} more are wanted")
+        if self.taken + size > self.free:
+            self.ran_out(size)  # as torch's allocator says
+            raise torch.OutOfMemoryError(f"the fake GPU has {self.free} bytes, and {size} more are wanted")
         buffer = ctypes.create_string_buffer(size + 256)
         address = (ctypes.addressof(buffer) + 255) & ~255
         self._buffers[address] = buffer
@@ -64,7 +67,7 @@ class FakeGpu(_device.Gpu):
         lib.castor_fake_stream_wait(self._stream)
 
     def room(self) -> int:
-        return ROOM
+        return self.size
 
     def in_use(self) -> int:
         return self.taken

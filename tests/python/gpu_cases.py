@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -86,6 +87,89 @@ def test_torchs_out_of_memory_is_what_wrap_fails_with() -> None:
     step(model, optimizer)
 
 
+def measured(monkeypatch: pytest.MonkeyPatch, **attributes: int) -> tuple[Any, Any, FakeGpu]:
+    """A model that does not fit into what is taken before the first step."""
+    for name, value in {"size": 2 * MiB, **attributes}.items():
+        monkeypatch.setattr(FakeGpu, name, value)
+    return wrapped(host="64MiB", chunk="16KiB")
+
+
+def digest_after(steps: int) -> int:
+    model, optimizer, _ = wrapped(**BUDGETS)
+    for number in range(steps):
+        step(model, optimizer, number)
+    return model._castor.engine.digest()
+
+
+def test_memory_that_is_not_to_be_had_after_the_first_step_is_not_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer, gpu = measured(monkeypatch)
+    assert model._castor.engine.stats()["device_budget_bytes"] == MiB // 2
+    monkeypatch.setattr(FakeGpu, "free", MiB)
+    for number in range(2):
+        step(model, optimizer, number)
+    assert "are not to be had" in caplog.text and "torch has no" not in caplog.text
+    assert gpu.taken <= gpu.free
+    assert model._castor.engine.digest() == digest_after(2)
+
+
+def test_torch_gets_memory_back_where_it_needs_more_than_at_first(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer, gpu = measured(monkeypatch)
+    step(model, optimizer, 0)
+    taken = gpu.taken
+    step(model, optimizer, 1)
+    assert gpu.taken == taken and not caplog.records
+    monkeypatch.setattr(FakeGpu, "activations", MiB)  # a longer sequence
+    step(model, optimizer, 2)
+    budget = 2 * MiB * 31 // 32 - MiB * 11 // 10
+    stats = model._castor.engine.stats()
+    assert stats["device_budget_bytes"] == budget and gpu.taken <= budget
+    assert "(1 times so far)" in caplog.text
+    step(model, optimizer, 3)
+    assert model._castor.placement.given_back == 1
+    assert model._castor.engine.digest() == digest_after(4)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_smaller_batch_after_torch_ran_out_of_memory_finds_more(backward: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer, gpu = measured(monkeypatch)
+    step(model, optimizer, 0)
+    step(model, optimizer, 1)
+    budget = model._castor.engine.stats()["device_budget_bytes"]
+
+    def fails(*_: Any) -> None:
+        gpu.ran_out(MiB)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    dropout = torch.get_rng_state()
+    if backward:
+        loss = language(model, 2)
+        loss.register_hook(fails)
+        with pytest.raises(torch.OutOfMemoryError):
+            loss.backward()
+        del loss
+    else:
+        handle = model.transformer.h[2].register_forward_hook(fails)
+        with pytest.raises(torch.OutOfMemoryError):
+            language(model, 2)
+        handle.remove()
+    assert "a smaller batch" in caplog.text
+    torch.set_rng_state(dropout)
+    step(model, optimizer, 2)
+    assert model._castor.engine.stats()["device_budget_bytes"] < budget
+    assert model._castor.engine.digest() == digest_after(3)
+
+
+def test_memory_that_castor_cannot_do_without_stays(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer, gpu = measured(monkeypatch)
+    step(model, optimizer, 0)
+    monkeypatch.setattr(FakeGpu, "activations", 2 * MiB)
+    for number in range(1, 4):
+        step(model, optimizer, number)
+    assert "(1 times so far)" in caplog.text and gpu.taken < 200 << 10, "all that Castor can do without"
+    assert caplog.text.count("Castor cannot do with") == 1
+    assert model._castor.engine.digest() == digest_after(4)
+
+
 def test_a_tensor_over_a_chunk_keeps_its_lease_and_no_other() -> None:
     model, _, gpu = wrapped(**BUDGETS)
     runtime = model._castor
@@ -146,6 +230,16 @@ def test_a_rank_of_nccl_trains(monkeypatch: pytest.MonkeyPatch) -> None:
 CASES = PLAIN + (of_transformers() if importlib.util.find_spec("transformers") else [])
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Some kernels of the CPU's add up by threads, and the queue's work is another thread's."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_work_that_torch_queues_gives_the_same_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks move, slots are used again, and a step ends, while the kernels of the trainer are still to come."""

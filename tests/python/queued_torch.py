@@ -53,6 +53,7 @@ class QueuedTorch(TorchDispatchMode):
         super().__init__()
         self.current_stream = current_stream
         self.queued = self.waited = 0
+        self._threads = torch.get_num_threads()  # for some kernels the bits depend on them
         self._of_device: dict[int, StorageWeakRef] = {}
         self._of_castor: dict[int, StorageWeakRef] = {}
         self._streams: set[int] = set()  # with work
@@ -94,6 +95,8 @@ class QueuedTorch(TorchDispatchMode):
 
         def run(_context: Any) -> None:
             try:
+                if torch.get_num_threads() != self._threads:
+                    torch.set_num_threads(self._threads)
                 with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VERSIONS):
                     made = function(*arguments, **keywords)
                     if results is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-from budget_cases import SIZED, changes_for, least_device, outcome
+from budget_cases import SIZED, backward_twice, changes_for, least_device, outcome, two_forwards, with_a_penalty
 
 CHUNK = 32 << 10
 HOST = 64 << 20
@@ -48,6 +49,20 @@ def test_no_step_finds_that_a_budget_is_too_small(tmp_path: Path) -> None:
     for pair in range(int(os.environ.get("CASTOR_TEST_PAIRS", "60"))):
         name, budgets = drawn(draw, tmp_path)
         came = outcome(SIZED[name], **budgets)
+        assert came in ("trains", "refused"), (seed, pair, name, budgets, came)
+        said[came] = said.get(came, 0) + 1
+    assert len(said) == 2, f"{said}: budgets that are too large, or too small, show nothing"
+
+
+@pytest.mark.parametrize("backward", [with_a_penalty, backward_twice, two_forwards])
+def test_neither_does_a_step_that_does_more_than_modules_show(tmp_path: Path, backward: Callable[..., None]) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    said: dict[str, int] = {}
+    for pair in range(int(os.environ.get("CASTOR_TEST_PAIRS", "60")) // 2):
+        name, budgets = drawn(draw, tmp_path)
+        came = outcome(SIZED[name], backward=backward, **budgets)
         assert came in ("trains", "refused"), (seed, pair, name, budgets, came)
         said[came] = said.get(came, 0) + 1
     assert len(said) == 2, f"{said}: budgets that are too large, or too small, show nothing"

@@ -113,7 +113,7 @@ says '^unavailable: no CUDA device can be used'
 silent '^[0-9]+ [a-z]+, expected'
 
 check without 0 --dry
-says '^4 copies, expected: 50 GB/s'
+says '^6 copies, expected: 50 GB/s'
 says '^CUDA suites +not run +1 skipped'
 says '^None +not run +unavailable: no CUDA device'
 says '^NCCL contract, 4 ranks +'
@@ -134,21 +134,22 @@ says '^8 connections, Acquire'
 says "^torch +not run +this machine's python3 has no torch and transformers"
 cmp <(grep -v '^rank' "$TEST_TMPDIR/out") "$directory/gpu_rows.txt" || fail "the file has other rows"
 
-check with 0 --only 4,6-7
+check with 0 --only 6,11
 says '^Copy/MiB:64/both'
 says '^Optimizer/adamw'
 silent '^CUDA suites'
 check with 2 --only copies
 
-PYTHONPATH=$TEST_TMPDIR/torches check with 0 --only 11
+PYTHONPATH=$TEST_TMPDIR/torches check with 0 --only 4-5,10
 says '^right, right +ok +bits equal'
 says '^xl plain, plain +ok +bits equal'
+says '^seven, seven +ok'
 silent "a library's own line"
-PYTHONPATH=$TEST_TMPDIR/torches check broken 1 --only 11
+PYTHONPATH=$TEST_TMPDIR/torches check broken 1 --only 4-5
 says '^small +FAILED +exit 1'
 says '^no memory'
 says '^seven, seven +ok'
-PYTHONPATH=$TEST_TMPDIR/torches check without 0 --dry --only 11
+PYTHONPATH=$TEST_TMPDIR/torches check without 0 --dry --only 4
 says '^right, cpu +ok'
 
 check slow 1
@@ -163,12 +164,24 @@ says '^NCCL contract, 4 ranks +ok'
 check bare 0
 says '^NCCL contract, 1 ranks +not run +unavailable: there is no NCCL'
 
-# A run that is killed keeps its rows.
+# A run that is killed keeps its rows, and another goes on behind them.
 echo hangs >"$directory/mode"
 rm -f "$directory/gpu_rows.txt"
-timeout -s KILL 8 setsid "$directory/gpu_check.sh" run "$directory" --only 3-4 >"$TEST_TMPDIR/out" 2>&1 || true
+timeout -s KILL 8 setsid "$directory/gpu_check.sh" run "$directory" --only 3,6 >"$TEST_TMPDIR/out" 2>&1 || true
 grep -q '^CUDA suites *ok' "$directory/gpu_rows.txt" || fail "the rows are gone"
-grep -q '^4 copies, expected' "$directory/gpu_rows.txt" || fail "the row under way is not told"
+grep -q '^6 copies, expected' "$directory/gpu_rows.txt" || fail "the row under way is not told"
+echo with >"$directory/mode"
+"$directory/gpu_check.sh" run "$directory" --only 3,6 --resume >"$TEST_TMPDIR/out" 2>&1 || fail "it cannot go on"
+silent '^CUDA suites'
+says '^Copy/MiB:64/both +ok'
+
+# A program that hangs ends with its row, and says where its threads are.
+status=0
+echo hangs >"$directory/mode"
+GPU_CHECK_LIMIT_S=2 "$directory/gpu_check.sh" run "$directory" --only 6 >"$TEST_TMPDIR/out" 2>&1 || status=$?
+((status == 1)) || fail "a hanging program: exit $status"
+says '^cuda_copy_benchmark +FAILED +exit 124'
+says '^-- process [0-9]+ is at its limit: .*cuda_copy_benchmark'
 
 rm "$directory/cuda_test"
 check with 2

@@ -6,7 +6,7 @@
     python torch_gpu.py small        GPT-2 medium in bf16: memory stays within the budget and what the plain script needs without states
     python torch_gpu.py auto         the same with the budget that the first step measures
     python torch_gpu.py xl WHO       GPT-2 XL in bf16; WHO is plain, fsdp2, resident or offloaded: tokens/s and peak memory
-    python torch_gpu.py seven        a model of 7B parameters in bf16, offloaded
+    python torch_gpu.py seven        a model of 7B parameters in bf16, 28 GiB of the device
 
 With --device cpu, models are small and the figures mean nothing: that shows that the script runs.
 """
@@ -167,7 +167,7 @@ def seven(gpu: Gpu) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     begin = time.perf_counter()
     model, optimizer = castor.wrap(
-        model, adamw(model), device="40GiB" if gpu.real else "64MiB", host="80GiB" if gpu.real else "1GiB", nvme="/tmp", dtype=torch.bfloat16, on=gpu.name)
+        model, adamw(model), device="28GiB" if gpu.real else "64MiB", host="80GiB" if gpu.real else "1GiB", nvme="/tmp", dtype=torch.bfloat16, on=gpu.name)
     begun = time.perf_counter() - begin
     speed = train(gpu, model, optimizer, batch, length)
     stats = optimizer.runtime.engine.stats()

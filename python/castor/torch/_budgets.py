@@ -60,7 +60,24 @@ class Budgets:
         beside = spare if gpu is not None else spare - min(self.device, spare)
         self.host = parse_size(host, "host") if host != "auto" else max(beside, 1 << 20)
         self.fits = self.device >= resident
+        self._left = -1  # to torch, when somebody looked last
         self._others = self._before = 0  # in use when the first step began: not Castor's, and all
+
+    @property
+    def measures(self) -> bool:
+        """Whether what torch needs says what is Castor's."""
+        return self._gpu is not None and self.device_asked is None
+
+    @property
+    def taken(self) -> int:
+        """Bytes of a GPU that Castor has."""
+        return self._gpu.taken if self._gpu is not None else 0
+
+    def given_back(self, device: int) -> None:
+        """Castor has so much from now on; what was needed beside it is measured anew."""
+        self.device, self._left = device, -1
+        if self._gpu is not None:
+            self._gpu.peak(begin=True)
 
     def begin(self) -> None:
         """The first step begins, Castor's memory being taken."""
@@ -75,5 +92,20 @@ class Budgets:
             return
         activations = (self._gpu.peak() - self._before) * 11 // 10
         room = self._gpu.room() * 31 // 32 - self._others
-        # Old places are there until all states are in new ones.
-        self.device = max(min(self._resident, room - max(activations, self._gpu.taken)), self._gpu.taken)
+        self.device = max(min(self._resident, room - activations), self._gpu.taken)
+
+    def wanted(self) -> int:
+        """The device budget that leaves torch what it has needed since, and asked for in vain; the one that there is where it leaves so much."""
+        gpu = self._gpu
+        if gpu is None:
+            return self.device
+        lacked, gpu.lacked = gpu.lacked, 0
+        others = gpu.peak() - gpu.taken
+        if lacked == 0 and others <= self._left:
+            return self.device
+        room = gpu.room() * 31 // 32
+        self._left = room - gpu.taken
+        if lacked == 0 and others <= self._left:
+            return self.device
+        # By a sixteenth at least, since each time moves states.
+        return max(min(room - (others + lacked) * 11 // 10, gpu.taken - gpu.taken // 16), 1)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -18,6 +20,10 @@ import torch
 from castor import _abi
 from castor._abi import check, lib
 from castor._engine import World, answer
+from castor.errors import Unavailable
+from castor.sizes import format_size
+
+log = logging.getLogger("castor")
 
 # A tensor over memory at an address; its storage keeps the lease.
 Viewer = Callable[[Optional[int], Any], torch.Tensor]
@@ -128,6 +134,26 @@ def _empty(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Viewe
     return lambda address, lease: torch.empty(shape, dtype=dtype, device=device)
 
 
+_gpus: weakref.WeakSet[Gpu] = weakref.WeakSet()
+_watches = False
+
+
+def _watch(gpu: Gpu) -> None:
+    """Has a GPU hear of it where torch's allocator gives up."""
+    global _watches
+    _gpus.add(gpu)
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if attach is not None and not _watches and torch.cuda.is_available():
+        _watches = True
+        attach(_ran_out)
+
+
+def _ran_out(index: int, wanted: int, _allowed: int, _free: int) -> None:
+    for gpu in list(_gpus):
+        if gpu.torch_device.index == index:
+            gpu.ran_out(wanted)
+
+
 class Gpu:
     """A GPU. Castor's device memory comes from torch's allocator, so torch's summaries and its out-of-memory message count Castor's."""
 
@@ -145,13 +171,36 @@ class Gpu:
         )
         check(lib.castor_device_set_allocator(self.handle, self._allocator))
 
+        self._takes = False  # memory for Castor is asked for
+        self.lacked = 0  # bytes that torch asked for in vain since somebody looked
+        self.out_of_memory: Optional[Callable[[], None]] = None  # called then
+        _watch(self)
+
+    def ran_out(self, wanted: int) -> None:
+        """Torch raises OutOfMemoryError behind this, in whatever it was doing."""
+        if self._takes:
+            return  # Castor was told itself
+        self.lacked = max(self.lacked, wanted)
+        least = self.taken - wanted * 9 // 8
+        would = f"give castor.wrap device={format_size(least)!r} or less, or" if least > 0 else "give"
+        log.warning("castor: torch has no %s more on %s, of which Castor has %s: %s a smaller batch", format_size(wanted), self.torch_device,
+                    format_size(self.taken), would)
+        if self.out_of_memory is not None:
+            self.out_of_memory()
+
     @property
     def taken(self) -> int:
         """Bytes that Castor has."""
         return sum(self._sizes.values())
 
     def _allocate(self, size: int, to: Any) -> None:
-        to[0] = address = self.take(size)
+        self._takes = True
+        try:
+            to[0] = address = self.take(size)
+        except torch.OutOfMemoryError as error:
+            raise Unavailable(str(error)) from None
+        finally:
+            self._takes = False
         self._sizes[address] = size
 
     def _release(self, address: int) -> None:

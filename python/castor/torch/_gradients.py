@@ -51,10 +51,10 @@ class Gradients:
                 runtime.blocks.keep(p, gradient)
                 return
             self.give(p, gradient)
-            if p.uses == 1:
-                self.hand_back(p)
-            else:
+            if p.uses > 1 and runtime.nests:
                 self._late.append(p)
+            else:
+                self.hand_back(p)
 
         return take
 

@@ -82,7 +82,6 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
         self.skipped = 0  # steps whose gradients were not finite
         self._sent: dict[int, dict[str, float]] = {}
-        self._after_first: Optional[Callable[[], None]] = None
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Updates the parameters. A closure that computes the loss and goes backward is called first, and its answer returned."""
@@ -111,9 +110,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.grad_norm = made.grad_norm
         self.skipped += not made.applied
         runtime.end_step()
-        if self._after_first is not None:
-            after, self._after_first = self._after_first, None
-            after()
+        if runtime.placement is not None:
+            runtime.placement.after_step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any, Callable, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 
 import torch
 from torch import Tensor
@@ -17,12 +17,16 @@ from castor._engine import Engine
 from castor.errors import CastorError, FailedPrecondition
 from castor.torch._blocks import Blocks
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
+from castor.torch._device import Gpu
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
 from castor.torch._leases import Leases, Unit
 from castor.torch._params import SAMPLE, TRAINING_FORWARD, ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
 from castor.torch._values import Values
+
+if TYPE_CHECKING:
+    from castor.torch._placement import Placement
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
@@ -59,9 +63,14 @@ class Runtime:
         self.values = Values(self)
         self._late: Optional[Param] = None  # written to by ``.data`` in a forward, as it was not in its first
         self._samples_every = 1 if device.follow is None else 16  # forwards: on a GPU the host waits
-        self._several = engine.world.size > 1
+        self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
+        self.placement: Optional[Placement] = None  # while budgets may change
+        self.out_of_memory = False  # torch was, since the last forward
+        if isinstance(device, Gpu):
+            device.out_of_memory = self._ran_out
+        self.nests = False  # a part of the forward ran without gradients: its backward, inside the other, may be one of several that give a gradient
         self.holes: dict[torch.dtype, Tensor] = {}
 
     # Values of parameters.
@@ -176,6 +185,8 @@ class Runtime:
 
     def enter(self) -> None:
         """The first of nested modules begins."""
+        if self.out_of_memory and self.depth == 0 and not self.evaluating:
+            self._recover()
         if self.values.unsettled:
             self.values.settle(quickly=self.depth > 0)
         self.depth += 1
@@ -234,7 +245,10 @@ class Runtime:
             self.enter()
             try:
                 if unit is not None:
-                    self.activate(unit, not self.backward and not self.evaluating)
+                    counts = not self.backward and not self.evaluating
+                    self.activate(unit, counts)
+                    if counts and not torch.is_grad_enabled():
+                        self.nests = True
             except BaseException:
                 self.leave(None)
                 raise
@@ -258,7 +272,7 @@ class Runtime:
     # Backwards and micro-batches.
 
     def begin_micro_batch(self) -> None:
-        if self._several:
+        if self.several:
             self.values.settle()
         self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
@@ -283,7 +297,7 @@ class Runtime:
         self.gradients.hand_back_the_rest()
         for p in self.params:
             p.uses = 0
-        self.backward = False
+        self.backward = self.nests = False
         self.backward_done = True
         self.flush()
 
@@ -293,13 +307,30 @@ class Runtime:
         self.gradients.drop()
         self.abandon()
 
+    def _ran_out(self) -> None:
+        self.out_of_memory = True
+
+    def _recover(self) -> None:
+        """Torch ran out of memory since the last forward, and the program goes on."""
+        if self.backward and _graph_task() != -1:
+            return
+        self.out_of_memory = False
+        if self.backward:
+            self._forget_backward()
+        if self.placement is not None and torch.is_grad_enabled():
+            self.placement.before_forward()
+
+    def has_gradients(self) -> bool:
+        """Whether this step has any."""
+        return self.in_step and (self.backward_done or any(self.has_gradient(p) for p in self.params))
+
     def has_gradient(self, p: Param) -> bool:
         """Whether this step has a gradient of the parameter."""
         return self.in_step and p.given > self.before_step
 
     def settle(self) -> None:
         """Drops a step of forwards alone: what is done between steps can be done."""
-        if self.in_step and not self.backward_done and not any(self.has_gradient(p) for p in self.params):
+        if self.in_step and not self.has_gradients():
             self.abandon()
 
     def abandon(self) -> None:

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -17,7 +15,6 @@ from torch import nn
 from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.sizes import format_size
 from castor.torch import _record, _state
 from castor.torch._budgets import Budget, Budgets
 from castor.torch._device import Gpu, device_of
@@ -27,10 +24,10 @@ from castor.torch._lazy import LazyValues
 from castor.torch._leases import Unit, floats_at
 from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
 from castor.torch._params import DTYPES, ChunkedParameter, Param
+from castor.torch._placement import Placement
 from castor.torch._runtime import Runtime
 from castor.torch._world import make_world
 
-log = logging.getLogger("castor")
 Filler = Callable[[int, int, int], None]
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -124,9 +121,7 @@ def wrap(
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
-    if not budgets.fits:
-        wrapped._after_first = lambda: _place(runtime, budgets)
-        budgets.begin()
+    Placement(runtime, budgets)
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     guard_optimizer(optimizer)
@@ -335,23 +330,3 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
             if unit is not None and unit.block:
                 for p in unit.params:
                     p.block = unit
-
-
-def _place(runtime: Runtime, budgets: Budgets) -> None:
-    """After the first step, which showed what is held at once. Where something still holds parameters, on any rank, after the next one."""
-    budgets.measure()
-    for collects in (False, True):
-        if collects:
-            gc.collect()
-        runtime.leases.end_those_over()
-        try:
-            runtime.engine.reseal(budgets.device, budgets.host)
-            break
-        except FailedPrecondition:
-            continue
-    else:
-        runtime.optimizer._after_first = lambda: _place(runtime, budgets)
-        return
-    stats = runtime.engine.stats()
-    log.info("castor: %s of device memory and %s of host memory for this rank", format_size(stats["device_budget_bytes"]),
-             format_size(stats["host_budget_bytes"]))

@@ -121,6 +121,33 @@ TEST_F(CudaHardwareTest, ATrainerWaitsForAHostEvent) {
   EXPECT_EQ(First(*lane, sum), 1.0f);
 }
 
+// More launches than a stream's queue holds, the first of their kernel among
+// them, behind a copy that waits for a drive.
+TEST_F(CudaHardwareTest, AnAdoptedStreamWaitsForALateCopy) {
+  constexpr int kLaunches = 4096;
+  const Slab host = OnHost(KiB(4));
+  std::fill_n(reinterpret_cast<float*>(host.data()), 1024, 1.0f);
+  const Slab ones = OnDevice(KiB(4));
+  const Slab sum = OnDevice(KiB(4));
+  const auto lane = Adopt();
+  const auto own = device().MakeLane("own");
+  const EventSource drive;
+  std::thread completer([&drive] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    drive.Complete();
+  });
+  own->Wait(drive.event());
+  device().Copy(*own, ones.data(), host.data(), KiB(4), CopyKind::kToDevice);
+  lane->Wait(own->Record());
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    device().AddInto(*lane, sum.data(), ones.data(), DType::kF32,
+                     Elements(1024));
+  }
+  EXPECT_THAT(lane->Drain(), IsOk());
+  completer.join();
+  EXPECT_EQ(First(*lane, sum), static_cast<float>(kLaunches));
+}
+
 TEST_F(CudaHardwareTest, BehindAFailedWaitNothingIsQueued) {
   const Slab ones = Ones();
   const Slab sum = OnDevice(KiB(4));

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Which budgets a model trains in: as the first step shows them, and smaller ones where torch comes to need more of a GPU."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
+from castor.sizes import format_size
+from castor.torch._budgets import Budgets
+
+if TYPE_CHECKING:
+    from castor.torch._runtime import Runtime
+
+log = logging.getLogger("castor")
+_ASK_EVERY = 16  # steps: ranks ask each other
+_ENOUGH = 1 << 62  # what a rank says that lacks nothing
+
+
+class Placement:
+    """Of one model. All ranks call it alike."""
+
+    def __init__(self, runtime: Runtime, budgets: Budgets) -> None:
+        self._runtime = runtime
+        self._budgets = budgets
+        self._placed = budgets.fits
+        self._gives = budgets.measures  # whether memory goes back to torch
+        self.given_back = 0  # times
+        if not budgets.fits:
+            budgets.begin()
+        runtime.placement = self if self.watches else None
+
+    @property
+    def watches(self) -> bool:
+        return self._gives or not self._placed
+
+    def after_step(self) -> None:
+        if not self._placed:
+            self._place()
+        elif self._gives:
+            self._give_back(_ASK_EVERY)
+        if not self.watches:
+            self._runtime.placement = None
+
+    def before_forward(self) -> None:
+        """Torch ran out of memory, and a forward begins all the same, with a smaller batch as a rule."""
+        runtime = self._runtime
+        if self._gives and not runtime.several and not runtime.has_gradients():
+            runtime.abandon()
+            self._give_back(1)
+
+    def _place(self) -> None:
+        """After the first step, which showed what is held at once. Where something still holds parameters, on any rank, after the next one."""
+        runtime, budgets = self._runtime, self._budgets
+        budgets.measure()
+        before = runtime.engine.stats()["device_budget_bytes"]
+        while True:
+            try:
+                self._placed = self._reseal(budgets.device, budgets.host)
+                break
+            except Unavailable as error:
+                if runtime.several:
+                    budgets.device, before = runtime.engine.least_of_ranks([budgets.device, before])
+                if not budgets.measures or budgets.device <= before:
+                    raise
+                log.warning("castor: %s of device memory are not to be had (%s): trying less", format_size(budgets.device), error)
+                budgets.device = max(budgets.device - budgets.device // 8, before)
+        if self._placed:
+            stats = runtime.engine.stats()
+            budgets.device = stats["device_budget_bytes"]
+            log.info("castor: %s of device memory and %s of host memory for this rank", format_size(budgets.device), format_size(stats["host_budget_bytes"]))
+
+    def _give_back(self, every: int) -> None:
+        runtime, budgets = self._runtime, self._budgets
+        wanted = budgets.wanted()
+        if runtime.several:
+            if runtime.step_number % every:
+                return
+            (least,) = runtime.engine.least_of_ranks([wanted if wanted < budgets.device else _ENOUGH])
+            if least == _ENOUGH:
+                return
+            wanted = min(least, budgets.device)
+        elif wanted >= budgets.device:
+            return
+        try:
+            try:
+                placed = self._reseal(wanted, budgets.host)
+            except DoesNotFit as error:
+                # All that Castor can do without.
+                more = re.search(r"raise the device budget by (\d+) bytes", str(error))
+                if more is None or wanted + int(more[1]) >= budgets.taken:
+                    raise
+                wanted += int(more[1])
+                placed = self._reseal(wanted, budgets.host)
+            if not placed:
+                return
+        except (DoesNotFit, Unavailable) as error:
+            self._gives = False
+            log.warning("castor: torch needs more of the GPU than the first step showed, and Castor cannot do with %s: %s", format_size(wanted), error)
+            return
+        self.given_back += 1
+        log.warning("castor: torch needs more of the GPU than the first step showed: Castor has %s instead of %s (%d times so far). device=%r from the start saves that",
+                    format_size(wanted), format_size(budgets.device), self.given_back, format_size(wanted))
+        budgets.given_back(wanted)
+
+    def _reseal(self, device: int, host: int) -> bool:
+        """Whether nothing stood in the way: tensors over parameters that somebody keeps, on any rank."""
+        for collects in (False, True):
+            if collects:
+                gc.collect()
+            self._runtime.leases.end_those_over()
+            try:
+                self._runtime.engine.reseal(device, host)
+                return True
+            except FailedPrecondition:
+                continue
+        return False
