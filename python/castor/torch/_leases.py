@@ -40,11 +40,12 @@ class _Lease:
 class Unit:
     """Parameters that are acquired together, with what a call needs of them made ahead."""
 
-    __slots__ = ("addresses", "block", "ids", "params", "size")
+    __slots__ = ("addresses", "block", "ids", "kept", "params", "size")
 
     def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
         """`block`: see _blocks.py."""
         self.block = block
+        self.kept = False  # each keeps its view of its chunk while it is not active
         self.params = params
         self.size = len(params)
         self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))

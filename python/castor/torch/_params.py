@@ -33,8 +33,8 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "name", "number", "pins", "plain", "ready",
-        "runtime", "shape", "sample", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
+        "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
+        "rest", "runtime", "shape", "sample", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -49,7 +49,9 @@ class Param:
         self.frozen = frozen
         self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
         self.number = -1
-        self.hole: Tensor  # what its data is while it is not active
+        self.hole: Tensor  # one NaN, in its shape
+        self.rest: Tensor  # what its data is while it is not active: the hole, or where it is kept a view of its chunk, with a lease
+        self.kept = False
         self.grad_view: Viewer  # over its gradient's
         self.unit: Unit
         self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside

@@ -22,6 +22,10 @@ class _Recording:
 _now: Optional[_Recording] = None
 
 
+def records() -> bool:
+    return _now is not None
+
+
 @contextlib.contextmanager
 def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0) -> Iterator[None]:
     """Models that are wrapped inside are recorded to a file, as long as they live, for ``castor report path``.

@@ -66,6 +66,8 @@ class Runtime:
         self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
+        self.keeps = False  # chunks stay where they are, and parameters keep their views
+        self._kept: list[Unit] = []
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
         if isinstance(device, Gpu):
@@ -77,12 +79,47 @@ class Runtime:
 
     def activate(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
+        if unit.kept:
+            return self._activate_kept(unit, counts)
         for p in unit.params:
             if p.pins:
                 return self._activate_rest(unit, counts)
         views = self.acquire(unit)
         for p, view, address in zip(unit.params, views, unit.addresses):
             self._show(p, view, address, counts)
+        if self.keeps:
+            for p, view in zip(unit.params, views):
+                p.rest, p.kept = view, True
+            unit.kept = True
+            self._kept.append(unit)
+
+    def _activate_kept(self, unit: Unit, counts: bool) -> None:
+        for p in unit.params:
+            if p.pins:
+                p.pins += 1
+            else:
+                tensor = p.tensor
+                tensor.__class__ = p.plain
+                if tensor._version != p.version:
+                    p.version = tensor._version
+                    self.values.keep(p, tensor.data)
+                if p.watched > 0:
+                    p.digest = self._digest(p, tensor.data)
+                p.pins = 1
+                if p.elements:
+                    self.active[p.where] = p
+            p.uses += counts
+
+    def keep_none(self) -> None:
+        """Gives back what parameters keep while they are not active."""
+        kept, self._kept = self._kept, []
+        for unit in kept:
+            unit.kept = False
+            for p in unit.params:
+                p.rest, p.kept = p.hole, False
+                if not p.pins:
+                    p.tensor.data = p.hole
+        self.flush()
 
     def _activate_rest(self, unit: Unit, counts: bool) -> None:
         rest = tuple(p for p in unit.params if not p.pins)
@@ -121,7 +158,8 @@ class Runtime:
                 if tensor._version != p.version or (p.watched > 0 and self._changed(p, own)):
                     p.version = tensor._version
                     self.values.keep(p, tensor.data)
-                tensor.data = p.hole
+                if not p.kept:
+                    tensor.data = p.rest
                 tensor.__class__ = ChunkedParameter
                 if self.active.get(p.where) is p:
                     del self.active[p.where]
@@ -362,7 +400,7 @@ class Runtime:
 
     def close(self) -> None:
         """Gives all memory back. Waits for no other rank, since a garbage collector calls it: `make_world` ends worlds of several."""
-        self.leases.end_those_over()
+        self.keep_none()
         try:
             self.engine.close()
             self.device.close()

@@ -139,6 +139,8 @@ class SavedTensors:
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"{p.name} was written to since the forward, by optimizer.step() as a rule"
             )
+        if p.kept:
+            return p.rest
         return self._runtime.acquire(p.unit)[0] if p.block is None else self._runtime.blocks.value(p)
 
     def _unpack(self, kept: Any) -> Tensor:

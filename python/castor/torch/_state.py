@@ -81,7 +81,8 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
         written = [p.tensor.detach().cpu() for p in params]
         for p in params:
             p.pins -= 1
-            p.tensor.data = p.hole
+            p.tensor.data = p.rest
+            p.version = p.tensor._version
             p.tensor.__class__ = ChunkedParameter
     if write:
         for p, now, before in zip(params, written, exact):

@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
+from castor import _abi
 from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
@@ -122,6 +123,9 @@ def wrap(
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
     Placement(runtime, budgets)
+    # Nobody moves what is all in the host's memory; a record has each use.
+    runtime.keeps = budgets.fits and world.size == 1 and computes_on.type == "cpu" and not _record.records() and all(
+        engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE for p in runtime.params if p.elements)
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     guard_optimizer(optimizer)
@@ -278,7 +282,7 @@ def _move_in(runtime: Runtime) -> None:
         those = [p for p in runtime.params if p.dtype is dtype]
         holes = runtime.holes[dtype] = torch.full((len(those),), float("nan"), dtype=dtype, device=runtime.device.torch_device)
         for index, p in enumerate(those):
-            p.hole = holes[index].expand(p.shape)
+            p.hole = p.rest = holes[index].expand(p.shape)
             if p.tensor.is_meta:
                 torch.utils.swap_tensors(p.tensor, nn.Parameter(torch.empty(0, dtype=dtype, device=holes.device), requires_grad=p.tensor.requires_grad))
             p.tensor.data = p.hole

@@ -84,8 +84,8 @@ void AddBudgets(OptionTable& t, PlanFlags* f) {
   t.Size("", &f->max)
       .Flag("--max", "largest chunk size searched")
       .Default(
-          "a power of two up to 512MiB, the model and an eighth of the device "
-          "budget, and a quarter more; halved until the plan fits");
+          "up to an eighth of the device budget, 512MiB and a quarter more; "
+          "halved until the plan fits");
   t.Size("", &f->nvme)
       .Flag("--nvme", "bytes of a rank on NVMe")
       .Default("there is none");
