@@ -443,6 +443,11 @@ CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
                                       void** data);
 CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
                                             int32_t param);
+/* Both, and a copy of `bytes` of `values` in between, which are the gradient in
+ * this micro-batch: on a device whose memory the host addresses, which a null
+ * device is. */
+CASTOR_API int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
+                                           const void* values, size_t bytes);
 /* Memory of the device budget for the trainer's own use. */
 CASTOR_API int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes,
                                         void** data,

@@ -3,8 +3,11 @@
 
 // Steps of training through the C ABI.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -102,6 +105,29 @@ Status GradReady(castor_engine& engine, int32_t param) {
   }
   open = {};
   return engine.engine->GradReady(ParamId(param), lane);
+}
+
+Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
+                size_t bytes) {
+  if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
+  if (engine.device != nullptr &&
+      !engine.device->device->facts().host_addressable) {
+    return FailedPrecondition(
+        "the host does not address the device's memory: write the gradient "
+        "where castor_engine_grad says");
+  }
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  const auto most =
+      BytesOf(Elements(engine.sizes[static_cast<size_t>(param)]), DType::kF32);
+  if (bytes > static_cast<size_t>(most.count())) {
+    return InvalidArgument(
+        fmt::format("a gradient of {} bytes is more than the parameter's {}",
+                    bytes, most.count()));
+  }
+  void* to = nullptr;
+  CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));
+  if (bytes > 0) std::memcpy(to, values, bytes);
+  return GradReady(engine, param);
 }
 
 Status Borrow(castor_engine& engine, int64_t bytes, void** data,
@@ -265,6 +291,13 @@ int32_t castor_engine_grad(castor_engine* engine, int32_t param, void** data) {
 int32_t castor_engine_grad_ready(castor_engine* engine, int32_t param) {
   return WithEngine(engine, [&](castor_engine& its) {
     return castor::c_api::GradReady(its, param);
+  });
+}
+
+int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
+                                const void* values, size_t bytes) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::GiveGrad(its, param, values, bytes);
   });
 }
 

@@ -200,6 +200,7 @@ _CODES: dict[str, list] = {
     "castor_param_lease_release": [_H],
     "castor_engine_grad": [_H, c_int32, POINTER(c_void_p)],
     "castor_engine_grad_ready": [_H, c_int32],
+    "castor_engine_give_grad": [_H, c_int32, c_void_p, c_size_t],
     "castor_engine_step": [_H, c_double, POINTER(Step)],
     "castor_engine_clip_gradients": [_H, c_double, POINTER(c_double)],
     "castor_engine_set_hyper_parameters": [_H, c_char_p, POINTER(HyperParameters)],

@@ -34,7 +34,10 @@ class Gradients:
     def hook(self, p: Param) -> Callable[[Tensor], None]:
         """The hook that takes a parameter's gradient into its chunk."""
         runtime = self._runtime
-        p.grad_view = runtime.device.viewer(p.shape, runtime.reduce_dtype or p.dtype)
+        dtype = runtime.reduce_dtype or p.dtype
+        p.grad_view = runtime.device.viewer(p.shape, dtype)
+        at_once = runtime.device.follow is None
+        size = p.elements * dtype.itemsize
 
         def take(tensor: Tensor) -> None:
             with torch._C.DisableTorchFunctionSubclass():
@@ -50,10 +53,17 @@ class Gradients:
             if p.block is not None:
                 runtime.blocks.keep(p, gradient)
                 return
-            self.give(p, gradient)
             if p.uses > 1 and runtime.nests:
+                self.give(p, gradient)
                 self._late.append(p)
+            elif at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous():
+                runtime.flush()
+                code = lib.castor_engine_give_grad(runtime.handle, p.number, gradient.data_ptr(), size)
+                p.given, p.ready = runtime.micro_batch, True
+                if code:
+                    raise told_of((p,), _abi.error(code))
             else:
+                self.give(p, gradient)
                 self.hand_back(p)
 
         return take

@@ -66,8 +66,10 @@ class Runtime:
         self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
+        self.packs = False  # what autograd saves is looked at
         self.keeps = False  # chunks stay where they are, and parameters keep their views
         self._kept: list[Unit] = []
+        self.exact = False  # kept, and masters: whatever writes to them has written
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
         if isinstance(device, Gpu):
@@ -106,7 +108,7 @@ class Runtime:
                 if p.watched > 0:
                     p.digest = self._digest(p, tensor.data)
                 p.pins = 1
-                if p.elements:
+                if self.packs and p.elements:
                     self.active[p.where] = p
             p.uses += counts
 
@@ -118,7 +120,9 @@ class Runtime:
             for p in unit.params:
                 p.rest, p.kept = p.hole, False
                 if not p.pins:
+                    p.tensor.__class__ = p.plain
                     p.tensor.data = p.hole
+                    p.tensor.__class__ = ChunkedParameter
         self.flush()
 
     def _activate_rest(self, unit: Unit, counts: bool) -> None:
@@ -161,7 +165,7 @@ class Runtime:
                 if not p.kept:
                     tensor.data = p.rest
                 tensor.__class__ = ChunkedParameter
-                if self.active.get(p.where) is p:
+                if self.active and self.active.get(p.where) is p:
                     del self.active[p.where]
 
     def _changed(self, p: Param, own: bool) -> bool:
@@ -178,6 +182,8 @@ class Runtime:
 
     def _sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
+        if self.exact:
+            return
         forwards = self.micro_batch
         if forwards % self._samples_every == 0 and self.params:
             turn, number = divmod(forwards // self._samples_every, len(self.params))
@@ -277,6 +283,15 @@ class Runtime:
         @uncompiled
         def before(_module: torch.nn.Module, _arguments: Any) -> None:
             nonlocal entered, unseen
+            if self.depth and unit is not None and unit.kept and not self.values.unsettled:
+                # As below, for a module inside another: most calls are of these.
+                counts = not self.backward and not self.evaluating
+                self._activate_kept(unit, counts)
+                if counts and not torch.is_grad_enabled():
+                    self.nests = True
+                self.depth += 1
+                entered += 1
+                return
             if unseen:
                 unseen -= 1
                 refuse_cuda_graphs()
@@ -298,6 +313,10 @@ class Runtime:
             if entered == 0:
                 return  # it never began
             entered -= 1
+            if self.depth > 1 and unit is not None and unit.kept:
+                self.deactivate(unit, own=True)
+                self.depth -= 1
+                return
             if unit is not None:
                 self.deactivate(unit, own=True)
                 if unit.block and torch.is_grad_enabled():
@@ -416,6 +435,12 @@ class Runtime:
     def weights_changed(self) -> None:
         """What autograd has saved so far is of other weights."""
         self.step_number += 1
+        if self._kept:
+            # As torch's optimizers do, so that autograd refuses a graph of the values before.
+            kept = [p for p in self.params if p.kept]
+            torch._C._increment_version([p.tensor for p in kept])
+            for p in kept:
+                p.version += 1
 
     def end_step(self) -> None:
         self.weights_changed()

@@ -82,15 +82,19 @@ class SavedTensors:
 
     def watch(self) -> None:
         outer = _top_hooks(False) if _top_hooks is not None else _hooks_around()
+        if outer is None and self._runtime.keeps:
+            return  # parameters stay where they are
         if _is_of_checkpointing(outer) if _top_hooks is not None else self._runtime.backward and _is_recomputed():
             return  # checkpointing counts what is saved, and its own storages hold leases
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._packer(outer), self._unpack)
         self._hooks.__enter__()
+        self._runtime.packs = True
 
     def end(self) -> None:
         if self._hooks is not None:
             self._hooks.__exit__(None, None, None)
             self._hooks = None
+            self._runtime.packs = False
 
     def _packer(self, outer: Any) -> Callable[[Tensor], Any]:
         runtime = self._runtime

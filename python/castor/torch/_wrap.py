@@ -126,6 +126,10 @@ def wrap(
     # Nobody moves what is all in the host's memory; a record has each use.
     runtime.keeps = budgets.fits and world.size == 1 and computes_on.type == "cpu" and not _record.records() and all(
         engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE for p in runtime.params if p.elements)
+    runtime.exact = runtime.keeps and all(p.dtype is torch.float32 for p in runtime.params)
+    if runtime.exact:
+        for p in runtime.params:
+            p.watched = 0
     _state.attach(model, runtime, wrapped)
     guard_model(model)
     guard_optimizer(optimizer)

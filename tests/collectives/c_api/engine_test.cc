@@ -5,6 +5,7 @@
 // their homes, states, numbers of the optimizer, checkpoints, plans.
 
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -71,6 +72,59 @@ castor_param_info InfoOf(const CEngine& engine, int32_t param) {
   info.struct_size = sizeof(info);
   EXPECT_GIVES(CASTOR_OK, castor_engine_get_param(engine.get(), param, &info));
   return info;
+}
+
+TEST(EngineTest, AGradientThatIsGivenIsAsOneThatIsWrittenAndHandedBack) {
+  uint64_t digests[2] = {};
+  for (const bool given : {false, true}) {
+    const CWorld world(1);
+    const CEngine engine(world, 0, 3);
+    ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+      for (int32_t p = 3; p-- > 0;) {
+        std::vector<float> values(CEngine::kElements);
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] = static_cast<float>(static_cast<int>(i % 7) + p - 3);
+        }
+        const size_t bytes = values.size() * sizeof(float);
+        if (given) {
+          ASSERT_GIVES(CASTOR_OK, castor_engine_give_grad(
+                                      engine.get(), p, values.data(), bytes));
+          continue;
+        }
+        void* grad = nullptr;
+        ASSERT_GIVES(CASTOR_OK, castor_engine_grad(engine.get(), p, &grad));
+        std::memcpy(grad, values.data(), bytes);
+        ASSERT_GIVES(CASTOR_OK, castor_engine_grad_ready(engine.get(), p));
+      }
+      ASSERT_GIVES(CASTOR_OK, castor_engine_step(engine.get(), 0.1, nullptr));
+    }
+    digests[given] = DigestOf(engine);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(EngineTest, RefusesAGradientThatIsNone) {
+  const CWorld world(1);
+  const CEngine engine(world, 0, 1);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  const std::vector<float> values(CEngine::kElements + 1, 1.0f);
+  const size_t bytes = (values.size() - 1) * sizeof(float);
+  EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
+               castor_engine_give_grad(engine.get(), 0, values.data(), bytes));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_give_grad(engine.get(), 0, nullptr, bytes));
+  EXPECT_GIVES(
+      CASTOR_INVALID_ARGUMENT,
+      castor_engine_give_grad(engine.get(), 0, values.data(), bytes + 4));
+  EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
+               castor_engine_give_grad(engine.get(), 1, values.data(), bytes));
+  EXPECT_GIVES(CASTOR_OK,
+               castor_engine_give_grad(engine.get(), 0, values.data(), bytes));
+  EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
+               castor_engine_give_grad(engine.get(), 0, values.data(), bytes));
 }
 
 TEST(EngineTest, WhatItTellsOfAParameterStaysWhileOthersCome) {
