@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""What Castor costs in PyTorch: steps of GPT-2 next to the plain script's, in turn, and host time for each module's call.
+"""What Castor costs in PyTorch: steps of small models and of GPT-2 next to the plain script's, in turn, and host time for each module's call.
 
     .venv/bin/python tools/bench/torch_step.py                    # GPT-2 124M, 4 x 512 tokens, resident
+    .venv/bin/python tools/bench/torch_step.py --rounds 0         # small models and calls alone
     .venv/bin/python tools/bench/torch_step.py --batch 1 --rounds 9
     .venv/bin/python tools/bench/torch_step.py --device 700MiB --nvme /scratch
 """
@@ -78,6 +79,69 @@ def calls(modules: int) -> None:
               f"more than the plain {seconds[0] / modules * 1e6:.1f} us")
 
 
+def small_models() -> None:
+    """Steps of models so small that calls are most of what they take, all on the device."""
+    x, ids = torch.randn(32, 32), torch.randint(0, 512, (4, 64))
+
+    def mlp() -> Any:
+        return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16))
+
+    def small_gpt2() -> Any:
+        return GPT2LMHeadModel(GPT2Config(vocab_size=512, n_positions=128, n_embd=128, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0))
+
+    cases = [("MLP", mlp, lambda model: model(x).pow(2).mean(), 200), ("GPT-2", small_gpt2, lambda model: model(input_ids=ids, labels=ids).loss, 20)]
+    for name, make, loss_of, count in cases:
+        both = []
+        for wrap in (False, True):
+            torch.manual_seed(0)
+            model = make()
+            optimizer: Any = torch.optim.AdamW(model.parameters())
+            both.append(castor.wrap(model, optimizer) if wrap else (model, optimizer))
+        times: list[list[float]] = [[], []]
+        for round_number in range(8):
+            for which, (model, optimizer) in enumerate(both):
+                taken = []
+                for _ in range(count):
+                    begin = time.perf_counter()
+                    loss = loss_of(model)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    taken.append(time.perf_counter() - begin)
+                if round_number:
+                    times[which].append(statistics.median(taken))
+        ratio = statistics.median(mine / plain for plain, mine in zip(*times))
+        print(f"{name} of {sum(p.numel() for p in both[0][0].parameters()):,} parameters: plain {statistics.median(times[0]) * 1e6:.0f} us a step, "
+              f"castor {statistics.median(times[1]) * 1e6:.0f} us, median of ratios {ratio:.2f}, {torch.get_num_threads()} threads")
+
+
+def trainer() -> None:
+    """The Trainer of transformers on a tiny model."""
+    import tempfile
+
+    from transformers import Trainer, TrainingArguments
+
+    import castor.hf
+
+    data = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 512, (400, 64))]
+    seconds: list[list[float]] = [[], []]
+    for round_number in range(4):
+        for which, kind in enumerate((Trainer, castor.hf.CastorTrainer)):
+            torch.manual_seed(0)
+            model = GPT2LMHeadModel(GPT2Config(vocab_size=512, n_positions=128, n_embd=128, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0))
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = TrainingArguments(folder, per_device_train_batch_size=4, max_steps=60, save_strategy="no", logging_strategy="no", report_to=[],
+                                              disable_tqdm=True, use_cpu=True)
+                begun = kind(model=model, args=arguments, train_dataset=data)
+                begin = time.perf_counter()
+                begun.train()
+            if round_number:
+                seconds[which].append(time.perf_counter() - begin)
+    ratio = statistics.median(mine / plain for plain, mine in zip(*seconds))
+    print(f"transformers.Trainer, the same GPT-2, 60 steps: plain {statistics.median(seconds[0]):.2f} s, castor {statistics.median(seconds[1]):.2f} s, "
+          f"median of ratios {ratio:.2f}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--batch", type=int, default=4)
@@ -86,8 +150,11 @@ def main() -> None:
     options.add_argument("--host", default="auto")
     options.add_argument("--nvme")
     chosen = options.parse_args()
+    small_models()
+    trainer()
     calls(1000)
-    steps(chosen)
+    if chosen.rounds > 0:
+        steps(chosen)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/manual.h"
 #include "tools/cli/process_limits.h"
+#include "tools/cli/stop_signals.h"
 
 namespace castor {
 namespace {
@@ -77,6 +78,7 @@ Status RunCommand(const Program& program, Command& command,
     return OkStatus();
   }
   for (const std::string& note : notes) console.Note(note);
+  const SignalWords words(fmt::format("{} {}", program.name, command.name()));
   return command.Run(console);
 }
 

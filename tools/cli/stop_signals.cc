@@ -3,6 +3,7 @@
 
 #include "tools/cli/stop_signals.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 namespace castor {
 namespace {
@@ -34,7 +36,44 @@ void AskToStop(int) {
   errno = error;
 }
 
+// By the signals below: what is said.
+constexpr std::array<int, 3> kEnds = {SIGHUP, SIGINT, SIGTERM};
+constexpr std::array<std::string_view, 3> kNames = {"SIGHUP", "SIGINT",
+                                                    "SIGTERM"};
+std::array<char[160], kEnds.size()> end_words;
+std::array<struct sigaction, kEnds.size()> ends_before;
+
+void SayAndEnd(int signal) {
+  for (size_t i = 0; i < kEnds.size(); ++i) {
+    if (kEnds[i] != signal) continue;
+    const char* const words = end_words[i];
+    if (::write(STDERR_FILENO, words, std::strlen(words)) < 0) break;
+  }
+  ::raise(signal);  // as it was before any handler, by SA_RESETHAND
+}
+
 }  // namespace
+
+SignalWords::SignalWords(std::string_view who) {
+  struct sigaction action = {};
+  action.sa_handler = SayAndEnd;
+  action.sa_flags = SA_RESETHAND;
+  for (size_t i = 0; i < kEnds.size(); ++i) {
+    *fmt::format_to_n(end_words[i], sizeof end_words[i] - 1,
+                      "{}: ended by {}, before it was done\n", who, kNames[i])
+         .out = '\0';
+    ::sigaction(kEnds[i], nullptr, &ends_before[i]);
+    // What a parent has ignored stays so, as under nohup.
+    if (ends_before[i].sa_handler != SIG_DFL) continue;
+    ::sigaction(kEnds[i], &action, nullptr);
+  }
+}
+
+SignalWords::~SignalWords() {
+  for (size_t i = 0; i < kEnds.size(); ++i) {
+    ::sigaction(kEnds[i], &ends_before[i], nullptr);
+  }
+}
 
 StopSignals::StopSignals(const char* words) {
   stop_asked = false;

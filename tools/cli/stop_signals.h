@@ -10,6 +10,7 @@
 // the making, which belongs to the main thread.
 
 #include <atomic>
+#include <string_view>
 
 namespace castor {
 
@@ -28,6 +29,17 @@ class StopSignals {
   bool asked() const { return flag(); }
   // The same, for others to look at from any thread; for ever valid.
   const std::atomic<bool>& flag() const;
+};
+
+// Says by which signal a command ends that handles none: "castor plan: ended by
+// SIGTERM, before it was done". The signal ends the process all the same.
+// REQUIRES: one at a time.
+class SignalWords {
+ public:
+  explicit SignalWords(std::string_view who);
+  ~SignalWords();
+  SignalWords(const SignalWords&) = delete;
+  SignalWords& operator=(const SignalWords&) = delete;
 };
 
 }  // namespace castor

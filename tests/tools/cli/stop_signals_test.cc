@@ -4,6 +4,10 @@
 #include "tools/cli/stop_signals.h"
 
 #include <signal.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -43,6 +47,35 @@ TEST(StopSignalsTest, GivesTheSignalsBack) {
         _exit(again.asked() ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");
+}
+
+TEST(SignalWordsTest, SayByWhatACommandEnds) {
+  for (const auto& [signal, name] :
+       {std::pair(SIGHUP, "SIGHUP"), std::pair(SIGINT, "SIGINT"),
+        std::pair(SIGTERM, "SIGTERM")}) {
+    EXPECT_EXIT(
+        {
+          const SignalWords words("castor plan");
+          raise(signal);
+          _exit(1);
+        },
+        testing::KilledBySignal(signal),
+        std::string("castor plan: ended by ") + name + ", before it was done");
+  }
+}
+
+TEST(SignalWordsTest, WhatAParentIgnoresStaysIgnored) {
+  EXPECT_EXIT(
+      {
+        signal(SIGHUP, SIG_IGN);
+        {
+          const SignalWords words("castor plan");
+          raise(SIGHUP);
+        }
+        raise(SIGHUP);
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace
