@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from castor.torch._params import Param
     from castor.torch._runtime import Runtime
 
+_graph_task = torch._C._current_graph_task_id
+_DOES_NOT_FIT = 3  # castor_code
 _ONE_UNIT = "a block whose inner calls differ, from rank to rank too, as experts' do, is to be one unit: castor.wrap(..., units=[...])"
 
 
@@ -53,15 +55,19 @@ class Gradients:
             if p.block is not None:
                 runtime.blocks.keep(p, gradient)
                 return
-            if p.uses > 1 and runtime.nests:
+            if p.uses != 1 or (p.again != runtime.micro_batch and _graph_task() != runtime.task):
+                # A backward inside this one, of a checkpoint with reentry, may add to it.
                 self.give(p, gradient)
                 self._late.append(p)
-            elif at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous():
+            elif (at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous() and not gradient.is_neg()
+                  and (address := gradient.data_ptr())):
                 runtime.flush()
-                code = lib.castor_engine_give_grad(runtime.handle, p.number, gradient.data_ptr(), size)
-                p.given, p.ready = runtime.micro_batch, True
+                code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)
+                if code == _DOES_NOT_FIT and self.hand_back_early():
+                    code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)
                 if code:
                     raise told_of((p,), _abi.error(code))
+                p.given, p.ready = runtime.micro_batch, True
             else:
                 self.give(p, gradient)
                 self.hand_back(p)
@@ -75,6 +81,8 @@ class Gradients:
         if runtime.device.follow is not None:
             runtime.device.follow()
         code = lib.castor_engine_grad(runtime.handle, p.number, self._out)
+        if code == _DOES_NOT_FIT and self.hand_back_early():
+            code = lib.castor_engine_grad(runtime.handle, p.number, self._out)
         if code:
             raise _abi.error(code)
         place = p.grad_view(self._address.value, None)
@@ -95,6 +103,13 @@ class Gradients:
             code = lib.castor_engine_grad_ready(runtime.handle, p.number)
             if code:
                 raise told_of((p,), _abi.error(code))
+
+    def hand_back_early(self) -> bool:
+        """Memory lacks: those that wait for the end of the backward go now, and their chunks with them. Whether there were any."""
+        late, self._late = self._late, []
+        for p in late:
+            self.hand_back(p)
+        return bool(late)
 
     def hand_back_the_rest(self) -> None:
         """The backward ends."""

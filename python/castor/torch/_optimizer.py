@@ -115,7 +115,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
-        if self.runtime.in_step and self.runtime.backward_done:
+        if self.runtime.has_gradients():
             self.runtime.abandon()
 
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:

@@ -33,7 +33,7 @@ class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
+        "again", "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
         "rest", "runtime", "shape", "sample", "state", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
@@ -62,6 +62,7 @@ class Param:
         self.watched = WATCHED  # while positive, digests from before and after a use are compared
         self.digest = 0
         self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all
+        self.again = -1  # the micro-batch in whose backward its module ran again
         self.uses = 0  # since the last backward ended
         self.given = -1  # the micro-batch that has had its gradient
         self.ready = False  # whether that is handed back

@@ -14,7 +14,7 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
-from castor.errors import CastorError, FailedPrecondition
+from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch._blocks import Blocks
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._device import Gpu
@@ -56,6 +56,7 @@ class Runtime:
         self.evaluating = False
         self.takes_copies = False  # what is copied to a parameter is written into its chunk
         self.backward = False
+        self.task = -1  # of autograd's, that backward
         self.backward_done = False  # since the micro-batch began
         self.active: dict[int, Param] = {}  # by address
         self.blocks = Blocks(self)
@@ -67,21 +68,19 @@ class Runtime:
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.packs = False  # what autograd saves is looked at
-        self.keeps = False  # chunks stay where they are, and parameters keep their views
-        self._kept: list[Unit] = []
-        self.exact = False  # kept, and masters: whatever writes to them has written
+        # Chunks stay where they are and are masters themselves: parameters keep their views, and whatever writes to these has written.
+        self.keeps = False
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
         if isinstance(device, Gpu):
             device.out_of_memory = self._ran_out
-        self.nests = False  # a part of the forward ran without gradients: its backward, inside the other, may be one of several that give a gradient
         self.holes: dict[torch.dtype, Tensor] = {}
 
     # Values of parameters.
 
     def activate(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
-        if unit.kept:
+        if self.keeps and (unit.kept or all(p.kept for p in unit.params)):
             return self._activate_kept(unit, counts)
         for p in unit.params:
             if p.pins:
@@ -89,11 +88,11 @@ class Runtime:
         views = self.acquire(unit)
         for p, view, address in zip(unit.params, views, unit.addresses):
             self._show(p, view, address, counts)
-        if self.keeps:
+        # A view that is made in inference mode serves no training.
+        if self.keeps and not torch.is_inference_mode_enabled():
             for p, view in zip(unit.params, views):
                 p.rest, p.kept = view, True
             unit.kept = True
-            self._kept.append(unit)
 
     def _activate_kept(self, unit: Unit, counts: bool) -> None:
         for p in unit.params:
@@ -105,6 +104,8 @@ class Runtime:
                 if tensor._version != p.version:
                     p.version = tensor._version
                     self.values.keep(p, tensor.data)
+                if self.values and self.values.has(p):
+                    p.watched = max(p.watched, 1)  # an alias is to show what a forward writes by .data
                 if p.watched > 0:
                     p.digest = self._digest(p, tensor.data)
                 p.pins = 1
@@ -112,17 +113,22 @@ class Runtime:
                     self.active[p.where] = p
             p.uses += counts
 
+    def _runs_again(self, unit: Unit) -> None:
+        """A checkpoint computes a module's forward again, in whose backward the module's own parameters get gradients."""
+        for p in unit.params:
+            p.again = self.micro_batch
+
     def keep_none(self) -> None:
         """Gives back what parameters keep while they are not active."""
-        kept, self._kept = self._kept, []
-        for unit in kept:
-            unit.kept = False
-            for p in unit.params:
-                p.rest, p.kept = p.hole, False
-                if not p.pins:
-                    p.tensor.__class__ = p.plain
-                    p.tensor.data = p.hole
-                    p.tensor.__class__ = ChunkedParameter
+        self.keeps = False
+        kept = [p for p in self.params if p.kept]
+        _have_changed(kept)  # for graphs, which refer to the parameters themselves
+        for p in kept:
+            p.rest, p.kept = p.hole, False
+            if not p.pins:
+                p.tensor.__class__ = p.plain
+                p.tensor.data = p.hole
+                p.tensor.__class__ = ChunkedParameter
         self.flush()
 
     def _activate_rest(self, unit: Unit, counts: bool) -> None:
@@ -137,6 +143,10 @@ class Runtime:
     def acquire(self, unit: Unit) -> list[Tensor]:
         try:
             return self.leases.acquire(unit)
+        except DoesNotFit as error:
+            if not self.gradients.hand_back_early():
+                raise told_of(unit.params, error) from None
+            return self.acquire(unit)
         except CastorError as error:
             raise told_of(unit.params, error) from None
 
@@ -145,6 +155,8 @@ class Runtime:
         tensor.__class__ = p.plain
         tensor.data = view
         p.version = tensor._version
+        if self.keeps and self.values.has(p):
+            p.watched = max(p.watched, 1)  # as below
         if p.watched > 0:
             p.digest = self._digest(p, view)
         p.pins = 1
@@ -182,7 +194,7 @@ class Runtime:
 
     def _sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
-        if self.exact:
+        if self.keeps:
             return
         forwards = self.micro_batch
         if forwards % self._samples_every == 0 and self.params:
@@ -201,7 +213,7 @@ class Runtime:
         unit = params[0].unit if len(params) == 1 else Unit(params)
         self.enter()
         try:
-            self.activate(unit, not self.evaluating)
+            self.activate(unit, not self.backward and not self.evaluating)
             try:
                 result = function(*arguments, **keywords)
                 self._watch(params, result)
@@ -283,12 +295,11 @@ class Runtime:
         @uncompiled
         def before(_module: torch.nn.Module, _arguments: Any) -> None:
             nonlocal entered, unseen
-            if self.depth and unit is not None and unit.kept and not self.values.unsettled:
+            if self.depth and unit is not None and unit.kept and self.keeps and not self.values.unsettled:
                 # As below, for a module inside another: most calls are of these.
-                counts = not self.backward and not self.evaluating
-                self._activate_kept(unit, counts)
-                if counts and not torch.is_grad_enabled():
-                    self.nests = True
+                self._activate_kept(unit, not self.backward and not self.evaluating)
+                if self.backward:
+                    self._runs_again(unit)
                 self.depth += 1
                 entered += 1
                 return
@@ -298,10 +309,9 @@ class Runtime:
             self.enter()
             try:
                 if unit is not None:
-                    counts = not self.backward and not self.evaluating
-                    self.activate(unit, counts)
-                    if counts and not torch.is_grad_enabled():
-                        self.nests = True
+                    self.activate(unit, not self.backward and not self.evaluating)
+                    if self.backward:
+                        self._runs_again(unit)
             except BaseException:
                 self.leave(None)
                 raise
@@ -348,13 +358,14 @@ class Runtime:
         if self.backward_done or not self.in_step:
             self.begin_micro_batch()
         self.backward = True
+        self.task = _graph_task()
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
         self.gradients.hand_back_the_rest()
         for p in self.params:
             p.uses = 0
-        self.backward = self.nests = False
+        self.backward = False
         self.backward_done = True
         self.flush()
 
@@ -435,12 +446,9 @@ class Runtime:
     def weights_changed(self) -> None:
         """What autograd has saved so far is of other weights."""
         self.step_number += 1
-        if self._kept:
+        if self.keeps:
             # As torch's optimizers do, so that autograd refuses a graph of the values before.
-            kept = [p for p in self.params if p.kept]
-            torch._C._increment_version([p.tensor for p in kept])
-            for p in kept:
-                p.version += 1
+            _have_changed([p for p in self.params if p.kept])
 
     def end_step(self) -> None:
         self.weights_changed()
@@ -448,6 +456,18 @@ class Runtime:
         for p in self.params:
             p.uses = 0  # of forwards that no backward came for
         self.in_step = self.backward_done = False
+
+
+def _have_changed(params: list[Param]) -> None:
+    """Counts a change of their values, as autograd does."""
+    tensors = [p.tensor for p in params]
+    try:
+        torch.autograd.graph.increment_version(tensors)
+    except (AttributeError, TypeError):  # before torch 2.6 of one at a time
+        for tensor in tensors:
+            torch.autograd.graph.increment_version(tensor)
+    for p in params:
+        p.version += 1
 
 
 def _tensors(of: Any) -> Iterable[Tensor]:

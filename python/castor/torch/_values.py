@@ -108,6 +108,9 @@ class Values:
     def _several(self) -> bool:
         return self._runtime.engine.world.size > 1
 
+    def has(self, p: Param) -> bool:
+        return p.number in self._copies
+
     def _stays(self, copy: _Copy) -> bool:
         return copy.param.number in self._aliased if self._several else copy.has_aliases()
 

@@ -123,11 +123,10 @@ def wrap(
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
     Placement(runtime, budgets)
-    # Nobody moves what is all in the host's memory; a record has each use.
+    # Nobody moves what is all in the host's memory, and fp32 has no other master; a record has each use.
     runtime.keeps = budgets.fits and world.size == 1 and computes_on.type == "cpu" and not _record.records() and all(
-        engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE for p in runtime.params if p.elements)
-    runtime.exact = runtime.keeps and all(p.dtype is torch.float32 for p in runtime.params)
-    if runtime.exact:
+        p.dtype is torch.float32 and (not p.elements or engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in runtime.params)
+    if runtime.keeps:
         for p in runtime.params:
             p.watched = 0
     _state.attach(model, runtime, wrapped)
