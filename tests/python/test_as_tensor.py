@@ -219,7 +219,8 @@ def test_aliases_cost_what_they_are_once_a_forward(monkeypatch: pytest.MonkeyPat
     aliases = [p.detach() for p in model.parameters()]
     counted.clear()
     model(torch.ones(1, 16))
-    assert len(aliases) <= len(counted) <= 2 * len(aliases) + 2
+    # The alias itself, and the chunk before and after the use.
+    assert len(aliases) <= len(counted) <= 3 * len(aliases) + 2
 
 
 class Clamps(nn.Linear):

@@ -24,6 +24,7 @@ from castor.errors import Unavailable
 from castor.sizes import format_size
 
 log = logging.getLogger("castor")
+_OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)  # older torches have it there alone
 
 # A tensor over memory at an address; its storage keeps the lease.
 Viewer = Callable[[Optional[int], Any], torch.Tensor]
@@ -197,7 +198,7 @@ class Gpu:
         self._takes = True
         try:
             to[0] = address = self.take(size)
-        except torch.OutOfMemoryError as error:
+        except _OUT_OF_MEMORY as error:
             raise Unavailable(str(error)) from None
         finally:
             self._takes = False

@@ -76,10 +76,10 @@ class Placement:
 
     def _give_back(self, every: int) -> None:
         runtime, budgets = self._runtime, self._budgets
+        if runtime.several and runtime.step_number % every:
+            return
         wanted = budgets.wanted()
         if runtime.several:
-            if runtime.step_number % every:
-                return
             (least,) = runtime.engine.least_of_ranks([wanted if wanted < budgets.device else _ENOUGH])
             if least == _ENOUGH:
                 return
@@ -92,7 +92,7 @@ class Placement:
             except DoesNotFit as error:
                 # All that Castor can do without.
                 more = re.search(r"raise the device budget by (\d+) bytes", str(error))
-                if more is None or wanted + int(more[1]) >= budgets.taken:
+                if runtime.several or more is None or wanted + int(more[1]) >= budgets.taken:
                     raise
                 wanted += int(more[1])
                 placed = self._reseal(wanted, budgets.host)
