@@ -119,8 +119,8 @@ TEST(ZeroEngineRaisesTest, EveryChangeThatARefusalProposesTrains) {
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(device, TestRounds(100));
-  EXPECT_GT(host, TestRounds(30));
-  EXPECT_GT(nvme, TestRounds(20));
+  EXPECT_GT(host, TestRounds(20));
+  EXPECT_GT(nvme, TestRounds(10));
 }
 
 }  // namespace
