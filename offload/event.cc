@@ -14,7 +14,6 @@
 
 #include "chunk/base/check.h"
 #include "offload/internal/event_state.h"
-#include "offload/internal/spin.h"
 
 namespace castor {
 namespace {
@@ -43,7 +42,6 @@ class HostEventState final : public internal::EventState {
   }
 
   void Wait() override {
-    if (internal::SpinUntil([this] { return known_done(); })) return;
     std::unique_lock lock(mutex_);
     completed_.wait(lock, [this] { return known_done(); });
   }

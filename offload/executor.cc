@@ -3,9 +3,7 @@
 
 #include "offload/executor.h"
 
-#include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include "chunk/base/check.h"
-#include "offload/internal/spin.h"
 #include "offload/start_thread.h"
 
 namespace castor {
@@ -28,12 +25,9 @@ struct ThreadPool::Impl {
       if (tasks.empty()) return;
       Task task = std::move(tasks.front());
       tasks.pop_front();
-      posted.fetch_sub(1, std::memory_order_relaxed);
       lock.unlock();
       task();
       task = nullptr;  // what it held goes before the next wait, unlocked
-      internal::SpinUntil(
-          [this] { return posted.load(std::memory_order_relaxed) > 0; });
       lock.lock();
     }
   }
@@ -49,9 +43,8 @@ struct ThreadPool::Impl {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Task> tasks;           // guarded by mutex
-  std::atomic<int64_t> posted = 0;  // of them, for who does not hold the mutex
-  bool stopping = false;            // guarded by mutex
+  std::deque<Task> tasks;  // guarded by mutex
+  bool stopping = false;   // guarded by mutex
   std::vector<std::thread> threads;
 };
 
@@ -74,7 +67,6 @@ ThreadPool::~ThreadPool() { impl_->Stop(); }
 void ThreadPool::Post(Task task) {
   std::lock_guard lock(impl_->mutex);
   impl_->tasks.push_back(std::move(task));
-  impl_->posted.fetch_add(1, std::memory_order_relaxed);
   // Under the lock: once it is released the task may run, and what it finishes
   // may be all that kept the pool alive.
   impl_->changed.notify_one();
