@@ -41,7 +41,8 @@ void Console::Note(std::string_view text) const {
 int ReportStatus(const Status& status, std::string_view who,
                  const Console& console) {
   if (!status.ok()) {
-    console.err << who << ": " << Printable(status.message()) << '\n';
+    // In one piece: ranks share a terminal.
+    console.err << fmt::format("{}: {}\n", who, Printable(status.message()));
   }
   return ExitCode(status.code());
 }
