@@ -443,9 +443,9 @@ CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
                                       void** data);
 CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
                                             int32_t param);
-/* Both, and a copy of `bytes` of `values` in between, which are the gradient in
- * this micro-batch: on a device whose memory the host addresses, which a null
- * device is. */
+/* Both, with a copy of `values` in between: the parameter's whole gradient of
+ * this micro-batch, of `bytes` in the gradient's type. The device's memory is
+ * one that the host addresses, as a null device's is. */
 CASTOR_API int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
                                            const void* values, size_t bytes);
 /* Memory of the device budget for the trainer's own use. */

@@ -101,6 +101,7 @@ Status CreateEngine(castor_world* world, int32_t rank, castor_device* device,
       ZeroEngine::Create(options, communicator);
   if (!created.ok()) return taken_back(created.status());
   made->engine = *std::move(created);
+  made->fp32_grads = options.grad_mode == GradMode::kFp32;
   made->plan = std::move(read.plan);
   if (world->taken[index].exchange(true)) {
     return taken_back(FailedPrecondition(fmt::format(

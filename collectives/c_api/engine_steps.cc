@@ -15,6 +15,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
+#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
@@ -117,12 +118,14 @@ Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
         "where castor_engine_grad says");
   }
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
-  const auto most =
-      BytesOf(Elements(engine.sizes[static_cast<size_t>(param)]), DType::kF32);
-  if (bytes > static_cast<size_t>(most.count())) {
-    return InvalidArgument(
-        fmt::format("a gradient of {} bytes is more than the parameter's {}",
-                    bytes, most.count()));
+  const auto index = static_cast<size_t>(param);
+  const DType dtype =
+      engine.fp32_grads ? DType::kF32 : engine.specs[index].dtype;
+  const Bytes size = BytesOf(Elements(engine.sizes[index]), dtype);
+  if (bytes != static_cast<size_t>(size.count())) {
+    return InvalidArgument(fmt::format(
+        "{} bytes are no gradient of {}, which has {} of {}", bytes,
+        Quoted(engine.specs[index].name), size.count(), DTypeName(dtype)));
   }
   void* to = nullptr;
   CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));

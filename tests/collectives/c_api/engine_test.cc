@@ -116,9 +116,12 @@ TEST(EngineTest, RefusesAGradientThatIsNone) {
   ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
   EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
                castor_engine_give_grad(engine.get(), 0, nullptr, bytes));
-  EXPECT_GIVES(
-      CASTOR_INVALID_ARGUMENT,
-      castor_engine_give_grad(engine.get(), 0, values.data(), bytes + 4));
+  for (const size_t wrong : {bytes + 4, bytes - 4, bytes / 2, size_t{0}}) {
+    EXPECT_GIVES(
+        CASTOR_INVALID_ARGUMENT,
+        castor_engine_give_grad(engine.get(), 0, values.data(), wrong));
+  }
+  EXPECT_THAT(castor_last_error(), HasSubstr("0 bytes are no gradient of"));
   EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
                castor_engine_give_grad(engine.get(), 1, values.data(), bytes));
   EXPECT_GIVES(CASTOR_OK,
