@@ -21,12 +21,14 @@ struct ChunkBounds {
   Bytes most;
 };
 
-// What is tried one after the other until memory suffices: from the largest
-// chunks that the budget calls for down to the smallest that the model calls
-// for, each half of the one before. A largest chunk is a power of two, which is
-// at most 512 MiB, an eighth of the budget and the model, and a quarter more: a
-// matrix often is a power of two, and its bias comes besides. The smallest of a
-// search is half of its largest, and at most 32 MiB.
+// What is tried one after the other until memory suffices. The first search has
+// the largest chunks that the budget calls for, and each one after it half of
+// these, down to the smallest that the model calls for.
+//
+// A search goes up to a power of two and a quarter more: a matrix often is a
+// power of two, and its bias comes besides. The power is at most 512 MiB, at
+// most an eighth of the budget, and below twice the model. A search begins at
+// half of that, and at 32 MiB at most.
 //
 // A larger budget tries all that a smaller one tries, so what fits a budget
 // fits every larger one.

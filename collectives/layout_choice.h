@@ -35,20 +35,18 @@ std::vector<ChunkBounds> BoundsFor(std::span<const ParamSpec> params,
 Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
                              const ZeroOptions& options, int world);
 
-// The same, and where they give none of these the first layout within
-// BoundsFor that these budgets serve. Infeasible as PlanMemory
-// where they serve none, with NearestRaises: with any of these, a search finds
-// what fits. Then, and only then, is the layout's memory
-// planned here.
+// The same. Where the options give none of these, it is the first layout within
+// BoundsFor that the budgets serve. Where they serve none, Infeasible as
+// PlanMemory, with NearestRaises: with any of these, a search finds what fits.
 Result<ChunkLayout> ChooseLayout(std::span<const ParamSpec> params,
                                  const ZeroOptions& options,
                                  const Sharding& sharding,
                                  const SealBudgets& budgets,
                                  const SealOptions& declared);
 
-// What to say of a layout whose chunk size the options give, where it wastes
-// more than a tenth of the model and a search from half of that size to twice
-// picks a better one; else empty.
+// What to say of a layout whose chunk size the options give. Empty unless the
+// layout wastes more than a tenth of the model, and a search from half of that
+// size to twice picks a better one.
 std::string WastedByGivenSize(const ChunkLayout& layout,
                               std::span<const ParamSpec> params,
                               const ZeroOptions& options, int world);

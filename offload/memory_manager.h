@@ -310,8 +310,8 @@ class MemoryManager {
   // REQUIRES: as_planned().
   void DepartFromPlan(ChunkId wanted);
   // The accesses that the plan has next, up to a use that is not of a gradient
-  // in place, or to the end of a use unless ends are the holders' own. None
-  // where the step is not as planned so far.
+  // in place. Where ends are not the holders' own, up to the end of a use too.
+  // None where the step is not as planned so far.
   std::span<const Access> PlannedBeforeUse() const;
   // Makes the ends of uses that the plan has next, where these are the holders'
   // own.

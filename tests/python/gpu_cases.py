@@ -137,7 +137,7 @@ def test_a_smaller_batch_after_torch_ran_out_of_memory_finds_more(backward: bool
     budget = model._castor.engine.stats()["device_budget_bytes"]
 
     def fails(*_: Any) -> None:
-        gpu.ran_out(MiB)
+        _device._ran_out(gpu.torch_device.index, MiB, 0, 0)  # as torch's allocator calls it
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     dropout = torch.get_rng_state()

@@ -16,6 +16,9 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+import castor.torch as castor
+from castor._engine import Engine
+
 from budget_cases import SIZED, backward_twice, changes_for, least_device, outcome, two_forwards, with_a_penalty
 
 CHUNK = 32 << 10
@@ -30,6 +33,23 @@ def test_plan_and_wrap_ask_for_the_same(name: str, chunk: Optional[int]) -> None
     least = least_device(case, host_budget=HOST, **sized)
     assert outcome(case, device=least, host=HOST, **sized) == "trains"
     assert outcome(case, device=least - (chunk or 2048), host=HOST, **sized) == "refused"
+
+
+def test_norms_that_run_first_and_are_registered_last(tmp_path: Path) -> None:
+    """Found by a draw: at the derived least, the norm's chunk had no slot in the backward."""
+    assert outcome(SIZED["t5"], device=199680, host=1940006, stage=0, nvme=str(tmp_path)) == "trains"
+
+
+def test_the_first_steps_memory_stays_where_what_it_held_does_not_fit_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[int] = []
+
+    def refuses(*_: Any) -> None:
+        refused.append(1)
+        raise castor.DoesNotFit("states do not fit")
+
+    monkeypatch.setattr(Engine, "reseal", refuses)
+    assert outcome(SIZED["mlp"], device=200 << 10, host=HOST, chunk=CHUNK) == "trains"
+    assert len(refused) == 1
 
 
 def drawn(draw: random.Random, nvme: Path) -> tuple[str, dict[str, Any]]:

@@ -73,7 +73,7 @@ class Budgets:
         """Bytes of a GPU that Castor has."""
         return self._gpu.taken if self._gpu is not None else 0
 
-    def given_back(self, device: int) -> None:
+    def gave_back(self, device: int) -> None:
         """Castor has so much from now on; what was needed beside it is measured anew."""
         self.device, self._left = device, -1
         if self._gpu is not None:

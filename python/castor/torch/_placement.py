@@ -32,7 +32,6 @@ class Placement:
         self.given_back = 0  # times
         if not budgets.fits:
             budgets.begin()
-        runtime.placement = self if self.watches else None
 
     @property
     def watches(self) -> bool:
@@ -110,7 +109,7 @@ class Placement:
         self.given_back += 1
         log.warning("castor: torch needs more of the GPU than the first step showed: Castor has %s instead of %s (%d times so far). device=%r from the start saves that",
                     format_size(wanted), format_size(budgets.device), self.given_back, format_size(wanted))
-        budgets.given_back(wanted)
+        budgets.gave_back(wanted)
 
     def _reseal(self, device: int, host: int) -> bool:
         """Whether nothing stood in the way: tensors over parameters that somebody keeps, on any rank."""

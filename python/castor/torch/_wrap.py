@@ -122,7 +122,8 @@ def wrap(
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
     runtime.optimizer = wrapped
-    Placement(runtime, budgets)
+    placement = Placement(runtime, budgets)
+    runtime.placement = placement if placement.watches else None
     # Nobody moves what is all in the host's memory, and fp32 has no other master; a record has each use.
     runtime.keeps = budgets.fits and world.size == 1 and computes_on.type == "cpu" and not _record.records() and all(
         p.dtype is torch.float32 and (not p.elements or engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in runtime.params)
