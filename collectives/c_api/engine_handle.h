@@ -114,7 +114,7 @@ struct castor_engine {
   bool sealed = false;
   std::optional<castor::c_api::DryStep> dry;    // under way
   std::optional<castor::SealOptions> dry_seen;  // what the last one held
-  bool fp32_grads = false;  // whatever the parameters' type
+  bool fp32_grads = false;                      // whatever the parameters' type
   int64_t params = 0;
   // By parameter, as what follows. They stay where they are: programs look at
   // their names.

@@ -92,9 +92,9 @@ PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);
 
 // --- Why states are where they are -------------------------------------------
 // Of the chunks of parameters whose names match `pattern` (chunk/base/glob.h),
-// in order, a paragraph for each. It has those of its parameters that match, and
-// a sentence for each state, whose home the chunk's parameters share. It ends
-// with what a step moves, with times where the machine tells them.
+// in order, a paragraph for each. It has those of its parameters that match,
+// and a sentence for each state, whose home the chunk's parameters share. It
+// ends with what a step moves, with times where the machine tells them.
 // "chunks" in JSON, and lines of --plain:
 //   state  CHUNK  STATE  TIER  WHY
 //   moves  CHUNK  LINK  BYTES  TRANSFERS
