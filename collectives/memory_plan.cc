@@ -45,6 +45,7 @@ class HomeChooser {
         demand_.staging_slot = std::max(demand_.staging_slot, bytes);
       }
     }
+    demand_.windows = internal::WindowsOfAnUpdate(needs_.shapes());
   }
 
   BudgetRaises SmallestRaises() const {
@@ -63,11 +64,11 @@ class HomeChooser {
     if (demand_.FitsOnDevice(budgets.device)) {
       ChunkHomes on_device;
       on_device.fill(Tier::kDevice);
-      return Cut(std::vector<ChunkHomes>(needs_.chunks(), on_device), 0,
+      return Cut(std::vector<ChunkHomes>(needs_.chunks(), on_device), {},
                  input_.prefetch_depth);
     }
     for (const internal::HostScheme& scheme :
-         internal::HostSchemes(budgets, demand_.mixed())) {
+         internal::HostSchemes(budgets, demand_.windows, demand_.mixed())) {
       for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
         std::optional<HomeProblem> problem = demand_.Homes(
             budgets, scheme,
@@ -80,7 +81,7 @@ class HomeChooser {
         Result<std::vector<ChunkHomes>> homes = AssignHomes(*problem);
         if (!homes.ok()) continue;
         internal::ApplyRuled(input_.bindings, needs_.shapes(), *homes);
-        return Cut(*homes, scheme.staging_slots, depth);
+        return Cut(*homes, scheme, depth);
       }
     }
     return Infeasible(fmt::format(
@@ -109,10 +110,11 @@ class HomeChooser {
     work.slot_ahead = needs_.gathered()[needs_.main_class()].slot_bytes;
     work.most_ahead = input_.prefetch_depth;
     work.staging_slot = demand_.staging_slot;
+    work.windows = demand_.windows;
     CASTOR_ASSIGN_OR_RETURN(
         const internal::WorkingRoom room,
         internal::FitBesideHomes(needs_.shapes(), placement, work, budgets));
-    return Cut(placement.homes, room.staging_slots, room.ahead);
+    return Cut(placement.homes, room.staging, room.ahead);
   }
 
   std::string WhyNot(const internal::Budgets& budgets) const {
@@ -139,7 +141,8 @@ class HomeChooser {
     for (const ChunkStates& shape : demand_.chunks) {
       for (Bytes bytes : shape.host_bytes) states += bytes;
     }
-    const int64_t staging = internal::HostSchemes(budgets).back().staging_slots;
+    const int64_t staging =
+        internal::HostSchemes(budgets, demand_.windows).back().staging_slots;
     return fmt::format(
         "{} do not fit: of the device budget of {}, {} serve "
         "gathered chunks and leases, of the host budget of {}, {} serve "
@@ -161,10 +164,12 @@ class HomeChooser {
         FormatBytes(demand_.ruled[2]));
   }
 
-  MemoryPlan Cut(const std::vector<ChunkHomes>& homes, int64_t staging_slots,
-                 int depth) const {
-    return internal::CutIntoSlots(needs_, homes,
-                                  {demand_.staging_slot, staging_slots}, depth);
+  MemoryPlan Cut(const std::vector<ChunkHomes>& homes,
+                 const internal::HostScheme& scheme, int depth) const {
+    return internal::CutIntoSlots(
+        needs_, homes,
+        {demand_.staging_slot, scheme.staging_slots, scheme.fetch_slots},
+        depth);
   }
 
   const MemoryPlanInput& input_;

@@ -149,6 +149,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
     plan.staging_class = static_cast<int32_t>(plan.host_classes.size());
     plan.host_classes.push_back({staging.slot_bytes, staging.slots});
     plan.staging_slots = staging.slots;
+    plan.fetch_slots = staging.fetch_slots;
   }
   return plan;
 }

@@ -79,6 +79,7 @@ int32_t AddSlots(std::vector<SlotClass>& classes, size_t first, Bytes size,
 struct StagingSlots {
   Bytes slot_bytes;
   int64_t slots = 0;
+  int64_t fetch_slots = 0;  // of these, for fetches alone
 };
 
 // The plan of states at `homes`. What the device's budget has left over keeps

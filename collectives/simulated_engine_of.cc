@@ -75,6 +75,7 @@ SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
   engine.budget = {input.memory->device_budget, input.memory->host_budget,
                    input.memory->nvme_budget.value_or(Bytes(0))};
   engine.staging_slots = plan.staging_slots;
+  engine.fetch_slots = plan.fetch_slots;
   const size_t gathered = plan.problem.slots.size();
   for (size_t c = 0; c < gathered; ++c) {
     engine.slot_bytes.push_back(plan.device_classes[c].slot_bytes);

@@ -411,6 +411,9 @@ class ZeroEngine::Impl final : public ChunkSource {
                scaler_.scale()),
         headroom_);
   }
+  // As the next forward comes to them. By number where ranks refresh copies,
+  // which all call in one order.
+  std::vector<ChunkId> UpdateOrder() const;
   void UpdateChunk(ChunkId chunk, float factor, double lr);
   // Updates a reduced chunk whose parameters all have a gradient here, so that
   // all ranks know what is updated without asking each other.

@@ -115,6 +115,7 @@ Status ZeroEngine::Impl::BuildStore() {
   store.rank = comm_->rank();
   store.staging_class = memory_.staging_class;
   store.staging_slots = memory_.staging_slots;
+  store.fetch_slots = memory_.fetch_slots;
   store_ = std::make_unique<ShardStore>(store);
   for (size_t c = 0; c < memory_.states.size(); ++c) {
     for (size_t k = 0; k < kStateKinds; ++k) {

@@ -76,10 +76,10 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
       const bool updated = chunk.valid() && grads_[chunk.index()].updated;
       params_[p].steps += params_[p].used && !updated;
     }
-    for (size_t c = 0; c < grads_.size(); ++c) {
-      if (!grads_[c].valid) continue;
-      const ChunkId chunk(static_cast<int32_t>(c));
-      if (!grads_[c].updated) UpdateChunk(chunk, factor, lr);
+    for (const ChunkId chunk : UpdateOrder()) {
+      const ChunkGrad& grad = grads_[chunk.index()];
+      if (!grad.valid) continue;
+      if (!grad.updated) UpdateChunk(chunk, factor, lr);
       if (sharding_.refreshes()) RefreshReplicas(chunk);
     }
     // A lease that outlives the step shows what is updated: all of it.

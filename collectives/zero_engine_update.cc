@@ -13,6 +13,8 @@
 #include "offload/kernels/convert.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/worker_pool.h"
+#include "placement/trace.h"
+#include "placement/use_order.h"
 
 namespace castor {
 
@@ -128,6 +130,12 @@ ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
     work.pieces.push_back(piece);
   }
   return work;
+}
+
+std::vector<ChunkId> ZeroEngine::Impl::UpdateOrder() const {
+  return OrderOfFirstUses(
+      sharding_.refreshes() ? Trace() : manager_->planned_trace(),
+      grads_.size());
 }
 
 void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {

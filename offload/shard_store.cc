@@ -27,9 +27,9 @@ Event Joined(const std::vector<Event>& events, const Event& last) {
 ShardStore::ShardStore(const ShardStoreOptions& options)
     : options_(options),
       failures_(options.on_failure),
-      staging_(std::make_unique<StagingRing>(&options.pools->pool(Tier::kHost),
-                                             options.staging_class,
-                                             options.staging_slots)) {
+      staging_(std::make_unique<StagingRing>(
+          &options.pools->pool(Tier::kHost), options.staging_class,
+          options.staging_slots, options.fetch_slots)) {
   const Lane::OnFailure note = [failures = failures_](const Status& status) {
     failures.Add(status);
   };
@@ -39,6 +39,7 @@ ShardStore::ShardStore(const ShardStoreOptions& options)
   Device& device = options.pools->device();
   to_device_ = device.MakeLane(name("to device"), note);
   from_device_ = device.MakeLane(name("from device"), note);
+  back_to_device_ = device.MakeLane(name("back to device"), note);
   ahead_ = device.MakeLane(name("to device, ahead"), note);
 }
 
@@ -115,14 +116,14 @@ Event ShardStore::written(ChunkId chunk, StateKind state) {
     shard.written.Settle();
     return shard.written;
   }
-  return InTurn(chunk, state, 0,
+  return InTurn(chunk, state, 0, StagingUse::kWork,
                 [&shard](std::span<Slot>) { return shard.written; });
 }
 
 void ShardStore::AddReader(ChunkId chunk, StateKind state, Event reader) {
   Shard& shard = At(chunk, state);
   if (!OthersWait()) return AddReader(shard, std::move(reader));
-  InTurn(chunk, state, 0, [&shard, reader](std::span<Slot>) {
+  InTurn(chunk, state, 0, StagingUse::kWork, [&shard, reader](std::span<Slot>) {
     AddReader(shard, reader);
     return Event();
   });
@@ -131,17 +132,18 @@ void ShardStore::AddReader(ChunkId chunk, StateKind state, Event reader) {
 Event ShardStore::WriteReady(ChunkId chunk, StateKind state) {
   const Shard& shard = At(chunk, state);
   if (!OthersWait()) return WriteReady(shard);
-  return InTurn(chunk, state, 0,
+  return InTurn(chunk, state, 0, StagingUse::kWork,
                 [&shard](std::span<Slot>) { return WriteReady(shard); });
 }
 
 void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
   Shard& shard = At(chunk, state);
   if (!OthersWait()) return SetWritten(shard, std::move(written));
-  InTurn(chunk, state, 0, [&shard, written](std::span<Slot>) {
-    SetWritten(shard, written);
-    return Event();
-  });
+  InTurn(chunk, state, 0, StagingUse::kWork,
+         [&shard, written](std::span<Slot>) {
+           SetWritten(shard, written);
+           return Event();
+         });
 }
 
 void ShardStore::AddReader(Shard& shard, Event reader) {
@@ -173,8 +175,8 @@ void ShardStore::BeginStep(int32_t step) {
 Status ShardStore::Drain() {
   if (staging_ == nullptr) return failures_.Summary();
   // Their own failures are known to failures_.
-  for (const auto& lane :
-       {ahead_.get(), to_device_.get(), from_device_.get()}) {
+  for (const auto& lane : {ahead_.get(), to_device_.get(),
+                           back_to_device_.get(), from_device_.get()}) {
     lane->Drain().IgnoreError();
   }
   int64_t moves = 0;
@@ -215,24 +217,27 @@ Status ShardStore::Close() {
   return drained;
 }
 
-Event ShardStore::InTurn(ChunkId chunk, StateKind state, int64_t count, Op op) {
-  CASTOR_CHECK(staging_->CheckServable(count).ok());
+Event ShardStore::InTurn(ChunkId chunk, StateKind state, int64_t count,
+                         StagingUse use, Op op) {
+  CASTOR_CHECK(staging_->CheckServable(count, use).ok());
   Shard& shard = At(chunk, state);
   ++shard.holds;
-  if (staging_->GrantsNow(count)) {
+  if (staging_->GrantsNow(count, use)) {
     Event end;
-    const Status asked =
-        staging_->Take(count, [&](std::span<Slot> slots) { end = op(slots); });
+    const Status asked = staging_->Take(
+        count, use, [&](std::span<Slot> slots) { end = op(slots); });
     CASTOR_CHECK(asked.ok());
     ReleaseHold(shard);
     return end;
   }
   const EventSource late;
-  const Status asked = staging_->Take(count, [this, &shard, op = std::move(op),
-                                              late](std::span<Slot> slots) {
-    op(slots).OnDone([late](const Status& status) { late.Complete(status); });
-    ReleaseHold(shard);
-  });
+  const Status asked = staging_->Take(
+      count, use,
+      [this, &shard, op = std::move(op), late](std::span<Slot> slots) {
+        op(slots).OnDone(
+            [late](const Status& status) { late.Complete(status); });
+        ReleaseHold(shard);
+      });
   CASTOR_CHECK(asked.ok());
   return late.event();
 }

@@ -24,7 +24,9 @@
 //
 // Demand never waits for what is fetched ahead, which has lanes of its own.
 // Such a fetch can be taken back before it begins, and is raised when a lane
-// waits.
+// waits. No fetch waits for the optimizer's windows, but for those of its own
+// shard: fetches have staging slots and lanes of their own, and the optimizer's
+// transfers are the drive's least urgent ones.
 //
 // A move that fails fails its event and whatever waits for it, and on_failure
 // hears of the first one before the event is done. Owner thread only.
@@ -63,6 +65,8 @@ struct ShardStoreOptions {
   // Class of host slots used as staging, and how many of them.
   int32_t staging_class = -1;
   int64_t staging_slots = 0;
+  // Of these, how many only fetches use; 0: they share all.
+  int64_t fetch_slots = 0;
 };
 
 // What a Load of kPrefetch leaves behind, so that it can be taken back.
@@ -233,9 +237,10 @@ class ShardStore {
   // others wait or too few are here, in its turn. Returns the event that `op`
   // returns, or one that ends with it. REQUIRES: the ring has as many.
   using Op = std::function<Event(std::span<Slot>)>;
-  Event InTurn(ChunkId chunk, StateKind state, int64_t count, Op op);
+  Event InTurn(ChunkId chunk, StateKind state, int64_t count, StagingUse use,
+               Op op);
   void ReleaseHold(Shard& shard);
-  bool OthersWait() const { return !staging_->GrantsNow(0); }
+  bool OthersWait() const { return staging_->OthersWait(); }
 
   // Of Load and Store, once it is their turn. `read` is done when the home has
   // been read.
@@ -292,6 +297,8 @@ class ShardStore {
   int32_t step_ = 0;
   std::unique_ptr<Lane> to_device_;
   std::unique_ptr<Lane> from_device_;
+  // What windows bring back, so that demand never waits for it.
+  std::unique_ptr<Lane> back_to_device_;
   // What is fetched ahead, so that demand never waits for it.
   std::unique_ptr<Lane> ahead_;
 };

@@ -38,7 +38,7 @@ Event ShardStore::Load(ChunkId chunk, StateKind state, ByteRange range,
   }
   const int64_t staging = shard.home == Tier::kNvme ? 1 : 0;
   if (staging == 0 && !OthersWait()) return LoadNow(work, {});
-  return InTurn(chunk, state, staging,
+  return InTurn(chunk, state, staging, StagingUse::kFetch,
                 [this, work = std::move(work)](std::span<Slot> slots) {
                   return LoadNow(work, slots);
                 });
@@ -125,9 +125,11 @@ Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,
   if (staging == 0 && !OthersWait()) {
     return StoreNow(chunk, state, range, from, after, cause, {});
   }
-  return InTurn(chunk, state, staging, [=, this](std::span<Slot> slots) {
-    return StoreNow(chunk, state, range, from, after, cause, slots);
-  });
+  return InTurn(chunk, state, staging, StagingUse::kWork,
+                [=, this](std::span<Slot> slots) {
+                  return StoreNow(chunk, state, range, from, after, cause,
+                                  slots);
+                });
 }
 
 Event ShardStore::StoreNow(ChunkId chunk, StateKind state, ByteRange range,
@@ -246,8 +248,10 @@ std::span<std::byte> ShardStore::MemoryNow(ChunkId chunk, StateKind state,
 }
 
 Result<Slot> ShardStore::TakeStagingNow() {
-  CASTOR_RETURN_IF_ERROR(staging_->CheckServable(1));
-  if (staging_->GrantsNow(1)) return staging_->TakeOne();
+  CASTOR_RETURN_IF_ERROR(staging_->CheckServable(1, StagingUse::kFetch));
+  if (staging_->GrantsNow(1, StagingUse::kFetch)) {
+    return staging_->TakeOne(StagingUse::kFetch);
+  }
   return FailedPrecondition(fmt::format(
       "all {} staging slots are held by the {} windows that are open: close "
       "one first",

@@ -69,7 +69,8 @@ Result<Event> ShardStore::Move(ChunkId chunk, StateKind state, Tier to,
   }
   if (shard.home == to) return written(chunk, state);
   if (Staged(shard.home, to)) {
-    if (Status staging = staging_->CheckServable(1); !staging.ok()) {
+    if (Status staging = staging_->CheckServable(1, StagingUse::kWork);
+        !staging.ok()) {
       return named(staging);
     }
     if (staging_->slot_bytes() < PlaceOf(shard).extent) {
@@ -114,7 +115,7 @@ void ShardStore::AdvanceMove(const std::shared_ptr<PendingMove>& move) {
   if (!move->slot.valid() || move->in_turn || shard.holds > 0) return;
   move->in_turn = true;
   const Status asked =
-      staging_->Take(Staged(shard.home, move->to) ? 1 : 0,
+      staging_->Take(Staged(shard.home, move->to) ? 1 : 0, StagingUse::kWork,
                      [this, move, &shard](std::span<Slot> staging) {
                        move->in_turn = false;
                        if (shard.holds == 0) {

@@ -35,7 +35,7 @@ Result<std::vector<HostWindow>> ShardStore::OpenWindows(
   for (const WindowRequest& request : requests) {
     slots += NeedsStaging(request);
   }
-  CASTOR_RETURN_IF_ERROR(staging_->CheckServable(slots));
+  CASTOR_RETURN_IF_ERROR(staging_->CheckServable(slots, StagingUse::kWork));
   std::vector<HostWindow> windows;
   windows.reserve(requests.size());
   for (const WindowRequest& request : requests) {
@@ -53,7 +53,7 @@ Result<std::vector<HostWindow>> ShardStore::OpenWindows(
     kept->slot = std::move(slot);
     return ready;
   };
-  if (staging_->GrantsNow(slots)) {
+  if (staging_->GrantsNow(slots, StagingUse::kWork)) {
     const auto open_all = [&](std::span<Slot> granted) {
       for (size_t i = 0; i < requests.size(); ++i) {
         const bool staged = NeedsStaging(requests[i]);
@@ -66,7 +66,7 @@ Result<std::vector<HostWindow>> ShardStore::OpenWindows(
         }
       }
     };
-    CASTOR_RETURN_IF_ERROR(staging_->Take(slots, open_all));
+    CASTOR_RETURN_IF_ERROR(staging_->Take(slots, StagingUse::kWork, open_all));
     return windows;
   }
   // In turn. Nothing moves a shard meanwhile: it is held.
@@ -84,7 +84,8 @@ Result<std::vector<HostWindow>> ShardStore::OpenWindows(
     windows[i].ready = late.back().ready.event();
   }
   CASTOR_RETURN_IF_ERROR(staging_->Take(
-      slots, [arrive, late = std::move(late)](std::span<Slot> granted) {
+      slots, StagingUse::kWork,
+      [arrive, late = std::move(late)](std::span<Slot> granted) {
         for (const Late& each : late) {
           arrive(each.request, each.staged, granted, each.kept.get())
               .OnDone([ready = each.ready](const Status& status) {
@@ -218,9 +219,9 @@ void ShardStore::Depart(const HostWindow& window, const Event& used) {
         Describe(window.chunk, window.state, Tier::kHost, Tier::kDevice,
                  window.range.size(), window.cause);
     Count(copy);
-    to_device_->Wait(used);
-    to_device_->Wait(WriteReady(shard));
-    end = Copy(*to_device_, shard.slot.data + window.range.begin.count(),
+    back_to_device_->Wait(used);
+    back_to_device_->Wait(WriteReady(shard));
+    end = Copy(*back_to_device_, shard.slot.data + window.range.begin.count(),
                staging.data, copy);
     SetWritten(shard, end);
   }

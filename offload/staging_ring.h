@@ -6,11 +6,14 @@
 
 // The host slots through which bytes pass on their way between the device and
 // the drive, or to work on the host. A slot given back names the event after
-// which its bytes are free, so the longest free is lent first. Who asks when
-// too few are there waits for those that come back: requests are granted
-// strictly in the order in which they came, each with all its slots at once.
-// So a request never holds some of its slots while it waits for others, and
-// what is queued on lanes is queued in the order in which it was asked for.
+// which its bytes are free, so the longest free is lent first. Some slots may
+// be kept for fetches alone: an optimizer that has asked for all its windows
+// fills the others for seconds, and no fetch waits for its slots.
+//
+// Who asks when too few are there waits for those that come back: requests are
+// granted strictly in the order in which they came, each with all its slots at
+// once. So a request never holds some of its slots while it waits for others,
+// and what is queued on lanes is queued in the order in which it was asked for.
 //
 // Takes its slots from a pool and gives them back at the end. Owner thread
 // only: a grant runs inside Take or inside the Give that made it possible. Part
@@ -19,7 +22,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -29,14 +34,22 @@
 
 namespace castor {
 
+// What slots are asked for.
+enum class StagingUse : uint8_t {
+  kFetch,  // bytes that go from the drive to the device, or are read at once
+  kWork,   // windows, and bytes that go to the drive
+};
+
 class StagingRing {
  public:
   // The slots are the callee's until it gives each of them back.
   using Granted = std::function<void(std::span<Slot> slots)>;
 
-  // Takes `slots` slots of `slot_class`. REQUIRES: the pool has as many; it
-  // outlives the ring.
-  StagingRing(TierPool* host, int32_t slot_class, int64_t slots);
+  // Takes `slots` slots of `slot_class`, `for_fetch` of them for fetches alone;
+  // with 0 these share the others. REQUIRES: the pool has as many; it outlives
+  // the ring.
+  StagingRing(TierPool* host, int32_t slot_class, int64_t slots,
+              int64_t for_fetch = 0);
   // Waits until nobody uses a slot any more, then gives them to the pool.
   // REQUIRES: all are back.
   ~StagingRing();
@@ -54,21 +67,23 @@ class StagingRing {
   // among those that wait: now, when nobody waits and as many are here, else
   // later. Infeasible, with the numbers, when the ring never has as many; then
   // `granted` is not called.
-  Status Take(int64_t count, Granted granted);
+  Status Take(int64_t count, StagingUse use, Granted granted);
   // The same test alone.
-  Status CheckServable(int64_t count) const;
+  Status CheckServable(int64_t count, StagingUse use) const;
   // Whether Take would grant at once.
-  bool GrantsNow(int64_t count) const {
-    return waiting_.empty() && !serving_ && count <= here();
+  bool GrantsNow(int64_t count, StagingUse use) const {
+    return !OthersWait() && count <= std::ssize(FreeFor(use));
   }
-  // One slot at once. REQUIRES: GrantsNow(1).
-  Slot TakeOne();
+  // Whether a request would wait for its turn, if it takes no slot.
+  bool OthersWait() const { return !waiting_.empty() || serving_; }
+  // One slot at once. REQUIRES: GrantsNow(1, use).
+  Slot TakeOne(StagingUse use);
   // `free_after`: when the bytes may be reused. Grants what it can.
   void Give(Slot slot, Event free_after);
 
   int64_t slots() const { return slots_; }
   // Slots that are not lent.
-  int64_t here() const { return static_cast<int64_t>(free_.size()); }
+  int64_t here() const { return std::ssize(free_) + std::ssize(fetch_free_); }
   // Requests not granted yet.
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   // Requests that had to wait, since the start.
@@ -81,16 +96,30 @@ class StagingRing {
  private:
   struct Request {
     int64_t count;
+    StagingUse use;
     Granted granted;
   };
 
+  bool Separate(StagingUse use) const {
+    return use == StagingUse::kFetch && fetch_slots_ > 0;
+  }
+  const std::deque<Slot>& FreeFor(StagingUse use) const {
+    return Separate(use) ? fetch_free_ : free_;
+  }
+  std::deque<Slot>& FreeFor(StagingUse use) {
+    return Separate(use) ? fetch_free_ : free_;
+  }
   void Grant(const Request& request);
 
   TierPool* pool_;
   int64_t slots_ = 0;
-  int64_t own_slots_ = 0;  // without those of Grow
+  int64_t own_slots_ = 0;    // without those of Grow
+  int64_t fetch_slots_ = 0;  // of these, for fetches alone
   Bytes slot_bytes_;
-  std::deque<Slot> free_;  // the longest free first
+  // The longest free first; what is given back goes where it came from.
+  std::deque<Slot> free_;
+  std::deque<Slot> fetch_free_;
+  std::vector<std::pair<int32_t, int32_t>> fetch_names_;  // class and index
   std::deque<Request> waiting_;
   bool serving_ = false;  // a Give further up grants what it can
   int64_t waits_ = 0;

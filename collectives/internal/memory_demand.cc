@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 
@@ -27,12 +28,32 @@ std::optional<Bytes> LeastThatFits(Bytes low, Bytes high,
 
 }  // namespace
 
-std::vector<HostScheme> HostSchemes(const Budgets& budgets, bool mixed) {
+int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks) {
+  int64_t most = 2;
+  for (const ChunkStates& chunk : chunks) {
+    most = std::max<int64_t>(
+        most,
+        std::count_if(chunk.device_bytes.begin(), chunk.device_bytes.end(),
+                      [](Bytes bytes) { return bytes > Bytes(0); }));
+  }
+  return most;
+}
+
+std::vector<HostScheme> NvmeSchemes(int64_t windows) {
+  constexpr int64_t kForFetches = 2;
+  return {{true, 2 * windows + kForFetches, kForFetches},
+          {true, 2 * windows, 0},
+          {true, windows, 0}};
+}
+
+std::vector<HostScheme> HostSchemes(const Budgets& budgets, int64_t windows,
+                                    bool mixed) {
   std::vector<HostScheme> schemes = {
-      {false, mixed ? kStagingLeast : kStagingWithoutNvme}};
+      {false, std::max(mixed ? windows : 0, kStagingWithoutNvme), 0}};
   if (budgets.nvme) {
-    schemes.push_back({true, kStagingForNvme});
-    schemes.push_back({true, kStagingLeast});
+    for (const HostScheme& scheme : NvmeSchemes(windows)) {
+      schemes.push_back(scheme);
+    }
   }
   return schemes;
 }
@@ -56,7 +77,7 @@ std::optional<HomeProblem> MemoryDemand::Homes(const Budgets& budgets,
 
 bool MemoryDemand::FitsInto(const Budgets& budgets) const {
   if (FitsOnDevice(budgets.device)) return true;
-  for (const HostScheme& scheme : HostSchemes(budgets, mixed())) {
+  for (const HostScheme& scheme : HostSchemes(budgets, windows, mixed())) {
     const std::optional<HomeProblem> problem = Homes(budgets, scheme, Bytes(0));
     if (problem && HomesFit(*problem)) return true;
   }
@@ -83,7 +104,9 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
       raise(budgets.device, serving + all_on_device,
             [](Budgets& raised, Bytes value) { raised.device = value; });
   raises.host = raise(
-      budgets.host, off_device + staging_slot * kStagingForNvme + ruled[1],
+      budgets.host,
+      off_device + staging_slot * NvmeSchemes(windows).front().staging_slots +
+          ruled[1],
       [](Budgets& raised, Bytes value) { raised.host = value; });
   raises.nvme =
       raise(budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,29 +28,36 @@ struct Budgets {
 };
 
 // One way to lay out the host: with NVMe or without, and how many slots it
-// then has for bytes on their way.
+// then has for bytes on their way, some for fetches alone.
 struct HostScheme {
   bool nvme = false;
   int64_t staging_slots = 0;
+  int64_t fetch_slots = 0;
 };
 
-// Windows open at one time while one chunk is updated: at most one per state.
-inline constexpr int64_t kStagingLeast = kStateKinds;
-// One chunk's states are read while another's are updated and written.
-inline constexpr int64_t kStagingForNvme = 2 * kStateKinds;
+// Windows open at one time while one chunk is updated: one per state that it
+// has. Two where a gradient is added, which every chunk may have.
+int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks);
+
+// Where any state is on NVMe, in order of preference. Staging for two updates:
+// one chunk's states are read while another's are updated and written; beside
+// these two slots for fetches, which pass the updates: one shard is read while
+// another is copied to the device. Then without the latter, and for one update.
+std::vector<HostScheme> NvmeSchemes(int64_t windows);
 // Without NVMe: a gradient to add, and parameters whose home is the device.
 inline constexpr int64_t kStagingWithoutNvme = 3;
 
-// In order of preference: NVMe only when needed, then with staging for two
-// chunks rather than one. `mixed`: any state of a chunk may be on the device
-// while others are not, and each has a window then.
-std::vector<HostScheme> HostSchemes(const Budgets& budgets, bool mixed = false);
+// In order of preference: NVMe only when needed. `mixed`: any state of a chunk
+// may be on the device while others are not, and each has a window then.
+std::vector<HostScheme> HostSchemes(const Budgets& budgets, int64_t windows,
+                                    bool mixed = false);
 
 struct MemoryDemand {
   std::vector<ChunkStates> chunks;  // by ChunkId
   Bytes serving;        // of the device, for gathered slots and leases
   Bytes all_on_device;  // with every state there, slots and leases included
   Bytes staging_slot;   // of one staging slot
+  int64_t windows = 2;  // of one update
   // Bytes of homes that rules have placed, by TierIndex; `chunks` lacks them.
   std::array<Bytes, 3> ruled;
 

@@ -34,9 +34,10 @@ Bytes HomesOn(const StaticPlacement& placement, Tier tier) {
   return sum;
 }
 
-// Staging slots, in order of preference: none where the host does no update.
-std::vector<int64_t> StagingChoices(std::span<const ChunkStates> chunks,
-                                    const StaticPlacement& placement) {
+// In order of preference: no staging where the host does no update.
+std::vector<HostScheme> StagingChoices(std::span<const ChunkStates> chunks,
+                                       const StaticPlacement& placement,
+                                       int64_t windows) {
   int64_t most = 0;  // windows of one update that are not host memory
   bool off_device = false;
   for (size_t c = 0; c < chunks.size(); ++c) {
@@ -51,11 +52,11 @@ std::vector<int64_t> StagingChoices(std::span<const ChunkStates> chunks,
     off_device = true;
     most = std::max(most, staged);
   }
-  if (!off_device) return {0};
+  if (!off_device) return {HostScheme()};
   if (HomesOn(placement, Tier::kNvme) > Bytes(0)) {
-    return {kStagingForNvme, kStagingLeast};
+    return NvmeSchemes(windows);
   }
-  return {std::max(most, kStagingWithoutNvme)};
+  return {{false, std::max(most, kStagingWithoutNvme), 0}};
 }
 
 std::string StatesOn(const StaticPlacement& placement, Tier tier) {
@@ -95,12 +96,13 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
                                    const StaticPlacement& placement,
                                    const WorkingSet& work,
                                    const Budgets& budgets) {
-  const std::vector<int64_t> staging = StagingChoices(chunks, placement);
+  const std::vector<HostScheme> staging =
+      StagingChoices(chunks, placement, work.windows);
   const TierNeed needs[] = {
       {Tier::kDevice, work.serving, "gathered chunks and leases",
        budgets.device, "raise the device budget by"},
-      {Tier::kHost, work.staging_slot * staging.back(), "staging", budgets.host,
-       "raise the host budget by"},
+      {Tier::kHost, work.staging_slot * staging.back().staging_slots, "staging",
+       budgets.host, "raise the host budget by"},
       {Tier::kNvme, Bytes(0), "", budgets.nvme.value_or(Bytes(0)),
        "raise the NVMe size by"}};
   std::string lacks;
@@ -125,11 +127,11 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
   const Bytes device =
       budgets.device - work.serving - HomesOn(placement, Tier::kDevice);
   while (work.slot_ahead * room.ahead > device) --room.ahead;
-  room.staging_slots = staging.back();
-  if (work.staging_slot * staging.front() <=
-      budgets.host - HomesOn(placement, Tier::kHost)) {
-    room.staging_slots = staging.front();
-  }
+  room.staging = *std::find_if(
+      staging.begin(), staging.end(), [&](const HostScheme& scheme) {
+        return work.staging_slot * scheme.staging_slots <=
+               budgets.host - HomesOn(placement, Tier::kHost);
+      });
   return room;
 }
 

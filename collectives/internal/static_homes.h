@@ -32,16 +32,17 @@ Result<StaticPlacement> PlaceAsAsked(std::span<const ChunkStates> chunks,
 
 // What a rank needs besides homes.
 struct WorkingSet {
-  Bytes serving;       // of the device: gathered slots, leases
-  Bytes slot_ahead;    // of the device: a copy that is fetched ahead
-  int most_ahead = 0;  // of these
-  Bytes staging_slot;  // of the host
+  Bytes serving;                  // of the device: gathered slots, leases
+  Bytes slot_ahead;               // of the device: a copy that is fetched ahead
+  int most_ahead = 0;             // of these
+  Bytes staging_slot;             // of the host
+  int64_t windows = kStateKinds;  // of one update
 };
 
 // What of it there is room for.
 struct WorkingRoom {
   int ahead = 0;
-  int64_t staging_slots = 0;
+  HostScheme staging;
 };
 
 // The most copies ahead of use, then the most slots of staging that fit beside

@@ -10,10 +10,11 @@
 // and checks every completion. Requests in flight at the same time are not
 // ordered among each other. Thread-safe.
 //
-// Of the transfers that wait, demand goes before prefetch before write-back,
-// first in first out within each. So that nothing starves, a priority that was
-// passed over `patience` times has its turn: what waits there first goes out
-// after at most patience + 1 transfers of other priorities.
+// Of the transfers that wait, demand goes before prefetch before write-back
+// before the optimizer, first in first out within each. So that nothing
+// starves, a priority that was passed over `patience` times has its turn: of P
+// priorities, what waits first in one goes out after at most
+// patience + P - 1 transfers of other priorities.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,8 +34,9 @@ enum class IoPriority : uint8_t {
   kDemand,     // somebody waits for it
   kPrefetch,   // somebody will
   kWriteBack,  // nobody does, but memory is held until it is done
+  kOptimizer,  // states on their way to an update and back
 };
-inline constexpr int kIoPriorities = 3;
+inline constexpr int kIoPriorities = 4;
 
 struct IoRequest {
   IoDirection direction = IoDirection::kRead;

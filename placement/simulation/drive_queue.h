@@ -22,8 +22,13 @@
 
 namespace castor::internal {
 
-enum class DrivePriority : uint8_t { kDemand, kPrefetch, kWriteBack };
-inline constexpr int kDrivePriorities = 3;
+enum class DrivePriority : uint8_t {
+  kDemand,
+  kPrefetch,
+  kWriteBack,
+  kOptimizer
+};
+inline constexpr int kDrivePriorities = 4;
 
 class DriveQueue {
  public:

@@ -36,8 +36,11 @@ ShardMoves::ShardMoves(EventLoop* loop, Wires* wires,
       drive_(loop, wires),
       shards_(engine->chunks.size()),
       ahead_loads_(engine->chunks.size()),
-      staging_(static_cast<size_t>(engine->staging_slots)),
+      staging_(
+          static_cast<size_t>(engine->staging_slots - engine->fetch_slots)),
+      fetch_staging_(static_cast<size_t>(engine->fetch_slots)),
       to_device_(loop),
+      back_to_device_(loop),
       from_device_(loop),
       ahead_(loop) {}
 
@@ -64,10 +67,10 @@ void ShardMoves::SetWritten(ChunkId chunk, StateKind state, SimEvent written) {
   shard.readers.clear();
 }
 
-SimEvent ShardMoves::TakeStaging() {
-  CASTOR_CHECK(!staging_.empty());
-  SimEvent slot = std::move(staging_.front());
-  staging_.pop_front();
+SimEvent ShardMoves::TakeFrom(std::deque<SimEvent>& slots) {
+  CASTOR_CHECK(!slots.empty());
+  SimEvent slot = std::move(slots.front());
+  slots.pop_front();
   return slot;
 }
 
@@ -99,7 +102,7 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
   SimEvent there = At(chunk, state).written;
   if (drive) {
     there =
-        MoveExtent(chunk, state, true, Both(there, TakeStaging()),
+        MoveExtent(chunk, state, true, Both(there, TakeFrom(FetchSlots())),
                    ahead ? DrivePriority::kPrefetch : DrivePriority::kDemand,
                    ahead ? &load->read : nullptr);
     AddReader(chunk, state, there);
@@ -127,7 +130,7 @@ SimEvent ShardMoves::Load(ChunkId chunk, StateKind state, Bytes size,
     end = Copy(to_device_, Tier::kHost, Tier::kDevice, size);
   }
   if (drive) {
-    staging_.push_back(end);
+    FetchSlots().push_back(end);
   } else {
     AddReader(chunk, state, end);
   }
@@ -162,7 +165,7 @@ SimEvent ShardMoves::Store(ChunkId chunk, StateKind state, Bytes size,
     SetWritten(chunk, state, end);
     return end;
   }
-  from_device_.Wait(TakeStaging());
+  from_device_.Wait(TakeFrom(staging_));
   SimEvent copied = Copy(from_device_, Tier::kDevice, Tier::kHost, size);
   const SimEvent end =
       MoveExtent(chunk, state, false, Both(WriteReady(chunk, state), copied),
@@ -177,15 +180,16 @@ Result<std::vector<ShardMoves::Window>> ShardMoves::Open(
     std::span<const Request> requests) {
   int64_t slots = 0;
   for (const Request& request : requests) slots += NeedsStaging(request);
-  if (slots > engine_->staging_slots) {
+  const int64_t all = engine_->staging_slots - engine_->fetch_slots;
+  if (slots > all) {
     return Infeasible(fmt::format(
         "{} staging slots of host memory are needed at once and there are {}",
-        slots, engine_->staging_slots));
+        slots, all));
   }
   std::vector<Window> windows;
   for (const Request& request : requests) {
     Window window{request, SimEvent(), SimEvent(), NeedsStaging(request)};
-    if (window.staged) window.staging = TakeStaging();
+    if (window.staged) window.staging = TakeFrom(staging_);
     window.ready = Arrive(request, window.staging);
     windows.push_back(std::move(window));
   }
@@ -209,7 +213,7 @@ SimEvent ShardMoves::Arrive(const Request& request, const SimEvent& staging) {
       const bool whole = request.size == bytes(chunk, state);
       if (request.mode == Mode::kWrite && whole) return staging;
       const SimEvent read = MoveExtent(
-          chunk, state, true, Both(written, staging), DrivePriority::kDemand);
+          chunk, state, true, Both(written, staging), request.priority);
       AddReader(chunk, state, read);
       return read;
     }
@@ -240,12 +244,14 @@ void ShardMoves::Close(const Window& window, const SimEvent& after) {
   SimEvent end = used;
   if (!read_only && at == Tier::kNvme) {
     end = MoveExtent(chunk, state, false, Both(WriteReady(chunk, state), used),
-                     DrivePriority::kWriteBack);
+                     request.priority == DrivePriority::kOptimizer
+                         ? request.priority
+                         : DrivePriority::kWriteBack);
     SetWritten(chunk, state, end);
   } else if (!read_only) {
-    to_device_.Wait(used);
-    to_device_.Wait(WriteReady(chunk, state));
-    end = Copy(to_device_, Tier::kHost, Tier::kDevice, request.size);
+    back_to_device_.Wait(used);
+    back_to_device_.Wait(WriteReady(chunk, state));
+    end = Copy(back_to_device_, Tier::kHost, Tier::kDevice, request.size);
     SetWritten(chunk, state, end);
   }
   staging_.push_back(end);

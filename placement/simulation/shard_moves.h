@@ -40,12 +40,13 @@ class ShardMoves {
     Bytes size;
     Mode mode = Mode::kRead;
     SimEvent after;  // of kScratch, which copies from the device
+    DrivePriority priority = DrivePriority::kDemand;  // of what is read
   };
   // A shard in host memory, for work there.
   struct Window {
     Request request;
     SimEvent ready;
-    SimEvent staging;  // where staged(): the slot's
+    SimEvent staging;  // where it is staged: the slot's
     bool staged = false;
   };
   using Moved = std::array<std::array<Bytes, 3>, 3>;
@@ -112,7 +113,11 @@ class ShardMoves {
            home(request.chunk, request.state) != Tier::kHost;
   }
   SimEvent Arrive(const Request& request, const SimEvent& staging);
-  SimEvent TakeStaging();
+  static SimEvent TakeFrom(std::deque<SimEvent>& slots);
+  // Those of fetches: their own, where there are any.
+  std::deque<SimEvent>& FetchSlots() {
+    return engine_->fetch_slots > 0 ? fetch_staging_ : staging_;
+  }
   void Count(Tier from, Tier to, Bytes bytes) {
     moved_[TierIndex(from)][TierIndex(to)] += bytes;
   }
@@ -126,9 +131,12 @@ class ShardMoves {
   DriveQueue drive_;
   std::vector<std::array<Shard, kStateKinds>> shards_;   // by ChunkId
   std::vector<std::shared_ptr<AheadLoad>> ahead_loads_;  // by ChunkId
-  std::deque<SimEvent> staging_;  // slots that are here, the longest first
+  // Slots that are here, the longest first.
+  std::deque<SimEvent> staging_;
+  std::deque<SimEvent> fetch_staging_;
   Moved moved_;
   SimLane to_device_;
+  SimLane back_to_device_;
   SimLane from_device_;
   SimLane ahead_;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "placement/step_planner.h"
+#include "placement/use_order.h"
 
 namespace castor::internal {
 namespace {
@@ -100,10 +101,12 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   }
   if (CountsNorm()) CASTOR_RETURN_IF_ERROR(CountLeftSquares());
   Agree();
-  for (size_t c = 0; c < grads_.size(); ++c) {
-    if (!grads_[c].valid) continue;
-    CASTOR_RETURN_IF_ERROR(Update(ChunkId(static_cast<int32_t>(c))));
-    grads_[c] = Gradient();
+  const bool refreshes = engine_->refreshed_ranks > 1;
+  for (const ChunkId chunk :
+       OrderOfFirstUses(refreshes ? Trace() : step.accesses, grads_.size())) {
+    if (!grads_[chunk.index()].valid) continue;
+    CASTOR_RETURN_IF_ERROR(Update(chunk));
+    grads_[chunk.index()] = Gradient();
   }
   copies_.BeginStep();
   return OkStatus();

@@ -180,7 +180,8 @@ Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
   for (const auto& [state, mode] : wanted) {
     if (!moves_.has(chunk, state)) continue;
     const Bytes size = Facts(chunk).states[static_cast<size_t>(state)].updated;
-    requests.push_back({chunk, state, size, mode, SimEvent()});
+    requests.push_back(
+        {chunk, state, size, mode, SimEvent(), DrivePriority::kOptimizer});
   }
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
                           moves_.Open(requests));

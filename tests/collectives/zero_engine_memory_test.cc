@@ -160,7 +160,7 @@ TEST_F(ZeroEngineTest, RefusesBudgetsThatCannotServeWhatIsDeclared) {
   EXPECT_THAT(TrainToy(model, run, 2, options).status,
               StatusIs(ErrorCode::kInfeasible,
                        HasSubstr("give an NVMe directory with")));
-  options.nvme = {{nvme_.path(), KiB(64)}};
+  options.nvme = {{nvme_.path(), KiB(32)}};
   EXPECT_THAT(
       TrainToy(model, run, 2, options).status,
       StatusIs(ErrorCode::kInfeasible, HasSubstr("raise the NVMe size by")));

@@ -5,6 +5,7 @@
 // one queue (defect B10), so that a prefetch waited for a gradient that was
 // called to be reduced before it; and updates beside the backward sweep.
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -29,8 +30,11 @@
 #include "gtest/gtest.h"
 #include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/nvme/simulated_io_queue.h"
+#include "offload/simulated_link.h"
 #include "offload/virtual_executor.h"
 #include "placement/run_event.h"
+#include "placement/tier_model.h"
 #include "tests/support/altered_communicator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/zero_engine_fixture.h"
@@ -189,6 +193,91 @@ TEST_F(OneRankEngineTest, AnEarlyUpdateIsOverBeforeTheNextGradientIsThere) {
     ASSERT_THAT(engine_->Close(), IsOk());
     engine_.reset();
   }
+}
+
+// When updates were over, and when chunks were used.
+class TimeLog final : public RunRecorder {
+ public:
+  void AddRank(const RunRankInfo&) override {}
+  void Record(const RunEvent& event) override {
+    const std::lock_guard lock(mutex_);
+    if (event.kind == RunEventKind::kUpdate && event.step == 2) {
+      updated_ns_.push_back(event.end_ns);
+    }
+  }
+  std::vector<int64_t> updated_ns() const {
+    const std::lock_guard lock(mutex_);
+    return updated_ns_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<int64_t> updated_ns_;  // of step 2; guarded by mutex_
+};
+
+// With every state on a drive whose time is counted: the next forward has its
+// first chunk when that is updated, and not when all are.
+TEST_F(ZeroEngineOverlapTest, TheForwardRunsBehindTheUpdateChunkByChunk) {
+  constexpr int kParams = 16;
+  constexpr int64_t kElements = 1024;  // two in a chunk
+  TierModel machine;
+  machine.nvme_read = machine.nvme_write = LinkModel{100'000'000, 10'000};
+  SimulatedLinks drive(DriveModelOf(machine));
+  VirtualExecutor time;
+  VirtualParticipant participant(&time);
+  const auto ranks =
+      MakeInProcessWorld({.executor = &time, .timeout_ns = 0, .clock = &time});
+  TimeLog log;
+  ZeroOptions options = Tight(3, KiB(40), KiB(112));
+  options.executor = &time;
+  options.clock = &time;
+  options.nvme_checksums = &time;
+  options.recorder = &log;
+  options.make_nvme_queue = [&](size_t) {
+    return MakeSimulatedIoQueue(
+        {.links = &drive, .executor = &time, .timer = &time});
+  };
+  Result<std::unique_ptr<ZeroEngine>> made =
+      ZeroEngine::Create(options, ranks[0].get());
+  ASSERT_THAT(made, IsOk());
+  ZeroEngine& engine = **made;
+  WorkerLane lane("compute", &time);
+  std::vector<ParamId> ids;
+  // Registered against the order of use, which is what counts.
+  for (int p = 0; p < kParams; ++p) {
+    ids.insert(ids.begin(),
+               *engine.Register(
+                   {"p" + std::to_string(p), {kElements}, DType::kF32}, {}));
+  }
+  ASSERT_THAT(engine.Seal({}), IsOk());
+  std::vector<int64_t> used_ns;  // in the last forward
+  for (int step = 1; step <= 3; ++step) {
+    ASSERT_THAT(engine.BeginMicroBatch(true), IsOk());
+    used_ns.clear();
+    for (const ParamId& id : ids) {
+      Result<ParamLease> lease = engine.Acquire(std::span(&id, 1), lane);
+      ASSERT_THAT(lease, IsOk());
+      ASSERT_THAT(lane.Drain(), IsOk());
+      used_ns.push_back(time.NowNs());
+    }
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+      Result<void*> grad = engine.Grad(*id, lane);
+      ASSERT_THAT(grad, IsOk());
+      lane.Run([grad = *grad] {
+        std::fill_n(static_cast<float*>(grad), kElements, 1.0f);
+        return OkStatus();
+      });
+      ASSERT_THAT(engine.GradReady(*id, lane), IsOk());
+    }
+    ASSERT_THAT(engine.Step(0.1), IsOk());
+  }
+  std::vector<int64_t> updated_ns = log.updated_ns();
+  ASSERT_EQ(updated_ns.size(), static_cast<size_t>(kParams / 2));
+  EXPECT_TRUE(std::is_sorted(updated_ns.begin(), updated_ns.end()));
+  for (size_t c = 0; c + 3 < updated_ns.size(); ++c) {
+    EXPECT_LT(used_ns[2 * c], updated_ns[c + 3]) << "chunk " << c;
+  }
+  EXPECT_THAT(engine.Close(), IsOk());
 }
 
 }  // namespace

@@ -87,6 +87,15 @@ TEST_F(CompletionOrdersTest, EveryAccessIsServedInEveryOrder) {
        Tier::kHost},
       // Three chunks in two slots.
       {3, 2, 1, true, "b u0 u1 u2 u1 e", "w0 b u0 u1 u2 u1"},
+      // Fetches have a staging slot of their own, and pass the updates.
+      {2, 1, 0, true, "b u0 u1 e", "w1 w0 b u0 u1", PlanPolicy::kAuto,
+       Tier::kNvme, false, 1},
+      {2, 1, 1, false, "b u0 u1 e", "w0 w1 b u0 u1", PlanPolicy::kAuto,
+       Tier::kNvme, false, 1},
+      {2, 1, 0, false, "b u0 u1 e", "o0 b u1 c0 u0", PlanPolicy::kAuto,
+       Tier::kNvme, false, 1},
+      {2, 2, 1, true, "b h0 u1 l0 g1 e", "w1 b h0 u1 l0 g1", PlanPolicy::kAuto,
+       Tier::kNvme, false, 1},
       // The turns of lanes, too.
       {2, 1, 0, false, "b u0 u1 e b", "u0", PlanPolicy::kAuto, Tier::kNvme,
        true},
@@ -144,7 +153,7 @@ TEST_F(CompletionOrdersTest, SlotsTakenOneByOneAreWaitedForAllAtOnceAreNot) {
           taker.waits = false;
           for (Slot& slot : slots) taker.slots.push_back(std::move(slot));
         };
-        ASSERT_THAT(ring.Take(at_once, granted), IsOk());
+        ASSERT_THAT(ring.Take(at_once, StagingUse::kWork, granted), IsOk());
       }
       stuck += !takers[0].done || !takers[1].done;
       while (ring.here() < ring.slots()) {

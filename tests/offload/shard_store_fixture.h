@@ -79,7 +79,7 @@ class ShardStoreFixture : public testing::Test {
   ~ShardStoreFixture() override { Stop(); }
 
   void Open(Executor* executor, int64_t staging_slots = 5,
-            int64_t slots = kShards) {
+            int64_t slots = kShards, int64_t fetch_slots = 0) {
     RankPoolsOptions pools;
     pools.executor = executor;
     pools.device_classes = {{kSlot, slots}};
@@ -102,6 +102,7 @@ class ShardStoreFixture : public testing::Test {
     options.rank = 3;
     options.staging_class = 1;
     options.staging_slots = staging_slots;
+    options.fetch_slots = fetch_slots;
     store_ = std::make_unique<ShardStore>(options);
     store_->BeginStep(7);
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
@@ -106,6 +107,52 @@ TEST_F(ShardStoreOrderTest, ReadersThatAreDoneAreForgotten) {
   store_->SetWritten(chunk, kParam, writer.event());
   EXPECT_FALSE(store_->WriteReady(chunk, kParam).done());
   writer.Complete();
+}
+
+// An optimizer that has asked for windows on everything is in the way of no
+// fetch but those of its own shards.
+TEST_F(ShardStoreOrderTest, AFetchPassesTheWindowsOfOtherShards) {
+  for (const int64_t fetch_slots : {0, 1}) {
+    SCOPED_TRACE(fetch_slots);
+    Open(&manual_, 2 + fetch_slots, kShards, fetch_slots);
+    const ChunkId updated = AddFilled(Tier::kNvme, 1, 0);
+    const ChunkId other = AddFilled(Tier::kNvme, 2, 1);
+    // Each slot is taken, and its work has not begun.
+    std::vector<EventSource> work(4);
+    for (const EventSource& each : work) {
+      HostWindow window = OpenWhole(updated, WindowMode::kReadWrite);
+      store_->CloseWindow(std::move(window), each.event());
+    }
+    for (const RunCause cause : {RunCause::kDemand, RunCause::kPrefetch}) {
+      AlignedBytes loaded(kShard);
+      const Event load = LoadWhole(other, loaded, cause);
+      if (fetch_slots == 0) continue;
+      ASSERT_THAT(Crank(load), IsOk());
+      EXPECT_TRUE(SameBytes(loaded.span(), Filled(2).span()));
+    }
+    AlignedBytes loaded(kShard);
+    const Event load = LoadWhole(updated, loaded);
+    manual_.RunAll();
+    EXPECT_FALSE(load.done()) << "what it reads is not written yet";
+    for (const EventSource& each : work) each.Complete();
+    ASSERT_THAT(Crank(load), IsOk());
+    Stop();
+  }
+}
+
+// What a window brings back to the device is in the way of no fetch either.
+TEST_F(ShardStoreOrderTest, AFetchPassesWhatComesBackToTheDevice) {
+  Open(&manual_, 2);
+  const ChunkId updated = AddFilled(Tier::kDevice, 1, 0);
+  const ChunkId other = AddFilled(Tier::kHost, 2, 1);
+  HostWindow window = OpenWhole(updated, WindowMode::kReadWrite);
+  EventSource work;
+  store_->CloseWindow(std::move(window), work.event());
+  AlignedBytes loaded(kShard);
+  ASSERT_THAT(Crank(LoadWhole(other, loaded)), IsOk());
+  EXPECT_FALSE(store_->written(updated, kParam).done());
+  work.Complete();
+  ASSERT_THAT(Crank(store_->written(updated, kParam)), IsOk());
 }
 
 // What is fetched ahead: taken back before it begins, and never in the way of

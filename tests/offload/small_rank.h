@@ -60,7 +60,8 @@ class SmallRank final : public ChunkSource, public EventWaiter {
     store.pools = memory_.pools.get();
     store.clock = &clock_;
     store.staging_class = 1;
-    store.staging_slots = 1;
+    store.staging_slots = 1 + setting.fetch_slots;
+    store.fetch_slots = setting.fetch_slots;
     store_ = std::make_unique<ShardStore>(store);
     AlignedBytes bytes(kSize);
     for (int32_t c = 0; c < setting.chunks; ++c) {

@@ -76,6 +76,7 @@ struct Setting {
   Tier home = Tier::kNvme;  // of chunk 0; of all others it is NVMe
   // Every order of the turns of lanes, too, and not only of what takes time.
   bool turns = false;
+  int64_t fetch_slots = 0;  // of staging, beside the one for everything else
 };
 
 // Whose tasks are all due, in the order that the test likes: what takes time
@@ -104,7 +105,7 @@ struct Memory {
     options.device = &device;
     options.device_budget = options.host_budget = options.nvme_budget = MiB(1);
     options.device_classes = {{kSize, setting.slots}};
-    options.host_classes = {{kSize, shards}, {kSize, 1}};
+    options.host_classes = {{kSize, shards}, {kSize, 1 + setting.fetch_slots}};
     options.nvme_classes = {{kSize, shards}};
     options.nvme_drives = {{dir.path(), {}}};
     options.make_nvme_queue = [this](size_t) { return MakeManualIoQueue(io); };

@@ -63,7 +63,7 @@ TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
   const auto staging = [&](Tier params, Tier grads, Bytes host) {
     const Result<WorkingRoom> room = FitBesideHomes(
         TwoChunks(), Placed(params, grads), work, {MiB(1), host, MiB(1)});
-    return room.ok() ? room->staging_slots : -1;
+    return room.ok() ? room->staging.staging_slots : -1;
   };
   EXPECT_EQ(staging(Tier::kDevice, Tier::kDevice, Bytes(0)), 0);
   EXPECT_EQ(staging(Tier::kHost, Tier::kHost, KiB(16 + 12)), 3);
@@ -141,20 +141,36 @@ MemoryDemand FourChunks() {
   demand.serving = KiB(8);
   demand.all_on_device = KiB(40);
   demand.staging_slot = KiB(8);
+  demand.windows = 5;
   return demand;
 }
 
 TEST(MemoryDemandTest, SchemesTryWithoutNvmeFirst) {
   const std::vector<HostScheme> without =
-      HostSchemes({Bytes(0), Bytes(0), std::nullopt});
+      HostSchemes({Bytes(0), Bytes(0), std::nullopt}, 5);
   ASSERT_EQ(without.size(), 1u);
   EXPECT_FALSE(without[0].nvme);
   const std::vector<HostScheme> with =
-      HostSchemes({Bytes(0), Bytes(0), GiB(1)});
-  ASSERT_EQ(with.size(), 3u);
+      HostSchemes({Bytes(0), Bytes(0), GiB(1)}, 5);
+  ASSERT_EQ(with.size(), 4u);
   EXPECT_FALSE(with[0].nvme);
-  EXPECT_TRUE(with[1].nvme && with[2].nvme);
-  EXPECT_GT(with[1].staging_slots, with[2].staging_slots);
+  for (size_t i = 1; i < with.size(); ++i) {
+    EXPECT_TRUE(with[i].nvme);
+    EXPECT_GE(with[i].staging_slots - with[i].fetch_slots, 5);
+    if (i > 1) {
+      EXPECT_LT(with[i].staging_slots, with[i - 1].staging_slots);
+    }
+  }
+}
+
+TEST(MemoryDemandTest, AnUpdateHasAWindowOnEachStateThatAChunkHas) {
+  std::vector<ChunkStates> chunks(2);
+  chunks[0].device_bytes[0] = KiB(4);
+  EXPECT_EQ(WindowsOfAnUpdate(chunks), 2) << "a part is added to a sum";
+  chunks[1].device_bytes.fill(KiB(4));
+  EXPECT_EQ(WindowsOfAnUpdate(chunks), kStateKinds);
+  chunks[1].device_bytes[1] = Bytes(0);
+  EXPECT_EQ(WindowsOfAnUpdate(chunks), kStateKinds - 1);
 }
 
 TEST(MemoryDemandTest, HomesGetWhatServingAndStagingLeave) {

@@ -155,27 +155,27 @@ TEST_F(TransferQueueTest, PatienceBeginsAnewWithEachTurnAndEachArrival) {
   EXPECT_EQ(RunOne(queue), MiB(2) + KiB(4));
 }
 
-// Under a stream of demand that never ends, a write-back goes out after at most
-// patience + 1 others, whatever else waits.
+// Under a stream of demand that never ends, everything goes out after at most
+// patience others and as many as there are other priorities.
 TEST_F(TransferQueueTest, NothingStarvesUnderAnyLoad) {
   std::mt19937_64 random(TestSeed(6));
   for (const int patience : {1, 2, 7, 16}) {
     Queue queue(KiB(4), patience);
-    std::array<int, 3> waiting = {}, others = {};
+    std::array<int, kIoPriorities> waiting = {}, others = {};
     for (int i = 0; i < 5000; ++i) {
       while (waiting[0] == 0 || random() % 2 == 0) {
-        const size_t kind = waiting[0] == 0 ? 0 : random() % 3;
+        const size_t kind = waiting[0] == 0 ? 0 : random() % kIoPriorities;
         queue.Add(Read(MiB(1) * static_cast<int>(kind), KiB(4),
                        static_cast<IoPriority>(kind)));
         if (waiting[kind]++ == 0) others[kind] = 0;
       }
       const size_t kind = static_cast<size_t>(RunOne(queue) / MiB(1));
       --waiting[kind];
-      for (size_t k = 0; k < 3; ++k) {
+      for (size_t k = 0; k < kIoPriorities; ++k) {
         if (waiting[k] == 0) continue;
         others[k] = k == kind ? 0 : others[k] + 1;
         if (k > 0) {
-          ASSERT_LE(others[k], patience + 1);
+          ASSERT_LE(others[k], patience + kIoPriorities - 1);
         }
       }
     }
