@@ -40,11 +40,7 @@ class HomeChooser {
     for (const ChunkStates& shape : demand_.chunks) {
       for (Bytes bytes : shape.device_bytes) demand_.all_on_device += bytes;
     }
-    for (const ChunkStates& shape : needs_.shapes()) {
-      for (Bytes bytes : shape.host_bytes) {
-        demand_.staging_slot = std::max(demand_.staging_slot, bytes);
-      }
-    }
+    demand_.staging_slot = needs_.staging_slot();
     demand_.windows = internal::WindowsOfAnUpdate(needs_.shapes());
   }
 

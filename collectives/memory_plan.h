@@ -85,7 +85,9 @@ struct MemoryPlan {
   int32_t norm_class = -1;     // of the device pool; -1: no norm
   int32_t staging_class = -1;  // of the host pool; -1: no staging
   int64_t staging_slots = 0;
-  int64_t fetch_slots = 0;          // of these, for fetches alone
+  int64_t fetch_slots = 0;  // of these, for fetches alone
+  // Larger shards move in pieces of so many elements; 0: none does.
+  Elements piece{0};
   std::array<Bytes, 3> home_bytes;  // by TierIndex
   StaticPlacement placement;        // the same homes as in `states`
   // Links that fetches pass and `machine` does not know (fetch_costs.h).

@@ -151,6 +151,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
     plan.staging_slots = staging.slots;
     plan.fetch_slots = staging.fetch_slots;
   }
+  plan.piece = needs.piece();
   return plan;
 }
 

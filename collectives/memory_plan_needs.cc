@@ -40,6 +40,47 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
                               ? AddSlots(gathered_, 0, GradBytes(chunk), 0)
                               : slot_class_[c]);
   }
+  ChoosePiece();
+}
+
+void SlotNeeds::ChoosePiece() {
+  // Smaller ones cost more calls than they save memory.
+  constexpr Elements kLeast{1 << 20};
+  constexpr int64_t kMostPieces = 32;
+  constexpr Elements kMultiple{4096};
+  const auto shard = [&](size_t c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    Elements most{0};
+    for (int k = 0; k < kStateKinds; ++k) {
+      if (shapes_[c].host_bytes[static_cast<size_t>(k)] == Bytes(0)) continue;
+      const ShardRange kept =
+          input_.sharding.kept(static_cast<StateKind>(k), layout(), chunk);
+      most = std::max(most, kept.end - kept.begin);
+    }
+    return most;
+  };
+  Elements largest{0}, main{0};
+  for (size_t c = 0; c < shapes_.size(); ++c) {
+    largest = std::max(largest, shard(c));
+    if (static_cast<size_t>(slot_class_[c]) == main_class_) {
+      main = std::max(main, shard(c));
+    }
+  }
+  piece_ = RoundUp(std::max({main, kLeast, largest / kMostPieces}), kMultiple);
+  if (piece_ >= largest) piece_ = Elements(0);
+  for (size_t c = 0; c < shapes_.size(); ++c) {
+    const GroupInfo& group = layout().groups()[static_cast<size_t>(
+        layout().chunk(ChunkId(static_cast<int32_t>(c))).group)];
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      Bytes bytes = shapes_[c].host_bytes[k];
+      if (piece_ > Elements(0) && bytes > Bytes(0)) {
+        const DType dtype =
+            input_.sharding.dtype(static_cast<StateKind>(k), group);
+        bytes = std::min(bytes, BytesOf(piece_, dtype));
+      }
+      staging_slot_ = std::max(staging_slot_, bytes);
+    }
+  }
 }
 
 std::vector<int64_t> SlotNeeds::Slots(const std::vector<bool>& direct) const {

@@ -50,6 +50,13 @@ class SlotNeeds {
   // So many slots, by class.
   Bytes GatheredBytes(const std::vector<int64_t>& slots) const;
 
+  // Elements of a shard that move at once between the device and the drive, a
+  // multiple of 4096: those of the main class's shards, but for small models
+  // and huge shards. Larger shards move in pieces of so many; 0: none is.
+  Elements piece() const { return piece_; }
+  // What one slot of staging holds: the largest piece of any state.
+  Bytes staging_slot() const { return staging_slot_; }
+
   Bytes lease_bytes() const;
   Bytes norm_bytes() const;
 
@@ -61,6 +68,7 @@ class SlotNeeds {
  private:
   // Of a chunk's whole gradient.
   Bytes GradBytes(ChunkId chunk) const;
+  void ChoosePiece();
 
   const MemoryPlanInput& input_;
   std::vector<ChunkStates> shapes_;
@@ -68,6 +76,8 @@ class SlotNeeds {
   std::vector<int32_t> slot_class_;
   std::vector<int32_t> grad_class_;
   size_t main_class_ = 0;
+  Elements piece_{0};
+  Bytes staging_slot_;
 };
 
 // Adds slots of one size to a pool's classes, of which those before `first` are

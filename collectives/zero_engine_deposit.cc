@@ -65,12 +65,25 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
     const Event both[] = {free_after, device_lane_->Record()};
     return AllOf(both);
   }
+  std::vector<Event> copied;
+  const ShardRange kept = sharding_.kept(kind, *layout_, chunk);
+  for (const ShardRange& range : WithinPieces(chunk, kept)) {
+    const Bytes begin = RangeBytes(chunk, kind, range).begin;
+    copied.push_back(AddOnHost(chunk, range, from + begin.count(), reduced));
+  }
+  return copied.size() == 1 ? copied.front() : AllOf(copied);
+}
+
+Event ZeroEngine::Impl::AddOnHost(ChunkId chunk, ShardRange range,
+                                  const std::byte* from, const Event& reduced) {
+  const StateKind kind = StateKind::kGrad;
+  const bool squares = CountsNorm() && last_micro_batch_;
   // The new part and the sum so far, together.
   WindowRequest requests[2];
   for (WindowRequest& request : requests) {
     request.chunk = chunk;
     request.state = kind;
-    request.range = whole;
+    request.range = RangeBytes(chunk, kind, range);
     request.cause = RunCause::kGradient;
   }
   requests[0].mode = WindowMode::kScratch;
@@ -84,11 +97,10 @@ Event ZeroEngine::Impl::DepositOnHost(ChunkId chunk, const std::byte* from,
   const Event copied = part.ready;
   host_lane_->Wait(copied);
   host_lane_->Wait(total.ready);
-  host_lane_->Run([this, chunk, squares, total = total.bytes(),
-                   part = part.bytes(), dtype = GradDType(chunk),
-                   count = bytes.count() * 8 / DTypeBits(GradDType(chunk))] {
-    AddInto(total.get(), part.get(), dtype, count);
-    if (squares) AddHostSquares(chunk, total.get());
+  host_lane_->Run([this, chunk, range, squares, total = total.bytes(),
+                   part = part.bytes(), dtype = GradDType(chunk)] {
+    AddInto(total.get(), part.get(), dtype, (range.end - range.begin).count());
+    if (squares) AddHostSquares(chunk, range, total.get());
     return OkStatus();
   });
   const Event added = host_lane_->Record();

@@ -342,6 +342,9 @@ class ZeroEngine::Impl final : public ChunkSource {
                         const Event& reduced, bool first);
   Event DepositOnHost(ChunkId chunk, const std::byte* from,
                       const Event& reduced, bool first);
+  // Adds the part of a gradient that lies within one piece to the sum so far.
+  Event AddOnHost(ChunkId chunk, ShardRange range, const std::byte* from,
+                  const Event& reduced);
 
   // reuse
   bool grads_in_place() const { return options_.grad_mode == GradMode::kReuse; }
@@ -361,14 +364,16 @@ class ZeroEngine::Impl final : public ChunkSource {
   }
   // Takes parameters that were lost, and not updated, from their masters.
   void RestoreHome(ChunkId chunk);
+  void RestoreOnHost(ChunkId chunk, ShardRange range);
   void RestoreLostHomes();
 
   // norm
   bool CountsNorm() const { return castor::CountsNorm(options_); }
-  std::vector<ShardRange> CountedRuns(ChunkId chunk) const;
-  // Adds the squares of this rank's counted elements to the sum of the host, or
-  // queues that on the device's; `data` is the kept gradient's start.
-  void AddHostSquares(ChunkId chunk, const std::byte* data);
+  std::vector<ShardRange> CountedRuns(ChunkId chunk, ShardRange within) const;
+  // Adds the squares of this rank's counted elements to the sum of the host,
+  // those of `range`, whose gradient begins at `data`; or queues that on the
+  // device's; `data` is the kept gradient's start.
+  void AddHostSquares(ChunkId chunk, ShardRange range, const std::byte* data);
   void AddDeviceSquares(ChunkId chunk, const std::byte* data);
   void CountLeftSquares();
   // Queues the way of the device's sum to `norm_words_`, and returns its end;
@@ -421,10 +426,12 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status RequireNotUpdated(ChunkId chunk) const;
   Status RequireNotClipped(ParamId param) const;
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
-  void UpdateOnHost(ChunkId chunk, float factor, double lr);
+  // `range`: within one piece of each state.
+  void UpdateOnHost(ChunkId chunk, ShardRange range, float factor, double lr);
   // What an update needs to know, detached from the engine for the lane's work.
   struct UpdateWork;
-  UpdateWork MakeWork(ChunkId chunk, float factor, double lr) const;
+  UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
+                      double lr) const;
   WorkerPool* Workers() const {
     return options_.workers != nullptr ? options_.workers
                                        : &WorkerPool::Process();
@@ -447,6 +454,8 @@ class ZeroEngine::Impl final : public ChunkSource {
     return sharding_.dtype(StateKind::kGrad, GroupOf(chunk));
   }
   ByteRange RangeBytes(ChunkId chunk, StateKind state, ShardRange range) const;
+  // The range, cut so that each part lies within one piece of every state.
+  std::vector<ShardRange> WithinPieces(ChunkId chunk, ShardRange range) const;
   // The parameter's chunk, which has the state; not valid where the parameter
   // has no elements.
   Result<ChunkId> ChunkOfMoment(ParamId param, StateKind state,

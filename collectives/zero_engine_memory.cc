@@ -121,9 +121,11 @@ Status ZeroEngine::Impl::BuildStore() {
     for (size_t k = 0; k < kStateKinds; ++k) {
       const StatePlace& place = memory_.states[c][k];
       if (place.bytes == Bytes(0)) continue;
+      const ChunkId chunk(static_cast<int32_t>(c));
+      const StateKind state = static_cast<StateKind>(k);
       CASTOR_RETURN_IF_ERROR(store_->AddShard(
-          ChunkId(static_cast<int32_t>(c)), static_cast<StateKind>(k),
-          place.home, place.slot_class, place.bytes));
+          chunk, state, place.home, place.slot_class, place.bytes,
+          BytesOf(memory_.piece, sharding_.dtype(state, GroupOf(chunk)))));
     }
   }
 

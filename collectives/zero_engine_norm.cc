@@ -18,9 +18,12 @@ namespace castor {
 // The elements of parameters in `chunk` that this rank counts. A run is as long
 // as no padding lies between parameters: its blocks of 64 elements then are
 // those of its parameters, which begin at such a block of the chunk.
-std::vector<ShardRange> ZeroEngine::Impl::CountedRuns(ChunkId chunk) const {
+std::vector<ShardRange> ZeroEngine::Impl::CountedRuns(ChunkId chunk,
+                                                      ShardRange within) const {
   constexpr Elements kBlock{64};
-  const ShardRange counted = sharding_.counted(*layout_, chunk);
+  ShardRange counted = sharding_.counted(*layout_, chunk);
+  counted = {std::max(counted.begin, within.begin),
+             std::min(counted.end, within.end)};
   std::vector<ShardRange> runs;
   for (const Segment& segment : Segments(chunk, counted)) {
     const Elements begin = counted.begin + Elements(segment.offset);
@@ -35,16 +38,20 @@ std::vector<ShardRange> ZeroEngine::Impl::CountedRuns(ChunkId chunk) const {
   return runs;
 }
 
-void ZeroEngine::Impl::AddHostSquares(ChunkId chunk, const std::byte* data) {
-  for (const ShardRange& run : CountedRuns(chunk)) {
-    AddSquares(data + RangeBytes(chunk, StateKind::kGrad, run).begin.count(),
+void ZeroEngine::Impl::AddHostSquares(ChunkId chunk, ShardRange range,
+                                      const std::byte* data) {
+  const StateKind kind = StateKind::kGrad;
+  const Bytes start = RangeBytes(chunk, kind, range).begin;
+  for (const ShardRange& run : CountedRuns(chunk, range)) {
+    AddSquares(data + (RangeBytes(chunk, kind, run).begin - start).count(),
                GradDType(chunk), (run.end - run.begin).count(), &host_squares_);
   }
 }
 
 void ZeroEngine::Impl::AddDeviceSquares(ChunkId chunk, const std::byte* data) {
   CASTOR_CHECK(norm_slot_.valid());
-  for (const ShardRange& run : CountedRuns(chunk)) {
+  for (const ShardRange& run :
+       CountedRuns(chunk, sharding_.kept(StateKind::kGrad, *layout_, chunk))) {
     pools_->device().AddSquares(
         *device_lane_,
         data + RangeBytes(chunk, StateKind::kGrad, run).begin.count(),
@@ -66,15 +73,18 @@ void ZeroEngine::Impl::CountLeftSquares() {
       store_->AddReader(chunk, kind, device_lane_->Record());
       continue;
     }
-    HostWindow window =
-        store_->OpenWindow(chunk, kind, {Bytes(0), store_->bytes(chunk, kind)},
-                           WindowMode::kRead, RunCause::kGradient);
-    host_lane_->Wait(window.ready);
-    host_lane_->Run([this, chunk, data = window.bytes()] {
-      AddHostSquares(chunk, data.get());
-      return OkStatus();
-    });
-    store_->CloseWindow(std::move(window), host_lane_->Record());
+    for (const ShardRange& range :
+         WithinPieces(chunk, sharding_.kept(kind, *layout_, chunk))) {
+      HostWindow window =
+          store_->OpenWindow(chunk, kind, RangeBytes(chunk, kind, range),
+                             WindowMode::kRead, RunCause::kGradient);
+      host_lane_->Wait(window.ready);
+      host_lane_->Run([this, chunk, range, data = window.bytes()] {
+        AddHostSquares(chunk, range, data.get());
+        return OkStatus();
+      });
+      store_->CloseWindow(std::move(window), host_lane_->Record());
+    }
   }
 }
 

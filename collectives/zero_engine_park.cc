@@ -50,12 +50,14 @@ ZeroEngine::Impl::ParkPlan ZeroEngine::Impl::PlanPark(Tier to) const {
     const PoolStats& pool = pools_->pool(tier).stats();
     return pool.budget - pool.reserved;
   };
+  Bytes piece;  // the largest that moves at once
+  for (const ShardStore::ShardId& id : on_device) {
+    piece = std::max(piece, RoundUp(store_->piece(id.chunk, id.state), kBlock));
+  }
   // Without NVMe before, there may be no staging for the way to it.
-  if (to == Tier::kNvme && !on_device.empty() &&
-      store_->staging().slot_bytes() <
-          RoundUp(size(on_device.front()), kBlock)) {
+  if (to == Tier::kNvme && store_->staging().slot_bytes() < piece) {
     plan.staging_slots = kParkStaging;
-    plan.staging_bytes = RoundUp(size(on_device.front()), kBlock);
+    plan.staging_bytes = piece;
   }
   const bool reachable =
       plan.staging_bytes * plan.staging_slots <= room_on(Tier::kHost);

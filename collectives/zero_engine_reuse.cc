@@ -91,35 +91,44 @@ void ZeroEngine::Impl::RestoreHome(ChunkId chunk) {
     store_->AddReader(chunk, StateKind::kMaster, restored);
     store_->SetWritten(chunk, kind, restored);
   } else {
-    WindowRequest requests[2];
-    for (WindowRequest& request : requests) {
-      request.chunk = chunk;
-      request.cause = RunCause::kOptimizer;
-    }
-    requests[0].state = StateKind::kMaster;
-    requests[0].range = masters;
-    requests[0].mode = WindowMode::kRead;
-    requests[1].state = kind;
-    requests[1].range = own;
-    requests[1].mode = WindowMode::kWrite;
-    Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
-    if (!opened.ok()) {
-      Fail(opened.status()).IgnoreError();  // the next call returns it
-      return;
-    }
-    for (const HostWindow& window : *opened) host_lane_->Wait(window.ready);
-    host_lane_->Run([master = opened->front().bytes(),
-                     param = opened->back().bytes(), dtype, count] {
-      ConvertFromFloat(reinterpret_cast<const float*>(master.get()),
-                       count.count(), dtype, param.get());
-      return OkStatus();
-    });
-    const Event restored = host_lane_->Record();
-    for (HostWindow& window : *opened) {
-      store_->CloseWindow(std::move(window), restored);
+    for (const ShardRange& part : WithinPieces(chunk, range)) {
+      RestoreOnHost(chunk, part);
     }
   }
   if (sharding_.refreshes()) RefreshReplicas(chunk);
+}
+
+void ZeroEngine::Impl::RestoreOnHost(ChunkId chunk, ShardRange range) {
+  const StateKind kind = StateKind::kParam;
+  WindowRequest requests[2];
+  for (WindowRequest& request : requests) {
+    request.chunk = chunk;
+    request.cause = RunCause::kOptimizer;
+  }
+  requests[0].state = StateKind::kMaster;
+  requests[0].range = RangeBytes(chunk, StateKind::kMaster, range);
+  requests[0].mode = WindowMode::kRead;
+  requests[1].state = kind;
+  requests[1].range = RangeBytes(chunk, kind, range);
+  requests[1].mode = WindowMode::kWrite;
+  Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
+  if (!opened.ok()) {
+    Fail(opened.status()).IgnoreError();  // the next call returns it
+    return;
+  }
+  for (const HostWindow& window : *opened) host_lane_->Wait(window.ready);
+  host_lane_->Run([master = opened->front().bytes(),
+                   param = opened->back().bytes(),
+                   dtype = layout_->dtype(chunk),
+                   count = (range.end - range.begin).count()] {
+    ConvertFromFloat(reinterpret_cast<const float*>(master.get()), count, dtype,
+                     param.get());
+    return OkStatus();
+  });
+  const Event restored = host_lane_->Record();
+  for (HostWindow& window : *opened) {
+    store_->CloseWindow(std::move(window), restored);
+  }
 }
 
 }  // namespace castor

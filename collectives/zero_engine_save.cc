@@ -192,11 +192,11 @@ class ZeroEngine::Impl::Saving {
   Status ReadAndWrite(ChunkId chunk, StateKind kind,
                       std::vector<std::byte>* shard) {
     CASTOR_RETURN_IF_ERROR(Read(chunk, kind, shard));
-    return WriteShard(chunk, kind, shard->data());
+    return WriteShard(chunk, kind, Counted(chunk), shard->data());
   }
 
   Status Read(ChunkId chunk, StateKind kind, std::vector<std::byte>* shard) {
-    const ByteRange range = CountedBytes(chunk, kind);
+    const ByteRange range = engine_.RangeBytes(chunk, kind, Counted(chunk));
     shard->resize(static_cast<size_t>(range.size().count()));
     if (Status read =
             engine_.store_->ReadNow(chunk, kind, range, shard->data());
@@ -211,41 +211,44 @@ class ZeroEngine::Impl::Saving {
     const bool at_hand = engine_.store_->home(chunk, kind) == Tier::kHost;
     if (!at_hand &&
         (staging.slots() == 0 ||
-         staging.slot_bytes() < engine_.store_->bytes(chunk, kind))) {
+         staging.slot_bytes() < engine_.store_->piece(chunk, kind))) {
       // There is no way that it could wait on: it is read at once.
       auto shard = std::make_shared<std::vector<std::byte>>();
       Drain();  // one at a time
       if (status_.ok()) status_ = Read(chunk, kind, shard.get());
       if (!status_.ok()) return;
       lane_->Run([this, chunk, kind, shard] {
-        status_ = WriteShard(chunk, kind, shard->data());
+        status_ = WriteShard(chunk, kind, Counted(chunk), shard->data());
         return OkStatus();
       });
       return;
     }
-    HostWindow window =
-        engine_.store_->OpenWindow(chunk, kind, CountedBytes(chunk, kind),
-                                   WindowMode::kRead, RunCause::kNone);
-    lane_->Wait(window.ready);
-    lane_->Run([this, chunk, kind, bytes = window.bytes()] {
-      if (status_.ok()) status_ = WriteShard(chunk, kind, bytes.get());
-      return OkStatus();
-    });
-    engine_.store_->CloseWindow(std::move(window), lane_->Record());
+    for (const ShardRange& range :
+         engine_.WithinPieces(chunk, Counted(chunk))) {
+      HostWindow window = engine_.store_->OpenWindow(
+          chunk, kind, engine_.RangeBytes(chunk, kind, range),
+          WindowMode::kRead, RunCause::kNone);
+      lane_->Wait(window.ready);
+      lane_->Run([this, chunk, kind, range, bytes = window.bytes()] {
+        if (status_.ok()) {
+          status_ = WriteShard(chunk, kind, range, bytes.get());
+        }
+        return OkStatus();
+      });
+      engine_.store_->CloseWindow(std::move(window), lane_->Record());
+    }
   }
 
   // The elements that this rank counts: all ranks' together are all there are.
-  ByteRange CountedBytes(ChunkId chunk, StateKind kind) const {
-    return engine_.RangeBytes(
-        chunk, kind, engine_.sharding_.counted(*engine_.layout_, chunk));
+  ShardRange Counted(ChunkId chunk) const {
+    return engine_.sharding_.counted(*engine_.layout_, chunk);
   }
 
-  // `shard`: the bytes of these.
-  Status WriteShard(ChunkId chunk, StateKind kind, const std::byte* shard) {
+  // `shard`: the bytes of the range.
+  Status WriteShard(ChunkId chunk, StateKind kind, ShardRange range,
+                    const std::byte* shard) {
     const DType dtype = engine_.sharding_.dtype(kind, engine_.GroupOf(chunk));
-    const ShardRange counted =
-        engine_.sharding_.counted(*engine_.layout_, chunk);
-    for (const Segment& segment : engine_.Segments(chunk, counted)) {
+    for (const Segment& segment : engine_.Segments(chunk, range)) {
       const std::byte* data =
           shard + BytesOf(Elements(segment.offset), dtype).count();
       CASTOR_RETURN_IF_ERROR(writer_->Write(segment.param.index(), kind, dtype,

@@ -87,4 +87,26 @@ ByteRange ZeroEngine::Impl::RangeBytes(ChunkId chunk, StateKind state,
           BytesOf(range.end - start, dtype)};
 }
 
+std::vector<ShardRange> ZeroEngine::Impl::WithinPieces(ChunkId chunk,
+                                                       ShardRange range) const {
+  if (memory_.piece == Elements(0)) return {range};
+  std::vector<Elements> cuts = {range.begin, range.end};
+  for (int k = 0; k < kStateKinds; ++k) {
+    const StateKind state = static_cast<StateKind>(k);
+    if (!store_->has(chunk, state)) continue;
+    const ShardRange kept = sharding_.kept(state, *layout_, chunk);
+    for (Elements cut = kept.begin + memory_.piece; cut < range.end;
+         cut += memory_.piece) {
+      if (cut > range.begin) cuts.push_back(cut);
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  std::vector<ShardRange> parts;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    parts.push_back({cuts[i], cuts[i + 1]});
+  }
+  return parts;
+}
+
 }  // namespace castor

@@ -107,13 +107,13 @@ struct ZeroEngine::Impl::UpdateWork {
 };
 
 ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
+                                                        ShardRange range,
                                                         float factor,
                                                         double lr) const {
   UpdateWork work;
   work.factor = factor;
   work.dtype = layout_->dtype(chunk);
   work.grad_dtype = GradDType(chunk);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
   work.elements = (range.end - range.begin).count();
   work.moment_dtype = options_.optimizer.moment_dtype;
   for (const Segment& segment : Segments(chunk, range)) {
@@ -149,8 +149,11 @@ void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {
   }
   if (on_device) {
     UpdateOnDevice(chunk, factor, lr);
-  } else {
-    UpdateOnHost(chunk, factor, lr);
+    return;
+  }
+  for (const ShardRange& range :
+       WithinPieces(chunk, sharding_.updated(*layout_, chunk))) {
+    UpdateOnHost(chunk, range, factor, lr);
   }
 }
 
@@ -179,8 +182,8 @@ Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
 }
 
 Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
-  UpdateWork work = MakeWork(chunk, factor, lr);
   const ShardRange range = sharding_.updated(*layout_, chunk);
+  UpdateWork work = MakeWork(chunk, range, factor, lr);
   const auto data = [&](StateKind state) -> std::byte* {
     if (!store_->has(chunk, state)) return nullptr;
     return store_->device_data(chunk, state) +
@@ -213,9 +216,9 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
   return done;
 }
 
-void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, float factor, double lr) {
-  UpdateWork work = MakeWork(chunk, factor, lr);
-  const ShardRange range = sharding_.updated(*layout_, chunk);
+void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
+                                    float factor, double lr) {
+  UpdateWork work = MakeWork(chunk, range, factor, lr);
   // What the pass works on, together: it never waits for some of it while it
   // holds the rest.
   std::vector<WindowRequest> requests;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -49,7 +50,9 @@ ShardStore::~ShardStore() {
 }
 
 Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
-                            int32_t slot_class, Bytes bytes) {
+                            int32_t slot_class, Bytes bytes, Bytes piece) {
+  if (piece == Bytes(0)) piece = bytes;
+  CASTOR_CHECK(piece >= bytes || piece % KiB(4) == Bytes(0));
   if (shards_.size() <= chunk.index()) shards_.resize(chunk.index() + 1);
   auto& shard = shards_[chunk.index()][static_cast<size_t>(state)];
   CASTOR_CHECK(shard == nullptr);
@@ -60,7 +63,10 @@ Status ShardStore::AddShard(ChunkId chunk, StateKind state, Tier home,
   shard->home = home;
   shard->bytes = bytes;
   // Its first user need not wait for those that the slot had before.
-  shard->written = slot.free_after;
+  for (Bytes at; at < bytes; at += piece) {
+    shard->pieces.push_back(
+        {{at, std::min(at + piece, bytes)}, slot.free_after, {}});
+  }
   shard->slot = std::move(slot);
   return OkStatus();
 }
@@ -85,6 +91,10 @@ Tier ShardStore::home(ChunkId chunk, StateKind state) const {
 
 Bytes ShardStore::bytes(ChunkId chunk, StateKind state) const {
   return At(chunk, state).bytes;
+}
+
+Bytes ShardStore::piece(ChunkId chunk, StateKind state) const {
+  return At(chunk, state).pieces.front().range.size();
 }
 
 int32_t ShardStore::slot_class(ChunkId chunk, StateKind state) const {
@@ -113,18 +123,21 @@ std::byte* ShardStore::device_data(ChunkId chunk, StateKind state) const {
 Event ShardStore::written(ChunkId chunk, StateKind state) {
   Shard& shard = At(chunk, state);
   if (!OthersWait()) {
-    shard.written.Settle();
-    return shard.written;
+    for (Piece& piece : shard.pieces) piece.written.Settle();
+    return Written(shard);
   }
   return InTurn(chunk, state, 0, StagingUse::kWork,
-                [&shard](std::span<Slot>) { return shard.written; });
+                [&shard](std::span<Slot>) { return Written(shard); });
 }
 
 void ShardStore::AddReader(ChunkId chunk, StateKind state, Event reader) {
   Shard& shard = At(chunk, state);
-  if (!OthersWait()) return AddReader(shard, std::move(reader));
+  if (!OthersWait()) {
+    for (Piece& piece : shard.pieces) AddReader(piece, reader);
+    return;
+  }
   InTurn(chunk, state, 0, StagingUse::kWork, [&shard, reader](std::span<Slot>) {
-    AddReader(shard, reader);
+    for (Piece& piece : shard.pieces) AddReader(piece, reader);
     return Event();
   });
 }
@@ -138,7 +151,7 @@ Event ShardStore::WriteReady(ChunkId chunk, StateKind state) {
 
 void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
   Shard& shard = At(chunk, state);
-  if (!OthersWait()) return SetWritten(shard, std::move(written));
+  if (!OthersWait()) return SetWritten(shard, written);
   InTurn(chunk, state, 0, StagingUse::kWork,
          [&shard, written](std::span<Slot>) {
            SetWritten(shard, written);
@@ -146,24 +159,63 @@ void ShardStore::SetWritten(ChunkId chunk, StateKind state, Event written) {
          });
 }
 
-void ShardStore::AddReader(Shard& shard, Event reader) {
-  if (!shard.readers.empty()) {
-    std::erase_if(shard.readers,
+ShardStore::Piece& ShardStore::PieceAt(Shard& shard, ByteRange range) {
+  const Bytes size = shard.pieces.front().range.size();
+  const size_t at = std::min(static_cast<size_t>(range.begin / size),
+                             shard.pieces.size() - 1);
+  Piece& piece = shard.pieces[at];
+  CASTOR_CHECK_LE(range.end, piece.range.end);
+  return piece;
+}
+
+std::vector<ShardStore::Part> ShardStore::PartsOf(Shard& shard,
+                                                  ByteRange range) {
+  CASTOR_CHECK_LE(range.end, shard.bytes);
+  std::vector<Part> parts;
+  for (Piece& piece : shard.pieces) {
+    const ByteRange part{std::max(range.begin, piece.range.begin),
+                         std::min(range.end, piece.range.end)};
+    if (part.begin < part.end) parts.push_back({&piece, part});
+  }
+  return parts;
+}
+
+void ShardStore::AddReader(Piece& piece, Event reader) {
+  if (!piece.readers.empty()) {
+    std::erase_if(piece.readers,
                   [](const Event& e) { return e.done() && e.status().ok(); });
   }
   if (!reader.done() || !reader.status().ok()) {
-    shard.readers.push_back(std::move(reader));
+    piece.readers.push_back(std::move(reader));
   }
 }
 
-Event ShardStore::WriteReady(const Shard& shard) {
-  return Joined(shard.readers, shard.written);
+Event ShardStore::Written(const Shard& shard) {
+  if (shard.pieces.size() == 1) return shard.pieces.front().written;
+  std::vector<Event> written;
+  for (const Piece& piece : shard.pieces) written.push_back(piece.written);
+  return AllOf(written);
 }
 
-void ShardStore::SetWritten(Shard& shard, Event written) {
-  shard.written = std::move(written);
-  shard.readers.clear();
+Event ShardStore::WriteReady(const Piece& piece) {
+  return Joined(piece.readers, piece.written);
+}
+
+Event ShardStore::WriteReady(const Shard& shard) {
+  if (shard.pieces.size() == 1) return WriteReady(shard.pieces.front());
+  std::vector<Event> ready;
+  for (const Piece& piece : shard.pieces) ready.push_back(WriteReady(piece));
+  return AllOf(ready);
+}
+
+void ShardStore::SetWritten(Shard& shard, Piece& piece, Event written) {
+  piece.written = std::move(written);
+  piece.readers.clear();
   shard.filled = true;
+}
+
+void ShardStore::SetWritten(Shard& shard, const Event& written) {
+  for (Piece& piece : shard.pieces) SetWritten(shard, piece, written);
 }
 
 void ShardStore::BeginStep(int32_t step) {

@@ -16,6 +16,8 @@
 // Moves are queued and ordered by events: a read waits for the last write of
 // the shard, a write for its readers; no call blocks. Between the device or a
 // window and NVMe the way leads through a ring of staging slots in host memory.
+// A shard larger than these goes piece by piece, and each piece has a window of
+// its own.
 // While open windows hold too many of these, what comes after waits, in the
 // order of the calls, until enough are given back: nothing fails for want of
 // one, and what could never be served is refused at the call. So what ends a
@@ -89,14 +91,17 @@ class ShardStore {
   ShardStore(const ShardStore&) = delete;
   ShardStore& operator=(const ShardStore&) = delete;
 
-  // Takes a slot of `slot_class` on `home` for `bytes` of the state. A shard is
-  // added once.
+  // Takes a slot of `slot_class` on `home` for `bytes` of the state, which
+  // moves in pieces of `piece`, a multiple of 4 KiB; 0: whole. A shard is added
+  // once.
   Status AddShard(ChunkId chunk, StateKind state, Tier home, int32_t slot_class,
-                  Bytes bytes);
+                  Bytes bytes, Bytes piece = {});
 
   bool has(ChunkId chunk, StateKind state) const;
   Tier home(ChunkId chunk, StateKind state) const;
   Bytes bytes(ChunkId chunk, StateKind state) const;
+  // Of all pieces but the last: where it is moved whole, its bytes.
+  Bytes piece(ChunkId chunk, StateKind state) const;
   // Of the pool of its home. REQUIRES: it has a slot.
   int32_t slot_class(ChunkId chunk, StateKind state) const;
   // Every shard there is, in the order of chunks and states.
@@ -130,13 +135,14 @@ class ShardStore {
   void Raise(const LoadTicket& ticket);
 
   // Copies device memory at `from` into `range` of the shard once `after` is
-  // done. The range is the whole shard where its home is NVMe. Returns when the
+  // done. The range is of whole pieces where its home is NVMe. Returns when the
   // device memory may be reused.
   Event Store(ChunkId chunk, StateKind state, ByteRange range,
               const std::byte* from, const Event& after, RunCause cause);
 
-  // Opens windows that are used together. Infeasible, with the numbers, when
-  // the ring has fewer staging slots than they take; then none is open.
+  // Opens windows that are used together, each within one piece. Infeasible,
+  // with the numbers, when the ring has fewer staging slots than they take;
+  // then none is open.
   Result<std::vector<HostWindow>> OpenWindows(
       std::span<const WindowRequest> requests);
   // One window. REQUIRES: the ring has a slot, if the window takes one.
@@ -204,32 +210,49 @@ class ShardStore {
 
  private:
   struct PendingMove;
-  struct Shard {
-    Tier home = Tier::kHost;
-    Bytes bytes;
-    Slot slot;
+  struct Piece {
+    ByteRange range;  // of the shard
     Event written;
     std::vector<Event> readers;
     int windows = 0;       // open ones
     bool writing = false;  // in the one that is open
+  };
+  struct Shard {
+    Tier home = Tier::kHost;
+    Bytes bytes;
+    Slot slot;
+    std::vector<Piece> pieces;
     bool filled = false;   // its bytes were ever written
     int holds = 0;         // windows and waiting requests: it may not move
     int32_t vacated = -1;  // class of the slot that it gave back meanwhile
     std::shared_ptr<PendingMove> move;  // null: none
   };
-  // Where a shard's bytes are, for work queued while they are there.
+  // Where a piece's bytes are, for work queued while they are there.
   struct Place {
     Tier tier = Tier::kHost;
-    Slot slot;
+    Bytes offset;  // from the start of the slab or file
+    std::byte* data = nullptr;
     Bytes extent;  // what a transfer to or from the drive covers
   };
 
   Shard& At(ChunkId chunk, StateKind state);
   const Shard& At(ChunkId chunk, StateKind state) const;
-  static Place PlaceOf(const Shard& shard);
+  // The piece that has all of the range.
+  static Piece& PieceAt(Shard& shard, ByteRange range);
+  static Place PlaceOf(const Shard& shard, const Piece& piece);
+  static Place PlaceIn(Tier tier, const Slot& slot, const Piece& piece);
+  static Event Written(const Shard& shard);
+  static Event WriteReady(const Piece& piece);
   static Event WriteReady(const Shard& shard);
-  static void AddReader(Shard& shard, Event reader);
-  static void SetWritten(Shard& shard, Event written);
+  static void AddReader(Piece& piece, Event reader);
+  static void SetWritten(Shard& shard, Piece& piece, Event written);
+  static void SetWritten(Shard& shard, const Event& written);
+  // What of the range lies in each piece, in order.
+  struct Part {
+    Piece* piece;
+    ByteRange range;
+  };
+  static std::vector<Part> PartsOf(Shard& shard, ByteRange range);
   // Done when both are.
   static Event Both(const Event& a, const Event& b);
 
@@ -245,7 +268,10 @@ class ShardStore {
   // Of Load and Store, once it is their turn. `read` is done when the home has
   // been read.
   struct LoadWork;
+  Event LoadPart(LoadWork work);
   Event LoadNow(const LoadWork& work, std::span<Slot> staging);
+  Event StorePart(ChunkId chunk, StateKind state, ByteRange range,
+                  const std::byte* from, const Event& after, RunCause cause);
   Event StoreNow(ChunkId chunk, StateKind state, ByteRange range,
                  const std::byte* from, const Event& after, RunCause cause,
                  std::span<Slot> staging);
@@ -262,6 +288,8 @@ class ShardStore {
   Result<int32_t> ClassFor(Tier to, const Shard& shard) const;
   void AdvanceMove(const std::shared_ptr<PendingMove>& move);
   Event StartMove(PendingMove& move, std::span<Slot> staging);
+  Event MovePiece(const PendingMove& move, const Piece& piece,
+                  const Place& from, const Place& to, Slot* staging);
   // For calls that block: whether they could be waiting for their own caller.
   Status CheckMayBlock() const;
   Result<Slot> TakeStagingNow();

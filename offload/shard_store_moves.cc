@@ -28,16 +28,29 @@ struct ShardStore::LoadWork {
 Event ShardStore::Load(ChunkId chunk, StateKind state, ByteRange range,
                        std::byte* to, const Event& after, RunCause cause,
                        LoadTicket* ticket) {
-  Shard& shard = At(chunk, state);
-  CASTOR_CHECK_LE(range.end, shard.bytes);
-  CASTOR_CHECK(!shard.writing);
-  LoadWork work{chunk, state, range, to, after, cause, nullptr};
-  if (ticket != nullptr && cause == RunCause::kPrefetch) {
-    work.ticket = std::make_shared<LoadTicket::State>();
-    ticket->state_ = work.ticket;
+  const std::vector<Part> parts = PartsOf(At(chunk, state), range);
+  std::vector<Event> loaded;
+  for (const Part& part : parts) {
+    LoadWork work{chunk, state, part.range, to, after, cause, nullptr};
+    // One that is fetched in pieces is not taken back.
+    if (parts.size() == 1 && ticket != nullptr &&
+        cause == RunCause::kPrefetch) {
+      work.ticket = std::make_shared<LoadTicket::State>();
+      ticket->state_ = work.ticket;
+    }
+    loaded.push_back(LoadPart(std::move(work)));
+    to += part.range.size().count();
   }
+  return loaded.size() == 1 ? loaded.front() : AllOf(loaded);
+}
+
+Event ShardStore::LoadPart(LoadWork work) {
+  Shard& shard = At(work.chunk, work.state);
+  CASTOR_CHECK(!PieceAt(shard, work.range).writing);
   const int64_t staging = shard.home == Tier::kNvme ? 1 : 0;
   if (staging == 0 && !OthersWait()) return LoadNow(work, {});
+  const ChunkId chunk = work.chunk;
+  const StateKind state = work.state;
   return InTurn(chunk, state, staging, StagingUse::kFetch,
                 [this, work = std::move(work)](std::span<Slot> slots) {
                   return LoadNow(work, slots);
@@ -53,18 +66,20 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
     }
     return Event();
   }
-  const std::byte* from = shard.slot.data;
-  Event there = shard.written;
+  Piece& piece = PieceAt(shard, work.range);
+  const Place home = PlaceOf(shard, piece);
+  const std::byte* from = home.data;
+  Event there = piece.written;
   if (shard.home == Tier::kNvme) {
     from = staging[0].data;
-    there = MoveExtent(PlaceOf(shard), staging[0].data,
-                       Both(shard.written, staging[0].free_after),
+    there = MoveExtent(home, staging[0].data,
+                       Both(piece.written, staging[0].free_after),
                        Describe(work.chunk, work.state, Tier::kNvme,
-                                Tier::kHost, PlaceOf(shard).extent, work.cause),
+                                Tier::kHost, home.extent, work.cause),
                        work.ticket);
-    AddReader(shard, there);
+    AddReader(piece, there);
   }
-  from += work.range.begin.count();
+  from += (work.range.begin - piece.range.begin).count();
   const RunEvent copy =
       Describe(work.chunk, work.state,
                shard.home == Tier::kDevice ? Tier::kDevice : Tier::kHost,
@@ -88,7 +103,7 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
   if (shard.home == Tier::kNvme) {
     staging_->Give(std::move(staging[0]), end);
   } else {
-    AddReader(shard, end);
+    AddReader(piece, end);
   }
   return end;
 }
@@ -118,9 +133,19 @@ void ShardStore::Raise(const LoadTicket& ticket) {
 Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,
                         const std::byte* from, const Event& after,
                         RunCause cause) {
-  const Shard& shard = At(chunk, state);
-  CASTOR_CHECK_LE(range.end, shard.bytes);
-  CASTOR_CHECK_EQ(shard.windows, 0);
+  std::vector<Event> copied;
+  for (const Part& part : PartsOf(At(chunk, state), range)) {
+    copied.push_back(StorePart(chunk, state, part.range, from, after, cause));
+    from += part.range.size().count();
+  }
+  return copied.size() == 1 ? copied.front() : AllOf(copied);
+}
+
+Event ShardStore::StorePart(ChunkId chunk, StateKind state, ByteRange range,
+                            const std::byte* from, const Event& after,
+                            RunCause cause) {
+  Shard& shard = At(chunk, state);
+  CASTOR_CHECK_EQ(PieceAt(shard, range).windows, 0);
   const int64_t staging = shard.home == Tier::kNvme ? 1 : 0;
   if (staging == 0 && !OthersWait()) {
     return StoreNow(chunk, state, range, from, after, cause, {});
@@ -136,6 +161,8 @@ Event ShardStore::StoreNow(ChunkId chunk, StateKind state, ByteRange range,
                            const std::byte* from, const Event& after,
                            RunCause cause, std::span<Slot> staging) {
   Shard& shard = At(chunk, state);
+  Piece& piece = PieceAt(shard, range);
+  const Place home = PlaceOf(shard, piece);
   const bool drive = shard.home == Tier::kNvme;
   const RunEvent copy =
       Describe(chunk, state, Tier::kDevice, drive ? Tier::kHost : shard.home,
@@ -143,20 +170,19 @@ Event ShardStore::StoreNow(ChunkId chunk, StateKind state, ByteRange range,
   Count(copy);
   from_device_->Wait(after);
   if (!drive) {
-    from_device_->Wait(WriteReady(shard));
-    Event end =
-        Copy(*from_device_, shard.slot.data + range.begin.count(), from, copy);
-    SetWritten(shard, end);
+    from_device_->Wait(WriteReady(piece));
+    std::byte* const to = home.data + (range.begin - piece.range.begin).count();
+    Event end = Copy(*from_device_, to, from, copy);
+    SetWritten(shard, piece, end);
     return end;
   }
-  CASTOR_CHECK_EQ(range.size(), shard.bytes);
+  CASTOR_CHECK_EQ(range.size(), piece.range.size());
   from_device_->Wait(staging[0].free_after);
   Event copied = Copy(*from_device_, staging[0].data, from, copy);
-  const Place home = PlaceOf(shard);
   Event end = MoveExtent(
-      home, staging[0].data, Both(WriteReady(shard), copied),
+      home, staging[0].data, Both(WriteReady(piece), copied),
       Describe(chunk, state, Tier::kHost, Tier::kNvme, home.extent, cause));
-  SetWritten(shard, end);
+  SetWritten(shard, piece, end);
   staging_->Give(std::move(staging[0]), std::move(end));
   // The device memory may be reused once it is copied out.
   return copied;
@@ -176,9 +202,9 @@ Status ShardStore::WriteNow(ChunkId chunk, StateKind state,
   Shard& shard = At(chunk, state);
   CASTOR_RETURN_IF_ERROR(CheckMayBlock());
   CASTOR_RETURN_IF_ERROR(WriteReady(shard).Wait());
-  const auto size = static_cast<size_t>(shard.bytes.count());
   if (shard.home == Tier::kHost) {
-    std::memcpy(shard.slot.data, from, size);
+    std::memcpy(shard.slot.data, from,
+                static_cast<size_t>(shard.bytes.count()));
     shard.filled = true;
     return OkStatus();
   }
@@ -190,30 +216,35 @@ Status ShardStore::WriteNow(ChunkId chunk, StateKind state,
     SetWritten(shard, end);
     return end.Wait();
   }
-  CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
-  if (Status free = staging.free_after.Wait(); !free.ok()) {
-    staging_->Give(std::move(staging), Event::Failed(free));
-    return free;
+  for (Piece& piece : shard.pieces) {
+    CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
+    if (Status free = staging.free_after.Wait(); !free.ok()) {
+      staging_->Give(std::move(staging), Event::Failed(free));
+      return free;
+    }
+    std::memset(staging.data, 0, static_cast<size_t>(staging.size.count()));
+    std::memcpy(staging.data, from + piece.range.begin.count(),
+                static_cast<size_t>(piece.range.size().count()));
+    const Place home = PlaceOf(shard, piece);
+    const Event end =
+        MoveExtent(home, staging.data, Event(),
+                   Describe(chunk, state, Tier::kHost, Tier::kNvme, home.extent,
+                            RunCause::kStart));
+    SetWritten(shard, piece, end);
+    staging_->Give(std::move(staging), end);
+    CASTOR_RETURN_IF_ERROR(end.Wait());
   }
-  std::memset(staging.data, 0, static_cast<size_t>(staging.size.count()));
-  std::memcpy(staging.data, from, size);
-  const Place home = PlaceOf(shard);
-  const Event end = MoveExtent(home, staging.data, Event(),
-                               Describe(chunk, state, Tier::kHost, Tier::kNvme,
-                                        home.extent, RunCause::kStart));
-  SetWritten(shard, end);
-  staging_->Give(std::move(staging), end);
-  return end.Wait();
+  return OkStatus();
 }
 
 Status ShardStore::ReadNow(ChunkId chunk, StateKind state, ByteRange range,
                            std::byte* to) {
   Shard& shard = At(chunk, state);
   CASTOR_RETURN_IF_ERROR(CheckMayBlock());
-  CASTOR_RETURN_IF_ERROR(shard.written.Wait());
-  const auto size = static_cast<size_t>(range.size().count());
+  CASTOR_RETURN_IF_ERROR(Written(shard).Wait());
   if (shard.home == Tier::kHost) {
-    std::memcpy(to, shard.slot.data + range.begin.count(), size);
+    std::memcpy(to, shard.slot.data + range.begin.count(),
+                static_cast<size_t>(range.size().count()));
     return OkStatus();
   }
   if (shard.home == Tier::kDevice) {
@@ -223,17 +254,23 @@ Status ShardStore::ReadNow(ChunkId chunk, StateKind state, ByteRange range,
     return Copy(*from_device_, to, shard.slot.data + range.begin.count(), copy)
         .Wait();
   }
-  CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
-  const Place home = PlaceOf(shard);
-  const Event end = MoveExtent(home, staging.data, staging.free_after,
-                               Describe(chunk, state, Tier::kNvme, Tier::kHost,
-                                        home.extent, RunCause::kNone));
-  const Status read = end.Wait();
-  if (read.ok()) {
-    std::memcpy(to, staging.data + range.begin.count(), size);
+  for (const auto& [piece, part] : PartsOf(shard, range)) {
+    CASTOR_ASSIGN_OR_RETURN(Slot staging, TakeStagingNow());
+    const Place home = PlaceOf(shard, *piece);
+    const Event end =
+        MoveExtent(home, staging.data, staging.free_after,
+                   Describe(chunk, state, Tier::kNvme, Tier::kHost, home.extent,
+                            RunCause::kNone));
+    const Status read = end.Wait();
+    if (read.ok()) {
+      std::memcpy(to, staging.data + (part.begin - piece->range.begin).count(),
+                  static_cast<size_t>(part.size().count()));
+    }
+    staging_->Give(std::move(staging), end);
+    CASTOR_RETURN_IF_ERROR(read);
+    to += part.size().count();
   }
-  staging_->Give(std::move(staging), end);
-  return read;
+  return OkStatus();
 }
 
 std::span<std::byte> ShardStore::MemoryNow(ChunkId chunk, StateKind state,

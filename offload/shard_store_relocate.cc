@@ -73,11 +73,11 @@ Result<Event> ShardStore::Move(ChunkId chunk, StateKind state, Tier to,
         !staging.ok()) {
       return named(staging);
     }
-    if (staging_->slot_bytes() < PlaceOf(shard).extent) {
+    const Bytes extent = PlaceOf(shard, shard.pieces.front()).extent;
+    if (staging_->slot_bytes() < extent) {
       return named(Infeasible(fmt::format(
           "it takes a staging slot of {} and those there are have {}",
-          FormatBytes(PlaceOf(shard).extent),
-          FormatBytes(staging_->slot_bytes()))));
+          FormatBytes(extent), FormatBytes(staging_->slot_bytes()))));
     }
   }
   TierPool& pool = options_.pools->pool(to);
@@ -135,14 +135,40 @@ void ShardStore::AdvanceMove(const std::shared_ptr<PendingMove>& move) {
 
 Event ShardStore::StartMove(PendingMove& move, std::span<Slot> staging) {
   Shard& shard = At(move.chunk, move.state);
-  const Place from = PlaceOf(shard);
-  Place to = from;
-  to.tier = move.to;
-  to.slot = move.slot;
+  const Tier from = shard.home;
+  const Slot left = std::exchange(shard.slot, move.slot);
+  std::vector<Event> ends, unused;
+  for (Piece& piece : shard.pieces) {
+    const Event end =
+        shard.filled ? MovePiece(move, piece, PlaceIn(from, left, piece),
+                                 PlaceIn(move.to, move.slot, piece),
+                                 staging.empty() ? nullptr : staging.data())
+                     // Nobody has written it: there is nothing to carry.
+                     : Both(piece.written, move.slot.free_after);
+    unused.push_back(Both(WriteReady(piece), end));
+    ends.push_back(end);
+    piece.written = end;
+    piece.readers.clear();
+  }
+  shard.home = move.to;
+  shard.move = nullptr;
+  // Last: whoever waits for these goes on.
+  for (Slot& slot : staging) {
+    Event free_after = slot.free_after;
+    staging_->Give(std::move(slot), std::move(free_after));
+  }
+  options_.pools->pool(from).Give(left, AllOf(unused));
+  return AllOf(ends);
+}
+
+Event ShardStore::MovePiece(const PendingMove& move, const Piece& piece,
+                            const Place& from, const Place& to, Slot* staging) {
+  const Event& room = move.slot.free_after;
   const auto copy = [&](Lane& lane, std::byte* target, const std::byte* source,
                         Tier source_tier, Tier target_tier) {
-    const RunEvent event = Describe(move.chunk, move.state, source_tier,
-                                    target_tier, shard.bytes, move.cause);
+    const RunEvent event =
+        Describe(move.chunk, move.state, source_tier, target_tier,
+                 piece.range.size(), move.cause);
     Count(event);
     return Copy(lane, target, source, event);
   };
@@ -153,42 +179,31 @@ Event ShardStore::StartMove(PendingMove& move, std::span<Slot> staging) {
         Describe(move.chunk, move.state, read ? Tier::kNvme : Tier::kHost,
                  read ? Tier::kHost : Tier::kNvme, drive.extent, move.cause));
   };
-  Event end;
-  if (!shard.filled) {
-    // Nobody has written it: there is nothing to carry.
-    end = Both(shard.written, to.slot.free_after);
-  } else if (to.tier == Tier::kNvme && from.tier == Tier::kDevice) {
-    from_device_->Wait(shard.written);
-    from_device_->Wait(staging[0].free_after);
-    const Event copied = copy(*from_device_, staging[0].data, from.slot.data,
+  if (to.tier == Tier::kNvme && from.tier == Tier::kDevice) {
+    from_device_->Wait(piece.written);
+    from_device_->Wait(staging->free_after);
+    const Event copied = copy(*from_device_, staging->data, from.data,
                               Tier::kDevice, Tier::kHost);
-    end = transfer(to, staging[0].data, Both(copied, to.slot.free_after));
-  } else if (to.tier == Tier::kNvme) {
-    end = transfer(to, from.slot.data, Both(shard.written, to.slot.free_after));
-  } else if (from.tier == Tier::kNvme && to.tier == Tier::kDevice) {
-    to_device_->Wait(transfer(from, staging[0].data,
-                              Both(shard.written, staging[0].free_after)));
-    to_device_->Wait(to.slot.free_after);
-    end = copy(*to_device_, to.slot.data, staging[0].data, Tier::kHost,
-               Tier::kDevice);
-  } else if (from.tier == Tier::kNvme) {
-    end = transfer(from, to.slot.data, Both(shard.written, to.slot.free_after));
-  } else {
-    Lane& lane = to.tier == Tier::kDevice ? *to_device_ : *from_device_;
-    lane.Wait(shard.written);
-    lane.Wait(to.slot.free_after);
-    end = copy(lane, to.slot.data, from.slot.data, from.tier, to.tier);
+    return staging->free_after =
+               transfer(to, staging->data, Both(copied, room));
   }
-  Event left = Both(WriteReady(shard), end);
-  shard.home = to.tier;
-  shard.slot = to.slot;
-  shard.written = end;
-  shard.readers.clear();
-  shard.move = nullptr;
-  // Last: whoever waits for these goes on.
-  for (Slot& slot : staging) staging_->Give(std::move(slot), end);
-  options_.pools->pool(from.tier).Give(from.slot, std::move(left));
-  return end;
+  if (to.tier == Tier::kNvme) {
+    return transfer(to, from.data, Both(piece.written, room));
+  }
+  if (from.tier == Tier::kNvme && to.tier == Tier::kDevice) {
+    to_device_->Wait(transfer(from, staging->data,
+                              Both(piece.written, staging->free_after)));
+    to_device_->Wait(room);
+    return staging->free_after = copy(*to_device_, to.data, staging->data,
+                                      Tier::kHost, Tier::kDevice);
+  }
+  if (from.tier == Tier::kNvme) {
+    return transfer(from, to.data, Both(piece.written, room));
+  }
+  Lane& lane = to.tier == Tier::kDevice ? *to_device_ : *from_device_;
+  lane.Wait(piece.written);
+  lane.Wait(room);
+  return copy(lane, to.data, from.data, from.tier, to.tier);
 }
 
 void ShardStore::Vacate(ChunkId chunk, StateKind state) {
@@ -198,8 +213,7 @@ void ShardStore::Vacate(ChunkId chunk, StateKind state) {
   const Slot left = std::exchange(shard.slot, Slot());
   Event free_after = WriteReady(shard);
   shard.vacated = left.slot_class;
-  shard.written = Event();
-  shard.readers.clear();
+  SetWritten(shard, Event());
   shard.filled = false;
   options_.pools->pool(shard.home).Give(left, std::move(free_after));
 }
@@ -210,7 +224,7 @@ Status ShardStore::Reoccupy(ChunkId chunk, StateKind state) {
   CASTOR_ASSIGN_OR_RETURN(
       shard.slot,
       options_.pools->pool(shard.home).Take(shard.vacated, SlotHold::kSettled));
-  shard.written = shard.slot.free_after;
+  for (Piece& piece : shard.pieces) piece.written = shard.slot.free_after;
   return OkStatus();
 }
 

@@ -29,8 +29,16 @@ CopyKind KindOf(const RunEvent& event) {
 
 }  // namespace
 
-ShardStore::Place ShardStore::PlaceOf(const Shard& shard) {
-  return {shard.home, shard.slot, RoundUp(shard.bytes, kDriveBlock)};
+ShardStore::Place ShardStore::PlaceOf(const Shard& shard, const Piece& piece) {
+  return PlaceIn(shard.home, shard.slot, piece);
+}
+
+ShardStore::Place ShardStore::PlaceIn(Tier tier, const Slot& slot,
+                                      const Piece& piece) {
+  const Bytes begin = piece.range.begin;
+  return {tier, slot.offset + begin,
+          slot.data == nullptr ? nullptr : slot.data + begin.count(),
+          RoundUp(piece.range.size(), kDriveBlock)};
 }
 
 Event ShardStore::Both(const Event& a, const Event& b) {
@@ -134,7 +142,7 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
   const std::span bytes(data, static_cast<size_t>(drive.extent.count()));
   std::string what =
       fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
-  const RankPools::NvmePlace place = options_.pools->nvme_at(drive.slot.offset);
+  const RankPools::NvmePlace place = options_.pools->nvme_at(drive.offset);
   NvmeTicket* const named = ticket == nullptr ? nullptr : &ticket->transfer;
   const IoPriority priority = ticket != nullptr && ticket->urgent
                                   ? IoPriority::kDemand

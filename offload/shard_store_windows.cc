@@ -109,11 +109,11 @@ HostWindow ShardStore::Prepare(const WindowRequest& request) {
   ++open_windows_;
   if (request.mode == WindowMode::kScratch) return window;
   Shard& shard = At(request.chunk, request.state);
-  CASTOR_CHECK_LE(request.range.end, shard.bytes);
-  CASTOR_CHECK(!shard.writing);
-  shard.writing = request.mode != WindowMode::kRead;
-  CASTOR_CHECK(!shard.writing || shard.windows == 0);
-  ++shard.windows;
+  Piece& piece = PieceAt(shard, request.range);
+  CASTOR_CHECK(!piece.writing);
+  piece.writing = request.mode != WindowMode::kRead;
+  CASTOR_CHECK(!piece.writing || piece.windows == 0);
+  ++piece.windows;
   ++shard.holds;
   return window;
 }
@@ -132,35 +132,37 @@ Event ShardStore::Arrive(const WindowRequest& request, Slot staging,
     return Copy(*from_device_, staging.data, request.from, copy);
   }
   Shard& shard = At(request.chunk, request.state);
-  const ByteRange& range = request.range;
+  Piece& piece = PieceAt(shard, request.range);
+  const Place home = PlaceOf(shard, piece);
+  const Bytes begin = request.range.begin - piece.range.begin;
+  const Bytes size = request.range.size();
   if (shard.home == Tier::kHost) {
-    *data = shard.slot.data + range.begin.count();
-    return request.mode == WindowMode::kRead ? shard.written
-                                             : WriteReady(shard);
+    *data = home.data + begin.count();
+    return request.mode == WindowMode::kRead ? piece.written
+                                             : WriteReady(piece);
   }
-  const bool whole = range.size() == shard.bytes;
   if (shard.home == Tier::kNvme) {
-    *data = staging.data + range.begin.count();
+    *data = staging.data + begin.count();
     // Part of an extent cannot be written alone, so the rest is read as well.
+    const bool whole = size == piece.range.size();
     if (request.mode == WindowMode::kWrite && whole) return staging.free_after;
-    const Place home = PlaceOf(shard);
     Event read =
-        MoveExtent(home, staging.data, Both(shard.written, staging.free_after),
+        MoveExtent(home, staging.data, Both(piece.written, staging.free_after),
                    Describe(request.chunk, request.state, Tier::kNvme,
                             Tier::kHost, home.extent, request.cause));
-    AddReader(shard, read);
+    AddReader(piece, read);
     return read;
   }
   *data = staging.data;
   if (request.mode == WindowMode::kWrite) return staging.free_after;
   const RunEvent copy = Describe(request.chunk, request.state, Tier::kDevice,
-                                 Tier::kHost, range.size(), request.cause);
+                                 Tier::kHost, size, request.cause);
   Count(copy);
   from_device_->Wait(staging.free_after);
-  from_device_->Wait(shard.written);
-  Event read = Copy(*from_device_, staging.data,
-                    shard.slot.data + range.begin.count(), copy);
-  AddReader(shard, read);
+  from_device_->Wait(piece.written);
+  Event read =
+      Copy(*from_device_, staging.data, home.data + begin.count(), copy);
+  AddReader(piece, read);
   return read;
 }
 
@@ -168,10 +170,10 @@ void ShardStore::CloseWindow(HostWindow window, const Event& after) {
   CASTOR_CHECK_GT(open_windows_, 0);
   --open_windows_;
   if (window.mode != WindowMode::kScratch) {
-    Shard& shard = At(window.chunk, window.state);
-    CASTOR_CHECK_GT(shard.windows, 0);
-    --shard.windows;
-    shard.writing = false;
+    Piece& piece = PieceAt(At(window.chunk, window.state), window.range);
+    CASTOR_CHECK_GT(piece.windows, 0);
+    --piece.windows;
+    piece.writing = false;
   }
   // One that nobody used may not be ready yet.
   const Event used = Both(window.ready, after);
@@ -198,32 +200,34 @@ void ShardStore::Depart(const HostWindow& window, const Event& used) {
     return;
   }
   Shard& shard = At(window.chunk, window.state);
+  Piece& piece = PieceAt(shard, window.range);
+  const Place home = PlaceOf(shard, piece);
   const bool read_only = window.mode == WindowMode::kRead;
   if (shard.home == Tier::kHost) {
     if (read_only) {
-      AddReader(shard, used);
+      AddReader(piece, used);
     } else {
-      SetWritten(shard, used);
+      SetWritten(shard, piece, used);
     }
     return;
   }
   Event end = used;
   if (!read_only && shard.home == Tier::kNvme) {
-    const Place home = PlaceOf(shard);
-    end = MoveExtent(home, staging.data, Both(WriteReady(shard), used),
+    end = MoveExtent(home, staging.data, Both(WriteReady(piece), used),
                      Describe(window.chunk, window.state, Tier::kHost,
                               Tier::kNvme, home.extent, window.cause));
-    SetWritten(shard, end);
+    SetWritten(shard, piece, end);
   } else if (!read_only) {
     const RunEvent copy =
         Describe(window.chunk, window.state, Tier::kHost, Tier::kDevice,
                  window.range.size(), window.cause);
     Count(copy);
     back_to_device_->Wait(used);
-    back_to_device_->Wait(WriteReady(shard));
-    end = Copy(*back_to_device_, shard.slot.data + window.range.begin.count(),
+    back_to_device_->Wait(WriteReady(piece));
+    end = Copy(*back_to_device_,
+               home.data + (window.range.begin - piece.range.begin).count(),
                staging.data, copy);
-    SetWritten(shard, end);
+    SetWritten(shard, piece, end);
   }
   staging_->Give(std::move(staging), end);
 }

@@ -117,25 +117,28 @@ TEST_F(ShardStoreOrderTest, AFetchPassesTheWindowsOfOtherShards) {
     Open(&manual_, 2 + fetch_slots, kShards, fetch_slots);
     const ChunkId updated = AddFilled(Tier::kNvme, 1, 0);
     const ChunkId other = AddFilled(Tier::kNvme, 2, 1);
+    AlignedBytes demanded(kShard), ahead(kShard), after(kShard);
     // Each slot is taken, and its work has not begun.
     std::vector<EventSource> work(4);
     for (const EventSource& each : work) {
       HostWindow window = OpenWhole(updated, WindowMode::kReadWrite);
       store_->CloseWindow(std::move(window), each.event());
     }
-    for (const RunCause cause : {RunCause::kDemand, RunCause::kPrefetch}) {
-      AlignedBytes loaded(kShard);
-      const Event load = LoadWhole(other, loaded, cause);
-      if (fetch_slots == 0) continue;
-      ASSERT_THAT(Crank(load), IsOk());
-      EXPECT_TRUE(SameBytes(loaded.span(), Filled(2).span()));
+    const Event demand = LoadWhole(other, demanded);
+    const Event prefetch = LoadWhole(other, ahead, RunCause::kPrefetch);
+    if (fetch_slots > 0) {
+      ASSERT_THAT(Crank(demand), IsOk());
+      ASSERT_THAT(Crank(prefetch), IsOk());
+      EXPECT_TRUE(SameBytes(demanded.span(), Filled(2).span()));
+      EXPECT_TRUE(SameBytes(ahead.span(), Filled(2).span()));
     }
-    AlignedBytes loaded(kShard);
-    const Event load = LoadWhole(updated, loaded);
+    const Event load = LoadWhole(updated, after);
     manual_.RunAll();
+    EXPECT_EQ(demand.done(), fetch_slots > 0);
     EXPECT_FALSE(load.done()) << "what it reads is not written yet";
     for (const EventSource& each : work) each.Complete();
     ASSERT_THAT(Crank(load), IsOk());
+    ASSERT_THAT(Crank(prefetch), IsOk());
     Stop();
   }
 }
@@ -143,7 +146,7 @@ TEST_F(ShardStoreOrderTest, AFetchPassesTheWindowsOfOtherShards) {
 // What a window brings back to the device is in the way of no fetch either.
 TEST_F(ShardStoreOrderTest, AFetchPassesWhatComesBackToTheDevice) {
   Open(&manual_, 2);
-  const ChunkId updated = AddFilled(Tier::kDevice, 1, 0);
+  const ChunkId updated = Add(Tier::kDevice, 0);
   const ChunkId other = AddFilled(Tier::kHost, 2, 1);
   HostWindow window = OpenWhole(updated, WindowMode::kReadWrite);
   EventSource work;
