@@ -242,7 +242,15 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
     ++reduce_scatters_;
     ++reduced_in_step_;
   }
-  Event free_after = Deposit(chunk, reduced_at, reduced);
+  // What other ranks lack may come again where gradients wait for the flush.
+  const bool updates =
+      early_lr_ && last_micro_batch_ && !early && waits_.empty();
+  // One that is used up at once need not go to the drive and come back.
+  grad.used_up = updates && first && !grads_in_place() &&
+                 store_->home(chunk, StateKind::kGrad) == Tier::kNvme &&
+                 MayUpdateNow(chunk);
+  Event free_after = grad.used_up ? UpdateFrom(chunk, reduced_at, reduced)
+                                  : Deposit(chunk, reduced_at, reduced);
   grad.valid = true;
   if (CountsNorm() && last_micro_batch_) {
     recounts_ = recounts_ || grad.counted;
@@ -253,10 +261,7 @@ void ZeroEngine::Impl::ReduceChunk(ChunkId chunk, bool early) {
   grad.state = *NextState(grad.state, GradEvent::kReduced);
   grad.slot = Slot();
   grad.opened_at = grad.complete_at = 0;
-  // What other ranks lack may come again where gradients wait for the flush.
-  if (early_lr_ && last_micro_batch_ && !early && waits_.empty()) {
-    UpdateNow(chunk);
-  }
+  if (updates && !grad.used_up && MayUpdateNow(chunk)) UpdateNow(chunk);
 }
 
 Status ZeroEngine::Impl::Abandon() {

@@ -420,14 +420,28 @@ class ZeroEngine::Impl final : public ChunkSource {
   // which all call in one order.
   std::vector<ChunkId> UpdateOrder() const;
   void UpdateChunk(ChunkId chunk, float factor, double lr);
-  // Updates a reduced chunk whose parameters all have a gradient here, so that
-  // all ranks know what is updated without asking each other.
+  // Whether all parameters of the chunk have a gradient here, so that all ranks
+  // know what is updated without asking each other, and none is read in place.
+  bool MayUpdateNow(ChunkId chunk) const;
+  // Updates a reduced chunk before Step.
   void UpdateNow(ChunkId chunk);
+  // The same with its gradient in device memory at `from`, which does not go
+  // home. Returns when `from` may be reused.
+  Event UpdateFrom(ChunkId chunk, const std::byte* from, const Event& reduced);
+  // What both do besides.
+  void CountEarlyUpdate(ChunkId chunk);
   Status RequireNotUpdated(ChunkId chunk) const;
   Status RequireNotClipped(ParamId param) const;
   Event UpdateOnDevice(ChunkId chunk, float factor, double lr);
-  // `range`: within one piece of each state.
-  void UpdateOnHost(ChunkId chunk, ShardRange range, float factor, double lr);
+  // A kept gradient on its way, on the device.
+  struct PassingGrad {
+    const std::byte* data = nullptr;
+    Event ready;
+  };
+  // `range`: within one piece of each state. Returns when `passing`, which
+  // takes the place of the gradient's home, may be reused.
+  Event UpdateOnHost(ChunkId chunk, ShardRange range, float factor, double lr,
+                     const PassingGrad* passing = nullptr);
   // What an update needs to know, detached from the engine for the lane's work.
   struct UpdateWork;
   UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,

@@ -49,6 +49,7 @@ struct ChunkGrad {
   bool valid = false;    // its home holds a sum
   bool counted = false;  // its squares are in the norm
   bool updated = false;  // what it is for, before Step
+  bool used_up = false;  // by that, and never at home
   // Where it waits for the flush, in the order of Position: when it was opened,
   // 0 where the trace has that, and when it was complete, 0 before.
   uint64_t opened_at = 0;

@@ -157,18 +157,37 @@ void ZeroEngine::Impl::UpdateChunk(ChunkId chunk, float factor, double lr) {
   }
 }
 
-void ZeroEngine::Impl::UpdateNow(ChunkId chunk) {
+bool ZeroEngine::Impl::MayUpdateNow(ChunkId chunk) const {
   const std::vector<ParamId>& params = layout_->chunk(chunk).params;
   // A lease of the home itself is read until its end.
-  if (held_in_place_[chunk.index()] > 0 ||
-      !std::all_of(params.begin(), params.end(),
-                   [&](ParamId id) { return params_[id.index()].used; })) {
-    return;
-  }
-  for (ParamId id : params) ++params_[id.index()].steps;
-  UpdateChunk(chunk, static_cast<float>(AveragingFactor()), *early_lr_);
+  return held_in_place_[chunk.index()] == 0 &&
+         std::all_of(params.begin(), params.end(),
+                     [&](ParamId id) { return params_[id.index()].used; });
+}
+
+void ZeroEngine::Impl::CountEarlyUpdate(ChunkId chunk) {
+  for (ParamId id : layout_->chunk(chunk).params) ++params_[id.index()].steps;
   grads_[chunk.index()].updated = true;
   ++early_updates_;
+}
+
+void ZeroEngine::Impl::UpdateNow(ChunkId chunk) {
+  CountEarlyUpdate(chunk);
+  UpdateChunk(chunk, static_cast<float>(AveragingFactor()), *early_lr_);
+}
+
+Event ZeroEngine::Impl::UpdateFrom(ChunkId chunk, const std::byte* from,
+                                   const Event& reduced) {
+  CountEarlyUpdate(chunk);
+  const PassingGrad passing{from, reduced};
+  std::vector<Event> copied;
+  for (const ShardRange& range :
+       WithinPieces(chunk, sharding_.updated(*layout_, chunk))) {
+    copied.push_back(UpdateOnHost(chunk, range,
+                                  static_cast<float>(AveragingFactor()),
+                                  *early_lr_, &passing));
+  }
+  return AllOf(copied);
 }
 
 Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
@@ -216,8 +235,9 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
   return done;
 }
 
-void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
-                                    float factor, double lr) {
+Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
+                                     float factor, double lr,
+                                     const PassingGrad* passing) {
   UpdateWork work = MakeWork(chunk, range, factor, lr);
   // What the pass works on, together: it never waits for some of it while it
   // holds the rest.
@@ -233,7 +253,13 @@ void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
     requests.push_back(std::move(request));
   };
   const bool masters = store_->has(chunk, StateKind::kMaster);
-  want(StateKind::kGrad, WindowMode::kRead);
+  want(StateKind::kGrad,
+       passing != nullptr ? WindowMode::kScratch : WindowMode::kRead);
+  if (passing != nullptr) {
+    WindowRequest& grad = requests.back();
+    grad.from = passing->data + grad.range.begin.count();
+    grad.after = passing->ready;
+  }
   want(StateKind::kParam,
        masters ? WindowMode::kWrite : WindowMode::kReadWrite);
   want(StateKind::kMaster, WindowMode::kReadWrite);
@@ -241,10 +267,10 @@ void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   want(StateKind::kExpAvgSq, WindowMode::kReadWrite);
   Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
   if (!opened.ok()) {
-    Fail(opened.status()).IgnoreError();  // Step returns it
-    return;
+    return Event::Failed(Fail(opened.status()));  // Step returns it
   }
   std::vector<HostWindow>& windows = *opened;
+  const Event copied = passing != nullptr ? windows.front().ready : Event();
   std::array<HostBytes, kStateKinds> bytes;
   for (const HostWindow& window : windows) {
     bytes[static_cast<size_t>(window.state)] = window.bytes();
@@ -273,6 +299,7 @@ void ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   for (HostWindow& window : windows) {
     store_->CloseWindow(std::move(window), done);
   }
+  return copied;
 }
 
 // Every rank has updated part of what it keeps of the chunk's parameters: the

@@ -78,6 +78,12 @@ Status ZeroEngine::Impl::ReadGrad(ParamId param, std::span<float> out) {
   CASTOR_RETURN_IF_ERROR(RequireReduced(param, out.size(), "read"));
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();
+  if (grads_[chunk.index()].used_up) {
+    return FailedPrecondition(fmt::format(
+        "the gradient of {} is used up: the chunk is updated already, as "
+        "UpdateEarly() allowed",
+        Name(param)));
+  }
   if (!grads_[chunk.index()].valid) {
     std::fill(out.begin(), out.end(), 0.0f);
     return OkStatus();

@@ -210,6 +210,10 @@ class Engine:
             check(lib.castor_engine_step(self.handle, lr, ctypes.byref(step)))
         return step
 
+    def update_early(self, lr: float) -> None:
+        """Lets updates of this step begin before `step`, at this rate."""
+        check(lib.castor_engine_update_early(self.handle, lr))
+
     def clip(self, max_norm: float) -> float:
         """Clips this step's gradients, and returns their global norm."""
         norm = ctypes.c_double()

@@ -78,6 +78,25 @@ TEST_F(ZeroEnginePiecesTest, HaveTheBitsOfTheWhole) {
   }
 }
 
+// In the backward, where the gradient does not go to the drive.
+TEST_F(ZeroEnginePiecesTest, AreUpdatedEarlyToTheSameBits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int world : {1, 2}) {
+      SCOPED_TRACE(testing::Message()
+                   << world << " ranks, " << DTypeName(dtype));
+      const ToyModel model = WithALargeParameter(dtype);
+      ToyRun run;
+      const ZeroOptions pieces = Pieces(3, dtype);
+      const ToyResult late = TrainToy(model, run, world, pieces);
+      run.updates_early = true;
+      const ToyResult early = TrainToy(model, run, world, pieces);
+      ExpectEqual(early, late);
+      EXPECT_GT(early.stats.early_updates, 0);
+      EXPECT_LT(FromNvme(early), FromNvme(late));
+    }
+  }
+}
+
 // Saved with and without waiting, loaded, parked and resumed on the way.
 TEST_F(ZeroEnginePiecesTest, AreSavedLoadedAndParkedToTheSameBits) {
   const ToyModel model = WithALargeParameter(DType::kF32);

@@ -90,6 +90,8 @@ def equal(folder: str) -> list[dict[str, Any]]:
         for stage in range(4):
             of_case["castor"].append(train(CASES[name], roomy | {"stage": stage}, 6))
             of_case["castor"].append(train(CASES[name], tight | {"stage": stage}, 6, random_gc=True))
+            if stage in (1, 3):
+                of_case["castor"].append(train(CASES[name], tight | {"stage": stage, "update_in_backward": True}, 6))
         seen.append(of_case)
     return seen
 

@@ -48,6 +48,9 @@ class Gradients:
             if gradient is None:
                 return
             runtime.backward_begins()
+            if runtime.updates_early and runtime.last and runtime.told_early != runtime.micro_batch:
+                runtime.told_early = runtime.micro_batch
+                runtime.optimizer.update_early()
             if p.given == runtime.micro_batch and p.ready:
                 raise FailedPrecondition(f"the gradient of {p.name} comes twice in one backward: {_ONE_UNIT}")
             if gradient.is_sparse:

@@ -101,17 +101,25 @@ class CastorOptimizer(torch.optim.Optimizer):
             return  # nothing has a gradient, and torch does nothing then
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
-        for index, group in enumerate(self.param_groups):
-            numbers = numbers_of(self.kind, group)
-            if self._sent.get(index) != numbers:
-                runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
-                self._sent[index] = numbers
+        self._send_numbers()
         made = runtime.engine.step(float(self.param_groups[0]["lr"]))
-        self.grad_norm = made.grad_norm
+        self.grad_norm = None if runtime.updates_early else made.grad_norm
         self.skipped += not made.applied
         runtime.end_step()
         if runtime.placement is not None:
             runtime.placement.after_step()
+
+    def _send_numbers(self) -> None:
+        for index, group in enumerate(self.param_groups):
+            numbers = numbers_of(self.kind, group)
+            if self._sent.get(index) != numbers:
+                self.runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
+                self._sent[index] = numbers
+
+    def update_early(self) -> None:
+        """What the backward hands back from now on may be updated at once."""
+        self._send_numbers()
+        self.runtime.engine.update_early(float(self.param_groups[0]["lr"]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
@@ -128,6 +136,8 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before."""
+        if self.runtime.updates_early:
+            raise FailedPrecondition("update_in_backward=True updates before the norm is known: leave it away, or do not clip")
         self.runtime.leases.end_those_over()
         device = self.runtime.device.torch_device
         if not self.runtime.in_step:

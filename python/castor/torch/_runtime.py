@@ -52,6 +52,8 @@ class Runtime:
         self.before_step = 0  # what it was when the step began
         self.in_step = False  # a micro-batch has begun
         self.last = True  # the next micro-batch may be the last of its step
+        self.updates_early = False  # in the backward of the last micro-batch
+        self.told_early = 0  # the micro-batch that the engine was told it of
         self.depth = 0  # of modules under way
         self.evaluating = False
         self.takes_copies = False  # what is copied to a parameter is written into its chunk

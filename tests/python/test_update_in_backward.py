@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Chunks updated in the backward have the bits of those updated after it, and what cannot be so is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import castor.torch as castor
+import harness
+from models import PLAIN, Case, of_transformers
+
+CASES = [*PLAIN, *of_transformers()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("placed", ["resident", "drive"])
+def test_the_bits_are_those_of_an_update_after_it(case: Case, placed: str, tmp_path: Path) -> None:
+    where: dict[str, Any] = {} if placed == "resident" else {"place": {"*": "nvme"}, "nvme": str(tmp_path), "device": "8MiB", "host": "8MiB"}
+    late = harness.train(case.make, case.loss, where)
+    early = harness.train(case.make, case.loss, where | {"update_in_backward": True})
+    assert early.losses == late.losses
+    for name, values in late.weights.items():
+        assert torch.equal(early.weights[name], values), name
+    if placed == "drive":
+        assert early.stats["nvme_written_bytes"] < late.stats["nvme_written_bytes"], "gradients go to no drive"
+
+
+def wrapped(**more: Any) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    return castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.1), update_in_backward=True, **more)
+
+
+def backward(model: Any) -> None:
+    model(torch.ones(2, 8)).sum().backward()
+
+
+def test_micro_batches_before_the_last_are_marked() -> None:
+    weights = []
+    for early in (True, False):
+        torch.manual_seed(0)
+        model: Any = nn.Linear(8, 4)
+        model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), update_in_backward=early)
+        for _ in range(3):
+            with model.no_sync():
+                backward(model)
+            backward(model)
+            optimizer.step()
+        weights.append(model.weight.detach().clone())
+    assert torch.equal(*weights)
+
+
+def test_a_schedule_changes_the_rate_between_steps() -> None:
+    weights = []
+    for early in (True, False):
+        torch.manual_seed(0)
+        model: Any = nn.Linear(8, 4)
+        model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.1), update_in_backward=early)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for _ in range(3):
+            backward(model)
+            optimizer.step()
+            schedule.step()
+        weights.append(model.weight.detach().clone())
+    assert torch.equal(*weights)
+
+
+def test_what_must_know_all_gradients_is_refused() -> None:
+    for more in ({"max_norm": 1.0}, {"initial_scale": 1024.0}):
+        with pytest.raises(castor.InvalidArgument, match="leave max_norm= and initial_scale= away"):
+            wrapped(**more)
+    model, optimizer = wrapped()
+    backward(model)
+    with pytest.raises(castor.FailedPrecondition, match="do not clip"):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    assert optimizer.grad_norm is None
+
+
+def test_a_backward_is_final() -> None:
+    model, optimizer = wrapped()
+    backward(model)
+    with pytest.raises(castor.FailedPrecondition, match="is updated already"):
+        optimizer.zero_grad()
+    with pytest.raises(castor.FailedPrecondition, match="used already"):
+        backward(model)
+    optimizer.step()
+    backward(model)
+    optimizer.step()
+    model, optimizer = wrapped()
+    backward(model)
+    optimizer.param_groups[0]["lr"] = 0.2
+    with pytest.raises(castor.FailedPrecondition, match="updated already"):
+        optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.step()
+    backward(model)
+    optimizer.step()
