@@ -63,8 +63,8 @@ class HomeChooser {
       return Cut(std::vector<ChunkHomes>(needs_.chunks(), on_device), {},
                  input_.prefetch_depth);
     }
-    for (const internal::HostScheme& scheme :
-         internal::HostSchemes(budgets, demand_.windows, demand_.mixed())) {
+    for (const internal::HostScheme& scheme : internal::HostSchemes(
+             budgets, demand_.windows, demand_.staging_slot, demand_.mixed())) {
       for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
         std::optional<HomeProblem> problem = demand_.Homes(
             budgets, scheme,
@@ -138,7 +138,9 @@ class HomeChooser {
       for (Bytes bytes : shape.host_bytes) states += bytes;
     }
     const int64_t staging =
-        internal::HostSchemes(budgets, demand_.windows).back().staging_slots;
+        internal::HostSchemes(budgets, demand_.windows, demand_.staging_slot)
+            .back()
+            .staging_slots;
     return fmt::format(
         "{} do not fit: of the device budget of {}, {} serve "
         "gathered chunks and leases, of the host budget of {}, {} serve "

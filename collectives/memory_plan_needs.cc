@@ -44,30 +44,20 @@ SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
 }
 
 void SlotNeeds::ChoosePiece() {
-  // Smaller ones cost more calls than they save memory.
-  constexpr Elements kLeast{1 << 20};
-  constexpr int64_t kMostPieces = 32;
-  constexpr Elements kMultiple{4096};
-  const auto shard = [&](size_t c) {
+  // Of fp32 16 MiB: as much as a drive needs to be read at its rate while
+  // another piece is copied, and larger ones only take more memory.
+  constexpr Elements kPiece{4 << 20};
+  Elements largest{0};
+  for (size_t c = 0; c < shapes_.size(); ++c) {
     const ChunkId chunk(static_cast<int32_t>(c));
-    Elements most{0};
-    for (int k = 0; k < kStateKinds; ++k) {
-      if (shapes_[c].host_bytes[static_cast<size_t>(k)] == Bytes(0)) continue;
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      if (shapes_[c].host_bytes[k] == Bytes(0)) continue;
       const ShardRange kept =
           input_.sharding.kept(static_cast<StateKind>(k), layout(), chunk);
-      most = std::max(most, kept.end - kept.begin);
-    }
-    return most;
-  };
-  Elements largest{0}, main{0};
-  for (size_t c = 0; c < shapes_.size(); ++c) {
-    largest = std::max(largest, shard(c));
-    if (static_cast<size_t>(slot_class_[c]) == main_class_) {
-      main = std::max(main, shard(c));
+      largest = std::max(largest, kept.end - kept.begin);
     }
   }
-  piece_ = RoundUp(std::max({main, kLeast, largest / kMostPieces}), kMultiple);
-  if (piece_ >= largest) piece_ = Elements(0);
+  if (largest > kPiece) piece_ = kPiece;
   for (size_t c = 0; c < shapes_.size(); ++c) {
     const GroupInfo& group = layout().groups()[static_cast<size_t>(
         layout().chunk(ChunkId(static_cast<int32_t>(c))).group)];

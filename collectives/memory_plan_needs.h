@@ -50,9 +50,8 @@ class SlotNeeds {
   // So many slots, by class.
   Bytes GatheredBytes(const std::vector<int64_t>& slots) const;
 
-  // Elements of a shard that move at once between the device and the drive, a
-  // multiple of 4096: those of the main class's shards, but for small models
-  // and huge shards. Larger shards move in pieces of so many; 0: none is.
+  // Elements of a shard that pass through staging at once. Larger shards move
+  // in pieces of so many; 0: none is larger.
   Elements piece() const { return piece_; }
   // What one slot of staging holds: the largest piece of any state.
   Bytes staging_slot() const { return staging_slot_; }

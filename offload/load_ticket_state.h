@@ -4,14 +4,15 @@
 #ifndef CASTOR_OFFLOAD_LOAD_TICKET_STATE_H_
 #define CASTOR_OFFLOAD_LOAD_TICKET_STATE_H_
 
-// What a LoadTicket shares with the work of its load: whether the load has
-// begun to write to its target, or was taken back before. Either happens once;
-// whoever is first decides. `Begin` and `cancelled` are for any thread, the
-// rest is the owner's. Part of the shard store (shard_store.h).
+// What a LoadTicket shares with the work of its load: whether any piece has
+// begun to write to the load's target, or all was taken back before. Either
+// happens once; whoever is first decides. `Begin` and `cancelled` are for any
+// thread, the rest is the owner's. Part of the shard store (shard_store.h).
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
@@ -22,20 +23,22 @@ namespace castor {
 
 struct LoadTicket::State {
   // Whether the load may go on. False once it was taken back.
-  bool Begin() { return Decide(Phase::kBegun); }
+  bool Begin() { return Decide(Phase::kBegun) || phase_ == Phase::kBegun; }
   // Whether it is taken back now. False once it has begun.
   bool Cancel() { return Decide(Phase::kCancelled); }
   bool cancelled() const { return phase_.load() == Phase::kCancelled; }
 
-  // The copy to the device as it was counted.
-  bool counted = false;
+  // The copies to the device as they were counted.
   Tier from = Tier::kHost;
   Bytes bytes;
-  // Its read from the drive, where there is one, as it was counted.
   bool urgent = false;  // raised
-  NvmeStore* drive = nullptr;
-  NvmeTicket transfer;
-  Bytes extent;
+  // Reads from the drive, as they were counted.
+  struct Read {
+    NvmeStore* drive;
+    NvmeTicket transfer;
+    Bytes extent;
+  };
+  std::vector<Read> reads;
 
  private:
   enum class Phase : uint8_t { kWaiting, kBegun, kCancelled };

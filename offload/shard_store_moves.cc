@@ -28,17 +28,14 @@ struct ShardStore::LoadWork {
 Event ShardStore::Load(ChunkId chunk, StateKind state, ByteRange range,
                        std::byte* to, const Event& after, RunCause cause,
                        LoadTicket* ticket) {
-  const std::vector<Part> parts = PartsOf(At(chunk, state), range);
+  std::shared_ptr<LoadTicket::State> shared;
+  if (ticket != nullptr && cause == RunCause::kPrefetch) {
+    ticket->state_ = shared = std::make_shared<LoadTicket::State>();
+  }
   std::vector<Event> loaded;
-  for (const Part& part : parts) {
-    LoadWork work{chunk, state, part.range, to, after, cause, nullptr};
-    // One that is fetched in pieces is not taken back.
-    if (parts.size() == 1 && ticket != nullptr &&
-        cause == RunCause::kPrefetch) {
-      work.ticket = std::make_shared<LoadTicket::State>();
-      ticket->state_ = work.ticket;
-    }
-    loaded.push_back(LoadPart(std::move(work)));
+  for (const Part& part : PartsOf(At(chunk, state), range)) {
+    loaded.push_back(
+        LoadPart({chunk, state, part.range, to, after, cause, shared}));
     to += part.range.size().count();
   }
   return loaded.size() == 1 ? loaded.front() : AllOf(loaded);
@@ -88,9 +85,8 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
   Event end;
   if (work.cause == RunCause::kPrefetch) {
     if (work.ticket != nullptr) {
-      work.ticket->counted = true;
       work.ticket->from = copy.from;
-      work.ticket->bytes = work.range.size();
+      work.ticket->bytes += work.range.size();
     }
     ahead_->Wait(work.after);
     ahead_->Wait(there);
@@ -111,12 +107,11 @@ Event ShardStore::LoadNow(const LoadWork& work, std::span<Slot> staging) {
 bool ShardStore::Cancel(const LoadTicket& ticket) {
   LoadTicket::State* const state = ticket.state_.get();
   if (state == nullptr || !state->Cancel()) return false;
-  if (state->counted) {
-    moved_[TierIndex(state->from)][TierIndex(Tier::kDevice)] -= state->bytes;
-  }
+  moved_[TierIndex(state->from)][TierIndex(Tier::kDevice)] -= state->bytes;
   // What has not gone to the drive need not.
-  if (state->drive != nullptr && state->drive->Cancel(state->transfer)) {
-    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= state->extent;
+  for (const LoadTicket::State::Read& read : state->reads) {
+    if (!read.drive->Cancel(read.transfer)) continue;
+    moved_[TierIndex(Tier::kNvme)][TierIndex(Tier::kHost)] -= read.extent;
   }
   ++loads_cancelled_;
   return true;
@@ -126,8 +121,9 @@ void ShardStore::Raise(const LoadTicket& ticket) {
   LoadTicket::State* const state = ticket.state_.get();
   if (state == nullptr) return;
   state->urgent = true;  // should it still wait for its turn
-  if (state->drive == nullptr) return;
-  state->drive->Raise(state->transfer, IoPriority::kDemand);
+  for (const LoadTicket::State::Read& read : state->reads) {
+    read.drive->Raise(read.transfer, IoPriority::kDemand);
+  }
 }
 
 Event ShardStore::Store(ChunkId chunk, StateKind state, ByteRange range,

@@ -143,7 +143,8 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
   std::string what =
       fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
   const RankPools::NvmePlace place = options_.pools->nvme_at(drive.offset);
-  NvmeTicket* const named = ticket == nullptr ? nullptr : &ticket->transfer;
+  NvmeTicket transfer;
+  NvmeTicket* const named = ticket == nullptr ? nullptr : &transfer;
   const IoPriority priority = ticket != nullptr && ticket->urgent
                                   ? IoPriority::kDemand
                                   : PriorityOf(event);
@@ -153,8 +154,7 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
                           : place.store->Write(place.offset, bytes, start,
                                                std::move(what), priority);
   if (ticket != nullptr) {
-    ticket->drive = place.store;
-    ticket->extent = drive.extent;
+    ticket->reads.push_back({place.store, std::move(transfer), drive.extent});
   }
   EventSource ended;
   Event end = ended.event();

@@ -39,19 +39,30 @@ int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks) {
   return most;
 }
 
-std::vector<HostScheme> NvmeSchemes(int64_t windows) {
-  constexpr int64_t kForFetches = 2;
-  return {{true, 2 * windows + kForFetches, kForFetches},
-          {true, 2 * windows, 0},
-          {true, windows, 0}};
+std::vector<HostScheme> NvmeSchemes(int64_t windows, Bytes slot, Bytes host) {
+  constexpr int64_t kPartOfHost = 6;
+  const auto scheme = [&](int64_t updates, int64_t fetches) {
+    return HostScheme{true, updates * windows + fetches, fetches};
+  };
+  std::vector<HostScheme> schemes;
+  for (const int64_t updates : {8, 4}) {
+    const HostScheme more = scheme(updates, 4);
+    if (slot * more.staging_slots <= host / kPartOfHost) {
+      schemes.push_back(more);
+    }
+  }
+  for (const HostScheme& each : {scheme(2, 2), scheme(2, 0), scheme(1, 0)}) {
+    schemes.push_back(each);
+  }
+  return schemes;
 }
 
 std::vector<HostScheme> HostSchemes(const Budgets& budgets, int64_t windows,
-                                    bool mixed) {
+                                    Bytes slot, bool mixed) {
   std::vector<HostScheme> schemes = {
       {false, std::max(mixed ? windows : 0, kStagingWithoutNvme), 0}};
   if (budgets.nvme) {
-    for (const HostScheme& scheme : NvmeSchemes(windows)) {
+    for (const HostScheme& scheme : NvmeSchemes(windows, slot, budgets.host)) {
       schemes.push_back(scheme);
     }
   }
@@ -77,7 +88,8 @@ std::optional<HomeProblem> MemoryDemand::Homes(const Budgets& budgets,
 
 bool MemoryDemand::FitsInto(const Budgets& budgets) const {
   if (FitsOnDevice(budgets.device)) return true;
-  for (const HostScheme& scheme : HostSchemes(budgets, windows, mixed())) {
+  for (const HostScheme& scheme :
+       HostSchemes(budgets, windows, staging_slot, mixed())) {
     const std::optional<HomeProblem> problem = Homes(budgets, scheme, Bytes(0));
     if (problem && HomesFit(*problem)) return true;
   }
@@ -104,9 +116,7 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
       raise(budgets.device, serving + all_on_device,
             [](Budgets& raised, Bytes value) { raised.device = value; });
   raises.host = raise(
-      budgets.host,
-      off_device + staging_slot * NvmeSchemes(windows).front().staging_slots +
-          ruled[1],
+      budgets.host, off_device + staging_slot * 2 * (windows + 1) + ruled[1],
       [](Budgets& raised, Bytes value) { raised.host = value; });
   raises.nvme =
       raise(budgets.nvme.value_or(Bytes(0)), off_device + ruled[2],

@@ -40,17 +40,19 @@ struct HostScheme {
 int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks);
 
 // Where any state is on NVMe, in order of preference. Staging for two updates:
-// one chunk's states are read while another's are updated and written; beside
-// these two slots for fetches, which pass the updates: one shard is read while
+// one piece's states are read while another's are updated and written; beside
+// these two slots for fetches, which pass the updates: one piece is read while
 // another is copied to the device. Then without the latter, and for one update.
-std::vector<HostScheme> NvmeSchemes(int64_t windows);
+// Before all of them come more updates at one time, which keep a drive busy
+// while the processor is: for as much as a sixth of the host budget.
+std::vector<HostScheme> NvmeSchemes(int64_t windows, Bytes slot, Bytes host);
 // Without NVMe: a gradient to add, and parameters whose home is the device.
 inline constexpr int64_t kStagingWithoutNvme = 3;
 
 // In order of preference: NVMe only when needed. `mixed`: any state of a chunk
 // may be on the device while others are not, and each has a window then.
 std::vector<HostScheme> HostSchemes(const Budgets& budgets, int64_t windows,
-                                    bool mixed = false);
+                                    Bytes slot, bool mixed = false);
 
 struct MemoryDemand {
   std::vector<ChunkStates> chunks;  // by ChunkId

@@ -37,7 +37,7 @@ Bytes HomesOn(const StaticPlacement& placement, Tier tier) {
 // In order of preference: no staging where the host does no update.
 std::vector<HostScheme> StagingChoices(std::span<const ChunkStates> chunks,
                                        const StaticPlacement& placement,
-                                       int64_t windows) {
+                                       const WorkingSet& work, Bytes host) {
   int64_t most = 0;  // windows of one update that are not host memory
   bool off_device = false;
   for (size_t c = 0; c < chunks.size(); ++c) {
@@ -54,7 +54,7 @@ std::vector<HostScheme> StagingChoices(std::span<const ChunkStates> chunks,
   }
   if (!off_device) return {HostScheme()};
   if (HomesOn(placement, Tier::kNvme) > Bytes(0)) {
-    return NvmeSchemes(windows);
+    return NvmeSchemes(work.windows, work.staging_slot, host);
   }
   return {{false, std::max(most, kStagingWithoutNvme), 0}};
 }
@@ -97,7 +97,7 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
                                    const WorkingSet& work,
                                    const Budgets& budgets) {
   const std::vector<HostScheme> staging =
-      StagingChoices(chunks, placement, work.windows);
+      StagingChoices(chunks, placement, work, budgets.host);
   const TierNeed needs[] = {
       {Tier::kDevice, work.serving, "gathered chunks and leases",
        budgets.device, "raise the device budget by"},

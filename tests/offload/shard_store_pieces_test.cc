@@ -97,7 +97,6 @@ TEST_F(ShardStorePiecesTest, AreWrittenReadLoadedAndStoredAsOne) {
       LoadTicket ticket;
       const Event load = store_->Load(chunk, kParam, range, loaded.data(),
                                       Event(), cause, &ticket);
-      EXPECT_FALSE(store_->Cancel(ticket)) << "one in pieces is not taken back";
       store_->Raise(ticket);
       ASSERT_THAT(load.Wait(), IsOk());
       EXPECT_TRUE(SameBytes(loaded.span(), part.span()));
@@ -202,6 +201,38 @@ TEST_F(ShardStorePiecesTest, MoveFromAnyTierToAnyOther) {
       EXPECT_THAT(store_->Close(), IsOk());
       Stop();
     }
+  }
+}
+
+TEST_F(ShardStorePiecesTest, AreTakenBackTogetherOrNotAtAll) {
+  for (const Tier home : kAllTiers) {
+    SCOPED_TRACE(TierName(home));
+    OpenLarge(&workers_, 2);
+    const ChunkId chunk = AddLarge(home);
+    const AlignedBytes bytes = Random(7);
+    ASSERT_THAT(store_->WriteNow(chunk, kParam, bytes.data()), IsOk());
+    const auto moved_before = moved(Tier::kNvme, Tier::kHost);
+    AlignedBytes untouched(kLarge), loaded(kLarge);
+    EventSource gate;
+    LoadTicket early, late;
+    const Event dropped =
+        store_->Load(chunk, kParam, {Bytes(0), kLarge}, untouched.data(),
+                     gate.event(), RunCause::kPrefetch, &early);
+    EXPECT_TRUE(store_->Cancel(early));
+    EXPECT_FALSE(store_->Cancel(early)) << "it is taken back already";
+    gate.Complete();
+    ASSERT_THAT(dropped.Wait(), IsOk());
+    EXPECT_TRUE(std::ranges::all_of(
+        untouched.span(), [](std::byte byte) { return byte == std::byte{0}; }));
+    EXPECT_LE(moved(Tier::kNvme, Tier::kHost) - moved_before, kPlace);
+    const Event load =
+        store_->Load(chunk, kParam, {Bytes(0), kLarge}, loaded.data(), Event(),
+                     RunCause::kPrefetch, &late);
+    ASSERT_THAT(load.Wait(), IsOk());
+    EXPECT_FALSE(store_->Cancel(late)) << "it is over";
+    EXPECT_TRUE(SameBytes(loaded.span(), bytes.span()));
+    EXPECT_THAT(store_->Close(), IsOk());
+    Stop();
   }
 }
 

@@ -147,11 +147,11 @@ MemoryDemand FourChunks() {
 
 TEST(MemoryDemandTest, SchemesTryWithoutNvmeFirst) {
   const std::vector<HostScheme> without =
-      HostSchemes({Bytes(0), Bytes(0), std::nullopt}, 5);
+      HostSchemes({Bytes(0), Bytes(0), std::nullopt}, 5, KiB(4));
   ASSERT_EQ(without.size(), 1u);
   EXPECT_FALSE(without[0].nvme);
   const std::vector<HostScheme> with =
-      HostSchemes({Bytes(0), Bytes(0), GiB(1)}, 5);
+      HostSchemes({Bytes(0), KiB(40), GiB(1)}, 5, KiB(4));
   ASSERT_EQ(with.size(), 4u);
   EXPECT_FALSE(with[0].nvme);
   for (size_t i = 1; i < with.size(); ++i) {
@@ -161,6 +161,17 @@ TEST(MemoryDemandTest, SchemesTryWithoutNvmeFirst) {
       EXPECT_LT(with[i].staging_slots, with[i - 1].staging_slots);
     }
   }
+}
+
+TEST(MemoryDemandTest, MoreUpdatesAtOneTimeTakeASixthOfTheHostAtMost) {
+  const auto most = [](Bytes host) {
+    return NvmeSchemes(4, KiB(4), host).front().staging_slots;
+  };
+  EXPECT_EQ(most(KiB(4) * 20 * 6 - Bytes(1)), 10);
+  EXPECT_EQ(most(KiB(4) * 20 * 6), 20);
+  EXPECT_EQ(most(KiB(4) * 36 * 6 - Bytes(1)), 20);
+  EXPECT_EQ(most(KiB(4) * 36 * 6), 36);
+  EXPECT_EQ(most(GiB(1)), 36);
 }
 
 TEST(MemoryDemandTest, AnUpdateHasAWindowOnEachStateThatAChunkHas) {
