@@ -48,7 +48,7 @@ Result<SealForecast> ForecastSeal(const EngineRequest& request,
 
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace) {
+                                  const Trace& trace, bool updates_early) {
   const MemoryPlan& memory = seal.memory;
   const PlanProblem& problem = memory.problem;
   StepForecast forecast;
@@ -86,7 +86,8 @@ Result<StepForecast> ForecastStep(const SealForecast& seal,
                                {.gathers = counts.gathers,
                                 .loads = counts.loads,
                                 .trace = &trace,
-                                .norm = CountsNorm(options)});
+                                .norm = CountsNorm(options),
+                                .updates_early = updates_early});
   forecast.peak = {
       SlotsBytes(std::span(memory.device_classes).subspan(gathered)) +
           replay.peak_bytes(),

@@ -43,6 +43,7 @@ struct EngineRequest {
   int rank = 0;
   Bytes communicator_buffers;
   SealOptions declared;
+  bool updates_early = false;  // it calls UpdateEarly in every step
 };
 
 struct SealForecast {
@@ -83,7 +84,8 @@ struct StepForecast {
 // holds more at once than was declared.
 Result<StepForecast> ForecastStep(const SealForecast& seal,
                                   const ZeroOptions& options,
-                                  const Trace& trace);
+                                  const Trace& trace,
+                                  bool updates_early = false);
 
 }  // namespace castor
 

@@ -57,7 +57,8 @@ class ChunkTraffic {
     }
   }
 
-  void Reduce(bool first) {
+  // `used_up`: by an update at once.
+  void Reduce(bool first, bool used_up) {
     const StatePlace& grad = Of(StateKind::kGrad);
     if (sharding_.world > 1) {
       const Bytes slice =
@@ -67,8 +68,9 @@ class ChunkTraffic {
       if (joined > 1) ReduceScatter(slice, joined);
     }
     if (grad.home == Tier::kDevice) return;
+    used_up_ = used_up && grad.home == Tier::kNvme;
     Move(Tier::kDevice, Tier::kHost, grad.bytes);
-    if (grad.home == Tier::kHost) return;
+    if (grad.home == Tier::kHost || used_up_) return;
     if (!first) ReadDrive(grad);
     WriteDrive(grad);
   }
@@ -85,7 +87,7 @@ class ChunkTraffic {
     } else {
       traffic_.updated_on_host += elements;
       const bool masters = Of(StateKind::kMaster).bytes > Bytes(0);
-      Window(StateKind::kGrad, elements, true, false);
+      if (!used_up_) Window(StateKind::kGrad, elements, true, false);
       Window(StateKind::kParam, elements, !masters, true);
       Window(StateKind::kMaster, elements, true, true);
       Window(StateKind::kExpAvg, elements, true, true);
@@ -169,6 +171,7 @@ class ChunkTraffic {
   const std::array<StatePlace, kStateKinds>& states_;
   const ChunkId chunk_;
   StepTraffic& traffic_;
+  bool used_up_ = false;
 };
 
 // Each rank gives the others what is not its slice, and its slice's result to
@@ -195,7 +198,9 @@ StepTraffic TrafficOf(const ChunkLayout& layout, const Sharding& sharding,
                           ChunkId(static_cast<int32_t>(c)), traffic);
     for (int64_t g = 0; g < step.gathers[c]; ++g) of_chunk.Gather();
     for (int64_t l = 0; l < step.loads[c]; ++l) of_chunk.Load();
-    for (int64_t r = 0; r < reductions[c]; ++r) of_chunk.Reduce(r == 0);
+    for (int64_t r = 0; r < reductions[c]; ++r) {
+      of_chunk.Reduce(r == 0, step.updates_early && reductions[c] == 1);
+    }
     if (reductions[c] > 0) of_chunk.Update();
   }
   traffic.agreement = AgreementBytes(sharding, step.norm);

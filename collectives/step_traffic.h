@@ -68,6 +68,8 @@ struct StepActivity {
   std::span<const int64_t> loads;
   const Trace* trace = nullptr;  // of it
   bool norm = false;             // the global norm is computed
+  // Chunks are updated in the last backward, all that are reduced in it.
+  bool updates_early = false;
 };
 
 // REQUIRES: `memory` was made of the layout and the sharding; every chunk that

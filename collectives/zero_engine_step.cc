@@ -252,7 +252,8 @@ Result<ZeroEngine::Impl::Agreement> ZeroEngine::Impl::Agree(double lr) {
   } else {
     comm_lane_->Wait(reduce_lane_->Record());
     comm_lane_->Wait(device_lane_->Record());
-    comm_lane_->Wait(host_lane_->Record());
+    // Not for updates that have begun, which may take as long as a backward.
+    if (!early_lr_) comm_lane_->Wait(host_lane_->Record());
   }
   CASTOR_RETURN_IF_ERROR(AddUpAgreedWords());
   if (!SameHash(words)) {

@@ -55,6 +55,7 @@ SimulatedRank::SimulatedRank(const SimulatedEngine* engine,
       reduce_(&loop_),
       host_(&loop_),
       device_(&loop_),
+      held_in_place_(engine->chunks.size()),
       grads_(engine->chunks.size()) {}
 
 std::array<int64_t, kSimResources> SimulatedRank::busy_ns() const {
@@ -105,7 +106,8 @@ Status SimulatedRank::MakeStep(const StepTrace& step,
   for (const ChunkId chunk :
        OrderOfFirstUses(refreshes ? Trace() : step.accesses, grads_.size())) {
     if (!grads_[chunk.index()].valid) continue;
-    CASTOR_RETURN_IF_ERROR(Update(chunk));
+    if (!grads_[chunk.index()].updated) CASTOR_RETURN_IF_ERROR(Update(chunk));
+    if (refreshes) CASTOR_RETURN_IF_ERROR(Refresh(chunk));
     grads_[chunk.index()] = Gradient();
   }
   copies_.BeginStep();
@@ -122,7 +124,10 @@ Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
     case AccessKind::kUse: {
       CASTOR_ASSIGN_OR_RETURN(const GatheredCopies::Ready ready,
                               copies_.Acquire(chunk));
-      if (!of_grad) WaitOn(ready.event, ready.cause);
+      if (!of_grad) {
+        held_in_place_[chunk.index()] += Direct(chunk);
+        WaitOn(ready.event, ready.cause);
+      }
       return OkStatus();
     }
     case AccessKind::kUseEnd: {
@@ -130,6 +135,7 @@ Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
       if (of_grad) {
         CASTOR_ASSIGN_OR_RETURN(end, Reduce(chunk, last_micro_batch));
       } else {
+        held_in_place_[chunk.index()] -= Direct(chunk);
         end = trainer_.Record();
       }
       copies_.EndUse(chunk, std::move(end));
@@ -153,6 +159,11 @@ Status SimulatedRank::Serve(const StepTrace& step, size_t moment,
         CASTOR_ASSIGN_OR_RETURN(free_after, Reduce(chunk, last_micro_batch));
       }
       copies_.CloseGrad(chunk, slot, std::move(free_after));
+      Gradient& grad = grads_[chunk.index()];
+      if (UpdatesEarly(chunk, last_micro_batch) && !grad.updated) {
+        grad.updated = true;
+        return Update(chunk);
+      }
       return OkStatus();
     }
   }
@@ -307,7 +318,7 @@ void SimulatedRank::Agree() {
   const SimEvent fetched = device_.Record();
   if (CountsNorm()) QueueKernel(device_, engine_->norm);
   comm_.Wait(fetched);
-  comm_.Wait(host_.Record());
+  if (!engine_->updates_early) comm_.Wait(host_.Record());
   comm_.Run([] {});
   // All words go out to be added, and a slice's sums to everybody.
   const int world = engine_->world;

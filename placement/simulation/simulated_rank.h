@@ -91,6 +91,7 @@ class SimulatedRank final : private CopySource {
     std::optional<SimEvent> ready;
     bool valid = false;    // its home holds a sum
     bool counted = false;  // its squares are in the norm
+    bool updated = false;  // what it is for, before the step ends
   };
   enum class Collective : uint8_t { kAllGather, kReduceScatter };
 
@@ -138,9 +139,20 @@ class SimulatedRank final : private CopySource {
                                  bool squares);
   Status CountLeftSquares();
   void Agree();
+  // A home that is held in place is read until the use ends.
+  bool UpdatesEarly(ChunkId chunk, bool last_micro_batch) const {
+    return engine_->updates_early && last_micro_batch &&
+           held_in_place_[chunk.index()] == 0;
+  }
+  bool Direct(ChunkId chunk) const {
+    return engine_->problem.param_class[chunk.index()] == kNoSlotClass;
+  }
   Status Update(ChunkId chunk);
   void UpdateOnDevice(ChunkId chunk);
-  Status UpdateOnHost(ChunkId chunk);
+  // Returns when the memory of `passing` may be reused: a gradient on the
+  // device that does not go home, there once that is done.
+  Result<SimEvent> UpdateOnHost(ChunkId chunk,
+                                const SimEvent* passing = nullptr);
   Status Refresh(ChunkId chunk);
   // Among so many ranks, of what is `bytes` of all of them together.
   void QueueCollective(SimLane& lane, Collective which, Bytes bytes, int ranks);
@@ -163,7 +175,8 @@ class SimulatedRank final : private CopySource {
   SimLane reduce_;
   SimLane host_;
   SimLane device_;
-  std::vector<Gradient> grads_;  // by ChunkId
+  std::vector<int32_t> held_in_place_;  // by ChunkId: uses of its home
+  std::vector<Gradient> grads_;         // by ChunkId
   std::array<SimulatedStall, kRunCauses> stalls_;
   Bytes wire_sent_;
   int64_t reduce_scatters_ = 0;

@@ -15,9 +15,8 @@ SimEvent SimulatedRank::PlaceUnused(ChunkId chunk) {
   if (!copies_.grad_in_place(chunk)) {
     return grads_[chunk.index()].slot.free_after;
   }
-  return engine_->problem.param_class[chunk.index()] == kNoSlotClass
-             ? moves_.WriteReady(chunk, StateKind::kParam)
-             : copies_.UsesDone(chunk);
+  return Direct(chunk) ? moves_.WriteReady(chunk, StateKind::kParam)
+                       : copies_.UsesDone(chunk);
 }
 
 Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
@@ -39,6 +38,12 @@ Result<SimEvent> SimulatedRank::Reduce(ChunkId chunk, bool last_micro_batch) {
     }
     reduced = reduce_.Record();
     ++reduce_scatters_;
+  }
+  if (UpdatesEarly(chunk, last_micro_batch) && !grad.valid &&
+      !copies_.grad_in_place(chunk) &&
+      moves_.home(chunk, StateKind::kGrad) == Tier::kNvme) {
+    grad.valid = grad.updated = true;
+    return UpdateOnHost(chunk, &reduced);
   }
   CASTOR_ASSIGN_OR_RETURN(SimEvent free_after,
                           Deposit(chunk, at_home, reduced, squares));
@@ -142,12 +147,9 @@ Status SimulatedRank::Update(ChunkId chunk) {
       on_device = false;
     }
   }
-  if (on_device) {
-    UpdateOnDevice(chunk);
-  } else {
-    CASTOR_RETURN_IF_ERROR(UpdateOnHost(chunk));
-  }
-  return engine_->refreshed_ranks > 1 ? Refresh(chunk) : OkStatus();
+  if (!on_device) return UpdateOnHost(chunk).status();
+  UpdateOnDevice(chunk);
+  return OkStatus();
 }
 
 void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
@@ -167,7 +169,8 @@ void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
   }
 }
 
-Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
+Result<SimEvent> SimulatedRank::UpdateOnHost(ChunkId chunk,
+                                             const SimEvent* passing) {
   using Mode = ShardMoves::Mode;
   const bool masters = moves_.has(chunk, StateKind::kMaster);
   const std::pair<StateKind, Mode> wanted[] = {
@@ -183,6 +186,10 @@ Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
     requests.push_back(
         {chunk, state, size, mode, SimEvent(), DrivePriority::kOptimizer});
   }
+  if (passing != nullptr) {
+    requests.front().mode = Mode::kScratch;
+    requests.front().after = *passing;
+  }
   CASTOR_ASSIGN_OR_RETURN(const std::vector<ShardMoves::Window> windows,
                           moves_.Open(requests));
   for (const ShardMoves::Window& window : windows) host_.Wait(window.ready);
@@ -190,7 +197,7 @@ Status SimulatedRank::UpdateOnHost(ChunkId chunk) {
                Facts(chunk).update_traffic);
   const SimEvent done = host_.Record();
   for (const ShardMoves::Window& window : windows) moves_.Close(window, done);
-  return OkStatus();
+  return passing != nullptr ? windows.front().ready : SimEvent();
 }
 
 // Every rank has updated part of what it keeps of the chunk's parameters: the

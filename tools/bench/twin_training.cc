@@ -25,6 +25,8 @@
 namespace castor {
 namespace {
 
+constexpr double kLearningRate = 1e-3;
+
 // Where a training's work runs, and by which clock.
 struct World {
   Executor* executor = nullptr;
@@ -92,7 +94,7 @@ class Rank {
         *end = world_.timer->NowNs();
         return OkStatus();
       });
-      CASTOR_RETURN_IF_ERROR(engine_->Step(1e-3).status());
+      CASTOR_RETURN_IF_ERROR(engine_->Step(kLearningRate).status());
       outcome->traces.push_back(recorder_->Finish());
       outcome->after_step.push_back(engine_->stats());
     }
@@ -162,6 +164,9 @@ class Rank {
   Status MicroBatch(bool first, bool last) {
     CASTOR_RETURN_IF_ERROR(engine_->BeginMicroBatch(last));
     recorder_->BeginMicroBatch(last);
+    if (last && training_.updates_early) {
+      CASTOR_RETURN_IF_ERROR(engine_->UpdateEarly(kLearningRate));
+    }
     for (size_t u = 0; u < units_.size(); ++u) {
       if (LeavesOut(u)) continue;
       CASTOR_RETURN_IF_ERROR(Use(u, false, last));

@@ -60,6 +60,8 @@ struct TwinTraining {
   // Rank 0 has no gradient of this parameter in every other step, from the
   // second on, though others have; -1: it has all. REQUIRES: stages 0 to 2.
   int lacks = -1;
+  // Tells the rate before the last micro-batch.
+  bool updates_early = false;
   // On lease in every backward sweep.
   Bytes lease;
   // Before every step, and between the two sweeps of its first micro-batch, the

@@ -79,6 +79,7 @@ std::string StepText(const PlanReport& report) {
                   Grouped(batches), batches == 1 ? "" : "es",
                   request.step.recompute ? ", layers computed again" : "");
   if (request.step.whole_grads) text += ", gradients reduced once";
+  if (request.flags.update_in_backward) text += ", updates in the backward";
   if (request.activations) {
     text += fmt::format(", {} of {}",
                         Plural(request.activations->batch, "sequence"),
@@ -117,6 +118,7 @@ void AddConfiguration(const PlanReport& report, Document* doc) {
            {"step_source", StepSourceName(report.subject.step_source())},
            {"micro_batches", request.step.micro_batches},
            {"recompute", request.step.recompute},
+           {"update_in_backward", request.flags.update_in_backward},
            {"grad_mode", GradModeName(options.grad_mode)},
            {"accumulation_order", request.step.whole_grads ? "last" : "each"},
            {"chunks", layout.chunks().size()},

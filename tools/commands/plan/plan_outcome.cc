@@ -127,9 +127,11 @@ Result<SimulatedStep> SimulateStep(const PlanOutcome& outcome,
   const int steps = outcome.step.accesses.size() > kLongStep
                         ? kSimulatedLongSteps
                         : kSimulatedSteps;
+  SimulatedEngine engine = SimulatedEngineOf(*outcome.seal, options);
+  engine.updates_early = outcome.request.flags.update_in_backward;
   CASTOR_ASSIGN_OR_RETURN(
       const SimulationResult result,
-      Simulate(outcome.step, SimulatedEngineOf(*outcome.seal, options),
+      Simulate(outcome.step, engine,
                ShareOfMachine(machine, outcome.request.flags.ranks_per_host),
                {.steps = steps, .plan = &outcome.forecast->plan.plan}));
   return result.steady();
@@ -155,6 +157,7 @@ EngineRequest EngineRequestOf(const PlanSubject& subject,
   engine.world = outcome.request.flags.world;
   engine.communicator_buffers = outcome.exchange_buffers();
   engine.declared = outcome.declared;
+  engine.updates_early = outcome.request.flags.update_in_backward;
   return engine;
 }
 

@@ -116,6 +116,9 @@ void AddStep(OptionTable& t, PlanFlags* f) {
   t.Switch("", &f->step.recompute)
       .Flag("--recompute",
             "layers keep their input and compute the rest again");
+  t.Switch("", &f->update_in_backward)
+      .Flag("--update-in-backward",
+            "a chunk is updated once its gradients are there: no clipping");
   t.Choice("", &f->hold, {"block", "module"})
       .Flag("--working-set",
             "what the trainer acquires at a time, where nothing says it");
@@ -425,6 +428,8 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
   options.step_compute_ns = flags.compute.value_or(0);
+  // What is updated before all gradients are known has no norm.
+  if (flags.update_in_backward) options.clip_norm = 0;
   request.step = flags.step;
   request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
   request.step.grads_in_place = options.grad_mode == GradMode::kReuse;

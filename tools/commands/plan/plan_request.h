@@ -66,6 +66,7 @@ struct PlanFlags {
   std::optional<int64_t> batch;
   std::optional<int64_t> seq;
   StepShape step;
+  bool update_in_backward = false;
   std::string hold = "block";
   std::optional<int64_t> width;
   std::optional<int64_t> heads;

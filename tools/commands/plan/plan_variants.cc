@@ -284,6 +284,11 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
     changed.step.recompute = true;
     finder.Try("--recompute", changed);
   }
+  changed = flags;
+  if (flags.nvme && !flags.update_in_backward) {
+    changed.update_in_backward = true;
+    finder.Try("--update-in-backward", changed);
+  }
   CASTOR_ASSIGN_OR_RETURN(PlanVariants found, finder.Take());
   // Each after its equals.
   PlanVariants sorted;
