@@ -26,7 +26,7 @@ from ctypes import (
 )
 from pathlib import Path
 
-from castor.errors import BY_CODE, CastorError, Unavailable
+from castor.errors import BY_CODE, CastorError, FailedPrecondition, Unavailable
 
 ABI_VERSION = 1
 
@@ -267,9 +267,17 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
+# Functions of castor.h that errors name, as a script in Python has them.
+_IN_PYTHON = {"castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True"}
+
+
 def error(code: int) -> CastorError:
     """The exception for what this thread's last call failed with."""
     words = lib.castor_last_error().decode(errors="replace")
+    if words == "engine is null":
+        return FailedPrecondition("the wrapped model is gone: keep it as long as its optimizer, its parameters and losses computed by it are used")
+    for name, here in _IN_PYTHON.items():
+        words = words.replace(name, here)
     return BY_CODE.get(code, CastorError)(words)
 
 

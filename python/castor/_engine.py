@@ -322,7 +322,7 @@ class Engine:
             return
         check(lib.castor_engine_close(self.handle))
         check(lib.castor_engine_destroy(self.handle))
-        self.handle = ctypes.c_void_p()
+        self.handle.value = None  # in place: others call through it too
 
 
 def checkpoints(directory: str) -> list[int]:

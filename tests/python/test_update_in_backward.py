@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,41 @@ def test_what_must_know_all_gradients_is_refused() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     assert optimizer.grad_norm is None
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("placed", ["resident", "drive"])
+def test_a_forward_that_is_refused_has_not_begun(early: bool, placed: str, tmp_path: Path) -> None:
+    """Who catches the error and makes the step trains on as if nothing had been tried."""
+    where: dict[str, Any] = {} if placed == "resident" else {"place": {"*": "nvme"}, "nvme": str(tmp_path), "device": "8MiB", "host": "8MiB"}
+    weights = []
+    for tries in (False, True):
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+        model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.1), update_in_backward=early, **where)
+        for _ in range(3):
+            backward(model)
+            if not early:
+                model.clip_grad_norm_(1.0)
+            if tries:
+                with pytest.raises(castor.FailedPrecondition, match="used already"):
+                    model(torch.ones(2, 8))
+            optimizer.step()
+        weights.append({name: values.clone() for name, values in model.state_dict().items()})
+    for name, values in weights[0].items():
+        assert torch.equal(weights[1][name], values), name
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_backward_after_the_model_is_refused(early: bool) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 4))
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="1MiB", host="1MiB", update_in_backward=early)
+    loss = model(torch.ones(2, 64)).sum()
+    del model, optimizer
+    gc.collect()
+    with pytest.raises(castor.FailedPrecondition, match="the wrapped model is gone"):
+        loss.backward()
 
 
 def test_a_backward_is_final() -> None:

@@ -247,11 +247,10 @@ class Runtime:
             self._recover()
         if self.values.unsettled:
             self.values.settle(quickly=self.depth > 0)
-        self.depth += 1
-        if self.depth > 1:
+        if self.depth:
+            self.depth += 1
             return
         if self.replacements.added:
-            self.depth = 0
             self.replacements.check()
         if self.backward and _graph_task() == -1:
             self._forget_backward()
@@ -267,6 +266,8 @@ class Runtime:
             # A cast that is kept would outlive what it was made of.
             self._autocast_cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
+        # What was refused has not begun.
+        self.depth = 1
 
     def leave(self, result: Any) -> None:
         """The first of nested modules ends."""
