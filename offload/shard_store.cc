@@ -13,10 +13,12 @@
 namespace castor {
 namespace {
 
+bool Over(const Event& event) { return event.done() && event.status().ok(); }
+
 Event Joined(const std::vector<Event>& events, const Event& last) {
   std::vector<Event> waiting;
   for (const Event& event : events) {
-    if (!event.done() || !event.status().ok()) waiting.push_back(event);
+    if (!Over(event)) waiting.push_back(event);
   }
   if (waiting.empty()) return last;
   waiting.push_back(last);
@@ -182,19 +184,18 @@ std::vector<ShardStore::Part> ShardStore::PartsOf(Shard& shard,
 
 void ShardStore::AddReader(Piece& piece, Event reader) {
   if (!piece.readers.empty()) {
-    std::erase_if(piece.readers,
-                  [](const Event& e) { return e.done() && e.status().ok(); });
+    std::erase_if(piece.readers, Over);
   }
-  if (!reader.done() || !reader.status().ok()) {
-    piece.readers.push_back(std::move(reader));
-  }
+  if (!Over(reader)) piece.readers.push_back(std::move(reader));
 }
 
 Event ShardStore::Written(const Shard& shard) {
-  if (shard.pieces.size() == 1) return shard.pieces.front().written;
-  std::vector<Event> written;
-  for (const Piece& piece : shard.pieces) written.push_back(piece.written);
-  return AllOf(written);
+  std::vector<Event> before;
+  for (const Piece& piece : shard.pieces) {
+    if (&piece == &shard.pieces.back()) return Joined(before, piece.written);
+    if (!Over(piece.written)) before.push_back(piece.written);
+  }
+  return Event();
 }
 
 Event ShardStore::WriteReady(const Piece& piece) {
@@ -202,10 +203,11 @@ Event ShardStore::WriteReady(const Piece& piece) {
 }
 
 Event ShardStore::WriteReady(const Shard& shard) {
-  if (shard.pieces.size() == 1) return WriteReady(shard.pieces.front());
-  std::vector<Event> ready;
-  for (const Piece& piece : shard.pieces) ready.push_back(WriteReady(piece));
-  return AllOf(ready);
+  std::vector<Event> readers;
+  for (const Piece& piece : shard.pieces) {
+    readers.insert(readers.end(), piece.readers.begin(), piece.readers.end());
+  }
+  return Joined(readers, Written(shard));
 }
 
 void ShardStore::SetWritten(Shard& shard, Piece& piece, Event written) {

@@ -12,8 +12,8 @@
 //
 // Who asks when too few are there waits for those that come back: requests are
 // granted strictly in the order in which they came, each with all its slots at
-// once. So a request never holds some of its slots while it waits for others,
-// and what is queued on lanes is queued in the order in which it was asked for.
+// once. So a request never holds some of its slots while it waits for others.
+// Work is queued on lanes in the order in which it was asked for.
 //
 // Takes its slots from a pool and gives them back at the end. Owner thread
 // only: a grant runs inside Take or inside the Give that made it possible. Part

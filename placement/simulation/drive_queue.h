@@ -4,11 +4,11 @@
 #ifndef CASTOR_PLACEMENT_SIMULATION_DRIVE_QUEUE_H_
 #define CASTOR_PLACEMENT_SIMULATION_DRIVE_QUEUE_H_
 
-// Transfers of whole extents to and from the drive of a simulation: they wait
-// for what comes before them, are cut into pieces of a stripe, and go out by
-// priority, as many at a time as a queue is deep, as offload/nvme/nvme_store.h
-// and offload/nvme/simulated_io_queue.h have it. Owner thread only. Part of the
-// wires (wires.h).
+// Transfers of whole extents to and from the drive of a simulation. Each waits
+// for what comes before it, and is cut into pieces of a stripe. The pieces go
+// out by priority, as many at a time as a queue is deep. The rules are those of
+// offload/nvme/nvme_store.h and offload/nvme/simulated_io_queue.h. Owner thread
+// only. Part of the wires (wires.h).
 
 #include <array>
 #include <cstdint>

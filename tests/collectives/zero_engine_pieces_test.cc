@@ -69,9 +69,11 @@ TEST_F(ZeroEnginePiecesTest, HaveTheBitsOfTheWhole) {
     run.steps = 2;
     run.micro_batches = each.micro_batches;
     ZeroOptions roomy = Roomy(each.stage);
-    roomy.device_budget = roomy.host_budget = MiB(256);
+    roomy.device_budget = Pieces(each.stage, each.dtype).device_budget;
+    roomy.host_budget = MiB(256);
     roomy.clip_norm = each.clip_norm;
     const ToyResult want = TrainToy(model, run, each.world, roomy);
+    ASSERT_THAT(want.status, IsOk());
     ZeroOptions pieces = Pieces(each.stage, each.dtype);
     pieces.clip_norm = each.clip_norm;
     const ToyResult got = TrainToy(model, run, each.world, pieces);
@@ -105,8 +107,10 @@ TEST_F(ZeroEnginePiecesTest, AreSavedLoadedAndParkedToTheSameBits) {
   ToyRun run;
   run.steps = 2;
   ZeroOptions roomy = Roomy(3);
-  roomy.device_budget = roomy.host_budget = MiB(256);
+  roomy.device_budget = Pieces(3, DType::kF32).device_budget;
+  roomy.host_budget = MiB(256);
   const ToyResult want = TrainToy(model, run, 1, roomy);
+  ASSERT_THAT(want.status, IsOk());
   const TempDir saved;
   run.between_steps = [&](ZeroEngine& engine, int step) -> Status {
     SaveOptions save;

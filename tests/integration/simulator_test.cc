@@ -204,14 +204,18 @@ class TwinsTest : public testing::Test {
   }
 
   // What Seal makes of the same numbers.
-  static SimulatedEngine EngineOf(const TwinTraining& training,
-                                  const ChunkLayout& layout) {
+  static Result<SealForecast> SealOf(const TwinTraining& training,
+                                     const ChunkLayout& layout) {
     EngineRequest request;
     request.params = training.params;
     request.options = training.options;
     request.world = training.world;
     request.declared = training.seal;
-    const Result<SealForecast> seal = ForecastSeal(request, layout);
+    return ForecastSeal(request, layout);
+  }
+  static SimulatedEngine EngineOf(const TwinTraining& training,
+                                  const ChunkLayout& layout) {
+    const Result<SealForecast> seal = SealOf(training, layout);
     EXPECT_THAT(seal, IsOk());
     SimulatedEngine engine = SimulatedEngineOf(*seal, training.options);
     engine.updates_early = training.updates_early;
@@ -222,12 +226,7 @@ class TwinsTest : public testing::Test {
   // its gradient was there.
   static void ExpectTraffic(const TwinTraining& training,
                             const TwinOutcome& run) {
-    EngineRequest request;
-    request.params = training.params;
-    request.options = training.options;
-    request.world = training.world;
-    request.declared = training.seal;
-    const Result<SealForecast> seal = ForecastSeal(request, run.layout);
+    const Result<SealForecast> seal = SealOf(training, run.layout);
     ASSERT_THAT(seal, IsOk());
     const Result<StepForecast> step =
         ForecastStep(*seal, training.options, run.traces.back().accesses, true);

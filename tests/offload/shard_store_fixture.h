@@ -80,11 +80,16 @@ class ShardStoreFixture : public testing::Test {
 
   void Open(Executor* executor, int64_t staging_slots = 5,
             int64_t slots = kShards, int64_t fetch_slots = 0) {
+    OpenShaped(executor, kSlot, slots, {KiB(12), staging_slots}, fetch_slots);
+  }
+  // With slots of `slot` bytes for `slots` shards on every tier.
+  void OpenShaped(Executor* executor, Bytes slot, int64_t slots,
+                  const SlotClass& staging, int64_t fetch_slots) {
     RankPoolsOptions pools;
     pools.executor = executor;
-    pools.device_classes = {{kSlot, slots}};
-    pools.host_classes = {{kSlot, slots}, {KiB(12), staging_slots}};
-    pools.nvme_classes = {{kSlot, slots}};
+    pools.device_classes = {{slot, slots}};
+    pools.host_classes = {{slot, slots}, staging};
+    pools.nvme_classes = {{slot, slots}};
     pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
     pools.nvme_drives = {{dir_.path(), {}}};
     pools.log = &log_;
@@ -101,7 +106,7 @@ class ShardStoreFixture : public testing::Test {
     };
     options.rank = 3;
     options.staging_class = 1;
-    options.staging_slots = staging_slots;
+    options.staging_slots = staging.slots;
     options.fetch_slots = fetch_slots;
     store_ = std::make_unique<ShardStore>(options);
     store_->BeginStep(7);

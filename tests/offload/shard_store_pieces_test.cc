@@ -39,24 +39,7 @@ class ShardStorePiecesTest : public ShardStoreFixture {
   // Every shard here is three times as large as a staging slot.
   void OpenLarge(Executor* executor, int64_t staging_slots = 2,
                  int64_t fetch_slots = 0) {
-    RankPoolsOptions pools;
-    pools.executor = executor;
-    pools.device_classes = {{kPlace, kShards}};
-    pools.host_classes = {{kPlace, kShards}, {kPiece, staging_slots}};
-    pools.nvme_classes = {{kPlace, kShards}};
-    pools.device_budget = pools.host_budget = pools.nvme_budget = MiB(1);
-    pools.nvme_drives = {{dir_.path(), {}}};
-    pools.log = &log_;
-    pools.make_nvme_queue = make_nvme_queue_;
-    pools_ = *RankPools::Create(std::move(pools));
-    ShardStoreOptions options;
-    options.pools = pools_.get();
-    options.clock = &clock_;
-    options.recorder = &events_;
-    options.staging_class = 1;
-    options.staging_slots = staging_slots;
-    options.fetch_slots = fetch_slots;
-    store_ = std::make_unique<ShardStore>(options);
+    OpenShaped(executor, kPlace, kShards, {kPiece, staging_slots}, fetch_slots);
   }
   ChunkId AddLarge(Tier home, int32_t chunk = 0) {
     EXPECT_THAT(

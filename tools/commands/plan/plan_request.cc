@@ -428,8 +428,16 @@ Result<PlanRequest> CheckPlanFlags(const PlanFlags& flags,
   options.host_budget = flags.host_budget.value_or(Bytes(0));
   if (flags.nvme) options.nvme = {{{}, flags.nvme}};
   options.step_compute_ns = flags.compute.value_or(0);
-  // What is updated before all gradients are known has no norm.
-  if (flags.update_in_backward) options.clip_norm = 0;
+  if (flags.update_in_backward) {
+    const double clip = flags.engine.clip_norm;
+    if (clip != PlanFlags().engine.clip_norm && clip > 0) {
+      return InvalidArgument(fmt::format(
+          "--update-in-backward updates before the norm is known, and --clip "
+          "{} clips by it: leave one of them away",
+          clip));
+    }
+    options.clip_norm = 0;
+  }
   request.step = flags.step;
   request.step.whole_grads = options.accumulation == AccumulationOrder::kLast;
   request.step.grads_in_place = options.grad_mode == GradMode::kReuse;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -209,6 +210,42 @@ TEST_F(PlanRunTest, TimesAreBytesOverWhatTheMachineDoes) {
   EXPECT_THAT(PlanDocument(drives).Page(),
               HasSubstr("unknown: the machine file has no nvme_read"));
   EXPECT_TRUE(PlanDocument(drives).Json()["times"]["simulated"].is_null());
+}
+
+TEST_F(PlanRunTest, UpdatesInTheBackwardSendNoGradientToTheDrive) {
+  flags_.nvme = MiB(8);
+  flags_.host_budget = MiB(1);
+  flags_.engine.clip_norm = 0;  // its words take room, too
+  const PlanReport after = Run().value();
+  ASSERT_THAT(after.outcome.fits, IsOk());
+  EXPECT_TRUE(
+      std::ranges::any_of(after.alternatives, [](const PlanVariant& variant) {
+        return variant.what == "--update-in-backward";
+      }));
+  flags_.update_in_backward = true;
+  const PlanReport within = Run().value();
+  ASSERT_THAT(within.outcome.fits, IsOk());
+  const Bytes grads =
+      after.outcome.seal->memory.placement
+          .bytes[static_cast<size_t>(StateKind::kGrad)][TierIndex(Tier::kNvme)];
+  ASSERT_GT(grads, Bytes(0));
+  const auto moved = [](const PlanReport& report, Tier from, Tier to) {
+    return report.outcome.forecast->traffic.on(from, to).bytes;
+  };
+  for (const auto& [from, to] : {std::pair(Tier::kHost, Tier::kNvme),
+                                 std::pair(Tier::kNvme, Tier::kHost)}) {
+    EXPECT_EQ(moved(after, from, to) - moved(within, from, to), grads)
+        << TierName(from);
+  }
+  EXPECT_THAT(PlanDocument(within).Page(),
+              HasSubstr("updates in the backward"));
+  EXPECT_TRUE(
+      std::ranges::none_of(within.alternatives, [](const PlanVariant& variant) {
+        return variant.what == "--update-in-backward";
+      }));
+  flags_.engine.clip_norm = 0.5;
+  EXPECT_THAT(Run().status(), StatusIs(ErrorCode::kInvalidArgument,
+                                       HasSubstr("--clip 0.5 clips by it")));
 }
 
 TEST_F(PlanRunTest, ChangesAreTheLeastThatFit) {
