@@ -66,7 +66,8 @@ Status NcclWorld::Start(const std::function<bool()>& give_up) {
       }
       lock.lock();
     }
-    ended = ended_;
+    // What ended a world that had started is for its operations to say.
+    if (!started_) ended = ended_;
   }
   if (!ended.ok()) Stop(0);
   return ended;

@@ -75,11 +75,9 @@ int ConvertTyped(CudaStream stream, const void* from, void* to, int64_t count) {
   const auto* const typed_from = static_cast<const From*>(from);
   auto* const typed_to = static_cast<To*>(to);
   const bool packed = IsAligned(typed_from) && IsAligned(typed_to);
-  unsigned blocks = 0;
-  const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
-  if (error != cudaSuccess) return error;
-  return Launch<ConvertElements<From, To>>(blocks, stream, typed_from, typed_to,
-                                           count, packed ? count / kPack : 0);
+  return Launch<ConvertElements<From, To>>(count, kThreads * kPack, stream,
+                                           typed_from, typed_to, count,
+                                           packed ? count / kPack : 0);
 }
 
 }  // namespace
@@ -105,11 +103,9 @@ int LaunchAddInto(CudaStream stream, void* total, const void* part, DType dtype,
     auto* const typed_total = static_cast<T*>(total);
     const auto* const typed_part = static_cast<const T*>(part);
     const bool packed = IsAligned(typed_total) && IsAligned(typed_part);
-    unsigned blocks = 0;
-    const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
-    if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<AddElements<T>>(blocks, stream, typed_total, typed_part,
-                                  count, packed ? count / kPack : 0);
+    return Launch<AddElements<T>>(count, kThreads * kPack, stream, typed_total,
+                                  typed_part, count,
+                                  packed ? count / kPack : 0);
   });
 }
 
@@ -118,10 +114,8 @@ int LaunchScale(CudaStream stream, void* data, DType dtype, int64_t count,
   return WithElementType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* const typed = static_cast<T*>(data);
-    unsigned blocks = 0;
-    const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
-    if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<ScaleElements<T>>(blocks, stream, typed, count, factor,
+    return Launch<ScaleElements<T>>(count, kThreads * kPack, stream, typed,
+                                    count, factor,
                                     IsAligned(typed) ? count / kPack : 0);
   });
 }

@@ -12,6 +12,8 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +26,7 @@ namespace castor {
 
 constexpr int kThreads = 256;
 constexpr int kPack = 4;
+constexpr int kDevices = 64;  // of which something is kept
 
 __device__ inline float ToFloat(float value) { return value; }
 __device__ inline float ToFloat(BFloat16 value) {
@@ -60,19 +63,26 @@ __device__ inline int64_t StepOfThreads() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// Blocks for `work` items of `per_block` each, in `*blocks`.
-inline cudaError_t ChooseBlocks(int64_t work, int64_t per_block,
-                                unsigned* blocks) {
+// Blocks of `kKernel` that the current device runs at once, in `*blocks`. One
+// more would wait for all others, and run alone.
+template <auto kKernel>
+cudaError_t CountBlocksAtOnce(int64_t* blocks) {
+  static std::array<std::atomic<int64_t>, kDevices> known;  // 0: not yet
   int device = 0;
-  int processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
+  const bool keeps = device < kDevices;
+  if (keeps && (*blocks = known[device].load()) != 0) return cudaSuccess;
+  int processors = 0;
   error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
                                  device);
   if (error != cudaSuccess) return error;
-  const int64_t at_once = static_cast<int64_t>(processors) * (2048 / kThreads);
-  *blocks = static_cast<unsigned>(
-      std::clamp<int64_t>((work + per_block - 1) / per_block, 1, at_once));
+  int of_each = 0;
+  error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, kKernel,
+                                                        kThreads, 0);
+  if (error != cudaSuccess) return error;
+  *blocks = static_cast<int64_t>(processors) * of_each;
+  if (keeps) known[device].store(*blocks);
   return cudaSuccess;
 }
 
@@ -105,13 +115,19 @@ struct LaunchedKernel {
   }();
 };
 
-// Launches `kKernel`; the error is that of this launch and no other.
+// Launches `kKernel` with a block for each `per_block` items of `work`, as far
+// as blocks run at once; the error is that of this launch and no other.
 template <auto kKernel, typename... Arguments>
-int Launch(unsigned blocks, CudaStream stream, Arguments... arguments) {
+int Launch(int64_t work, int64_t per_block, CudaStream stream,
+           Arguments... arguments) {
   // To take the address is what makes the compiler list the kernel.
   static_cast<void>(&LaunchedKernel<kKernel>::kListed);
+  int64_t at_once = 0;
+  const cudaError_t error = CountBlocksAtOnce<kKernel>(&at_once);
+  if (error != cudaSuccess) return error;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
+  config.gridDim = dim3(static_cast<unsigned>(
+      std::clamp<int64_t>((work + per_block - 1) / per_block, 1, at_once)));
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(stream);
   return cudaLaunchKernelEx(&config, kKernel, arguments...);

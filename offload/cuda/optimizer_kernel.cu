@@ -165,12 +165,9 @@ template <typename Rule>
 int LaunchRule(CudaStream stream, const OptimizerBuffers& buffers,
                int64_t count, const OptimizerScalars& scalars,
                float grad_factor) {
-  unsigned blocks = 0;
-  const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
-  if (error != cudaSuccess) return error;
   const int64_t packs = IsPacked(buffers, Rule::kMoments) ? count / kPack : 0;
-  return Launch<UpdateElements<Rule>>(blocks, stream, buffers, count, packs,
-                                      scalars, grad_factor);
+  return Launch<UpdateElements<Rule>>(count, kThreads * kPack, stream, buffers,
+                                      count, packs, scalars, grad_factor);
 }
 
 }  // namespace

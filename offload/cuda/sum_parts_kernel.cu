@@ -56,11 +56,8 @@ int LaunchSumParts(CudaStream stream, const CudaParts& parts, DType dtype,
                         IsAligned(static_cast<const T*>(parts.own)) &&
                         IsAligned(static_cast<const T*>(parts.others)) &&
                         parts.stride % kPack == 0;
-    unsigned blocks = 0;
-    const cudaError_t error = ChooseBlocks(count, kThreads * kPack, &blocks);
-    if (error != cudaSuccess) return static_cast<int>(error);
-    return Launch<SumElements<T>>(blocks, stream, parts, typed_to, count,
-                                  packed ? count / kPack : 0);
+    return Launch<SumElements<T>>(count, kThreads * kPack, stream, parts,
+                                  typed_to, count, packed ? count / kPack : 0);
   });
 }
 

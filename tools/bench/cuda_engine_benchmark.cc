@@ -287,7 +287,7 @@ ZeroOptions HostOptions(const Model& model, Bytes chunk) {
   // Two chunks and their gradients, and what is fetched ahead: far less than
   // the parameters, where chunks allow it.
   options.device_budget = std::max(chunk * 6, parameters * 2 / 4) + MiB(1);
-  options.host_budget = parameters * 20;
+  options.host_budget = parameters * 24;
   CASTOR_CHECK(ParseLimit("all@device=0%", &options.home_limits).ok());
   return options;
 }

@@ -9,9 +9,9 @@
 namespace castor {
 namespace {
 
-// (1 + u)(1 - u) is 1 - u^2, which rounds to 1 for u = 2^-12: two roundings
-// give 0, a fused multiply-add gives -2^-24.
-constexpr float kUlp = 0x1p-12f;
+// (1 + u)(1 - u) is 1 - u^2, which rounds to 1 for u = 2^-13: two roundings
+// give 0, a fused multiply-add gives -2^-26.
+constexpr float kUlp = 0x1p-13f;
 
 TEST(CudaTest, RunsAKernelWithoutFusingOrReportsThatThereIsNoDevice) {
   int devices = -1;
