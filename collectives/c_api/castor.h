@@ -444,8 +444,9 @@ CASTOR_API int32_t castor_engine_grad(castor_engine* engine, int32_t param,
 CASTOR_API int32_t castor_engine_grad_ready(castor_engine* engine,
                                             int32_t param);
 /* Both, with a copy of `values` in between: the parameter's whole gradient of
- * this micro-batch, of `bytes` in the gradient's type. The device's memory is
- * one that the host addresses, as a null device's is. */
+ * this micro-batch, of `bytes` in the gradient's type. Of a GPU `values` are
+ * memory of the device, which the lane in use reads when it gets there; else
+ * the host reads them within the call. */
 CASTOR_API int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
                                            const void* values, size_t bytes);
 /* Memory of the device budget for the trainer's own use. */

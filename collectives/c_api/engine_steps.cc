@@ -111,12 +111,6 @@ Status GradReady(castor_engine& engine, int32_t param) {
 Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
                 size_t bytes) {
   if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
-  if (engine.device != nullptr &&
-      !engine.device->device->facts().host_addressable) {
-    return FailedPrecondition(
-        "the host does not address the device's memory: write the gradient "
-        "where castor_engine_grad says");
-  }
   CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
   const auto index = static_cast<size_t>(param);
   const DType dtype =
@@ -129,7 +123,17 @@ Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
   }
   void* to = nullptr;
   CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));
-  if (bytes > 0) std::memcpy(to, values, bytes);
+  if (bytes > 0 && to != nullptr) {
+    Device* const device =
+        engine.device != nullptr ? engine.device->device.get() : nullptr;
+    if (device == nullptr || device->facts().host_addressable) {
+      std::memcpy(to, values, bytes);
+    } else {
+      device->Copy(engine.in_use.now(), static_cast<std::byte*>(to),
+                   static_cast<const std::byte*>(values), size,
+                   CopyKind::kWithinDevice);
+    }
+  }
   return GradReady(engine, param);
 }
 

@@ -145,6 +145,14 @@ class World:
         self.handle = ctypes.c_void_p()
 
 
+def _moments(held: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Any:
+    moments = (_abi.Held * len(held))()
+    for moment, (params, grads) in zip(moments, held):
+        moment.params, moment.param_count = (ctypes.c_int32 * len(params))(*params), len(params)
+        moment.grads, moment.grad_count = (ctypes.c_int32 * len(grads))(*grads), len(grads)
+    return moments
+
+
 class Engine:
     """The engine of one rank. Calls are those of castor.h; those of steps are made on ``handle`` by who needs them fast."""
 
@@ -188,18 +196,17 @@ class Engine:
         `held`: parameters that are held at once, and gradients that are open then, moment by moment. Slots grow where a step holds more; where the
         moments are an estimate, room is left for that.
         """
-        moments = (_abi.Held * len(held))()
-        for moment, (params, grads) in zip(moments, held):
-            moment.params, moment.param_count = (ctypes.c_int32 * len(params))(*params), len(params)
-            moment.grads, moment.grad_count = (ctypes.c_int32 * len(grads))(*grads), len(grads)
-        options = _abi.SealOptions(grow=1, held=moments, held_count=len(held), estimate=int(estimate))
+        options = _abi.SealOptions(grow=1, held=_moments(held), held_count=len(held), estimate=int(estimate))
         with interruptible():
             check(lib.castor_engine_seal(self.handle, options))
         self._kept.clear()
 
-    def reseal(self, device: int = 0, host: int = 0) -> None:
-        """Places all anew by what the last step held, under other budgets in bytes (0: as they were)."""
-        seal = _abi.SealOptions(grow=1)
+    def reseal(self, device: int = 0, host: int = 0, held: Sequence[tuple[Sequence[int], Sequence[int]]] = ()) -> None:
+        """Places all anew under other budgets in bytes (0: as they were).
+
+        `held`: as for `seal`; none: as the last step showed.
+        """
+        seal = _abi.SealOptions(grow=1, held=_moments(held), held_count=len(held)) if held else _abi.SealOptions(grow=1)
         options = _abi.ResealOptions(device_budget_bytes=device, host_budget_bytes=host, seal=ctypes.pointer(seal))
         with interruptible():
             check(lib.castor_engine_reseal(self.handle, options))

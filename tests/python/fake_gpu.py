@@ -32,6 +32,7 @@ class FakeGpu(_device.Gpu):
     free = ROOM  # and those that Castor can have at most
     activations = 0  # the most that torch has beside Castor
     takes_turns = True
+    gives = False  # torch's tensors are in memory of the host, and may be queued
     latest: FakeGpu
 
     def __init__(self, world: World, device: torch.device, streams: int = 1) -> None:

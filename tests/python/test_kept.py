@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Parameters keep views of chunks that stay in the host's memory: whatever writes to these, and whoever holds them, nothing is lost."""
+"""Parameters keep views of chunks that stay where they are: whatever writes to these, and whoever holds them, nothing is lost."""
 
 from __future__ import annotations
 
@@ -37,9 +37,40 @@ def test_only_where_chunks_stay(tmp_path: Path) -> None:
     assert all(kept(wrapped()[0]))
     assert not any(kept(wrapped(device="4KiB", host="1MiB", chunk="1KiB")[0]))
     assert not any(kept(wrapped(place={"*": "host"})[0]))
-    assert not any(kept(wrapped(torch.bfloat16)[0])), "its master is elsewhere"
+    assert not any(kept(wrapped(update_in_backward=True)[0])), "a chunk is updated before the step"
     with castor.record(tmp_path / "run.rec"):
         assert not any(kept(wrapped()[0])), "a record has each use"
+
+
+def test_where_masters_are_elsewhere_views_end_with_the_step() -> None:
+    model, optimizer = wrapped(torch.bfloat16)
+    with torch.no_grad():
+        assert not any(kept(model)), "no step has begun"
+    assert all(kept(model))
+    with torch.no_grad():
+        assert all(kept(model))
+    model(inputs(model)).sum().backward()
+    optimizer.zero_grad()
+    assert all(p.kept for p in model._castor.params), "the weights are the same"
+    model(inputs(model)).sum().backward()
+    optimizer.step()
+    assert not any(p.kept for p in model._castor.params)
+    with torch._C.DisableTorchFunctionSubclass():
+        assert bool(model[0].weight.isnan().all()), "whoever writes here is told so"
+    assert all(kept(model))
+
+
+def test_a_graph_may_be_gone_through_twice_before_the_step() -> None:
+    gradients = []
+    for budgets in ({}, {"device": "4KiB", "host": "1MiB", "chunk": "1KiB"}):
+        model, optimizer = wrapped(torch.bfloat16, **budgets)
+        loss = model(inputs(model)).pow(2).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+        gradients.append([castor.exact(p) for p in model.parameters()])
+    for mine, theirs in zip(*gradients):
+        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -50,6 +81,15 @@ def test_a_graph_of_the_values_before_a_step_is_refused(dtype: torch.dtype) -> N
     optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_write_that_torch_alone_saw_before_the_step_reaches_the_master() -> None:
+    model, optimizer = wrapped(torch.bfloat16)
+    model(inputs(model)).sum().backward()
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        model[0].weight.fill_(3.0)
+    optimizer.step()
+    assert 0 < (castor.exact(model[0].weight) - 3.0).abs().max() < 0.2
 
 
 def test_a_write_that_torch_alone_saw_is_kept() -> None:
@@ -102,7 +142,19 @@ def test_a_submodule_alone_and_nested_calls_are_the_models_own() -> None:
 
 
 def both(make: Callable[[], nn.Module], step: Callable[[Any, Any], None], steps: int = 4) -> None:
-    """The weights of a plain script and of Castor's are equal after some steps."""
+    """The weights of a plain script and of Castor's are equal after some steps; in bf16 those of chunks that stay and of chunks that move."""
+    in_bf16 = []
+    for budgets in ({}, {"place": {"*": "host"}}):
+        torch.manual_seed(0)
+        model: Any = make()
+        model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-2), dtype=torch.bfloat16, **budgets)
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16):
+            for _ in range(steps):
+                step(model, optimizer)
+        in_bf16.append([castor.exact(p) for p in model.parameters()])
+    for stayed, moved in zip(*in_bf16):
+        torch.testing.assert_close(stayed, moved, rtol=0, atol=0)
     weights = []
     for wraps in (False, True):
         torch.manual_seed(0)

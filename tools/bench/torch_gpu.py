@@ -3,6 +3,7 @@
 """What the PyTorch package shows on a GPU, one subject a run; gpu_check.sh runs each as a row. Each line is CHECK|VERDICT|FIGURES.
 
     python torch_gpu.py right        tests/python's models: losses of the plain script, and the same bits resident and offloaded
+    python torch_gpu.py ways         what scripts do beside plain steps: the same losses to the bit, and compiled those of the compiled plain script
     python torch_gpu.py small        GPT-2 medium in bf16: memory stays within the budget and what the plain script needs without states
     python torch_gpu.py auto         the same with the budget that the first step measures
     python torch_gpu.py xl WHO       GPT-2 XL in bf16; WHO is plain, fsdp2, resident or offloaded: tokens/s and peak memory
@@ -73,6 +74,59 @@ def right(gpu: Gpu) -> None:
         far = max(abs(mine - theirs) / abs(theirs) for mine, theirs in zip(resident.losses, want.losses))
         same = resident.losses == offloaded.losses and all(torch.equal(offloaded.weights[name], values) for name, values in resident.weights.items())
         said(case.name, same and far <= case.relative * 10, f"losses within {far:.1e}, bits {'equal' if same else 'DIFFER'}")
+
+
+def ways(gpu: Gpu) -> None:
+    from harness import train
+    from models import gpt2, language
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_default_device(gpu.name)
+    resident = {"device": "256MiB", "host": "256MiB"}
+    tight = {"device": "512KiB", "host": "768KiB", "nvme": "/tmp", "chunk": "8KiB", "config": {"poison": True}}
+
+    def compiled() -> Any:
+        model = gpt2()
+        model.transformer.h[0] = torch.compile(model.transformer.h[0], backend="inductor" if gpu.real else "aot_eager")
+        return model
+
+    def with_activations_on_the_host(model: Any, step: int) -> torch.Tensor:
+        with saver:
+            return language(model, step)
+
+    def on_streams_by_turns(model: Any, step: int) -> torch.Tensor:
+        if not gpu.real:
+            return language(model, step)
+        now, other = torch.cuda.current_stream(), streams[step % 2]
+        other.wait_stream(now)
+        with torch.cuda.stream(other):
+            loss = language(model, step)
+        now.wait_stream(other)
+        return loss
+
+    def evaluated_between(model: Any, step: int) -> torch.Tensor:
+        with torch.no_grad(), torch.random.fork_rng(devices=[0] if gpu.real else []):
+            before = language(model, step)
+        loss = language(model, step)
+        assert before.item() == loss.item(), "an evaluation has another loss"
+        return loss
+
+    saver = castor.offload_activations("64MiB", least=1)
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()] if gpu.real else []
+    cases = (("activations on the host", gpt2, with_activations_on_the_host), ("two streams by turns", gpt2, on_streams_by_turns),
+             ("evaluated between", gpt2, evaluated_between), ("compiled", compiled, language))
+    for name, make, loss_of in cases:
+        for dtype in (torch.float32,) if make is compiled else (torch.float32, torch.bfloat16):
+            for where, budgets in (("resident", resident), ("offloaded", tight)):
+                check = f"{name}, {where}, {str(dtype)[6:]}"
+                try:
+                    want = train(make, language, None if make is compiled else {**budgets, "dtype": dtype}, steps=8)
+                    got = train(make, loss_of, {**budgets, "dtype": dtype}, steps=8)
+                except Exception as error:  # the others are still of interest
+                    said(check, False, f"{type(error).__name__}: {error}"[:300].replace("\n", " "))
+                    continue
+                far = max(abs(mine - theirs) / abs(theirs) for mine, theirs in zip(got.losses, want.losses))
+                said(check, far <= (1e-5 if make is compiled else 0), f"losses within {far:.1e}")
 
 
 def gpt2_of(gpu: Gpu, layers: int, width: int, heads: int, positions: int) -> Any:
@@ -178,7 +232,7 @@ def seven(gpu: Gpu) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("subject", choices=["right", "small", "auto", "xl", "seven"])
+    options.add_argument("subject", choices=["right", "ways", "small", "auto", "xl", "seven"])
     options.add_argument("who", nargs="?", choices=["plain", "fsdp2", "resident", "offloaded"], default="plain")
     options.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     chosen = options.parse_args()
@@ -190,6 +244,8 @@ def main() -> None:
         sys.exit(5)
     if chosen.subject == "right":
         right(gpu)
+    elif chosen.subject == "ways":
+        ways(gpu)
     elif chosen.subject in ("small", "auto"):
         small(gpu, "auto" if chosen.subject == "auto" else "1GiB" if gpu.real else "16MiB")
     elif chosen.subject == "xl":

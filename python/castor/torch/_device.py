@@ -39,6 +39,7 @@ class Cpu:
     torch_device = torch.device("cpu")
     handle: Optional[ctypes.c_void_p] = None  # a castor_device; None: a simulated one of the size that is needed
     follow: Optional[Callable[[], None]] = None
+    gives = True  # the engine copies gradients itself
 
     def bind(self, engine: ctypes.c_void_p) -> None:
         """Calls of this engine follow the current stream from now on."""
@@ -157,6 +158,8 @@ def _ran_out(index: int, wanted: int, _allowed: int, _free: int) -> None:
 
 class Gpu:
     """A GPU. Castor's device memory comes from torch's allocator, so torch's summaries and its out-of-memory message count Castor's."""
+
+    gives = True
 
     def __init__(self, world: World, device: torch.device) -> None:
         self.torch_device = device

@@ -38,7 +38,7 @@ class Gradients:
         runtime = self._runtime
         dtype = runtime.reduce_dtype or p.dtype
         p.grad_view = runtime.device.viewer(p.shape, dtype)
-        at_once = runtime.device.follow is None
+        at_once = runtime.device.gives
         size = p.elements * dtype.itemsize
 
         def take(tensor: Tensor) -> None:
@@ -65,6 +65,8 @@ class Gradients:
             elif (at_once and p.given != runtime.micro_batch and gradient.dtype is dtype and gradient.is_contiguous() and not gradient.is_neg()
                   and (address := gradient.data_ptr())):
                 runtime.flush()
+                if runtime.device.follow is not None:
+                    runtime.device.follow()
                 code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)
                 if code == _DOES_NOT_FIT and self.hand_back_early():
                     code = lib.castor_engine_give_grad(runtime.handle, p.number, address, size)

@@ -95,7 +95,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def _update(self) -> None:
         runtime = self.runtime
-        runtime.leases.end_those_over()
+        runtime.let_go()
         runtime.check_holes()
         if not runtime.in_step:
             return  # nothing has a gradient, and torch does nothing then

@@ -113,12 +113,15 @@ class Placement:
 
     def _reseal(self, device: int, host: int) -> bool:
         """Whether nothing stood in the way: tensors over parameters that somebody keeps, on any rank."""
+        runtime = self._runtime
         for collects in (False, True):
             if collects:
                 gc.collect()
-            self._runtime.leases.end_those_over()
+            runtime.let_go()
             try:
-                self._runtime.engine.reseal(device, host)
+                # A step whose parameters kept views does not show what it needs at once.
+                runtime.engine.reseal(device, host, runtime.held if runtime.keeps else ())
+                runtime.choose_views()
                 return True
             except FailedPrecondition:
                 continue

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -65,13 +65,18 @@ class Runtime:
         self.gradients = Gradients(self)
         self.values = Values(self)
         self._late: Optional[Param] = None  # written to by ``.data`` in a forward, as it was not in its first
-        self._samples_every = 1 if device.follow is None else 16  # forwards: on a GPU the host waits
+        self._on_gpu = device.follow is not None
+        self._samples_every = 16 if self._on_gpu else 1  # forwards: on a GPU the host waits
         self.several = engine.world.size > 1
         self._saves = SavedTensors(self)
         self._autocast_cache: Optional[bool] = None  # what it was before the forward
         self.packs = False  # what autograd saves is looked at
-        # Chunks stay where they are and are masters themselves: parameters keep their views, and whatever writes to these has written.
-        self.keeps = False
+        self.may_keep = False  # parameters may keep views of chunks that stay where they are, from their first use to the end of the step
+        self.keeps = False  # they do
+        self.keeps_on = False  # beyond the step: chunks are masters themselves, and whatever writes to a view has written
+        self._kept: list[Unit] = []  # which keep views
+        self._further: list[list[Tensor]] = []  # of the same chunks, on lease for other streams
+        self.held: Sequence[tuple[list[int], list[int]]] = ()  # at once in a step, as the model tells
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
         if isinstance(device, Gpu):
@@ -91,12 +96,21 @@ class Runtime:
         for p, view, address in zip(unit.params, views, unit.addresses):
             self._show(p, view, address, counts)
         # A view that is made in inference mode serves no training.
-        if self.keeps and not torch.is_inference_mode_enabled():
+        if self.keeps and (self.keeps_on or not self.evaluating) and not torch.is_inference_mode_enabled():
+            stream = self.device.current_stream()
             for p, view in zip(unit.params, views):
-                p.rest, p.kept = view, True
+                p.rest, p.kept, p.stream = view, True, stream
             unit.kept = True
+            self._kept.append(unit)
 
     def _activate_kept(self, unit: Unit, counts: bool) -> None:
+        if self._on_gpu:
+            stream = self.device.current_stream()
+            if any(p.stream != stream for p in unit.params):
+                # A lease of its own has this stream wait, and be waited for.
+                self._further.append(self.acquire(unit))
+                for p in unit.params:
+                    p.stream = self.device.current_stream()
         for p in unit.params:
             if p.pins:
                 p.pins += 1
@@ -120,18 +134,41 @@ class Runtime:
         for p in unit.params:
             p.again = self.micro_batch
 
+    def choose_views(self) -> None:
+        """Whether parameters keep views: where every chunk has its home on the device, whole."""
+        self.keeps = self.may_keep and all(
+            not p.elements or (p.block is None and self.engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in self.params)
+
+    def let_go(self) -> None:
+        """Parameters give back the views that they keep to the end of a step."""
+        if self._kept and not self.keeps_on:
+            with torch._C.DisableTorchFunctionSubclass():
+                for p in self.params:
+                    if p.kept and not p.pins and p.tensor._version != p.version:
+                        # Torch alone saw that write, and a master is elsewhere.
+                        p.version = p.tensor._version
+                        self.values.keep(p, p.rest)
+            self._drop_views()
+        self.flush()
+
     def keep_none(self) -> None:
-        """Gives back what parameters keep while they are not active."""
-        self.keeps = False
+        """No parameter keeps a view any more."""
+        self.keeps = self.may_keep = False
+        self._drop_views()
+        self.flush()
+
+    def _drop_views(self) -> None:
         kept = [p for p in self.params if p.kept]
         _have_changed(kept)  # for graphs, which refer to the parameters themselves
-        for p in kept:
-            p.rest, p.kept = p.hole, False
-            if not p.pins:
-                p.tensor.__class__ = p.plain
-                p.tensor.data = p.hole
-                p.tensor.__class__ = ChunkedParameter
-        self.flush()
+        with torch._C.DisableTorchFunctionSubclass():
+            for p in kept:
+                p.rest, p.kept = p.hole, False
+                if not p.pins:
+                    p.tensor.data = p.hole
+        for unit in self._kept:
+            unit.kept = False
+        self._kept.clear()
+        self._further.clear()
 
     def _activate_rest(self, unit: Unit, counts: bool) -> None:
         rest = tuple(p for p in unit.params if not p.pins)
@@ -196,7 +233,7 @@ class Runtime:
 
     def _sample(self) -> None:
         """Has the next use of one parameter looked at, of each in its turn: a forward may begin late to write to ``weight.data``."""
-        if self.keeps:
+        if self.keeps_on:
             return
         forwards = self.micro_batch
         if forwards % self._samples_every == 0 and self.params:

@@ -118,7 +118,8 @@ def wrap(
     try:
         processor.bind(engine.handle)
         _register(runtime, found)
-        engine.seal(_held(runtime, None if budgets.fits else model, units, ignore), estimate=not budgets.fits)
+        runtime.held = _held(runtime, None if budgets.fits else model, units, ignore)
+        engine.seal(runtime.held, estimate=not budgets.fits)
     except BaseException:
         runtime.close()
         raise
@@ -132,11 +133,14 @@ def wrap(
     runtime.updates_early = update_in_backward
     placement = Placement(runtime, budgets)
     runtime.placement = placement if placement.watches else None
-    # Nobody moves what is all in the host's memory, and fp32 has no other master; a record has each use, and an update in the backward is no write
-    # that autograd knows of.
-    runtime.keeps = not update_in_backward and budgets.fits and world.size == 1 and computes_on.type == "cpu" and not _record.records() and all(
-        p.dtype is torch.float32 and (not p.elements or engine.param(p.number).homes[_abi.PARAM] == _abi.DEVICE) for p in runtime.params)
-    if runtime.keeps:
+    # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.
+    runtime.may_keep = (not update_in_backward and not _record.records() and chosen.get("grad_mode") != "reuse"
+                        and (world.size == 1 or chosen.get("stage", stage) < 3))
+    if budgets.fits:
+        runtime.choose_views()
+    # Nobody moves what is all in the host's memory, and fp32 has no other master.
+    runtime.keeps_on = runtime.keeps and world.size == 1 and computes_on.type == "cpu" and all(p.dtype is torch.float32 for p in runtime.params)
+    if runtime.keeps_on:
         for p in runtime.params:
             p.watched = 0
     _state.attach(model, runtime, wrapped)

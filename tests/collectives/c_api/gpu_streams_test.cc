@@ -185,6 +185,43 @@ TEST_F(GpuStreamsTest, AGradientIsReadyBehindEveryStreamThatWroteIt) {
   EXPECT_GIVES(CASTOR_OK, castor_engine_abandon(engine.get()));
 }
 
+// The lane in use reads it, when the stream has come so far.
+TEST_F(GpuStreamsTest, AGradientOfTheDevicesMemoryIsCopiedInTheStreamsOrder) {
+  const CEngine engine(world_, 0, kParams, kTight, device_);
+  Use(engine, 0);
+  ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_begin_micro_batch(engine.get(), 1));
+  void* made = nullptr;
+  ASSERT_EQ(cuda_.Malloc(kBytes, &made), kCudaOk);
+  std::vector<Values> values;
+  for (int32_t p = 0; p < kParams; ++p) {
+    values.emplace_back(static_cast<size_t>(CEngine::kElements), p + 1.f);
+  }
+  for (int32_t p = 0; p < kParams; ++p) {
+    Use(engine, static_cast<size_t>(p % 2));
+    if (p > 0) {
+      EXPECT_GIVES(CASTOR_OK,
+                   castor_lane_wait(lanes_[static_cast<size_t>(p % 2)],
+                                    lanes_[static_cast<size_t>(1 - p % 2)]));
+    }
+    // The same memory serves for all gradients, one after another.
+    CopyLate(static_cast<size_t>(p % 2), values[static_cast<size_t>(p)].data(),
+             made);
+    EXPECT_GIVES(CASTOR_OK,
+                 castor_engine_give_grad(engine.get(), p, made, kBytes));
+  }
+  Values seen(static_cast<size_t>(CEngine::kElements));
+  for (int32_t p = 0; p < kParams; ++p) {
+    EXPECT_GIVES(CASTOR_OK,
+                 castor_engine_read(engine.get(), p, CASTOR_GRAD, seen.data(),
+                                    CEngine::kElements));
+    EXPECT_THAT(seen, testing::Each(p + 1.f)) << p;
+  }
+  Settle();
+  EXPECT_EQ(cuda_.Free(made), kCudaOk);
+  EXPECT_GIVES(CASTOR_OK, castor_engine_abandon(engine.get()));
+}
+
 // A caching allocator gives a block whose last kernels have not run yet, and
 // takes one back for kernels that come next.
 TEST_F(GpuStreamsTest, AnAllocatorsMemoryMayBeInUseOnTheLanesStream) {
