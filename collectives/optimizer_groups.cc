@@ -14,13 +14,37 @@
 namespace castor {
 namespace {
 
+// Nesterov's momentum is none where there is no momentum, as in PyTorch.
+OptimizerOptions WithMomentum(OptimizerOptions options,
+                              const OptimizerOptions& of_all, double momentum) {
+  options.momentum = momentum;
+  options.nesterov = of_all.nesterov && momentum != 0;
+  return options;
+}
+
+bool IsAdam(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW;
+}
+
+// The moments are those of all parameters.
+Status CheckMoments(const OptimizerOptions& options,
+                    const OptimizerOptions& of_all) {
+  if (MomentsOf(options) <= MomentsOf(of_all)) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "a momentum of {} needs a moment, and none is kept, as Seal() decides: "
+      "begin with a momentum of the optimizer that is not 0",
+      options.momentum));
+}
+
 OptimizerOptions OptionsFor(OptimizerOptions options,
                             const OptimizerGroup& group) {
   options.beta1 = group.beta1.value_or(options.beta1);
   options.beta2 = group.beta2.value_or(options.beta2);
   options.eps = group.eps.value_or(options.eps);
   options.weight_decay = group.weight_decay.value_or(options.weight_decay);
-  return options;
+  options.kind = group.kind.value_or(options.kind);
+  return WithMomentum(options, options,
+                      group.momentum.value_or(options.momentum));
 }
 
 std::string GroupText(std::string_view name) {
@@ -49,7 +73,17 @@ Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
           "meaning: give 0 or more",
           group.name, group.lr_scale));
     }
-    Status valid = ValidateOptimizerOptions(OptionsFor(optimizer, group));
+    if (group.kind && *group.kind != optimizer.kind &&
+        !(IsAdam(*group.kind) && IsAdam(optimizer.kind))) {
+      return InvalidArgument(fmt::format(
+          "optimizer group {} is of {}, and the optimizer is {}: groups may "
+          "differ as adam and adamw do",
+          group.name, OptimizerName(*group.kind),
+          OptimizerName(optimizer.kind)));
+    }
+    const OptimizerOptions options = OptionsFor(optimizer, group);
+    Status valid = ValidateOptimizerOptions(options);
+    if (valid.ok()) valid = CheckMoments(options, optimizer);
     if (valid.ok() && group.lr) valid = CheckLearningRate(*group.lr);
     if (!valid.ok()) {
       return valid.WithContext(fmt::format("optimizer group {}", group.name));
@@ -100,15 +134,12 @@ Status OptimizerGroups::SetHyperParameters(std::string_view name,
   changed.beta2 = numbers.beta2.value_or(changed.beta2);
   changed.eps = numbers.eps.value_or(changed.eps);
   changed.weight_decay = numbers.weight_decay.value_or(changed.weight_decay);
-  changed.momentum = numbers.momentum.value_or(changed.momentum);
-  CASTOR_RETURN_IF_ERROR(
-      ValidateOptimizerOptions(changed).WithContext(GroupText(name)));
-  if (MomentsOf(changed) != MomentsOf(groups_[group].options)) {
-    return InvalidArgument(fmt::format(
-        "{}: a momentum of {} instead of {} changes how many moments are kept, "
-        "which is decided at Seal(): begin with a momentum that is not 0",
-        GroupText(name), changed.momentum, groups_[group].options.momentum));
-  }
+  const OptimizerOptions& of_all = groups_.front().options;
+  changed = WithMomentum(changed, of_all,
+                         numbers.momentum.value_or(changed.momentum));
+  Status valid = ValidateOptimizerOptions(changed);
+  if (valid.ok()) valid = CheckMoments(changed, of_all);
+  CASTOR_RETURN_IF_ERROR(valid.WithContext(GroupText(name)));
   groups_[group].options = changed;
   return OkStatus();
 }
@@ -147,7 +178,8 @@ uint64_t OptimizerGroups::HashOfGroups() const {
     hash.Add(group.name);
     for (const double number :
          {group.lr_scale, group.options.beta1, group.options.beta2,
-          group.options.eps, group.options.weight_decay}) {
+          group.options.eps, group.options.weight_decay, group.options.momentum,
+          static_cast<double>(group.options.kind)}) {
       hash.Add(number);
     }
   }

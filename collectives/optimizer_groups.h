@@ -8,7 +8,8 @@
 // param_groups: which parameters are in one says ZeroEngine::Register. Groups
 // have nothing to do with where parameters lie: a chunk holds parameters of
 // several, and each is updated with the numbers of its own. Which optimizer,
-// how many moments and in what type is the same for all. Thread-compatible.
+// how many moments and in what type is the same for all, but that Adam's weight
+// decay may be AdamW's, and SGD's momentum 0. Thread-compatible.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,8 @@ struct OptimizerGroup {
   std::optional<double> beta2 = {};
   std::optional<double> eps = {};
   std::optional<double> weight_decay = {};
+  std::optional<double> momentum = {};
+  std::optional<OptimizerKind> kind = {};  // kAdam and kAdamW for each other
 };
 
 // Numbers of a group to be changed between steps; what is not set stays.
@@ -69,8 +72,8 @@ class OptimizerGroups {
   Status SetLearningRate(std::string_view name, double lr);
 
   // From now on these numbers of the group, as SetLearningRate. InvalidArgument
-  // where the optimizer is undefined for them, or begins or ends to keep a
-  // moment: nothing has changed then.
+  // where the optimizer is undefined for them, or begins to keep a moment:
+  // nothing has changed then.
   Status SetHyperParameters(std::string_view name,
                             const HyperParameters& numbers);
 

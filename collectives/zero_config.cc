@@ -324,6 +324,9 @@ void FillGroup(OptionTable& t, OptimizerGroup* group) {
   t.Real("beta2", &group->beta2);
   t.Real("eps", &group->eps);
   t.Real("weight_decay", &group->weight_decay);
+  t.Real("momentum", &group->momentum);
+  t.Choice("kind", &group->kind, OptimizerName,
+           {OptimizerKind::kAdamW, OptimizerKind::kAdam});
 }
 
 Status ReadLossScale(std::string_view text, LossScaling* scaling) {

@@ -33,7 +33,8 @@
 //                  "dampening": 0, "nesterov": false, "moment_dtype": "F32",
 //                  "stochastic_rounding": true, "seed": 0},
 //    "groups": [{"name": "norms", "lr_scale": 1, "lr": 1e-4, "beta1": 0.9,
-//                "beta2": 0.999, "eps": 1e-8, "weight_decay": 0}],
+//                "beta2": 0.999, "eps": 1e-8, "weight_decay": 0,
+//                "kind": "adam"}],
 //    "loss_scale": {"kind": "dynamic", "initial": 65536, "growth": 2,
 //                   "growth_interval": 2000, "backoff": 0.5,
 //                   "hysteresis": 1, "least": 1, "most": 4294967296}}

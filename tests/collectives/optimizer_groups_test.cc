@@ -70,6 +70,38 @@ TEST(OptimizerGroupsTest, ARateOfTheOptionsGivesWayToOneThatIsGiven) {
               testing::ElementsAre(std::pair("", 1.0), std::pair("a", 0.125)));
 }
 
+TEST(OptimizerGroupsTest, DecayMayBeAdamsOrAdamWs) {
+  const OptimizerGroups groups(
+      DefaultOptimizerOptions(OptimizerKind::kAdamW),
+      std::vector<OptimizerGroup>{{.name = "a", .kind = OptimizerKind::kAdam},
+                                  {.name = "b"}});
+  EXPECT_EQ(groups.OptionsOf(1, 0.1).kind, OptimizerKind::kAdam);
+  EXPECT_EQ(groups.OptionsOf(2, 0.1).kind, OptimizerKind::kAdamW);
+}
+
+TEST(OptimizerGroupsTest, MomentumMayBeNoneButInOneWhereAMomentIsKept) {
+  OptimizerOptions sgd = DefaultOptimizerOptions(OptimizerKind::kSgd);
+  sgd.momentum = 0.9;
+  sgd.nesterov = true;
+  sgd.dampening = 0;
+  const std::vector<OptimizerGroup> some = {{.name = "a", .momentum = 0.0},
+                                            {.name = "b"}};
+  ASSERT_THAT(CheckOptimizerGroups(sgd, some), IsOk());
+  OptimizerGroups groups(sgd, some);
+  EXPECT_FALSE(groups.OptionsOf(1, 0.1).nesterov);
+  EXPECT_EQ(MomentsOf(groups.OptionsOf(1, 0.1)), 0);
+  ASSERT_THAT(groups.SetHyperParameters("a", {.momentum = 0.5}), IsOk());
+  EXPECT_TRUE(groups.OptionsOf(1, 0.1).nesterov);
+  ASSERT_THAT(groups.SetHyperParameters("b", {.momentum = 0.0}), IsOk());
+  EXPECT_EQ(MomentsOf(groups.OptionsOf(2, 0.1)), 0);
+  sgd.momentum = 0;
+  sgd.nesterov = false;
+  const std::vector<OptimizerGroup> more = {{.name = "a", .momentum = 0.5}};
+  EXPECT_THAT(CheckOptimizerGroups(sgd, more),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("group a: a momentum of 0.5 needs a moment")));
+}
+
 TEST(OptimizerGroupsTest, RefusesWhatHasNoMeaning) {
   const auto check = [](std::vector<OptimizerGroup> groups) {
     return CheckOptimizerGroups(OptimizerOptions(), groups);
@@ -83,6 +115,8 @@ TEST(OptimizerGroupsTest, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(check({{.name = "a", .lr_scale = -1}}), refused("a scales"));
   EXPECT_THAT(check({{.name = "a", .beta1 = 1}}), refused("group a: "));
   EXPECT_THAT(check({{.name = "a", .lr = -1}}), refused("group a: "));
+  EXPECT_THAT(check({{.name = "a", .kind = OptimizerKind::kSgd}}),
+              refused("group a is of sgd, and the optimizer is adamw"));
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ constexpr char kEveryKey[] = R"({
                 "nesterov": true, "moment_dtype": "BF16",
                 "stochastic_rounding": false, "seed": 9},
   "groups": [{"name": "norms", "lr_scale": 0.1, "lr": 0.2, "beta1": 0.7,
-              "beta2": 0.9, "eps": 1, "weight_decay": 0}],
+              "beta2": 0.9, "eps": 1, "weight_decay": 0, "momentum": 0.6,
+              "kind": "adam"}],
   "loss_scale": {"kind": "dynamic", "initial": 1024, "growth": 4,
                  "growth_interval": 10, "backoff": 0.25, "hysteresis": 2,
                  "least": 0.5, "most": 4096}})";
@@ -173,8 +174,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(seed, 9u);
   }
   {
-    const auto& [name, lr_scale, lr, beta1, beta2, eps, weight_decay] =
-        engine.groups[0];
+    const auto& [name, lr_scale, lr, beta1, beta2, eps, weight_decay, momentum,
+                 kind] = engine.groups[0];
     EXPECT_EQ(name, "norms");
     EXPECT_EQ(lr_scale, 0.1);
     EXPECT_EQ(lr, 0.2);
@@ -182,6 +183,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(beta2, 0.9);
     EXPECT_EQ(eps, 1);
     EXPECT_EQ(weight_decay, 0);
+    EXPECT_EQ(momentum, 0.6);
+    EXPECT_EQ(kind, OptimizerKind::kAdam);
   }
   {
     const auto& [kind, initial, growth, growth_interval, backoff, hysteresis,

@@ -261,7 +261,7 @@ TEST_F(OneRankEngineTest, RefusesNumbersThatNoOptimizerHas) {
                        HasSubstr("parameters in no group")));
   EXPECT_THAT(engine_->SetHyperParameters("", {.momentum = 0.9}),
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("how many moments are kept")));
+                       HasSubstr("a momentum of 0.9 needs a moment")));
   EXPECT_THAT(engine_->SetHyperParameters("odd", {}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("odd")));
 }

@@ -30,8 +30,6 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
             f"castor.wrap takes torch.optim.Adam, AdamW and SGD, not {type(optimizer).__name__}: give it one of these, or train without it"
         )
     for group in optimizer.param_groups:
-        if group.get("decoupled_weight_decay") and kind == "adam":
-            kind = "adamw"
         for word in ("amsgrad", "maximize", "differentiable"):
             if group.get(word):
                 raise InvalidArgument(f"{type(optimizer).__name__}({word}=True) is not what Castor does: leave {word} away")
@@ -59,11 +57,23 @@ def config_of(kind: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     first = optimizer.param_groups[0]
     config.update({name: value for name, value in numbers_of(kind, first).items() if name != "lr"})
     if kind == "sgd":
+        config["momentum"] = max((numbers_of(kind, group)["momentum"] for group in optimizer.param_groups), key=bool)
         for word in ("dampening", "nesterov"):
             if any(group[word] != first[word] for group in optimizer.param_groups):
                 raise InvalidArgument(f"the groups of SGD have different {word}: give all the same")
             config[word] = first[word]
     return config
+
+
+def groups_of(kind: str, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The config's groups, with what never changes."""
+    groups: list[dict[str, Any]] = [{"name": f"g{index}"} for index in range(len(optimizer.param_groups))]
+    for mine, group in zip(groups, optimizer.param_groups):
+        if kind == "sgd":
+            mine["momentum"] = float(group["momentum"])
+        else:
+            mine["kind"] = "adamw" if group.get("decoupled_weight_decay", kind == "adamw") else "adam"
+    return groups
 
 
 class CastorOptimizer(torch.optim.Optimizer):
@@ -169,7 +179,7 @@ class CastorOptimizer(torch.optim.Optimizer):
             state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
             for name, kind in _STATES[self.kind].items():
                 values = torch.empty(p.shape, device="cpu")
-                if self.kind != "sgd" or numbers_of(self.kind, self.param_groups[0])["momentum"]:
+                if self.kind != "sgd" or self.param_groups[int(p.group[1:])]["momentum"]:
                     engine.read(p.number, kind, values.data_ptr(), p.elements)
                     state[name] = values
             states[number] = state

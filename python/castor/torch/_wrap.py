@@ -23,7 +23,7 @@ from castor.torch._initial import align
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._lazy import LazyValues
 from castor.torch._leases import Unit, floats_at
-from castor.torch._optimizer import CastorOptimizer, config_of, kind_of
+from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_of
 from castor.torch._params import DTYPES, ChunkedParameter, Param
 from castor.torch._placement import Placement
 from castor.torch._runtime import Runtime
@@ -249,7 +249,7 @@ def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme:
         "average_micro_batches": False,
         "own_lease_ends": True,
         "optimizer": config_of(kind, optimizer),
-        "groups": [{"name": f"g{index}"} for index in range(len(optimizer.param_groups))],
+        "groups": groups_of(kind, optimizer),
     }
     if nvme:
         config["nvme"] = [{"directory": path} for path in ([nvme] if isinstance(nvme, str) else nvme)]
