@@ -242,6 +242,44 @@ def test_an_alias_shows_what_a_forward_writes_by_data() -> None:
     both(lambda: nn.Sequential(nn.Linear(8, 8), Clamped(8, 8)), step)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transforms_of_torch_func_may_come_first(dtype: torch.dtype) -> None:
+    model, optimizer = wrapped(dtype)
+    plain = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(dtype)
+    plain.load_state_dict(model.state_dict())
+    x = inputs(model)
+    for _ in range(2):
+        got = torch.func.jacrev(lambda x: model(x).sum(0))(x)
+        assert torch.equal(got, torch.func.jacrev(lambda x: plain(x).sum(0))(x))
+        model(x).sum().backward()
+        optimizer.zero_grad()
+
+
+def test_a_step_without_gradients_leaves_graphs_alone() -> None:
+    model, optimizer = wrapped(torch.bfloat16)
+    loss = model(inputs(model)).sum()
+    model(inputs(model)).sum().backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    loss.backward()
+    assert all(bool(castor.gradient(p).isfinite().all()) for p in model.parameters())
+
+
+def test_another_backward_may_follow_one_that_failed() -> None:
+    model, optimizer = wrapped(torch.bfloat16)
+
+    def fail(_gradient: Any) -> None:
+        raise ValueError("of the script")
+
+    losses = [model(inputs(model)) for _ in range(2)]
+    losses[0].register_hook(fail)
+    with pytest.raises(ValueError, match="of the script"):
+        losses[0].sum().backward()
+    optimizer.zero_grad()
+    losses[1].sum().backward()
+    optimizer.step()
+
+
 def test_functional_calls_leave_nothing_behind() -> None:
     model, _ = wrapped()
     counts = []

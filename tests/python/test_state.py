@@ -71,6 +71,20 @@ def test_gathered_shows_and_keeps_whole_values() -> None:
         assert torch.equal(values, plain.state_dict()[name] * 2), name
 
 
+@pytest.mark.parametrize("where", [{}, {"place": {"*": "host"}}])
+def test_what_is_computed_inside_gathered_goes_backward_outside(where: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    plain = copy.deepcopy(model)
+    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **where)
+    with castor.gathered(model):
+        penalty = sum(p.pow(2).sum() for p in model.parameters()) + model(torch.ones(2, 4)).sum()
+    penalty.backward()
+    (sum(p.pow(2).sum() for p in plain.parameters()) + plain(torch.ones(2, 4)).sum()).backward()
+    for mine, theirs in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(castor.gradient(mine), theirs.grad)
+
+
 def test_training_goes_on_from_a_checkpoint_bit_by_bit(tmp_path: Path) -> None:
     model, optimizer = wrapped()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)

@@ -105,10 +105,12 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def _update(self) -> None:
         runtime = self.runtime
+        if not runtime.in_step:
+            runtime.flush()
+            runtime.check_holes()
+            return  # nothing has a gradient, and torch does nothing then
         runtime.let_go()
         runtime.check_holes()
-        if not runtime.in_step:
-            return  # nothing has a gradient, and torch does nothing then
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
         self._send_numbers()
@@ -133,6 +135,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
+        self.runtime.forget_backward_that_failed()
         if self.runtime.has_gradients():
             self.runtime.abandon()
 

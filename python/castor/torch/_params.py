@@ -34,7 +34,7 @@ class Param:
 
     __slots__ = (
         "again", "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
-        "rest", "runtime", "shape", "sample", "state", "stream", "tensor", "unit", "uses", "version", "view", "watched", "where",
+        "rest", "runtime", "shape", "sample", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
     def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
@@ -52,7 +52,7 @@ class Param:
         self.hole: Tensor  # one NaN, in its shape
         self.rest: Tensor  # what its data is while it is not active: the hole, or where it is kept a view of its chunk, with a lease
         self.kept = False
-        self.stream = 0  # which waits for that
+        self.streams: set[int] = set()  # which have a lease of what is kept
         self.grad_view: Viewer  # over its gradient's
         self.unit: Unit
         self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside

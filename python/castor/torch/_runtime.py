@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id
+_inside_transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
 
 class Runtime:
@@ -75,7 +76,7 @@ class Runtime:
         self.keeps = False  # they do
         self.keeps_on = False  # beyond the step: chunks are masters themselves, and whatever writes to a view has written
         self._kept: list[Unit] = []  # which keep views
-        self._further: list[list[Tensor]] = []  # of the same chunks, on lease for other streams
+        self._further: dict[tuple[int, ...], list[Tensor]] = {}  # of the same chunks, on lease for other streams
         self.held: Sequence[tuple[list[int], list[int]]] = ()  # at once in a step, as the model tells
         self.placement: Optional[Placement] = None  # while budgets may change
         self.out_of_memory = False  # torch was, since the last forward
@@ -87,6 +88,13 @@ class Runtime:
 
     def activate(self, unit: Unit, counts: bool) -> None:
         """Makes parameters usable; each holds until as many `deactivate` as `activate`."""
+        if _inside_transform() is not None:
+            # A tensor that is made at a level of torch.func's dies with the level.
+            with torch._C._DisableFuncTorch():
+                return self._activate(unit, counts)
+        self._activate(unit, counts)
+
+    def _activate(self, unit: Unit, counts: bool) -> None:
         if self.keeps and (unit.kept or all(p.kept for p in unit.params)):
             return self._activate_kept(unit, counts)
         for p in unit.params:
@@ -99,18 +107,21 @@ class Runtime:
         if self.keeps and (self.keeps_on or not self.evaluating) and not torch.is_inference_mode_enabled():
             stream = self.device.current_stream()
             for p, view in zip(unit.params, views):
-                p.rest, p.kept, p.stream = view, True, stream
+                p.rest, p.kept = view, True
+                p.streams.add(stream)
             unit.kept = True
             self._kept.append(unit)
 
     def _activate_kept(self, unit: Unit, counts: bool) -> None:
         if self._on_gpu:
             stream = self.device.current_stream()
-            if any(p.stream != stream for p in unit.params):
+            if any(stream not in p.streams for p in unit.params):
                 # A lease of its own has this stream wait, and be waited for.
-                self._further.append(self.acquire(unit))
+                views = self.acquire(unit)
+                stream = self.device.current_stream()
+                self._further[(stream, *(p.number for p in unit.params))] = views
                 for p in unit.params:
-                    p.stream = self.device.current_stream()
+                    p.streams.add(stream)
         for p in unit.params:
             if p.pins:
                 p.pins += 1
@@ -163,6 +174,7 @@ class Runtime:
         with torch._C.DisableTorchFunctionSubclass():
             for p in kept:
                 p.rest, p.kept = p.hole, False
+                p.streams.clear()
                 if not p.pins:
                     p.tensor.data = p.hole
         for unit in self._kept:
@@ -206,6 +218,12 @@ class Runtime:
 
     def deactivate(self, unit: Unit, own: bool = False) -> None:
         """`own`: at the end of a forward of the unit's module."""
+        if _inside_transform() is not None:
+            with torch._C._DisableFuncTorch():
+                return self._deactivate(unit, own)
+        self._deactivate(unit, own)
+
+    def _deactivate(self, unit: Unit, own: bool) -> None:
         for p in unit.params:
             p.pins -= 1
             if p.pins == 0:
@@ -289,8 +307,7 @@ class Runtime:
             return
         if self.replacements.added:
             self.replacements.check()
-        if self.backward and _graph_task() == -1:
-            self._forget_backward()
+        self.forget_backward_that_failed()
         if torch.is_grad_enabled():
             if not self.backward and (not self.in_step or self.backward_done):
                 self.begin_micro_batch()
@@ -335,7 +352,7 @@ class Runtime:
         @uncompiled
         def before(_module: torch.nn.Module, _arguments: Any) -> None:
             nonlocal entered, unseen
-            if self.depth and unit is not None and unit.kept and self.keeps and not self.values.unsettled:
+            if self.depth and unit is not None and unit.kept and self.keeps and not self.values.unsettled and _inside_transform() is None:
                 # As below, for a module inside another: most calls are of these.
                 self._activate_kept(unit, not self.backward and not self.evaluating)
                 if self.backward:
@@ -408,6 +425,11 @@ class Runtime:
         self.backward = False
         self.backward_done = True
         self.flush()
+
+    def forget_backward_that_failed(self) -> None:
+        """Where an exception has ended one, and nobody has noticed yet."""
+        if self.backward and _graph_task() == -1:
+            self._forget_backward()
 
     def _forget_backward(self) -> None:
         """An exception ended a backward: what it gave is dropped."""

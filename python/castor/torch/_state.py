@@ -75,7 +75,7 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
         p.pins += 1
         exact.append(values if write else None)
     try:
-        with torch.no_grad() if write else contextlib.nullcontext():
+        with torch.no_grad() if write else _kept_for_a_backward({p.tensor.untyped_storage().data_ptr() for p in params if p.elements}):
             yield
     finally:
         written = [p.tensor.detach().cpu() for p in params]
@@ -87,6 +87,16 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
     if write:
         for p, now, before in zip(params, written, exact):
             p.write(torch.where(now == before.to(p.dtype), before, now.float()) if before.dtype is not p.dtype else now)
+
+
+def _kept_for_a_backward(storages: set[int]) -> Any:
+    """What autograd saves of these keeps the values: a parameter itself would show what it is after the context."""
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        is_parameter = tensor.is_leaf and tensor.device.type != "meta" and tensor.untyped_storage().data_ptr() in storages
+        return tensor.detach() if is_parameter else tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept)
 
 
 def exact(parameter: torch.Tensor) -> torch.Tensor:

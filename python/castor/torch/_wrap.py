@@ -27,6 +27,7 @@ from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_
 from castor.torch._params import DTYPES, ChunkedParameter, Param
 from castor.torch._placement import Placement
 from castor.torch._runtime import Runtime
+from castor.torch._types import Types
 from castor.torch._world import make_world
 
 Filler = Callable[[int, int, int], None]
@@ -42,6 +43,8 @@ def wrap(
     nvme: Union[str, Sequence[str], None] = None,
     stage: int = 3,
     dtype: Optional[torch.dtype] = None,
+    keep_fp32: Sequence[str] = (),
+    buffer_dtype: Optional[torch.dtype] = None,
     reduce_dtype: Optional[torch.dtype] = None,
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
@@ -64,7 +67,11 @@ def wrap(
         first step: activations are beside it.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
       stage: 0 to 3, as ZeRO counts: what ranks keep a part of only.
-      dtype: the parameters' type from now on, with float32 masters where it is less.
+      dtype: the parameters' type from now on, with float32 masters where it is less. Floating inputs of the model are cast to it. Modules with
+        running statistics, such as BatchNorm, stay in float32.
+      keep_fp32: modules that stay in float32, by patterns of their names, such as ``["*.router", "*norm*"]``. Their floating inputs are cast, and their
+        outputs cast back.
+      buffer_dtype: the type of floating buffers from now on. None: as they are.
       reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
@@ -96,8 +103,10 @@ def wrap(
     if update_in_backward and (max_norm or initial_scale):
         raise InvalidArgument("update_in_backward=True updates before all gradients are known: leave max_norm= and initial_scale= away")
     kind = kind_of(optimizer)
+    types = Types(dtype, keep_fp32, buffer_dtype)
+    types.look_at(model)
     lazy = LazyValues(model)
-    found = _find(model, optimizer, ignore, dtype, lazy)
+    found = _find(model, optimizer, ignore, types, lazy)
     computes_on = _computes_on(on, found)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}),
                               **_reduced_in(reduce_dtype), **(config or {})}
@@ -125,7 +134,8 @@ def wrap(
         raise
     with _without_weak_references(model):
         _move_in(runtime)
-    _move_the_rest(runtime, model, dtype, ignore)
+    _move_the_rest(runtime, model, types, ignore)
+    types.hook(model)
     runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime)
@@ -165,7 +175,7 @@ def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[st
             yield name, module
 
 
-def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], dtype: Optional[torch.dtype],
+def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], types: Types,
           lazy: LazyValues) -> list[_Found]:
     groups = {id(t): f"g{index}" for index, group in enumerate(optimizer.param_groups) for t in group["params"]}
     found: dict[int, _Found] = {}
@@ -183,7 +193,7 @@ def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[n
                 raise InvalidArgument(f"parameter {name} has no shape yet: run the lazy module once before castor.wrap")
             if tensor.device.type not in ("cpu", "meta", "cuda"):
                 raise InvalidArgument(f"parameter {name} is on {tensor.device}: castor.wrap takes models on the CPU or a CUDA GPU")
-            to = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            to = types.of_parameter(module, tensor)
             if to not in DTYPES:
                 raise InvalidArgument(f"parameter {name} is {to}: Castor trains float32, bfloat16 and float16; leave its module alone by ignore=[...]")
             trained = tensor.requires_grad and id(tensor) in groups
@@ -319,13 +329,13 @@ def _without_weak_references(model: nn.Module) -> Iterator[None]:
         module._init_flat_weights()
 
 
-def _move_the_rest(runtime: Runtime, model: nn.Module, dtype: Optional[torch.dtype], ignore: Sequence[nn.Module]) -> None:
+def _move_the_rest(runtime: Runtime, model: nn.Module, types: Types, ignore: Sequence[nn.Module]) -> None:
     """Buffers, and modules that are left alone, go where the model computes."""
     device = runtime.device.torch_device
     moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by what each was, which is kept so that no other has its number
     for _, module in _modules(model, ignore):
         for name, buffer in module.named_buffers(recurse=False):
-            to = dtype if dtype is not None and buffer.is_floating_point() else buffer.dtype
+            to = types.of_buffer(buffer)
             if buffer.dtype is not to or buffer.device != device:
                 moved.setdefault(id(buffer), (buffer, buffer.to(device, to)))
                 setattr(module, name, moved[id(buffer)][1])

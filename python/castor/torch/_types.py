@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Which types parameters, buffers and inputs have where `wrap` is given a dtype.
+
+Floating inputs of the model are cast to it. A module that computes in float32 has its inputs cast to that, and its outputs cast back. What tensors a model
+makes of its own, such as the cosines and sines of rotary embeddings, stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Optional
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from castor.errors import InvalidArgument
+from castor.torch._params import DTYPES
+
+
+class Types:
+    """What was asked of one model."""
+
+    def __init__(self, dtype: Optional[torch.dtype], keep_fp32: Sequence[str], buffer_dtype: Optional[torch.dtype]) -> None:
+        if dtype is not None and dtype not in DTYPES:
+            raise InvalidArgument(f"dtype is {dtype}: give torch.float32, torch.bfloat16 or torch.float16")
+        if buffer_dtype is not None and not buffer_dtype.is_floating_point:
+            raise InvalidArgument(f"buffer_dtype is {buffer_dtype}: give a floating type, or None to leave buffers as they are")
+        self._dtype = dtype
+        self._patterns = [keep_fp32] if isinstance(keep_fp32, str) else list(keep_fp32)
+        self._buffer_dtype = buffer_dtype
+        self._kept: dict[int, nn.Module] = {}
+
+    def look_at(self, model: nn.Module) -> None:
+        """Finds the modules that stay in float32: those whose names match, with all inside them."""
+        for pattern in self._patterns:
+            found = [module for name, module in model.named_modules() if fnmatchcase(name, pattern)]
+            if not found:
+                raise InvalidArgument(f"keep_fp32 has {pattern!r}, which is the name of no module: names are those of model.named_modules()")
+            for outer in found:
+                self._kept.update((id(module), module) for module in outer.modules())
+
+    def of_parameter(self, module: nn.Module, tensor: torch.Tensor) -> torch.dtype:
+        """The type of a module's own parameter from now on."""
+        if not tensor.is_floating_point():
+            return tensor.dtype
+        if id(module) in self._kept:
+            return torch.float32
+        if self._dtype is None:
+            return tensor.dtype
+        if isinstance(module, _NormBase) and module.track_running_stats and tensor.dtype is torch.float32:
+            return torch.float32  # as its statistics; inputs may be of another type
+        return self._dtype
+
+    def of_buffer(self, buffer: torch.Tensor) -> torch.dtype:
+        return self._buffer_dtype if self._buffer_dtype is not None and buffer.is_floating_point() else buffer.dtype
+
+    def hook(self, model: nn.Module) -> None:
+        """Has inputs and outputs cast."""
+        if self._dtype is not None:
+            dtype = self._dtype
+
+            def cast_inputs(_module: nn.Module, arguments: Any, keywords: Any) -> Any:
+                return _cast(arguments, dtype), _cast(keywords, dtype)
+
+            model.register_forward_pre_hook(cast_inputs, with_kwargs=True)
+        for module in self._kept.values():
+            _compute_in_fp32(module)
+
+
+def _compute_in_fp32(module: nn.Module) -> None:
+    came: list[Optional[torch.dtype]] = []  # in, of calls under way
+
+    def before(_module: nn.Module, arguments: Any, keywords: Any) -> Any:
+        came.append(_floating_in((arguments, keywords)))
+        return _cast(arguments, torch.float32), _cast(keywords, torch.float32)
+
+    def after(_module: nn.Module, _arguments: Any, _keywords: Any, result: Any) -> Any:
+        dtype = came.pop() if came else None
+        return result if dtype in (None, torch.float32) or result is None else _cast(result, dtype)
+
+    module.register_forward_pre_hook(before, with_kwargs=True)
+    module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+
+def _floating_in(of: Any) -> Optional[torch.dtype]:
+    if isinstance(of, torch.Tensor):
+        return of.dtype if of.is_floating_point() else None
+    inside = of.values() if isinstance(of, dict) else of if isinstance(of, (list, tuple)) else ()
+    return next((found for found in map(_floating_in, inside) if found is not None), None)
+
+
+def _cast(of: Any, dtype: torch.dtype) -> Any:
+    """The same with floating tensors in a type, in lists, tuples and dicts too."""
+    if isinstance(of, torch.Tensor):
+        return of.to(dtype) if of.is_floating_point() else of
+    if type(of) in (list, tuple):
+        return type(of)(_cast(one, dtype) for one in of)
+    if isinstance(of, tuple) and hasattr(of, "_fields"):
+        return type(of)(*(_cast(one, dtype) for one in of))
+    if type(of) is dict:
+        return {key: _cast(one, dtype) for key, one in of.items()}
+    return of
