@@ -312,6 +312,41 @@ def initial_values(folder: str) -> dict[str, Any]:
     return same
 
 
+def ignored(folder: str) -> dict[str, Any]:
+    """The weights after steps in which each rank has data of its own and one lacks a gradient: an ignored module's, and DistributedDataParallel's."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.extra = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2), torch.nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor, extra: bool) -> torch.Tensor:
+            hidden = torch.tanh(self.body(x))
+            return self.head(hidden) + (self.extra(hidden) if extra else 0)
+
+    weights = {}
+    for name in ("plain", "castor"):
+        torch.manual_seed(0)
+        model: Any = Model()
+        others = torch.optim.SGD([*model.head.parameters(), *model.extra.parameters()], lr=0.1)
+        first: Any = torch.optim.SGD(model.body.parameters(), lr=0.1)
+        if name == "plain":
+            used: Any = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        else:
+            model, first = castor.wrap(model, first, device="64MiB", host="64MiB", ignore=[model.head, model.extra])
+            used = model
+        for step in range(4):
+            for micro_batch in range(2):
+                x = torch.randn(4, 4, generator=torch.Generator().manual_seed(100 * dist.get_rank() + 10 * step + micro_batch))
+                with used.no_sync() if micro_batch == 0 else contextlib.nullcontext():
+                    used(x, dist.get_rank() == 0).pow(2).mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            first.step(), others.step()
+            model.zero_grad()
+        weights[name] = [p.detach().clone().flatten().tolist() for p in model.parameters()]
+    return weights
+
+
 class Branch(torch.nn.Module):
     """Each rank goes another way."""
 

@@ -104,6 +104,15 @@ def test_a_second_model_is_recorded_to_a_file_of_its_own(tmp_path: Path) -> None
     assert steps == [2, 2]
 
 
+def test_a_record_around_a_model_that_was_wrapped_before_is_refused(tmp_path: Path) -> None:
+    model: Any = torch.nn.Linear(4, 2)
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with castor.record(tmp_path / "run.rec"), pytest.raises(castor.FailedPrecondition, match="wrapped before it, and would record nothing"):
+        model(torch.ones(2, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+
+
 def test_models_outside_a_record_leave_none(tmp_path: Path) -> None:
     file = tmp_path / "run.rec"
     with castor.record(file):

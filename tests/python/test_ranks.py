@@ -109,6 +109,12 @@ def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
     assert run("evaluations", 2, tmp_path)
 
 
+def test_gradients_of_ignored_modules_are_averaged(tmp_path: Path) -> None:
+    found = run("ignored", 2, tmp_path)
+    for mine, theirs in zip(found["castor"], found["plain"]):
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
 def test_collectives_of_torchs_write_to_parameters(tmp_path: Path) -> None:
     assert run("collectives", 2, tmp_path)
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
+import os
 import pickle
 from typing import Any, Callable
 
@@ -281,3 +283,26 @@ def test_in_place_activations_that_autograd_allows_are_served() -> None:
             losses[-1].append(backward(model, step).item())
             optimizer.step()
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ({"place": {"*": "gpu"}}, "place has 'gpu' for '\\*': give one of device, host, nvme"),
+    ({"place": {"0.*": {"moments": "host"}}}, "place has the state 'moments' for '0"),
+    ({"place": {"0.*": {"param": "disk"}}}, "place has 'disk' for '0"),
+    ({"device": 8}, "device is 8 bytes, in which no model trains: write the unit"),
+    ({"host": "64"}, "host is 64 bytes, in which no model trains: write the unit"),
+    ({"nvme": "/nowhere/at/all"}, "nvme is '/nowhere/at/all', which is no directory"),
+    ({"nvme": ["/proc"]}, "nvme is '/proc', where this process may not write"),
+])
+def test_arguments_are_named_as_the_script_has_them(arguments: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "/proc")  # root may write anywhere
+    with pytest.raises(castor.InvalidArgument, match=says):
+        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **arguments)
+
+
+def test_budgets_above_the_machine_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    with caplog.at_level(logging.WARNING, "castor"):
+        castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), device="1MiB", host="900TiB")
+    assert "with host='900TiB' budgets are above the" in caplog.text

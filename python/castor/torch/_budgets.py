@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Optional, Union
 
-from castor.sizes import parse_size
+from castor.errors import InvalidArgument
+from castor.sizes import format_size, parse_size
 from castor.torch._device import Gpu
 
 Budget = Union[int, str]
+
+log = logging.getLogger("castor")
+_LEAST = 256  # bytes of a budget that somebody may mean
 
 
 def available_memory() -> int:
@@ -32,6 +37,24 @@ def available_memory() -> int:
     return max(free, 1 << 20)
 
 
+def installed_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _meant(size: Budget, what: str) -> int:
+    found = parse_size(size, what)
+    if found < _LEAST:
+        raise InvalidArgument(f"{what} is {found} bytes, in which no model trains: write the unit, such as '8GiB'")
+    return found
+
+
+def _say_if_above(said: Budget, asked: Optional[int], there: int, where: str, what: str) -> None:
+    if asked is not None and asked > there:
+        log.warning("castor: with %s=%r budgets are above the %s of %s: Castor takes no more than states need, and may not get that", what, said,
+                    format_size(there), where)
+
+
 def local_ranks() -> int:
     """Ranks on this machine, as torchrun, Open MPI and Slurm tell."""
     for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
@@ -47,7 +70,7 @@ class Budgets:
         """`resident`: what everything takes where all of it is on the device. `gpu`: None where the CPU computes."""
         # Activations and the program itself need the rest.
         spare = int(available_memory() / local_ranks() * 0.7)
-        self.device_asked: Optional[int] = None if device == "auto" else parse_size(device, "device")
+        self.device_asked: Optional[int] = None if device == "auto" else _meant(device, "device")
         self._gpu = gpu
         self._resident = resident
         if self.device_asked is not None:
@@ -58,7 +81,14 @@ class Budgets:
             # Nobody knows yet what activations take.
             self.device = min(resident, (gpu.room() - gpu.in_use()) // 4)
         beside = spare if gpu is not None else spare - min(self.device, spare)
-        self.host = parse_size(host, "host") if host != "auto" else max(beside, 1 << 20)
+        self.host = _meant(host, "host") if host != "auto" else max(beside, 1 << 20)
+        if gpu is not None:
+            _say_if_above(device, self.device_asked, gpu.room(), str(gpu.torch_device), "device")
+        there = installed_memory()
+        both = self.host if host != "auto" else 0
+        if gpu is None:
+            both += self.device_asked or 0
+        _say_if_above(host if host != "auto" else device, both, there, "this machine", "host" if host != "auto" else "device")
         self.fits = self.device >= resident
         self._left = -1  # to torch, when somebody looked last
         self._others = self._before = 0  # in use when the first step began: not Castor's, and all

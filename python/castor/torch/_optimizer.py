@@ -4,14 +4,23 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 import torch
 
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
+from castor.torch._ignored import norm_of, scale
 from castor.torch._params import Param
 from castor.torch._runtime import Runtime
+from castor.torch._state import read
+
+log = logging.getLogger("castor")
+_NO_LIMIT = 1e300  # of a norm
+_MANY_SKIPS = 20  # in a row, which a growing loss scale does not make
 
 # What torch calls the states of each kind.
 _STATES = {
@@ -83,7 +92,7 @@ class CastorOptimizer(torch.optim.Optimizer):
     `load_state_dict`.
     """
 
-    def __init__(self, inner: torch.optim.Optimizer, kind: str, runtime: Runtime) -> None:
+    def __init__(self, inner: torch.optim.Optimizer, kind: str, runtime: Runtime, max_skips: int) -> None:
         self._castor_ready = False
         super().__init__(inner.param_groups, inner.defaults)
         self._castor_ready = True
@@ -91,6 +100,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.runtime = runtime
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
         self.skipped = 0  # steps whose gradients were not finite
+        self.max_skips = max_skips  # such in a row; 0: as many as come
+        self._skips_in_a_row = 0
         self._sent: dict[int, dict[str, float]] = {}
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
@@ -114,12 +125,40 @@ class CastorOptimizer(torch.optim.Optimizer):
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
         self._send_numbers()
+        culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
         made = runtime.engine.step(float(self.param_groups[0]["lr"]))
         self.grad_norm = None if runtime.updates_early else made.grad_norm
         self.skipped += not made.applied
+        self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
         runtime.end_step()
+        if self._skips_in_a_row:
+            self._say_skips(culprit)
         if runtime.placement is not None:
             runtime.placement.after_step()
+
+    def _not_finite(self) -> Optional[str]:
+        """The first parameter whose gradient is not finite. All ranks call it."""
+        for p in self.runtime.params:
+            if p.frozen or not p.elements or not self.runtime.has_gradient(p):
+                continue
+            try:
+                values = read(p, _abi.GRAD)
+            except FailedPrecondition:
+                continue  # a part of its chunk has no gradient yet
+            if not bool(torch.isfinite(values).all()):
+                return p.name
+        return None
+
+    def _say_skips(self, culprit: Optional[str]) -> None:
+        count = self._skips_in_a_row
+        if count == _MANY_SKIPS:
+            log.warning("castor: gradients were not finite in %d steps in a row, and these steps changed nothing", count)
+        if 0 < self.max_skips <= count:
+            self._skips_in_a_row = 0
+            raise FailedPrecondition(
+                f"gradients were not finite in {count} steps in a row, which changed nothing; the first parameter of such a gradient is "
+                f"{culprit or 'not known'}: lower the learning rate, look at the data, or give castor.wrap max_skips=0 to go on all the same"
+            )
 
     def _send_numbers(self) -> None:
         for index, group in enumerate(self.param_groups):
@@ -147,15 +186,29 @@ class CastorOptimizer(torch.optim.Optimizer):
         """The loss times the loss scale, which `step` divides by."""
         return loss * self.runtime.engine.loss_scale().scale
 
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before."""
+    def clip_grad_norm_(self, max_norm: float, beside: Optional[Sequence[torch.Tensor]] = None) -> torch.Tensor:
+        """Clips this step's gradients to a global norm, over all parameters and ranks, and returns the norm before.
+
+        `beside`: parameters that are not in chunks and count too; None: those of modules that `wrap` was told to ignore.
+        """
         if self.runtime.updates_early:
             raise FailedPrecondition("update_in_backward=True updates before the norm is known: leave it away, or do not clip")
         self.runtime.leases.end_those_over()
         device = self.runtime.device.torch_device
+        others = self.runtime.ignored.tensors if beside is None else beside
+        norm = norm_of(others)
         if not self.runtime.in_step:
-            return torch.tensor(0.0, device=device)
-        return torch.tensor(self.runtime.engine.clip(float(max_norm)), device=device)
+            scale(others, min(1.0, max_norm / (norm + 1e-6)))
+            return torch.tensor(norm, device=device)
+        if norm == 0.0:
+            return torch.tensor(self.runtime.engine.clip(float(max_norm)), device=device)
+        own = self.runtime.engine.clip(_NO_LIMIT)
+        together = math.hypot(own, norm)
+        if max_norm < together + 1e-6:
+            factor = max_norm / (together + 1e-6)
+            self.runtime.engine.clip(factor * (own + 1e-6))
+            scale(others, factor)
+        return torch.tensor(together, device=device)
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         if self._castor_ready:

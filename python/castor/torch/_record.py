@@ -51,6 +51,15 @@ def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step
                 world.end_record()
 
 
+def check() -> None:
+    """Before a micro-batch of any wrapped model: FailedPrecondition where a record is open that would stay empty."""
+    if _now is not None and not _now.worlds:
+        raise FailedPrecondition(
+            "castor.record is around steps of a model that was wrapped before it, and would record nothing: put castor.wrap inside castor.record, and choose "
+            "steps by first_step= and last_step="
+        )
+
+
 def begin(world: World) -> None:
     """Records a world that was made inside `record`."""
     if _now is None:

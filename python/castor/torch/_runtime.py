@@ -15,11 +15,13 @@ from castor import _abi
 from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
+from castor.torch import _record
 from castor.torch._blocks import Blocks
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._device import Gpu
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._guards import Replacements
+from castor.torch._ignored import Ignored
 from castor.torch._leases import Leases, Unit
 from castor.torch._params import SAMPLE, TRAINING_FORWARD, ChunkedParameter, Param
 from castor.torch._saves import SavedTensors
@@ -46,6 +48,7 @@ class Runtime:
         self.reduce_dtype: Optional[torch.dtype] = None  # of all gradients; None: each as its parameter
         self.optimizer: Any = None
         self.replacements: Replacements
+        self.ignored: Ignored
         self.params: list[Param] = []
         self.by_tensor: dict[int, Param] = {}
         self.step_number = 0
@@ -396,6 +399,7 @@ class Runtime:
     # Backwards and micro-batches.
 
     def begin_micro_batch(self) -> None:
+        _record.check()
         if self.several:
             self.values.settle()
         self.flush()
@@ -425,6 +429,8 @@ class Runtime:
         self.backward = False
         self.backward_done = True
         self.flush()
+        if self.several and self.last:
+            self.ignored.average()
 
     def forget_backward_that_failed(self) -> None:
         """Where an exception has ended one, and nobody has noticed yet."""

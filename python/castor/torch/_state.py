@@ -163,10 +163,14 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
                 )
         return model
 
+    def zero_grad(set_to_none: bool = True) -> None:
+        optimizer.zero_grad(set_to_none)
+        runtime.ignored.zero_grad(set_to_none)
+
     model.state_dict = state_dict  # type: ignore[method-assign]
     model.load_state_dict = load_state_dict  # type: ignore[method-assign]
     model._apply = apply  # type: ignore[method-assign]
-    model.zero_grad = optimizer.zero_grad  # type: ignore[method-assign]
+    model.zero_grad = zero_grad  # type: ignore[method-assign]
     model.clip_grad_norm_ = optimizer.clip_grad_norm_  # type: ignore[assignment]
     model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
@@ -212,8 +216,7 @@ def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0
     trained = {id(p) for p in runtime.params if not p.frozen}
     if float(norm_type) != 2.0 or not trained <= {id(p) for p in params}:
         raise InvalidArgument("Castor clips all parameters of a wrapped model together, by the 2-norm: give model.parameters() and norm_type=2")
-    model = runtime.model()
-    return model.clip_grad_norm_(max_norm)  # type: ignore[union-attr, operator]
+    return runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None])
 
 
 def _take_clip_over() -> None:
@@ -243,6 +246,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
         "step": runtime.step_number,
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
         "buffers": {name: b for name, b in model.named_buffers()},
+        "ignored": runtime.ignored.values(),
         "random": {"torch": torch.get_rng_state(), "python": random.getstate(), "device": runtime.device.random_state()},
         "extra": extra,
     }
@@ -266,6 +270,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     with torch.no_grad():
         for name, values in rest["buffers"].items():
             buffers[name].copy_(values)
+    runtime.ignored.take(rest.get("ignored", {}))
     if not weights_only:
         optimizer = runtime.optimizer
         for mine, group in zip(optimizer.param_groups, rest["groups"]):

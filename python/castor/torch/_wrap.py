@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -21,6 +22,7 @@ from castor.torch._budgets import Budget, Budgets
 from castor.torch._device import Gpu, device_of
 from castor.torch._initial import align
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
+from castor.torch._ignored import Ignored
 from castor.torch._lazy import LazyValues
 from castor.torch._leases import Unit, floats_at
 from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_of
@@ -29,6 +31,9 @@ from castor.torch._placement import Placement
 from castor.torch._runtime import Runtime
 from castor.torch._types import Types
 from castor.torch._world import make_world
+
+_TIERS = ("device", "host", "nvme")
+_STATES = ("param", "grad", "master", "exp_avg", "exp_avg_sq")
 
 Filler = Callable[[int, int, int], None]
 Model = TypeVar("Model", bound=nn.Module)
@@ -48,6 +53,7 @@ def wrap(
     reduce_dtype: Optional[torch.dtype] = None,
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
+    max_skips: int = 100,
     update_in_backward: bool = False,
     chunk: Optional[Union[int, str]] = None,
     policy: str = "auto",
@@ -75,6 +81,7 @@ def wrap(
       reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
+      max_skips: a step whose gradients are not finite changes nothing; after so many in a row there is an error. 0: never.
       update_in_backward: a chunk is updated as soon as its gradients are there, with the learning rate of that moment, and `step` ends the step.
         A backward is then final: neither clipping, loss scaling nor `zero_grad` can come between. Saves time and transfers where states are
         on NVMe.
@@ -85,7 +92,8 @@ def wrap(
       units: modules, or their classes, whose parameters are acquired together at the outermost one's forward. Blocks whose inner calls
         differ by rank, as experts' do, have to be units. A parameter of theirs that only some ranks use gets zeros of the others; on
         several ranks one that none uses is updated with a gradient of zeros.
-      ignore: modules whose parameters are left alone.
+      ignore: modules whose parameters are left alone: an optimizer of the script's trains them. `castor.save`, `model.zero_grad` and `clip_grad_norm_`
+        count them in, and on several ranks their gradients are averaged.
       on: where the model computes, such as ``"cuda:1"``. None: where its parameters are; parameters without values go to the current GPU, if
         there is one.
       timeout_s: a rank that does not come in this time is named, and ends the training of all.
@@ -102,6 +110,7 @@ def wrap(
         raise FailedPrecondition("the model is wrapped already")
     if update_in_backward and (max_norm or initial_scale):
         raise InvalidArgument("update_in_backward=True updates before all gradients are known: leave max_norm= and initial_scale= away")
+    folders = _folders(nvme)
     kind = kind_of(optimizer)
     types = Types(dtype, keep_fp32, buffer_dtype)
     types.look_at(model)
@@ -120,7 +129,7 @@ def wrap(
         processor = device_of(world, computes_on)
         undo.callback(processor.close)
         budgets = Budgets(device, host, _resident_bytes(found, kind), processor if isinstance(processor, Gpu) else None)
-        engine = Engine(world, _config(kind, optimizer, budgets, nvme, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
+        engine = Engine(world, _config(kind, optimizer, budgets, folders, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
         undo.pop_all()
     runtime = Runtime(model, engine, processor)
     runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
@@ -137,8 +146,9 @@ def wrap(
     _move_the_rest(runtime, model, types, ignore)
     types.hook(model)
     runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
+    runtime.ignored = Ignored(model, runtime.by_tensor, world.size)
     _hook(runtime, model, units, ignore)
-    wrapped = CastorOptimizer(optimizer, kind, runtime)
+    wrapped = CastorOptimizer(optimizer, kind, runtime, max_skips)
     runtime.optimizer = wrapped
     runtime.updates_early = update_in_backward
     placement = Placement(runtime, budgets)
@@ -237,11 +247,24 @@ def _resident_bytes(found: Sequence[_Found], kind: str) -> int:
 def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]]) -> list[dict[str, str]]:
     rules = []
     for pattern, where in place.items():
-        if isinstance(where, str):
-            rules.append({"tier": where, "glob": pattern})
-        else:
-            rules += [{"tier": tier, "glob": pattern, "state": state} for state, tier in where.items()]
+        for state, tier in ((None, where),) if isinstance(where, str) else where.items():
+            if tier not in _TIERS:
+                raise InvalidArgument(f"place has {tier!r} for {pattern!r}: give one of {', '.join(_TIERS)}")
+            if state is not None and state not in _STATES:
+                raise InvalidArgument(f"place has the state {state!r} for {pattern!r}: give one of {', '.join(_STATES)}")
+            rules.append({"tier": tier, "glob": pattern} | ({} if state is None else {"state": state}))
     return rules
+
+
+def _folders(nvme: Union[str, Sequence[str], None]) -> list[str]:
+    """The directories for states, all of which can be written to."""
+    folders = [] if not nvme else [os.fspath(path) for path in ([nvme] if isinstance(nvme, (str, os.PathLike)) else nvme)]
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise InvalidArgument(f"nvme is {folder!r}, which is no directory: make it first, on the drive that states may go to")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InvalidArgument(f"nvme is {folder!r}, where this process may not write: give a directory of its own")
+    return folders
 
 
 def _reduced_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
@@ -262,7 +285,7 @@ def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme:
         "groups": groups_of(kind, optimizer),
     }
     if nvme:
-        config["nvme"] = [{"directory": path} for path in ([nvme] if isinstance(nvme, str) else nvme)]
+        config["nvme"] = [{"directory": path} for path in nvme]
     if max_norm:
         config["clip_norm"] = max_norm
     if initial_scale:

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Steps whose gradients are not finite change nothing, and do not go on in silence."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import castor.torch as castor
+
+
+def trained(steps: int, bad: Any, **arguments: Any) -> Any:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **arguments)
+    for step in range(steps):
+        loss = model(torch.ones(2, 4)).sum()
+        (loss * float("nan") if bad(step) else loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return optimizer
+
+
+def test_twenty_in_a_row_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "castor"):
+        optimizer = trained(60, lambda step: step % 20 != 0)
+    assert optimizer.skipped == 57 and "in a row" not in caplog.text
+    with caplog.at_level(logging.WARNING, "castor"):
+        trained(25, lambda step: True)
+    assert caplog.text.count("gradients were not finite in 20 steps in a row") == 1
+
+
+def test_a_hundred_in_a_row_are_an_error_that_names_a_parameter() -> None:
+    with pytest.raises(castor.FailedPrecondition, match=r"in 100 steps in a row.*such a gradient is 0\.weight"):
+        trained(200, lambda step: True)
+
+
+@pytest.mark.parametrize("budgets", [{}, {"place": {"*": "host"}}])
+def test_the_number_is_the_scripts(budgets: Any) -> None:
+    with pytest.raises(castor.FailedPrecondition, match="in 3 steps in a row"):
+        trained(5, lambda step: step > 0, max_skips=3, **budgets)
+    assert trained(150, lambda step: True, max_skips=0, **budgets).skipped == 150
