@@ -124,6 +124,12 @@ Status ZeroEngine::WriteBack(std::span<const ParamValues> written) {
 Status ZeroEngine::WriteGrad(ParamId param, std::span<const float> values) {
   return impl_->Told(impl_->WriteGrad(param, values));
 }
+Status ZeroEngine::FinishGradients() {
+  return impl_->Told(impl_->FinishGradients());
+}
+Status ZeroEngine::DropGradient(ParamId param) {
+  return impl_->Told(impl_->DropGradient(param));
+}
 Status ZeroEngine::ReadGrad(ParamId param, std::span<float> out) {
   return impl_->Told(impl_->ReadGrad(param, out));
 }

@@ -353,8 +353,20 @@ class ZeroEngine {
   // it is kept in; the norm and the update are of them. Blocks.
   // FailedPrecondition where ReadGrad fails, where the parameter's chunk has no
   // gradient in this step, and where UpdateEarly has had it updated;
-  // InvalidArgument where ranks give different values. REQUIRES: as ReadParam.
+  // InvalidArgument where ranks give different values. The parameter has a
+  // gradient from then on. REQUIRES: as ReadParam.
   Status WriteGrad(ParamId param, std::span<const float> values);
+
+  // Reduces what is left, as Step does, so that every gradient can be read and
+  // written: one that was not handed back yet is complete, or zero. Another
+  // micro-batch may follow. Every rank must call it, at the same place of the
+  // step. Blocks. FailedPrecondition outside a step.
+  Status FinishGradients();
+
+  // As if the parameter had no gradient in this step: the update leaves it
+  // alone, and the norm is without it. Every rank must call it. Blocks.
+  // FailedPrecondition as WriteGrad.
+  Status DropGradient(ParamId param);
 
   // A moment of the parameter in fp32, kExpAvg or kExpAvgSq, as ReadParam and
   // WriteParam. InvalidArgument where the parameter has no such state.

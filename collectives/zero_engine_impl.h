@@ -92,6 +92,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status WriteBack(std::span<const ParamValues> written);
   Status ReadGrad(ParamId param, std::span<float> out);
   Status WriteGrad(ParamId param, std::span<const float> values);
+  Status FinishGradients();
+  Status DropGradient(ParamId param);
+  Status OverwriteGrad(ParamId param, std::span<const float> values);
   Status ReadMoment(ParamId param, StateKind state, std::span<float> out);
   Status WriteMoment(ParamId param, StateKind state,
                      std::span<const float> values);

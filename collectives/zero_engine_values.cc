@@ -271,8 +271,35 @@ Status ZeroEngine::Impl::WriteParam(ParamId param,
   return Health();
 }
 
+Status ZeroEngine::Impl::FinishGradients() {
+  CASTOR_RETURN_IF_ERROR(RequireSealed());
+  CASTOR_RETURN_IF_ERROR(RequireNothingOpen("FinishGradients()"));
+  if (micro_batches_ == 0) {
+    return FailedPrecondition(
+        "there are no gradients outside a step: finish them before Step()");
+  }
+  // The norm is taken of finished ones.
+  return clipped_ ? OkStatus() : FlushGrads();
+}
+
+Status ZeroEngine::Impl::DropGradient(ParamId param) {
+  CASTOR_CHECK(param.valid() && param.index() < params_.size());
+  const std::vector<float> zeros(
+      static_cast<size_t>(params_[param.index()].size.count()));
+  CASTOR_RETURN_IF_ERROR(OverwriteGrad(param, zeros));
+  params_[param.index()].used = false;
+  return OkStatus();
+}
+
 Status ZeroEngine::Impl::WriteGrad(ParamId param,
                                    std::span<const float> values) {
+  CASTOR_RETURN_IF_ERROR(OverwriteGrad(param, values));
+  params_[param.index()].used = true;
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::OverwriteGrad(ParamId param,
+                                       std::span<const float> values) {
   CASTOR_RETURN_IF_ERROR(RequireReduced(param, values.size(), "write"));
   const ChunkId chunk = layout_->place(param).chunk;
   if (!chunk.valid()) return OkStatus();

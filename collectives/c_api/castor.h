@@ -477,6 +477,13 @@ CASTOR_API int32_t castor_engine_update_early(castor_engine* engine, double lr);
 CASTOR_API int32_t castor_engine_clip_gradients(castor_engine* engine,
                                                 double max_norm, double* norm);
 
+/* Reduces what is left of the micro-batch, so that castor_engine_read and
+ * castor_engine_write serve every gradient; another may follow. All ranks. */
+CASTOR_API int32_t castor_engine_finish_gradients(castor_engine* engine);
+/* As if the parameter had none in this step. All ranks. */
+CASTOR_API int32_t castor_engine_drop_gradient(castor_engine* engine,
+                                               int32_t param);
+
 /* Which numbers are given, to be added. */
 enum {
   CASTOR_SET_LR = 1,

@@ -40,6 +40,7 @@ constexpr Call kCalls[] = {
     {"BeginMicroBatch()", "castor_engine_begin_micro_batch"},
     {"ClipGradients()", "castor_engine_clip_gradients"},
     {"Close()", "castor_engine_close"},
+    {"FinishGradients()", "castor_engine_finish_gradients"},
     {"FinishSave()", "castor_engine_finish_save"},
     {"Grad()", "castor_engine_grad"},
     {"Load()", "castor_engine_load"},

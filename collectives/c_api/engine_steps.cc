@@ -341,6 +341,19 @@ int32_t castor_engine_clip_gradients(castor_engine* engine, double max_norm,
   });
 }
 
+int32_t castor_engine_finish_gradients(castor_engine* engine) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return its.engine->FinishGradients();
+  });
+}
+
+int32_t castor_engine_drop_gradient(castor_engine* engine, int32_t param) {
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
+    return its.engine->DropGradient(castor::ParamId(param));
+  });
+}
+
 int32_t castor_engine_begin_evaluation(castor_engine* engine) {
   return WithEngine(engine, castor::c_api::BeginEvaluation);
 }

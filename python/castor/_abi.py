@@ -203,6 +203,8 @@ _CODES: dict[str, list] = {
     "castor_engine_give_grad": [_H, c_int32, c_void_p, c_size_t],
     "castor_engine_step": [_H, c_double, POINTER(Step)],
     "castor_engine_clip_gradients": [_H, c_double, POINTER(c_double)],
+    "castor_engine_finish_gradients": [_H],
+    "castor_engine_drop_gradient": [_H, c_int32],
     "castor_engine_update_early": [_H, c_double],
     "castor_engine_set_hyper_parameters": [_H, c_char_p, POINTER(HyperParameters)],
     "castor_engine_get_loss_scale": [_H, POINTER(LossScale)],

@@ -3,6 +3,8 @@
 
 // Values and gradients of one parameter, read and written by the trainer.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -225,6 +227,64 @@ TEST_F(TwoRankValuesTest, GradientsAreReadAsTheyAreAveraged) {
     ASSERT_THAT(engine.Step(0.1), IsOk());
     EXPECT_THAT(engine.Close(), IsOk());
   });
+}
+
+// A part of a chunk was used, and more comes in another micro-batch.
+TEST_F(TwoRankValuesTest, FinishedGradientsAreReadAndMayBeDropped) {
+  for (const int stage : {1, 3}) {
+    ZeroOptions options = Tight(stage, KiB(64), KiB(32));
+    options.count_norm = true;
+    OnTwoRanks(options, [](ZeroEngine& engine, int rank) {
+      ThreadLane lane("compute");
+      std::vector<ParamId> ids;
+      for (int p = 0; p < 3; ++p) {
+        ids.push_back(*engine.Register(
+            {"p" + std::to_string(p), {100}, DType::kF32, true}, {}));
+      }
+      ASSERT_THAT(engine.Seal({}), IsOk());
+      EXPECT_THAT(engine.FinishGradients(), NotNow("outside a step"));
+      const auto give = [&](int p, float value) {
+        const ParamId id = ids[static_cast<size_t>(p)];
+        const Result<void*> grad = engine.Grad(id, lane);
+        ASSERT_THAT(grad, IsOk());
+        std::fill_n(static_cast<float*>(*grad), 100, value);
+        ASSERT_THAT(engine.GradReady(id, lane), IsOk());
+      };
+      const auto expect = [&](int p, float value) {
+        std::vector<float> read(100);
+        ASSERT_THAT(engine.ReadGrad(ids[static_cast<size_t>(p)], read), IsOk());
+        EXPECT_THAT(read, testing::Each(value)) << p;
+      };
+      ASSERT_THAT(engine.BeginMicroBatch(true), IsOk());
+      give(2, 1 + static_cast<float>(rank));
+      give(1, 4);
+      std::vector<float> read(100);
+      EXPECT_THAT(engine.ReadGrad(ids[1], read), NotNow("not reduced yet"));
+      ASSERT_THAT(engine.FinishGradients(), IsOk());
+      ASSERT_THAT(engine.FinishGradients(), IsOk());
+      expect(0, 0);
+      expect(1, 4);
+      expect(2, 1.5f);
+      // Of two micro-batches the average.
+      ASSERT_THAT(engine.BeginMicroBatch(true), IsOk());
+      give(2, 1);
+      give(0, 8);
+      ASSERT_THAT(engine.FinishGradients(), IsOk());
+      expect(0, 4);
+      expect(1, 2);
+      expect(2, 1.25f);
+      ASSERT_THAT(engine.DropGradient(ids[1]), IsOk());
+      expect(1, 0);
+      const Result<StepResult> step = engine.Step(0.1);
+      ASSERT_THAT(step, IsOk());
+      EXPECT_FLOAT_EQ(static_cast<float>(step->grad_norm),
+                      std::sqrt(100 * (16 + 1.25f * 1.25f)));
+      EXPECT_EQ(*engine.UpdateCount(ids[0]), 1);
+      EXPECT_EQ(*engine.UpdateCount(ids[1]), 0);
+      EXPECT_EQ(*engine.UpdateCount(ids[2]), 1);
+      EXPECT_THAT(engine.Close(), IsOk());
+    });
+  }
 }
 
 // A step whose gradients are written over, and one that has them from the

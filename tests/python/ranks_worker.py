@@ -347,6 +347,35 @@ def ignored(folder: str) -> dict[str, Any]:
     return weights
 
 
+def gradients(folder: str) -> dict[str, Any]:
+    """Weights after steps that read and write gradients on all ranks: DistributedDataParallel's, and Castor's at each stage."""
+    weights: dict[str, Any] = {}
+    for name in ("plain", "0", "1", "2", "3"):
+        torch.manual_seed(0)
+        model: Any = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        used: Any = model
+        if name == "plain":
+            used = torch.nn.parallel.DistributedDataParallel(model)
+        else:
+            model, optimizer = castor.wrap(model, optimizer, stage=int(name), device="4300KiB", host="1MiB", chunk="1KiB")
+            used = model
+        said = []
+        for step in range(4):
+            used(torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))).pow(2).sum().backward()
+            said.append(float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])))
+            model[0].weight.grad.data.mul_(0.5)
+            model[2].weight.grad = model[2].weight.grad + 0.01
+            if step == 2:
+                model[0].bias.grad = None
+            torch.nn.utils.clip_grad_value_(model.parameters(), 0.3)
+            said.append(float(torch.nn.utils.clip_grad_norm_(model[2].parameters(), 0.2)))
+            optimizer.step()
+            optimizer.zero_grad()
+        weights[name] = [said, *(p.detach().clone().flatten().tolist() for p in model.parameters())]
+    return weights
+
+
 class Branch(torch.nn.Module):
     """Each rank goes another way."""
 

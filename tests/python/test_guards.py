@@ -46,31 +46,6 @@ def test_the_models_zero_grad_drops_gradients_as_the_optimizers_does() -> None:
     assert torch.equal(*weights)
 
 
-GRADIENTS: list[tuple[str, Callable[[Any], Any]]] = [
-    ("reading", lambda model: model[0].weight.grad.norm()),
-    ("reading all", lambda model: torch._foreach_norm([p.grad for p in model.parameters() if p.grad is not None])),
-    ("copying", lambda model: model[0].weight.grad.clone()),
-    ("scaling", lambda model: model[0].weight.grad.mul_(2)),
-    ("dropping one", lambda model: setattr(model[0].weight, "grad", None)),
-    ("setting one", lambda model: setattr(model[0].weight, "grad", torch.ones(16, 8))),
-    ("dropping those of a part", lambda model: model[0].zero_grad()),
-    ("clipping values", lambda model: nn.utils.clip_grad_value_(model.parameters(), 1e-9)),
-]
-
-
-@pytest.mark.parametrize(("what", "call"), GRADIENTS, ids=[what for what, _ in GRADIENTS])
-def test_gradients_in_chunks_are_not_mistaken_for_none(what: str, call: Callable[[Any], Any]) -> None:
-    model, optimizer = wrapped()
-    assert model[0].weight.grad is None
-    model.zero_grad()
-    backward(model)
-    assert model[0].weight.grad.shape == (16, 8) and "0.weight" in repr(model[0].weight.grad)
-    with pytest.raises(castor.FailedPrecondition, match=r"gradient of 0\.weight"):
-        call(model)
-    optimizer.step()
-    assert model[0].weight.grad is None
-
-
 def test_a_grad_scaler_is_refused_by_name_unless_it_does_nothing() -> None:
     model, optimizer = wrapped()
     before = model.state_dict()["0.weight"]

@@ -45,3 +45,16 @@ def test_the_number_is_the_scripts(budgets: Any) -> None:
     with pytest.raises(castor.FailedPrecondition, match="in 3 steps in a row"):
         trained(5, lambda step: step > 0, max_skips=3, **budgets)
     assert trained(150, lambda step: True, max_skips=0, **budgets).skipped == 150
+
+
+def test_a_loss_that_nobody_scaled_is_refused_where_losses_are() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Linear(4, 2)
+    model, optimizer = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), initial_scale=1024.0)
+    with pytest.raises(castor.FailedPrecondition, match="this loss was not scaled"):
+        model(torch.ones(2, 4)).sum().backward()
+    for scaled in (optimizer.backward, lambda loss: optimizer.scale(loss).backward()):
+        optimizer.zero_grad()
+        scaled(model(torch.ones(2, 4)).sum())
+        assert torch.equal(castor.gradient(model.weight), torch.full((2, 4), 2.0))
+        optimizer.step()

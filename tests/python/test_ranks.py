@@ -109,6 +109,13 @@ def test_ranks_may_evaluate_unevenly(tmp_path: Path) -> None:
     assert run("evaluations", 2, tmp_path)
 
 
+def test_gradients_are_read_and_written_as_under_ddp(tmp_path: Path) -> None:
+    found = run("gradients", 2, tmp_path)
+    for stage in ("0", "1", "2", "3"):
+        for mine, theirs in zip(found[stage], found["plain"]):
+            assert mine == pytest.approx(theirs, rel=1e-4, abs=2e-6), stage
+
+
 def test_gradients_of_ignored_modules_are_averaged(tmp_path: Path) -> None:
     found = run("ignored", 2, tmp_path)
     for mine, theirs in zip(found["castor"], found["plain"]):

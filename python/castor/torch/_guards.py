@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from castor.torch._params import Param
 
 
-def _in_grad_scaler() -> bool:
+def in_grad_scaler() -> bool:
     """Whether torch's GradScaler is among the callers."""
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -31,25 +31,11 @@ def _in_grad_scaler() -> bool:
     return False
 
 
-def refuse_gradient(p: Param) -> NoReturn:
-    """Of what would compute with a gradient."""
-    if _in_grad_scaler():
-        raise FailedPrecondition(
-            "GradScaler cannot scale gradients that are in chunks: leave it away, give castor.wrap an initial_scale, and call "
-            "optimizer.backward(loss) or optimizer.scale(loss).backward()"
-        )
+def refuse_grad_scaler() -> NoReturn:
     raise FailedPrecondition(
-        f"the gradient of {p.name} is in a chunk: read it by castor.gradient(p), clip it by model.clip_grad_norm_, drop all of them by "
-        "optimizer.zero_grad()"
+        "GradScaler cannot scale gradients that are in chunks: leave it away, give castor.wrap an initial_scale, and call "
+        "optimizer.backward(loss) or optimizer.scale(loss).backward()"
     )
-
-
-def _write_grad(p: Param, value: Any = None) -> None:
-    if p.frozen or (value is None and not p.runtime.has_gradient(p)):
-        return
-    if value is None:
-        refuse_gradient(p)
-    raise FailedPrecondition(f"the gradient of {p.name} is set, and its place is in a chunk: give gradients by loss.backward()")
 
 
 def _set_requires_grad(p: Param, value: bool = True) -> None:
@@ -62,8 +48,6 @@ def _set_requires_grad(p: Param, value: bool = True) -> None:
 
 # By what torch calls for it, with the arguments behind the parameter.
 GUARDS: dict[Any, Callable[..., None]] = {
-    torch.Tensor.grad.__set__: _write_grad,  # type: ignore[attr-defined]
-    torch.Tensor.grad.__delete__: _write_grad,  # type: ignore[attr-defined]
     torch.Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
     torch.Tensor.requires_grad_: _set_requires_grad,
 }

@@ -124,6 +124,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         runtime.check_holes()
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
+        runtime.gradient_values.settle()
         self._send_numbers()
         culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
         made = runtime.engine.step(float(self.param_groups[0]["lr"]))
@@ -184,6 +185,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale, which `step` divides by."""
+        self.runtime.scaled += 1
         return loss * self.runtime.engine.loss_scale().scale
 
     def clip_grad_norm_(self, max_norm: float, beside: Optional[Sequence[torch.Tensor]] = None) -> torch.Tensor:
@@ -197,17 +199,18 @@ class CastorOptimizer(torch.optim.Optimizer):
         device = self.runtime.device.torch_device
         others = self.runtime.ignored.tensors if beside is None else beside
         norm = norm_of(others)
+        self.runtime.gradient_values.settle()
         if not self.runtime.in_step:
             scale(others, min(1.0, max_norm / (norm + 1e-6)))
             return torch.tensor(norm, device=device)
-        if norm == 0.0:
-            return torch.tensor(self.runtime.engine.clip(float(max_norm)), device=device)
-        own = self.runtime.engine.clip(_NO_LIMIT)
+        own = self.runtime.engine.clip(float(max_norm) if norm == 0.0 else _NO_LIMIT)
         together = math.hypot(own, norm)
         if max_norm < together + 1e-6:
             factor = max_norm / (together + 1e-6)
-            self.runtime.engine.clip(factor * (own + 1e-6))
-            scale(others, factor)
+            if norm != 0.0:
+                self.runtime.engine.clip(factor * (own + 1e-6))
+                scale(others, factor)
+            self.runtime.gradient_values.clipped(factor)
         return torch.tensor(together, device=device)
 
     def add_param_group(self, group: dict[str, Any]) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch._guards import GUARDS, refuse_gradient
+from castor.torch._gradient_values import ChunkedGradient
+from castor.torch._guards import GUARDS
 from castor.torch._device import Viewer
 from castor.torch._leases import Unit
 from castor.torch._values import call
@@ -138,6 +139,7 @@ def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
 
 
 _READ_GRAD = Tensor.grad.__get__  # type: ignore[attr-defined]
+_WRITE_GRAD = {Tensor.grad.__set__, Tensor.grad.__delete__}  # type: ignore[attr-defined]
 _READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
 # What gives no tensor, or none that has gradients.
 _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__ __index__ __complex__ __repr__ __format__ __contains__ equal "
@@ -158,6 +160,8 @@ class ChunkedParameter(torch.nn.Parameter):
         if function in _OF_METADATA:
             if function == _READ_GRAD and arguments[0]._castor.runtime.has_gradient(arguments[0]._castor):
                 return ChunkedGradient.of(arguments[0]._castor)
+            if function in _WRITE_GRAD:
+                return arguments[0]._castor.runtime.gradient_values.set(arguments[0]._castor, arguments[1] if len(arguments) > 1 else None)
             guard = GUARDS.get(function)
             if guard is not None:
                 guard(arguments[0]._castor, *arguments[1:], **keywords)
@@ -213,34 +217,3 @@ class ChunkedParameter(torch.nn.Parameter):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         p = self._castor
         return f"ChunkedParameter({p.name}, shape={tuple(p.shape)}, dtype={p.dtype})"
-
-
-class ChunkedGradient(Tensor):
-    """What ``p.grad`` is while the gradient is in a chunk: whoever asks learns that there is one, and its shape.
-
-    Computing with it is refused, because the values are elsewhere.
-    """
-
-    @staticmethod
-    def of(p: Param) -> ChunkedGradient:
-        with torch._C.DisableTorchFunctionSubclass():
-            gradient = p.tensor.detach().as_subclass(ChunkedGradient)
-        gradient._castor = p  # type: ignore[attr-defined]
-        return gradient
-
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
-        if function in _OF_METADATA:
-            with torch._C.DisableTorchFunctionSubclass():
-                return function(*arguments, **(keywords or {}))
-        refuse_gradient(_first_gradient((arguments, keywords)))
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"ChunkedGradient({self._castor.name}, shape={tuple(self._castor.shape)})"  # type: ignore[attr-defined]
-
-
-def _first_gradient(of: Any) -> Any:
-    if type(of) is ChunkedGradient:
-        return of._castor  # type: ignore[attr-defined]
-    inside = of.values() if isinstance(of, dict) else of if isinstance(of, (list, tuple)) else ()
-    return next((found for found in map(_first_gradient, inside) if found is not None), None)

@@ -20,6 +20,7 @@ from castor.torch._blocks import Blocks
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._device import Gpu
 from castor.torch._gradients import Gradients, told_of
+from castor.torch._gradient_values import GradientValues
 from castor.torch._guards import Replacements
 from castor.torch._ignored import Ignored
 from castor.torch._leases import Leases, Unit
@@ -57,6 +58,8 @@ class Runtime:
         self.in_step = False  # a micro-batch has begun
         self.last = True  # the next micro-batch may be the last of its step
         self.updates_early = False  # in the backward of the last micro-batch
+        self.scales = False  # losses are multiplied by a loss scale
+        self.scaled = 0  # such that no backward has begun of yet
         self.told_early = 0  # the micro-batch that the engine was told it of
         self.depth = 0  # of modules under way
         self.evaluating = False
@@ -68,6 +71,7 @@ class Runtime:
         self.blocks = Blocks(self)
         self.gradients = Gradients(self)
         self.values = Values(self)
+        self.gradient_values = GradientValues(self)
         self._late: Optional[Param] = None  # written to by ``.data`` in a forward, as it was not in its first
         self._on_gpu = device.follow is not None
         self._samples_every = 16 if self._on_gpu else 1  # forwards: on a GPU the host waits
@@ -402,6 +406,8 @@ class Runtime:
         _record.check()
         if self.several:
             self.values.settle()
+        self.gradient_values.settle()
+        self.gradient_values.forget()
         self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
         if not self.in_step:
@@ -418,9 +424,19 @@ class Runtime:
             self.values.settle()
         if self.backward_done or not self.in_step:
             self.begin_micro_batch()
+        self._check_scaled()
         self.backward = True
         self.task = _graph_task()
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def _check_scaled(self) -> None:
+        """A loss that nobody scaled would be divided by the loss scale all the same."""
+        if self.scales:
+            if self.scaled == 0:
+                raise FailedPrecondition(
+                    "castor.wrap was given an initial_scale, and this loss was not scaled: call optimizer.backward(loss) or optimizer.scale(loss).backward()"
+                )
+            self.scaled -= 1
 
     def _backward_ends(self) -> None:
         self.gradients.hand_back_the_rest()
@@ -471,6 +487,7 @@ class Runtime:
 
     def abandon(self) -> None:
         """Drops the step's gradients."""
+        self.gradient_values.forget()
         if self.in_step:
             self.flush()
             self.engine.abandon()
@@ -519,6 +536,7 @@ class Runtime:
             _have_changed([p for p in self.params if p.kept])
 
     def end_step(self) -> None:
+        self.gradient_values.forget()
         self.weights_changed()
         self.values.refresh()
         for p in self.params:

@@ -112,6 +112,10 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
     params = _params_of([parameter])
     if not params:
         raise InvalidArgument("the tensor is no parameter of a wrapped model")
+    runtime = params[0].runtime
+    if runtime.in_step:
+        runtime.gradient_values.settle()
+        runtime.gradient_values.finish()
     return read(params[0], _abi.GRAD)
 
 
@@ -214,8 +218,8 @@ def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0
         return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)
     runtime = params[0].runtime
     trained = {id(p) for p in runtime.params if not p.frozen}
-    if float(norm_type) != 2.0 or not trained <= {id(p) for p in params}:
-        raise InvalidArgument("Castor clips all parameters of a wrapped model together, by the 2-norm: give model.parameters() and norm_type=2")
+    if not runtime.updates_early and (float(norm_type) != 2.0 or not trained <= {id(p) for p in params}):
+        return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)  # of copies
     return runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None])
 
 

@@ -282,20 +282,20 @@ def call(params: Iterable[Param], function: Callable, arguments: tuple, keywords
     copies = [(some[0].runtime.values, some[0].runtime.values.take(some)) for some in of_models.values()]
     there = {id(copy.param.tensor): copy.values for _, some in copies for copy in some}
     back = {id(copy.values): copy.param.tensor for _, some in copies for copy in some}
-    result = _replaced(function(*_replaced(arguments, there), **_replaced(keywords, there)), back)
+    result = replaced(function(*replaced(arguments, there), **replaced(keywords, there)), back)
     for values, some in copies:
         values.taken(some)
     return result
 
 
-def _replaced(of: Any, places: dict[int, Any]) -> Any:
+def replaced(of: Any, places: dict[int, Any]) -> Any:
     """The same with other tensors in the places of some, in lists, tuples and dicts too."""
     if isinstance(of, Tensor):
         return places.get(id(of), of)
     if type(of) in (list, tuple):
-        return type(of)(_replaced(one, places) for one in of)
+        return type(of)(replaced(one, places) for one in of)
     if isinstance(of, tuple) and hasattr(of, "_fields"):
-        return type(of)(*(_replaced(one, places) for one in of))
+        return type(of)(*(replaced(one, places) for one in of))
     if type(of) is dict:
-        return {key: _replaced(one, places) for key, one in of.items()}
+        return {key: replaced(one, places) for key, one in of.items()}
     return of

@@ -151,6 +151,7 @@ def wrap(
     wrapped = CastorOptimizer(optimizer, kind, runtime, max_skips)
     runtime.optimizer = wrapped
     runtime.updates_early = update_in_backward
+    runtime.scales = bool(initial_scale)
     placement = Placement(runtime, budgets)
     runtime.placement = placement if placement.watches else None
     # A record has each use, and a chunk that is updated in the backward, or has its gradients in the place of its parameters, is not to be held then.

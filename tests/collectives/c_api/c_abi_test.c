@@ -70,6 +70,8 @@ static atomic_int failures = 0;
   X(castor_engine_step)              \
   X(castor_engine_update_early)      \
   X(castor_engine_clip_gradients)    \
+  X(castor_engine_finish_gradients)  \
+  X(castor_engine_drop_gradient)     \
   X(castor_engine_get_loss_scale)    \
   X(castor_engine_get_param)         \
   X(castor_engine_begin_evaluation)  \
