@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -85,6 +86,19 @@ def groups_of(kind: str, optimizer: torch.optim.Optimizer) -> list[dict[str, Any
     return groups
 
 
+class _States(dict):  # type: ignore[type-arg]
+    """States of parameters, read when somebody asks for one parameter's: fp32 on the CPU. All ranks ask alike. It lists none."""
+
+    def __init__(self, optimizer: CastorOptimizer) -> None:
+        super().__init__()
+        self._optimizer = weakref.ref(optimizer)
+
+    def __missing__(self, tensor: torch.Tensor) -> dict[str, Any]:
+        optimizer = self._optimizer()
+        p = getattr(tensor, "_castor", None)
+        return {} if optimizer is None or p is None or p.frozen else optimizer.state_of(p)
+
+
 class CastorOptimizer(torch.optim.Optimizer):
     """What `castor.wrap` returns. Schedulers, `zero_grad` and `state_dict` are as with any other.
 
@@ -96,6 +110,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self._castor_ready = False
         super().__init__(inner.param_groups, inner.defaults)
         self._castor_ready = True
+        self.state = _States(self)
         self.kind = kind
         self.runtime = runtime
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
@@ -232,17 +247,22 @@ class CastorOptimizer(torch.optim.Optimizer):
             index += count
         engine, states = self.runtime.engine, {}
         for number, p in enumerate(self._params()):
-            updates = engine.param(p.number).updates
-            if p.frozen or updates == 0:
-                continue
-            state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
-            for name, kind in _STATES[self.kind].items():
-                values = torch.empty(p.shape, device="cpu")
-                if self.kind != "sgd" or self.param_groups[int(p.group[1:])]["momentum"]:
-                    engine.read(p.number, kind, values.data_ptr(), p.elements)
-                    state[name] = values
-            states[number] = state
+            if not p.frozen and engine.param(p.number).updates:
+                states[number] = self.state_of(p)
         return {"state": states if engine.world.rank == 0 else {}, "param_groups": groups}
+
+    def state_of(self, p: Param) -> dict[str, Any]:
+        """By torch's names."""
+        engine = self.runtime.engine
+        updates = engine.param(p.number).updates
+        if updates == 0:
+            return {}
+        state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
+        for name, kind in _STATES[self.kind].items():
+            if self.kind != "sgd" or self.param_groups[int(p.group[1:])]["momentum"]:
+                state[name] = torch.empty(p.shape, device="cpu")
+                engine.read(p.number, kind, state[name].data_ptr(), p.elements)
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""

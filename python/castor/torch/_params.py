@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from castor import _abi
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
+from castor.sizes import format_size
 from castor.torch._gradient_values import ChunkedGradient
 from castor.torch._guards import GUARDS
 from castor.torch._device import Viewer
@@ -208,8 +209,15 @@ class ChunkedParameter(torch.nn.Parameter):
         self._refuse_memory("resize_as_")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        raise FailedPrecondition(f"parameter {self._castor.name} is in a chunk and cannot be copied: copy the model before castor.wrap, "
-                                 "or copy values inside castor.gathered")
+        p = self._castor
+        try:
+            with torch.no_grad():
+                values = call([p], Tensor.clone, (self,), {})
+        except torch.OutOfMemoryError as error:
+            raise Unavailable(f"a copy of {p.name} takes {format_size(p.elements * p.dtype.itemsize)} of {p.runtime.device.torch_device}, which has no more: "
+                              "copy values one by one inside castor.gathered") from error
+        copy = memo[id(self)] = p.plain(values, requires_grad=self.requires_grad)
+        return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise FailedPrecondition(f"parameter {self._castor.name} is in a chunk and cannot be pickled: save model.state_dict(), or call castor.save")

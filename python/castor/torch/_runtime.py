@@ -17,11 +17,11 @@ from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch import _record
 from castor.torch._blocks import Blocks
-from castor.torch._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._device import Gpu
 from castor.torch._gradients import Gradients, told_of
 from castor.torch._gradient_values import GradientValues
 from castor.torch._guards import Replacements
+from castor.torch._hooks import tensors_in
 from castor.torch._ignored import Ignored
 from castor.torch._leases import Leases, Unit
 from castor.torch._params import SAMPLE, TRAINING_FORWARD, ChunkedParameter, Param
@@ -103,7 +103,7 @@ class Runtime:
 
     def _activate(self, unit: Unit, counts: bool) -> None:
         if self.keeps and (unit.kept or all(p.kept for p in unit.params)):
-            return self._activate_kept(unit, counts)
+            return self.activate_kept(unit, counts)
         for p in unit.params:
             if p.pins:
                 return self._activate_rest(unit, counts)
@@ -119,7 +119,7 @@ class Runtime:
             unit.kept = True
             self._kept.append(unit)
 
-    def _activate_kept(self, unit: Unit, counts: bool) -> None:
+    def activate_kept(self, unit: Unit, counts: bool) -> None:
         if self._on_gpu:
             stream = self.device.current_stream()
             if any(stream not in p.streams for p in unit.params):
@@ -147,7 +147,7 @@ class Runtime:
                     self.active[p.where] = p
             p.uses += counts
 
-    def _runs_again(self, unit: Unit) -> None:
+    def runs_again(self, unit: Unit) -> None:
         """A checkpoint computes a module's forward again, in whose backward the module's own parameters get gradients."""
         for p in unit.params:
             p.again = self.micro_batch
@@ -289,7 +289,7 @@ class Runtime:
 
     def _watch(self, params: Iterable[Param], result: Any) -> None:
         """What a function gave may be a view over a chunk."""
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             at = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
             for p in params:
                 if at and p.where == at:
@@ -344,61 +344,12 @@ class Runtime:
             self.flush()
             self.engine.end_evaluation()
         elif not self.backward and torch.is_grad_enabled():
-            for tensor in _tensors(result):
+            for tensor in tensors_in(result):
                 if tensor.requires_grad:
                     tensor.register_hook(self.backward_begins)
 
     def flush(self) -> None:
         self.leases.end_those_over()
-
-    def hook(self, module: torch.nn.Module, unit: Optional[Unit]) -> None:
-        """Has a module's forward find the unit's parameters, its own as a rule."""
-        entered = 0
-        unseen = 2 if self.device.follow is not None else 0  # calls that may be the first of a compiled caller
-
-        @uncompiled
-        def before(_module: torch.nn.Module, _arguments: Any) -> None:
-            nonlocal entered, unseen
-            if self.depth and unit is not None and unit.kept and self.keeps and not self.values.unsettled and _inside_transform() is None:
-                # As below, for a module inside another: most calls are of these.
-                self._activate_kept(unit, not self.backward and not self.evaluating)
-                if self.backward:
-                    self._runs_again(unit)
-                self.depth += 1
-                entered += 1
-                return
-            if unseen:
-                unseen -= 1
-                refuse_cuda_graphs()
-            self.enter()
-            try:
-                if unit is not None:
-                    self.activate(unit, not self.backward and not self.evaluating)
-                    if self.backward:
-                        self._runs_again(unit)
-            except BaseException:
-                self.leave(None)
-                raise
-            entered += 1
-
-        @uncompiled
-        def after(_module: torch.nn.Module, _arguments: Any, result: Any) -> None:
-            nonlocal entered
-            if entered == 0:
-                return  # it never began
-            entered -= 1
-            if self.depth > 1 and unit is not None and unit.kept:
-                self.deactivate(unit, own=True)
-                self.depth -= 1
-                return
-            if unit is not None:
-                self.deactivate(unit, own=True)
-                if unit.block and torch.is_grad_enabled():
-                    self.blocks.watch(unit, [*_tensors(result)])
-            self.leave(result)
-
-        module.register_forward_pre_hook(before, prepend=True)
-        module.register_forward_hook(after, always_call=True)
 
     # Backwards and micro-batches.
 
@@ -554,18 +505,3 @@ def _have_changed(params: list[Param]) -> None:
             torch.autograd.graph.increment_version(tensor)
     for p in params:
         p.version += 1
-
-
-def _tensors(of: Any) -> Iterable[Tensor]:
-    """The tensors in a model's output."""
-    if isinstance(of, Tensor):
-        yield of
-    elif isinstance(of, dict):
-        for one in of.values():
-            yield from _tensors(one)
-    elif isinstance(of, (list, tuple)):
-        for one in of:
-            yield from _tensors(one)
-    elif hasattr(of, "__dataclass_fields__"):
-        for name in of.__dataclass_fields__:
-            yield from _tensors(getattr(of, name))

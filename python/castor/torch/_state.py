@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import random
 import sys
@@ -19,6 +20,7 @@ from castor import _abi
 from castor._engine import checkpoints
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
+from castor.torch._hooks import without_hooks
 from castor.torch._params import ChunkedParameter, Param
 from castor.torch._runtime import Runtime
 
@@ -121,6 +123,7 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
 
 def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> None:
     """Gives the model what it needs of its own."""
+    there = set(model.__dict__)
     object.__setattr__(model, "_castor", runtime)
     plain_state, plain_load = model.state_dict, model.load_state_dict
 
@@ -179,6 +182,23 @@ def attach(model: nn.Module, runtime: Runtime, optimizer: CastorOptimizer) -> No
     model.no_sync = lambda: no_sync(runtime)  # type: ignore[assignment]
     model.memory_summary = lambda: memory_summary(runtime)  # type: ignore[assignment]
     _take_clip_over()
+    of_castor = set(model.__dict__) - there | {"_ddp_params_and_buffers_to_ignore"}
+
+    def deepcopy(memo: dict[int, Any]) -> nn.Module:
+        """A plain model with the values."""
+        kept = {name: model.__dict__.pop(name) for name in of_castor | {"__deepcopy__", "__reduce_ex__"} if name in model.__dict__}
+        try:
+            made = copy.deepcopy(model, memo)
+        finally:
+            model.__dict__.update(kept)
+        without_hooks(made)
+        return made
+
+    def refuse_pickle(protocol: Any) -> Any:
+        raise FailedPrecondition("the model's parameters are in chunks, so it cannot be pickled: save model.state_dict(), or call castor.save")
+
+    object.__setattr__(model, "__deepcopy__", deepcopy)
+    object.__setattr__(model, "__reduce_ex__", refuse_pickle)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from castor.torch._budgets import Budget, Budgets
 from castor.torch._device import Gpu, device_of
 from castor.torch._initial import align
 from castor.torch._guards import Replacements, guard_model, guard_optimizer
+from castor.torch._hooks import ModuleHooks
 from castor.torch._ignored import Ignored
 from castor.torch._lazy import LazyValues
 from castor.torch._leases import Unit, floats_at
@@ -380,7 +381,7 @@ def _hook(runtime: Runtime, model: nn.Module, units: Sequence[Any], ignore: Sequ
         own = {id(t): runtime.by_tensor[id(t)] for t in module.parameters(recurse=bool(whole)) if id(t) in runtime.by_tensor}
         if own or module is model:
             unit = Unit(tuple(own.values()), block=bool(whole) and runtime.engine.world.size > 1) if own else None
-            runtime.hook(module, unit)
+            ModuleHooks(runtime, unit).add_to(module)
             if unit is not None and unit.block:
                 for p in unit.params:
                     p.block = unit
