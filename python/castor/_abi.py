@@ -109,6 +109,12 @@ class ResealOptions(_Sized):
     ]
 
 
+class Park(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("moved_bytes", c_int64), ("remaining_bytes", c_int64), ("held_bytes", c_int64), ("shortfall", c_char_p),
+    ]
+
+
 class Step(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("step", c_int64), ("grad_norm", c_double), ("clip_factor", c_double), ("loss_scale", c_double),
@@ -205,6 +211,8 @@ _CODES: dict[str, list] = {
     "castor_engine_clip_gradients": [_H, c_double, POINTER(c_double)],
     "castor_engine_finish_gradients": [_H],
     "castor_engine_drop_gradient": [_H, c_int32],
+    "castor_engine_park": [_H, c_int32, POINTER(Park)],
+    "castor_engine_resume": [_H],
     "castor_engine_update_early": [_H, c_double],
     "castor_engine_set_hyper_parameters": [_H, c_char_p, POINTER(HyperParameters)],
     "castor_engine_get_loss_scale": [_H, POINTER(LossScale)],
@@ -270,7 +278,8 @@ lib = _load()
 
 
 # Functions of castor.h that errors name, as a script in Python has them.
-_IN_PYTHON = {"castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True"}
+_IN_PYTHON = {"castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True", "castor_engine_resume": "castor.wake(model)",
+              "castor_engine_park": "castor.sleep(model)"}
 
 
 def error(code: int) -> CastorError:

@@ -211,6 +211,18 @@ class Engine:
         with interruptible():
             check(lib.castor_engine_reseal(self.handle, options))
 
+    def park(self, tier: int) -> tuple[int, str]:
+        """Empties the device. Bytes that remain there, and what would make room for them."""
+        made = _abi.Park()
+        with interruptible():
+            check(lib.castor_engine_park(self.handle, tier, ctypes.byref(made)))
+        return made.remaining_bytes, (made.shortfall or b"").decode()
+
+    def resume(self) -> None:
+        """Undoes `park`."""
+        with interruptible():
+            check(lib.castor_engine_resume(self.handle))
+
     def step(self, lr: float) -> _abi.Step:
         step = _abi.Step()
         with interruptible():

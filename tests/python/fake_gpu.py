@@ -123,5 +123,8 @@ class FakeGpu(_device.Gpu):
         known, asked = bool(flag), itertools.count()
         return lambda: known if next(asked) > 2 else None
 
+    def release_cached(self) -> None:
+        """Nothing is cached."""
+
     def random_state(self) -> None:
         return None

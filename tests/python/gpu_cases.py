@@ -357,3 +357,23 @@ def test_cuda_graphs_are_refused_by_name(order: str) -> None:
         model = compiled(model)
     with pytest.raises(castor.CastorError, match="reduce-overhead.*max-autotune-no-cudagraphs"):
         model(torch.ones(2, 8))
+
+
+def test_a_model_that_sleeps_gives_all_memory_back() -> None:
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
+    model, optimizer = castor.wrap(model, torch.optim.AdamW(model.parameters(), lr=1e-2), device="1MiB", host="8MiB")
+
+    def step() -> None:
+        model(torch.ones(2, 16)).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    before = [castor.exact(p) for p in model.parameters()]
+    had = FakeGpu.latest.taken
+    with castor.sleep(model):
+        assert had > 0 and FakeGpu.latest.taken == 0
+    assert FakeGpu.latest.taken == had
+    assert all(torch.equal(castor.exact(p), values) for p, values in zip(model.parameters(), before))
+    step()

@@ -14,10 +14,11 @@ from castor.torch._lazy import lazy_init
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._others import Taken, from_deepspeed, from_gemini
 from castor.torch._record import record
+from castor.torch._sleep import sleep, wake, weights
 from castor.torch._state import checkpoints, exact, gathered, gradient, load, load_weights, save
 from castor.torch._wrap import wrap
 
 __all__ = [
     *_names, "CastorOptimizer", "Taken", "checkpoints", "exact", "from_deepspeed", "from_gemini", "gathered", "gradient", "join", "lazy_init", "load", "load_weights",
-    "offload_activations", "record", "save", "wrap",
+    "offload_activations", "record", "save", "sleep", "wake", "weights", "wrap",
 ]

@@ -75,6 +75,9 @@ class Cpu:
         """Of the device's own generator, if it has one."""
         return None
 
+    def release_cached(self) -> None:
+        """Gives what torch has cached of the device to other processes."""
+
     def set_random_state(self, state: torch.Tensor) -> None:
         """Takes what `random_state` gave."""
 
@@ -245,6 +248,9 @@ class Gpu:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(flag.device))
         return lambda: bool(place) if event.query() else None
+
+    def release_cached(self) -> None:
+        torch.cuda.empty_cache()
 
     def random_state(self) -> Optional[torch.Tensor]:
         return torch.cuda.get_rng_state(self.torch_device)

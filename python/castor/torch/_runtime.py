@@ -175,6 +175,11 @@ class Runtime:
         self._drop_views()
         self.flush()
 
+    def drop_views(self) -> None:
+        """No tensor of Castor's is over a chunk's memory. Parameters may keep views anew."""
+        self._drop_views()
+        self.flush()
+
     def _drop_views(self) -> None:
         kept = [p for p in self.params if p.kept]
         _have_changed(kept)  # for graphs, which refer to the parameters themselves

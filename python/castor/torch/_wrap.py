@@ -52,6 +52,7 @@ def wrap(
     keep_fp32: Sequence[str] = (),
     buffer_dtype: Optional[torch.dtype] = None,
     reduce_dtype: Optional[torch.dtype] = None,
+    state_dtype: Optional[torch.dtype] = None,
     max_norm: float = 0.0,
     initial_scale: Optional[float] = None,
     max_skips: int = 100,
@@ -80,6 +81,7 @@ def wrap(
         outputs cast back.
       buffer_dtype: the type of floating buffers from now on. None: as they are.
       reduce_dtype: torch.float32: gradients are added, reduced and kept in it, whatever the parameters' type. None: in theirs.
+      state_dtype: torch.bfloat16: the optimizer's moments are kept in it, rounded stochastically, in half the memory. None: in float32.
       max_norm: clips the global norm of each step's gradients; 0: not.
       initial_scale: loss scaling begins with this factor: use `optimizer.backward(loss)` or `optimizer.scale(loss)`.
       max_skips: a step whose gradients are not finite changes nothing; after so many in a row there is an error. 0: never.
@@ -119,7 +121,7 @@ def wrap(
     found = _find(model, optimizer, ignore, types, lazy)
     computes_on = _computes_on(on, found)
     chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}),
-                              **_reduced_in(reduce_dtype), **(config or {})}
+                              **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
     world = make_world(timeout_s, computes_on)
     _record.begin(world)
     with contextlib.ExitStack() as undo:
@@ -275,6 +277,12 @@ def _reduced_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
     return {} if dtype is None else {"grad_mode": "fp32"}
 
 
+def _moments_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
+    if dtype not in (None, torch.float32, torch.bfloat16):
+        raise InvalidArgument(f"state_dtype is {dtype}: give torch.bfloat16, or None for float32")
+    return {"moment_dtype": "BF16"} if dtype is torch.bfloat16 else {}
+
+
 def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme: Any, stage: int, max_norm: float,
             initial_scale: Optional[float], chunk: Any, more: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
@@ -294,6 +302,8 @@ def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme:
         config["loss_scale"] = {"kind": "dynamic", "initial": initial_scale}
     if chunk:
         config["chunk"] = {"bytes": chunk}
+    if "moment_dtype" in more:
+        config["optimizer"]["moment_dtype"] = more.pop("moment_dtype")
     config.update(more)
     return config
 
