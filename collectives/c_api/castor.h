@@ -650,6 +650,14 @@ typedef struct castor_load_options {
                          * may be of safetensors that others wrote */
   int32_t unverified;   /* not 0: digests are not checked first */
   int32_t convert;      /* not 0: states may have been saved in other types */
+  /* Further names of parameters, as tied weights have: aliases[2 * i] is one of
+   * the parameter whose own name is aliases[2 * i + 1]. */
+  const char* const* aliases;
+  size_t alias_count;
+  /* Tensors that there may be beside the parameters, and that are left alone.
+   */
+  const char* const* others;
+  size_t other_count;
 } castor_load_options;
 
 /* Takes back a checkpoint, at any number of ranks, stage, chunk size and

@@ -74,6 +74,14 @@ Status Load(castor_engine& engine, const char* directory,
     options.optimizer_states = set.weights_only == 0;
     options.verify = set.unverified == 0;
     options.convert = set.convert != 0;
+    if ((set.aliases == nullptr && set.alias_count > 0) ||
+        (set.others == nullptr && set.other_count > 0)) {
+      return InvalidArgument("aliases or others is null; give both");
+    }
+    for (size_t i = 0; i < set.alias_count; ++i) {
+      options.aliases.push_back({set.aliases[2 * i], set.aliases[2 * i + 1]});
+    }
+    options.others.assign(set.others, set.others + set.other_count);
   }
   CASTOR_ASSIGN_OR_RETURN(LoadResult loaded, engine.engine->Load(options));
   engine.loaded_trainer = std::move(loaded.trainer);

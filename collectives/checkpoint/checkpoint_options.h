@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "chunk/base/units.h"
 #include "collectives/checkpoint/tensor_files.h"
@@ -58,6 +59,16 @@ struct LoadOptions {
   // Whether parameters and moments may have been saved in other types than the
   // engine has; what is rounded is then not what was saved.
   bool convert = false;
+  // Further names of parameters, as tied weights have: a checkpoint has one of
+  // a parameter's names, or several with the same values.
+  struct Alias {
+    std::string name;
+    std::string param;  // the engine's name for it
+  };
+  std::vector<Alias> aliases = {};
+  // Tensors that a checkpoint may have beside the parameters, as buffers, and
+  // that are left alone.
+  std::vector<std::string> others = {};
 };
 
 struct LoadResult {

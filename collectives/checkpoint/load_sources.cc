@@ -117,8 +117,16 @@ Result<LoadSources> FindLoadSources(const CheckpointManifest& manifest,
   for (size_t p = 0; p < manifest.params.size(); ++p) {
     saved.emplace(manifest.params[p].name, p);
   }
+  std::unordered_multimap<std::string_view, std::string_view> further;
+  for (const auto& [name, param] : options.aliases) {
+    further.emplace(param, name);
+  }
   for (const ParamWithStates& param : params) {
-    const auto at = saved.find(param.spec.name);
+    auto at = saved.find(param.spec.name);
+    const auto [begin, end] = further.equal_range(param.spec.name);
+    for (auto alias = begin; alias != end && at == saved.end(); ++alias) {
+      at = saved.find(alias->second);
+    }
     if (at == saved.end()) {
       std::vector<std::string> there;
       for (const auto& [name, index] : saved) there.emplace_back(name);
@@ -133,7 +141,9 @@ Result<LoadSources> FindLoadSources(const CheckpointManifest& manifest,
                             SourcesOf(manifest, at->second, param, options));
     found.params.push_back(at->second);
     saved.erase(at);
+    for (auto alias = begin; alias != end; ++alias) saved.erase(alias->second);
   }
+  for (const std::string& other : options.others) saved.erase(other);
   if (saved.empty()) return found;
   // The same one every time.
   const auto first = std::min_element(

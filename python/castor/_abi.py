@@ -154,7 +154,7 @@ class SaveOptions(_Sized):
 class LoadOptions(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("step", c_int64), ("one_step", c_int32), ("weights_only", c_int32), ("unverified", c_int32),
-        ("convert", c_int32),
+        ("convert", c_int32), ("aliases", POINTER(c_char_p)), ("alias_count", c_size_t), ("others", POINTER(c_char_p)), ("other_count", c_size_t),
     ]
 
 

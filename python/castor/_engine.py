@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Iterable
 from typing import Any, NamedTuple, Optional, Union
 
 from castor import _abi
@@ -143,6 +143,11 @@ class World:
         if self.handle and self._pid == os.getpid():
             check(lib.castor_world_destroy(self.handle))
         self.handle = ctypes.c_void_p()
+
+
+def _words(words: Iterable[str]) -> Any:
+    found = [word.encode() for word in words]
+    return (ctypes.c_char_p * len(found))(*found)
 
 
 def _moments(held: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Any:
@@ -319,9 +324,16 @@ class Engine:
         check(lib.castor_engine_finish_save(self.handle, ctypes.byref(path)))
         return os.fsdecode(path.value or b"")
 
-    def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False, convert: bool = False) -> tuple[int, bytes]:
-        """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it."""
-        options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert))
+    def load(self, directory: str, step: Optional[int] = None, weights_only: bool = False, convert: bool = False,
+             aliases: Sequence[tuple[str, str]] = (), others: Sequence[str] = ()) -> tuple[int, bytes]:
+        """Takes a checkpoint back; returns its step and what the trainer had put beside it. All ranks call it.
+
+        `aliases`: further names of parameters, and their own. `others`: tensors that there may be beside the parameters.
+        """
+        names = _words(name for pair in aliases for name in pair)
+        beside = _words(others)
+        options = _abi.LoadOptions(step=step or 0, one_step=int(step is not None), weights_only=int(weights_only), convert=int(convert), aliases=names,
+                                   alias_count=len(names) // 2, others=beside, other_count=len(beside))
         loaded = ctypes.c_int64()
         with interruptible():
             check(lib.castor_engine_load(self.handle, os.fsencode(directory), options, ctypes.byref(loaded)))

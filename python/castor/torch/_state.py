@@ -23,6 +23,7 @@ from castor.sizes import format_size
 from castor.torch._hooks import without_hooks
 from castor.torch._params import ChunkedParameter, Param
 from castor.torch._runtime import Runtime
+from castor.torch._weight_files import read_tensors
 
 if TYPE_CHECKING:
     from castor.torch._optimizer import CastorOptimizer
@@ -279,22 +280,23 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     runtime.engine.save(directory, text.getvalue(), background, keep)
 
 
-def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weights_only: bool = False) -> Any:
-    """Takes back what `save` saved, at any number of ranks and under other budgets; returns `extra`."""
+def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weights_only: bool = False, convert: bool = False) -> Any:
+    """Takes back what `save` saved, at any number of ranks and under other budgets; returns `extra`.
+
+    Args:
+      step: of which checkpoint in the directory; None: the latest.
+      weights_only: moments and counts of updates begin anew, and random states stay.
+      convert: the model may have been saved in another ``dtype=``. Masters then give the exact values, where there were any.
+    """
     runtime = runtime_of(model)
     runtime.settle()
     runtime.leases.end_those_over()
-    loaded, text = runtime.engine.load(directory, step, weights_only)
+    loaded, text = runtime.engine.load(directory, step, weights_only, convert)
     runtime.weights_changed()
     runtime.values.refresh()
     if not text:
         return None
-    rest = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
-    buffers = dict(model.named_buffers())
-    with torch.no_grad():
-        for name, values in rest["buffers"].items():
-            buffers[name].copy_(values)
-    runtime.ignored.take(rest.get("ignored", {}))
+    rest = _take_rest(runtime, model, text)
     if not weights_only:
         optimizer = runtime.optimizer
         for mine, group in zip(optimizer.param_groups, rest["groups"]):
@@ -306,15 +308,43 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     return rest["extra"]
 
 
+def _take_rest(runtime: Runtime, model: nn.Module, text: bytes) -> dict[str, Any]:
+    """What a checkpoint has beside states, of which buffers and ignored modules get theirs."""
+    rest: dict[str, Any] = torch.load(io.BytesIO(text), map_location="cpu", weights_only=False)
+    buffers = dict(model.named_buffers())
+    with torch.no_grad():
+        for name, values in rest["buffers"].items():
+            buffers[name].copy_(values)
+    runtime.ignored.take(rest.get("ignored", {}))
+    return rest
+
+
 def load_weights(model: nn.Module, folder: str) -> None:
     """Takes weights from safetensors, as Hugging Face writes them, sharded ones too, or from a checkpoint of Castor's.
 
-    Tensors go by the model's own names, from the files into chunks. Moments and counts of updates begin anew.
+    Tensors go by the model's own names, from the files into chunks, in whatever floating type they are. Tied weights may have any of their names, or
+    all. Buffers, and parameters of ignored modules, are taken where the files have them. Moments and counts of updates begin anew.
     """
     runtime = runtime_of(model)
     runtime.settle()
     runtime.leases.end_those_over()
-    runtime.engine.load(folder, weights_only=True, convert=True)
+    aliases, others = [], {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False)}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        p = runtime.by_tensor.get(id(tensor))
+        if p is None:
+            others[name] = tensor.detach()
+        elif p.name != name:
+            aliases.append((name, p.name))
+    beside = read_tensors(folder, others)
+    for name, values in beside.items():
+        if values.shape != others[name].shape:
+            raise InvalidArgument(f"{name} has the shape {tuple(values.shape)} in the files and {tuple(others[name].shape)} in the model")
+    _, text = runtime.engine.load(folder, weights_only=True, convert=True, aliases=aliases, others=list(others))
+    with torch.no_grad():
+        for name, values in beside.items():
+            others[name].copy_(values)
+    if text:
+        _take_rest(runtime, model, text)
     runtime.weights_changed()
     runtime.values.refresh()
 
