@@ -17,7 +17,7 @@ from torch import nn
 import castor.torch as castor
 from castor._abi import lib
 from castor.torch import _device
-from castor.torch._leases import Unit
+from castor.torch._leases import Unit, _Lease
 from fake_gpu import ROOM, FakeGpu
 from harness import train
 from models import PLAIN, Case, gpt2, language, of_transformers, squares
@@ -170,22 +170,46 @@ def test_memory_that_castor_cannot_do_without_stays(monkeypatch: pytest.MonkeyPa
     assert model._castor.engine.digest() == digest_after(4)
 
 
+def leases() -> int:
+    return sum(isinstance(one, _Lease) for one in gc.get_objects())
+
+
+def test_an_exception_in_a_backward_is_the_scripts_own() -> None:
+    """Leases end while it is on its way."""
+    model, _, _ = wrapped(**BUDGETS)
+
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            (weight,) = ctx.saved_tensors
+            raise ValueError(f"of the script, with {weight.numel()} weights at hand")
+
+    x = torch.ones(2, model.lm_head.weight.shape[0])
+    with pytest.raises(ValueError, match="of the script"):
+        Failing.apply(x, model.lm_head.weight).sum().backward()
+
+
 def test_a_tensor_over_a_chunk_keeps_its_lease_and_no_other() -> None:
     model, _, gpu = wrapped(**BUDGETS)
     runtime = model._castor
     first, second = runtime.params[0], runtime.params[1]
-    alive = len(_device._alive)
+    alive = leases()
     view = runtime.acquire(first.unit)[0]
     assert view.shape == first.shape and view.dtype == first.dtype and view.is_contiguous()
     alias = view[1:].t()
     del view
     runtime.acquire(second.unit)
-    assert len(_device._alive) == alive + 1
+    assert leases() == alive + 1
     with torch.no_grad():
         want = castor.exact(first.tensor)
     assert torch.equal(alias, want[1:].t())
     del alias
-    assert len(_device._alive) == alive
+    assert leases() == alive
 
 
 def test_types_and_shapes_come_through_dlpack() -> None:

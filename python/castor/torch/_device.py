@@ -8,8 +8,8 @@ the current stream waits: every stream that torch makes current becomes a lane o
 
 from __future__ import annotations
 
-import atexit
 import ctypes
+import functools
 import logging
 import weakref
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class Cpu:
 
 
 class _Tensor(ctypes.Structure):
-    """DLPack's DLManagedTensor, with the deleter as an address that can be cleared."""
+    """DLPack's DLManagedTensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
@@ -95,23 +95,12 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-# What torch has tensors over, by the address of its _Tensor: that, the sizes, and the lease.
-_alive: dict[int, tuple[_Tensor, Any, Any]] = {}
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _deleted(tensor: int) -> None:
-    _alive.pop(tensor, None)
-
-
-_DELETED = ctypes.cast(_deleted, ctypes.c_void_p).value
-
-
-@atexit.register
-def _python_ends() -> None:
-    """Storages may outlive Python, and must not call it then."""
-    for tensor, _, _ in list(_alive.values()):
-        tensor.deleter = None
+@functools.cache
+def _described(sizes: tuple[int, ...], dtype: torch.dtype, device_type: int, index: int) -> tuple[_Tensor, Any]:
+    """Without a place. A storage looks at it once more when it dies, so it lives as long as the process; few shapes are many parameters'."""
+    code, bits = _DLPACK[dtype]
+    array = (ctypes.c_int64 * len(sizes))(*sizes)
+    return _Tensor(None, device_type, index, len(sizes), code, bits, 1, ctypes.addressof(array), None, 0, None, None), array
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
@@ -121,16 +110,18 @@ _CAPSULE = b"dltensor"
 
 
 def dlpack_viewer(shape: torch.Size, dtype: torch.dtype, device_type: int, index: int) -> Viewer:
-    """Tensors by DLPack, which can lie on a GPU. The end of a storage drops its lease."""
-    sizes = (ctypes.c_int64 * len(shape))(*shape)
-    sizes_at = ctypes.addressof(sizes)
-    code, bits = _DLPACK[dtype]
+    """Tensors by DLPack, which can lie on a GPU. The end of a storage drops its lease.
+
+    The lease is an attribute of the storage: a deleter in Python would be called where an exception is on its way, and take its place.
+    """
+    described, _ = _described(tuple(shape), dtype, device_type, index)
+    at = ctypes.addressof(described)
 
     def view(address: Optional[int], lease: Any) -> torch.Tensor:
-        tensor = _Tensor(address, device_type, index, len(shape), code, bits, 1, sizes_at, None, 0, None, _DELETED)
-        at = ctypes.addressof(tensor)
-        _alive[at] = (tensor, sizes, lease)
-        return torch._C._from_dlpack(_new_capsule(at, _CAPSULE, None))
+        described.data = address
+        tensor: torch.Tensor = torch._C._from_dlpack(_new_capsule(at, _CAPSULE, None))
+        tensor.untyped_storage()._castor_lease = lease  # type: ignore[attr-defined]
+        return tensor
 
     return view
 
