@@ -279,7 +279,7 @@ lib = _load()
 
 # Functions of castor.h that errors name, as a script in Python has them.
 _IN_PYTHON = {"castor_engine_step": "optimizer.step()", "castor_engine_update_early": "update_in_backward=True", "castor_engine_resume": "castor.wake(model)",
-              "castor_engine_park": "castor.sleep(model)"}
+              "castor_engine_park": "castor.sleep(model)", "castor_engine_clip_gradients": "clip_grad_norm_"}
 
 
 def error(code: int) -> CastorError:

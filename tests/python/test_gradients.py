@@ -210,3 +210,86 @@ def test_a_read_inside_a_backward_is_refused() -> None:
     x.register_hook(lambda _: model.last.weight.grad.sum())
     with pytest.raises(castor.FailedPrecondition, match="read it when loss.backward"):
         model(x, False).sum().backward()
+
+
+def kept_over_a_step(model: Any) -> Any:
+    """The gradient of the step before, as somebody has kept it."""
+    before, model.__dict__["before"] = model.__dict__.get("before"), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return None if before is None else torch.stack([torch.dot(before[name].flatten(), g.flatten()) for name, g in model.__dict__["before"].items() if name in before])
+
+
+def swapped(model: Any) -> None:
+    first, last = model.first, model.last
+    first.bias.grad, first.weight.grad = first.weight.grad.sum(1), first.bias.grad[:, None].expand(16, 8)
+    kept = last.weight.grad
+    last.weight.grad = None
+    last.weight.grad = kept * 0.5
+
+
+def of_the_scripts_own(model: Any) -> None:
+    mine = torch.zeros(8, 16).t()
+    model.first.weight.grad = mine
+    mine[3] = 0.25
+    mine.numpy()[4] = 0.5
+
+
+def clipped_twice(model: Any) -> Any:
+    return torch.stack([torch.nn.utils.clip_grad_norm_(model.parameters(), most) for most in (0.1, 5.0, 0.05)])
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("lines", [kept_over_a_step, swapped, of_the_scripts_own, clipped_twice], ids=lambda lines: lines.__name__)
+def test_gradients_are_objects_of_the_scripts(lines: Callable[[Any], Any], where: str) -> None:
+    test_a_script_does_with_gradients_what_it_does_plainly(lines, where)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_look_between_a_forward_and_its_backward(where: str) -> None:
+    said = []
+    for wraps in (None, WHERE[where]):
+        torch.manual_seed(0)
+        model: Any = Model()
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wraps is not None:
+            model, optimizer = castor.wrap(model, optimizer, **wraps)
+        for step in range(3):
+            model(torch.ones(2, 8), True).pow(2).sum().backward()
+            loss = model(torch.full((2, 8), 0.5), False).pow(2).sum()
+            said.append(total_norm(model))
+            model.first.weight.grad.mul_(0.5)
+            loss.backward()
+            said.append(total_norm(model))
+            optimizer.step()
+            optimizer.zero_grad()
+        said.append(torch.cat([p.detach().flatten() for p in model.parameters()]).norm())
+    half = len(said) // 2
+    torch.testing.assert_close(torch.stack(said[half:]), torch.stack(said[:half]), rtol=1e-4, atol=1e-6)
+
+
+def test_one_clip_of_two_models_and_of_what_no_optimizer_has() -> None:
+    answers = []
+    for wraps in (False, True):
+        torch.manual_seed(0)
+        models: list[Any] = [nn.Linear(4, 4), nn.Linear(4, 4)]
+        optimizers: list[Any] = [torch.optim.SGD([model.weight], lr=0.1) for model in models]
+        if wraps:
+            models, optimizers = map(list, zip(*(castor.wrap(m, o) for m, o in zip(models, optimizers))))
+        for step in range(2):
+            sum(model(torch.ones(2, 4)).pow(2).sum() for model in models).backward()
+            answers.append(torch.nn.utils.clip_grad_norm_([p for model in models for p in model.parameters()], 0.1))
+            answers.append(torch.nn.utils.clip_grad_norm_(models[0].parameters(), 0.05))
+            for model, optimizer in zip(models, optimizers):
+                optimizer.step()
+                model.zero_grad()
+            assert models[0].bias.grad is None
+        answers.extend(p.detach().norm() for model in models for p in model.parameters())
+    half = len(answers) // 2
+    torch.testing.assert_close(torch.stack(answers[half:]), torch.stack(answers[:half]), rtol=1e-4, atol=1e-6)
+
+
+def test_a_norm_that_is_not_finite_is_an_error_where_that_is_asked_for() -> None:
+    model: Any = Model()
+    model, _ = castor.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    (model(torch.ones(2, 8), True).sum() * float("inf")).backward()
+    with pytest.raises(RuntimeError, match="not finite"):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)

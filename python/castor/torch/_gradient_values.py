@@ -3,11 +3,14 @@
 """Gradients in torch's memory, where a script reads or writes them between a backward and the step.
 
 ``p.grad`` is a `ChunkedGradient`: it costs nothing until a function needs its values. The function then gets the gradient's *copy*, averaged over ranks,
-which stays to the end of the step. What was written to a copy goes to the chunk before the norm is taken, the step, or another micro-batch.
+which stays to the end of the step. What was written to a copy goes to the chunk before the norm is taken, the step, or another backward. Whoever keeps a
+``p.grad`` beyond that keeps the values that it had.
 """
 
 from __future__ import annotations
 
+import math
+import weakref
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
@@ -37,10 +40,13 @@ class _Copy:
     def note(self) -> None:
         """What it has now is in the chunk."""
         self.version = self.values._version
-        self.digest = self.param.runtime.values.digest_of(self.values)
+        self.digest = self._digest()
+
+    def _digest(self) -> int:
+        return self.param.runtime.values.digest_of(self.values.contiguous())
 
     def written(self) -> bool:
-        return self.values._version != self.version or self.param.runtime.values.digest_of(self.values) != self.digest
+        return self.values._version != self.version or self._digest() != self.digest
 
 
 class GradientValues:
@@ -49,33 +55,53 @@ class GradientValues:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._copies: dict[int, _Copy] = {}  # by number
-        self._finished = -1  # the micro-batch whose gradients are all reduced
-        self._factor = 1.0  # by which the norm is clipped
+        self._shown: weakref.WeakValueDictionary[int, ChunkedGradient] = weakref.WeakValueDictionary()  # of this step, by number
+        self.finished = -1  # the micro-batch whose gradients so far are all reduced
+        self.factor = 1.0  # by which the norm is clipped
+        self.limit = math.inf  # to which it is
 
     def finish(self) -> None:
         """Has every gradient of the step reduced, so that it can be read."""
         runtime = self._runtime
-        if self._finished != runtime.micro_batch:
+        if self.finished != runtime.micro_batch:
             if runtime.updates_early:
                 raise FailedPrecondition("update_in_backward=True has used the gradients by now: leave it away where a script reads or writes p.grad")
             if runtime.backward:
                 raise FailedPrecondition("a gradient is read inside a backward, whose gradients are not all there: read it when loss.backward() has returned")
             runtime.flush()
             _abi.check(lib.castor_engine_finish_gradients(runtime.handle))
-            self._finished = runtime.micro_batch
+            self.finished = runtime.micro_batch
 
     def of(self, p: Param) -> Tensor:
         """The copy of a gradient that there is."""
         copy = self._copies.get(p.number)
         if copy is None:
             self.finish()
-            values = torch.empty(p.shape, device="cpu")
-            self._runtime.engine.read(p.number, _abi.GRAD, values.data_ptr(), p.elements)
             with torch.inference_mode(False), torch.no_grad():
-                if self._factor != 1.0:
-                    values.mul_(self._factor)
+                values = torch.empty(p.shape, device="cpu")
+                self._runtime.engine.read(p.number, _abi.GRAD, values.data_ptr(), p.elements)
+                if self.factor != 1.0:
+                    values.mul_(self.factor)
                 copy = self._copies[p.number] = _Copy(p, values.to(self._runtime.device.torch_device, p.dtype))
         return copy.values
+
+    def show(self, p: Param) -> ChunkedGradient:
+        """What ``p.grad`` is."""
+        shown = self._shown.get(p.number)
+        if shown is None:
+            shown = self._shown[p.number] = ChunkedGradient.of(p)
+        return shown
+
+    def _part_from(self, number: int) -> None:
+        """A gradient is about to be another: who has kept it keeps its values."""
+        shown = self._shown.pop(number, None)
+        if shown is not None:
+            shown._values = self.of(shown._castor)
+
+    def part(self) -> None:
+        """The same of all gradients, before they change."""
+        for number in sorted(self._shown):
+            self._part_from(number)
 
     def settle(self) -> None:
         """Writes to chunks what was written to copies."""
@@ -91,36 +117,51 @@ class GradientValues:
     def forget(self) -> None:
         """The step is over, or its gradients were dropped."""
         self._copies.clear()
-        self._finished, self._factor = -1, 1.0
+        self._shown.clear()
+        self.finished, self.factor, self.limit = -1, 1.0, math.inf
+
+    def before_backward(self) -> None:
+        """Another backward adds to gradients."""
+        if self._copies or self._shown or self.finished >= 0:
+            self.part()
+            self.settle()
+            self._copies.clear()
+            self.finished = -1
 
     def clipped(self, factor: float) -> None:
-        """The step will multiply by this."""
-        self._factor = factor
+        """The step will multiply by this, of what gradients were before any clipping."""
+        more, self.factor = factor / self.factor, factor
         with torch.no_grad():
             for copy in self._copies.values():
-                copy.values.mul_(factor)
+                copy.values.mul_(more)
                 copy.note()
 
     def set(self, p: Param, values: Optional[Tensor]) -> None:
         """``p.grad = values``."""
         runtime = self._runtime
+        if p.frozen:
+            with torch._C.DisableTorchFunctionSubclass():
+                p.tensor.grad = values.values() if type(values) is ChunkedGradient else values  # torch's own
+            return
         if values is None:
             if not runtime.has_gradient(p):
                 return
             self.finish()
+            self._part_from(p.number)
             self._copies.pop(p.number, None)
             _abi.check(lib.castor_engine_drop_gradient(runtime.handle, p.number))
             p.given = -1
             return
         if type(values) is ChunkedGradient:
-            if values._castor is p:
+            if values is self._shown.get(p.number):
                 return
-            values = self.of(values._castor)
-        if p.frozen or not runtime.in_step:
+            values = values.values()
+        if not runtime.in_step:
             raise FailedPrecondition(f"the gradient of {p.name} is set outside a step: give gradients by loss.backward(), and set them behind it")
         if values.shape != p.shape or values.dtype is not p.dtype:
             raise InvalidArgument(f"the gradient of {p.name} is {p.dtype} of shape {tuple(p.shape)}, and cannot become {values.dtype} of shape {tuple(values.shape)}")
         self.finish()
+        self._part_from(p.number)
         with torch.inference_mode(False), torch.no_grad():
             there = values.detach().to(runtime.device.torch_device)
         self._write(p, there)
@@ -132,13 +173,16 @@ class ChunkedGradient(Tensor):
     """What ``p.grad`` is while the gradient is in a chunk."""
 
     _castor: Param
+    _values: Optional[Tensor] = None  # its own, once the parameter's gradient is another
 
     @staticmethod
     def of(p: Param) -> ChunkedGradient:
-        with torch._C.DisableTorchFunctionSubclass():
-            gradient = p.tensor.detach().as_subclass(ChunkedGradient)
+        gradient = p.hole.detach().as_subclass(ChunkedGradient)  # NaN, for what asks no function of torch's
         gradient._castor = p
         return gradient
+
+    def values(self) -> Tensor:
+        return self._castor.runtime.gradient_values.of(self._castor) if self._values is None else self._values
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: tuple = (), keywords: Optional[dict] = None) -> Any:
@@ -151,7 +195,7 @@ class ChunkedGradient(Tensor):
         found: list[ChunkedGradient] = []
         _collect(arguments, found)
         _collect(keywords, found)
-        copies = {id(gradient): gradient._castor.runtime.gradient_values.of(gradient._castor) for gradient in found}
+        copies = {id(gradient): gradient.values() for gradient in found}
         back = {id(copies[id(gradient)]): gradient for gradient in found}
         if function == _WRITE_DATA:
             return found[0]._castor.runtime.gradient_values.set(found[0]._castor, replaced(arguments[1], copies))
@@ -160,7 +204,7 @@ class ChunkedGradient(Tensor):
         return replaced(function(*replaced(arguments, copies), **replaced(keywords, copies)), back)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return repr(self._castor.runtime.gradient_values.of(self._castor))
+        return repr(self.values())
 
 
 _READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
@@ -168,7 +212,7 @@ _READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: igno
 OF_SHAPE = {
     getattr(getattr(Tensor, name), "__get__")
     for name in "shape dtype device layout ndim is_leaf grad_fn requires_grad is_sparse is_cuda is_quantized is_meta is_nested is_cpu itemsize nbytes".split()
-} | {getattr(Tensor, name) for name in "size dim ndimension numel nelement stride is_contiguous is_floating_point is_complex element_size get_device __len__ __hash__".split()}
+} | {getattr(Tensor, name) for name in "size dim ndimension numel nelement is_floating_point is_complex element_size get_device __len__ __hash__".split()}
 
 
 def _collect(of: Any, found: list[ChunkedGradient]) -> None:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 class Ignored:
     """Those of one wrapped model."""
 
-    def __init__(self, model: nn.Module, in_chunks: Iterable[int], ranks: int) -> None:
-        """`in_chunks`: ids of the parameters that are Castor's."""
+    def __init__(self, model: nn.Module, in_chunks: Iterable[int], untrained: Iterable[Tensor], ranks: int) -> None:
+        """`in_chunks`: ids of the parameters that are Castor's. `untrained`: those of them that are in no group of the optimizer: gradients are torch's."""
         mine = set(in_chunks)
         self._named = {name: p for name, p in model.named_parameters() if id(p) not in mine}
+        self._untrained = list(untrained)
         self._ranks = ranks
 
     def __bool__(self) -> bool:
@@ -26,7 +27,7 @@ class Ignored:
 
     @property
     def tensors(self) -> list[Tensor]:
-        return list(self._named.values())
+        return [*self._named.values(), *(p for p in self._untrained if p.requires_grad)]
 
     def values(self) -> dict[str, Tensor]:
         """For checkpoints."""
@@ -40,7 +41,7 @@ class Ignored:
                     p.copy_(values[name])
 
     def zero_grad(self, set_to_none: bool) -> None:
-        for p in self._named.values():
+        for p in self.tensors:
             if set_to_none or p.grad is None:
                 p.grad = None
             else:
@@ -48,7 +49,7 @@ class Ignored:
 
     def average(self) -> None:
         """Gradients over ranks, as DistributedDataParallel's are. All ranks call it; one that lacks a gradient brings zeros."""
-        trained = [p for p in self._named.values() if p.requires_grad]
+        trained = [p for p in self.tensors if p.requires_grad]
         if self._ranks == 1 or not trained:
             return
         with torch.no_grad():

@@ -93,6 +93,11 @@ class _States(dict):  # type: ignore[type-arg]
         super().__init__()
         self._optimizer = weakref.ref(optimizer)
 
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise FailedPrecondition("states are in chunks, and optimizer.state gives copies: write states by optimizer.load_state_dict(...)")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = update = setdefault = _refuse  # type: ignore[assignment]
+
     def __missing__(self, tensor: torch.Tensor) -> dict[str, Any]:
         optimizer = self._optimizer()
         p = getattr(tensor, "_castor", None)
@@ -110,7 +115,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         self._castor_ready = False
         super().__init__(inner.param_groups, inner.defaults)
         self._castor_ready = True
-        self.state = _States(self)
+        self._states = _States(self)
         self.kind = kind
         self.runtime = runtime
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
@@ -118,6 +123,18 @@ class CastorOptimizer(torch.optim.Optimizer):
         self.max_skips = max_skips  # such in a row; 0: as many as come
         self._skips_in_a_row = 0
         self._sent: dict[int, dict[str, float]] = {}
+        words = ("decoupled_weight_decay", "amsgrad", "maximize", "nesterov", "dampening")
+        self._flags = [{word: group[word] for word in words if word in group} for group in self.param_groups]
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """States by the parameter, read when asked for."""
+        return self._states
+
+    @state.setter
+    def state(self, _value: Any) -> None:
+        if self._castor_ready:
+            self._states._refuse()
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Updates the parameters. A closure that computes the loss and goes backward is called first, and its answer returned."""
@@ -139,6 +156,7 @@ class CastorOptimizer(torch.optim.Optimizer):
         runtime.check_holes()
         if runtime.values.unsettled or runtime.engine.world.size > 1:
             runtime.values.settle()
+        runtime.gradient_values.part()
         runtime.gradient_values.settle()
         self._send_numbers()
         culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
@@ -177,7 +195,10 @@ class CastorOptimizer(torch.optim.Optimizer):
             )
 
     def _send_numbers(self) -> None:
-        for index, group in enumerate(self.param_groups):
+        for index, (group, flags) in enumerate(zip(self.param_groups, self._flags)):
+            for word, value in flags.items():
+                if group.get(word) != value:
+                    raise FailedPrecondition(f"group {index} of the optimizer has {word}={group.get(word)!r}, and had {value!r} at castor.wrap, which stays")
             numbers = numbers_of(self.kind, group)
             if self._sent.get(index) != numbers:
                 self.runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
@@ -214,18 +235,21 @@ class CastorOptimizer(torch.optim.Optimizer):
         device = self.runtime.device.torch_device
         others = self.runtime.ignored.tensors if beside is None else beside
         norm = norm_of(others)
-        self.runtime.gradient_values.settle()
+        values = self.runtime.gradient_values
+        values.settle()
         if not self.runtime.in_step:
             scale(others, min(1.0, max_norm / (norm + 1e-6)))
             return torch.tensor(norm, device=device)
-        own = self.runtime.engine.clip(float(max_norm) if norm == 0.0 else _NO_LIMIT)
+        # Of gradients as they were, which the engine multiplies once.
+        raw = self.runtime.engine.clip(values.limit if values.limit < math.inf else float(max_norm) if norm == 0.0 else _NO_LIMIT)
+        own = raw * values.factor
         together = math.hypot(own, norm)
-        if max_norm < together + 1e-6:
+        if math.isfinite(together) and max_norm < together + 1e-6:  # else the step changes nothing
             factor = max_norm / (together + 1e-6)
-            if norm != 0.0:
-                self.runtime.engine.clip(factor * (own + 1e-6))
-                scale(others, factor)
-            self.runtime.gradient_values.clipped(factor)
+            values.limit = factor * values.factor * (raw + 1e-6)
+            self.runtime.engine.clip(values.limit)
+            values.clipped(factor * values.factor)
+            scale(others, factor)
         return torch.tensor(together, device=device)
 
     def add_param_group(self, group: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
 from castor.sizes import format_size
-from castor.torch._gradient_values import ChunkedGradient
 from castor.torch._guards import GUARDS
 from castor.torch._device import Viewer
 from castor.torch._leases import Unit
@@ -160,7 +159,7 @@ class ChunkedParameter(torch.nn.Parameter):
         keywords = keywords or {}
         if function in _OF_METADATA:
             if function == _READ_GRAD and arguments[0]._castor.runtime.has_gradient(arguments[0]._castor):
-                return ChunkedGradient.of(arguments[0]._castor)
+                return arguments[0]._castor.runtime.gradient_values.show(arguments[0]._castor)
             if function in _WRITE_GRAD:
                 return arguments[0]._castor.runtime.gradient_values.set(arguments[0]._castor, arguments[1] if len(arguments) > 1 else None)
             guard = GUARDS.get(function)

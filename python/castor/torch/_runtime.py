@@ -58,6 +58,7 @@ class Runtime:
         self.in_step = False  # a micro-batch has begun
         self.last = True  # the next micro-batch may be the last of its step
         self.updates_early = False  # in the backward of the last micro-batch
+        self.asleep = False
         self.scales = False  # losses are multiplied by a loss scale
         self.scaled = 0  # such that no backward has begun of yet
         self.told_early = 0  # the micro-batch that the engine was told it of
@@ -362,8 +363,7 @@ class Runtime:
         _record.check()
         if self.several:
             self.values.settle()
-        self.gradient_values.settle()
-        self.gradient_values.forget()
+        self.gradient_values.before_backward()
         self.flush()
         _abi.check(lib.castor_engine_begin_micro_batch(self.handle, int(self.last)))
         if not self.in_step:
@@ -378,7 +378,8 @@ class Runtime:
             return
         if self.values.unsettled:
             self.values.settle()
-        if self.backward_done or not self.in_step:
+        # What is read between a forward and its backward ends the micro-batch that the forward began.
+        if self.backward_done or not self.in_step or self.gradient_values.finished == self.micro_batch:
             self.begin_micro_batch()
         self._check_scaled()
         self.backward = True
@@ -443,8 +444,10 @@ class Runtime:
 
     def abandon(self) -> None:
         """Drops the step's gradients."""
-        self.gradient_values.forget()
         if self.in_step:
+            if not self.backward:
+                self.gradient_values.part()
+            self.gradient_values.forget()
             self.flush()
             self.engine.abandon()
         self.in_step = self.backward_done = False

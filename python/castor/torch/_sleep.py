@@ -60,13 +60,16 @@ def sleep(model: nn.Module, to: str = "host") -> Asleep:
     if remaining:
         runtime.engine.resume()
         raise DoesNotFit(f"the model cannot sleep: {shortfall}")
+    runtime.asleep = True
     runtime.device.release_cached()
     return Asleep(model)
 
 
 def wake(model: nn.Module) -> None:
     """Takes the device's memory again, and moves back what was there."""
-    runtime_of(model).engine.resume()
+    runtime = runtime_of(model)
+    runtime.engine.resume()
+    runtime.asleep = False
 
 
 def weights(model: nn.Module, *, dtype: Optional[torch.dtype] = None, device: Union[str, torch.device, None] = None) -> Iterator[tuple[str, torch.Tensor]]:

@@ -239,9 +239,13 @@ def clip_grad_norm_(parameters: Tensors, max_norm: float, norm_type: float = 2.0
         return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)
     runtime = params[0].runtime
     trained = {id(p) for p in runtime.params if not p.frozen}
-    if not runtime.updates_early and (float(norm_type) != 2.0 or not trained <= {id(p) for p in params}):
+    alone = all(p.runtime is runtime for p in params)
+    if not runtime.updates_early and (float(norm_type) != 2.0 or not alone or not trained <= {id(p) for p in params}):
         return _plain_clip(tensors, max_norm, norm_type, *arguments, **keywords)  # of copies
-    return runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None])
+    found = runtime.optimizer.clip_grad_norm_(max_norm, [t for t in tensors if getattr(t, "_castor", None) is None or t._castor.frozen])
+    if (arguments[0] if arguments else keywords.get("error_if_nonfinite", False)) and not bool(torch.isfinite(found)):
+        raise RuntimeError("The total norm of the gradients is not finite, so it cannot be clipped")
+    return found
 
 
 def _take_clip_over() -> None:

@@ -8,6 +8,9 @@ makes of its own, such as the cosines and sines of rotary embeddings, stay as th
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections import UserDict
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Optional
@@ -67,14 +70,15 @@ class Types:
 
             model.register_forward_pre_hook(cast_inputs, with_kwargs=True)
         for module in self._kept.values():
-            _compute_in_fp32(module)
+            _compute_in_fp32(module, self._dtype)
 
 
-def _compute_in_fp32(module: nn.Module) -> None:
+def _compute_in_fp32(module: nn.Module, others: Optional[torch.dtype]) -> None:
+    """`others`: the type of the rest of the model; None: what comes in."""
     came: list[Optional[torch.dtype]] = []  # in, of calls under way
 
     def before(_module: nn.Module, arguments: Any, keywords: Any) -> Any:
-        came.append(_floating_in((arguments, keywords)))
+        came.append(others or _floating_in((arguments, keywords)))
         return _cast(arguments, torch.float32), _cast(keywords, torch.float32)
 
     def after(_module: nn.Module, _arguments: Any, _keywords: Any, result: Any) -> Any:
@@ -100,6 +104,15 @@ def _cast(of: Any, dtype: torch.dtype) -> Any:
         return type(of)(_cast(one, dtype) for one in of)
     if isinstance(of, tuple) and hasattr(of, "_fields"):
         return type(of)(*(_cast(one, dtype) for one in of))
-    if type(of) is dict:
-        return {key: _cast(one, dtype) for key, one in of.items()}
+    if isinstance(of, (dict, UserDict)):
+        made = copy.copy(of)  # a ModelOutput too, whose attributes are its items
+        for key in list(made):
+            if made[key] is not None:
+                made[key] = _cast(made[key], dtype)
+        return made
+    if dataclasses.is_dataclass(of) and not isinstance(of, type):
+        made = copy.copy(of)
+        for field in dataclasses.fields(of):
+            object.__setattr__(made, field.name, _cast(getattr(of, field.name), dtype))
+        return made
     return of

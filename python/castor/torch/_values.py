@@ -229,7 +229,7 @@ class Values:
         if self._views:
             self._look_at_views()
         written = [copy for _, copy in sorted(self._copies.items()) if (copy.marked() if quickly else copy.written())]
-        if written or self._several:
+        if written or (self._several and not runtime.asleep):
             self._write(written)
         self._copies = {number: copy for number, copy in self._copies.items() if self._stays(copy)}
         self.unsettled = bool(self._copies) and not self._several

@@ -113,6 +113,8 @@ def wrap(
         raise FailedPrecondition("the model is wrapped already")
     if update_in_backward and (max_norm or initial_scale):
         raise InvalidArgument("update_in_backward=True updates before all gradients are known: leave max_norm= and initial_scale= away")
+    if initial_scale and any(p.requires_grad for module in ignore for p in module.parameters()):
+        raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
     folders = _folders(nvme)
     kind = kind_of(optimizer)
     types = Types(dtype, keep_fp32, buffer_dtype)
@@ -149,7 +151,7 @@ def wrap(
     _move_the_rest(runtime, model, types, ignore)
     types.hook(model)
     runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
-    runtime.ignored = Ignored(model, runtime.by_tensor, world.size)
+    runtime.ignored = Ignored(model, runtime.by_tensor, [p.tensor for p in runtime.params if p.frozen], world.size)
     _hook(runtime, model, units, ignore)
     wrapped = CastorOptimizer(optimizer, kind, runtime, max_skips)
     runtime.optimizer = wrapped
