@@ -8,16 +8,16 @@
 // zero_engine_*.cc.
 //
 //   before training   life (health, end), seal (agreement, layout, homes),
-//                     memory (pools, slots), start (initial values)
+//                     memory (pools, slots), start (initial values).
 //   in a step         params (gathers, leases), grads (gradients, reduction),
 //                     reuse (gradients written over parameters), deposit (the
 //                     way of a reduced gradient to its home), norm (sums of
 //                     squares), step (agreement), update (the optimizer),
-//                     turns and waiting (ranks that lack gradients)
+//                     turns and waiting (ranks that lack gradients).
 //   between steps     values (read, written, their digest), write_back (what
 //                     the trainer changed), save and load (checkpoints), park
-//                     (an empty device), reseal (other budgets)
-//   always            record (events)
+//                     (an empty device), reseal (other budgets).
+//   always            record (events).
 //
 // Device memory is touched by operations of the device only, on its own lanes
 // and the trainer's. The one exception is a communicator that needs memory

@@ -200,7 +200,9 @@ def test_gradients_that_are_used_already_are_refused() -> None:
     for read in (total_norm, by_data, by_replacement, clip_values):
         with pytest.raises(castor.FailedPrecondition, match="update_in_backward=True has used the gradients"):
             read(model)
+    kept = model.first.weight.grad  # who holds one does not stop the step
     optimizer.step()
+    assert kept.shape == (16, 8)
 
 
 def test_a_read_inside_a_backward_is_refused() -> None:

@@ -77,6 +77,10 @@ def test_what_belongs_to_nothing_is_named(tmp_path: Path) -> None:
     model, _ = wrapped()
     with pytest.raises(castor.InvalidArgument, match="strange"):
         castor.load_weights(model, str(tmp_path))
+    for garbage in (b"\xff" * 64, (16).to_bytes(8, "little") + b"not JSON at all!"):
+        (tmp_path / "model.safetensors").write_bytes(garbage)
+        with pytest.raises(castor.CastorError, match="safetensors"):
+            castor.load_weights(model, str(tmp_path))
     wrong = {name: values for name, values in other().items() if name != "out.weight"} | {"norm.running_mean": torch.ones(3)}
     safetensors.save_file(wrong, tmp_path / "model.safetensors")
     with pytest.raises(castor.InvalidArgument, match="norm.running_mean has the shape"):

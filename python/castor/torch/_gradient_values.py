@@ -20,7 +20,7 @@ from castor import _abi
 from castor._abi import lib
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._guards import in_grad_scaler, refuse_grad_scaler
-from castor.torch._values import replaced
+from castor.torch._values import collect, replaced
 
 if TYPE_CHECKING:
     from castor.torch._params import Param
@@ -100,6 +100,8 @@ class GradientValues:
 
     def part(self) -> None:
         """The same of all gradients, before they change."""
+        if self._runtime.updates_early:
+            self._shown.clear()  # nobody could read them
         for number in sorted(self._shown):
             self._part_from(number)
 
@@ -193,8 +195,8 @@ class ChunkedGradient(Tensor):
         if in_grad_scaler():
             refuse_grad_scaler()
         found: list[ChunkedGradient] = []
-        _collect(arguments, found)
-        _collect(keywords, found)
+        collect(arguments, ChunkedGradient, found)
+        collect(keywords, ChunkedGradient, found)
         copies = {id(gradient): gradient.values() for gradient in found}
         back = {id(copies[id(gradient)]): gradient for gradient in found}
         if function == _WRITE_DATA:
@@ -213,15 +215,3 @@ OF_SHAPE = {
     getattr(getattr(Tensor, name), "__get__")
     for name in "shape dtype device layout ndim is_leaf grad_fn requires_grad is_sparse is_cuda is_quantized is_meta is_nested is_cpu itemsize nbytes".split()
 } | {getattr(Tensor, name) for name in "size dim ndimension numel nelement is_floating_point is_complex element_size get_device __len__ __hash__".split()}
-
-
-def _collect(of: Any, found: list[ChunkedGradient]) -> None:
-    if isinstance(of, Tensor):
-        if type(of) is ChunkedGradient and all(one is not of for one in found):
-            found.append(of)
-    elif isinstance(of, (list, tuple)):
-        for one in of:
-            _collect(one, found)
-    elif isinstance(of, dict):
-        for one in of.values():
-            _collect(one, found)

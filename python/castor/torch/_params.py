@@ -19,7 +19,7 @@ from castor.sizes import format_size
 from castor.torch._guards import GUARDS
 from castor.torch._device import Viewer
 from castor.torch._leases import Unit
-from castor.torch._values import call
+from castor.torch._values import call, collect
 
 if TYPE_CHECKING:
     from castor.torch._runtime import Runtime
@@ -115,19 +115,6 @@ _OF_METADATA = (
 )
 
 
-def _is_chunked(of: Any, found: list[Param]) -> None:
-    """Collects the inactive parameters among arguments, in lists too."""
-    if isinstance(of, Tensor):
-        if type(of) is ChunkedParameter:
-            found.append(of._castor)  # type: ignore[attr-defined]
-    elif isinstance(of, (list, tuple)):
-        for one in of:
-            _is_chunked(one, found)
-    elif isinstance(of, dict):
-        for one in of.values():
-            _is_chunked(one, found)
-
-
 def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
     """Whether a function writes to a parameter among its arguments."""
     name = getattr(function, "__name__", "")
@@ -167,9 +154,10 @@ class ChunkedParameter(torch.nn.Parameter):
                 guard(arguments[0]._castor, *arguments[1:], **keywords)
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)
-        found: list[Param] = []
-        _is_chunked(arguments, found)
-        _is_chunked(keywords, found)
+        inactive: list[ChunkedParameter] = []
+        collect(arguments, ChunkedParameter, inactive)
+        collect(keywords, ChunkedParameter, inactive)
+        found: list[Param] = [tensor._castor for tensor in inactive]  # type: ignore[attr-defined]
         if not found:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **keywords)

@@ -167,21 +167,16 @@ class Runtime:
                         # Torch alone saw that write, and a master is elsewhere.
                         p.version = p.tensor._version
                         self.values.keep(p, p.rest)
-            self._drop_views()
+            self.drop_views()
         self.flush()
 
     def keep_none(self) -> None:
         """No parameter keeps a view any more."""
         self.keeps = self.may_keep = False
-        self._drop_views()
-        self.flush()
+        self.drop_views()
 
     def drop_views(self) -> None:
         """No tensor of Castor's is over a chunk's memory. Parameters may keep views anew."""
-        self._drop_views()
-        self.flush()
-
-    def _drop_views(self) -> None:
         kept = [p for p in self.params if p.kept]
         _have_changed(kept)  # for graphs, which refer to the parameters themselves
         with torch._C.DisableTorchFunctionSubclass():
@@ -194,6 +189,7 @@ class Runtime:
             unit.kept = False
         self._kept.clear()
         self._further.clear()
+        self.flush()
 
     def _activate_rest(self, unit: Unit, counts: bool) -> None:
         rest = tuple(p for p in unit.params if not p.pins)

@@ -288,6 +288,19 @@ def call(params: Iterable[Param], function: Callable, arguments: tuple, keywords
     return result
 
 
+def collect(of: Any, kind: type, found: list[Any]) -> None:
+    """Collects the tensors of exactly this class among arguments, in lists and dicts too, each once."""
+    if isinstance(of, Tensor):
+        if type(of) is kind and all(one is not of for one in found):
+            found.append(of)
+    elif isinstance(of, (list, tuple)):
+        for one in of:
+            collect(one, kind, found)
+    elif isinstance(of, dict):
+        for one in of.values():
+            collect(one, kind, found)
+
+
 def replaced(of: Any, places: dict[int, Any]) -> Any:
     """The same with other tensors in the places of some, in lists, tuples and dicts too."""
     if isinstance(of, Tensor):
