@@ -99,7 +99,8 @@ Status CheckLearningRate(double lr) {
 }
 
 OptimizerGroups::OptimizerGroups(const OptimizerOptions& optimizer,
-                                 std::span<const OptimizerGroup> groups) {
+                                 std::span<const OptimizerGroup> groups)
+    : of_all_(optimizer) {
   groups_.push_back({"", optimizer, 1, std::nullopt, std::nullopt});
   for (const OptimizerGroup& group : groups) {
     groups_.push_back({group.name, OptionsFor(optimizer, group), group.lr_scale,
@@ -134,11 +135,10 @@ Status OptimizerGroups::SetHyperParameters(std::string_view name,
   changed.beta2 = numbers.beta2.value_or(changed.beta2);
   changed.eps = numbers.eps.value_or(changed.eps);
   changed.weight_decay = numbers.weight_decay.value_or(changed.weight_decay);
-  const OptimizerOptions& of_all = groups_.front().options;
-  changed = WithMomentum(changed, of_all,
+  changed = WithMomentum(changed, of_all_,
                          numbers.momentum.value_or(changed.momentum));
   Status valid = ValidateOptimizerOptions(changed);
-  if (valid.ok()) valid = CheckMoments(changed, of_all);
+  if (valid.ok()) valid = CheckMoments(changed, of_all_);
   CASTOR_RETURN_IF_ERROR(valid.WithContext(GroupText(name)));
   groups_[group].options = changed;
   return OkStatus();

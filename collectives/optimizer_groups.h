@@ -103,6 +103,7 @@ class OptimizerGroups {
     return group.own_lr.value_or(lr * group.lr_scale);
   }
 
+  OptimizerOptions of_all_;    // as it began: its moments are kept
   std::vector<Group> groups_;  // the first has no name
 };
 

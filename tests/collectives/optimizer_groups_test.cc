@@ -94,6 +94,12 @@ TEST(OptimizerGroupsTest, MomentumMayBeNoneButInOneWhereAMomentIsKept) {
   EXPECT_TRUE(groups.OptionsOf(1, 0.1).nesterov);
   ASSERT_THAT(groups.SetHyperParameters("b", {.momentum = 0.0}), IsOk());
   EXPECT_EQ(MomentsOf(groups.OptionsOf(2, 0.1)), 0);
+  // What is in no group is no other groups' measure.
+  ASSERT_THAT(groups.SetHyperParameters("", {.momentum = 0.0}), IsOk());
+  ASSERT_THAT(groups.SetHyperParameters("b", {.momentum = 0.8}), IsOk());
+  EXPECT_TRUE(groups.OptionsOf(2, 0.1).nesterov);
+  ASSERT_THAT(groups.SetHyperParameters("", {.momentum = 0.7}), IsOk());
+  EXPECT_TRUE(groups.OptionsOf(0, 0.1).nesterov);
   sgd.momentum = 0;
   sgd.nesterov = false;
   const std::vector<OptimizerGroup> more = {{.name = "a", .momentum = 0.5}};

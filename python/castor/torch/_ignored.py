@@ -22,9 +22,6 @@ class Ignored:
         self._untrained = list(untrained)
         self._ranks = ranks
 
-    def __bool__(self) -> bool:
-        return bool(self._named)
-
     @property
     def tensors(self) -> list[Tensor]:
         return [*self._named.values(), *(p for p in self._untrained if p.requires_grad)]
