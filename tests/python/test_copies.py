@@ -119,3 +119,17 @@ def test_states_of_a_parameter_are_read_on_demand(where: str) -> None:
         for name, values in theirs.state[p].items():
             torch.testing.assert_close(state[name], values, rtol=1e-4, atol=1e-6)
     assert len(optimizer.state) == 0, "nothing is kept"
+
+
+def test_a_copy_of_a_model_in_low_precision_can_be_pickled_and_given_another_type() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4))
+    model, _ = castor.wrap(model, torch.optim.AdamW(model.parameters()), device="4MiB", host="4MiB", dtype=torch.bfloat16, keep_fp32=["1"])
+    images = torch.randn(4, 8)
+    expected = model(images)
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(images), expected) and expected.dtype is torch.bfloat16
+    assert torch.equal(pickle.loads(pickle.dumps(copied))(images), expected)
+    whole: Any = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    whole, _ = castor.wrap(whole, torch.optim.AdamW(whole.parameters()), device="4MiB", host="4MiB", dtype=torch.bfloat16)
+    assert copy.deepcopy(whole).float()(images).dtype is torch.float32

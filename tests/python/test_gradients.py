@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -295,3 +298,53 @@ def test_a_norm_that_is_not_finite_is_an_error_where_that_is_asked_for() -> None
     (model(torch.ones(2, 8), True).sum() * float("inf")).backward()
     with pytest.raises(RuntimeError, match="not finite"):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_gathered_parameters_have_the_gradients_of_their_chunks(where: str) -> None:
+    def trained(wrap: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-2)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, **WHERE[where])
+        model(torch.ones(3, 8)).pow(2).sum().backward()
+        seen = []
+        with castor.gathered(model) if wrap else contextlib.nullcontext():
+            seen += [p.grad.clone() for p in model.parameters()]
+            # More of them come inside, and what is written stays.
+            model(torch.full((3, 8), 0.5)).pow(2).sum().backward()
+            torch.nn.utils.clip_grad_norm_([model[0].weight], 0.01)
+            model[2].bias.grad = torch.ones(4)
+            model[0].bias.grad = None
+            for copied in (copy.deepcopy(model[0].weight), pickle.loads(pickle.dumps(model[0].weight))):
+                assert type(copied) is nn.Parameter and torch.equal(copied, model[0].weight)
+        assert model[0].bias.grad is None
+        seen += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        optimizer.step()
+        return seen + [p.detach().clone() for p in model.parameters()]
+
+    for ours, plain in zip(trained(wrap=True), trained(wrap=False), strict=True):
+        assert torch.allclose(ours, plain, rtol=1e-5, atol=1e-7)
+
+
+def test_a_channels_last_model_trains_as_a_plain_one() -> None:
+    def trained(wrap: bool) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        model: Any = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+        optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        if wrap:
+            model, optimizer = castor.wrap(model, optimizer, device="4MiB", host="4MiB")
+        images = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last)
+        for _ in range(3):
+            out = model(images)
+            assert out.is_contiguous(memory_format=torch.channels_last)
+            out.pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.state_dict(), out
+
+    (ours, out), (plain, plain_out) = trained(wrap=True), trained(wrap=False)
+    assert torch.allclose(out, plain_out, rtol=1e-5, atol=1e-6)
+    for name in plain:
+        assert torch.allclose(ours[name], plain[name], rtol=1e-4, atol=1e-6), name

@@ -20,6 +20,7 @@ from castor import _abi
 from castor._abi import lib
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._guards import in_grad_scaler, refuse_grad_scaler
+from castor.torch._params import OWN_GRAD
 from castor.torch._values import collect, replaced
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class GradientValues:
         runtime = self._runtime
         if p.frozen:
             with torch._C.DisableTorchFunctionSubclass():
-                p.tensor.grad = values.values() if type(values) is ChunkedGradient else values  # torch's own
+                OWN_GRAD.__set__(p.tensor, values.values() if type(values) is ChunkedGradient else values)
             return
         if values is None:
             if not runtime.has_gradient(p):

@@ -14,6 +14,7 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor.errors import CastorError, FailedPrecondition
+from castor.torch._params import OWN_GRAD
 
 if TYPE_CHECKING:
     from castor.torch._params import Param
@@ -43,8 +44,8 @@ class Gradients:
 
         def take(tensor: Tensor) -> None:
             with torch._C.DisableTorchFunctionSubclass():
-                gradient = tensor.grad
-                tensor.grad = None
+                gradient = OWN_GRAD.__get__(tensor)
+                OWN_GRAD.__set__(tensor, None)
             if gradient is None:
                 return
             runtime.backward_begins()

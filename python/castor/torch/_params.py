@@ -8,6 +8,7 @@ values gets them for as long as it runs. Inside, it is the plain parameter that 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import torch
@@ -125,8 +126,9 @@ def _writes(function: Any, arguments: tuple, keywords: dict) -> bool:
     return type(out) is ChunkedParameter
 
 
-_READ_GRAD = Tensor.grad.__get__  # type: ignore[attr-defined]
-_WRITE_GRAD = {Tensor.grad.__set__, Tensor.grad.__delete__}  # type: ignore[attr-defined]
+OWN_GRAD: Any = Tensor.grad  # torch's, of any tensor
+_READ_GRAD = OWN_GRAD.__get__
+_WRITE_GRAD = {OWN_GRAD.__set__, OWN_GRAD.__delete__}
 _READ_DATA, _WRITE_DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
 # What gives no tensor, or none that has gradients.
 _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__ __index__ __complex__ __repr__ __format__ __contains__ equal "
@@ -212,3 +214,42 @@ class ChunkedParameter(torch.nn.Parameter):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         p = self._castor
         return f"ChunkedParameter({p.name}, shape={tuple(p.shape)}, dtype={p.dtype})"
+
+
+class _Gathered(torch.nn.Parameter):
+    """What a parameter is inside `castor.gathered`: of its own class, with the chunk's gradient."""
+
+    def _chunked(self) -> Optional[Param]:
+        """None: of a tensor that a script made with this class."""
+        return self.__dict__.get("_castor")
+
+    @property  # type: ignore[override]
+    def grad(self) -> Optional[Tensor]:
+        p = self._chunked()
+        return OWN_GRAD.__get__(self) if p is None or not p.runtime.has_gradient(p) else p.runtime.gradient_values.show(p)
+
+    @grad.setter
+    def grad(self, values: Optional[Tensor]) -> None:
+        p = self._chunked()
+        if p is None:
+            OWN_GRAD.__set__(self, values)
+        else:
+            p.runtime.gradient_values.set(p, values)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        p = self._chunked()
+        copy = memo[id(self)] = (torch.nn.Parameter if p is None else p.plain)(self.data.clone(), requires_grad=self.requires_grad)
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__deepcopy__({}).__reduce_ex__(protocol)
+
+
+@functools.cache
+def gathered_class(plain: type) -> type:
+    """The class of gathered parameters that are `plain` elsewhere."""
+    return type(plain.__name__, (_Gathered, *([plain] if plain is not torch.nn.Parameter else [])), {"__module__": plain.__module__})

@@ -21,7 +21,7 @@ from castor._engine import checkpoints
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch._hooks import without_hooks
-from castor.torch._params import ChunkedParameter, Param
+from castor.torch._params import ChunkedParameter, Param, gathered_class
 from castor.torch._runtime import Runtime
 from castor.torch._weight_files import read_tensors
 
@@ -73,7 +73,7 @@ def gathered(of: Tensors, write: bool = False) -> Iterator[None]:
     for p in params:
         tensor = p.tensor
         values = read(p)
-        tensor.__class__ = p.plain
+        tensor.__class__ = gathered_class(p.plain)
         tensor.data = values.to(p.runtime.device.torch_device, p.dtype)
         p.pins += 1
         exact.append(values if write else None)

@@ -63,30 +63,43 @@ class Types:
     def hook(self, model: nn.Module) -> None:
         """Has inputs and outputs cast."""
         if self._dtype is not None:
-            dtype = self._dtype
-
-            def cast_inputs(_module: nn.Module, arguments: Any, keywords: Any) -> Any:
-                return _cast(arguments, dtype), _cast(keywords, dtype)
-
-            model.register_forward_pre_hook(cast_inputs, with_kwargs=True)
+            model.register_forward_pre_hook(_InputCast(self._dtype), with_kwargs=True)
         for module in self._kept.values():
-            _compute_in_fp32(module, self._dtype)
+            fp32 = _Fp32Casts(self._dtype)
+            module.register_forward_pre_hook(fp32.before, with_kwargs=True)
+            module.register_forward_hook(fp32.after, with_kwargs=True, always_call=True)
 
 
-def _compute_in_fp32(module: nn.Module, others: Optional[torch.dtype]) -> None:
-    """`others`: the type of the rest of the model; None: what comes in."""
-    came: list[Optional[torch.dtype]] = []  # in, of calls under way
+class _InputCast:
+    """Of a whole model. Copies of the model have it too, and can be given another type."""
 
-    def before(_module: nn.Module, arguments: Any, keywords: Any) -> Any:
-        came.append(others or _floating_in((arguments, keywords)))
+    def __init__(self, dtype: torch.dtype, copied: bool = False) -> None:
+        self._dtype = dtype
+        self._copied = copied
+
+    def __call__(self, module: nn.Module, arguments: Any, keywords: Any) -> Any:
+        if self._copied and all(p.dtype is not self._dtype for p in module.parameters()):
+            return None
+        return _cast(arguments, self._dtype), _cast(keywords, self._dtype)
+
+    def __deepcopy__(self, memo: Any) -> _InputCast:
+        return _InputCast(self._dtype, copied=True)
+
+
+class _Fp32Casts:
+    """Around a module that computes in float32. `others`: the type of the rest of the model; None: what comes in."""
+
+    def __init__(self, others: Optional[torch.dtype]) -> None:
+        self._others = others
+        self._came: list[Optional[torch.dtype]] = []  # in, of calls under way
+
+    def before(self, _module: nn.Module, arguments: Any, keywords: Any) -> Any:
+        self._came.append(self._others or _floating_in((arguments, keywords)))
         return _cast(arguments, torch.float32), _cast(keywords, torch.float32)
 
-    def after(_module: nn.Module, _arguments: Any, _keywords: Any, result: Any) -> Any:
-        dtype = came.pop() if came else None
+    def after(self, _module: nn.Module, _arguments: Any, _keywords: Any, result: Any) -> Any:
+        dtype = self._came.pop() if self._came else None
         return result if dtype in (None, torch.float32) or result is None else _cast(result, dtype)
-
-    module.register_forward_pre_hook(before, with_kwargs=True)
-    module.register_forward_hook(after, with_kwargs=True, always_call=True)
 
 
 def _floating_in(of: Any) -> Optional[torch.dtype]:
