@@ -407,10 +407,17 @@ OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files) {
   return table;
 }
 
+std::string WriteConfig(const OptionTable& table) {
+  JsonValue config = JsonValue::Object({{"schema", kConfigSchema}});
+  const JsonValue options = WriteOptions(table);
+  for (const std::string& key : options.keys()) config[key] = options[key];
+  return config.Dump() + "\n";
+}
+
 Result<std::vector<std::string>> ReadConfig(std::string_view text,
                                             const OptionTable& table) {
   OptionTable document = table;
-  document.Schema("castor.config/1");
+  document.Schema(kConfigSchema);
   Result<std::vector<std::string>> said = ReadOptions(text, document);
   // Of the caller's own, as a flag is.
   if (!said.ok()) return InvalidArgument(std::string(said.status().message()));

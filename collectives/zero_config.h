@@ -57,6 +57,8 @@
 
 namespace castor {
 
+inline constexpr char kConfigSchema[] = "castor.config/1";
+
 // Who has a row of the table, as bits of Option::uses: trainers, castor plan
 // and castor simulate as a flag, and the plan file as a key, which some of its
 // rows must be.
@@ -74,6 +76,9 @@ struct EngineFiles {
 
 // Collaborators of an engine are in no row.
 OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files);
+
+// A document of all that the table's members have, in one line.
+std::string WriteConfig(const OptionTable& table);
 
 // Sets what the document `text` says, and returns the keys of that.
 // InvalidArgument, with line and column, where `text` is no such document; for

@@ -59,6 +59,7 @@
 #include "offload/shard_store.h"
 #include "offload/slab.h"
 #include "offload/worker_pool.h"
+#include "placement/homes_file.h"
 #include "placement/reduction_turns.h"
 
 namespace castor {
@@ -248,6 +249,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   void DescribeRank() const;
   // Where states are at home from the next step on, and how full tiers are.
   void DescribeHomes() const;
+  // The accesses of the step that ended, where they are others than before.
+  void DescribeTrace();
+  // REQUIRES: a recorder.
+  void AddDocument(std::string text) const;
+  std::vector<HomesOfChunk> Homes() const;
   Status WithNames(const Status& failure) const;
 
   // homes
@@ -531,6 +537,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   std::vector<ParkedShard> parked_shards_;
   std::vector<ShardStore::ShardId> vacated_;  // gradients, while parked
   std::map<int32_t, std::shared_ptr<RunEvent>> lease_events_;  // if recorded
+  int64_t described_trace_ = 0;  // digest of its accesses
   std::unique_ptr<ShardStore> store_;
   std::vector<LoadTicket> ahead_;       // by ChunkId: of its last Gather
   std::vector<int32_t> held_in_place_;  // by ChunkId: leases of its home

@@ -2,71 +2,13 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "chunk/base/budget_text.h"
-#include "collectives/run_chunks.h"
 #include "collectives/zero_engine_impl.h"
-#include "offload/nvme/nvme_option.h"
-#include "placement/trace_file.h"
 
 namespace castor {
-
-namespace {
-
-// By tier; 0 where none was given.
-void AddBudgets(const ZeroOptions& options, int64_t (&budgets)[3]) {
-  const auto add = [&](Tier tier, std::optional<Bytes> budget) {
-    if (!budget || IsUnlimited(*budget)) return;
-    budgets[TierIndex(tier)] = budget->count();
-  };
-  add(Tier::kDevice, options.device_budget);
-  add(Tier::kHost, options.host_budget);
-  if (!options.nvme.empty()) add(Tier::kNvme, NvmeLimit(options.nvme));
-}
-
-}  // namespace
-
-void ZeroEngine::Impl::DescribeRank() const {
-  if (options_.recorder == nullptr) return;
-  RunRankInfo info;
-  info.rank = comm_->rank();
-  info.world = comm_->world();
-  info.stage = options_.stage;
-  AddBudgets(options_, info.budget_bytes);
-  std::vector<std::string_view> names;
-  names.reserve(params_.size());
-  for (const auto& param : params_) names.push_back(param.spec.name);
-  info.chunks = RunChunksOf(*layout_, names);
-  options_.recorder->AddRank(info);
-  DescribeHomes();
-}
-
-void ZeroEngine::Impl::DescribeHomes() const {
-  if (options_.recorder == nullptr) return;
-  RunHomesInfo info;
-  info.rank = comm_->rank();
-  info.step = static_cast<int32_t>(step_ + 1);
-  AddBudgets(options_, info.budget_bytes);
-  for (size_t state = 0; state < kStateKinds; ++state) {
-    for (size_t tier = 0; tier < kAllTiers.size(); ++tier) {
-      info.home_bytes[state][tier] =
-          memory_.placement.bytes[state][tier].count();
-    }
-  }
-  options_.recorder->AddHomes(info);
-  for (Tier tier : kAllTiers) {
-    RunEvent event =
-        EventFor(RunEventKind::kTierBytes, ChunkId(), RunCause::kStart);
-    event.to = tier;
-    event.bytes = pools_->pool(tier).stats().in_use.count();
-    event.begin_ns = event.end_ns = options_.clock->NowNs();
-    options_.recorder->Record(event);
-  }
-}
 
 void ZeroEngine::Impl::Mark(std::string_view words) const {
   if (options_.recorder == nullptr) return;
@@ -127,25 +69,6 @@ void ZeroEngine::Impl::RecordLeaseEnd(Lane& lane, int32_t lease) {
   if (begun == lease_events_.end()) return;
   RecordSpan(lane, begun->second, false);
   lease_events_.erase(begun);
-}
-
-TraceFile ZeroEngine::Impl::RecordedTrace() const {
-  TraceFile trace;
-  trace.rank = comm_->rank();
-  trace.world = comm_->world();
-  if (sharding_.shard_group < trace.world) {
-    trace.shard_group = sharding_.shard_group;
-    trace.spans_world = trace.shard_group > 0 && sharding_.spans_world;
-  }
-  trace.chunks = TraceChunks(*layout_);
-  for (ParamId id : first_uses_) trace.params.push_back(Name(id));
-  for (size_t p = 0; p < acquired_.size(); ++p) {
-    if (!acquired_[p]) trace.params.push_back(params_[p].spec.name);
-  }
-  // The engine takes any name, and one name twice; a trace does not.
-  if (!CheckTraceParams(trace.params).ok()) trace.params.clear();
-  if (manager_ != nullptr) trace.step = manager_->last_step();
-  return trace;
 }
 
 }  // namespace castor

@@ -113,6 +113,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   CASTOR_RETURN_IF_ERROR(AdvanceSave());
   ending_moment_ = -1;
   result.step = ++step_;
+  DescribeTrace();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   CASTOR_RETURN_IF_ERROR(Health());

@@ -235,6 +235,18 @@ struct RunMark {
 };
 inline constexpr size_t kMostMarkBytes = 255;
 
+// A document of this project that describes the run, as text with a "schema":
+// the layout (chunk/layout_file.h), the engine's options (castor.config/1), the
+// machine (placement/tier_model_file.h), the trace of a step
+// (placement/trace_file.h), homes (placement/homes_file.h).
+struct RunDocument {
+  int32_t rank = 0;
+  int32_t step = 0;  // from which on it holds
+  std::string text;
+
+  friend bool operator==(const RunDocument&, const RunDocument&) = default;
+};
+
 // Where events go. Implementations are thread-safe and never block for long.
 // Events come in any order of time: most are recorded when they end.
 class RunRecorder {
@@ -251,6 +263,8 @@ class RunRecorder {
   // In order of steps. Each holds until the next one of its rank.
   virtual void AddHomes(const RunHomesInfo&) {}
   virtual void AddMark(const RunMark&) {}
+  // A text as the last one of its schema, of whichever rank, is not kept again.
+  virtual void AddDocument(const RunDocument&) {}
 };
 
 }  // namespace castor

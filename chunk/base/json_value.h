@@ -74,6 +74,7 @@ class JsonValue {
            (kind_ == Kind::kWhole && whole_ >> 63 == 0);
   }
   bool is_number() const { return is_integer() || kind_ == Kind::kReal; }
+  bool is_text() const { return kind_ == Kind::kText; }
   bool is_array() const { return kind_ == Kind::kArray; }
   bool is_object() const { return kind_ == Kind::kObject; }
 

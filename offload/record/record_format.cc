@@ -30,6 +30,7 @@ constexpr size_t kMaxChunkNames = 65'535;  // of all parameters of a chunk
 constexpr size_t kChunkBytes = 10;         // of a chunk without its name
 constexpr size_t kRankBytes = 44;          // of a rank without its chunks
 constexpr size_t kEndBytes = 24;
+constexpr size_t kDocumentBytes = 8;  // of a document without its text
 
 // Times this far from the clock's start, 73 years, and sizes this large, 1 EiB,
 // are no run's; refusing them keeps every difference within 64 bits.
@@ -171,6 +172,19 @@ void AppendMarkFrame(const RunMark& mark, std::string* out) {
   AppendInteger(mark.rank, out);
   AppendInteger(mark.step, out);
   AppendName(mark.words, out);
+  frame.Finish();
+}
+
+bool FitsDocument(const RunDocument& info) {
+  return info.text.size() <= kMaxFramePayload - kDocumentBytes;
+}
+
+void AppendDocumentFrame(const RunDocument& info, std::string* out) {
+  CASTOR_CHECK(FitsDocument(info));
+  FrameBuilder frame(TypeOf(FrameType::kDocument), out);
+  AppendInteger(info.rank, out);
+  AppendInteger(info.step, out);
+  out->append(info.text);
   frame.Finish();
 }
 
@@ -332,6 +346,17 @@ bool DecodeMark(std::string_view payload, RunMark* mark) {
     return false;
   }
   *mark = std::move(read);
+  return true;
+}
+
+bool DecodeDocument(std::string_view payload, RunDocument* info) {
+  ByteReader reader(payload);
+  RunDocument read;
+  read.rank = reader.Take<int32_t>();
+  read.step = reader.Take<int32_t>();
+  read.text = reader.TakeText(reader.left());
+  if (reader.failed() || read.rank < 0 || read.step < 0) return false;
+  *info = std::move(read);
   return true;
 }
 

@@ -36,13 +36,14 @@ inline constexpr size_t kEventBytes = 48;
 inline constexpr size_t kMaxFramePayload = size_t{16} << 20;
 
 enum class FrameType : uint32_t {
-  kRank = 1,    // what is known of one rank
-  kEvents = 2,  // events, and how many were dropped so far
-  kEnd = 3,     // the record was closed: what it holds
-  kArena = 4,   // what is known of a rank's pinned arena
-  kPlan = 5,    // what proves a rank's plan, and prices its slots
-  kHomes = 6,   // where a rank's states are at home from a step on
-  kMark = 7,    // the trainer's own words of a moment
+  kRank = 1,      // what is known of one rank
+  kEvents = 2,    // events, and how many were dropped so far
+  kEnd = 3,       // the record was closed: what it holds
+  kArena = 4,     // what is known of a rank's pinned arena
+  kPlan = 5,      // what proves a rank's plan, and prices its slots
+  kHomes = 6,     // where a rank's states are at home from a step on
+  kMark = 7,      // the trainer's own words of a moment
+  kDocument = 8,  // a text that describes the run
 };
 
 struct FrameHeader {
@@ -73,6 +74,9 @@ void AppendPlanFrame(const RunPlanInfo& info, std::string* out);
 void AppendHomesFrame(const RunHomesInfo& info, std::string* out);
 // Words that are too long are cut.
 void AppendMarkFrame(const RunMark& mark, std::string* out);
+// REQUIRES: FitsDocument(info).
+void AppendDocumentFrame(const RunDocument& info, std::string* out);
+bool FitsDocument(const RunDocument& info);
 void AppendEndFrame(const RecordTotals& totals, std::string* out);
 
 // Malformed when `bytes` do not start a record that this version can read.
@@ -94,6 +98,7 @@ bool DecodeArena(std::string_view payload, RunArenaInfo* info);
 bool DecodePlan(std::string_view payload, RunPlanInfo* info);
 bool DecodeHomes(std::string_view payload, RunHomesInfo* info);
 bool DecodeMark(std::string_view payload, RunMark* mark);
+bool DecodeDocument(std::string_view payload, RunDocument* info);
 
 }  // namespace castor
 

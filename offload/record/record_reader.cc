@@ -134,6 +134,12 @@ class Parser {
         record_.marks.push_back(std::move(mark));
         return true;
       }
+      case FrameType::kDocument: {
+        RunDocument info;
+        if (!DecodeDocument(buffer_, &info)) return false;
+        record_.documents.push_back(std::move(info));
+        return true;
+      }
       case FrameType::kEnd:
         ended_ = true;
         return DecodeEnd(buffer_, &totals_);

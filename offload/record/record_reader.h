@@ -19,12 +19,13 @@
 namespace castor {
 
 struct RunRecord {
-  std::vector<RunRankInfo> ranks;    // ascending, each once
-  std::vector<RunArenaInfo> arenas;  // by rank and name, each once
-  std::vector<RunPlanInfo> plans;    // ascending by rank, each once
-  std::vector<RunHomesInfo> homes;   // as they were written
-  std::vector<RunMark> marks;        // as they were written
-  std::vector<RunEvent> events;      // in the order in which they were written
+  std::vector<RunRankInfo> ranks;      // ascending, each once
+  std::vector<RunArenaInfo> arenas;    // by rank and name, each once
+  std::vector<RunPlanInfo> plans;      // ascending by rank, each once
+  std::vector<RunHomesInfo> homes;     // as they were written
+  std::vector<RunMark> marks;          // as they were written
+  std::vector<RunDocument> documents;  // as they were written
+  std::vector<RunEvent> events;  // in the order in which they were written
   // The run produced them and the record lacks them: its ring was full.
   int64_t dropped = 0;
   int64_t file_bytes = 0;

@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
@@ -147,6 +148,20 @@ void FileRecorder::AddHomes(const RunHomesInfo& info) {
 
 void FileRecorder::AddMark(const RunMark& mark) {
   AddFrame(AppendMarkFrame, mark);
+}
+
+void FileRecorder::AddDocument(const RunDocument& info) {
+  if (!FitsDocument(info)) return;
+  {
+    const XXH128_hash_t hash = XXH3_128bits(info.text.data(), info.text.size());
+    const std::pair digest(hash.high64, hash.low64);
+    std::lock_guard lock(mutex_);
+    // Up to the schema's end.
+    auto& last = documents_[info.text.substr(0, info.text.find(','))];
+    if (last == digest) return;
+    last = digest;
+  }
+  AddFrame(AppendDocumentFrame, info);
 }
 
 bool FileRecorder::InWindow(const RunEvent& event) {

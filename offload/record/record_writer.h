@@ -12,8 +12,8 @@
 // a record that reads up to there.
 //
 // A write that fails stops recording, not the run; Close tells. AddRank,
-// AddArena, AddPlan, AddHomes, AddMark and Record are thread-safe; everything
-// else is for the owner thread.
+// AddArena, AddPlan, AddHomes, AddMark, AddDocument and Record are thread-safe;
+// everything else is for the owner thread.
 
 #include <atomic>
 #include <chrono>
@@ -66,6 +66,8 @@ class FileRecorder final : public RunRecorder {
   void AddPlan(const RunPlanInfo& info) override;
   void AddHomes(const RunHomesInfo& info) override;
   void AddMark(const RunMark& mark) override;
+  // One that is longer than a frame is left out.
+  void AddDocument(const RunDocument& info) override;
   void Record(const RunEvent& event) override {
     if (windowed_ && !InWindow(event)) return;
     if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
@@ -119,6 +121,8 @@ class FileRecorder final : public RunRecorder {
   bool stopped_ = false;     // by a failed write; guarded by mutex_
   std::string info_frames_;  // not written yet; guarded by mutex_
   int64_t ranks_added_ = 0;  // guarded by mutex_
+  // Digests of the last texts, by how they begin; guarded by mutex_.
+  std::map<std::string, std::pair<uint64_t, uint64_t>> documents_;
   // The last before the window, by rank and tier; guarded by mutex_.
   std::map<std::pair<int32_t, Tier>, RunEvent> levels_;
   std::atomic<bool> has_levels_{false};

@@ -153,8 +153,10 @@ Status RunReport(const ReportRequest& request, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
   const RunStatistics run = ComputeRunStatistics(record, request.steps);
-  Print(ReportDocument(request.file, run, record.completeness, request.ink),
-        request.form, console);
+  Document document =
+      ReportDocument(request.file, run, record.completeness, request.ink);
+  AddPictures(record, ReadSetup(record), run, request.steps, &document);
+  Print(document, request.form, console);
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   if (record.dropped > 0) {
     console.Note(fmt::format(

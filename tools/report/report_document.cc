@@ -17,6 +17,7 @@
 #include "chunk/base/units_text.h"
 #include "placement/run_event.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/step_detail.h"
 
 namespace castor {
 namespace {
@@ -537,6 +538,17 @@ JsonValue SlotWorthJson(const PlanStatistics& plan) {
     }
     return json;
   });
+}
+
+void AddPictures(const RunRecord& record, const RunSetup& setup,
+                 const RunStatistics& run, const StepRange& steps,
+                 Document* doc) {
+  const StepDetail detail =
+      ComputeStepDetail(record, setup, TypicalStep(run, steps));
+  const int32_t rank = detail.ranks.empty() ? 0 : detail.ranks.front().rank;
+  doc->Set("chunk_list", ChunksJson(record, setup, rank, detail.step));
+  doc->Set("detail", StepDetailJson(detail));
+  doc->Set("unread_documents", ListOf(setup.unread));
 }
 
 }  // namespace castor

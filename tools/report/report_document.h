@@ -16,6 +16,7 @@
 #include "placement/run_event.h"
 #include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
 
 namespace castor {
@@ -39,6 +40,11 @@ namespace castor {
 Document ReportDocument(std::string_view name, const RunStatistics& run,
                         const Status& completeness,
                         StripInk ink = StripInk::kAscii);
+
+// Adds what pictures draw, for programs: a typical step, and the chunks.
+void AddPictures(const RunRecord& record, const RunSetup& setup,
+                 const RunStatistics& run, const StepRange& steps,
+                 Document* doc);
 
 // An object: what is not zero, by the name of its cause.
 JsonValue ByCauseJson(const std::array<int64_t, kRunCauses>& counts);
