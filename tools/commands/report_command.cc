@@ -42,7 +42,7 @@ part, with exit code 6.
 Examples:
   castor report run.rec
   castor report run.rec --steps 2-30
-  castor report run.rec --chrome run.json     (open it in https://ui.perfetto.dev)
+  castor report run.rec --chrome run.json         (open it in https://ui.perfetto.dev)
   castor report run.rec --memory-viz run.pickle   (open it in https://pytorch.org/memory_viz)
   castor report run.rec --json
 )";
@@ -77,10 +77,12 @@ std::array<ExportFile, 2> ExportsOf(const ReportRequest& request) {
         WriteMemorySnapshot}}};
 }
 
-// Whether both paths name one file, be it there or not.
-bool IsSameFile(const std::string& a, const std::string& b) {
+// Whether both name one file; those that are not there are told by their names.
+bool IsSameFile(const std::filesystem::path& a,
+                const std::filesystem::path& b) {
   std::error_code ignored;
-  return a == b || std::filesystem::equivalent(a, b, ignored);
+  return a.lexically_normal() == b.lexically_normal() ||
+         std::filesystem::equivalent(a, b, ignored);
 }
 
 Status CheckExports(const ReportRequest& request) {

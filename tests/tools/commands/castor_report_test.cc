@@ -207,7 +207,7 @@ TEST_F(CastorReportTest, MistakesAreExit2) {
       {file_, "--steps", "7-9"},
       {file_, "--chrome", file_},
       {file_, "--memory-viz", file_},
-      {file_, "--chrome", "a", "--memory-viz", "a"},
+      {file_, "--chrome", "a", "--memory-viz", "./a"},
       {file_, file_},
   };
   for (const std::vector<std::string>& args : mistakes) {
