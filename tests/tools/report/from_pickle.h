@@ -9,17 +9,19 @@
 #include <string>
 
 #include "chunk/base/json_value.h"
+#include "gtest/gtest.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {
 
-// Null where Python refuses it.
+// Fails the test, and is null, where Python refuses it.
 inline JsonValue FromPickle(const std::string& pickle) {
   const ProcessOutcome outcome =
       RunProcess({"/usr/bin/env", "python3", "-c",
                   "import json, pickle, sys\n"
                   "json.dump(pickle.load(sys.stdin.buffer), sys.stdout)\n"},
                  pickle);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   if (outcome.exit_code != 0) return JsonValue();
   return ParseJson(outcome.out).value();
 }
