@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "tools/cli/flags.h"
 #include "tools/commands/registry.h"
 #include "tools/report/chrome_trace.h"
+#include "tools/report/memory_snapshot.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
 
@@ -39,7 +42,8 @@ part, with exit code 6.
 Examples:
   castor report run.rec
   castor report run.rec --steps 2-30
-  castor report run.rec --chrome run.json     (open it in https://ui.perfetto.dev)
+  castor report run.rec --chrome run.json         (open it in https://ui.perfetto.dev)
+  castor report run.rec --memory-viz run.pickle   (open it in https://pytorch.org/memory_viz)
   castor report run.rec --json
 )";
 
@@ -58,33 +62,75 @@ Status CheckSteps(const RunRecord& record, const StepRange& steps) {
                   first->step, last->step, first->step, last->step));
 }
 
-// Leaves nothing behind when it fails.
-Status Export(const RunRecord& record, const ReportRequest& request) {
-  // A pipe that nobody reads would hold an open() that blocks for ever.
-  const int probe = ::open(request.chrome.c_str(),
-                           O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (probe < 0 && errno == ENXIO) {
+// A file that a record is exported to.
+struct ExportFile {
+  const std::string& path;  // empty: none was asked for
+  const char* what;         // in messages
+  const char* viewer;
+  void (*write)(const RunRecord&, const StepRange&, std::ostream&);
+};
+
+std::array<ExportFile, 2> ExportsOf(const ReportRequest& request) {
+  return {
+      {{request.chrome, "trace", "https://ui.perfetto.dev", WriteChromeTrace},
+       {request.memory_viz, "memory snapshot", "https://pytorch.org/memory_viz",
+        WriteMemorySnapshot}}};
+}
+
+// Whether both name one file; those that are not there are told by their names.
+bool IsSameFile(const std::filesystem::path& a,
+                const std::filesystem::path& b) {
+  std::error_code ignored;
+  return a.lexically_normal() == b.lexically_normal() ||
+         std::filesystem::equivalent(a, b, ignored);
+}
+
+Status CheckExports(const ReportRequest& request) {
+  for (const ExportFile& file : ExportsOf(request)) {
+    if (!file.path.empty() && IsSameFile(file.path, request.file)) {
+      return InvalidArgument(
+          fmt::format("the {} would overwrite the record {}; name another file",
+                      file.what, Quoted(request.file)));
+    }
+  }
+  if (!request.chrome.empty() &&
+      IsSameFile(request.chrome, request.memory_viz)) {
     return InvalidArgument(fmt::format(
-        "the trace cannot be written to {}: nobody reads this pipe; start its "
-        "reader first, or name a file",
+        "the trace and the memory snapshot would both be written to {}; name "
+        "two files",
         Quoted(request.chrome)));
   }
+  return OkStatus();
+}
+
+// Leaves nothing behind when it fails.
+Status Export(const RunRecord& record, const StepRange& steps,
+              const ExportFile& to) {
+  // A pipe that nobody reads would hold an open() that blocks for ever.
+  const int probe =
+      ::open(to.path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (probe < 0 && errno == ENXIO) {
+    return InvalidArgument(fmt::format(
+        "the {} cannot be written to {}: nobody reads this pipe; start its "
+        "reader first, or name a file",
+        to.what, Quoted(to.path)));
+  }
   errno = 0;
-  std::ofstream file(request.chrome, std::ios::binary | std::ios::trunc);
+  std::ofstream file(to.path, std::ios::binary | std::ios::trunc);
   const bool opened = file.is_open();
   if (probe >= 0) ::close(probe);
-  if (opened) WriteChromeTrace(record, request.steps, file);
+  if (opened) to.write(record, steps, file);
   file.close();
   if (file) return OkStatus();
   const int error = errno;
   std::error_code ignored;
-  if (opened && std::filesystem::is_regular_file(request.chrome, ignored)) {
-    std::filesystem::remove(request.chrome, ignored);
+  if (opened && std::filesystem::is_regular_file(to.path, ignored)) {
+    std::filesystem::remove(to.path, ignored);
   }
   const std::string why = fmt::format(
-      "the trace cannot be written to {}: {}; name a file in a folder that "
+      "the {} cannot be written to {}: {}; name a file in a folder that "
       "exists and has room, or export fewer steps with --steps",
-      Quoted(request.chrome),
+      to.what, Quoted(to.path),
       error != 0 ? std::strerror(error) : "the write failed");
   const bool is_usage = error == ENOENT || error == ENOTDIR || error == EISDIR;
   return is_usage ? InvalidArgument(why) : IoError(why);
@@ -113,6 +159,8 @@ class ReportCommand final : public Command {
                 "look at these steps only, for example 2-30");
     AddTextFlag(app, "--chrome", &request_.chrome,
                 "also write a trace as Chrome JSON to this file");
+    AddTextFlag(app, "--memory-viz", &request_.memory_viz,
+                "also write a memory snapshot as of PyTorch to this file");
     AddSwitch(app, "--json", &json_, "print one JSON document");
     AddSwitch(app, "--plain", &plain_, "print tab-separated lines");
     SetHelpFooter(app, kFooter);
@@ -144,12 +192,7 @@ class ReportCommand final : public Command {
 }  // namespace
 
 Status RunReport(const ReportRequest& request, const Console& console) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(request.chrome, request.file, ignored)) {
-    return InvalidArgument(fmt::format(
-        "the trace would overwrite the record {}; name another file",
-        Quoted(request.file)));
-  }
+  CASTOR_RETURN_IF_ERROR(CheckExports(request));
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
   const RunStatistics run = ComputeRunStatistics(record, request.steps);
@@ -165,10 +208,11 @@ Status RunReport(const ReportRequest& request, const Console& console) {
         record.dropped,
         record.dropped + static_cast<int64_t>(record.events.size())));
   }
-  if (!request.chrome.empty()) {
-    CASTOR_RETURN_IF_ERROR(Export(record, request));
-    console.Note(fmt::format("wrote {}: open it in https://ui.perfetto.dev",
-                             request.chrome));
+  for (const ExportFile& file : ExportsOf(request)) {
+    if (file.path.empty()) continue;
+    CASTOR_RETURN_IF_ERROR(Export(record, request.steps, file));
+    console.Note(
+        fmt::format("wrote {}: open it in {}", file.path, file.viewer));
   }
   return record.completeness;
 }

@@ -21,7 +21,9 @@ struct ReportRequest {
   std::string file;
   Form form = Form::kPage;
   StepRange steps;
-  std::string chrome;  // where to export to; empty: nowhere
+  // Where to export to; empty: nowhere.
+  std::string chrome;
+  std::string memory_viz;
   StripInk ink = StripInk::kAscii;
 };
 

@@ -23,9 +23,9 @@ namespace {
 // A line of the file, rendered when it is written.
 struct Entry {
   int64_t ns = 0;
-  char phase = 'X';  // as in the format: X, i, C, b, e
+  char phase = 'X';  // as in the format: X, i, C, b, e, s, f
   int64_t tid = 0;
-  size_t index = 0;  // of an event, or of a residency for b and e
+  size_t index = 0;  // of an event, or of a residency for b, e, s and f
   size_t added = 0;  // breaks ties of time
 };
 
@@ -76,20 +76,10 @@ std::string NameOf(const RunEvent& event) {
 class Exporter {
  public:
   Exporter(const RunRecord& record, const StepRange& steps, std::ostream& out)
-      : record_(record), out_(out) {
-    std::vector<const RunEvent*> selected;
-    for (const RunEvent& event : record.events) {
-      if (steps.HoldsAll() || steps.Holds(event.step)) {
-        selected.push_back(&event);
-      }
-    }
-    std::sort(selected.begin(), selected.end(),
-              [](const RunEvent* a, const RunEvent* b) {
-                return std::pair(a->begin_ns, a) < std::pair(b->begin_ns, b);
-              });
-    for (const RunEvent* event : selected) events_.push_back(*event);
-    residencies_ = FindResidencies(events_);
-  }
+      : record_(record),
+        out_(out),
+        events_(EventsOf(record, steps)),
+        residencies_(FindResidencies(events_)) {}
 
   void Write() {
     base_ns_ = events_.empty() ? 0 : events_.front().begin_ns;
@@ -101,6 +91,7 @@ class Exporter {
     AddTracks();
     AddInstantsAndCounters();
     AddResidencies();
+    AddFlows();
     for (size_t i = 0; i < entries_.size(); ++i) entries_[i].added = i;
     std::sort(entries_.begin(), entries_.end(),
               [](const Entry& a, const Entry& b) {
@@ -147,6 +138,7 @@ class Exporter {
 
   // Everything that takes time, by rank and group of tracks.
   void AddTracks() {
+    tids_.resize(events_.size());
     struct Group {
       std::string title;
       std::vector<size_t> events;
@@ -189,6 +181,7 @@ class Exporter {
         NameTrack(Pid(rank), tid + track, title);
       }
       for (size_t k = 0; k < group.events.size(); ++k) {
+        tids_[group.events[k]] = tid + tracks[k];
         entries_.push_back(
             {times[k].begin, 'X', tid + tracks[k], group.events[k]});
       }
@@ -222,6 +215,37 @@ class Exporter {
     }
   }
 
+  // From what prefetched each copy to the copy's first use. An end binds to the
+  // slice that holds its time, so slices without length get none.
+  void AddFlows() {
+    std::map<std::pair<int32_t, int32_t>, std::vector<size_t>> uses;
+    for (size_t i = 0; i < events_.size(); ++i) {
+      const RunEvent& event = events_[i];
+      if (event.kind == RunEventKind::kUse && event.end_ns > event.begin_ns) {
+        uses[{event.rank, event.chunk}].push_back(i);
+      }
+    }
+    for (size_t i = 0; i < residencies_.size(); ++i) {
+      const Residency& copy = residencies_[i];
+      const RunEvent& fetch = events_[copy.made_by];
+      if (fetch.cause != RunCause::kPrefetch) continue;
+      if (fetch.end_ns == fetch.begin_ns) continue;
+      const std::vector<size_t>& of_chunk = uses[{copy.rank, copy.chunk}];
+      const auto use =
+          std::lower_bound(of_chunk.begin(), of_chunk.end(), fetch.begin_ns,
+                           [this](size_t event, int64_t ns) {
+                             return events_[event].begin_ns < ns;
+                           });
+      if (use == of_chunk.end()) continue;
+      const int64_t used_ns = events_[*use].begin_ns;
+      if (used_ns >= copy.time.end) continue;
+      // Late in the fetch, yet in it, and not after the use.
+      const int64_t from_ns = std::min(fetch.end_ns - 1, used_ns);
+      entries_.push_back({from_ns, 's', tids_[copy.made_by], i});
+      entries_.push_back({used_ns, 'f', tids_[*use], i});
+    }
+  }
+
   static std::string Micros(int64_t ns) {
     return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
   }
@@ -231,6 +255,11 @@ class Exporter {
                                    Micros(entry.ns - base_ns_));
     if (entry.phase == 'b' || entry.phase == 'e') {
       AddResidency(residencies_[entry.index], entry.phase, &line);
+    } else if (entry.phase == 's' || entry.phase == 'f') {
+      line += fmt::format(
+          R"(,"pid":{},"tid":{},"cat":"prefetch","name":"prefetch","id":{})",
+          Pid(residencies_[entry.index].rank), entry.tid, entry.index + 1);
+      if (entry.phase == 'f') line += R"(,"bp":"e")";
     } else if (entry.phase == 'C') {
       const RunEvent& event = events_[entry.index];
       line +=
@@ -291,6 +320,7 @@ class Exporter {
   std::vector<RunEvent> events_;  // by begin
   std::vector<Residency> residencies_;
   std::vector<Entry> entries_;
+  std::vector<int64_t> tids_;  // by event; 0: on no track
   std::map<int32_t, const std::vector<RunChunkInfo>*> chunks_;  // by rank
   std::map<int32_t, int64_t> step_tids_;                        // by rank
   int64_t base_ns_ = 0;

@@ -8,8 +8,9 @@
 // and TensorBoard open. One process per rank; in it tracks for steps, chunks in
 // use, stalls, each link, updates and leases, as many of each as it takes for
 // events on one track never to overlap; a counter of bytes per tier; and an
-// asynchronous slice for each time a chunk was whole on the device. Pure
-// function, thread-safe.
+// asynchronous slice for each time a chunk was whole on the device. A flow
+// leads from the transfer or gather that prefetched a chunk to its first use.
+// Pure function, thread-safe.
 
 #include <ostream>
 

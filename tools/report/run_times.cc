@@ -59,6 +59,19 @@ Result<StepRange> ParseStepRange(std::string_view text) {
   return range;
 }
 
+std::vector<RunEvent> EventsOf(const RunRecord& record,
+                               const StepRange& steps) {
+  std::vector<RunEvent> events;
+  for (const RunEvent& event : record.events) {
+    if (steps.HoldsAll() || steps.Holds(event.step)) events.push_back(event);
+  }
+  std::stable_sort(events.begin(), events.end(),
+                   [](const RunEvent& a, const RunEvent& b) {
+                     return a.begin_ns < b.begin_ns;
+                   });
+  return events;
+}
+
 int32_t LastStep(const RunRecord& record) {
   int32_t last = 0;
   for (const RunEvent& event : record.events) {
@@ -135,9 +148,12 @@ std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
       continue;
     }
     const bool gathers = event->kind == RunEventKind::kGather;
+    const auto index = static_cast<size_t>(event - events.data());
     // The shard comes first, maybe in pieces, and is then gathered around.
     if (open && !open->gathered) {
       open->gathered = gathers;
+      size_t& made_by = open->copy.made_by;
+      if (event->end_ns >= events[made_by].end_ns) made_by = index;
       continue;
     }
     if (open) close(event->begin_ns, RunCause::kNone);
@@ -146,7 +162,8 @@ std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
                  event->step,
                  {event->begin_ns, event->end_ns},
                  event->cause,
-                 RunCause::kNone},
+                 RunCause::kNone,
+                 index},
                 gathers};
   }
   if (open) close(last_ns, RunCause::kNone);

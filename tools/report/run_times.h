@@ -8,6 +8,7 @@
 // whole on its device. Pure functions, thread-safe.
 // Part of the statistics of a run (run_statistics.h).
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -33,6 +34,10 @@ struct StepRange {
 // "7", or "2-30" with both ends included; steps count from 1. InvalidArgument
 // for anything else.
 Result<StepRange> ParseStepRange(std::string_view text);
+
+// The record's events of `steps`, by begin; those before the first step too if
+// `steps` are all of them.
+std::vector<RunEvent> EventsOf(const RunRecord& record, const StepRange& steps);
 
 struct StepWindow {
   int32_t rank = 0;
@@ -64,6 +69,8 @@ struct Residency {
   Interval time;
   RunCause fetched = RunCause::kNone;   // why it came
   RunCause released = RunCause::kNone;  // why it went; kNone: it did not
+  // Which event made it whole: of those that fetched it, the last to end.
+  size_t made_by = 0;
 };
 
 // By rank, chunk and time. Those of one chunk on one rank do not overlap, even

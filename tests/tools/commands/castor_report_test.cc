@@ -131,6 +131,20 @@ TEST_F(RunReportTest, ExportsForPerfetto) {
   EXPECT_FALSE(trace["traceEvents"].empty());
 }
 
+TEST_F(RunReportTest, ExportsForTheMemoryViewerOfPyTorch) {
+  request_.chrome = dir_.File("trace.json");
+  request_.memory_viz = dir_.File("memory.pickle");
+  EXPECT_THAT(Run(), IsOk());
+  EXPECT_THAT(notes_.str(), HasSubstr("trace.json: open it in https://ui"));
+  EXPECT_THAT(notes_.str(), HasSubstr("pytorch.org/memory_viz"));
+  EXPECT_FALSE(FileText(request_.chrome).empty());
+  const std::string pickle = FileText(request_.memory_viz);
+  EXPECT_THAT(pickle, HasSubstr("device_traces"));
+  EXPECT_THAT(pickle, HasSubstr("chunk 2: layer.2 (fetched ahead)"));
+  request_.memory_viz = "/dev/full";
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kIoError, HasSubstr("snapshot")));
+}
+
 TEST_F(RunReportTest, AnExportThatFailsLeavesNothingBehind) {
   request_.chrome = dir_.File("no/folder.json");
   EXPECT_THAT(Run(),
@@ -148,6 +162,10 @@ TEST_F(RunReportTest, AnExportThatFailsLeavesNothingBehind) {
 TEST_F(RunReportTest, AnExportNeverOverwritesTheRecord) {
   request_.chrome = request_.file;
   EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument));
+  request_.chrome.clear();
+  request_.memory_viz = request_.file;
+  EXPECT_THAT(Run(), StatusIs(ErrorCode::kInvalidArgument,
+                              HasSubstr("the memory snapshot would")));
   EXPECT_EQ(std::filesystem::file_size(request_.file), TwoSteps().size());
 }
 
@@ -188,6 +206,8 @@ TEST_F(CastorReportTest, MistakesAreExit2) {
       {file_, "--steps", "2-1"},
       {file_, "--steps", "7-9"},
       {file_, "--chrome", file_},
+      {file_, "--memory-viz", file_},
+      {file_, "--chrome", "a", "--memory-viz", "./a"},
       {file_, file_},
   };
   for (const std::vector<std::string>& args : mistakes) {

@@ -20,6 +20,7 @@ namespace castor {
 namespace {
 
 using testing::IsSupersetOf;
+using testing::StartsWith;
 
 JsonValue Export(const RunRecord& record, const StepRange& steps = {}) {
   std::ostringstream out;
@@ -39,6 +40,7 @@ void CheckRules(const JsonValue& trace) {
   std::map<int64_t, int64_t> track_end;
   std::set<int64_t> named_tracks;
   std::map<std::string, bool> open;
+  std::map<int64_t, const JsonValue*> flows;  // begun, by id
   for (const JsonValue& event : trace["traceEvents"]) {
     const std::string& phase = event["ph"].text();
     ASSERT_GT(event["pid"].integer(), 0) << event;
@@ -69,6 +71,22 @@ void CheckRules(const JsonValue& trace) {
       ASSERT_EQ(event["s"], "t");
     } else if (phase == "C") {
       ASSERT_TRUE(event["args"]["bytes"].is_integer());
+    } else if (phase == "s" || phase == "f") {
+      // Within the slice that its track shows at that time.
+      ASSERT_LT(ns, track_end[event["tid"].integer()]) << event;
+      ASSERT_EQ(track_process[event["tid"].integer()], event["pid"]);
+      const JsonValue*& begun = flows[event["id"].integer()];
+      if (phase == "s") {
+        ASSERT_EQ(begun, nullptr) << event;
+        begun = &event;
+        continue;
+      }
+      ASSERT_NE(begun, nullptr) << event;
+      ASSERT_EQ((*begun)["ph"], "s");
+      ASSERT_EQ((*begun)["name"], event["name"]);
+      ASSERT_EQ((*begun)["cat"], event["cat"]);
+      ASSERT_EQ(event["bp"], "e");
+      begun = &event;
     } else {
       ASSERT_TRUE(phase == "b" || phase == "e") << phase;
       bool& is_open = open[event["id"].text()];
@@ -78,6 +96,7 @@ void CheckRules(const JsonValue& trace) {
     }
   }
   for (const auto& [id, is_open] : open) EXPECT_FALSE(is_open) << id;
+  for (const auto& [id, end] : flows) EXPECT_EQ((*end)["ph"], "f") << id;
 }
 
 std::vector<JsonValue> Select(const JsonValue& trace,
@@ -147,6 +166,38 @@ TEST(ChromeTraceTest, DrawsEachEventOnItsTrack) {
   EXPECT_EQ(titles[instants[0]["tid"].integer()], "steps");
 }
 
+TEST(ChromeTraceTest, LeadsFromAPrefetchToTheFirstUse) {
+  MadeRun run(1);
+  run.At(0, 1);
+  // Its shard comes first; the gather makes it whole.
+  run.Move(Tier::kHost, Tier::kDevice, 10, 20, 9, RunCause::kPrefetch, 1);
+  run.Gather(1, 20, 30, 9).Use(1, 5, 8).Use(1, 40, 50).Use(1, 60, 70);
+  run.Release(1, 80).Use(1, 90, 95);
+  // Asked for, never used, used at once, and used without taking time.
+  run.Gather(2, 10, 20, 9, RunCause::kDemand).Use(2, 20, 30);
+  run.Gather(3, 10, 20, 9).Release(3, 25).Use(3, 26, 30);
+  run.Gather(0, 100, 120, 9).Use(0, 110, 115).Release(0, 120);
+  run.Gather(0, 130, 140, 9).Use(0, 150, 150);
+  const JsonValue trace = Export(run.record);
+  CheckRules(trace);
+  std::map<int64_t, std::string> titles;
+  for (const JsonValue& event : Select(trace, "M")) {
+    if (event["name"] != "thread_name") continue;
+    titles[event["tid"].integer()] = event["args"]["name"].text();
+  }
+  const std::vector<JsonValue> begins = Select(trace, "s");
+  const std::vector<JsonValue> ends = Select(trace, "f");
+  ASSERT_EQ(begins.size(), 2u);
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(Nanoseconds(begins[0]["ts"]), 24'999);
+  EXPECT_THAT(titles[begins[0]["tid"].integer()], StartsWith("all-gather"));
+  EXPECT_EQ(Nanoseconds(ends[0]["ts"]), 35'000);
+  EXPECT_THAT(titles[ends[0]["tid"].integer()], StartsWith("chunks in use"));
+  EXPECT_EQ(begins[0]["id"], ends[0]["id"]);
+  EXPECT_EQ(Nanoseconds(begins[1]["ts"]), 105'000);
+  EXPECT_EQ(Nanoseconds(ends[1]["ts"]), 105'000);
+}
+
 TEST(ChromeTraceTest, HoldsTheStepsAskedFor) {
   MadeRun run(1);
   for (int32_t step = 0; step <= 4; ++step) {
@@ -184,6 +235,7 @@ TEST(ChromeTraceTest, KeepsTheRulesForAnyEvents) {
       event.begin_ns %= 100'000;
       event.end_ns = event.begin_ns + static_cast<int64_t>(random() % 20'000);
       if (random() % 4 == 0) event.end_ns = event.begin_ns;
+      if (random() % 2 == 0) event.cause = RunCause::kPrefetch;
     }
     CheckRules(Export(record));
     if (HasFatalFailure()) return;
