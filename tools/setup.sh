@@ -27,6 +27,7 @@ build_packages=(
   liburing-dev
   libxxhash-dev
   nlohmann-json3-dev
+  node-d3 # draws the pages of castor report --html
 )
 test_packages=(
   "${build_packages[@]}"

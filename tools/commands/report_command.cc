@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -29,6 +30,7 @@
 #include "tools/commands/registry.h"
 #include "tools/report/chrome_trace.h"
 #include "tools/report/memory_snapshot.h"
+#include "tools/report/page/page.h"
 #include "tools/report/report_document.h"
 #include "tools/report/run_statistics.h"
 
@@ -42,6 +44,7 @@ part, with exit code 6.
 Examples:
   castor report run.rec
   castor report run.rec --steps 2-30
+  castor report run.rec --html run.html           (open it in a browser)
   castor report run.rec --chrome run.json         (open it in https://ui.perfetto.dev)
   castor report run.rec --memory-viz run.pickle   (open it in https://pytorch.org/memory_viz)
   castor report run.rec --json
@@ -67,14 +70,13 @@ struct ExportFile {
   const std::string& path;  // empty: none was asked for
   const char* what;         // in messages
   const char* viewer;
-  void (*write)(const RunRecord&, const StepRange&, std::ostream&);
 };
 
-std::array<ExportFile, 2> ExportsOf(const ReportRequest& request) {
-  return {
-      {{request.chrome, "trace", "https://ui.perfetto.dev", WriteChromeTrace},
-       {request.memory_viz, "memory snapshot", "https://pytorch.org/memory_viz",
-        WriteMemorySnapshot}}};
+std::array<ExportFile, 3> ExportsOf(const ReportRequest& request) {
+  return {{{request.html, "page", "a browser"},
+           {request.chrome, "trace", "https://ui.perfetto.dev"},
+           {request.memory_viz, "memory snapshot",
+            "https://pytorch.org/memory_viz"}}};
 }
 
 // Whether both name one file; those that are not there are told by their names.
@@ -86,26 +88,27 @@ bool IsSameFile(const std::filesystem::path& a,
 }
 
 Status CheckExports(const ReportRequest& request) {
-  for (const ExportFile& file : ExportsOf(request)) {
-    if (!file.path.empty() && IsSameFile(file.path, request.file)) {
+  const std::array<ExportFile, 3> files = ExportsOf(request);
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (files[i].path.empty()) continue;
+    if (IsSameFile(files[i].path, request.file)) {
       return InvalidArgument(
           fmt::format("the {} would overwrite the record {}; name another file",
-                      file.what, Quoted(request.file)));
+                      files[i].what, Quoted(request.file)));
     }
-  }
-  if (!request.chrome.empty() &&
-      IsSameFile(request.chrome, request.memory_viz)) {
-    return InvalidArgument(fmt::format(
-        "the trace and the memory snapshot would both be written to {}; name "
-        "two files",
-        Quoted(request.chrome)));
+    for (size_t j = 0; j < i; ++j) {
+      if (!IsSameFile(files[i].path, files[j].path)) continue;
+      return InvalidArgument(fmt::format(
+          "the {} and the {} would both be written to {}; name two files",
+          files[j].what, files[i].what, Quoted(files[i].path)));
+    }
   }
   return OkStatus();
 }
 
 // Leaves nothing behind when it fails.
-Status Export(const RunRecord& record, const StepRange& steps,
-              const ExportFile& to) {
+Status Export(const ExportFile& to,
+              const std::function<void(std::ostream&)>& write) {
   // A pipe that nobody reads would hold an open() that blocks for ever.
   const int probe =
       ::open(to.path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -119,7 +122,7 @@ Status Export(const RunRecord& record, const StepRange& steps,
   std::ofstream file(to.path, std::ios::binary | std::ios::trunc);
   const bool opened = file.is_open();
   if (probe >= 0) ::close(probe);
-  if (opened) to.write(record, steps, file);
+  if (opened) write(file);
   file.close();
   if (file) return OkStatus();
   const int error = errno;
@@ -157,6 +160,8 @@ class ReportCommand final : public Command {
     AddIntFlag(app, "--step", &step_, 1, INT32_MAX, "look at this step only");
     AddTextFlag(app, "--steps", &steps_,
                 "look at these steps only, for example 2-30");
+    AddTextFlag(app, "--html", &request_.html,
+                "also write a page of pictures to this file");
     AddTextFlag(app, "--chrome", &request_.chrome,
                 "also write a trace as Chrome JSON to this file");
     AddTextFlag(app, "--memory-viz", &request_.memory_viz,
@@ -208,9 +213,16 @@ Status RunReport(const ReportRequest& request, const Console& console) {
         record.dropped,
         record.dropped + static_cast<int64_t>(record.events.size())));
   }
-  for (const ExportFile& file : ExportsOf(request)) {
+  const std::array<std::function<void(std::ostream&)>, 3> writers = {
+      [&](std::ostream& out) { out << RunPage(ForPage(document.Json())); },
+      [&](std::ostream& out) { WriteChromeTrace(record, request.steps, out); },
+      [&](std::ostream& out) {
+        WriteMemorySnapshot(record, request.steps, out);
+      }};
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const ExportFile file = ExportsOf(request)[i];
     if (file.path.empty()) continue;
-    CASTOR_RETURN_IF_ERROR(Export(record, request.steps, file));
+    CASTOR_RETURN_IF_ERROR(Export(file, writers[i]));
     console.Note(
         fmt::format("wrote {}: open it in {}", file.path, file.viewer));
   }

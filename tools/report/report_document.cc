@@ -540,6 +540,26 @@ JsonValue SlotWorthJson(const PlanStatistics& plan) {
   });
 }
 
+JsonValue ForPage(const JsonValue& document) {
+  constexpr size_t kMostSteps = 1000;
+  const JsonValue& steps = document["steps"];
+  if (steps.size() <= kMostSteps) return document;
+  const size_t each = (steps.size() + kMostSteps - 1) / kMostSteps;
+  const auto ns = [&](size_t i) { return steps[i]["time_ns"].integer(); };
+  JsonValue kept = JsonValue::Array();
+  for (size_t i = 0; i < steps.size(); i += each) {
+    size_t slowest = i;
+    for (size_t j = i; j < std::min(i + each, steps.size()); ++j) {
+      if (ns(j) > ns(slowest)) slowest = j;
+    }
+    kept.Append(steps[slowest]);
+  }
+  JsonValue page = document;
+  page["steps"] = std::move(kept);
+  page["steps_each"] = static_cast<int64_t>(each);
+  return page;
+}
+
 void AddPictures(const RunRecord& record, const RunSetup& setup,
                  const RunStatistics& run, const StepRange& steps,
                  Document* doc) {

@@ -46,6 +46,10 @@ void AddPictures(const RunRecord& record, const RunSetup& setup,
                  const RunStatistics& run, const StepRange& steps,
                  Document* doc);
 
+// The same document with no more steps than a page can show: of several, the
+// slowest.
+JsonValue ForPage(const JsonValue& document);
+
 // An object: what is not zero, by the name of its cause.
 JsonValue ByCauseJson(const std::array<int64_t, kRunCauses>& counts);
 

@@ -11,6 +11,7 @@ repository, so that a package upgrade rebuilds what includes them.
 #   package   the Debian package that brings it
 #   headers   files or folders, sought in /usr/include and /usr/include/<multiarch>; a pair renames: (where it is, how it is included)
 #   folder    where else the headers are
+#   data      they are no headers, but files that a rule reads
 #   deps, defines, linkopts   as in cc_library
 # {multiarch} in a folder or a linkopt is the machine's, as x86_64-linux-gnu.
 _LIBRARIES = {
@@ -22,6 +23,12 @@ _LIBRARIES = {
     "cli11": struct(
         package = "libcli11-dev",
         headers = ["CLI"],
+    ),
+    "d3": struct(
+        package = "node-d3",
+        folder = "/usr/share/nodejs/d3/dist",
+        headers = ["d3.min.js"],
+        data = True,
     ),
     "fmt": struct(
         package = "libfmt-dev",
@@ -119,6 +126,13 @@ cc_library(
 )
 """
 
+_DATA = """
+filegroup(
+    name = "{name}",
+    srcs = glob(["{name}/**"]),
+)
+"""
+
 _MISSING = """
 genrule(
     name = "{name}_is_missing",
@@ -127,9 +141,9 @@ genrule(
           "install {package}.' >&2; exit 1",
 )
 
-cc_library(
+{rule}(
     name = "{name}",
-    hdrs = ["{name}_is_missing.h"],
+    {files} = ["{name}_is_missing.h"],
 )
 """
 
@@ -152,10 +166,18 @@ def _system_libraries_impl(repository_ctx):
             sought, included = (header, header) if type(header) == "string" else header
             found[included] = _find(repository_ctx, folders, sought)
         if None in found.values():
-            build += _MISSING.format(name = name, package = library.package)
+            build += _MISSING.format(
+                name = name,
+                package = library.package,
+                rule = "filegroup" if hasattr(library, "data") else "cc_library",
+                files = "srcs" if hasattr(library, "data") else "hdrs",
+            )
             continue
         for included, path in found.items():
             repository_ctx.symlink(path, name + "/" + included)
+        if hasattr(library, "data"):
+            build += _DATA.format(name = name)
+            continue
         build += _FOUND.format(
             name = name,
             includes = repr([name] if found else []),
@@ -170,6 +192,6 @@ def _system_libraries_impl(repository_ctx):
 
 system_libraries = repository_rule(
     implementation = _system_libraries_impl,
-    doc = "Makes one cc_library for each library of _LIBRARIES. Looks again whenever Bazel starts anew.",
+    doc = "Makes one cc_library or filegroup for each library of _LIBRARIES. Looks again whenever Bazel starts anew.",
     local = True,
 )

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What all pictures share: numbers as words, colours, frames with axes, legends, tables, the tip under the pointer.
+
+'use strict';
+
+const castor = {draw: []};
+
+castor.bytes = (bytes) => {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  let unit = 0;
+  while (Math.abs(bytes) >= 1024 && unit + 1 < units.length) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return `${Number(bytes.toFixed(bytes < 100 && unit > 0 ? 2 : 1))} ${units[unit]}`;
+};
+
+castor.time = (ns) => {
+  for (const [unit, size] of [['s', 1e9], ['ms', 1e6], ['us', 1e3]]) {
+    if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
+  }
+  return `${Math.round(ns)} ns`;
+};
+
+castor.percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+castor.count = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
+
+// "wte.weight, wpe.weight and 5 more"
+castor.names = (chunk, most = 3) => {
+  const names = chunk.params.slice(0, most).join(', ');
+  const more = chunk.params.length - Math.min(most, chunk.params.length) + chunk.more_params;
+  return (names || 'no parameter') + (more > 0 ? ` and ${more} more` : '');
+};
+
+castor.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+castor.kinds = [
+  ['param', 'parameters at home', 'blue'],
+  ['grad', 'gradients at home', 'green'],
+  ['master', 'master weights', 'rose'],
+  ['exp_avg', 'first moments', 'orange'],
+  ['exp_avg_sq', 'second moments', 'red'],
+  ['gathered', 'gathered parameters', 'sky'],
+  ['prefetched', 'prefetched parameters', 'yellow'],
+  ['borrowed', 'borrowed by the trainer', 'ink'],
+  ['other', 'staging, gradients in flight, the rest', 'grey'],
+];
+
+castor.activities = {
+  'coming': ['on its way to the device', 'yellow'],
+  'ready': ['there ahead of use', 'sky'],
+  'used': ['in use', 'blue'],
+  'kept': ['kept after use', 'grey'],
+  'gradient': ['gradient reduced or moved', 'green'],
+  'update': ['updated by the optimizer', 'rose'],
+  'waited for': ['waited for', 'red'],
+};
+
+castor.waits = {
+  demand: 'chunks fetched when asked for',
+  prefetch: 'chunks fetched ahead, too late',
+  optimizer: 'parameters still being updated',
+  gradient: 'a slot for gradients',
+};
+
+castor.section = (id) => d3.select(`#${id} .figures`);
+castor.width = () => Math.max(280, document.querySelector('main').clientWidth);
+castor.margin = () => ({left: castor.width() < 600 ? 62 : 132, right: 12});
+
+// Says what is under the pointer, or under the keyboard's cursor at (x, y).
+castor.tip = (text, x, y) => {
+  const tip = document.getElementById('tip');
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(x + 14, window.innerWidth - box.width - 8))}px`;
+  tip.style.top = `${y + 18 + box.height > window.innerHeight ? Math.max(4, y - box.height - 10) : y + 18}px`;
+};
+
+castor.hover = (selection, text) => selection
+    .on('mousemove', function(datum) {
+      castor.tip(text(datum), d3.event.clientX, d3.event.clientY);
+    })
+    .on('mouseleave', () => castor.tip(''));
+
+castor.legend = (parent, entries) => {
+  const items = parent.append('ul').attr('class', 'legend').selectAll('li').data(entries).enter().append('li');
+  items.append('i').style('background', ([, colour]) => `var(--${colour})`);
+  items.append('span').text(([word]) => word);
+};
+
+// A figure with its caption; returns the figure.
+castor.figure = (parent, caption) => {
+  const figure = parent.append('figure');
+  figure.append('figcaption').text(caption);
+  return figure;
+};
+
+// An SVG as wide as the page, for pictures over the time of a step: phases behind, time below. Returns {svg, plot, x, width}.
+castor.timeFrame = (figure, rank, height, label, top = 16) => {
+  const width = castor.width();
+  const margin = castor.margin();
+  const x = d3.scaleLinear().domain([castor.origin(), castor.end()]).range([margin.left, width - margin.right]);
+  const svg = figure.append('svg').attr('width', width).attr('height', height + top + 34).attr('role', 'img').attr('aria-label', label);
+  const phases = svg.append('g').selectAll('g').data(rank.phases).enter().append('g');
+  phases.append('rect').attr('class', (_, i) => `phase${i % 2 ? ' even' : ''}`).attr('x', (p) => x(p.begin_ns)).attr('y', top)
+      .attr('width', (p) => Math.max(0, x(p.end_ns) - x(p.begin_ns))).attr('height', height);
+  phases.filter((p) => x(p.end_ns) - x(p.begin_ns) > 50).append('text').attr('class', 'dim').attr('x', (p) => x(p.begin_ns) + 3).attr('y', top - 4)
+      .text((p) => p.phase);
+  svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height + top})`)
+      .call(d3.axisBottom(x).ticks(Math.max(3, width / 120)).tickFormat(castor.time));
+  return {svg, plot: svg.append('g').attr('transform', `translate(0,${top})`), x, width, margin};
+};
+
+// A table of rows; a column is [title, value of a row, whether it is a number].
+castor.table = (parent, columns, rows, caption) => {
+  const table = parent.append('div').attr('class', 'scroll').append('table');
+  if (caption) table.append('caption').text(caption);
+  table.append('thead').append('tr').selectAll('th').data(columns).enter().append('th').attr('class', ([, , right]) => right ? 'right' : null)
+      .text(([title]) => title);
+  const lines = table.append('tbody').selectAll('tr').data(rows).enter().append('tr');
+  for (const [, value, right] of columns) {
+    lines.append('td').attr('class', right ? 'right' : null).text(value);
+  }
+  return lines;
+};
+
+castor.start = () => {
+  const page = JSON.parse(document.getElementById('document').textContent);
+  castor.page = page;
+  const ranks = page.detail ? page.detail.ranks : [];
+  castor.shown = ranks.length > 0 ? ranks[0] : null;
+  castor.origin = () => d3.min(ranks, (rank) => rank.begin_ns);
+  castor.end = () => d3.max(ranks, (rank) => rank.end_ns);
+  castor.pinned = null;
+  castor.redraw = () => {
+    castor.tip('');
+    d3.selectAll('.figures').selectAll('*').remove();
+    for (const draw of castor.draw) draw(page);
+  };
+  castor.redraw();
+  let width = castor.width();
+  window.addEventListener('resize', () => {
+    if (castor.width() === width) return;
+    width = castor.width();
+    castor.redraw();
+  });
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', castor.redraw);
+};

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Which link is busy when, at what rate, and what of it nobody hides.
+
+'use strict';
+
+castor.draw.push((page) => {
+  const figures = castor.section('links');
+  if (castor.shown && page.detail.links.length > 0) {
+    const detail = page.detail;
+    const height = 20 * detail.links.length;
+    const figure = castor.figure(figures, `when each link is busy on rank ${castor.shown.rank}; red: a lane waits meanwhile`);
+    const {plot, x, margin, width} = castor.timeFrame(figure, castor.shown, height, 'When each link is busy over the step');
+    const narrow = width < 600;
+    plot.append('g').selectAll('text').data(detail.links).enter().append('text').attr('class', 'dim').attr('x', margin.left - 6)
+        .attr('y', (_, i) => 20 * i + 14).attr('text-anchor', 'end').text((link) => narrow ? link.replace(' -> ', '>').slice(0, 10) : link);
+    const moves = castor.shown.moves;
+    const bars = plot.append('g').selectAll('rect').data(moves).enter().append('rect').attr('class', 'move').attr('x', (m) => x(m[1]))
+        .attr('y', (m) => 20 * m[0] + 4).attr('width', (m) => Math.max(1, x(m[2]) - x(m[1]))).attr('height', 12).attr('fill', 'var(--blue)');
+    castor.hover(bars, (m) => `${detail.links[m[0]]}: chunk ${m[3]}, ${detail.states[m[4]]}, ${castor.bytes(m[6])} in ${castor.time(m[2] - m[1])}` +
+        `\n${castor.bytes(m[6] / Math.max(1, m[2] - m[1]) * 1e9)} a second; why: ${detail.causes[m[5]]}`);
+    plot.append('g').selectAll('rect').data(castor.shown.stalls).enter().append('rect').attr('x', (s) => x(s[0])).attr('y', 0)
+        .attr('width', (s) => Math.max(1, x(s[1]) - x(s[0]))).attr('height', height).attr('fill', 'var(--red)').attr('opacity', 0.25)
+        .style('pointer-events', 'none');
+  }
+  castor.table(figures, [
+    ['link', (link) => link.link], ['moved', (link) => castor.bytes(link.moved_bytes), true],
+    ['a step', (link) => castor.bytes(link.step_bytes.median), true], ['busy', (link) => castor.percent(link.busy_share), true],
+    ['while a lane waits', (link) => castor.time(link.unhidden_ns), true],
+    ['rate', (link) => `${link.gigabytes_per_second.toPrecision(3)} GB/s`, true],
+    ['of what the machine does', (link) => link.machine_gigabytes_per_second ?
+       castor.percent(link.gigabytes_per_second / link.machine_gigabytes_per_second) : 'not known', true],
+  ], page.links);
+});
