@@ -28,11 +28,15 @@
 #include "tools/cli/command.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/registry.h"
+#include "tools/report/advice.h"
 #include "tools/report/chrome_trace.h"
 #include "tools/report/memory_snapshot.h"
 #include "tools/report/page/page.h"
 #include "tools/report/report_document.h"
+#include "tools/report/run_model.h"
+#include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
+#include "tools/report/step_detail.h"
 
 namespace castor {
 namespace {
@@ -201,9 +205,12 @@ Status RunReport(const ReportRequest& request, const Console& console) {
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
   const RunStatistics run = ComputeRunStatistics(record, request.steps);
-  Document document =
-      ReportDocument(request.file, run, record.completeness, request.ink);
-  AddPictures(record, ReadSetup(record), run, request.steps, &document);
+  const RunSetup setup = ReadSetup(record);
+  const int32_t step = TypicalStep(run, request.steps);
+  const Advice advice = AdviceFor(ModelOf(record, setup, run, step), run);
+  Document document = ReportDocument(request.file, run, record.completeness,
+                                     advice, request.ink);
+  AddPictures(record, setup, step, &document);
   Print(document, request.form, console);
   CASTOR_RETURN_IF_ERROR(FlushOutput(console));
   if (record.dropped > 0) {

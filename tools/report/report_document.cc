@@ -47,8 +47,12 @@ JsonValue SpreadJson(const Spread& spread) {
 class Builder {
  public:
   Builder(std::string_view name, const RunStatistics& run,
-          const Status& completeness, StripInk ink)
-      : name_(name), run_(run), completeness_(completeness), ink_(ink) {}
+          const Status& completeness, const Advice& advice, StripInk ink)
+      : name_(name),
+        run_(run),
+        completeness_(completeness),
+        advice_(advice),
+        ink_(ink) {}
 
   Document Build() {
     Record();
@@ -63,6 +67,7 @@ class Builder {
     Stalls();
     Marks();
     if (run_.plan && !run_.steps.empty()) PlanPage();
+    Proposals();
     return std::move(doc_);
   }
 
@@ -104,7 +109,11 @@ class Builder {
     doc_.Text(fmt::format("{}{} events, {} dropped, {}\n", text, run_.events,
                           run_.dropped, FormatSize(Bytes(run_.file_bytes))));
     doc_.Gap();
+    const std::string headline = Headline(run_);
+    doc_.Set("headline", headline);
+    doc_.Line({"headline", headline});
     if (run_.steps.empty()) doc_.Text("No step of a run is in the record.\n");
+    if (run_.complete_steps > 0) doc_.Say("", headline + ".");
   }
 
   void Steps() {
@@ -417,7 +426,8 @@ class Builder {
                  fmt::format("{}", fmt::join(worst, ", "))});
       if (run_.steps.empty()) continue;
       const std::string hint =
-          StallHint(stall, run_.divergences, run_.steps.back().step);
+          StallHint(stall, run_.divergences, run_.steps.back().step,
+                    /*relief=*/advice_.simulated_ns == 0);
       json["hint"] = hint;
       std::vector<std::string> words;
       if (!stall.worst.empty() && !stall.worst.front().params.empty()) {
@@ -436,6 +446,26 @@ class Builder {
     }
     doc_.Add(std::move(table), Form::kPage);
     doc_.Text(hints.Page());
+  }
+
+  void Proposals() {
+    doc_.Set("simulated_step_ns",
+             advice_.simulated_ns > 0 ? Value(advice_.simulated_ns) : Value());
+    doc_.Set("proposals", ProposalsJson(advice_));
+    doc_.Set("no_proposal", advice_.why_none);
+    if (run_.complete_steps == 0) return;
+    doc_.Gap();
+    for (const Proposal& proposal : advice_.proposals) {
+      const std::string text = ProposalText(advice_, proposal);
+      doc_.Line({"proposal", proposal.ns, proposal.more.count(), text});
+      doc_.Say("proposal", text);
+      for (const auto& [where, line] : proposal.lines) {
+        doc_.SayUnbroken("  " + where, line);
+      }
+    }
+    if (!advice_.why_none.empty()) {
+      doc_.Say("proposal", fmt::format("none: {}", advice_.why_none));
+    }
   }
 
   void PlanData() {
@@ -499,6 +529,7 @@ class Builder {
   const std::string_view name_;
   const RunStatistics& run_;
   const Status& completeness_;
+  const Advice& advice_;
   const StripInk ink_;
   JsonValue plan_;
   Document doc_{"castor.report/1"};
@@ -507,8 +538,9 @@ class Builder {
 }  // namespace
 
 Document ReportDocument(std::string_view name, const RunStatistics& run,
-                        const Status& completeness, StripInk ink) {
-  return Builder(name, run, completeness, ink).Build();
+                        const Status& completeness, const Advice& advice,
+                        StripInk ink) {
+  return Builder(name, run, completeness, advice, ink).Build();
 }
 
 JsonValue ByCauseJson(const std::array<int64_t, kRunCauses>& counts) {
@@ -560,11 +592,9 @@ JsonValue ForPage(const JsonValue& document) {
   return page;
 }
 
-void AddPictures(const RunRecord& record, const RunSetup& setup,
-                 const RunStatistics& run, const StepRange& steps,
+void AddPictures(const RunRecord& record, const RunSetup& setup, int32_t step,
                  Document* doc) {
-  const StepDetail detail =
-      ComputeStepDetail(record, setup, TypicalStep(run, steps));
+  const StepDetail detail = ComputeStepDetail(record, setup, step);
   const int32_t rank = detail.ranks.empty() ? 0 : detail.ranks.front().rank;
   doc->Set("chunk_list", ChunksJson(record, setup, rank, detail.step));
   doc->Set("detail", StepDetailJson(detail));

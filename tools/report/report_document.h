@@ -16,6 +16,7 @@
 #include "placement/run_event.h"
 #include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/advice.h"
 #include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
 
@@ -24,6 +25,8 @@ namespace castor {
 // `name` is what the record is called, `completeness` the record's. Lines of
 // --plain start with what they are about:
 //
+//   headline  SENTENCE
+//   proposal  NS_OF_A_STEP  MORE_BYTES  SENTENCE
 //   record  KEY  VALUE
 //   step    STEP  complete|partial  NS  STALLED_NS
 //   tier    TIER  PEAK_BYTES  BUDGET_BYTES  RANK  STEP
@@ -38,12 +41,11 @@ namespace castor {
 //   stall   CAUSE  COUNT  NS
 //   chunk   CAUSE  CHUNK  COUNT  NS  PARAMETERS
 Document ReportDocument(std::string_view name, const RunStatistics& run,
-                        const Status& completeness,
+                        const Status& completeness, const Advice& advice = {},
                         StripInk ink = StripInk::kAscii);
 
-// Adds what pictures draw, for programs: a typical step, and the chunks.
-void AddPictures(const RunRecord& record, const RunSetup& setup,
-                 const RunStatistics& run, const StepRange& steps,
+// Adds what pictures draw, for programs: the step `step`, and the chunks.
+void AddPictures(const RunRecord& record, const RunSetup& setup, int32_t step,
                  Document* doc);
 
 // The same document with no more steps than a page can show: of several, the

@@ -100,10 +100,10 @@ std::vector<StallStatistics> ComputeStallStatistics(
 // "chunks fetched when asked for", ...: for people.
 std::string_view WaitTitle(RunCause cause);
 
-// What to try against these stalls, in a sentence, from what the record shows;
-// empty where it shows nothing that helps.
+// What explains these stalls, and with `relief` what may help, in a sentence,
+// from what the record shows; empty where it shows nothing.
 std::string StallHint(const StallStatistics& stall, int64_t divergences,
-                      int32_t last_step);
+                      int32_t last_step, bool relief = true);
 
 // --- Tiers ------------------------------------------------------------------
 struct TierStatistics {

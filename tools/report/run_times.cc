@@ -170,4 +170,58 @@ std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
   return found;
 }
 
+std::optional<Interval> FindLaneTime(const RunRecord& record, int32_t rank,
+                                     int32_t step) {
+  std::optional<Interval> calls;
+  int64_t end_before = INT64_MIN;
+  int64_t end = INT64_MIN;
+  for (const RunEvent& event : record.events) {
+    if (event.rank != rank) continue;
+    if (event.kind == RunEventKind::kStep && event.step == step) {
+      calls = {event.begin_ns, event.end_ns};
+    } else if (event.kind == RunEventKind::kStep && event.step == step - 1) {
+      end_before = std::max(end_before, event.end_ns);
+    } else if (event.kind == RunEventKind::kUse && event.moment >= 0) {
+      if (event.step == step) end = std::max(end, event.end_ns);
+      if (event.step == step - 1) {
+        end_before = std::max(end_before, event.end_ns);
+      }
+    }
+  }
+  if (!calls) return std::nullopt;
+  calls->begin = std::max(calls->begin, end_before);
+  calls->end = std::max(calls->end, end);
+  if (calls->begin >= calls->end) return std::nullopt;
+  return calls;
+}
+
+std::map<size_t, Interval> FindUses(const Trace& trace,
+                                    std::span<const RunEvent> events,
+                                    int32_t rank, int32_t step) {
+  std::map<int32_t, std::vector<Interval>> happened;  // by chunk
+  for (const RunEvent& event : events) {
+    // Those of evaluations have no moment.
+    if (event.kind == RunEventKind::kUse && event.rank == rank &&
+        event.step == step && event.moment >= 0) {
+      happened[event.chunk].push_back({event.begin_ns, event.end_ns});
+    }
+  }
+  std::map<int32_t, std::vector<size_t>> traced;
+  for (size_t i = 0; i < trace.size(); ++i) {
+    if (trace[i].kind == AccessKind::kUse) {
+      traced[trace[i].chunk.value()].push_back(i);
+    }
+  }
+  std::map<size_t, Interval> uses;
+  for (auto& [chunk, times] : happened) {
+    const std::vector<size_t>& moments = traced[chunk];
+    if (moments.size() != times.size()) continue;
+    std::stable_sort(
+        times.begin(), times.end(),
+        [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    for (size_t i = 0; i < times.size(); ++i) uses[moments[i]] = times[i];
+  }
+  return uses;
+}
+
 }  // namespace castor

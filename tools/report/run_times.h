@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "chunk/base/status.h"
 #include "offload/record/record_reader.h"
 #include "placement/run_event.h"
+#include "placement/trace.h"
 #include "tools/report/intervals.h"
 
 namespace castor {
@@ -76,6 +79,20 @@ struct Residency {
 // By rank, chunk and time. Those of one chunk on one rank do not overlap, even
 // where a release is missing: then the next fetch ends it, or the last event.
 std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
+
+// The time of a step where the trainer's lane was: calls on a stream return
+// ahead of it. From the end of the last use of the step before, or the step's
+// first call, to the end of its own last use, or of its last call. Nothing
+// where the record does not hold the step whole.
+std::optional<Interval> FindLaneTime(const RunRecord& record, int32_t rank,
+                                     int32_t step);
+
+// When the uses of a trace were in one step of a rank, by their moments. The
+// uses of a chunk follow each other alike in the trace and in the step; a chunk
+// whose uses are not as many in both is left out.
+std::map<size_t, Interval> FindUses(const Trace& trace,
+                                    std::span<const RunEvent> events,
+                                    int32_t rank, int32_t step);
 
 }  // namespace castor
 

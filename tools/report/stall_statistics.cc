@@ -151,7 +151,7 @@ std::string_view WaitTitle(RunCause cause) {
 }
 
 std::string StallHint(const StallStatistics& stall, int64_t divergences,
-                      int32_t last_step) {
+                      int32_t last_step, bool relief) {
   if (stall.cause == RunCause::kDemand && last_step > 1 &&
       2 * stall.first_step_ns > stall.ns) {
     return fmt::format(
@@ -165,23 +165,28 @@ std::string StallHint(const StallStatistics& stall, int64_t divergences,
         "fetched ahead: use parameters in the same order in every step",
         divergences);
   }
+  const auto with = [&](std::string fact, std::string_view helps) {
+    return relief ? fmt::format("{}: {}", fact, helps) : fact;
+  };
   if (stall.cause == RunCause::kGradient) {
-    return "no slot was free for a gradient: raise --device-budget, or use a "
-           "smaller --chunk";
+    return with("no slot was free for a gradient",
+                "raise --device-budget, or use a smaller --chunk");
   }
   if (stall.busiest.has_value() && stall.busiest_share >= kExplains) {
-    return fmt::format("{} was busy {:.0f} % of that time: {}",
-                       LinkName(*stall.busiest), 100 * stall.busiest_share,
-                       Relief(*stall.busiest));
+    return with(
+        fmt::format("{} was busy {:.0f} % of that time",
+                    LinkName(*stall.busiest), 100 * stall.busiest_share),
+        Relief(*stall.busiest));
   }
   if (stall.cause == RunCause::kOptimizer) {
-    return "the update of these chunks was not done when they were needed "
-           "again: more cores per rank would help";
+    return with(
+        "the update of these chunks was not done when they were needed again",
+        "more cores per rank would help");
   }
   if (stall.cause == RunCause::kDemand || stall.cause == RunCause::kPrefetch) {
-    return "no link was busy for most of it, so fetches start late: raise "
-           "--device-budget, or use a smaller --chunk, so that there are slots "
-           "to fetch ahead";
+    return with("no link was busy for most of it, so fetches start late",
+                "raise --device-budget, or use a smaller --chunk, so that "
+                "there are slots to fetch ahead");
   }
   return "";
 }

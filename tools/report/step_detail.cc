@@ -4,6 +4,7 @@
 #include "tools/report/step_detail.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -36,21 +37,22 @@ std::optional<Interval> Clipped(const Interval& time, const Interval& window) {
   return part;
 }
 
-// Joins neighbours of one key that are closer than `resolution`, and drops
-// what is shorter, where there are too many. `key` compares all but the time.
+// Joins neighbours of one key that are closer than `resolution`, or some times
+// that where there are too many; of what is still too much, the longest stay.
+// `key` compares all but the time.
 template <typename Item, typename Key, typename Join>
 void Thin(std::vector<Item>* items, int64_t resolution, const Key& key,
           const Join& join) {
-  for (bool drop = false;; drop = true, resolution *= 2) {
-    std::stable_sort(items->begin(), items->end(),
-                     [&](const Item& a, const Item& b) {
-                       return std::tuple(key(a), a.time.begin, a.time.end) <
-                              std::tuple(key(b), b.time.begin, b.time.end);
-                     });
+  std::stable_sort(items->begin(), items->end(),
+                   [&](const Item& a, const Item& b) {
+                     return std::tuple(key(a), a.time.begin, a.time.end) <
+                            std::tuple(key(b), b.time.begin, b.time.end);
+                   });
+  for (const int64_t times : {1, 2, 4, 8}) {
     std::vector<Item> kept;
     for (Item& item : *items) {
       if (!kept.empty() && key(kept.back()) == key(item) &&
-          item.time.begin - kept.back().time.end < resolution) {
+          item.time.begin - kept.back().time.end < times * resolution) {
         Item& last = kept.back();
         last.time.end = std::max(last.time.end, item.time.end);
         join(&last, item);
@@ -58,14 +60,22 @@ void Thin(std::vector<Item>* items, int64_t resolution, const Key& key,
         kept.push_back(std::move(item));
       }
     }
-    if (drop) {
-      std::erase_if(kept, [&](const Item& item) {
-        return item.time.length() < resolution / 2;
-      });
-    }
     *items = std::move(kept);
     if (items->size() <= kMostItems) return;
   }
+  std::vector<int64_t> lengths;
+  for (const Item& item : *items) lengths.push_back(item.time.length());
+  std::nth_element(lengths.begin(), lengths.begin() + kMostItems, lengths.end(),
+                   std::greater<>());
+  // As many of the least length as there is room for.
+  const int64_t least = lengths[kMostItems];
+  auto equal = static_cast<int64_t>(kMostItems) -
+               std::ranges::count_if(
+                   lengths, [&](int64_t length) { return length > least; });
+  std::erase_if(*items, [&](const Item& item) {
+    const int64_t length = item.time.length();
+    return length < least || (length == least && equal-- <= 0);
+  });
 }
 
 // A rank's events of one step, and what they show.
@@ -90,7 +100,7 @@ class RankBuilder {
   RankDetail Build(std::vector<LinkId>* links) {
     detail_.rank = window_.rank;
     detail_.time = Moved(window_.time);
-    FindUses();
+    TakeUses();
     AddPhases();
     AddCopies();
     AddEvents(links);
@@ -129,12 +139,11 @@ class RankBuilder {
     detail_.spans.push_back({chunk, activity, Moved(*part)});
   }
 
-  void FindUses() {
+  void TakeUses() {
     for (const RunEvent& event : events_) {
       if (event.kind != RunEventKind::kUse) continue;
       uses_[event.chunk].push_back({event.begin_ns, event.end_ns});
       if (event.step == window_.step && event.moment >= 0) {
-        begins_.try_emplace(event.moment, event.begin_ns);
         last_use_ns_ = std::max(last_use_ns_, event.end_ns);
       }
     }
@@ -142,15 +151,18 @@ class RankBuilder {
 
   // The first use at this moment of the step's trace or behind it.
   int64_t BeginOf(size_t moment) const {
-    const auto use = begins_.lower_bound(static_cast<int32_t>(moment));
-    return use == begins_.end() ? window_.time.end : use->second;
+    const auto use = moments_.lower_bound(moment);
+    return use == moments_.end() ? window_.time.end : use->second.begin;
   }
 
   // A backward begins with the last use before a gradient opens; a forward,
   // again, with the first use behind the last gradient of a micro-batch.
   void AddPhases() {
     const TraceFile* trace = setup_.TraceOf(window_.rank);
-    if (trace == nullptr || begins_.empty()) return;
+    if (trace == nullptr) return;
+    moments_ =
+        FindUses(trace->step.accesses, events_, window_.rank, window_.step);
+    if (moments_.empty()) return;
     std::vector<bool> opened(trace->chunks.size(), false);
     std::vector<std::pair<std::string_view, int64_t>> starts = {
         {"forward", window_.time.begin}};
@@ -358,7 +370,7 @@ class RankBuilder {
   std::vector<Residency> copies_;  // in the step
   std::vector<Copy> used_copies_;
   std::map<int32_t, std::vector<Interval>> uses_;  // by chunk
-  std::map<int32_t, int64_t> begins_;              // of uses, by moment
+  std::map<size_t, Interval> moments_;             // of the trace's uses
   int64_t last_use_ns_ = 0;
   RankDetail detail_;
 };
@@ -495,7 +507,12 @@ StepDetail ComputeStepDetail(const RunRecord& record, const RunSetup& setup,
                              int32_t step) {
   StepDetail detail;
   std::vector<StepWindow> windows = FindStepWindows(record, {step, step});
-  std::erase_if(windows, [](const StepWindow& w) { return !w.complete; });
+  std::erase_if(windows, [&](StepWindow& window) {
+    const std::optional<Interval> time =
+        FindLaneTime(record, window.rank, step);
+    if (time) window.time = *time;
+    return !time;
+  });
   if (windows.empty()) return detail;
   detail.step = step;
   const int64_t origin =

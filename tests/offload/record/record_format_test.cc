@@ -405,5 +405,19 @@ TEST(RecordFormatTest, HomesAndMarksComeBackAsTheyWere) {
   EXPECT_EQ(seen.words.size(), kMostMarkBytes);
 }
 
+TEST(RecordFormatTest, DocumentsGoThereAndBack) {
+  const RunDocument document = {3, 17, "{\"schema\": \"a/1\"}"};
+  std::string frame;
+  AppendDocumentFrame(document, &frame);
+  const std::string payload(Payload(frame, FrameType::kDocument));
+  RunDocument seen;
+  ASSERT_TRUE(DecodeDocument(payload, &seen));
+  EXPECT_EQ(seen, document);
+  for (size_t size = 0; size < 8; ++size) {
+    EXPECT_FALSE(DecodeDocument(payload.substr(0, size), &seen)) << size;
+  }
+  EXPECT_FALSE(FitsDocument({0, 1, std::string(kMaxFramePayload, ' ')}));
+}
+
 }  // namespace
 }  // namespace castor

@@ -70,6 +70,26 @@ TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
   EXPECT_EQ(record.ranks[1].chunks.size(), 5u);
 }
 
+TEST(RecordWriterTest, ADocumentIsKeptWhereItSaysSomethingNew) {
+  const TempDir dir;
+  auto recorder = MustCreate(dir.File("run"));
+  const RunDocument first = {0, 1, "{\"schema\": \"a/1\", \"n\": 1}"};
+  const RunDocument second = {1, 3, "{\"schema\": \"a/1\", \"n\": 2}"};
+  const RunDocument other = {0, 1, "{\"schema\": \"b/1\", \"n\": 1}"};
+  const RunDocument first_again = {0, 5, first.text};
+  for (const RunDocument& document : {first, other, second}) {
+    recorder->AddDocument(document);
+    // Of another rank, with the same words.
+    recorder->AddDocument({1, document.step, document.text});
+  }
+  recorder->AddDocument(first_again);
+  // Longer than any frame.
+  recorder->AddDocument({0, 1, std::string(kMaxFramePayload, ' ')});
+  ASSERT_THAT(recorder->Close(), IsOk());
+  EXPECT_THAT(MustRead(dir.File("run")).documents,
+              testing::ElementsAre(first, other, second, first_again));
+}
+
 TEST(RecordWriterTest, TheLastWordOnAnArenaHolds) {
   const TempDir dir;
   auto recorder = MustCreate(dir.File("run"));

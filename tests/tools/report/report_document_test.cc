@@ -52,7 +52,7 @@ MadeRun ThreeSteps() {
 
 Document Report(const MadeRun& run, const StripInk ink = StripInk::kAscii) {
   return ReportDocument("run.rec", ComputeRunStatistics(run.record, {}),
-                        run.record.completeness, ink);
+                        run.record.completeness, {}, ink);
 }
 
 TEST(ReportDocumentTest, JsonHoldsTheNumbers) {
@@ -95,7 +95,9 @@ TEST(ReportDocumentTest, ShowsEverySubjectOnAPage) {
   EXPECT_THAT(
       Report(ThreeSteps()).Page(),
       AllOf(HasSubstr("run.rec: 2 ranks, ZeRO stage 3, 4 chunks of up to 1000 "
-                      "B, 61 events, 0 dropped, 0 B\n\n  Steps 1-3 "),
+                      "B, 61 events, 0 dropped, 0 B\n\n"),
+            HasSubstr("all-gather holds the step up for 17 % of it; chunk 1, "
+                      "layer.1, is waited for most.\n\n  Steps 1-3 "),
             HasSubstr("  time            910 us  920 us  930 us  step 3\n"),
             HasSubstr("computing 80.80 %, stalled 19.20 %; optimizer at work "
                       "5.43 %; moves hidden behind computing 62.50 %\n"),

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "tools/report/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "chunk/base/budget_text.h"
+#include "chunk/base/quote.h"
+#include "chunk/base/units_text.h"
+#include "placement/placement_rules.h"
+#include "tools/cli/document.h"
+#include "tools/cli/text_forms.h"
+
+namespace castor {
+namespace {
+
+// Waits that are a smaller part of the steps hold nothing up.
+constexpr double kWorthSaying = 0.01;
+// A step is at least so much shorter, or it is not proposed.
+constexpr double kWorthDoing = 0.03;
+// A simulation that is further off tells nothing.
+constexpr double kMostOff = 0.25;
+constexpr size_t kMostProposals = 3;
+constexpr size_t kWaitedChunks = 4;
+
+std::string NsText(int64_t ns) { return Value::Ns(ns).Page(); }
+
+// Of a stall, without step 1.
+int64_t SteadyNs(const StallStatistics& stall) {
+  return stall.ns - stall.first_step_ns;
+}
+
+// Of a chunk's parameters; it comes from a file, and may be long.
+std::string FirstName(std::string_view params) {
+  constexpr size_t kMost = 60;
+  const std::string_view first = params.substr(0, params.find(','));
+  if (first.size() <= kMost) return Shown(first);
+  return Shown(first.substr(0, kMost)) + "...";
+}
+
+// What holds up whoever waits.
+std::string Culprit(const StallStatistics& stall) {
+  constexpr double kExplains = 0.5;
+  if (stall.busiest && stall.busiest_share >= kExplains) {
+    return LinkName(*stall.busiest);
+  }
+  switch (stall.cause) {
+    case RunCause::kOptimizer:
+      return "the optimizer";
+    case RunCause::kGradient:
+      return "lack of slots for gradients";
+    default:
+      return "fetching late";
+  }
+}
+
+// One change of a run, to be simulated.
+struct Candidate {
+  std::string what;
+  std::vector<std::pair<std::string, std::string>> lines;
+  Bytes more;
+  std::function<void(RunModel*)> change;
+};
+
+class Candidates {
+ public:
+  Candidates(const RunModel& model, const RunStatistics& run) : model_(model) {
+    AddHomes(run);
+    AddOptions();
+    AddBudget("device", model.options.device_budget,
+              [](RunModel* m, Bytes b) { m->options.device_budget = b; });
+    AddBudget("host", model.options.host_budget,
+              [](RunModel* m, Bytes b) { m->options.host_budget = b; });
+  }
+
+  const std::vector<Candidate>& all() const { return all_; }
+
+ private:
+  // The parameters of what is waited for longest, on faster tiers.
+  void AddHomes(const RunStatistics& run) {
+    std::map<int32_t, int64_t> waited;
+    for (const StallStatistics& stall : run.stalls) {
+      for (const ChunkStall& chunk : stall.worst) {
+        if (chunk.chunk >= 0) waited[chunk.chunk] += chunk.ns;
+      }
+    }
+    std::vector<std::pair<int64_t, int32_t>> order;
+    for (const auto& [chunk, ns] : waited) order.emplace_back(-ns, chunk);
+    std::sort(order.begin(), order.end());
+    if (order.size() > kWaitedChunks) order.resize(kWaitedChunks);
+    for (const auto& [ns, chunk] : order) {
+      const std::string name = NameIn(chunk);
+      if (name.empty()) continue;
+      for (const Tier tier : {Tier::kDevice, Tier::kHost}) AddHome(name, tier);
+    }
+  }
+
+  // A parameter of the chunk whose name is no pattern.
+  std::string NameIn(int32_t chunk) const {
+    for (size_t p = 0; p < model_.params.size(); ++p) {
+      const std::string& name = model_.params[p].name;
+      if (model_.layout.places()[p].chunk.value() == chunk &&
+          name.find_first_of("*?[,\"") == std::string::npos) {
+        return name;
+      }
+    }
+    return "";
+  }
+
+  void AddHome(const std::string& name, Tier tier) {
+    const std::string_view where = TierName(tier);
+    PlacementRule rule;
+    rule.glob = name;
+    rule.state = StateKind::kParam;
+    rule.tier = tier;
+    all_.push_back(
+        {fmt::format("keep the parameters around {} on {}", Shown(name),
+                     tier == Tier::kHost ? "the host" : "the device"),
+         {{"Python",
+           fmt::format(
+               R"x(castor.wrap(..., place={{"{}": {{"param": "{}"}}}}))x", name,
+               where)},
+          {"config",
+           fmt::format(
+               R"("home_rules": [{{"tier": "{}", "glob": "{}", "state": "param"}}])",
+               where, name)},
+          {"command", fmt::format("--place {}:{},state=param", where, name)}},
+         Bytes(0),
+         [rule](RunModel* model) {
+           auto& rules = model->options.home_rules;
+           rules.insert(rules.begin(), rule);
+         }});
+  }
+
+  void AddOptions() {
+    if (model_.options.policy != PlanPolicy::kPlanned) {
+      all_.push_back({"let a plan with a proof choose which copies stay",
+                      {{"Python", R"x(castor.wrap(..., policy="planned"))x"},
+                       {"config", R"("policy": "planned")"},
+                       {"command", "--policy planned"}},
+                      Bytes(0),
+                      [](RunModel* model) {
+                        model->options.policy = PlanPolicy::kPlanned;
+                      }});
+    }
+    for (const int depth : {2, 3, 4, 6, 8}) {
+      if (depth == model_.options.prefetch_depth) continue;
+      all_.push_back(
+          {fmt::format("fetch {} chunks ahead", depth),
+           {{"Python",
+             fmt::format(R"(castor.wrap(..., config={{"prefetch_depth": {}}}))",
+                         depth)},
+            {"config", fmt::format(R"("prefetch_depth": {})", depth)},
+            {"command", fmt::format("--prefetch {}", depth)}},
+           Bytes(0),
+           [depth](RunModel* model) {
+             model->options.prefetch = PrefetchMode::kDepth;
+             model->options.prefetch_depth = depth;
+           }});
+    }
+    if (!model_.updates_early && model_.options.clip_norm == 0 &&
+        !model_.options.count_norm) {
+      all_.push_back({"update chunks in the backward",
+                      {{"Python", "castor.wrap(..., update_in_backward=True)"},
+                       {"trainer", "UpdateEarly() before the last backward"}},
+                      Bytes(0),
+                      [](RunModel* model) { model->updates_early = true; }});
+    }
+  }
+
+  template <typename Set>
+  void AddBudget(std::string_view tier, Bytes now, const Set& set) {
+    if (IsUnlimited(now) || now == Bytes(0)) return;
+    for (const double factor : {1.125, 1.25, 1.5, 2.0, 3.0}) {
+      const Bytes budget =
+          RoundUp(Bytes(static_cast<int64_t>(static_cast<double>(now.count()) *
+                                             factor)),
+                  MiB(1));
+      const std::string size = FormatSizeExact(budget);
+      all_.push_back(
+          {fmt::format("give a rank {} {}, {} more", FormatSize(budget),
+                       tier == "host" ? "of host memory" : "of the device",
+                       FormatSize(budget - now)),
+           {{"Python",
+             fmt::format(R"x(castor.wrap(..., {}="{}"))x", tier, size)},
+            {"config",
+             fmt::format(R"("{}_budget_bytes": {})", tier, budget.count())},
+            {"command", fmt::format("--{}-budget {}", tier, size)}},
+           budget - now,
+           [set, budget](RunModel* model) { set(model, budget); }});
+    }
+  }
+
+  const RunModel& model_;
+  std::vector<Candidate> all_;
+};
+
+}  // namespace
+
+std::string Headline(const RunStatistics& run) {
+  if (run.complete_steps == 0) return "The record has no whole step";
+  int64_t steps_ns = run.all_ranks.step_ns;
+  int64_t first_ns = 0;
+  for (const StepStatistics& step : run.steps) {
+    if (step.step == 1) first_ns = step.ns * std::ssize(run.ranks);
+  }
+  const bool steady = run.complete_steps > 1;
+  if (steady) steps_ns -= first_ns;
+  const StallStatistics* most = nullptr;
+  int64_t most_ns = 0;
+  for (const StallStatistics& stall : run.stalls) {
+    const int64_t ns = steady ? SteadyNs(stall) : stall.ns;
+    if (ns > most_ns) std::tie(most, most_ns) = std::pair(&stall, ns);
+  }
+  const double share = steps_ns > 0 ? static_cast<double>(most_ns) /
+                                          static_cast<double>(steps_ns)
+                                    : 0;
+  if (most == nullptr || share < kWorthSaying) {
+    return fmt::format("Nothing holds the steps up: lanes wait for {} of them",
+                       Percent(std::max(share, 0.0)));
+  }
+  std::string text = fmt::format("{} holds the step up for {:.0f} % of it",
+                                 Culprit(*most), 100 * share);
+  if (!most->worst.empty()) {
+    const ChunkStall& chunk = most->worst.front();
+    text += fmt::format(
+        "; chunk {}{} is waited for most", chunk.chunk,
+        chunk.params.empty() ? "" : ", " + FirstName(chunk.params) + ",");
+  }
+  return text;
+}
+
+Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
+  Advice advice;
+  if (!model.ok()) {
+    advice.why_none = model.status().message();
+    return advice;
+  }
+  advice.measured_ns = model->measured_ns;
+  const Result<SimulatedStep> as_it_was = SimulateModel(*model);
+  if (!as_it_was.ok()) {
+    advice.why_none = as_it_was.status().message();
+    return advice;
+  }
+  advice.simulated_ns = as_it_was->ns();
+  const double off =
+      static_cast<double>(advice.simulated_ns - advice.measured_ns) /
+      static_cast<double>(std::max<int64_t>(1, advice.measured_ns));
+  if (std::abs(off) > kMostOff) {
+    advice.why_none = fmt::format(
+        "the simulation of this step takes {}, and the step took {}: it is too "
+        "far off to propose anything",
+        NsText(advice.simulated_ns), NsText(advice.measured_ns));
+    return advice;
+  }
+  const Candidates candidates(*model, run);
+  std::vector<Proposal> found;
+  for (const Candidate& candidate : candidates.all()) {
+    RunModel changed = *model;
+    candidate.change(&changed);
+    const Result<SimulatedStep> step = SimulateModel(changed);
+    if (!step.ok()) continue;  // it does not fit
+    const double gain = 1 - static_cast<double>(step->ns()) /
+                                static_cast<double>(advice.simulated_ns);
+    if (gain < kWorthDoing) continue;
+    found.push_back({candidate.what, candidate.more, step->ns(),
+                     candidate.lines, candidate.change});
+  }
+  // What takes no memory first where it does as much; of budgets, the least
+  // that brings nine tenths of what any brings.
+  std::stable_sort(
+      found.begin(), found.end(),
+      [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
+  for (const bool free : {true, false}) {
+    std::optional<int64_t> best;
+    const Proposal* chosen = nullptr;
+    for (const Proposal& each : found) {
+      if ((each.more == Bytes(0)) != free) continue;
+      if (!best) best = each.ns;
+      const int64_t enough = *best + (advice.simulated_ns - *best) / 10;
+      if (each.ns > enough) continue;
+      if (chosen == nullptr || each.more < chosen->more) chosen = &each;
+    }
+    if (chosen != nullptr) advice.proposals.push_back(*chosen);
+  }
+  std::stable_sort(
+      advice.proposals.begin(), advice.proposals.end(),
+      [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
+  if (advice.proposals.size() > kMostProposals) {
+    advice.proposals.resize(kMostProposals);
+  }
+  if (advice.proposals.empty()) {
+    advice.why_none = fmt::format(
+        "none of {} other budgets, homes and options makes the "
+        "simulated step {} shorter",
+        candidates.all().size(), Percent(kWorthDoing));
+  }
+  return advice;
+}
+
+std::string ProposalText(const Advice& advice, const Proposal& proposal) {
+  std::string what = proposal.what;
+  what.front() = static_cast<char>(std::toupper(what.front()));
+  return fmt::format("{}: a step takes {} in place of {}, simulated.", what,
+                     NsText(proposal.ns), NsText(advice.simulated_ns));
+}
+
+JsonValue ProposalsJson(const Advice& advice) {
+  JsonValue list = JsonValue::Array();
+  for (const Proposal& proposal : advice.proposals) {
+    JsonValue lines = JsonValue::Array();
+    for (const auto& [where, line] : proposal.lines) {
+      JsonValue pair = JsonValue::Array();
+      pair.Append(where);
+      pair.Append(line);
+      lines.Append(std::move(pair));
+    }
+    list.Append(JsonValue::Object({{"text", ProposalText(advice, proposal)},
+                                   {"step_ns", proposal.ns},
+                                   {"more_bytes", proposal.more.count()},
+                                   {"lines", std::move(lines)}}));
+  }
+  return list;
+}
+
+}  // namespace castor

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_TOOLS_REPORT_ADVICE_H_
+#define CASTOR_TOOLS_REPORT_ADVICE_H_
+
+// What holds a recorded run up, in a sentence, and what would make its steps
+// shorter. Each proposal has been simulated. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/json_value.h"
+#include "chunk/base/units.h"
+#include "tools/report/run_model.h"
+#include "tools/report/run_statistics.h"
+
+namespace castor {
+
+// "nvme -> host holds the step up for 41 % of it; chunk 0, wte.weight, is
+// waited for most". Of waits in step 1, which makes the plan, only where there
+// is no other step.
+std::string Headline(const RunStatistics& run);
+
+struct Proposal {
+  std::string what;  // "keep the parameters of chunk 0 in host memory"
+  Bytes more;        // memory of a rank that it takes
+  int64_t ns = 0;    // of a step, simulated
+  // Where it is written, and what: "command", "--host-budget 288MiB".
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::function<void(RunModel*)> change;  // the same of a model
+};
+
+struct Advice {
+  int64_t measured_ns = 0;   // of the step that was simulated
+  int64_t simulated_ns = 0;  // as it was; 0: it could not be
+  std::string why_none;      // nothing is proposed; empty where something is
+  std::vector<Proposal> proposals;  // the best first, at most three
+};
+
+// Tries budgets, homes of what is waited for, the policy, how far is fetched
+// ahead, and updates in the backward.
+Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run);
+
+// "Keep the parameters ... on the host: a step takes 37 ms in place of 57 ms,
+// simulated."
+std::string ProposalText(const Advice& advice, const Proposal& proposal);
+
+// An array of {"text", "lines"} as the page shows them.
+JsonValue ProposalsJson(const Advice& advice);
+
+}  // namespace castor
+
+#endif  // CASTOR_TOOLS_REPORT_ADVICE_H_
