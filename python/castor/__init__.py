@@ -6,6 +6,7 @@
 """
 
 from castor._plan import Plan, PlanChange, PlannedTier, Simulation, plan, simulate
+from castor._report import Proposal, Report, report
 from castor._search import ChunkChoice, SearchResult, search
 from castor.errors import (
     Aborted,
@@ -37,6 +38,8 @@ __all__ = [
     "Plan",
     "PlanChange",
     "PlannedTier",
+    "Proposal",
+    "Report",
     "SearchResult",
     "Simulation",
     "StoppedEarly",
@@ -45,6 +48,7 @@ __all__ = [
     "format_size",
     "parse_size",
     "plan",
+    "report",
     "search",
     "simulate",
 ]

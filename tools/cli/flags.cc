@@ -175,6 +175,11 @@ void AddOptionalPositional(CLI::App& app, const std::string& name,
   app.add_option(name, *value, help)->type_name("");
 }
 
+bool IsGiven(const CLI::App& app, std::string_view flag) {
+  const CLI::Option* option = app.get_option_no_throw(std::string(flag));
+  return option != nullptr && option->count() > 0;
+}
+
 void SetHelpFooter(CLI::App& app, const std::string& text) { app.footer(text); }
 
 void RefuseFlag(CLI::App& app, const std::string& name,

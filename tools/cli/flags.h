@@ -144,6 +144,9 @@ std::vector<std::string> ReplaceOldFlags(const CLI::App& app,
 
 enum class ParseOutcome { kRun, kHelpAsked };
 
+// Whether the command line that was parsed gives the flag, "--device-budget".
+bool IsGiven(const CLI::App& app, std::string_view flag);
+
 // Reads `args` (without the program's name) into the variables. InvalidArgument
 // with a sentence where they cannot be read. Nothing is thrown.
 Result<ParseOutcome> ParseFlags(CLI::App& app,

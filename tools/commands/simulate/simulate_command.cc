@@ -11,22 +11,30 @@
 #include <numeric>
 #include <utility>
 
+#include "chunk/base/check.h"
 #include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
 #include "collectives/seal_forecast.h"
 #include "collectives/seal_plan.h"
 #include "collectives/simulated_engine_of.h"
+#include "offload/nvme/nvme_option.h"
+#include "offload/record/record_reader.h"
 #include "placement/grads_in_place.h"
 #include "placement/plan.h"
 #include "placement/simulator.h"
 #include "placement/step_planner.h"
 #include "tools/cli/atomic_file.h"
+#include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/commands/simulate/trace_layout.h"
 #include "tools/models/castor_files.h"
+#include "tools/report/run_model.h"
+#include "tools/report/run_setup.h"
+#include "tools/report/run_statistics.h"
+#include "tools/report/step_detail.h"
 
 namespace castor {
 namespace {
@@ -50,6 +58,12 @@ Result<TraceFile> ReadStep(const std::string& path) {
 Status ReadLayoutInto(SimulateReport* report) {
   const SimulateFlags& flags = report->flags;
   const int ranks = report->ranks;
+  if (flags.recorded != nullptr && flags.files.layout.empty() &&
+      ranks == report->trace.world) {
+    report->params = flags.recorded->layout.params;
+    report->layout = flags.recorded->layout.layout;
+    return OkStatus();
+  }
   if (flags.files.layout.empty()) {
     CASTOR_ASSIGN_OR_RETURN(report->layout,
                             LayoutOfTrace(report->trace, flags.dtype, ranks));
@@ -118,8 +132,11 @@ Status TakeOptions(const TierModel& machine, SimulateReport* report) {
   options.shard_group = flags.shard_group.value_or(trace.shard_group);
   options.optimizer_span = flags.optimizer_span.value_or(
       trace.spans_world ? OptimizerSpan::kWorld : OptimizerSpan::kGroup);
-  // As a trainer's that is told of the machine, however it fetches ahead.
-  options.machine = machine;
+  // As a trainer's that is told of the machine, however it fetches ahead. A run
+  // that was told of none weighs nothing by time.
+  if (flags.recorded == nullptr || !flags.files.machine.empty()) {
+    options.machine = machine;
+  }
   if (flags.nvme_budget) options.nvme = {{{}, flags.nvme_budget}};
   ZeroOptions groups;
   groups.stage = options.stage;
@@ -138,9 +155,16 @@ Status TakeOptions(const TierModel& machine, SimulateReport* report) {
 Result<SimulateReport> ReadInput(const SimulateFlags& flags) {
   SimulateReport report;
   report.flags = flags;
-  CASTOR_ASSIGN_OR_RETURN(report.trace, ReadStep(flags.trace_file));
-  CASTOR_ASSIGN_OR_RETURN(const TierModel machine,
-                          ReadMachineFile(flags.files.machine));
+  TierModel machine;
+  if (flags.recorded != nullptr) {
+    report.trace = flags.recorded->trace;
+    machine = flags.recorded->machine;
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(report.trace, ReadStep(flags.trace_file));
+  }
+  if (!flags.files.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(machine, ReadMachineFile(flags.files.machine));
+  }
   const TraceFile& trace = report.trace;
   if (trace.step.accesses.empty()) {
     return Malformed(
@@ -220,6 +244,9 @@ Result<SimulatedPoint> Simulated(const SimulateReport& report,
   }
   CASTOR_RETURN_IF_ERROR(seal.status());
   point.engine = SimulatedEngineOf(*seal, engine.options);
+  if (report.flags.recorded != nullptr) {
+    point.engine.updates_early = report.flags.recorded->updates_early;
+  }
   Result<SimulationResult> result = SimulateAll(report, point.engine);
   if (!result.ok()) {
     point.why = result.status().message();
@@ -241,10 +268,17 @@ class SimulateCommand final : public Command {
     return "how long a recorded step takes under other budgets, and why";
   }
 
-  void Declare(CLI::App& app) override { DeclareSimulateFlags(app, &flags_); }
+  void Declare(CLI::App& app) override {
+    DeclareSimulateFlags(app, &flags_);
+    app_ = &app;
+  }
 
   Status Run(const Console& console) override {
     CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
+    CASTOR_ASSIGN_OR_RETURN(
+        flags_, WithRecord(std::move(flags_), [&](std::string_view flag) {
+          return IsGiven(*app_, flag);
+        }));
     CASTOR_ASSIGN_OR_RETURN(const SimulateReport report,
                             RunSimulate(flags_, console));
     if (!flags_.svg.empty()) {
@@ -256,9 +290,69 @@ class SimulateCommand final : public Command {
 
  private:
   SimulateFlags flags_;
+  CLI::App* app_ = nullptr;
 };
 
+// The step under way is the typical one of the record.
+Result<RunModel> ReadRun(const std::string& path) {
+  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(path));
+  const RunStatistics run = ComputeRunStatistics(record, {});
+  Result<RunModel> model =
+      ModelOf(record, ReadSetup(record), run, TypicalStep(run, {}));
+  if (!model.ok()) return model.status().WithContext(QuotedPath(path));
+  return model;
+}
+
+// The rows of `from` that were given, into `to`.
+Status CopyGiven(const OptionTable& from, const OptionTable& to,
+                 const std::function<bool(std::string_view)>& given) {
+  for (const Option& row : from.rows()) {
+    if (row.flag.empty() || !given(row.flag)) continue;
+    const auto same = std::ranges::find(to.rows(), row.flag, &Option::flag);
+    CASTOR_CHECK(same != to.rows().end());
+    if (row.print) {
+      for (const std::string& word : row.print()) {
+        CASTOR_RETURN_IF_ERROR(same->parse(word));
+      }
+    } else if (const std::optional<OptionScalar> value = row.get()) {
+      CASTOR_RETURN_IF_ERROR(same->set(*value));
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
+
+Result<SimulateFlags> WithRecord(
+    SimulateFlags flags, const std::function<bool(std::string_view)>& given) {
+  if (flags.trace_file.empty() ||
+      KindOfFile(flags.trace_file) != FileKind::kRecord) {
+    return flags;
+  }
+  CASTOR_ASSIGN_OR_RETURN(RunModel model, ReadRun(flags.trace_file));
+  ZeroOptions asked = std::move(flags.engine);
+  flags.engine = model.options;
+  EngineFiles none;
+  CASTOR_RETURN_IF_ERROR(
+      CopyGiven(EngineOptions(&asked, &none).For(kSimulateFlag),
+                EngineOptions(&flags.engine, &none).For(kSimulateFlag), given));
+  if (!flags.device_budget && !flags.sweep.starts_with("device")) {
+    flags.device_budget = model.options.device_budget;
+  }
+  if (!flags.host_budget && !flags.sweep.starts_with("host")) {
+    flags.host_budget = model.options.host_budget;
+  }
+  if (!flags.nvme_budget && !model.options.nvme.empty()) {
+    flags.nvme_budget = NvmeLimit(model.options.nvme).value_or(kUnlimitedNvme);
+  }
+  if (!given("--trainer")) flags.trainer = model.trainer;
+  flags.recorded = std::make_shared<const RecordedRun>(
+      RecordedRun{std::move(model.trace),
+                  {std::move(model.params), std::move(model.layout)},
+                  model.machine,
+                  model.updates_early});
+  return flags;
+}
 
 Result<SimulateReport> RunSimulate(const SimulateFlags& flags,
                                    const Console& console) {

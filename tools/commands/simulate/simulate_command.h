@@ -4,11 +4,14 @@
 #ifndef CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_COMMAND_H_
 #define CASTOR_TOOLS_COMMANDS_SIMULATE_SIMULATE_COMMAND_H_
 
-// `castor simulate TRACE`: reads a trace and a machine and simulates steps, at
+// `castor simulate TRACE`: reads a trace and a machine, or the record of a run,
+// which holds both, and simulates steps, at
 // one budget, or at every one of a sweep; how long they take under another
 // budget, machine or policy, and why. Owner thread only.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +21,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
@@ -36,10 +40,19 @@ class App;
 
 namespace castor {
 
+// What a record brings in place of files.
+struct RecordedRun {
+  TraceFile trace;  // with compute times
+  LayoutFile layout;
+  TierModel machine;  // a rank's share of it
+  bool updates_early = false;
+};
+
 struct SimulateFlags {
   SimulateFlags() { engine.clip_norm = 1; }
 
   std::string trace_file;
+  std::shared_ptr<const RecordedRun> recorded;  // empty: of the files
   EngineFiles files;  // no layout: a parameter for each chunk
   // As far as neither the trace nor what is below says. It clips.
   ZeroOptions engine;
@@ -106,6 +119,12 @@ struct SimulateReport {
   TierModel machine;                   // a rank's share of it
   std::vector<SimulatedPoint> points;  // of a sweep, or the one
 };
+
+// Where `trace_file` is the record of a run, the flags with what the run was;
+// those that `given` accepts stay as they are. FailedPrecondition where the
+// record lacks what a simulation needs.
+Result<SimulateFlags> WithRecord(
+    SimulateFlags flags, const std::function<bool(std::string_view)>& given);
 
 // Malformed for a file that is none; InvalidArgument for flags, limits, rules,
 // layouts and other steps that make no sense or are not for the trace;

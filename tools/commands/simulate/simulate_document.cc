@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk/base/tier.h"
+#include "collectives/seal_plan.h"
 #include "placement/plan.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
@@ -30,8 +31,10 @@ Table TierTable(const SimulatedPoint& point) {
     const Bytes peak = point.result->peak[t];
     const Bytes budget = point.engine.budget[t];
     const bool unused = peak == Bytes(0) && budget == Bytes(0);
-    table.Add({TierName(tier), peak, budget,
-               Value::Share(peak.count(), budget.count()),
+    const bool limited = budget < kUnlimitedNvme;
+    table.Add({TierName(tier), peak,
+               limited ? Value(budget) : Value().Or("not given"),
+               limited ? Value::Share(peak.count(), budget.count()) : Value(),
                point.engine.home_bytes[t]},
               Mark::kNone, unused ? Form::kData : Form::kAll);
   }

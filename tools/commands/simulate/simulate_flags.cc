@@ -22,6 +22,9 @@ and again on the links of the machine (castor probe -o machine.json), under any 
 and rules for homes are those of training. Bytes and peaks are those of a run to the byte. What
 the machine's file lacks takes no time, and the page says so.
 
+TRACE may be the record of a run, too (train_gpt --record, castor.torch.record): its typical step,
+with the options, budgets and speeds of the run where flags say nothing else.
+
 SIZE is 24GiB (2^30), 24GB (10^9), 1.5GiB, 512KiB or bytes. A sweep simulates --points budgets
 from the first to the last: device-budget=2GiB..24GiB, or host-budget=... The page marks
 budgets at which the step does not fit.
@@ -43,6 +46,7 @@ Examples:
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 16GiB \
       --nvme 200GiB --policy planned
+  castor simulate run.rec --host-budget 16GiB
   castor simulate step.json --machine machine.json --host-budget 64GiB \
       --sweep device-budget=2GiB..24GiB --svg sweep.svg
   castor simulate step.json --machine machine.json --device-budget 8GiB --host-budget 64GiB \
@@ -107,8 +111,9 @@ Status CheckBudget(const SimulateFlags& flags, std::string_view name,
 }  // namespace
 
 void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
-  AddOptionalPositional(app, "TRACE", &flags->trace_file,
-                        "the recorded step, a castor.trace/1 file");
+  AddOptionalPositional(
+      app, "TRACE", &flags->trace_file,
+      "the recorded step, a castor.trace/1 file, or a recorded run");
   OptionTable t =
       EngineOptions(&flags->engine, &flags->files).For(kSimulateFlag);
   t.Bind("--device-budget", &flags->device_budget);
@@ -174,7 +179,9 @@ void DeclareSimulateFlags(CLI::App& app, SimulateFlags* flags) {
 
 Result<std::vector<Bytes>> CheckSimulateFlags(const SimulateFlags& flags) {
   if (flags.trace_file.empty()) return Missing("TRACE");
-  if (flags.files.machine.empty()) return Missing("--machine FILE");
+  if (flags.files.machine.empty() && flags.recorded == nullptr) {
+    return Missing("--machine FILE");
+  }
   if (!flags.svg.empty() && flags.sweep.empty()) {
     return InvalidArgument(
         "--svg draws a sweep: give --sweep device-budget=FROM..TO too");

@@ -8,19 +8,27 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/json_value.h"
+#include "chunk/base/log.h"
 #include "chunk/base/units.h"
+#include "collectives/zero_options.h"
+#include "offload/executor.h"
+#include "offload/record/record_writer.h"
 #include "placement/tier_model.h"
 #include "placement/tier_model_file.h"
 #include "placement/trace_file.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/toy_model.h"
+#include "tests/support/toy_trainer.h"
 #include "tests/tools/run_process.h"
 
 namespace castor {
@@ -520,6 +528,76 @@ TEST_F(CastorSimulateTest, EndsWithTheExitCodeOfWhatIsWrong) {
   EXPECT_EQ(
       Simulate({"--device-budget", "1GiB", "--host-budget", "1GiB"}).exit_code,
       4);
+}
+
+class SimulatedRunTest : public testing::Test {
+ protected:
+  // A run of stage 2 with little room, whose states are on a drive.
+  SimulatedRunTest() {
+    Log quiet([](LogLevel, std::string_view) {});
+    ThreadPool pool(2);
+    auto recorder = FileRecorder::Create(record_);
+    EXPECT_TRUE(recorder.ok());
+    ZeroOptions options;
+    options.stage = 2;
+    options.executor = &pool;
+    options.log = &quiet;
+    options.chunk_size = KiB(8);
+    options.device_budget = KiB(240);
+    options.host_budget = KiB(120);
+    options.nvme = {{dir_.path(), std::nullopt}};
+    options.recorder = recorder->get();
+    ToyRun run;
+    run.steps = 5;
+    EXPECT_TRUE(
+        TrainToy(MakeToyModel(7, 24, 2000, DType::kF32), run, 1, options)
+            .status.ok());
+    EXPECT_TRUE((*recorder)->Close().ok());
+  }
+
+  JsonValue Simulate(std::vector<std::string> more) {
+    std::vector<std::string> args = {"tools/castor", "simulate", record_,
+                                     "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ProcessOutcome got = RunProcess(args);
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return ParseJson(got.out).value();
+  }
+
+  TempDir dir_;
+  const std::string record_ = dir_.File("run.rec");
+};
+
+TEST_F(SimulatedRunTest, IsTheRunWhereFlagsSayNothingElse) {
+  const JsonValue as_it_was = Simulate({});
+  const JsonValue& point = as_it_was["points"][0];
+  EXPECT_EQ(as_it_was["engine"]["stage"], JsonValue(2));
+  EXPECT_EQ(point["device_budget_bytes"], JsonValue(KiB(240).count()));
+  EXPECT_EQ(point["host_budget_bytes"], JsonValue(KiB(120).count()));
+  EXPECT_GT(point["step"]["ns"].integer(), 0);
+  EXPECT_GT(point["tiers"][2]["home_bytes"].integer(), 0);
+
+  // What is an engine's default, too, where it is given.
+  const JsonValue other =
+      Simulate({"--stage", "3", "--host-budget", "8MiB", "--prefetch", "1"});
+  EXPECT_EQ(other["engine"]["stage"], JsonValue(3));
+  EXPECT_EQ(other["points"][0]["tiers"][2]["home_bytes"], JsonValue(0));
+  // Rules of the run stay before those that are given.
+  EXPECT_EQ(Simulate({"--host-budget", "8MiB", "--place",
+                      "nvme:*"})["points"][0]["tiers"][1]["home_bytes"],
+            JsonValue(0));
+  EXPECT_EQ(Simulate({"--sweep", "host-budget=120KiB..8MiB", "--points",
+                      "3"})["points"]
+                .size(),
+            3u);
+}
+
+TEST_F(SimulatedRunTest, ARecordThatLacksItsDocumentsIsRefused) {
+  const std::string old = dir_.File("old.rec");
+  { auto recorder = FileRecorder::Create(old); }
+  const ProcessOutcome got = RunProcess({"tools/castor", "simulate", old});
+  EXPECT_EQ(got.exit_code, 2);
+  EXPECT_THAT(got.err, HasSubstr("the record lacks what a simulation needs"));
 }
 
 }  // namespace

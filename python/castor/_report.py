@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""A recorded run: what holds it up, what would help, and a page of pictures."""
+
+from __future__ import annotations
+
+import html
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from castor import _command
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that a simulation of the run has tried. ``lines`` says by place (Python, config, command) what to write."""
+
+    text: str
+    step_seconds: float
+    more_bytes: int
+    lines: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `report` found. ``document`` is all of it, as `castor report --json` writes it. In a notebook it shows its page.
+
+    ``step_seconds`` is the median of the whole steps, None where the record has none.
+    """
+
+    headline: str
+    proposals: tuple[Proposal, ...]
+    step_seconds: Optional[float]
+    document: dict[str, Any] = field(repr=False)
+    page: str = field(repr=False)
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the page, one file that needs nothing else."""
+        Path(path).write_text(self.page, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width: 100%; height: 60em; border: 0" title="Castor report"></iframe>'
+
+
+def report(record: Union[str, os.PathLike[str]], *, steps: Optional[str] = None) -> Report:
+    """Reports on a recorded run, which `castor.torch.record` or ``--record`` wrote.
+
+    Args:
+      record: the record's file. Of several ranks each has its own.
+      steps: looks at these alone, such as ``"7"`` or ``"2-30"``.
+
+    Raises:
+      InvalidArgument, Malformed, IoError: as the command says. Of a record that was cut off the part is shown that can be read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        document = _command.ask(["report", os.fspath(record), "--html", str(page), *_command.flags_of({"steps": steps})])
+        return Report(
+            headline=document["headline"],
+            proposals=tuple(
+                Proposal(text=one["text"], step_seconds=one["step_ns"] / 1e9, more_bytes=one["more_bytes"], lines=dict(one["lines"]))
+                for one in document["proposals"]
+            ),
+            step_seconds=document["step_ns"]["median"] / 1e9 if document["complete_steps"] else None,
+            document=document,
+            page=page.read_text(encoding="utf-8"),
+        )
