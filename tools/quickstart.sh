@@ -9,7 +9,7 @@
 #   tools/quickstart.sh
 #
 # The NVMe tier gets a new folder under $TMPDIR if that is set, else under .cache/ here; it is removed at the end, also after Ctrl-C. The
-# record of the run stays in .cache/quickstart/. Exit: 0 all went well, 1 a promise was broken, 2 usage, 5 this machine lacks something,
+# record of the run and its page stay in .cache/quickstart/. Exit: 0 all went well, 1 a promise was broken, 2 usage, 5 this machine lacks something,
 # 6 interrupted; otherwise that of the command that failed.
 
 set -euo pipefail
@@ -104,8 +104,7 @@ cat "$scratch/tight"
 mv "$scratch/record" "$keep/record"
 
 say "castor report $keep/record"
-run "reporting on the run" "$castor" report "$keep/record"
-echo "(to see it in ui.perfetto.dev: $castor report $keep/record --chrome trace.json)"
+run "reporting on the run" "$castor" report "$keep/record" --html "$keep/run.html"
 
 say "train_gpt: the first $digest_step steps again, everything on the device"
 train "training with everything on the device" --steps "$digest_step" >"$scratch/resident"
@@ -120,5 +119,6 @@ if [[ $tight != "$resident" ]]; then
   fail 1 "the weights after step $digest_step differ: digest $tight under the budgets, $resident with everything on the device. This is a" \
     "defect of Castor: please report it with $keep/record and the processor's name"
 fi
+echo "pictures of the run, for a browser: $PWD/$keep/run.html"
 echo "weight digests after step $digest_step are equal: $tight under the budgets, $resident with everything on the device"
 echo "mean loss $loss"

@@ -256,8 +256,9 @@ typedef struct castor_record_options {
  * `options` may be null. CASTOR_FAILED_PRECONDITION where they do already. */
 CASTOR_API int32_t castor_world_record(castor_world* world, const char* path,
                                        const castor_record_options* options);
-/* Ends the record, as destroying the world does. CASTOR_IO_ERROR: some of it
- * was not written. CASTOR_FAILED_PRECONDITION while engines are there. */
+/* Ends the record, as destroying the world does; engines that are there go on
+ * unrecorded. CASTOR_IO_ERROR: some of it was not written.
+ * CASTOR_FAILED_PRECONDITION where nothing is recorded. */
 CASTOR_API int32_t castor_world_end_record(castor_world* world);
 
 /* Where engines keep what they compute with. Several may share one; engines and

@@ -69,7 +69,9 @@ struct castor_world {
   std::atomic<int64_t> lanes = 0;
   std::atomic<int64_t> devices = 0;
   std::mutex mutex;
-  std::unique_ptr<castor::FileRecorder> recorder;  // guarded by mutex
+  // Guarded by mutex.
+  std::unique_ptr<castor::FileRecorder> recorder;
+  std::vector<std::unique_ptr<castor::FileRecorder>> ended_recorders;
 };
 
 struct castor_device {

@@ -212,13 +212,9 @@ Status EndRecord(castor_world* world) {
   if (world->recorder == nullptr) {
     return FailedPrecondition("the world's engines are not recorded");
   }
-  const int64_t engines = world->engines;
-  if (engines > 0) {
-    return FailedPrecondition(fmt::format(
-        "{} engines of the world record still; destroy them first", engines));
-  }
   const Status closed = world->recorder->Close();
-  world->recorder.reset();
+  // Engines that are there go on telling it what they do.
+  world->ended_recorders.push_back(std::move(world->recorder));
   return closed;
 }
 

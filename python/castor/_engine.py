@@ -130,7 +130,7 @@ class World:
         check(lib.castor_world_record(self.handle, os.fsencode(path), options))
 
     def end_record(self) -> None:
-        """As closing the world does. FailedPrecondition while engines are there."""
+        """As closing the world does. Engines that are there go on unrecorded."""
         if self.handle:
             check(lib.castor_world_end_record(self.handle))
 

@@ -179,12 +179,12 @@ def plan(model: Model, **options: Any) -> Plan:
     )
 
 
-def simulate(what: Model, *, machine: Union[str, Path], **options: Any) -> Simulation:
+def simulate(what: Model, *, machine: Union[str, Path, None] = None, **options: Any) -> Simulation:
     """Simulates a step on a machine's links.
 
     Args:
-      what: the path of a recorded step (`castor.trace/1`); or a model as for `plan`, whose step is derived.
-      machine: the file of speeds that `castor probe -o` wrote.
+      what: the path of a recorded run or of a recorded step (`castor.trace/1`); or a model as for `plan`, whose step is derived.
+      machine: the file of speeds that `castor probe -o` wrote. A recorded run needs none: its links are as fast as they were.
       options: the flags of `castor simulate`, with underscores, or for a model those of `castor plan`:
         ``device_budget="8GiB"``, ``sweep="device-budget=2GiB..8GiB"``.
 
@@ -206,8 +206,12 @@ def simulate(what: Model, *, machine: Union[str, Path], **options: Any) -> Simul
     return Simulation(fits=any(point["fits"] for point in document["points"]), step_seconds=points[0][2], points=points, document=document)
 
 
+_RECORD = b"\x93CASTOR\n"  # how the record of a run begins
+
+
 def _is_trace(what: Any) -> bool:
     if not isinstance(what, (str, Path)) or not Path(what).is_file():
         return False
     with Path(what).open("rb") as file:
-        return b"castor.trace/" in file.read(4096)
+        beginning = file.read(4096)
+    return beginning.startswith(_RECORD) or b"castor.trace/" in beginning

@@ -50,6 +50,11 @@ def test_a_report_says_what_holds_the_run_up_and_shows_it(tmp_path: Path) -> Non
     assert json.loads(page.split('id="document">')[1].split("</script>")[0])["headline"] == report.headline
     assert "srcdoc" in report._repr_html_()
 
+    as_it_was = castor.simulate(tmp_path / "run.rec")
+    assert as_it_was.step_seconds == pytest.approx(document["simulated_step_ns"] / 1e9)
+    roomy = castor.simulate(tmp_path / "run.rec", host_budget="64MiB", device_budget="64MiB")
+    assert roomy.fits and roomy.points[0][:2] == (64 * 2**20, 64 * 2**20)
+
 
 def test_steps_are_chosen_and_what_is_no_record_is_refused(tmp_path: Path) -> None:
     trained(tmp_path / "run.rec", steps=4)

@@ -87,7 +87,7 @@ expect_nothing_left() {
 try
 expect "all goes well" "$rc" 0
 expect "what is run" "$calls" "setup build;bazel build;castor search */gpt2-xl;castor search */llama-3-8b;train tight 30;\
-castor report .cache/quickstart/record;train resident 5;"
+castor report .cache/quickstart/record --html .cache/quickstart/run.html;train resident 5;"
 expect "the digests are shown" "$(tail -n 2 "$TEST_TMPDIR/out" | head -n 1)" "weight digests after step 5 are equal: 0123*"
 expect "the last line" "$(tail -n 1 "$TEST_TMPDIR/out")" "mean loss of the first 5 steps 5.5, of the last 5 2.5"
 expect "where the drive's folder is" "$(cat "$TEST_TMPDIR/out")" "*$TEST_TMPDIR/drive/castor-quickstart.*"

@@ -24,7 +24,7 @@ namespace {
 // Waits that are a smaller part of the steps hold nothing up.
 constexpr double kWorthSaying = 0.01;
 // A step is at least so much shorter, or it is not proposed.
-constexpr double kWorthDoing = 0.03;
+constexpr double kWorthDoing = 0.05;
 // A simulation that is further off tells nothing.
 constexpr double kMostOff = 0.25;
 constexpr size_t kMostProposals = 3;

@@ -28,10 +28,9 @@ def records() -> bool:
 
 @contextlib.contextmanager
 def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0) -> Iterator[None]:
-    """Models that are wrapped inside are recorded to a file, as long as they live, for ``castor report path``.
+    """Models that are wrapped inside are recorded to a file, to the end of the context, for ``castor report path``.
 
-    Of several ranks each writes ``path.RANK``; a second model's file has ``.2`` before that. The file is whole when the model has gone or the
-    process has ended, and what it has before can be read.
+    Of several ranks each writes ``path.RANK``; a second model's file has ``.2`` before that. What the file has before the end can be read.
 
     Args:
       first_step: 0: what comes before the first step too.
@@ -46,9 +45,7 @@ def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step
     finally:
         begun, _now = _now, None
         for world in begun.worlds:
-            # Where its model is still there, the record ends with that.
-            with contextlib.suppress(FailedPrecondition):
-                world.end_record()
+            world.end_record()
 
 
 def check() -> None:

@@ -34,7 +34,7 @@ castor.draw.push((page) => {
       .attr('x', margin.left - 6).attr('y', (chunk) => top + rowHeight * (chunk.chunk + 0.5) + 4).attr('text-anchor', 'end')
       .text((chunk) => {
         const name = chunk.params[0] || '';
-        const short = name.length > 15 ? `…${name.slice(-14)}` : name;
+        const short = name.length > 24 ? `${name.slice(0, 9)}…${name.slice(-14)}` : name;
         return wide ? `${home(chunk)} ${chunk.chunk} ${short}` : `${home(chunk)} ${chunk.chunk}`;
       });
 

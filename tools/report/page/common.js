@@ -67,7 +67,7 @@ castor.waits = {
 
 castor.section = (id) => d3.select(`#${id} .figures`);
 castor.width = () => Math.max(280, document.querySelector('main').clientWidth);
-castor.margin = () => ({left: castor.width() < 600 ? 62 : 132, right: 12});
+castor.margin = () => ({left: castor.width() < 600 ? 62 : 190, right: 12});
 
 // Says what is under the pointer, or under the keyboard's cursor at (x, y).
 castor.tip = (text, x, y) => {

@@ -28,6 +28,7 @@ castor.draw.push((page) => {
       p.append('code').text(line);
     }
   }
+  if (page.complete_steps > 0 && page.no_proposal) advice.append('p').attr('class', 'note').text(`Nothing is proposed: ${page.no_proposal}.`);
   const choices = d3.select('#choices');
   choices.selectAll('*').remove();
   if (!page.detail) return;

@@ -14,7 +14,7 @@ castor.draw.push((page) => {
     const {plot, x, margin, width} = castor.timeFrame(figure, castor.shown, height, 'When each link is busy over the step');
     const narrow = width < 600;
     plot.append('g').selectAll('text').data(detail.links).enter().append('text').attr('class', 'dim').attr('x', margin.left - 6)
-        .attr('y', (_, i) => 20 * i + 14).attr('text-anchor', 'end').text((link) => narrow ? link.replace(' -> ', '>').slice(0, 10) : link);
+        .attr('y', (_, i) => 20 * i + 14).attr('text-anchor', 'end').text((link) => narrow ? link.replace(' -> ', '→').slice(0, 9) : link);
     const moves = castor.shown.moves;
     const bars = plot.append('g').selectAll('rect').data(moves).enter().append('rect').attr('class', 'move').attr('x', (m) => x(m[1]))
         .attr('y', (m) => 20 * m[0] + 4).attr('width', (m) => Math.max(1, x(m[2]) - x(m[1]))).attr('height', 12).attr('fill', 'var(--blue)');
