@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import html
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 
 from castor import _command
 from castor._derive import layers_of, uses_of
+from castor._pages import ask_for_page, frame
 from castor._search import TensorSpec, specs_of
 from castor.sizes import format_size
 
@@ -56,6 +57,7 @@ class Plan:
     changes: tuple[PlanChange, ...]
     alternatives: tuple[PlanChange, ...]
     document: dict[str, Any] = field(repr=False)
+    _asked: tuple[list[str], Optional[str]] = field(repr=False, compare=False)  # the command, and what it reads
 
     def __repr__(self) -> str:
         if not self.fits:
@@ -63,15 +65,15 @@ class Plan:
         held = ", ".join(f"{tier.tier} {format_size(tier.planned_bytes)}" for tier in self.tiers)
         return f"Plan(fits: {held}" + ("" if self.step_seconds is None else f", {self.step_seconds:.3g} s a step") + ")"
 
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes a page of the plan, one file that needs nothing else: bytes, homes, other choices, and a hundred budgets around these."""
+        Path(path).write_text(self._page(), encoding="utf-8")
+
     def _repr_html_(self) -> str:
-        if not self.fits:
-            return f"<p>Does not fit: {html.escape(self.reason)}</p>" + _table(self.changes)
-        rows = "".join(
-            f"<tr><td>{tier.tier}</td><td>{format_size(tier.planned_bytes)}</td>"
-            f"<td>{'no limit' if tier.budget_bytes is None else format_size(tier.budget_bytes)}</td></tr>"
-            for tier in self.tiers
-        )
-        return f"<table><thead><tr><th>tier</th><th>planned</th><th>budget</th></tr></thead><tbody>{rows}</tbody></table>" + _table(self.alternatives)
+        return frame(self._page(), "Castor plan")
+
+    def _page(self) -> str:
+        return ask_for_page(*self._asked)[1]
 
 
 @dataclass(frozen=True)
@@ -99,24 +101,13 @@ class Simulation:
         return f"<table><thead><tr><th>device</th><th>host</th><th>step</th></tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _table(changes: tuple[PlanChange, ...]) -> str:
-    if not changes:
-        return ""
-    rows = "".join(
-        f"<tr><td>{html.escape(c.what)}</td><td>{format_size(c.device_bytes)}</td><td>{format_size(c.host_bytes)}</td>"
-        f"<td>{format_size(c.nvme_bytes)}</td><td>{format_size(c.moved_bytes)}</td></tr>"
-        for c in changes
-    )
-    head = "".join(f"<th>{word}</th>" for word in ("instead", "device", "host", "nvme", "moved a step"))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
 def _changes(documents: list[dict[str, Any]]) -> tuple[PlanChange, ...]:
     names = PlanChange.__dataclass_fields__
     return tuple(PlanChange(**{name: document[name] or 0 if name.endswith("_bytes") else document[name] for name in names}) for document in documents)
 
 
-def _planned(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
+def _asks(model: Model, options: Mapping[str, Any]) -> tuple[list[str], Optional[str]]:
+    """The command that plans, and what it reads."""
     if hasattr(model, "named_modules"):
         options = dict(options)
         if options.pop("recompute", False):
@@ -127,12 +118,12 @@ def _planned(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
         if world > 1:  # what ranks of PyTorch's take, in whole pieces
             options.setdefault("exchange_buffer", (4 << 20) // (128 * world) * 128 * world)
         more = {"freeze": frozen, **{key: value for key, value in options.items() if key not in _OF_MODULES}}
-        return _command.ask(["plan", "-", *_command.flags_of(more)], _list_of(model, of_module))
+        return ["plan", "-", *_command.flags_of(more)], _list_of(model, of_module)
     flags = _command.flags_of(options)
     if isinstance(model, (str, Path)):
-        return _command.ask(["plan", str(model), *flags])
+        return ["plan", str(model), *flags], None
     specs = [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in specs_of(model)]
-    return _command.ask(["plan", "-", *flags], json.dumps(specs))
+    return ["plan", "-", *flags], json.dumps(specs)
 
 
 _OF_MODULES = ("units", "recomputed")
@@ -165,7 +156,8 @@ def plan(model: Model, **options: Any) -> Plan:
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. That the model does not fit is an answer.
     """
-    document = _planned(model, options)
+    asked = _asks(model, options)
+    document = _command.ask(*asked)
     names = PlannedTier.__dataclass_fields__
     return Plan(
         fits=document["fits"],
@@ -176,6 +168,7 @@ def plan(model: Model, **options: Any) -> Plan:
         changes=_changes(document.get("changes", [])),
         alternatives=_changes(document.get("alternatives", [])),
         document=document,
+        _asked=_asks(model, {key: value for key, value in options.items() if key != "output"}) if "output" in options else asked,
     )
 
 
@@ -193,7 +186,7 @@ def simulate(what: Model, *, machine: Union[str, Path, None] = None, **options: 
     """
     options = {"machine": machine, **options}
     if not _is_trace(what):
-        document = _planned(what, options)
+        document = _command.ask(*_asks(what, options))
         seconds = document.get("times", {}).get("step_seconds")
         held = {tier["tier"]: tier["budget_bytes"] or tier["planned_bytes"] for tier in document.get("tiers", [])}
         points = ((held.get("device", 0), held.get("host", 0), seconds),)

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import html
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from castor import _command
+from castor._command import flags_of
+from castor._pages import ask_for_page, frame
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Report:
         Path(path).write_text(self.page, encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{html.escape(self.page)}" style="width: 100%; height: 60em; border: 0" title="Castor report"></iframe>'
+        return frame(self.page, "Castor report")
 
 
 def report(record: Union[str, os.PathLike[str]], *, steps: Optional[str] = None) -> Report:
@@ -55,16 +54,14 @@ def report(record: Union[str, os.PathLike[str]], *, steps: Optional[str] = None)
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. Of a record that was cut off the part is shown that can be read.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "page.html"
-        document = _command.ask(["report", os.fspath(record), "--html", str(page), *_command.flags_of({"steps": steps})])
-        return Report(
-            headline=document["headline"],
-            proposals=tuple(
-                Proposal(text=one["text"], step_seconds=one["step_ns"] / 1e9, more_bytes=one["more_bytes"], lines=dict(one["lines"]))
-                for one in document["proposals"]
-            ),
-            step_seconds=document["step_ns"]["median"] / 1e9 if document["complete_steps"] else None,
-            document=document,
-            page=page.read_text(encoding="utf-8"),
-        )
+    document, page = ask_for_page(["report", os.fspath(record), *flags_of({"steps": steps})])
+    return Report(
+        headline=document["headline"],
+        proposals=tuple(
+            Proposal(text=one["text"], step_seconds=one["step_ns"] / 1e9, more_bytes=one["more_bytes"], lines=dict(one["lines"]))
+            for one in document["proposals"]
+        ),
+        step_seconds=document["step_ns"]["median"] / 1e9 if document["complete_steps"] else None,
+        document=document,
+        page=page,
+    )

@@ -202,6 +202,39 @@ class Candidates {
   std::vector<Candidate> all_;
 };
 
+// Of the links between tiers, the one that moves less by the most.
+std::string WhyShorter(const SimulatedStep& before,
+                       const SimulatedStep& after) {
+  constexpr double kLess = 0.9;
+  const auto moved = [](const SimulatedStep& step, bool drive) {
+    Bytes sum;
+    for (const Tier from : kAllTiers) {
+      for (const Tier to : kAllTiers) {
+        const bool on_drive = from == Tier::kNvme || to == Tier::kNvme;
+        const bool to_device = from == Tier::kHost && to == Tier::kDevice;
+        if (drive ? on_drive : to_device) {
+          sum += step.moved[TierIndex(from)][TierIndex(to)];
+        }
+      }
+    }
+    return sum;
+  };
+  std::string text;
+  Bytes most;
+  for (const bool drive : {true, false}) {
+    const Bytes was = moved(before, drive);
+    const Bytes is = moved(after, drive);
+    const bool less = static_cast<double>(is.count()) <
+                      kLess * static_cast<double>(was.count());
+    if (!less || was - is <= most) continue;
+    most = was - is;
+    text = fmt::format("{} {} a step in place of {}",
+                       drive ? "NVMe moves" : "the device is sent",
+                       FormatSize(is), FormatSize(was));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Headline(const RunStatistics& run) {
@@ -271,7 +304,8 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
                                 static_cast<double>(advice.simulated_ns);
     if (gain < kWorthDoing) continue;
     found.push_back({candidate.what, candidate.more, step->ns(),
-                     candidate.lines, candidate.change});
+                     WhyShorter(*as_it_was, *step), candidate.lines,
+                     candidate.change});
   }
   // What takes no memory first where it does as much; of budgets, the least
   // that brings nine tenths of what any brings.
@@ -308,8 +342,9 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
 std::string ProposalText(const Advice& advice, const Proposal& proposal) {
   std::string what = proposal.what;
   what.front() = static_cast<char>(std::toupper(what.front()));
-  return fmt::format("{}: a step takes {} in place of {}, simulated.", what,
-                     NsText(proposal.ns), NsText(advice.simulated_ns));
+  return fmt::format("{}: a step takes {} in place of {}, simulated{}.", what,
+                     NsText(proposal.ns), NsText(advice.simulated_ns),
+                     proposal.why.empty() ? "" : "; " + proposal.why);
 }
 
 JsonValue ProposalsJson(const Advice& advice) {

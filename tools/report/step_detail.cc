@@ -30,6 +30,14 @@ bool IsCopy(const RunEvent& event) {
            event.cause == RunCause::kPrefetch));
 }
 
+// Parameters on their way from the drive, to be copied to the device.
+bool IsFetch(const RunEvent& event) {
+  return event.kind == RunEventKind::kTransfer && event.from == Tier::kNvme &&
+         event.state == StateKind::kParam && event.chunk >= 0 &&
+         (event.cause == RunCause::kDemand ||
+          event.cause == RunCause::kPrefetch);
+}
+
 std::optional<Interval> Clipped(const Interval& time, const Interval& window) {
   const Interval part = {std::max(time.begin, window.begin),
                          std::min(time.end, window.end)};
@@ -251,6 +259,8 @@ class RankBuilder {
         AddSpan(event.chunk, ChunkActivity::kUsed, time);
       } else if (event.kind == RunEventKind::kUpdate) {
         AddSpan(event.chunk, ChunkActivity::kUpdate, time);
+      } else if (IsFetch(event)) {
+        AddSpan(event.chunk, ChunkActivity::kFetched, time);
       } else if (event.kind == RunEventKind::kReduceScatter ||
                  (event.kind == RunEventKind::kTransfer &&
                   event.cause == RunCause::kGradient && event.chunk >= 0)) {
@@ -455,6 +465,8 @@ JsonValue RankJson(const RankDetail& rank) {
 
 std::string_view ChunkActivityName(ChunkActivity activity) {
   switch (activity) {
+    case ChunkActivity::kFetched:
+      return "fetched";
     case ChunkActivity::kComing:
       return "coming";
     case ChunkActivity::kReady:
@@ -561,6 +573,29 @@ JsonValue StepDetailJson(const StepDetail& detail) {
        {"ranks", std::move(ranks)}});
 }
 
+JsonValue ChunkJson(int64_t chunk, Bytes bytes,
+                    std::span<const std::string> params,
+                    const HomesOfChunk& homes) {
+  const size_t shown = std::min(params.size(), kMostNames);
+  JsonValue names = JsonValue::Array();
+  for (const std::string& name : params.first(shown)) names.Append(name);
+  JsonValue at_home = JsonValue::Array();
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    if (!homes[k]) continue;
+    at_home.Append(
+        JsonValue::Object({{"state", StateKindName(static_cast<StateKind>(k))},
+                           {"tier", TierName(homes[k]->tier)},
+                           {"bytes", homes[k]->bytes.count()},
+                           {"why", homes[k]->why}}));
+  }
+  return JsonValue::Object(
+      {{"chunk", chunk},
+       {"bytes", bytes.count()},
+       {"params", std::move(names)},
+       {"more_params", static_cast<int64_t>(params.size() - shown)},
+       {"homes", std::move(at_home)}});
+}
+
 JsonValue ChunksJson(const RunRecord& record, const RunSetup& setup,
                      int32_t rank, int32_t step) {
   JsonValue list = JsonValue::Array();
@@ -570,28 +605,10 @@ JsonValue ChunksJson(const RunRecord& record, const RunSetup& setup,
   const std::span<const HomesOfChunk> homes = setup.HomesIn(rank, step);
   const std::vector<RunChunkInfo>& chunks = record.ranks.front().chunks;
   for (size_t c = 0; c < chunks.size(); ++c) {
-    JsonValue names = JsonValue::Array();
-    const size_t count = c < params.size() ? params[c].size() : 0;
-    for (size_t i = 0; i < std::min(count, kMostNames); ++i) {
-      names.Append(params[c][i]);
-    }
-    JsonValue at_home = JsonValue::Array();
-    for (size_t k = 0; c < homes.size() && k < kStateKinds; ++k) {
-      const std::optional<StateHome>& home = homes[c][k];
-      if (!home) continue;
-      at_home.Append(JsonValue::Object(
-          {{"state", StateKindName(static_cast<StateKind>(k))},
-           {"tier", TierName(home->tier)},
-           {"bytes", home->bytes.count()},
-           {"why", home->why}}));
-    }
-    list.Append(JsonValue::Object(
-        {{"chunk", static_cast<int64_t>(c)},
-         {"bytes", chunks[c].bytes},
-         {"params", std::move(names)},
-         {"more_params",
-          static_cast<int64_t>(count - std::min(count, kMostNames))},
-         {"homes", std::move(at_home)}}));
+    list.Append(
+        ChunkJson(static_cast<int64_t>(c), Bytes(chunks[c].bytes),
+                  c < params.size() ? params[c] : std::vector<std::string>(),
+                  c < homes.size() ? homes[c] : HomesOfChunk()));
   }
   return list;
 }

@@ -13,13 +13,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/tier.h"
+#include "chunk/base/units.h"
 #include "offload/record/record_reader.h"
+#include "placement/homes_file.h"
 #include "placement/run_event.h"
 #include "tools/report/intervals.h"
 #include "tools/report/run_setup.h"
@@ -29,7 +32,8 @@ namespace castor {
 
 // What a chunk does on one rank.
 enum class ChunkActivity : uint8_t {
-  kComing,    // its parameters are on their way to the device
+  kFetched,   // its parameters are read from NVMe
+  kComing,    // they are on their way to the device
   kReady,     // they are there, ahead of their use
   kUsed,      // the trainer holds them
   kKept,      // they are there, and were used
@@ -37,7 +41,7 @@ enum class ChunkActivity : uint8_t {
   kUpdate,    // the optimizer works on it
   kWaited,    // a lane waits for it
 };
-inline constexpr int kChunkActivities = 7;
+inline constexpr int kChunkActivities = 8;
 std::string_view ChunkActivityName(ChunkActivity activity);
 
 struct ChunkSpan {
@@ -112,6 +116,12 @@ StepDetail ComputeStepDetail(const RunRecord& record, const RunSetup& setup,
 // Numbers in arrays, whose meaning the keys beside them say; times shorter than
 // a pixel of a wide screen are joined, so that the size is bounded.
 JsonValue StepDetailJson(const StepDetail& detail);
+
+// One chunk as pages show it: a name for each of its first parameters, and for
+// each state that exists its tier, bytes and reason.
+JsonValue ChunkJson(int64_t chunk, Bytes bytes,
+                    std::span<const std::string> params,
+                    const HomesOfChunk& homes);
 
 // All chunks, with their parameters, and their homes in the step on the rank.
 JsonValue ChunksJson(const RunRecord& record, const RunSetup& setup,

@@ -56,6 +56,19 @@ TEST(PageTest, NeedsNothingElse) {
   EXPECT_THAT(page, HasSubstr("castor.start()"));
 }
 
+TEST(PageTest, OfAPlanHasThePicturesOfOne) {
+  const std::string run = RunPage(JsonValue::Object());
+  const std::string plan = PlanPage(JsonValue::Object());
+  for (const char* mark : {"@SECTIONS@", "@COMMAND@", "@SCRIPTS@", "@STYLE@"}) {
+    EXPECT_THAT(run, Not(HasSubstr(mark)));
+    EXPECT_THAT(plan, Not(HasSubstr(mark)));
+  }
+  EXPECT_THAT(run, HasSubstr("id=\"stalls\""));
+  EXPECT_THAT(run, Not(HasSubstr("id=\"grid\"")));
+  EXPECT_THAT(plan, HasSubstr("id=\"grid\""));
+  EXPECT_THAT(plan, Not(HasSubstr("id=\"stalls\"")));
+}
+
 TEST(PageTest, OfManyStepsItShowsTheSlowest) {
   MadeRun run(1);
   for (int32_t step = 1; step <= 25'000; ++step) {

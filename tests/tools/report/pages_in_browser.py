@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""Opens pages of `castor report --html` in headless Chromium and looks at them: every picture has marks, hover, click and keys work, nothing is
+"""Opens pages of `castor report --html` and `castor plan --html` in headless Chromium and looks at them: every picture has marks, hover, click and keys work, nothing is
 wider than the screen, and the console has no error. In CI there is no browser, so a person runs it before a change of the page lands:
 
     apt-get install chromium chromium-driver; pip install selenium
@@ -62,46 +62,78 @@ def hover(browser: Any, element: Any) -> str:
     return tip(browser)
 
 
+def marks(browser: Any, selector: str) -> list[Any]:
+    return list(browser.find_elements(By.CSS_SELECTOR, selector))
+
+
 def look_at(browser: Any, page: Path, width: int) -> None:
     browser.get(page.resolve().as_uri())
     document = json.loads(browser.execute_script("return document.getElementById('document').textContent"))
+    (look_at_plan if "fits" in document else look_at_run)(browser, document)
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    check(f"nothing is wider than the screen: {wide} of {width}", wide <= width)
+    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    check(f"no error in the console: {errors}", not errors)
 
-    def marks(selector: str) -> list[Any]:
-        return list(browser.find_elements(By.CSS_SELECTOR, selector))
 
-    check("a headline", marks("#headline")[0].text == document["headline"])
-    check("as many proposals as the document has", len(marks(".proposal code")) == sum(len(p["lines"]) for p in document["proposals"]))
+def look_at_plan(browser: Any, document: dict[str, Any]) -> None:
+    check("a headline", marks(browser, "#headline")[0].text.startswith("It fits" if document["fits"] else "It does not fit"))
+    cells = marks(browser, "#grid rect.budgets")
+    check("a cell for each pair of budgets", len(cells) == len(document["budget_grid"]))
+    if cells:
+        check("a pair of budgets is told", hover(browser, cells[-1]).startswith("device "))
+    if not document["fits"]:
+        check("changes that fit", len(marks(browser, ".proposal code")) == len(document["changes"]))
+        return
+    tiers = [tier for tier in document["tiers"] if tier["planned_bytes"] > 0]
+    check("a bar of each tier", len(marks(browser, "#tiers figure")) == len(tiers))
+    parts = marks(browser, "#tiers rect.part")
+    check("parts of bars are told", len(parts) >= len(tiers) and ":" in hover(browser, parts[0]))
+    points = marks(browser, "#price circle.point")
+    if points:
+        check("a price is told", "a step" in hover(browser, points[0]))
+    check("rows of choices", len(marks(browser, "#choices-made tbody tr")) == (len(document["alternatives"]) + 1 if document["alternatives"] else 0))
+    homes = marks(browser, "#chunks rect.home")
+    check("homes of all states", len(homes) == sum(len(chunk["homes"]) for chunk in document["chunk_list"]))
+    check("a chunk's homes are told", hover(browser, homes[0]).startswith("chunk 0"))
+    ActionChains(browser).move_to_element(homes[0]).click().perform()
+    check("a click pins a chunk", marks(browser, "#chunks .pinned h3")[0].text.startswith("Chunk 0,"))
+    stage = marks(browser, "#chunks .stage")[0]
+    browser.execute_script("arguments[0].focus()", stage)
+    stage.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    check("keys move and pin", marks(browser, "#chunks .pinned h3")[0].text.startswith("Chunk 1,"))
+
+
+def look_at_run(browser: Any, document: dict[str, Any]) -> None:
+    check("a headline", marks(browser, "#headline")[0].text == document["headline"])
+    check("as many proposals as the document has", len(marks(browser, ".proposal code")) == sum(len(p["lines"]) for p in document["proposals"]))
     if document["detail"]:
         rank = document["detail"]["ranks"][0]
-        check("a figure of each tier", len(marks("#memory figure")) == len(rank["tiers"]))
-        check("areas of kinds", len(marks("#memory path.kind")) >= len(rank["tiers"]))
-        check("moves on links", len(marks("#links rect.move")) == len(rank["moves"]))
-        check("what lies on a tier is told", "MiB" in hover(browser, marks("#memory rect.pane")[0]) or "KiB" in tip(browser))
-        canvas = marks("#chunks canvas")[0]
+        check("a figure of each tier", len(marks(browser, "#memory figure")) == len(rank["tiers"]))
+        check("areas of kinds", len(marks(browser, "#memory path.kind")) >= len(rank["tiers"]))
+        check("moves on links", len(marks(browser, "#links rect.move")) == len(rank["moves"]))
+        check("what lies on a tier is told", "MiB" in hover(browser, marks(browser, "#memory rect.pane")[0]) or "KiB" in tip(browser))
+        canvas = marks(browser, "#chunks canvas")[0]
         check("what a chunk does is told", hover(browser, canvas).startswith("chunk "))
         painted = browser.execute_script(
             "const c = arguments[0]; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
             "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n;", canvas)
         check("spans are painted", painted > 100)
         ActionChains(browser).move_to_element(canvas).click().perform()
-        check("a click pins a chunk", marks("#chunks .pinned h3")[0].text.startswith("Chunk "))
-        stage = marks("#chunks .stage")[0]
+        check("a click pins a chunk", marks(browser, "#chunks .pinned h3")[0].text.startswith("Chunk "))
+        stage = marks(browser, "#chunks .stage")[0]
         browser.execute_script("arguments[0].focus()", stage)
         stage.send_keys(Keys.ARROW_UP * 2000, Keys.ENTER)
-        check("keys move and pin", marks("#chunks .pinned h3")[0].text.startswith("Chunk 0,"))
-        check("a pinned chunk has its homes", len(marks("#chunks .pinned table")) >= 1)
+        check("keys move and pin", marks(browser, "#chunks .pinned h3")[0].text.startswith("Chunk 0,"))
+        check("a pinned chunk has its homes", len(marks(browser, "#chunks .pinned table")) >= 1)
         if len(document["detail"]["ranks"]) > 1:
-            marks("#rank option")[1].click()
-            check("another rank is shown", "rank 1" in marks("#chunks figcaption")[0].text)
+            marks(browser, "#rank option")[1].click()
+            check("another rank is shown", "rank 1" in marks(browser, "#chunks figcaption")[0].text)
     if document["stalls"]:
-        check("bars of waits", len(marks("#stalls rect.wait")) == sum(len(s["worst_chunks"]) for s in document["stalls"]))
-        check("a wait is told", "waited for" in hover(browser, marks("#stalls rect.wait")[0]))
-    check("bars of steps", len(marks("#steps rect.step")) == 2 * sum(step["complete"] for step in document["steps"]))
-    check("bars of ranks", len(marks("#ranks rect.rank")) == (len(document["ranks"]) if document["complete_steps"] else 0))
-    wide = browser.execute_script("return document.documentElement.scrollWidth")
-    check(f"nothing is wider than the screen: {wide} of {width}", wide <= width)
-    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    check(f"no error in the console: {errors}", not errors)
+        check("bars of waits", len(marks(browser, "#stalls rect.wait")) == sum(len(s["worst_chunks"]) + (s["time_ns"] - sum(w["time_ns"] for w in s["worst_chunks"]) > 0.01 * s["time_ns"]) for s in document["stalls"]))
+        check("a wait is told", "waited for" in hover(browser, marks(browser, "#stalls rect.wait")[0]))
+    check("bars of steps", len(marks(browser, "#steps rect.step")) == 2 * sum(step["complete"] for step in document["steps"]))
+    check("bars of ranks", len(marks(browser, "#ranks rect.rank")) == (len(document["ranks"]) if document["complete_steps"] and len(document["ranks"]) > 1 else 0))
 
 
 def main() -> None:

@@ -26,12 +26,15 @@
 #include "tools/cli/progress.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/registry.h"
+#include "tools/report/page/page.h"
 
 namespace castor {
 namespace {
 
 // A plan of so many takes some seconds, and a dozen configurations are tried.
 constexpr int64_t kMostAccessesTried = 500'000;
+// A page has a hundred.
+constexpr int64_t kMostAccessesDrawn = 20'000;
 
 using Mark = Table::Mark;
 
@@ -228,6 +231,20 @@ void AddVariants(const PlanReport& report, Document* doc) {
   if (!outcome.seal) doc->Text(std::move(commands));
 }
 
+// For the page: homes of all chunks, and budgets around these.
+void AddPictures(const PlanReport& report, Document* doc) {
+  if (report.outcome.fits.ok()) {
+    doc->Set("chunk_list", PlannedChunksJson(report.subject, report.outcome));
+  }
+  doc->Set("budget_grid", ListOf(report.grid, [](const BudgetPoint& point) {
+             return Fields({{"device_budget_bytes", point.device},
+                            {"host_budget_bytes", point.host},
+                            {"fits", point.fits},
+                            {"moved_bytes", point.moved},
+                            {"step_seconds", point.step_seconds}});
+           }));
+}
+
 // --- The command ------------------------------------------------------------
 // How good the plan's fetches are, whoever planned them.
 Result<PlanCertificate> BoundOf(const PlanOutcome& outcome) {
@@ -265,7 +282,14 @@ class PlanCommand final : public Command {
   Status Run(const Console& console) override {
     CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(flags_.json, flags_.plain));
     CASTOR_ASSIGN_OR_RETURN(const PlanReport report, RunPlan(flags_, console));
-    Print(PlanDocument(report), form, console);
+    const Document document = PlanDocument(report);
+    Print(document, form, console);
+    if (!flags_.html.empty()) {
+      CASTOR_RETURN_IF_ERROR(
+          WriteFileAtomically(flags_.html, PlanPage(document.Json())));
+      console.Note(
+          fmt::format("wrote {}: open it in a browser", Shown(flags_.html)));
+    }
     if (report.outcome.fits.ok()) return report.compared;
     return Infeasible(
         "it does not fit; what would is printed with its commands");
@@ -302,6 +326,7 @@ Document PlanDocument(const PlanReport& report) {
     }
   }
   AddVariants(report, &doc);
+  if (!report.flags().html.empty()) AddPictures(report, &doc);
   if (!fits) {
     doc.Say("Left out", LeftOutText(report));
     return doc;
@@ -326,6 +351,7 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   if (!flags.output.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.output));
   }
+  if (!flags.html.empty()) CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.html));
   Progress progress(console);
   progress.Phase("reading the model");
   CASTOR_ASSIGN_OR_RETURN(PlanSubject subject, ReadPlanSubject(flags));
@@ -361,6 +387,12 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
   } else {
     CASTOR_ASSIGN_OR_RETURN(report.changes,
                             ChangesThatFit(report.subject, report.outcome));
+  }
+  if (!flags.html.empty() &&
+      std::ssize(report.outcome.step.accesses) <= kMostAccessesDrawn) {
+    progress.Phase("planning other budgets");
+    CASTOR_ASSIGN_OR_RETURN(report.grid,
+                            BudgetGrid(report.subject, report.outcome));
   }
   progress.Finish();
   for (const std::string& note : report.subject.model.notes) {

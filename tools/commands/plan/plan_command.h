@@ -8,6 +8,7 @@
 // writes the plan for trainers. Owner thread only.
 
 #include <optional>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "placement/exact_policy.h"
@@ -26,6 +27,7 @@ struct PlanReport {
   PlanVariants changes = {};       // where it does not fit
   PlanVariants alternatives = {};  // where it does
   PlanVariants more = {};
+  std::vector<BudgetPoint> grid = {};  // where a page is asked for
   std::optional<Document> comparison = {};
   // Of the record that it is compared with: kStoppedEarly where that was cut.
   Status compared = {};

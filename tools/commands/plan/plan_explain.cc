@@ -15,6 +15,7 @@
 #include "placement/trace.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
+#include "tools/report/step_detail.h"
 
 namespace castor {
 namespace {
@@ -135,6 +136,37 @@ Result<Document> ExplainHomes(const PlanSubject& subject,
   };
   doc.Set("chunks", ListOf(matching, explain));
   return doc;
+}
+
+JsonValue PlannedChunksJson(const PlanSubject& subject,
+                            const PlanOutcome& outcome) {
+  const std::vector<ParamSpec>& params = subject.model.params;
+  const MemoryPlan& memory = outcome.seal->memory;
+  std::vector<std::vector<std::string>> names(outcome.layout.chunks().size());
+  for (size_t p = 0; p < params.size(); ++p) {
+    const ChunkId chunk = outcome.layout.places()[p].chunk;
+    if (chunk.valid()) names[chunk.index()].push_back(params[p].name);
+  }
+  JsonValue list = JsonValue::Array();
+  for (size_t c = 0; c < names.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const ChunkInfo& info = outcome.layout.chunk(chunk);
+    HomesOfChunk homes;
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const StatePlace& place = memory.states[c][k];
+      if (place.bytes == Bytes(0)) continue;
+      homes[k] = {
+          place.home, place.bytes,
+          WhyHome(memory, outcome.request.options, outcome.seal->bindings,
+                  params, chunk, static_cast<StateKind>(k))};
+    }
+    list.Append(ChunkJson(
+        static_cast<int64_t>(c),
+        BytesOf(info.size,
+                outcome.layout.groups()[static_cast<size_t>(info.group)].dtype),
+        names[c], homes));
+  }
+  return list;
 }
 
 Table LinkTable(const StepTraffic& traffic) {

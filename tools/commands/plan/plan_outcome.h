@@ -147,6 +147,27 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
 Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
                                 const PlanOutcome& outcome);
 
+// --- For the plan's page -----------------------------------------------------
+// One pair of budgets of a rank, planned like the outcome.
+struct BudgetPoint {
+  Bytes device;
+  Bytes host;
+  bool fits = false;
+  Bytes moved = {};  // in a step; 0 where it does not fit
+  std::optional<double> step_seconds = {};  // where it is known
+};
+
+// Quarters to four times the budgets that were asked for; without a host
+// budget, of what the model's states take. By device, then by host. Nothing
+// without a device budget.
+Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
+                                            const PlanOutcome& outcome);
+
+// All chunks, with parameters, homes and reasons, as a run's page has them
+// (tools/report/step_detail.h). REQUIRES: it fits.
+JsonValue PlannedChunksJson(const PlanSubject& subject,
+                            const PlanOutcome& outcome);
+
 }  // namespace castor
 
 #endif  // CASTOR_TOOLS_COMMANDS_PLAN_PLAN_OUTCOME_H_

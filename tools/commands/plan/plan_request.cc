@@ -334,6 +334,8 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags* flags) {
               "write the plan that trainers load to this file", "FILE");
   AddTextFlag(app, "--compare", &flags->compare,
               "also print what this run's record measured", "FILE");
+  AddTextFlag(app, "--html", &flags->html,
+              "also write a page of pictures to this file");
   AddTextFlag(app, "--explain", &flags->explain,
               "also say why the states of these parameters are where they are",
               "PATTERN");

@@ -83,6 +83,7 @@ struct PlanFlags {
   std::string output;
   std::string compare;
   std::string explain;
+  std::string html;  // where a page goes; empty: nowhere
   bool json = false;
   bool plain = false;
 

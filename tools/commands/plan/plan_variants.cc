@@ -318,4 +318,43 @@ Result<PlanVariants> OneMoreGiB(const PlanSubject& subject,
   return finder.Take();
 }
 
+Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
+                                            const PlanOutcome& outcome) {
+  constexpr double kFactors[] = {0.25, 0.375, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4};
+  // In fp32 with two moments, whatever is asked for: it is a scale.
+  constexpr int64_t kStateBytes = 16;
+  std::vector<BudgetPoint> points;
+  const PlanFlags bound = WithChunkBounds(outcome);
+  if (!bound.device_budget) return points;
+  Bytes host = bound.host_budget.value_or(Bytes(0));
+  if (host == Bytes(0)) {
+    host = Bytes(subject.elements.count() * kStateBytes / bound.world);
+  }
+  const auto scaled = [](Bytes budget, double factor) {
+    if (factor == 1) return budget;
+    return RoundUp(Bytes(static_cast<int64_t>(
+                       static_cast<double>(budget.count()) * factor)),
+                   kBudgetStep);
+  };
+  for (const double by_device : kFactors) {
+    for (const double by_host : kFactors) {
+      PlanFlags flags = bound;
+      flags.device_budget = scaled(*bound.device_budget, by_device);
+      flags.host_budget = scaled(host, by_host);
+      BudgetPoint point{*flags.device_budget, *flags.host_budget};
+      const Result<PlanOutcome> planned = MakePlan(subject, flags);
+      if (planned.ok() && planned->fits.ok()) {
+        point.fits = true;
+        point.moved = planned->moved();
+        point.step_seconds = planned->step_seconds();
+      } else if (!planned.ok() &&
+                 planned.status().code() != ErrorCode::kInvalidArgument) {
+        return planned.status();
+      }
+      points.push_back(point);
+    }
+  }
+  return points;
+}
+
 }  // namespace castor

@@ -13,9 +13,11 @@ castor.draw.push((page) => {
   const rank = castor.shown;
   const detail = page.detail;
   const chunks = page.chunk_list;
-  const rowHeight = Math.max(3, Math.min(18, Math.floor(560 / Math.max(1, chunks.length))));
+  const rowHeight = Math.max(3, Math.min(20, Math.floor(600 / Math.max(1, chunks.length))));
   const height = rowHeight * chunks.length;
-  castor.legend(figures, detail.activities.map((name) => castor.activities[name]));
+  const there = new Set(rank.spans.map((span) => span[1]));
+  castor.legend(figures, [...detail.activities.filter((_, i) => there.has(i)).map((name) => castor.activities[name]),
+                          ['at home on the device', 'pale']]);
   const figure = castor.figure(figures, `rank ${rank.rank}, step ${detail.step}`);
   const stage = figure.append('div').attr('class', 'stage').attr('tabindex', 0).attr('role', 'application')
       .attr('aria-label', 'Chunks over the step. Arrow keys move, Enter pins a chunk.');
@@ -23,24 +25,19 @@ castor.draw.push((page) => {
   const top = 16;
 
   // Names of rows, as many as there is room for.
-  const every = Math.max(1, Math.ceil(12 / rowHeight));
+  const every = Math.max(1, Math.ceil(14 / rowHeight));
   const wide = width >= 600;
-  const letters = {device: 'D', host: 'H', nvme: 'N'};
   const home = (chunk) => {
     const param = chunk.homes.find((one) => one.state === 'param');
-    return param ? letters[param.tier] : ' ';
+    return param ? param.tier : '';
   };
   svg.append('g').selectAll('text').data(chunks.filter((_, i) => i % every === 0)).enter().append('text').attr('class', 'dim')
       .attr('x', margin.left - 6).attr('y', (chunk) => top + rowHeight * (chunk.chunk + 0.5) + 4).attr('text-anchor', 'end')
-      .text((chunk) => {
-        const name = chunk.params[0] || '';
-        const short = name.length > 24 ? `${name.slice(0, 9)}…${name.slice(-14)}` : name;
-        return wide ? `${home(chunk)} ${chunk.chunk} ${short}` : `${home(chunk)} ${chunk.chunk}`;
-      });
+      .text((chunk) => wide ? `${home(chunk)} ${castor.short(chunk)}` : `${home(chunk).slice(0, 1)} ${chunk.chunk}`);
 
   // Copies as whole bars; gradients, updates and waits as thinner ones over them.
   const spans = rank.spans.map(([chunk, activity, begin, end]) => ({chunk, activity: detail.activities[activity], begin, end}));
-  const layer = {'coming': 0, 'ready': 0, 'kept': 0, 'used': 1, 'gradient': 2, 'update': 2, 'waited for': 3};
+  const layer = {'fetched': 0, 'coming': 0, 'ready': 0, 'kept': 0, 'used': 1, 'gradient': 2, 'update': 2, 'waited for': 3};
   spans.sort((a, b) => layer[a.activity] - layer[b.activity]);
   const canvas = stage.append('canvas').style('left', '0px').style('top', `${top}px`).style('width', `${width}px`).style('height', `${height}px`);
   const ratio = window.devicePixelRatio || 1;
@@ -52,6 +49,10 @@ castor.draw.push((page) => {
   const gap = rowHeight > 5 ? 1 : 0;
   const paint = () => {
     context.clearRect(0, 0, width, height);
+    context.fillStyle = castor.colour('pale');
+    for (const chunk of chunks.filter((one) => home(one) === 'device')) {
+      context.fillRect(margin.left, rowHeight * (chunk.chunk + 0.4), width - margin.left - margin.right, Math.max(1, rowHeight * 0.2));
+    }
     for (const span of spans) {
       const thin = layer[span.activity] >= 2 ? (layer[span.activity] === 2 ? 0.34 : 0.16) : 0;
       const y = rowHeight * span.chunk + gap / 2 + (layer[span.activity] === 2 ? rowHeight * 0.33 : 0);
@@ -115,13 +116,7 @@ castor.draw.push((page) => {
 
   function describe(number) {
     const chunk = chunks[number];
-    pinned.selectAll('*').remove();
-    pinned.append('h3').text(`Chunk ${number}, ${castor.bytes(chunk.bytes)}`);
-    pinned.append('p').text(castor.names(chunk, 24));
-    if (chunk.homes.length > 0) {
-      castor.table(pinned, [['state', (one) => one.state], ['at home on', (one) => one.tier], ['here', (one) => castor.bytes(one.bytes), true],
-                            ['why', (one) => one.why]], chunk.homes);
-    }
+    castor.describe(pinned, chunk);
     const waits = rank.stalls.filter(([, , of]) => of === number);
     const waited = d3.sum(waits, ([begin, end]) => end - begin);
     pinned.append('p').text(waits.length > 0 ? `Waited for ${castor.count(waits.length, 'time')} in this step, ${castor.time(waited)} in all.` :

@@ -21,7 +21,7 @@ castor.time = (ns) => {
   for (const [unit, size] of [['s', 1e9], ['ms', 1e6], ['us', 1e3]]) {
     if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
   }
-  return `${Math.round(ns)} ns`;
+  return ns === 0 ? '0' : `${Math.round(ns)} ns`;
 };
 
 castor.percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
@@ -36,33 +36,45 @@ castor.names = (chunk, most = 3) => {
 
 castor.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+castor.tiers = {device: 'the device', host: 'the host', nvme: 'NVMe'};
+
 castor.kinds = [
   ['param', 'parameters at home', 'blue'],
   ['grad', 'gradients at home', 'green'],
   ['master', 'master weights', 'rose'],
   ['exp_avg', 'first moments', 'orange'],
-  ['exp_avg_sq', 'second moments', 'red'],
+  ['exp_avg_sq', 'second moments', 'brown'],
   ['gathered', 'gathered parameters', 'sky'],
   ['prefetched', 'prefetched parameters', 'yellow'],
   ['borrowed', 'borrowed by the trainer', 'ink'],
   ['other', 'staging, gradients in flight, the rest', 'grey'],
 ];
 
+// Colours mean the same in every picture: red is for waiting alone.
 castor.activities = {
-  'coming': ['on its way to the device', 'yellow'],
-  'ready': ['there ahead of use', 'sky'],
+  'fetched': ['read from NVMe', 'brown'],
+  'coming': ['on its way to the device', 'orange'],
+  'ready': ['there ahead of use', 'yellow'],
   'used': ['in use', 'blue'],
-  'kept': ['kept after use', 'grey'],
+  'kept': ['kept after use', 'sky'],
   'gradient': ['gradient reduced or moved', 'green'],
   'update': ['updated by the optimizer', 'rose'],
   'waited for': ['waited for', 'red'],
 };
+
+castor.states = {param: 'parameters', grad: 'gradients', master: 'master weights', exp_avg: 'first moments', exp_avg_sq: 'second moments'};
 
 castor.waits = {
   demand: 'chunks fetched when asked for',
   prefetch: 'chunks fetched ahead, too late',
   optimizer: 'parameters still being updated',
   gradient: 'a slot for gradients',
+};
+
+// A list of names, cut at a comma.
+castor.cut = (names, most) => {
+  const text = names.replaceAll(',', ', ');
+  return text.length <= most ? text : `${text.slice(0, Math.max(1, text.lastIndexOf(',', most)))}, …`;
 };
 
 castor.section = (id) => d3.select(`#${id} .figures`);
@@ -109,14 +121,39 @@ castor.timeFrame = (figure, rank, height, label, top = 16) => {
   phases.append('rect').attr('class', (_, i) => `phase${i % 2 ? ' even' : ''}`).attr('x', (p) => x(p.begin_ns)).attr('y', top)
       .attr('width', (p) => Math.max(0, x(p.end_ns) - x(p.begin_ns))).attr('height', height);
   phases.filter((p) => x(p.end_ns) - x(p.begin_ns) > 50).append('text').attr('class', 'dim').attr('x', (p) => x(p.begin_ns) + 3).attr('y', top - 4)
-      .text((p) => p.phase);
+      .text((p) => x(p.end_ns) - x(p.begin_ns) > 130 ? `${p.phase}, ${castor.time(p.end_ns - p.begin_ns)}` : p.phase);
+  castor.hover(phases, (p) => `${p.phase}: ${castor.time(p.end_ns - p.begin_ns)}`);
   svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height + top})`)
       .call(d3.axisBottom(x).ticks(Math.max(3, width / 120)).tickFormat(castor.time));
   return {svg, plot: svg.append('g').attr('transform', `translate(0,${top})`), x, width, margin};
 };
 
-// A table of rows; a column is [title, value of a row, whether it is a number].
+// An axis of bytes, at about so many whole powers of two, or multiples of one.
+castor.bytesAxis = (group, axis, most, ticks) => {
+  const step = 2 ** Math.max(0, Math.round(Math.log2(most / Math.max(2, ticks))));
+  group.call(axis.tickValues(d3.range(0, most * 1.02, step).filter((bytes) => bytes >= axis.scale().domain()[0])).tickFormat((bytes) => bytes === 0 ? '0' : castor.bytes(bytes)));
+};
+
+// The label of a chunk's row: as much of its first parameter's name as there is room for.
+castor.short = (chunk) => {
+  if (castor.width() < 600) return `${chunk.chunk}`;
+  const name = chunk.params[0] || '';
+  return `${chunk.chunk} ${name.length > 22 ? `…${name.slice(-21)}` : name}`;
+};
+
+// A chunk in words: its parameters, its homes and why.
+castor.describe = (parent, chunk) => {
+  parent.selectAll('*').remove();
+  parent.append('h3').text(`Chunk ${chunk.chunk}, ${castor.bytes(chunk.bytes)}`);
+  parent.append('p').text(castor.names(chunk, 24));
+  if (chunk.homes.length === 0) return;
+  castor.table(parent, [['state', (one) => one.state], ['at home on', (one) => one.tier], ['here', (one) => castor.bytes(one.bytes), true],
+                        ['why', (one) => one.why]], chunk.homes);
+};
+
+// A table of rows; a column is [title, value of a row, whether it is a number]. Nothing without rows.
 castor.table = (parent, columns, rows, caption) => {
+  if (rows.length === 0) return d3.selectAll([]);
   const table = parent.append('div').attr('class', 'scroll').append('table');
   if (caption) table.append('caption').text(caption);
   table.append('thead').append('tr').selectAll('th').data(columns).enter().append('th').attr('class', ([, , right]) => right ? 'right' : null)

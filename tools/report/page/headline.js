@@ -32,7 +32,8 @@ castor.draw.push((page) => {
   const choices = d3.select('#choices');
   choices.selectAll('*').remove();
   if (!page.detail) return;
-  choices.append('span').text(`Step ${page.detail.step}, a typical one of this record`);
+  const simulated = page.simulated_step_ns ? `; simulated, a step takes ${castor.time(page.simulated_step_ns)}` : '';
+  choices.append('span').text(`Below: step ${page.detail.step}, a typical one, ${castor.time(castor.end() - castor.origin())}${simulated}`);
   if (page.detail.ranks.length < 2) return;
   const label = choices.append('label').text('Rank ');
   const select = label.append('select').attr('id', 'rank');

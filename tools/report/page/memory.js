@@ -33,7 +33,7 @@ castor.draw.push((page) => {
     const peak = d3.max(series[series.length - 1], (point) => point[1]);
     const most = Math.max(peak, tier.budget_bytes || 0, 1);
     const budget = tier.budget_bytes ? ` of ${castor.bytes(tier.budget_bytes)} (${castor.percent(peak / tier.budget_bytes)})` : '';
-    const caption = `${tier.tier}: at most ${castor.bytes(peak)}${budget}`;
+    const caption = `${tier.tier}: at most ${castor.bytes(peak)}${budget || ', no budget given'}`;
     const figure = castor.figure(parent, caption).attr('data-tier', tier.tier);
     const height = 130;
     const {svg, plot, x, width, margin} = castor.timeFrame(figure, castor.shown, height, `Memory on ${caption}`);

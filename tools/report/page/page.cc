@@ -32,20 +32,33 @@ void Replace(std::string_view mark, std::string_view by, std::string* page) {
   page->replace(at, mark.size(), by);
 }
 
-}  // namespace
-
-std::string RunPage(const JsonValue& document) {
+std::string Page(std::string_view command, std::string_view sections,
+                 std::string_view drawing, const JsonValue& document) {
   std::string scripts = "/*\n";
   scripts += kD3Licence;
   scripts += "*/\n";
-  scripts += kD3;
-  scripts += kPageScripts;
+  for (const std::string_view part :
+       {kD3, kCommonScript, drawing, kMainScript}) {
+    scripts += part;
+  }
   std::string page(kPageHtml);
   // What comes last in the page goes first: a document may hold any text.
   Replace("@SCRIPTS@", scripts, &page);
+  Replace("@COMMAND@", command, &page);
+  Replace("@SECTIONS@", sections, &page);
   Replace("@STYLE@", kPageStyle, &page);
   Replace("@DOCUMENT@", InScript(document.Dump()), &page);
   return page;
+}
+
+}  // namespace
+
+std::string RunPage(const JsonValue& document) {
+  return Page("castor report", kRunSections, kRunScripts, document);
+}
+
+std::string PlanPage(const JsonValue& document) {
+  return Page("castor plan", kPlanSections, kPlanScripts, document);
 }
 
 }  // namespace castor

@@ -16,6 +16,9 @@ namespace castor {
 // `document` is what `castor report --json` prints. Same document, same bytes.
 std::string RunPage(const JsonValue& document);
 
+// The same of what `castor plan --json --html` prints.
+std::string PlanPage(const JsonValue& document);
+
 }  // namespace castor
 
 #endif  // CASTOR_TOOLS_REPORT_PAGE_PAGE_H_

@@ -12,7 +12,13 @@ namespace castor {
 
 extern const std::string_view kPageHtml;
 extern const std::string_view kPageStyle;
-extern const std::string_view kPageScripts;  // in the order they run
+extern const std::string_view kRunSections;
+extern const std::string_view kPlanSections;
+// In the order in which they run; kMainScript last.
+extern const std::string_view kCommonScript;
+extern const std::string_view kRunScripts;
+extern const std::string_view kPlanScripts;
+extern const std::string_view kMainScript;
 extern const std::string_view kD3;
 extern const std::string_view kD3Licence;
 

@@ -8,7 +8,8 @@
 castor.draw.push((page) => {
   const figures = castor.section('ranks');
   const ranks = page.ranks;
-  if (ranks.length === 0 || page.complete_steps === 0) return;
+  d3.select('#ranks').attr('hidden', ranks.length > 1 && page.complete_steps > 0 ? null : '');
+  if (ranks.length < 2 || page.complete_steps === 0) return;
   castor.legend(figures, [['computing', 'blue'], ['waiting', 'red']]);
   const width = Math.min(castor.width(), 900);
   const row = ranks.length > 32 ? 8 : 22;

@@ -12,7 +12,7 @@ castor.draw.push((page) => {
     figures.append('p').text('The record has no whole step.');
     return;
   }
-  castor.legend(figures, [['time of the slowest rank', 'sky'], ['of it, a lane waits', 'red']]);
+  castor.legend(figures, [['computing, on the slowest rank', 'blue'], ['waiting', 'red']]);
   const figure = castor.figure(figures, `${page.steps_each ? `the slowest of each ${page.steps_each} steps` : castor.count(steps.length, 'step')}: ${castor.time(page.step_ns.min)} to ${castor.time(page.step_ns.max)}`);
   const width = castor.width();
   const margin = castor.margin();
@@ -22,7 +22,7 @@ castor.draw.push((page) => {
   const x = d3.scaleLinear().domain([steps[0].step - 0.5, steps[steps.length - 1].step + 0.5]).range([margin.left, width - margin.right]);
   const y = d3.scaleLinear().domain([0, d3.max(steps, (step) => step.time_ns) * 1.05]).range([height, 4]);
   const bar = Math.max(1, Math.min(24, x(2) - x(1) - 1));
-  for (const [key, colour] of [['time_ns', 'sky'], ['stalled_ns', 'red']]) {
+  for (const [key, colour] of [['time_ns', 'blue'], ['stalled_ns', 'red']]) {
     const bars = svg.append('g').selectAll('rect').data(steps).enter().append('rect').attr('class', 'step').attr('x', (step) => x(step.step) - bar / 2)
         .attr('y', (step) => y(step[key])).attr('width', bar).attr('height', (step) => Math.max(0, height - y(step[key])))
         .attr('fill', `var(--${colour})`);

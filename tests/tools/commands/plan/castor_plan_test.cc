@@ -14,6 +14,7 @@
 
 #include "chunk/base/json_value.h"
 #include "tests/support/file_text.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
@@ -260,6 +261,63 @@ TEST_F(TrainedPlanTest, WhatThePlanSaysIsNotSaidTwice) {
       Train({"--plan", plan, "--ranks", "2", "--text", text_});
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("--world 2"));
+}
+
+TEST(CastorPlanTest, WritesAPageOfWhatItPrints) {
+  const TempDir folder;
+  const std::string page = folder.File("plan.html");
+  const std::vector<std::string> budgets = {
+      kGpt2Xl, "--device-budget", "8GiB",   "--host-budget",
+      "24GiB", "--json",          "--html", page};
+  const ProcessOutcome planned = Plan(budgets);
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const JsonValue document = ParseJson(planned.out).value();
+  const std::string text = FileText(page);
+  const std::string begin = "id=\"document\">";
+  const size_t from = text.find(begin) + begin.size();
+  EXPECT_EQ(
+      ParseJson(text.substr(from, text.find("</script>", from) - from)).value(),
+      document);
+  // Every chunk has its parameters and reasons.
+  const JsonValue& chunks = document["chunk_list"];
+  EXPECT_EQ(static_cast<int64_t>(chunks.size()),
+            document["configuration"]["chunks"].integer());
+  for (const JsonValue& chunk : chunks) {
+    EXPECT_GT(chunk["params"].size(), 0u);
+    for (const JsonValue& home : chunk["homes"]) {
+      EXPECT_NE(home["why"].text(), "");
+    }
+  }
+  // More memory fits where less does, and moves no more.
+  const JsonValue& grid = document["budget_grid"];
+  ASSERT_EQ(grid.size(), 100u);
+  const auto number = [](const JsonValue& point, const char* key) {
+    return point[key].integer();
+  };
+  size_t fitting = 0;
+  for (const JsonValue& less : grid) {
+    fitting += less["fits"].boolean();
+    for (const JsonValue& more : grid) {
+      const bool above = number(more, "device_budget_bytes") >=
+                             number(less, "device_budget_bytes") &&
+                         number(more, "host_budget_bytes") >=
+                             number(less, "host_budget_bytes");
+      EXPECT_TRUE(!above || !less["fits"].boolean() || more["fits"].boolean());
+    }
+  }
+  EXPECT_GT(fitting, 0u);
+  EXPECT_LT(fitting, grid.size());
+  // What is asked for is one of them.
+  EXPECT_THAT(document["command"].text(), Not(HasSubstr("--html")));
+  EXPECT_EQ(
+      Plan({kGpt2Xl, "--html", folder.File("no/such/plan.html")}).exit_code, 2);
+
+  const ProcessOutcome refused =
+      Plan({kLlama, "--dtype", "bf16", "--device-budget", "8GiB",
+            "--host-budget", "64GiB", "--json", "--html", page});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(FileText(page), HasSubstr("\"fits\":false"));
+  EXPECT_FALSE(ParseJson(refused.out).value().contains("chunk_list"));
 }
 
 }  // namespace
