@@ -250,6 +250,7 @@ typedef struct castor_record_options {
   size_t struct_size;
   int64_t first_step; /* 0: what comes before the first step, too */
   int64_t last_step;  /* 0: to the end */
+  int64_t every;      /* of these steps every second, third; 0: all */
 } castor_record_options;
 
 /* Engines made from now on record what they do to a file, for castor report.

@@ -191,10 +191,16 @@ Status Record(castor_world* world, const char* path,
           "last_step, counted from 1, or 0 for the run's own",
           set.first_step, set.last_step));
     }
+    if (set.every < 0) {
+      return InvalidArgument(
+          fmt::format("every {} steps cannot be recorded: give every from 1 on",
+                      set.every));
+    }
     const auto step = [](int64_t number) {
       return static_cast<int32_t>(std::min<int64_t>(number, INT32_MAX));
     };
     options.first_step = step(set.first_step);
+    options.every = step(std::max<int64_t>(1, set.every));
     if (set.last_step > 0) options.last_step = step(set.last_step);
   }
   std::lock_guard lock(world->mutex);

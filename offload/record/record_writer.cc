@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -107,7 +108,8 @@ FileRecorder::FileRecorder(std::string path, int fd,
     : path_(std::move(path)),
       fd_(fd),
       options_(options),
-      windowed_(options.first_step > 0 || options.last_step < INT32_MAX),
+      windowed_(options.first_step > 0 || options.last_step < INT32_MAX ||
+                options.every > 1),
       ring_(options.ring_events) {
   batch_.reserve(kBatchEvents);
 }
@@ -164,9 +166,15 @@ void FileRecorder::AddDocument(const RunDocument& info) {
   AddFrame(AppendDocumentFrame, info);
 }
 
+bool FileRecorder::Wants(int32_t step) const {
+  if (step < options_.first_step || step > options_.last_step) return false;
+  const int32_t first = std::max(options_.first_step, 1);
+  return options_.every <= 1 ||
+         (step >= first && (step - first) % options_.every == 0);
+}
+
 bool FileRecorder::InWindow(const RunEvent& event) {
-  if (event.step > options_.last_step) return false;
-  if (event.step < options_.first_step) {
+  if (!Wants(event.step)) {
     if (event.kind != RunEventKind::kTierBytes) return false;
     std::lock_guard lock(mutex_);
     levels_[{event.rank, event.to}] = event;

@@ -46,6 +46,9 @@ struct FileRecorderOptions {
   // Events of other steps are left out (0 is before the first step).
   int32_t first_step = 0;
   int32_t last_step = INT32_MAX;
+  // Of these, every so-manieth from the first on: 1 is all. From 2 on nothing
+  // of before the first step is recorded.
+  int32_t every = 1;
   Log* log = nullptr;  // for what the destructor has to say; null: to stderr
 };
 
@@ -93,7 +96,9 @@ class FileRecorder final : public RunRecorder {
  private:
   FileRecorder(std::string path, int fd, const FileRecorderOptions& options);
 
-  // Whether the event's step is in the window; keeps how full tiers are before
+  // Whether the options want the step.
+  bool Wants(int32_t step) const;
+  // Whether the event's step is wanted; keeps how full tiers are before
   // it, and records that when the rank's first event in it comes.
   bool InWindow(const RunEvent& event);
   // Unless recording has ended.

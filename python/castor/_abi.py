@@ -89,7 +89,7 @@ class PinnedArenaStats(_Sized):
 
 
 class RecordOptions(_Sized):
-    _fields_ = [("struct_size", c_size_t), ("first_step", c_int64), ("last_step", c_int64)]
+    _fields_ = [("struct_size", c_size_t), ("first_step", c_int64), ("last_step", c_int64), ("every", c_int64)]
 
 
 class Held(Structure):

@@ -124,9 +124,9 @@ class World:
         with interruptible():
             check(lib.castor_world_create_callbacks(self.rank, self.size, self._kept, options, ctypes.byref(self.handle)))
 
-    def record(self, path: str, first_step: int = 0, last_step: int = 0) -> None:
+    def record(self, path: str, first_step: int = 0, last_step: int = 0, every: int = 1) -> None:
         """Engines made from now on record what they do to a file, for ``castor report``; of some steps, or of all (0)."""
-        options = _abi.RecordOptions(first_step=first_step, last_step=last_step)
+        options = _abi.RecordOptions(first_step=first_step, last_step=last_step, every=every)
         check(lib.castor_world_record(self.handle, os.fsencode(path), options))
 
     def end_record(self) -> None:

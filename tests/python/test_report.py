@@ -16,11 +16,11 @@ import castor
 import castor.torch
 
 
-def trained(where: Path, steps: int = 5, **wrap: Any) -> None:
+def trained(where: Path, steps: int = 5, every: int = 1, **wrap: Any) -> None:
     torch.manual_seed(0)
     model: Any = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())], nn.Linear(256, 4))
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with castor.torch.record(where):
+    with castor.torch.record(where, every=every):
         model, optimizer = castor.torch.wrap(model, optimizer, **wrap)
         for step in range(steps):
             model(torch.randn(4, 256, generator=torch.Generator().manual_seed(step))).pow(2).sum().backward()
@@ -61,6 +61,10 @@ def test_steps_are_chosen_and_what_is_no_record_is_refused(tmp_path: Path) -> No
     assert [step["step"] for step in castor.report(tmp_path / "run.rec", steps="2-3").document["steps"]] == [2, 3]
     with pytest.raises(castor.InvalidArgument, match="the record holds steps 1 to 4"):
         castor.report(tmp_path / "run.rec", steps="9")
+    trained(tmp_path / "some.rec", steps=10, every=4)
+    assert [step["step"] for step in castor.report(tmp_path / "some.rec").document["steps"]] == [1, 5, 9]
+    with pytest.raises(castor.InvalidArgument, match="every -1 steps"):
+        trained(tmp_path / "none.rec", every=-1)
     (tmp_path / "other").write_text("no record")
     with pytest.raises(castor.Malformed, match="not a record"):
         castor.report(tmp_path / "other")

@@ -22,7 +22,7 @@ struct ReportRequest {
   Form form = Form::kPage;
   StepRange steps;
   // Where to export to; empty: nowhere.
-  std::string html;    // where a page goes; empty: nowhere
+  std::string html;  // where a page goes; empty: nowhere
   std::string chrome;
   std::string memory_viz;
   StripInk ink = StripInk::kAscii;

@@ -210,7 +210,8 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
     }
     CASTOR_ASSIGN_OR_RETURN(
         recorder,
-        FileRecorder::Create(FileOfRank(flags.record, group), {.log = &log}));
+        FileRecorder::Create(FileOfRank(flags.record, group),
+                             {.every = flags.record_every, .log = &log}));
     options.engine.recorder = recorder.get();
   }
   if (!flags.trace.empty()) {

@@ -41,6 +41,37 @@ struct Open {
   bool gathered = false;
 };
 
+// Steps after which others are not in the record, though later ones are: up to
+// where what happened in a step is known.
+class KnownTimes {
+ public:
+  explicit KnownTimes(std::span<const RunEvent> events) {
+    for (const RunEvent& event : events) {
+      if (event.kind != RunEventKind::kStep) continue;
+      ends_[event.rank][event.step] = event.end_ns;
+    }
+    for (auto& [rank, steps] : ends_) {
+      int32_t next = 0;  // 0: there is none
+      int64_t end_of_next = INT64_MAX;
+      for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+        if (next == 0 || next == step->first + 1) step->second = end_of_next;
+        next = step->first;
+        end_of_next = step->second;
+      }
+    }
+  }
+
+  int64_t EndOf(int32_t rank, int32_t step) const {
+    const auto steps = ends_.find(rank);
+    if (steps == ends_.end()) return INT64_MAX;
+    const auto end = steps->second.find(step);
+    return end == steps->second.end() ? INT64_MAX : end->second;
+  }
+
+ private:
+  std::map<int32_t, std::map<int32_t, int64_t>> ends_;
+};
+
 }  // namespace
 
 Result<StepRange> ParseStepRange(std::string_view text) {
@@ -130,11 +161,13 @@ std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
       changes.begin(), changes.end(),
       [&](const RunEvent* a, const RunEvent* b) { return key(a) < key(b); });
 
+  const KnownTimes known(events);
   std::vector<Residency> found;
   std::optional<Open> open;
   const auto close = [&](int64_t at, RunCause why) {
-    open->copy.time.end = at;
-    open->copy.released = why;
+    const int64_t end = known.EndOf(open->copy.rank, open->copy.step);
+    open->copy.time.end = std::max(open->copy.time.begin, std::min(at, end));
+    open->copy.released = at > end ? RunCause::kNone : why;
     found.push_back(open->copy);
     open.reset();
   };

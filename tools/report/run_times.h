@@ -78,6 +78,7 @@ struct Residency {
 
 // By rank, chunk and time. Those of one chunk on one rank do not overlap, even
 // where a release is missing: then the next fetch ends it, or the last event.
+// Where steps are not in the record, what was there before them ends with them.
 std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
 
 // The time of a step where the trainer's lane was: calls on a stream return

@@ -14,8 +14,8 @@ from castor.errors import FailedPrecondition
 
 
 class _Recording:
-    def __init__(self, path: str, first_step: int, last_step: int) -> None:
-        self.path, self.first_step, self.last_step = path, first_step, last_step
+    def __init__(self, path: str, first_step: int, last_step: int, every: int) -> None:
+        self.path, self.first_step, self.last_step, self.every = path, first_step, last_step, every
         self.worlds: list[World] = []
 
 
@@ -27,7 +27,7 @@ def records() -> bool:
 
 
 @contextlib.contextmanager
-def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0) -> Iterator[None]:
+def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0, every: int = 1) -> Iterator[None]:
     """Models that are wrapped inside are recorded to a file, to the end of the context, for ``castor report path``.
 
     Of several ranks each writes ``path.RANK``; a second model's file has ``.2`` before that. What the file has before the end can be read.
@@ -35,11 +35,12 @@ def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step
     Args:
       first_step: 0: what comes before the first step too.
       last_step: 0: to the end.
+      every: of these steps every second, third and so on, for long runs. 1: all.
     """
     global _now
     if _now is not None:
         raise FailedPrecondition(f"{_now.path} is being recorded: end that before")
-    _now = _Recording(os.fspath(path), first_step, last_step)
+    _now = _Recording(os.fspath(path), first_step, last_step, every)
     try:
         yield
     finally:
@@ -63,5 +64,5 @@ def begin(world: World) -> None:
         return
     number = len(_now.worlds) + 1
     path = _now.path + (f".{number}" if number > 1 else "") + (f".{world.rank}" if world.size > 1 else "")
-    world.record(path, _now.first_step, _now.last_step)
+    world.record(path, _now.first_step, _now.last_step, _now.every)
     _now.worlds.append(world)

@@ -70,6 +70,39 @@ TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
   EXPECT_EQ(record.ranks[1].chunks.size(), 5u);
 }
 
+TEST(RecordWriterTest, OfManyStepsSomeAreRecordedWithTheLevelsBeforeThem) {
+  const TempDir dir;
+  FileRecorderOptions options;
+  options.first_step = 2;
+  options.last_step = 9;
+  options.every = 3;
+  auto recorder = MustCreate(dir.File("run"), options);
+  recorder->AddRank(SomeRank(0, 1, 1));
+  for (int32_t step = 0; step < 12; ++step) {
+    RunEvent level;
+    level.kind = RunEventKind::kTierBytes;
+    level.step = step;
+    level.bytes = 100 + step;
+    level.begin_ns = level.end_ns = 10 * step;
+    recorder->Record(level);
+    RunEvent whole;
+    whole.step = step;
+    whole.begin_ns = 10 * step + 1;
+    whole.end_ns = 10 * step + 9;
+    recorder->Record(whole);
+  }
+  ASSERT_THAT(recorder->Close(), IsOk());
+  std::vector<int32_t> steps;
+  std::vector<int64_t> opening;
+  for (const RunEvent& event : MustRead(dir.File("run")).events) {
+    if (event.kind == RunEventKind::kStep) steps.push_back(event.step);
+    if (event.kind == RunEventKind::kTierBytes) opening.push_back(event.bytes);
+  }
+  EXPECT_THAT(steps, testing::ElementsAre(2, 5, 8));
+  // The last of before, and the step's own.
+  EXPECT_THAT(opening, testing::ElementsAre(101, 102, 104, 105, 107, 108));
+}
+
 TEST(RecordWriterTest, ADocumentIsKeptWhereItSaysSomethingNew) {
   const TempDir dir;
   auto recorder = MustCreate(dir.File("run"));

@@ -3,6 +3,7 @@
 
 #include "tools/report/run_times.h"
 
+#include <optional>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -160,6 +161,32 @@ TEST(ResidencyTest, StaysOfOneChunkNeverOverlap) {
       ASSERT_LE(found[i - 1].time.end, found[i].time.begin);
     }
   }
+}
+
+TEST(RunTimesTest, WhatWasThereBeforeStepsThatAreNotRecordedEndsWithThem) {
+  MadeRun run(1);
+  // Steps 1, 2, and 5.
+  run.At(0, 1).Step(0, 100).Gather(1, 10, 20, 100);
+  run.At(0, 2).Step(100, 200).Gather(2, 110, 120, 100);
+  run.At(0, 5).Step(500, 600).Gather(1, 510, 520, 100).Release(2, 530);
+  const std::vector<Residency> found = FindResidencies(run.record.events);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].time, (Interval{10'000, 200'000}));
+  EXPECT_EQ(found[0].released, RunCause::kNone);
+  EXPECT_EQ(found[1].time, (Interval{510'000, 600'000}));
+  EXPECT_EQ(found[2].time, (Interval{110'000, 200'000}));
+}
+
+TEST(RunTimesTest, ALanesTimeIsWhereItsUsesAre) {
+  MadeRun run(1);
+  // Calls return ahead of the lane.
+  run.At(0, 1).Step(0, 20).Use(0, 10, 100);
+  run.record.events.back().moment = 1;
+  run.At(0, 2).Step(20, 40).Use(0, 110, 200);
+  run.record.events.back().moment = 1;
+  EXPECT_EQ(FindLaneTime(run.record, 0, 2), (Interval{100'000, 200'000}));
+  EXPECT_EQ(FindLaneTime(run.record, 0, 1), (Interval{0, 100'000}));
+  EXPECT_EQ(FindLaneTime(run.record, 0, 3), std::nullopt);
 }
 
 }  // namespace

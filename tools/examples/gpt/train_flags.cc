@@ -142,6 +142,8 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
             "checkpoints (castor.config/1); what it leaves out flags say, and "
             "nothing is said twice")
       .Form("FILE");
+  t.Whole("", &f->record_every, 1, INT32_MAX)
+      .Flag("--record-every", "record every so-manieth step, for long runs");
   t.Text("", &f->record)
       .Flag("--record", "file for the run's events, for castor report")
       .Form("FILE");
