@@ -201,6 +201,7 @@ bool FileRecorder::InWindow(const RunEvent& event) {
 Status FileRecorder::Close() {
   if (closed_) return status_;
   closed_ = true;
+  ended_.store(true, std::memory_order_relaxed);
   recording_.store(false, std::memory_order_relaxed);
   if (thread_.joinable()) {
     {

@@ -74,6 +74,7 @@ class FileRecorder final : public RunRecorder {
   void Record(const RunEvent& event) override {
     if (windowed_ && !InWindow(event)) return;
     if (recording_.load(std::memory_order_relaxed) && ring_.Push(event)) return;
+    if (ended_.load(std::memory_order_relaxed)) return;
     dropped_.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -118,6 +119,7 @@ class FileRecorder final : public RunRecorder {
   const bool windowed_;
   EventRing ring_;
   std::atomic<bool> recording_{true};
+  std::atomic<bool> ended_{false};  // by Close, not by a failed write
   std::atomic<int64_t> dropped_{0};
 
   std::mutex mutex_;

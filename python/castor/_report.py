@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 
 from castor._command import flags_of
 from castor._pages import ask_for_page, frame
+from castor.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ def report(record: Union[str, os.PathLike[str]], *, steps: Optional[str] = None)
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. Of a record that was cut off the part is shown that can be read.
     """
-    document, page = ask_for_page(["report", os.fspath(record), *flags_of({"steps": steps})])
+    path = os.fspath(record)
+    if not os.path.exists(path) and os.path.exists(f"{path}.0"):
+        raise InvalidArgument(f"there is no {path}, but each rank has a record of its own: give {path}.0")
+    document, page = ask_for_page(["report", path, *flags_of({"steps": steps})])
     return Report(
         headline=document["headline"],
         proposals=tuple(

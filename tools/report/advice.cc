@@ -102,12 +102,18 @@ class Candidates {
     }
   }
 
-  // A parameter of the chunk whose name is no pattern.
+  // A parameter of the chunk whose name means the same in a pattern, a shell,
+  // Python and JSON.
   std::string NameIn(int32_t chunk) const {
+    const auto plain = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '/' ||
+             c == '-';
+    };
     for (size_t p = 0; p < model_.params.size(); ++p) {
       const std::string& name = model_.params[p].name;
       if (model_.layout.places()[p].chunk.value() == chunk &&
-          name.find_first_of("*?[,\"") == std::string::npos) {
+          std::ranges::all_of(name, plain)) {
         return name;
       }
     }
@@ -121,8 +127,11 @@ class Candidates {
     rule.state = StateKind::kParam;
     rule.tier = tier;
     all_.push_back(
-        {fmt::format("keep the parameters around {} on {}", Shown(name),
-                     tier == Tier::kHost ? "the host" : "the device"),
+        {fmt::format("keep the parameters around {} on {}{}", name,
+                     tier == Tier::kHost ? "the host" : "the device",
+                     model_.options.home_rules.empty()
+                         ? ""
+                         : ", by a rule before the others"),
          {{"Python",
            fmt::format(
                R"x(castor.wrap(..., place={{"{}": {{"param": "{}"}}}}))x", name,
@@ -165,13 +174,19 @@ class Candidates {
              model->options.prefetch_depth = depth;
            }});
     }
+    // A wrapped model counts the norm unless its chunks are updated early.
     if (!model_.updates_early && model_.options.clip_norm == 0 &&
-        !model_.options.count_norm) {
-      all_.push_back({"update chunks in the backward",
-                      {{"Python", "castor.wrap(..., update_in_backward=True)"},
-                       {"trainer", "UpdateEarly() before the last backward"}},
-                      Bytes(0),
-                      [](RunModel* model) { model->updates_early = true; }});
+        model_.options.loss_scaling.kind == LossScalingKind::kNone) {
+      all_.push_back(
+          {"update chunks in the backward, where nobody reads or "
+           "clips gradients before the step",
+           {{"Python", "castor.wrap(..., update_in_backward=True)"},
+            {"trainer", "UpdateEarly() before the last backward"}},
+           Bytes(0),
+           [](RunModel* model) {
+             model->options.count_norm = false;
+             model->updates_early = true;
+           }});
     }
   }
 

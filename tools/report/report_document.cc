@@ -182,6 +182,7 @@ class Builder {
     doc_.Set("ranks", ListOf(run_.ranks, [](const RankStatistics& rank) {
                return Fields({{"rank", rank.rank},
                               {"steps_ns", rank.step_ns},
+                              {"between_ns", rank.between_ns},
                               {"stalled_ns", rank.stalled_ns},
                               {"updating_ns", rank.updating_ns},
                               {"moving_ns", rank.moving_ns},
@@ -204,6 +205,12 @@ class Builder {
           ShareText(all.moving_ns - all.unhidden_ns, all.moving_ns));
     }
     doc_.Text(text + "\n");
+    constexpr double kWorthSaying = 0.05;
+    if (ShareOf(all.between_ns, all.step_ns + all.between_ns) > kWorthSaying) {
+      doc_.Text(
+          fmt::format("Between steps, counted in none of them: {} of the run\n",
+                      ShareText(all.between_ns, all.step_ns + all.between_ns)));
+    }
     if (run_.copies > 0) {
       doc_.Text(fmt::format(
           "Chunks all-gathered on a device: {} times, {} ahead of use; steps "

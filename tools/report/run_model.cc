@@ -215,8 +215,24 @@ TraceFile WithMeasuredTimes(const RunRecord& record, TraceFile trace,
     trace.step.compute_ns[known[k].first] = computed(at, next);
     at = next;
   }
-  // What comes before the first access belongs to the last moment.
-  trace.step.compute_ns.back() += computed(time->begin, known.front().second);
+  // What comes before the first access belongs to the last moment; what the
+  // engine is at work then is not the trainer's computing.
+  std::vector<Interval> busy = waiting;
+  for (const RunEvent& event : record.events) {
+    if (event.rank != rank || event.end_ns <= time->begin ||
+        event.begin_ns >= known.front().second) {
+      continue;
+    }
+    if (MovesBytes(event) || event.kind == RunEventKind::kUpdate) {
+      busy.push_back({event.begin_ns, event.end_ns});
+    }
+  }
+  const Interval before = {time->begin, known.front().second};
+  if (before.length() > 0) {
+    trace.step.compute_ns.back() +=
+        before.length() -
+        Length(Intersection(Union(std::move(busy)), {before}));
+  }
   return trace;
 }
 
@@ -249,6 +265,10 @@ TierModel MeasuredMachine(const RunRecord& record, const RunStatistics& run) {
 Result<RunModel> ModelOf(const RunRecord& record, const RunSetup& setup,
                          const RunStatistics& run, int32_t step) {
   RunModel model;
+  if (!record.ranks.empty() && run.complete_steps == 0) {
+    return FailedPrecondition(
+        "the record holds no whole step, and a simulation needs one");
+  }
   if (record.ranks.empty() || !setup.layout || !setup.options ||
       setup.traces.empty()) {
     return FailedPrecondition(

@@ -230,6 +230,20 @@ class Builder {
     return SpreadOf(std::move(values));
   }
 
+  int64_t BetweenSteps(int32_t rank) const {
+    int64_t ns = 0;
+    for (size_t i = 1; i < windows_.size(); ++i) {
+      const StepWindow& before = windows_[i - 1];
+      const StepWindow& window = windows_[i];
+      if (window.rank != rank || before.rank != rank ||
+          window.step != before.step + 1) {
+        continue;
+      }
+      ns += window.time.begin - before.time.end;
+    }
+    return ns;
+  }
+
   void AddRanks() {
     RankStatistics& all = result_.all_ranks;
     result_.link_unhidden_ns.resize(result_.links.size());
@@ -240,11 +254,13 @@ class Builder {
       RankStatistics rank;
       rank.rank = number;
       rank.step_ns = Length(steps);
+      rank.between_ns = BetweenSteps(number);
       rank.stalled_ns = Length(Intersection(stalls, steps));
       rank.updating_ns = Length(Union(std::move(times.updates)));
       rank.moving_ns = Length(moves);
       rank.unhidden_ns = Length(Intersection(moves, stalls));
       all.step_ns += rank.step_ns;
+      all.between_ns += rank.between_ns;
       all.stalled_ns += rank.stalled_ns;
       all.updating_ns += rank.updating_ns;
       all.moving_ns += rank.moving_ns;

@@ -178,6 +178,7 @@ struct Spread {
 struct RankStatistics {
   int32_t rank = 0;
   int64_t step_ns = 0;      // in steps
+  int64_t between_ns = 0;   // from the end of one to the next one's first call
   int64_t stalled_ns = 0;   // a lane waited, in steps
   int64_t updating_ns = 0;  // the optimizer was at work, in steps or not
   int64_t moving_ns = 0;    // bytes were under way, in steps or not

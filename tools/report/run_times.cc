@@ -222,7 +222,7 @@ std::optional<Interval> FindLaneTime(const RunRecord& record, int32_t rank,
     }
   }
   if (!calls) return std::nullopt;
-  calls->begin = std::max(calls->begin, end_before);
+  if (end_before != INT64_MIN) calls->begin = end_before;
   calls->end = std::max(calls->end, end);
   if (calls->begin >= calls->end) return std::nullopt;
   return calls;

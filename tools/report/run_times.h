@@ -81,10 +81,11 @@ struct Residency {
 // Where steps are not in the record, what was there before them ends with them.
 std::vector<Residency> FindResidencies(std::span<const RunEvent> events);
 
-// The time of a step where the trainer's lane was: calls on a stream return
-// ahead of it. From the end of the last use of the step before, or the step's
-// first call, to the end of its own last use, or of its last call. Nothing
-// where the record does not hold the step whole.
+// All the time that a step takes where the trainer's lane is: calls on a stream
+// return ahead of it, and what is between two steps belongs to the second. From
+// the end of the step before, its last use or its last call, to its own; from
+// its first call where the step before is not in the record. Nothing where the
+// record does not hold the step whole.
 std::optional<Interval> FindLaneTime(const RunRecord& record, int32_t rank,
                                      int32_t step);
 

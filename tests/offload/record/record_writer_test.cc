@@ -70,6 +70,21 @@ TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
   EXPECT_EQ(record.ranks[1].chunks.size(), 5u);
 }
 
+TEST(RecordWriterTest, WhatComesAfterTheEndIsNotDropped) {
+  const TempDir dir;
+  auto recorder = MustCreate(dir.File("run"));
+  std::atomic<bool> over = false;
+  std::thread late([&] {
+    while (!over) recorder->Record(RunEvent());
+  });
+  EXPECT_THAT(recorder->Close(), IsOk());
+  over = true;
+  late.join();
+  EXPECT_EQ(recorder->totals().dropped, MustRead(dir.File("run")).dropped);
+  recorder->Record(RunEvent());
+  EXPECT_THAT(recorder->Close(), IsOk());
+}
+
 TEST(RecordWriterTest, OfManyStepsSomeAreRecordedWithTheLevelsBeforeThem) {
   const TempDir dir;
   FileRecorderOptions options;

@@ -285,7 +285,8 @@ class SimulateCommand final : public Command {
       CASTOR_RETURN_IF_ERROR(WriteFileAtomically(flags_.svg, SweepSvg(report)));
     }
     Print(SimulateDocument(report), form, console);
-    return OkStatus();
+    return flags_.recorded == nullptr ? OkStatus()
+                                      : flags_.recorded->completeness;
   }
 
  private:
@@ -294,8 +295,9 @@ class SimulateCommand final : public Command {
 };
 
 // The step under way is the typical one of the record.
-Result<RunModel> ReadRun(const std::string& path) {
+Result<RunModel> ReadRun(const std::string& path, Status* completeness) {
   CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(path));
+  *completeness = record.completeness;
   const RunStatistics run = ComputeRunStatistics(record, {});
   Result<RunModel> model =
       ModelOf(record, ReadSetup(record), run, TypicalStep(run, {}));
@@ -329,7 +331,10 @@ Result<SimulateFlags> WithRecord(
       KindOfFile(flags.trace_file) != FileKind::kRecord) {
     return flags;
   }
-  CASTOR_ASSIGN_OR_RETURN(RunModel model, ReadRun(flags.trace_file));
+  Status completeness;
+  CASTOR_ASSIGN_OR_RETURN(RunModel model,
+                          ReadRun(flags.trace_file, &completeness));
+  const Result<SimulatedStep> as_it_was = SimulateModel(model);
   ZeroOptions asked = std::move(flags.engine);
   flags.engine = model.options;
   EngineFiles none;
@@ -350,7 +355,11 @@ Result<SimulateFlags> WithRecord(
       RecordedRun{std::move(model.trace),
                   {std::move(model.params), std::move(model.layout)},
                   model.machine,
-                  model.updates_early});
+                  model.updates_early,
+                  model.of_step,
+                  model.measured_ns,
+                  as_it_was.ok() ? as_it_was->ns() : 0,
+                  std::move(completeness)});
   return flags;
 }
 

@@ -256,6 +256,21 @@ void AddInput(const SimulateReport& report, Document* doc) {
            fmt::format("{}: {}, {} of a step, recorded on {}",
                        Shown(flags.trace_file), Plural(chunks, "chunk"),
                        Plural(moments, "moment"), Plural(trace.world, "rank")));
+  if (flags.recorded != nullptr) {
+    const RecordedRun& run = *flags.recorded;
+    doc->Set("recorded", Fields({{"step", run.step},
+                                 {"ns", run.measured_ns},
+                                 {"simulated_ns", run.simulated_ns > 0
+                                                      ? Value(run.simulated_ns)
+                                                      : Value()}}));
+    doc->Say("Recorded",
+             fmt::format("step {} took {}{}", run.step,
+                         FormatDuration(run.measured_ns),
+                         run.simulated_ns > 0
+                             ? fmt::format("; simulated as it was, {}",
+                                           FormatDuration(run.simulated_ns))
+                             : std::string("; as it was it does not fit")));
+  }
   doc->Set("machine", Fields({{"file", flags.files.machine},
                               {"ranks_that_share_it", flags.ranks_per_host}}));
   std::string machine = Shown(flags.files.machine);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -575,6 +576,8 @@ TEST_F(SimulatedRunTest, IsTheRunWhereFlagsSayNothingElse) {
   EXPECT_EQ(point["device_budget_bytes"], JsonValue(KiB(240).count()));
   EXPECT_EQ(point["host_budget_bytes"], JsonValue(KiB(120).count()));
   EXPECT_GT(point["step"]["ns"].integer(), 0);
+  EXPECT_EQ(as_it_was["recorded"]["simulated_ns"], point["step"]["ns"]);
+  EXPECT_GT(as_it_was["recorded"]["ns"].integer(), 0);
   EXPECT_GT(point["tiers"][2]["home_bytes"].integer(), 0);
 
   // What is an engine's default, too, where it is given.
@@ -590,6 +593,15 @@ TEST_F(SimulatedRunTest, IsTheRunWhereFlagsSayNothingElse) {
                       "3"})["points"]
                 .size(),
             3u);
+}
+
+TEST_F(SimulatedRunTest, ARecordThatWasCutOffIsSaidToBe) {
+  std::filesystem::resize_file(record_,
+                               std::filesystem::file_size(record_) - 1);
+  const ProcessOutcome got = RunProcess({"tools/castor", "simulate", record_});
+  EXPECT_EQ(got.exit_code, 6) << got.err;
+  EXPECT_THAT(got.out, HasSubstr("Recorded    step "));
+  EXPECT_THAT(got.err, HasSubstr("readable up to byte"));
 }
 
 TEST_F(SimulatedRunTest, ARecordThatLacksItsDocumentsIsRefused) {
