@@ -203,8 +203,11 @@ _RECORD = b"\x93CASTOR\n"  # how the record of a run begins
 
 
 def _is_trace(what: Any) -> bool:
-    if not isinstance(what, (str, Path)) or not Path(what).is_file():
+    if not isinstance(what, (str, Path)):
         return False
-    with Path(what).open("rb") as file:
+    path = Path(what) if Path(what).exists() else Path(f"{what}.0")  # of ranks that are processes
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
         beginning = file.read(4096)
     return beginning.startswith(_RECORD) or b"castor.trace/" in beginning

@@ -11,7 +11,6 @@ from typing import Any, Optional, Union
 
 from castor._command import flags_of
 from castor._pages import ask_for_page, frame
-from castor.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,13 @@ def report(record: Union[str, os.PathLike[str]], *, steps: Optional[str] = None)
     """Reports on a recorded run, which `castor.torch.record` or ``--record`` wrote.
 
     Args:
-      record: the record's file. Of several ranks each has its own.
+      record: the record's file. Of several ranks each has its own, ``run.rec.0``, ``run.rec.1``; ``run.rec`` names them all.
       steps: looks at these alone, such as ``"7"`` or ``"2-30"``.
 
     Raises:
       InvalidArgument, Malformed, IoError: as the command says. Of a record that was cut off the part is shown that can be read.
     """
-    path = os.fspath(record)
-    if not os.path.exists(path) and os.path.exists(f"{path}.0"):
-        raise InvalidArgument(f"there is no {path}, but each rank has a record of its own: give {path}.0")
-    document, page = ask_for_page(["report", path, *flags_of({"steps": steps})])
+    document, page = ask_for_page(["report", os.fspath(record), *flags_of({"steps": steps})])
     return Report(
         headline=document["headline"],
         proposals=tuple(

@@ -65,9 +65,6 @@ def test_steps_are_chosen_and_what_is_no_record_is_refused(tmp_path: Path) -> No
     assert [step["step"] for step in castor.report(tmp_path / "some.rec").document["steps"]] == [1, 5, 9]
     with pytest.raises(castor.InvalidArgument, match="every -1 steps"):
         trained(tmp_path / "none.rec", every=-1)
-    (tmp_path / "of_two.rec.0").write_text("")
-    with pytest.raises(castor.InvalidArgument, match="each rank has a record of its own: give .*of_two.rec.0"):
-        castor.report(tmp_path / "of_two.rec")
     (tmp_path / "other").write_text("no record")
     with pytest.raises(castor.Malformed, match="not a record"):
         castor.report(tmp_path / "other")

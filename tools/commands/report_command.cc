@@ -33,6 +33,7 @@
 #include "tools/report/memory_snapshot.h"
 #include "tools/report/page/page.h"
 #include "tools/report/report_document.h"
+#include "tools/report/run_files.h"
 #include "tools/report/run_model.h"
 #include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
@@ -42,8 +43,9 @@ namespace castor {
 namespace {
 
 constexpr char kFooter[] =
-    R"(FILE is what a run wrote with --record. Of a record that was cut off the page shows the readable
-part, with exit code 6.
+    R"(FILE is what a run wrote with --record. Of ranks that are processes each writes FILE.0, FILE.1 and so
+on; FILE names them all. Of a record that was cut off the page shows the readable part, with exit
+code 6.
 
 Examples:
   castor report run.rec
@@ -95,10 +97,11 @@ Status CheckExports(const ReportRequest& request) {
   const std::array<ExportFile, 3> files = ExportsOf(request);
   for (size_t i = 0; i < files.size(); ++i) {
     if (files[i].path.empty()) continue;
-    if (IsSameFile(files[i].path, request.file)) {
+    for (const std::string& record : RecordFilesOf(request.file)) {
+      if (!IsSameFile(files[i].path, record)) continue;
       return InvalidArgument(
           fmt::format("the {} would overwrite the record {}; name another file",
-                      files[i].what, Quoted(request.file)));
+                      files[i].what, Quoted(record)));
     }
     for (size_t j = 0; j < i; ++j) {
       if (!IsSameFile(files[i].path, files[j].path)) continue;
@@ -202,7 +205,7 @@ class ReportCommand final : public Command {
 
 Status RunReport(const ReportRequest& request, const Console& console) {
   CASTOR_RETURN_IF_ERROR(CheckExports(request));
-  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(request.file));
+  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRun(request.file));
   CASTOR_RETURN_IF_ERROR(CheckSteps(record, request.steps));
   const RunStatistics run = ComputeRunStatistics(record, request.steps);
   const RunSetup setup = ReadSetup(record);

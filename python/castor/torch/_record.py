@@ -30,7 +30,7 @@ def records() -> bool:
 def record(path: Union[str, os.PathLike[str]], *, first_step: int = 0, last_step: int = 0, every: int = 1) -> Iterator[None]:
     """Models that are wrapped inside are recorded to a file, to the end of the context, for ``castor report path``.
 
-    Of several ranks each writes ``path.RANK``; a second model's file has ``.2`` before that. What the file has before the end can be read.
+    Of several ranks each writes ``path.RANK``, and ``castor report path`` takes them together; a second model's file has ``.2`` before that. What the file has before the end can be read.
 
     Args:
       first_step: 0: what comes before the first step too.

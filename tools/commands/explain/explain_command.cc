@@ -37,6 +37,8 @@
 #include "tools/commands/registry.h"
 #include "tools/report/intervals.h"
 #include "tools/report/report_document.h"
+#include "tools/report/run_files.h"
+#include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
 #include "tools/report/run_times.h"
 
@@ -73,16 +75,15 @@ std::string CountsText(const CountByCause& counts) {
   return texts.empty() ? "never" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// `params` by chunk: the names of its parameters.
 Result<std::vector<int32_t>> MatchingChunks(
-    std::span<const RunChunkInfo> chunks, const std::string& pattern) {
+    std::span<const std::vector<std::string>> params,
+    const std::string& pattern) {
   const Glob glob(pattern);
   std::vector<int32_t> matching;
   std::vector<std::string> known;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    std::vector<std::string> names;
-    for (const std::string_view name : ListedNames(chunks[c].params)) {
-      names.emplace_back(name);
-    }
+  for (size_t c = 0; c < params.size(); ++c) {
+    std::vector<std::string> names = params[c];
     names.push_back(fmt::format("chunk.{}", c));
     if (std::any_of(names.begin(), names.end(), [&](const std::string& name) {
           return glob.Matches(name);
@@ -96,7 +97,7 @@ Result<std::vector<int32_t>> MatchingChunks(
   return InvalidArgument(fmt::format(
       "{} matches no parameter in the record of {} chunks; chunk.N names a "
       "chunk by its number{}",
-      Quoted(pattern), chunks.size(),
+      Quoted(pattern), params.size(),
       nearest ? fmt::format("; the nearest name is {}", Quoted(*nearest))
               : std::string()));
 }
@@ -104,13 +105,16 @@ Result<std::vector<int32_t>> MatchingChunks(
 // Where chunks of a recorded run were over its steps, what was moved of them
 // and why, and who waited for them. Lines of --plain:
 //   chunk  CHUNK  BYTES  RESIDENT_SHARE  PARAMETERS
+//   home   CHUNK  STATE  TIER  BYTES  WHY
 //   moves  CHUNK  STATE  LINK  COUNT  BYTES  NS
 //   stall  CHUNK  CAUSE  COUNT  NS
 class RunExplainer {
  public:
   // REQUIRES: a rank is described, and some of `steps` are in the record.
-  RunExplainer(const RunRecord& record, const StepRange& steps)
+  RunExplainer(const RunRecord& record, const RunSetup& setup,
+               const StepRange& steps)
       : record_(record),
+        setup_(setup),
         steps_(steps),
         windows_(FindStepWindows(record, steps)),
         links_(ComputeLinkStatistics(record, windows_, steps, kParts)),
@@ -161,6 +165,7 @@ class RunExplainer {
     doc_.Text(fmt::format("chunk {}, {}: {}\n", chunk,
                           FormatSize(Bytes(info.bytes)),
                           Quoted(FewNames(info.params))));
+    json["homes"] = AddHomes(chunk);
     std::vector<Residency> stays;
     std::copy_if(
         residencies_.begin(), residencies_.end(), std::back_inserter(stays),
@@ -172,6 +177,28 @@ class RunExplainer {
     json["moves"] = AddMoves(chunk);
     json["stalls"] = AddStalls(chunk);
     return json;
+  }
+
+  // Where its states were at home on the lowest rank, and why.
+  JsonValue AddHomes(int32_t chunk) {
+    JsonValue list = JsonValue::Array();
+    const std::span<const HomesOfChunk> homes =
+        setup_.HomesIn(record_.ranks.front().rank, windows_.back().step);
+    const auto index = static_cast<size_t>(chunk);
+    if (index >= homes.size()) return list;
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const std::optional<StateHome>& home = homes[index][k];
+      if (!home) continue;
+      const std::string_view state = StateKindName(static_cast<StateKind>(k));
+      const std::string_view tier = TierName(home->tier);
+      list.Append(Fields({{"state", state},
+                          {"tier", tier},
+                          {"home_bytes", home->bytes},
+                          {"why", home->why}}));
+      doc_.Line({"home", chunk, state, tier, home->bytes, home->why});
+      doc_.Text(fmt::format("  {}\n", Shown(home->why)));
+    }
+    return list;
   }
 
   // For how much of the steps' time a gathered copy was there, on all ranks; a
@@ -319,6 +346,7 @@ class RunExplainer {
   }
 
   const RunRecord& record_;
+  const RunSetup& setup_;
   const StepRange steps_;
   const std::vector<StepWindow> windows_;
   const std::vector<LinkStatistics> links_;
@@ -367,7 +395,7 @@ class ExplainCommand final : public Command {
 
   Status Run(const Console& console) override {
     CASTOR_ASSIGN_OR_RETURN(const Form form, FormOf(json_, plain_));
-    if (KindOfFile(flags_.model) == FileKind::kRecord) {
+    if (KindOfFile(RecordFilesOf(flags_.model).front()) == FileKind::kRecord) {
       return ExplainRecord(form, console);
     }
     if (!steps_.empty()) {
@@ -416,22 +444,23 @@ class ExplainCommand final : public Command {
     if (!steps_.empty()) {
       CASTOR_ASSIGN_OR_RETURN(steps, ParseStepRange(steps_));
     }
-    CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(flags_.model));
+    CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRun(flags_.model));
     if (record.ranks.empty()) {
       return InvalidArgument(
           "no rank is described in the record, so there are no chunks to "
           "explain: it was cut off at its beginning");
     }
+    const RunSetup setup = ReadSetup(record);
     CASTOR_ASSIGN_OR_RETURN(
         const std::vector<int32_t> chunks,
-        MatchingChunks(record.ranks.front().chunks, pattern_));
+        MatchingChunks(ParamsByChunk(record, setup), pattern_));
     if (FindStepWindows(record, steps).empty()) {
       return InvalidArgument(fmt::format(
           "the record holds none of the steps asked for; its last one is {}",
           LastStep(record)));
     }
-    Print(RunExplainer(record, steps).Explain(flags_.model, chunks), form,
-          console);
+    Print(RunExplainer(record, setup, steps).Explain(flags_.model, chunks),
+          form, console);
     return record.completeness;
   }
 

@@ -31,6 +31,7 @@
 #include "tools/commands/simulate/step_document.h"
 #include "tools/commands/simulate/trace_layout.h"
 #include "tools/models/castor_files.h"
+#include "tools/report/run_files.h"
 #include "tools/report/run_model.h"
 #include "tools/report/run_setup.h"
 #include "tools/report/run_statistics.h"
@@ -295,8 +296,8 @@ class SimulateCommand final : public Command {
 };
 
 // The step under way is the typical one of the record.
-Result<RunModel> ReadRun(const std::string& path, Status* completeness) {
-  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRecord(path));
+Result<RunModel> ReadModel(const std::string& path, Status* completeness) {
+  CASTOR_ASSIGN_OR_RETURN(const RunRecord record, ReadRun(path));
   *completeness = record.completeness;
   const RunStatistics run = ComputeRunStatistics(record, {});
   Result<RunModel> model =
@@ -328,12 +329,13 @@ Status CopyGiven(const OptionTable& from, const OptionTable& to,
 Result<SimulateFlags> WithRecord(
     SimulateFlags flags, const std::function<bool(std::string_view)>& given) {
   if (flags.trace_file.empty() ||
-      KindOfFile(flags.trace_file) != FileKind::kRecord) {
+      KindOfFile(RecordFilesOf(flags.trace_file).front()) !=
+          FileKind::kRecord) {
     return flags;
   }
   Status completeness;
   CASTOR_ASSIGN_OR_RETURN(RunModel model,
-                          ReadRun(flags.trace_file, &completeness));
+                          ReadModel(flags.trace_file, &completeness));
   const Result<SimulatedStep> as_it_was = SimulateModel(model);
   ZeroOptions asked = std::move(flags.engine);
   flags.engine = model.options;
