@@ -292,12 +292,14 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     return advice;
   }
   advice.measured_ns = model->measured_ns;
+  advice.machine = model->options.machine;
   const Result<SimulatedStep> as_it_was = SimulateModel(*model);
   if (!as_it_was.ok()) {
     advice.why_none = as_it_was.status().message();
     return advice;
   }
   advice.simulated_ns = as_it_was->ns();
+  advice.simulated = *as_it_was;
   const double off =
       static_cast<double>(advice.simulated_ns - advice.measured_ns) /
       static_cast<double>(std::max<int64_t>(1, advice.measured_ns));
@@ -360,6 +362,33 @@ std::string ProposalText(const Advice& advice, const Proposal& proposal) {
   return fmt::format("{}: a step takes {} in place of {}, simulated{}.", what,
                      NsText(proposal.ns), NsText(advice.simulated_ns),
                      proposal.why.empty() ? "" : "; " + proposal.why);
+}
+
+JsonValue ForecastJson(const Advice& advice, const RunStatistics& run) {
+  JsonValue list = JsonValue::Array();
+  if (!advice.simulated) return list;
+  const SimulatedStep& step = *advice.simulated;
+  const auto add = [&](std::string_view what, std::string_view unit,
+                       int64_t foretold, int64_t measured) {
+    list.Append(JsonValue::Object({{"what", what},
+                                   {"unit", unit},
+                                   {"foretold", foretold},
+                                   {"measured", measured}}));
+  };
+  add("takes", "time", advice.simulated_ns, advice.measured_ns);
+  int64_t waits = 0;
+  for (const SimulatedStall& stall : step.stalls) waits += stall.ns;
+  const auto ranks = std::max<int64_t>(1, std::ssize(run.ranks));
+  const int64_t steps = std::max<int64_t>(1, std::ssize(run.steps));
+  add("waits", "time", waits, run.all_ranks.stalled_ns / ranks / steps);
+  for (size_t i = 0; i < run.links.size(); ++i) {
+    const LinkId& link = run.links[i].link;
+    if (link.kind != RunEventKind::kTransfer) continue;
+    add("moves " + LinkName(link), "bytes",
+        step.moved[TierIndex(link.from)][TierIndex(link.to)].count(),
+        run.link_bytes[i].median / ranks);
+  }
+  return list;
 }
 
 JsonValue ProposalsJson(const Advice& advice) {

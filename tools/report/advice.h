@@ -9,12 +9,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
+#include "placement/simulation_result.h"
+#include "placement/tier_model.h"
 #include "tools/report/run_model.h"
 #include "tools/report/run_statistics.h"
 
@@ -37,9 +40,11 @@ struct Proposal {
 };
 
 struct Advice {
-  int64_t measured_ns = 0;   // of the step that was simulated
-  int64_t simulated_ns = 0;  // as it was; 0: it could not be
-  std::string why_none;      // nothing is proposed; empty where something is
+  int64_t measured_ns = 0;                 // of the step that was simulated
+  int64_t simulated_ns = 0;                // as it was; 0: it could not be
+  std::optional<SimulatedStep> simulated;  // the same, whole
+  std::optional<TierModel> machine;        // that the run was told of
+  std::string why_none;  // nothing is proposed; empty where something is
   std::vector<Proposal> proposals;  // the best first, at most three
 };
 
@@ -50,6 +55,11 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run);
 // "Keep the parameters ... on the host: a step takes 37 ms in place of 57 ms,
 // simulated."
 std::string ProposalText(const Advice& advice, const Proposal& proposal);
+
+// What the simulation of the step as it was foretells of one rank beside what
+// the record's steps have, an array of {"what", "unit", "foretold",
+// "measured"}; empty where nothing was simulated.
+JsonValue ForecastJson(const Advice& advice, const RunStatistics& run);
 
 // An array of {"text", "lines"} as the page shows them.
 JsonValue ProposalsJson(const Advice& advice);

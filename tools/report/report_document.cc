@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -364,6 +365,30 @@ class Builder {
     if (!run_.steps.empty()) doc_.Add(std::move(table), Form::kPage);
   }
 
+  // Of the machine that the run was told of, in 10^9 bytes a second.
+  std::optional<double> MachineSpeed(const LinkId& link) const {
+    if (!advice_.machine) return std::nullopt;
+    const TierModel& machine = *advice_.machine;
+    const auto speed = [](const auto& model) -> std::optional<double> {
+      if (!model) return std::nullopt;
+      return static_cast<double>(model->bytes_per_second) / 1e9;
+    };
+    using enum Tier;
+    if (link.kind == RunEventKind::kGather) return speed(machine.all_gather);
+    if (link.kind == RunEventKind::kReduceScatter) {
+      return speed(machine.reduce_scatter);
+    }
+    if (link.from == kHost && link.to == kDevice) {
+      return speed(machine.host_to_device);
+    }
+    if (link.from == kDevice && link.to == kHost) {
+      return speed(machine.device_to_host);
+    }
+    if (link.from == kNvme) return speed(machine.nvme_read);
+    if (link.to == kNvme) return speed(machine.nvme_write);
+    return std::nullopt;
+  }
+
   void Links() {
     Table table({.key = "links", .word = "link"},
                 {{"link", "link"},
@@ -378,6 +403,7 @@ class Builder {
                  Table::JsonOnly("unhidden_ns"),
                  Table::NotPlain("busy_share", "busy"),
                  Table::NotPlain("gigabytes_per_second", "GB/s"),
+                 Table::JsonOnly("machine_gigabytes_per_second"),
                  Table::JsonOnly("over_step_busy_share")});
     Bytes outside;
     for (size_t i = 0; i < run_.links.size(); ++i) {
@@ -390,7 +416,7 @@ class Builder {
                  link.outside_bytes, link.busy_ns, run_.link_unhidden_ns[i],
                  Value::Share(link.busy_share),
                  Value(speed).As(fmt::format("{:.2f}", speed)),
-                 ListOf(link.over_step)});
+                 MachineSpeed(link.link), ListOf(link.over_step)});
     }
     Add(std::move(table));
     if (outside == Bytes(0) || run_.steps.empty()) return;
@@ -458,6 +484,7 @@ class Builder {
   void Proposals() {
     doc_.Set("simulated_step_ns",
              advice_.simulated_ns > 0 ? Value(advice_.simulated_ns) : Value());
+    doc_.Set("forecast", ForecastJson(advice_, run_));
     doc_.Set("proposals", ProposalsJson(advice_));
     doc_.Set("no_proposal", advice_.why_none);
     if (run_.complete_steps == 0) return;

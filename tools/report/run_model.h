@@ -6,7 +6,7 @@
 
 // A recorded run that can be simulated again, with other budgets and options:
 // the record's documents, compute times taken from its events, and links as
-// fast as they were in the run, where it was told of no machine. Pure
+// fast as its machine's file says, or as they were in the run. Pure
 // functions, thread-safe.
 
 #include <cstdint>
