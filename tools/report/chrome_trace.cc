@@ -23,7 +23,7 @@ namespace {
 // A line of the file, rendered when it is written.
 struct Entry {
   int64_t ns = 0;
-  char phase = 'X';  // as in the format: X, i, C, b, e, s, f
+  char phase = 'X';  // as in the format: X, i, C, b, e, s, f; K: C of kinds_
   int64_t tid = 0;
   size_t index = 0;  // of an event, or of a residency for b, e, s and f
   size_t added = 0;  // breaks ties of time
@@ -73,6 +73,14 @@ std::string NameOf(const RunEvent& event) {
   }
 }
 
+// Bytes of a rank's device from a time on.
+struct Kinds {
+  int32_t rank = 0;
+  int64_t gathered = 0;
+  int64_t prefetched = 0;
+  int64_t borrowed = 0;
+};
+
 class Exporter {
  public:
   Exporter(const RunRecord& record, const StepRange& steps, std::ostream& out)
@@ -90,6 +98,7 @@ class Exporter {
     for (const RunRankInfo& rank : record_.ranks) DescribeRank(rank);
     AddTracks();
     AddInstantsAndCounters();
+    AddKinds();
     AddResidencies();
     AddFlows();
     for (size_t i = 0; i < entries_.size(); ++i) entries_[i].added = i;
@@ -207,6 +216,60 @@ class Exporter {
     }
   }
 
+  // How much of each device is copies that are used or were, copies that are
+  // there ahead of use, and bytes on lease.
+  void AddKinds() {
+    std::map<std::pair<int32_t, int32_t>, std::vector<int64_t>> uses;
+    for (const RunEvent& event : events_) {
+      if (event.kind == RunEventKind::kUse) {
+        uses[{event.rank, event.chunk}].push_back(event.begin_ns);
+      }
+    }
+    // By rank and time.
+    std::map<std::pair<int32_t, int64_t>, Kinds> changes;
+    const auto add = [&](int32_t rank, int64_t ns, int64_t Kinds::*kind,
+                         int64_t bytes) {
+      changes[{rank, ns}].*kind += bytes;
+    };
+    for (const Residency& stay : residencies_) {
+      const int64_t bytes = ChunkBytes(stay.rank, stay.chunk);
+      const std::vector<int64_t>& of_chunk = uses[{stay.rank, stay.chunk}];
+      const auto first =
+          std::lower_bound(of_chunk.begin(), of_chunk.end(), stay.time.begin);
+      const int64_t used = first == of_chunk.end()
+                               ? stay.time.end
+                               : std::min(*first, stay.time.end);
+      add(stay.rank, stay.time.begin, &Kinds::prefetched, bytes);
+      add(stay.rank, used, &Kinds::prefetched, -bytes);
+      add(stay.rank, used, &Kinds::gathered, bytes);
+      add(stay.rank, stay.time.end, &Kinds::gathered, -bytes);
+    }
+    for (const RunEvent& event : events_) {
+      if (event.kind != RunEventKind::kLease) continue;
+      add(event.rank, event.begin_ns, &Kinds::borrowed, event.bytes);
+      add(event.rank, event.end_ns, &Kinds::borrowed, -event.bytes);
+    }
+    int32_t rank = -1;
+    Kinds now;
+    for (const auto& [rank_and_time, change] : changes) {
+      if (rank_and_time.first != rank) now = Kinds();
+      rank = rank_and_time.first;
+      now.gathered += change.gathered;
+      now.prefetched += change.prefetched;
+      now.borrowed += change.borrowed;
+      now.rank = rank;
+      entries_.push_back({rank_and_time.second, 'K', 0, kinds_.size()});
+      kinds_.push_back(now);
+    }
+  }
+
+  int64_t ChunkBytes(int32_t rank, int32_t chunk) const {
+    const auto chunks = chunks_.find(rank);
+    const auto index = static_cast<size_t>(chunk);
+    if (chunks == chunks_.end() || index >= chunks->second->size()) return 0;
+    return (*chunks->second)[index].bytes;
+  }
+
   // Begin and end in order, so that each end stays behind its own begin.
   void AddResidencies() {
     for (size_t i = 0; i < residencies_.size(); ++i) {
@@ -260,6 +323,13 @@ class Exporter {
           R"(,"pid":{},"tid":{},"cat":"prefetch","name":"prefetch","id":{})",
           Pid(residencies_[entry.index].rank), entry.tid, entry.index + 1);
       if (entry.phase == 'f') line += R"(,"bp":"e")";
+    } else if (entry.phase == 'K') {
+      const Kinds& kinds = kinds_[entry.index];
+      line = fmt::format(
+          R"("ph":"C","ts":{},"pid":{},"name":"device by kind","args":)"
+          R"({{"gathered":{},"prefetched":{},"borrowed":{}}})",
+          Micros(entry.ns - base_ns_), Pid(kinds.rank), kinds.gathered,
+          kinds.prefetched, kinds.borrowed);
     } else if (entry.phase == 'C') {
       const RunEvent& event = events_[entry.index];
       line +=
@@ -320,6 +390,7 @@ class Exporter {
   std::vector<RunEvent> events_;  // by begin
   std::vector<Residency> residencies_;
   std::vector<Entry> entries_;
+  std::vector<Kinds> kinds_;
   std::vector<int64_t> tids_;  // by event; 0: on no track
   std::map<int32_t, const std::vector<RunChunkInfo>*> chunks_;  // by rank
   std::map<int32_t, int64_t> step_tids_;                        // by rank
