@@ -17,6 +17,7 @@
 #include "placement/placement_rules.h"
 #include "tools/cli/document.h"
 #include "tools/cli/text_forms.h"
+#include "tools/report/stable_sort.h"
 
 namespace castor {
 namespace {
@@ -326,9 +327,8 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
   }
   // What takes no memory first where it does as much; of budgets, the least
   // that brings nine tenths of what any brings.
-  std::stable_sort(
-      found.begin(), found.end(),
-      [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
+  StableSort(&found,
+             [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
   for (const bool free : {true, false}) {
     std::optional<int64_t> best;
     const Proposal* chosen = nullptr;
@@ -341,9 +341,8 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     }
     if (chosen != nullptr) advice.proposals.push_back(*chosen);
   }
-  std::stable_sort(
-      advice.proposals.begin(), advice.proposals.end(),
-      [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
+  StableSort(&advice.proposals,
+             [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
   if (advice.proposals.size() > kMostProposals) {
     advice.proposals.resize(kMostProposals);
   }

@@ -23,6 +23,7 @@
 #include "placement/run_event.h"
 #include "tools/report/intervals.h"
 #include "tools/report/pickle_writer.h"
+#include "tools/report/stable_sort.h"
 
 namespace castor {
 namespace {
@@ -181,10 +182,9 @@ class Exporter {
 
   // Finds an address for each block, and what happens when.
   static void Place(Device* device) {
-    std::stable_sort(device->blocks.begin(), device->blocks.end(),
-                     [](const Block& a, const Block& b) {
-                       return a.time.begin < b.time.begin;
-                     });
+    StableSort(&device->blocks, [](const Block& a, const Block& b) {
+      return a.time.begin < b.time.begin;
+    });
     RangeAllocator range(Bytes(0), Bytes(kMostBytes), Bytes(1));
     using End = std::pair<int64_t, size_t>;
     std::priority_queue<End, std::vector<End>, std::greater<>> ends;
@@ -228,9 +228,9 @@ class Exporter {
     }
     for (auto& [key, of_tier] : levels) {
       // Levels of one time are in the order in which they were recorded.
-      std::stable_sort(
-          of_tier.begin(), of_tier.end(),
-          [](const auto& a, const auto& b) { return a.first < b.first; });
+      StableSort(&of_tier, [](const auto& a, const auto& b) {
+        return a.first < b.first;
+      });
       Device& device = devices_[key];
       const int64_t rest = LeastRest(device, of_tier);
       if (rest <= 0 || rest > kMostBytes - device.size) continue;

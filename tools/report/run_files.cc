@@ -16,6 +16,7 @@
 #include "chunk/base/quote.h"
 #include "placement/run_event.h"
 #include "tools/report/intervals.h"
+#include "tools/report/stable_sort.h"
 
 namespace castor {
 namespace {
@@ -147,9 +148,9 @@ Result<RunRecord> ReadRun(const std::string& path) {
   const auto by_rank = [](const auto& a, const auto& b) {
     return a.rank < b.rank;
   };
-  std::stable_sort(run.ranks.begin(), run.ranks.end(), by_rank);
-  std::stable_sort(run.arenas.begin(), run.arenas.end(), by_rank);
-  std::stable_sort(run.plans.begin(), run.plans.end(), by_rank);
+  StableSort(&run.ranks, by_rank);
+  StableSort(&run.arenas, by_rank);
+  StableSort(&run.plans, by_rank);
   return run;
 }
 

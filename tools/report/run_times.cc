@@ -14,6 +14,7 @@
 
 #include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
+#include "tools/report/stable_sort.h"
 
 namespace castor {
 namespace {
@@ -96,10 +97,9 @@ std::vector<RunEvent> EventsOf(const RunRecord& record,
   for (const RunEvent& event : record.events) {
     if (steps.HoldsAll() || steps.Holds(event.step)) events.push_back(event);
   }
-  std::stable_sort(events.begin(), events.end(),
-                   [](const RunEvent& a, const RunEvent& b) {
-                     return a.begin_ns < b.begin_ns;
-                   });
+  StableSort(&events, [](const RunEvent& a, const RunEvent& b) {
+    return a.begin_ns < b.begin_ns;
+  });
   return events;
 }
 
@@ -249,9 +249,9 @@ std::map<size_t, Interval> FindUses(const Trace& trace,
   for (auto& [chunk, times] : happened) {
     const std::vector<size_t>& moments = traced[chunk];
     if (moments.size() != times.size()) continue;
-    std::stable_sort(
-        times.begin(), times.end(),
-        [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    StableSort(&times, [](const Interval& a, const Interval& b) {
+      return a.begin < b.begin;
+    });
     for (size_t i = 0; i < times.size(); ++i) uses[moments[i]] = times[i];
   }
   return uses;

@@ -12,6 +12,7 @@
 
 #include "placement/trace.h"
 #include "tools/report/run_times.h"
+#include "tools/report/stable_sort.h"
 
 namespace castor {
 namespace {
@@ -51,11 +52,10 @@ std::optional<Interval> Clipped(const Interval& time, const Interval& window) {
 template <typename Item, typename Key, typename Join>
 void Thin(std::vector<Item>* items, int64_t resolution, const Key& key,
           const Join& join) {
-  std::stable_sort(items->begin(), items->end(),
-                   [&](const Item& a, const Item& b) {
-                     return std::tuple(key(a), a.time.begin, a.time.end) <
-                            std::tuple(key(b), b.time.begin, b.time.end);
-                   });
+  StableSort(items, [&](const Item& a, const Item& b) {
+    return std::tuple(key(a), a.time.begin, a.time.end) <
+           std::tuple(key(b), b.time.begin, b.time.end);
+  });
   for (const int64_t times : {1, 2, 4, 8}) {
     std::vector<Item> kept;
     for (Item& item : *items) {
@@ -95,10 +95,9 @@ class RankBuilder {
     for (const RunEvent& event : record.events) {
       if (event.rank == window.rank) events_.push_back(event);
     }
-    std::stable_sort(events_.begin(), events_.end(),
-                     [](const RunEvent& a, const RunEvent& b) {
-                       return a.begin_ns < b.begin_ns;
-                     });
+    StableSort(&events_, [](const RunEvent& a, const RunEvent& b) {
+      return a.begin_ns < b.begin_ns;
+    });
     for (const Residency& residency : FindResidencies(events_)) {
       if (Clipped(residency.time, window_.time)) copies_.push_back(residency);
     }
@@ -123,10 +122,9 @@ class RankBuilder {
           return std::tuple(m.link, m.chunk, m.state, m.cause);
         },
         [](LinkMove* to, const LinkMove& from) { to->bytes += from.bytes; });
-    std::stable_sort(detail_.moves.begin(), detail_.moves.end(),
-                     [](const LinkMove& a, const LinkMove& b) {
-                       return a.time.begin < b.time.begin;
-                     });
+    StableSort(&detail_.moves, [](const LinkMove& a, const LinkMove& b) {
+      return a.time.begin < b.time.begin;
+    });
     return std::move(detail_);
   }
 
@@ -312,9 +310,8 @@ class RankBuilder {
         changes.push_back({time.end, 0, -bytes});
       }
     }
-    std::stable_sort(
-        changes.begin(), changes.end(),
-        [](const Change& a, const Change& b) { return a.at < b.at; });
+    StableSort(&changes,
+               [](const Change& a, const Change& b) { return a.at < b.at; });
     int64_t level = 0;
     int64_t at_home = 0;
     for (const int64_t bytes : course.home_bytes) at_home += bytes;
