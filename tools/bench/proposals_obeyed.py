@@ -23,7 +23,8 @@ PLANTED = {
     "a host budget of 96 MiB, little compute": ["--seq", "32", "--device-budget", "64MiB", "--host-budget", "96MiB"],
     "the same on two ranks": ["--seq", "32", "--ranks", "2", "--device-budget", "64MiB", "--host-budget", "64MiB"],
     "a device budget of 40 MiB": ["--seq", "16", "--device-budget", "40MiB", "--host-budget", "600MiB"],
-    "parameters of four layers on NVMe": ["--seq", "64", "--device-budget", "96MiB", "--host-budget", "600MiB", "--place", "nvme:h.[2-5].*,state=param"],
+    "bf16, a host budget of 64 MiB": ["--seq", "64", "--dtype", "bf16", "--device-budget", "48MiB", "--host-budget", "64MiB"],
+    "four micro-batches, a host budget of 96 MiB": ["--seq", "32", "--accumulate", "4", "--device-budget", "64MiB", "--host-budget", "96MiB"],
 }
 
 
