@@ -344,6 +344,15 @@ def test_a_channels_last_model_trains_as_a_plain_one() -> None:
             optimizer.zero_grad()
         return model.state_dict(), out
 
+    torch.manual_seed(0)
+    wrapped: Any = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+    strides = {name: p.stride() for name, p in wrapped.named_parameters()}
+    wrapped, _ = castor.wrap(wrapped, torch.optim.AdamW(wrapped.parameters()), device="4MiB", host="4MiB")
+    with castor.gathered(wrapped):
+        gathered = {name: p.stride() for name, p in wrapped.named_parameters()}
+    copies = (gathered, {name: p.stride() for name, p in copy.deepcopy(wrapped).named_parameters()}, {name: p.stride() for name, p in wrapped.state_dict().items()})
+    assert all(of_copy == strides for of_copy in copies)
+
     (ours, out), (plain, plain_out) = trained(wrap=True), trained(wrap=False)
     assert torch.allclose(out, plain_out, rtol=1e-5, atol=1e-6)
     for name in plain:

@@ -31,11 +31,18 @@ SAMPLE = 1 << 18  # elements
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
+def _format_of(tensor: Tensor) -> torch.memory_format:
+    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    if channels_last is not None and tensor.is_contiguous(memory_format=channels_last) and not tensor.is_contiguous():
+        return channels_last
+    return torch.contiguous_format
+
+
 class Param:
     """What Castor knows of one parameter."""
 
     __slots__ = (
-        "again", "block", "digest", "dtype", "elements", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
+        "again", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
         "rest", "runtime", "shape", "sample", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
     )
 
@@ -47,6 +54,8 @@ class Param:
         self.shape = tensor.shape
         self.dtype = dtype
         self.elements = tensor.numel()
+        # Of copies that leave the chunk; inside, values are row-major.
+        self.format = _format_of(tensor)
         self.group = group
         self.frozen = frozen
         self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
@@ -205,7 +214,7 @@ class ChunkedParameter(torch.nn.Parameter):
         except torch.OutOfMemoryError as error:
             raise Unavailable(f"a copy of {p.name} takes {format_size(p.elements * p.dtype.itemsize)} of {p.runtime.device.torch_device}, which has no more: "
                               "copy values one by one inside castor.gathered") from error
-        copy = memo[id(self)] = p.plain(values, requires_grad=self.requires_grad)
+        copy = memo[id(self)] = p.plain(values.contiguous(memory_format=p.format), requires_grad=self.requires_grad)
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:

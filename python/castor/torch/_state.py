@@ -45,7 +45,7 @@ def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
     values = torch.empty(p.shape, device="cpu")
     p.runtime.leases.end_those_over()
     p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
-    return values
+    return values.contiguous(memory_format=p.format)
 
 
 def _params_of(of: Tensors) -> list[Param]:
