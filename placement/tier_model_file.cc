@@ -18,7 +18,6 @@
 namespace castor {
 namespace {
 
-constexpr char kSchema[] = "castor.machine/1";
 constexpr char kBandwidth[] = "bytes_per_second";
 constexpr char kLinkLatency[] = "latency_ns";
 constexpr char kRingLatency[] = "step_latency_ns";
@@ -106,7 +105,7 @@ class MachineHandler final : public JsonHandler {
     }
     if (IsSchema(path)) {
       has_schema_ = true;
-      return CheckSchema(scalar, kSchema);
+      return CheckSchema(scalar, kMachineSchema);
     }
     const bool bandwidth = path.back().key == kBandwidth;
     CASTOR_ASSIGN_OR_RETURN(
@@ -214,7 +213,7 @@ Result<TierModel> ParseTierModel(std::string_view text) {
 
 std::string FormatTierModel(const TierModel& model) {
   JsonValue json;
-  json["schema"] = kSchema;
+  json["schema"] = kMachineSchema;
   for (const auto& [name, member] : KnownLinks()) {
     const std::optional<LinkModel>& link = model.*member;
     if (!link) continue;

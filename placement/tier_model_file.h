@@ -42,6 +42,8 @@
 
 namespace castor {
 
+inline constexpr char kMachineSchema[] = "castor.machine/1";
+
 // A longer file is refused.
 inline constexpr uint64_t kMaxTierModelBytes = uint64_t{1} << 20;
 

@@ -38,9 +38,9 @@ struct RunRecord {
 // InvalidArgument when there is no such file, IoError when it cannot be read.
 // Whatever comes after a good header is never an error, see completeness.
 //
-// Of what is returned, the sum of all bytes moved, the sum of all durations,
-// the time from the first to the last event times the ranks, and each number
-// summed over arenas fit 62 bits, so whoever adds them up need not check.
+// Whoever adds up what is returned need not check: each of these fits 62 bits.
+// The sum of all bytes moved; the sum of all durations; the time from the first
+// to the last event, times the ranks; each number summed over arenas.
 Result<RunRecord> ReadRecord(const std::string& path);
 
 // The same from memory.

@@ -28,7 +28,6 @@ constexpr double kWorthSaying = 0.01;
 constexpr double kWorthDoing = 0.05;
 // A simulation that is further off tells nothing.
 constexpr double kMostOff = 0.25;
-constexpr size_t kMostProposals = 3;
 constexpr size_t kWaitedChunks = 4;
 
 std::string NsText(int64_t ns) { return Value::Ns(ns).Page(); }
@@ -62,14 +61,7 @@ std::string Culprit(const StallStatistics& stall) {
   }
 }
 
-// One change of a run, to be simulated.
-struct Candidate {
-  std::string what;
-  std::vector<std::pair<std::string, std::string>> lines;
-  Bytes more;
-  std::function<void(RunModel*)> change;
-};
-
+// Changes of a run, to be simulated.
 class Candidates {
  public:
   Candidates(const RunModel& model, const RunStatistics& run) : model_(model) {
@@ -81,7 +73,7 @@ class Candidates {
               [](RunModel* m, Bytes b) { m->options.host_budget = b; });
   }
 
-  const std::vector<Candidate>& all() const { return all_; }
+  const std::vector<Proposal>& all() const { return all_; }
 
  private:
   // The parameters of what is waited for longest, on faster tiers.
@@ -215,7 +207,7 @@ class Candidates {
   }
 
   const RunModel& model_;
-  std::vector<Candidate> all_;
+  std::vector<Proposal> all_;
 };
 
 // Of the links between tiers, the one that moves less by the most.
@@ -313,7 +305,7 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
   }
   const Candidates candidates(*model, run);
   std::vector<Proposal> found;
-  for (const Candidate& candidate : candidates.all()) {
+  for (Proposal candidate : candidates.all()) {
     RunModel changed = *model;
     candidate.change(&changed);
     const Result<SimulatedStep> step = SimulateModel(changed);
@@ -321,9 +313,9 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
     const double gain = 1 - static_cast<double>(step->ns()) /
                                 static_cast<double>(advice.simulated_ns);
     if (gain < kWorthDoing) continue;
-    found.push_back({candidate.what, candidate.more, step->ns(),
-                     WhyShorter(*as_it_was, *step), candidate.lines,
-                     candidate.change});
+    candidate.ns = step->ns();
+    candidate.why = WhyShorter(*as_it_was, *step);
+    found.push_back(std::move(candidate));
   }
   // What takes no memory first where it does as much; of budgets, the least
   // that brings nine tenths of what any brings.
@@ -343,9 +335,6 @@ Advice AdviceFor(const Result<RunModel>& model, const RunStatistics& run) {
   }
   StableSort(&advice.proposals,
              [](const Proposal& a, const Proposal& b) { return a.ns < b.ns; });
-  if (advice.proposals.size() > kMostProposals) {
-    advice.proposals.resize(kMostProposals);
-  }
   if (advice.proposals.empty()) {
     advice.why_none = fmt::format(
         "none of {} other budgets, homes and options makes the "

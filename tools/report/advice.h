@@ -30,13 +30,13 @@ std::string Headline(const RunStatistics& run);
 
 struct Proposal {
   std::string what;  // "keep the parameters of chunk 0 in host memory"
-  Bytes more;        // memory of a rank that it takes
-  int64_t ns = 0;    // of a step, simulated
-  // What most explains it: "NVMe moves 481 MiB a step in place of 1.01 GiB".
-  std::string why;
   // Where it is written, and what: "command", "--host-budget 288MiB".
   std::vector<std::pair<std::string, std::string>> lines;
+  Bytes more;                             // memory of a rank that it takes
   std::function<void(RunModel*)> change;  // the same of a model
+  int64_t ns = 0;                         // of a step, simulated
+  // What most explains it: "NVMe moves 481 MiB a step in place of 1.01 GiB".
+  std::string why = {};
 };
 
 struct Advice {
@@ -45,7 +45,9 @@ struct Advice {
   std::optional<SimulatedStep> simulated;  // the same, whole
   std::optional<TierModel> machine;        // that the run was told of
   std::string why_none;  // nothing is proposed; empty where something is
-  std::vector<Proposal> proposals;  // the best first, at most three
+  // The best that takes no more memory, and the best that does; the better one
+  // first.
+  std::vector<Proposal> proposals;
 };
 
 // Tries budgets, homes of what is waited for, the policy, how far is fetched

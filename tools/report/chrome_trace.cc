@@ -219,12 +219,6 @@ class Exporter {
   // How much of each device is copies that are used or were, copies that are
   // there ahead of use, and bytes on lease.
   void AddKinds() {
-    std::map<std::pair<int32_t, int32_t>, std::vector<int64_t>> uses;
-    for (const RunEvent& event : events_) {
-      if (event.kind == RunEventKind::kUse) {
-        uses[{event.rank, event.chunk}].push_back(event.begin_ns);
-      }
-    }
     // By rank and time.
     std::map<std::pair<int32_t, int64_t>, Kinds> changes;
     const auto add = [&](int32_t rank, int64_t ns, int64_t Kinds::*kind,
@@ -233,15 +227,9 @@ class Exporter {
     };
     for (const Residency& stay : residencies_) {
       const int64_t bytes = ChunkBytes(stay.rank, stay.chunk);
-      const std::vector<int64_t>& of_chunk = uses[{stay.rank, stay.chunk}];
-      const auto first =
-          std::lower_bound(of_chunk.begin(), of_chunk.end(), stay.time.begin);
-      const int64_t used = first == of_chunk.end()
-                               ? stay.time.end
-                               : std::min(*first, stay.time.end);
       add(stay.rank, stay.time.begin, &Kinds::prefetched, bytes);
-      add(stay.rank, used, &Kinds::prefetched, -bytes);
-      add(stay.rank, used, &Kinds::gathered, bytes);
+      add(stay.rank, stay.first_use_ns, &Kinds::prefetched, -bytes);
+      add(stay.rank, stay.first_use_ns, &Kinds::gathered, bytes);
       add(stay.rank, stay.time.end, &Kinds::gathered, -bytes);
     }
     for (const RunEvent& event : events_) {

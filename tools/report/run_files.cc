@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -67,6 +68,20 @@ Sums SumsOf(const RunRecord& record) {
     sums.ns += event.end_ns - event.begin_ns;
   }
   return sums;
+}
+
+// Whether the time from the first to the last event, times the ranks, fits.
+bool SpanFits(const RunRecord& run) {
+  if (run.events.empty()) return true;
+  int64_t first = INT64_MAX;
+  int64_t last = INT64_MIN;
+  std::set<int32_t> ranks;
+  for (const RunEvent& event : run.events) {
+    first = std::min(first, event.begin_ns);
+    last = std::max(last, event.end_ns);
+    ranks.insert(event.rank);
+  }
+  return last - first <= kMaxSum / std::ssize(ranks);
 }
 
 template <typename T>
@@ -144,6 +159,10 @@ Result<RunRecord> ReadRun(const std::string& path) {
     CASTOR_ASSIGN_OR_RETURN(RunRecord more, ReadRecord(files[i]));
     CASTOR_RETURN_IF_ERROR(
         Add(std::move(more), files[i], files.front(), &sums, &run));
+  }
+  if (!SpanFits(run)) {
+    return Malformed(fmt::format("the records of {} hold times that no run has",
+                                 QuotedPath(path)));
   }
   const auto by_rank = [](const auto& a, const auto& b) {
     return a.rank < b.rank;

@@ -16,8 +16,6 @@
 namespace castor {
 namespace {
 
-constexpr std::string_view kMachineSchema = "castor.machine/1";
-
 Status Keep(const RunDocument& document, std::string_view schema,
             RunSetup* setup) {
   if (schema == kLayoutSchema) {

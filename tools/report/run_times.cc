@@ -196,10 +196,27 @@ std::vector<Residency> FindResidencies(std::span<const RunEvent> events) {
                  {event->begin_ns, event->end_ns},
                  event->cause,
                  RunCause::kNone,
-                 index},
+                 index,
+                 0},
                 gathers};
   }
   if (open) close(last_ns, RunCause::kNone);
+  // By rank and chunk.
+  std::map<std::pair<int32_t, int32_t>, std::vector<int64_t>> uses;
+  for (const RunEvent& event : events) {
+    if (event.kind != RunEventKind::kUse) continue;
+    uses[{event.rank, event.chunk}].push_back(event.begin_ns);
+  }
+  for (auto& [rank_and_chunk, begins] : uses) {
+    std::sort(begins.begin(), begins.end());
+  }
+  for (Residency& copy : found) {
+    const std::vector<int64_t>& begins = uses[{copy.rank, copy.chunk}];
+    const auto first =
+        std::lower_bound(begins.begin(), begins.end(), copy.time.begin);
+    copy.first_use_ns =
+        first == begins.end() ? copy.time.end : std::min(*first, copy.time.end);
+  }
   return found;
 }
 

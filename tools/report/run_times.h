@@ -74,6 +74,7 @@ struct Residency {
   RunCause released = RunCause::kNone;  // why it went; kNone: it did not
   // Which event made it whole: of those that fetched it, the last to end.
   size_t made_by = 0;
+  int64_t first_use_ns = 0;  // its end where it never was used
 };
 
 // By rank, chunk and time. Those of one chunk on one rank do not overlap, even

@@ -129,12 +129,6 @@ class RankBuilder {
   }
 
  private:
-  // A copy, and when it was first used; its end where it never was.
-  struct Copy {
-    Residency residency;
-    int64_t first_use = 0;
-  };
-
   Interval Moved(const Interval& time) const {
     return {time.begin - origin_, time.end - origin_};
   }
@@ -208,7 +202,6 @@ class RankBuilder {
   void AddCopies() {
     for (const Residency& residency : copies_) {
       const Interval& time = residency.time;
-      Copy& copy = used_copies_.emplace_back(Copy{residency, time.end});
       int64_t there = time.begin;
       for (const RunEvent& event : events_) {
         if (event.begin_ns > time.end) break;
@@ -220,7 +213,6 @@ class RankBuilder {
       int64_t at = there;
       for (const Interval& use : uses_[residency.chunk]) {
         if (use.end < time.begin || use.begin >= time.end) continue;
-        copy.first_use = std::min(copy.first_use, use.begin);
         const bool used = at > there;
         AddSpan(residency.chunk,
                 used ? ChunkActivity::kKept : ChunkActivity::kReady,
@@ -228,7 +220,7 @@ class RankBuilder {
         at = std::max(at, use.end);
       }
       AddSpan(residency.chunk, ChunkActivity::kComing,
-              {time.begin, std::min(there, copy.first_use)});
+              {time.begin, std::min(there, residency.first_use_ns)});
       AddSpan(residency.chunk,
               at > there ? ChunkActivity::kKept : ChunkActivity::kReady,
               {at, time.end});
@@ -301,12 +293,12 @@ class RankBuilder {
     }
     if (!known) return;
     if (tier == Tier::kDevice) {
-      for (const Copy& copy : used_copies_) {
-        const int64_t bytes = ChunkBytes(copy.residency.chunk);
-        const Interval& time = copy.residency.time;
+      for (const Residency& copy : copies_) {
+        const int64_t bytes = ChunkBytes(copy.chunk);
+        const Interval& time = copy.time;
         changes.push_back({time.begin, 1, bytes});
-        changes.push_back({copy.first_use, 1, -bytes});
-        changes.push_back({copy.first_use, 0, bytes});
+        changes.push_back({copy.first_use_ns, 1, -bytes});
+        changes.push_back({copy.first_use_ns, 0, bytes});
         changes.push_back({time.end, 0, -bytes});
       }
     }
@@ -373,9 +365,8 @@ class RankBuilder {
   const StepWindow window_;
   const int64_t origin_;
   int64_t resolution_ = 1;
-  std::vector<RunEvent> events_;   // of the rank, by begin
-  std::vector<Residency> copies_;  // in the step
-  std::vector<Copy> used_copies_;
+  std::vector<RunEvent> events_;                   // of the rank, by begin
+  std::vector<Residency> copies_;                  // in the step
   std::map<int32_t, std::vector<Interval>> uses_;  // by chunk
   std::map<size_t, Interval> moments_;             // of the trace's uses
   int64_t last_use_ns_ = 0;

@@ -94,6 +94,16 @@ inline RunPlanInfo SomePlan(int32_t rank) {
   return info;
 }
 
+// The same events crowded in time, with ties, many of them of prefetches.
+inline void Crowd(std::mt19937_64& random, std::vector<RunEvent>* events) {
+  for (RunEvent& event : *events) {
+    event.begin_ns %= 100'000;
+    event.end_ns = event.begin_ns + static_cast<int64_t>(random() % 20'000);
+    if (random() % 4 == 0) event.end_ns = event.begin_ns;
+    if (random() % 2 == 0) event.cause = RunCause::kPrefetch;
+  }
+}
+
 }  // namespace castor
 
 #endif  // CASTOR_TESTS_OFFLOAD_RECORD_RANDOM_EVENTS_H_

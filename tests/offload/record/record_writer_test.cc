@@ -72,17 +72,21 @@ TEST(RecordWriterTest, WhatIsRecordedIsReadBack) {
 
 TEST(RecordWriterTest, WhatComesAfterTheEndIsNotDropped) {
   const TempDir dir;
-  auto recorder = MustCreate(dir.File("run"));
-  std::atomic<bool> over = false;
-  std::thread late([&] {
-    while (!over) recorder->Record(RunEvent());
-  });
+  FileRecorderOptions options;
+  options.ring_events = size_t{1} << 20;  // more than the threads push
+  auto recorder = MustCreate(dir.File("run"), options);
+  std::atomic<int> pushed = 0;
+  std::vector<std::thread> late;
+  for (int t = 0; t < 2; ++t) {
+    late.emplace_back([&] {
+      for (int i = 0; i < 200'000; ++i, ++pushed) recorder->Record(RunEvent());
+    });
+  }
+  while (pushed < 1'000) std::this_thread::yield();
   EXPECT_THAT(recorder->Close(), IsOk());
-  over = true;
-  late.join();
-  EXPECT_EQ(recorder->totals().dropped, MustRead(dir.File("run")).dropped);
-  recorder->Record(RunEvent());
-  EXPECT_THAT(recorder->Close(), IsOk());
+  for (std::thread& thread : late) thread.join();
+  EXPECT_EQ(recorder->totals().dropped, 0);
+  EXPECT_EQ(MustRead(dir.File("run")).dropped, 0);
 }
 
 TEST(RecordWriterTest, OfManyStepsSomeAreRecordedWithTheLevelsBeforeThem) {

@@ -239,13 +239,7 @@ TEST(ChromeTraceTest, KeepsTheRulesForAnyEvents) {
     RunRecord record;
     record.ranks.push_back(SomeRank(1, 8, 20));
     record.events = RandomEvents(random, random() % 300);
-    for (RunEvent& event : record.events) {
-      // Crowded in time, with ties.
-      event.begin_ns %= 100'000;
-      event.end_ns = event.begin_ns + static_cast<int64_t>(random() % 20'000);
-      if (random() % 4 == 0) event.end_ns = event.begin_ns;
-      if (random() % 2 == 0) event.cause = RunCause::kPrefetch;
-    }
+    Crowd(random, &record.events);
     CheckRules(Export(record));
     if (HasFatalFailure()) return;
   }

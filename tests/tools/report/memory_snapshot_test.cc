@@ -239,13 +239,7 @@ TEST(MemorySnapshotTest, KeepsTheRulesForAnyEvents) {
           Homes(rank % 4, 40 + rank, StateKind::kParam, Tier::kHost, 300));
     }
     record.events = RandomEvents(random, random() % 600);
-    for (RunEvent& event : record.events) {
-      // Crowded in time, with ties.
-      event.begin_ns %= 100'000;
-      event.end_ns = event.begin_ns + static_cast<int64_t>(random() % 20'000);
-      if (random() % 4 == 0) event.end_ns = event.begin_ns;
-      if (random() % 2 == 0) event.cause = RunCause::kPrefetch;
-    }
+    Crowd(random, &record.events);
     CheckRules(Export(record));
     if (HasFatalFailure()) return;
   }
