@@ -12,7 +12,6 @@
 #include "chunk/base/dtype.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layer_certificate.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "chunk/search_certificate.h"
 
 namespace castor {
@@ -110,13 +109,7 @@ JsonValue RuleJson(const SearchFindings& found, const RuleReport& one) {
   const RuleResult& rule = one.rule;
   const RulePacking& packing = rule.packing;
   JsonValue json = JsonValue::Object(
-      {{"rule", CompatibilityRuleName(rule.rule)},
-       {"chunk_elements",
-        rule.chunk_size ? JsonValue(rule.chunk_size->count()) : JsonValue()}});
-  if (!rule.chunk_size) {
-    json["failure"] = rule.failure;
-    return json;
-  }
+      {{"rule", "gemini"}, {"chunk_elements", rule.chunk_size.count()}});
   json["claimed_waste_elements"] = rule.claimed_waste.count();
   json["claimed_waste_fraction"] = rule.claimed_fraction;
   json["ignored_parameters"] = rule.ignored_params;
@@ -130,9 +123,7 @@ JsonValue RuleJson(const SearchFindings& found, const RuleReport& one) {
   json["allocated_elements"] = packing.allocated.count();
   json["waste_elements"] = packing.waste().count();
   json["waste_fraction"] = packing.waste_fraction();
-  if (!one.in_castor.empty()) {
-    json["in_castor"] = ChosenJson(found, one.in_castor);
-  }
+  json["in_castor"] = ChosenJson(found, one.in_castor);
   return json;
 }
 
@@ -191,31 +182,26 @@ void AddFound(const SearchFindings& found, JsonValue* to) {
         {{"best", totals(&GroupSearchResult::best)},
          {"recommended", totals(&GroupSearchResult::recommended)}});
   }
-  json["rules"] = ListOf(found.rules, [&](const RuleReport& rule) {
-    return RuleJson(found, rule);
-  });
+  // A list, of what was once more than one.
+  json["rules"] = JsonValue::Array();
+  if (found.rule) json["rules"].Append(RuleJson(found, *found.rule));
 }
 
 }  // namespace
 
-Result<std::vector<RuleReport>> ApplyRules(
-    std::span<const CompatibilityRule> rules, std::span<const ParamSpec> params,
-    const SearchOptions& options, const SearchResult& result) {
-  std::vector<RuleReport> reports;
-  if (TotalsOf(result).elements == 0) return reports;
-  RuleOptions rule_options;
-  rule_options.world = options.pack.world;
-  for (const CompatibilityRule rule : rules) {
-    RuleReport one;
-    CASTOR_ASSIGN_OR_RETURN(one.rule, ApplyRule(rule, params, rule_options));
-    if (one.rule.chunk_size) {
-      CASTOR_ASSIGN_OR_RETURN(
-          one.in_castor, RuleInCastor(rule, *one.rule.chunk_size, params,
-                                      options.pack, options.gathered_slots));
-    }
-    reports.push_back(std::move(one));
-  }
-  return reports;
+Result<std::optional<RuleReport>> ApplyRule(std::span<const ParamSpec> params,
+                                            const SearchOptions& options,
+                                            const SearchResult& result) {
+  if (TotalsOf(result).elements == 0) return std::optional<RuleReport>();
+  RuleReport report;
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<RuleParam> seen,
+                          RuleParams(params));
+  CASTOR_ASSIGN_OR_RETURN(report.rule,
+                          ApplyGeminiRule(seen, {.world = options.pack.world}));
+  CASTOR_ASSIGN_OR_RETURN(report.in_castor,
+                          GeminiInCastor(report.rule.chunk_size, params,
+                                         options.pack, options.gathered_slots));
+  return std::optional(std::move(report));
 }
 
 std::string GroupName(const GroupSearchResult& group) {

@@ -25,25 +25,24 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/rules/rule_result.h"
+#include "chunk/rules/gemini_rule.h"
 #include "chunk/search_result.h"
 #include "placement/step_cost.h"
 #include "placement/tier_model.h"
 
 namespace castor {
 
-// What another system's rule picks, and what that costs here, by group; no
-// costs where it picks nothing.
+// What Gemini's rule picks, and what that costs here, by group.
 struct RuleReport {
   RuleResult rule;
   std::vector<ChunkSizeCandidate> in_castor;
 };
 
-// What each of `rules` makes of `params`, of which `result` was found. None for
-// a model without elements.
-Result<std::vector<RuleReport>> ApplyRules(
-    std::span<const CompatibilityRule> rules, std::span<const ParamSpec> params,
-    const SearchOptions& options, const SearchResult& result);
+// What Gemini's rule makes of `params`, of which `result` was found. None for a
+// model without elements.
+Result<std::optional<RuleReport>> ApplyRule(std::span<const ParamSpec> params,
+                                            const SearchOptions& options,
+                                            const SearchResult& result);
 
 // "BF16", "F32 frozen": what the parameters of a group have in common.
 std::string GroupName(const GroupSearchResult& group);
@@ -77,7 +76,7 @@ struct SearchedModel {
 struct SearchFindings {
   const SearchOptions& options;
   const SearchResult& result;
-  const std::vector<RuleReport>& rules;
+  const std::optional<RuleReport>& rule;
   const std::optional<TierModel>& machine;  // where a link's speed is known
 };
 

@@ -12,7 +12,6 @@
 
 #include "chunk/base/quantity_text.h"
 #include "chunk/base/units_text.h"
-#include "chunk/rules/compatibility_rule.h"
 
 namespace castor {
 namespace {
@@ -114,8 +113,8 @@ OptionTable SearchRows(SearchWords* words) {
             "chunks gathered ahead of use, on top of two (1)");
   t.Size("device_budget", &search->device_budget)
       .Flag("--device-budget", "recommend only what fits these bytes");
-  t.Choice("rule", &words->rule, {"gemini", "patrickstar", "elixir", "all"})
-      .Flag("--rule", "what the rules of other systems pick");
+  t.Choice("rule", &words->rule, {"gemini"})
+      .Flag("--rule", "say what the rule of ColossalAI's Gemini picks");
   for (const auto& [key, flag, text, help] :
        {std::tuple("h2d", "--h2d", &words->h2d, "host to device"),
         std::tuple("d2h", "--d2h", &words->d2h, "device to host"),
@@ -145,13 +144,6 @@ Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
   if (words.mode == "uniform") question.search.modes = {SearchMode::kUniform};
   if (words.mode == "layer") question.search.modes = {SearchMode::kLayer};
   question.search.gathered_slots = words.prefetch_depth + kSlotsWithoutPrefetch;
-  if (words.rule == "all") {
-    question.rules.assign(std::begin(kCompatibilityRules),
-                          std::end(kCompatibilityRules));
-  } else {
-    question.rules = {ParseCompatibilityRule(words.rule)
-                          .value_or(CompatibilityRule::kGemini)};
-  }
   return question;
 }
 

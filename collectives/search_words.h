@@ -15,7 +15,6 @@
 
 #include "chunk/base/status.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/rules/rule_result.h"
 #include "collectives/option_table.h"
 #include "placement/tier_model.h"
 
@@ -35,8 +34,7 @@ struct SearchWords {
 
 struct SearchQuestion {
   SearchOptions search;
-  std::vector<CompatibilityRule> rules;  // to compare with
-  TierModel declared;                    // speeds that were given
+  TierModel declared;  // speeds that were given
 };
 
 // Rows with flags and keys. `words` outlives the table.

@@ -7,9 +7,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/chunk_size_search.h"
 #include "chunk/rules/grid_search.h"
 
 namespace castor {
@@ -34,7 +38,51 @@ double Fraction(Elements part, Elements rest) {
   return sum > 0 ? static_cast<double>(part.count()) / sum : 0;
 }
 
+Status CheckOptions(const GeminiRuleOptions& options) {
+  CASTOR_RETURN_IF_ERROR(ValidatePackOptions({.world = options.world}));
+  static constexpr Elements kLargest(int64_t{1} << 40);
+  const auto check = [](std::string_view what, Elements value,
+                        Elements least) -> Status {
+    if (value >= least && value <= kLargest) return OkStatus();
+    return InvalidArgument(
+        fmt::format("{} of {} elements: it must be between {} and {}", what,
+                    value.count(), least.count(), kLargest.count()));
+  };
+  CASTOR_RETURN_IF_ERROR(
+      check("Gemini's least chunk", options.min_chunk, Elements(0)));
+  CASTOR_RETURN_IF_ERROR(
+      check("Gemini's search range", options.range, Elements(0)));
+  return check("Gemini's step", options.step, Elements(1));
+}
+
 }  // namespace
+
+Result<std::vector<RuleParam>> RuleParams(std::span<const ParamSpec> params) {
+  std::vector<RuleParam> seen;
+  seen.reserve(params.size());
+  Elements total;
+  for (const ParamSpec& param : params) {
+    const Result<Elements> size = CountElements(param.shape, param.dtype);
+    if (!size.ok()) {
+      return size.status().WithContext(
+          fmt::format("parameter '{}'", param.name));
+    }
+    if (*size > kMaxRuleElements || total > kMaxRuleElements - *size) {
+      return InvalidArgument(fmt::format(
+          "the list holds more than {} elements, which no rule was made for; "
+          "give fewer or smaller parameters",
+          kMaxRuleElements.count()));
+    }
+    total += *size;
+    seen.push_back({*size, param.trainable});
+  }
+  if (total == Elements(0)) {
+    return InvalidArgument(
+        "the list holds no element, and no rule has a chunk size for that; "
+        "give a model with parameters");
+  }
+  return seen;
+}
 
 RulePacking PackAsGemini(std::span<const RuleParam> params, Elements chunk_size,
                          int world) {
@@ -58,12 +106,10 @@ RulePacking PackAsGemini(std::span<const RuleParam> params, Elements chunk_size,
   return packing;
 }
 
-RuleResult ApplyGeminiRule(std::span<const RuleParam> params,
-                           const GeminiRuleOptions& options) {
-  CASTOR_CHECK_GT(options.world, 0);
-  CASTOR_CHECK_GT(options.step, Elements(0));
+Result<RuleResult> ApplyGeminiRule(std::span<const RuleParam> params,
+                                   const GeminiRuleOptions& options) {
+  CASTOR_RETURN_IF_ERROR(CheckOptions(options));
   RuleResult result;
-  result.rule = CompatibilityRule::kGemini;
   Elements total;
   for (const RuleParam& param : params) {
     total += param.size;
@@ -104,8 +150,26 @@ RuleResult ApplyGeminiRule(std::span<const RuleParam> params,
   result.claimed_waste = choice.waste;
   result.claimed_fraction = Fraction(choice.waste, total);
   result.chunk_size = RoundUp(choice.chunk_size, Elements(options.world));
-  result.packing = PackAsGemini(params, *result.chunk_size, options.world);
+  result.packing = PackAsGemini(params, result.chunk_size, options.world);
   return result;
+}
+
+Result<std::vector<ChunkSizeCandidate>> GeminiInCastor(
+    Elements chunk_size, std::span<const ParamSpec> params,
+    const PackOptions& options, int64_t gathered_slots) {
+  CASTOR_CHECK_GT(chunk_size, Elements(0));
+  CASTOR_CHECK_LE(chunk_size, kMaxRuleElements);
+  CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
+  const Elements size = RoundUp(chunk_size, ChunkQuantum(options.world));
+  std::vector<ChunkSizeCandidate> rows;
+  for (const ParamGroup& group : GroupParams(params)) {
+    CASTOR_ASSIGN_OR_RETURN(
+        ChunkSizeCandidate row,
+        CostOfChunkSize(params, group, size, options, gathered_slots));
+    row.reason = "the size of gemini";
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace castor

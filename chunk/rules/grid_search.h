@@ -4,8 +4,8 @@
 #ifndef CASTOR_CHUNK_RULES_GRID_SEARCH_H_
 #define CASTOR_CHUNK_RULES_GRID_SEARCH_H_
 
-// The search that Gemini and Elixir share: sizes at equal steps, the first of
-// least waste by a next-fit without alignment. Pure function, thread-safe.
+// Gemini's search: sizes at equal steps, the first of least waste by a next-fit
+// without alignment. Pure function, thread-safe.
 
 #include <cstdint>
 #include <span>

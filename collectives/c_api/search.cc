@@ -28,16 +28,15 @@ Result<std::string> Search(TensorList tensors, std::string_view options) {
                           SpecsOf(tensors));
   CASTOR_ASSIGN_OR_RETURN(const SearchResult result,
                           SearchChunkSize(params, question.search));
-  CASTOR_ASSIGN_OR_RETURN(
-      const std::vector<RuleReport> rules,
-      ApplyRules(question.rules, params, question.search, result));
+  CASTOR_ASSIGN_OR_RETURN(const std::optional<RuleReport> rule,
+                          ApplyRule(params, question.search, result));
   std::optional<TierModel> machine;
   if (!(question.declared == TierModel{})) machine = question.declared;
   // As the command has it of a list.
   const SearchedModel model = {.source = "castor_search_run",
                                .order = "file",
                                .tensors = static_cast<int64_t>(tensors.size())};
-  return SearchJson(model, {question.search, result, rules, machine}).Dump(2) +
+  return SearchJson(model, {question.search, result, rule, machine}).Dump(2) +
          '\n';
 }
 

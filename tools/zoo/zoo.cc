@@ -10,7 +10,6 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "tools/models/config_values.h"
 #include "tools/models/family_model.h"
 
@@ -62,10 +61,10 @@ Result<ZooRow> SearchZooModel(const ZooModel& model, ExpertLayout experts,
   }
   row.best = best == nullptr ? group.best : *best;
   row.modes = std::move(group.modes);
-  RuleOptions rule;
-  rule.world = options.pack.world;
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<RuleParam> seen,
+                          RuleParams(params));
   CASTOR_ASSIGN_OR_RETURN(row.gemini,
-                          ApplyRule(CompatibilityRule::kGemini, params, rule));
+                          ApplyGeminiRule(seen, {.world = options.pack.world}));
   return row;
 }
 

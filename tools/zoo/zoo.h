@@ -20,7 +20,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/rules/rule_result.h"
+#include "chunk/rules/gemini_rule.h"
 #include "chunk/search_result.h"
 #include "tools/models/model_list.h"
 

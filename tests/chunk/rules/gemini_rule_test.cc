@@ -7,16 +7,20 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
+#include "chunk/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/rules/rule_result.h"
+#include "chunk/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/rules/rule_lists.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
 #include "tools/bench/model_shapes.h"
 
@@ -24,8 +28,14 @@ namespace castor {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr int64_t kMi = int64_t{1} << 20;
+
+RuleResult Apply(std::span<const RuleParam> params,
+                 const GeminiRuleOptions& options) {
+  return ApplyGeminiRule(params, options).value();
+}
 
 std::vector<int64_t> FirstChunks(const RulePacking& packing, size_t count) {
   std::vector<int64_t> params;
@@ -65,8 +75,7 @@ TEST(GeminiRuleTest, PicksWhatTheOriginalPicks) {
   for (const KnownModel& model : models) {
     SCOPED_TRACE(model.name);
     ASSERT_EQ(model.params.size(), model.tensors);
-    const RuleResult found =
-        ApplyGeminiRule(AsRuleParams(model.params), {.world = 8});
+    const RuleResult found = Apply(AsRuleParams(model.params), {.world = 8});
     EXPECT_EQ(found.chunk_size, Elements(model.chunk_size));
     EXPECT_EQ(found.packing.chunks.size(), model.chunks);
     EXPECT_NEAR(100 * found.claimed_fraction, model.claimed, 0.0051);
@@ -76,8 +85,8 @@ TEST(GeminiRuleTest, PicksWhatTheOriginalPicks) {
 }
 
 TEST(GeminiRuleTest, ClaimsForGpt2WhatItsDocumentationPrints) {
-  const RuleResult found = ApplyGeminiRule(AsRuleParams(Gpt2Small()),
-                                           {.world = 8, .step = Elements(768)});
+  const RuleResult found =
+      Apply(AsRuleParams(Gpt2Small()), {.world = 8, .step = Elements(768)});
   EXPECT_EQ(found.packing.payload, Elements(124439808));
   EXPECT_EQ(found.claimed_waste, Elements(783360));
   // The embedding is left out of the claim and fits into a chunk all the same.
@@ -89,8 +98,8 @@ TEST(GeminiRuleTest, ClaimsForGpt2WhatItsDocumentationPrints) {
 
 TEST(GeminiRuleTest, PacksChunksAsTheOriginalDoes) {
   const auto first = [](const std::vector<ParamSpec>& params, size_t count) {
-    return FirstChunks(
-        ApplyGeminiRule(AsRuleParams(params), {.world = 8}).packing, count);
+    return FirstChunks(Apply(AsRuleParams(params), {.world = 8}).packing,
+                       count);
   };
   EXPECT_THAT(first(Gpt2Small(), 9), ElementsAre(10, 72, 66));
   EXPECT_THAT(first(Gpt2Xl(), 5), ElementsAre(1, 21, 18, 20, 22));
@@ -102,7 +111,7 @@ TEST(GeminiRuleTest, PacksChunksAsTheOriginalDoes) {
 
 TEST(GeminiRuleTest, RoundsUpToRanksThatAreNoPowerOfTwo) {
   const auto size = [](const std::vector<ParamSpec>& params) {
-    return ApplyGeminiRule(AsRuleParams(params), {.world = 3}).chunk_size;
+    return Apply(AsRuleParams(params), {.world = 3}).chunk_size;
   };
   EXPECT_EQ(size(Llama7B()), Elements(45101058));
   EXPECT_EQ(size(Gpt2Xl()), Elements(51236865));
@@ -114,10 +123,10 @@ TEST(GeminiRuleTest, PassesTheOriginalsOwnTest) {
   const std::vector<RuleParam> params = AsRuleParams(Gpt2Params(
       {.layers = 2, .hidden = 128, .vocabulary = 50258}, DType::kF16));
   for (const int world : {1, 4}) {
-    const RuleResult found = ApplyGeminiRule(params, {.world = world,
-                                                      .min_chunk = Elements(0),
-                                                      .range = Elements(kMi),
-                                                      .step = Elements(128)});
+    const RuleResult found = Apply(params, {.world = world,
+                                            .min_chunk = Elements(0),
+                                            .range = Elements(kMi),
+                                            .step = Elements(128)});
     EXPECT_EQ(found.chunk_size, Elements(527872));
     EXPECT_EQ(found.claimed_waste, Elements(0));
     EXPECT_EQ(found.ignored, Elements(6433024));
@@ -130,33 +139,31 @@ TEST(GeminiRuleTest, AgreesWithTheOriginalOnSmallLists) {
   options.min_chunk = Elements(0);
   options.range = Elements(1049);
   options.step = Elements(1);
-  RuleResult found =
-      ApplyGeminiRule(RuleParamsOf({100, 200, 300, 400, 500}), options);
+  RuleResult found = Apply(RuleParamsOf({100, 200, 300, 400, 500}), options);
   EXPECT_EQ(found.chunk_size, Elements(1500));
   EXPECT_EQ(found.claimed_waste, Elements(0));
 
-  found = ApplyGeminiRule(
-      RuleParamsOf({1000, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10}),
-      {.world = 2,
-       .min_chunk = Elements(0),
-       .range = Elements(0),
-       .step = Elements(10)});
+  found =
+      Apply(RuleParamsOf({1000, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10}),
+            {.world = 2,
+             .min_chunk = Elements(0),
+             .range = Elements(0),
+             .step = Elements(10)});
   EXPECT_EQ(found.chunk_size, Elements(10));
   EXPECT_EQ(found.claimed_waste, Elements(0));
   EXPECT_EQ(found.ignored, Elements(1000));
   EXPECT_EQ(found.packing.own_chunks, 1);
 
-  found =
-      ApplyGeminiRule(RuleParamsOf({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}),
-                      {.world = 4,
-                       .min_chunk = Elements(0),
-                       .range = Elements(1049),
-                       .step = Elements(16)});
+  found = Apply(RuleParamsOf({64, 64, 64, 64, 64, 64, 64, 64, 64, 64}),
+                {.world = 4,
+                 .min_chunk = Elements(0),
+                 .range = Elements(1049),
+                 .step = Elements(16)});
   EXPECT_EQ(found.chunk_size, Elements(64));
   EXPECT_EQ(found.claimed_waste, Elements(0));
   EXPECT_EQ(found.ignored_params, 0);
 
-  found = ApplyGeminiRule(RuleParamsOf({1, 2, 3}), {.world = 4});
+  found = Apply(RuleParamsOf({1, 2, 3}), {.world = 4});
   EXPECT_EQ(found.chunk_size, Elements(6));
   EXPECT_TRUE(found.replicated);
   EXPECT_EQ(found.packing.waste(), Elements(0));
@@ -164,10 +171,10 @@ TEST(GeminiRuleTest, AgreesWithTheOriginalOnSmallLists) {
 
 TEST(GeminiRuleTest, CountsTheClaimBeforeItRounds) {
   const RuleResult found =
-      ApplyGeminiRule(RuleParamsOf({8, 8, 8}), {.world = 3,
-                                                .min_chunk = Elements(0),
-                                                .range = Elements(0),
-                                                .step = Elements(7)});
+      Apply(RuleParamsOf({8, 8, 8}), {.world = 3,
+                                      .min_chunk = Elements(0),
+                                      .range = Elements(0),
+                                      .step = Elements(7)});
   EXPECT_EQ(found.chunk_size, Elements(15));
   EXPECT_EQ(found.claimed_waste, Elements(18));    // three chunks of 14
   EXPECT_EQ(found.packing.waste(), Elements(21));  // three of 15
@@ -176,8 +183,8 @@ TEST(GeminiRuleTest, CountsTheClaimBeforeItRounds) {
 TEST(GeminiRuleTest, AgreesWithTheOriginalOnOneLlamaLayer) {
   std::vector<ParamSpec> layer = Llama7B();
   layer = {layer.begin() + 1, layer.begin() + 10};
-  const RuleResult found = ApplyGeminiRule(
-      AsRuleParams(layer), {.world = 8, .step = Elements(4096)});
+  const RuleResult found =
+      Apply(AsRuleParams(layer), {.world = 8, .step = Elements(4096)});
   EXPECT_EQ(found.chunk_size, Elements(45096960));
   EXPECT_EQ(found.claimed_waste, Elements(23101440));
 }
@@ -185,10 +192,10 @@ TEST(GeminiRuleTest, AgreesWithTheOriginalOnOneLlamaLayer) {
 TEST(GeminiRuleTest, CountsFrozenParametersAndPacksThemNot) {
   std::vector<RuleParam> params = RuleParamsOf({40, 60, 50});
   params[1].trainable = false;
-  const RuleResult found = ApplyGeminiRule(params, {.world = 1,
-                                                    .min_chunk = Elements(0),
-                                                    .range = Elements(0),
-                                                    .step = Elements(1)});
+  const RuleResult found = Apply(params, {.world = 1,
+                                          .min_chunk = Elements(0),
+                                          .range = Elements(0),
+                                          .step = Elements(1)});
   EXPECT_EQ(found.chunk_size, Elements(60));
   EXPECT_EQ(found.unpacked, Elements(60));
   EXPECT_EQ(found.packing.payload, Elements(90));
@@ -255,16 +262,87 @@ TEST(GeminiRuleTest, EqualsItsPlainestForm) {
     for (const int64_t size : sizes) {
       params.push_back({.size = Elements(size)});
     }
-    const RuleResult found =
-        ApplyGeminiRule(params, {.world = world,
-                                 .min_chunk = Elements(least),
-                                 .range = Elements(range),
-                                 .step = Elements(h)});
+    const RuleResult found = Apply(params, {.world = world,
+                                            .min_chunk = Elements(least),
+                                            .range = Elements(range),
+                                            .step = Elements(h)});
     ASSERT_EQ(found.chunk_size, RoundUp(Elements(best), Elements(world)))
         << "round " << round;
     ASSERT_EQ(found.claimed_waste, Elements(best_waste)) << "round " << round;
     ASSERT_EQ(found.packing.payload, Elements(sum)) << "round " << round;
   }
+}
+
+ParamSpec Param(std::string name, int64_t size, DType dtype = DType::kBF16) {
+  return {std::move(name), {size}, dtype, true};
+}
+
+TEST(GeminiRuleTest, RefusesListsThatItCannotAdd) {
+  EXPECT_THAT(RuleParams({}),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("no element")));
+  const std::vector<ParamSpec> huge = {Param("a", int64_t{1} << 54),
+                                       Param("b", (int64_t{1} << 54) + 1)};
+  EXPECT_THAT(RuleParams(huge),
+              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("more than")));
+  const std::vector<ParamSpec> negative = {Param("a", -1)};
+  EXPECT_THAT(RuleParams(negative),
+              StatusIs(ErrorCode::kMalformed, HasSubstr("'a'")));
+}
+
+TEST(GeminiRuleTest, RefusesOptionsOutOfRange) {
+  const auto refuses = [](const GeminiRuleOptions& options, const char* what) {
+    EXPECT_THAT(ApplyGeminiRule(RuleParamsOf({1}), options),
+                StatusIs(ErrorCode::kInvalidArgument, HasSubstr(what)));
+  };
+  refuses({.world = 0}, "world");
+  refuses({.min_chunk = Elements(-1)}, "least");
+  refuses({.range = Elements(-1)}, "range");
+  refuses({.step = Elements(0)}, "step");
+}
+
+TEST(GeminiRuleTest, SurvivesTheLargestListItAccepts) {
+  const std::vector<ParamSpec> params = {
+      Param("a.weight", (int64_t{1} << 55) - 3), Param("b.weight", 1),
+      Param("c.weight", 2)};
+  EXPECT_GT(Apply(AsRuleParams(params), {.world = 1 << 20}).chunk_size,
+            Elements(0));
+}
+
+TEST(GeminiInCastorTest, PacksTheSizeAsCastorDoes) {
+  const std::vector<ParamSpec> params = {Param("a", 1000), Param("b", 3000),
+                                         Param("c", 500, DType::kF32),
+                                         Param("d", 600)};
+  const std::vector<ChunkSizeCandidate> rows =
+      GeminiInCastor(Elements(1601), params, {.world = 2}).value();
+  ASSERT_EQ(rows.size(), 2u);  // one for each type
+  EXPECT_EQ(rows[0].mode, SearchMode::kUniform);
+  EXPECT_EQ(rows[0].chunk_size, Elements(1792));
+  EXPECT_EQ(rows[0].chunk_bytes, Bytes(3584));
+  EXPECT_EQ(rows[0].chunks, 3);  // b in between closes the first
+  EXPECT_EQ(rows[0].oversize_chunks, 1);
+  EXPECT_EQ(rows[0].allocated, Elements(1792 + 3072 + 1792));
+  EXPECT_EQ(rows[0].waste, Elements(1792 + 3072 + 1792 - 4600));
+  EXPECT_EQ(rows[0].waste_bytes, Bytes(2 * (1792 + 3072 + 1792 - 4600)));
+  EXPECT_EQ(rows[0].gathered_bytes, Bytes(2 * (3 * 1792 + 3072)));
+  EXPECT_EQ(rows[0].reason, "the size of gemini");
+  EXPECT_EQ(rows[1].chunks, 1);
+  EXPECT_EQ(rows[1].allocated, Elements(1792));
+  EXPECT_EQ(rows[1].chunk_bytes, Bytes(7168));
+}
+
+TEST(GeminiInCastorTest, CountsOneOversizeClassOnce) {
+  const std::vector<ParamSpec> params = {Param("a", 300), Param("b", 290),
+                                         Param("c", 500)};
+  const std::vector<ChunkSizeCandidate> rows =
+      GeminiInCastor(Elements(128), params, {}, /*gathered_slots=*/5).value();
+  EXPECT_EQ(rows[0].oversize_chunks, 3);
+  EXPECT_EQ(rows[0].gathered_bytes, Bytes(2 * (5 * 128 + 384 + 512)));
+}
+
+TEST(GeminiInCastorTest, RefusesASizeThatOverflows) {
+  const std::vector<ParamSpec> params = {Param("a", 10, DType::kF64)};
+  EXPECT_THAT(GeminiInCastor(kMaxRuleElements, params, {.world = 1 << 20}),
+              StatusIs(ErrorCode::kInvalidArgument));
 }
 
 }  // namespace

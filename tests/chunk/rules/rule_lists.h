@@ -17,26 +17,21 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
-#include "chunk/rules/compatibility_rule.h"
-#include "chunk/rules/rule_result.h"
+#include "chunk/rules/gemini_rule.h"
 #include "tools/bench/model_shapes.h"
 
 namespace castor {
 
 inline std::vector<RuleParam> AsRuleParams(
     const std::vector<ParamSpec>& params) {
-  return RuleParams(params, {}).value();
+  return RuleParams(params).value();
 }
 
-// Each in a module of its own.
 inline std::vector<RuleParam> RuleParamsOf(
     std::initializer_list<int64_t> sizes) {
   std::vector<RuleParam> params;
   for (const int64_t size : sizes) {
-    RuleParam param;
-    param.size = Elements(size);
-    param.module = static_cast<int64_t>(params.size());
-    params.push_back(param);
+    params.push_back({Elements(size)});
   }
   return params;
 }

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/rules/compatibility_rule.h"
 #include "placement/step_cost.h"
 #include "tools/cli/text_forms.h"
 #include "tools/commands/search/search_document.h"
@@ -173,12 +172,10 @@ int64_t AddCandidates(const SearchReport& report, size_t group, size_t rows,
     AddRow(report, group, report.choice->groups[group], &table, "--chunk",
            "as given");
   }
-  for (const RuleReport& rule : report.rules) {
-    if (rule.in_castor.empty()) continue;
-    AddRow(
-        report, group, rule.in_castor[group], &table,
-        CompatibilityRuleName(rule.rule.rule),
-        fmt::format("its rule claims {}", Percent(rule.rule.claimed_fraction)));
+  if (report.rule) {
+    AddRow(report, group, report.rule->in_castor[group], &table, "gemini",
+           fmt::format("its rule claims {}",
+                       Percent(report.rule->rule.claimed_fraction)));
   }
   doc->Add(std::move(table), Form::kPage);
   return std::ssize(found.candidates) - std::ssize(shown);

@@ -180,7 +180,7 @@ void SayClosing(const SearchReport& report, Document* doc) {
   }
   doc->Say("Rule", report.result.recommended_rule);
   SayMachine(report, doc);
-  SayRules(report, doc);
+  SayRule(report, doc);
   if (!report.request.output.empty()) {
     doc->Say("Written",
              fmt::format("{}: the layout of {}", Shown(report.request.output),

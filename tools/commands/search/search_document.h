@@ -71,10 +71,9 @@ void SayProofs(const GroupSearchResult& group, const PackOptions& pack,
 // a choice.
 Document ExplainDocument(const SearchReport& report);
 
-// What the rules of other systems pick, what they claim of it and what is true,
-// next to Castor's own answer: a paragraph for each rule, where they were asked
-// for.
-void SayRules(const SearchReport& report, Document* doc);
+// What Gemini's rule picks, what it claims of that and what is true, next to
+// Castor's own answer, where that was asked for.
+void SayRule(const SearchReport& report, Document* doc);
 
 }  // namespace castor
 

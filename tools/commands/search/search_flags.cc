@@ -210,9 +210,8 @@ Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
       SearchQuestion question,
       CheckSearchWords(flags.search, flags.given, OptionSpelling::kFlag));
   request.search = std::move(question.search);
-  request.rules = std::move(question.rules);
   request.declared = std::move(question.declared);
-  request.rules_asked_for = !flags.search.rule.empty();
+  request.rule_asked_for = !flags.search.rule.empty();
   if (request.chunk) request.pick = ChoicePick::kChunk;
   return request;
 }

@@ -83,8 +83,8 @@ Status Search(SearchReport* report) {
       report->result,
       SearchChunkSize(report->model.params, report->request.search));
   CASTOR_ASSIGN_OR_RETURN(
-      report->rules, ApplyRules(report->request.rules, report->model.params,
-                                report->request.search, report->result));
+      report->rule,
+      ApplyRule(report->model.params, report->request.search, report->result));
   return OkStatus();
 }
 

@@ -19,7 +19,6 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/rules/rule_result.h"
 #include "chunk/search_result.h"
 #include "collectives/search_answer.h"
 #include "collectives/search_words.h"
@@ -47,10 +46,9 @@ struct SearchRequest {
   std::string model;
   ReadModelOptions read;
   SearchOptions search;
-  std::vector<CompatibilityRule> rules;  // to compare with
-  bool rules_asked_for = false;  // else Gemini's, as a row to compare with
-  std::string machine_file;      // a tier model; empty where none is given
-  TierModel declared;            // speeds given by flags
+  bool rule_asked_for = false;  // else it is a row to compare with
+  std::string machine_file;     // a tier model; empty where none is given
+  TierModel declared;           // speeds given by flags
   // Which choice to write to `output` and to explain.
   ChoicePick pick = ChoicePick::kRecommended;
   std::optional<Bytes> chunk;  // with ChoicePick::kChunk
@@ -88,7 +86,7 @@ struct SearchReport {
   ModelList model;
   std::optional<ExpertLayout> experts;  // how they are held, if there are any
   SearchResult result;
-  std::vector<RuleReport> rules;
+  std::optional<RuleReport> rule;
   std::optional<TierModel> machine;  // where the speed of some link is known
   // What -o wrote, --explain explains or --chunk asked for.
   std::optional<SearchChoice> choice;
@@ -96,7 +94,7 @@ struct SearchReport {
   std::vector<SearchReport> other_layouts;
 
   SearchFindings findings() const {
-    return {request.search, result, rules, machine};
+    return {request.search, result, rule, machine};
   }
 };
 

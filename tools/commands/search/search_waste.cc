@@ -15,7 +15,7 @@
 #include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layer_certificate.h"
-#include "chunk/rules/compatibility_rule.h"
+#include "chunk/rules/gemini_rule.h"
 #include "chunk/search_certificate.h"
 #include "chunk/waste_breakdown.h"
 #include "tools/cli/text_forms.h"
@@ -128,26 +128,11 @@ std::vector<ChunkWaste> Worst(std::vector<ChunkWaste> chunks,
   return chunks;
 }
 
-std::string_view SystemName(CompatibilityRule rule) {
-  switch (rule) {
-    case CompatibilityRule::kGemini:
-      return "Gemini";
-    case CompatibilityRule::kPatrickStar:
-      return "PatrickStar";
-    case CompatibilityRule::kElixir:
-      return "Elixir";
-  }
-  return "";
-}
-
 // "its rule"'s choice, claim and truth.
 std::string Sentences(const RuleResult& rule, const SearchReport& report) {
-  if (!rule.chunk_size) {
-    return fmt::format("its rule picks no size: {}", rule.failure);
-  }
   std::string text = fmt::format(
       "its rule picks {} elements and claims a waste of {}",
-      Grouped(rule.chunk_size->count()), Percent(rule.claimed_fraction));
+      Grouped(rule.chunk_size.count()), Percent(rule.claimed_fraction));
   if (rule.ignored_params > 0) {
     text += fmt::format(", without {} of {} elements ({})",
                         Plural(rule.ignored_params, "parameter"),
@@ -225,11 +210,9 @@ Document ExplainDocument(const SearchReport& report) {
   return doc;
 }
 
-void SayRules(const SearchReport& report, Document* doc) {
-  if (!report.request.rules_asked_for) return;
-  for (const RuleReport& rule : report.rules) {
-    doc->Say(SystemName(rule.rule.rule), Sentences(rule.rule, report));
-  }
+void SayRule(const SearchReport& report, Document* doc) {
+  if (!report.request.rule_asked_for || !report.rule) return;
+  doc->Say("Gemini", Sentences(report.rule->rule, report));
 }
 
 }  // namespace castor

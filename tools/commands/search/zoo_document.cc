@@ -53,7 +53,7 @@ JsonValue RowJson(const ZooRow& row) {
                         })},
        {"best", CandidateJson(row.best)},
        {"gemini",
-        Fields({{"chunk_elements", *row.gemini.chunk_size},
+        Fields({{"chunk_elements", row.gemini.chunk_size},
                 {"chunks", gemini.chunks.size()},
                 {"claimed_waste_fraction", row.gemini.claimed_fraction},
                 {"waste_elements", gemini.waste()},
@@ -79,7 +79,7 @@ Table PlainLines(std::span<const ZooRow> rows) {
     }
     const RulePacking& gemini = row.gemini.packing;
     table.Add({row.name, ExpertsValue(row), row.parameters, row.tensors,
-               "gemini", *row.gemini.chunk_size, gemini.chunks.size(),
+               "gemini", row.gemini.chunk_size, gemini.chunks.size(),
                gemini.waste(), gemini.waste_fraction()});
   }
   return table;
@@ -121,7 +121,7 @@ Table PageRows(std::span<const ZooRow> rows, const SearchOptions& options) {
         add(mode->best.chunk_size, mode->best.waste_fraction);
       }
     }
-    add(*row.gemini.chunk_size, row.gemini.packing.waste_fraction());
+    add(row.gemini.chunk_size, row.gemini.packing.waste_fraction());
     table.Add(std::move(cells),
               AboveGoal(row) ? Table::Mark::kChosen : Table::Mark::kNone);
   }

@@ -219,18 +219,15 @@ TEST(SearchCandidatesTest, StandBesideOtherChoices) {
   SearchReport report = MadeReport(Irregular());
   const ChunkSizeCandidate other = report.result.groups[0].candidates[0];
   RuleReport rule;
-  rule.rule.rule = CompatibilityRule::kElixir;
   rule.rule.claimed_fraction = 0.07;
-  report.rules = {rule};
-  // A rule that picks nothing has no row.
-  EXPECT_THAT(TableOf(report, 3), Not(Contains(HasSubstr("elixir"))));
-  report.rules[0].in_castor = {other};
+  rule.in_castor = {other};
+  report.rule = rule;
   report.request.chunk = other.chunk_bytes;
   report.choice.emplace(
       SearchChoice{{other}, ChunkLayout(1, Elements(64), {}, {}, {})});
   EXPECT_THAT(TableOf(report, 3),
               AllOf(Contains(StartsWith("  --chunk ")),
-                    Contains(AllOf(StartsWith("  elixir "),
+                    Contains(AllOf(StartsWith("  gemini "),
                                    HasSubstr("claims 7.00 %")))));
 }
 
@@ -358,18 +355,15 @@ TEST(SearchExplainTest, TellsTheCausesAndTheWorstChunks) {
   EXPECT_THAT(lines[5], MatchesRegex(" +2 +6 KiB +144 B +144 B +0 B +d"));
 }
 
-TEST(SearchRulesTest, SaysWhyARulePicksNothing) {
+TEST(SearchRuleTest, IsSaidInWordsWhereItIsAskedFor) {
   SearchReport report = MadeReport(Irregular());
   RuleReport rule;
-  rule.rule.rule = CompatibilityRule::kPatrickStar;
-  rule.rule.failure = "no size holds a module";
-  report.rules = {rule};
-  EXPECT_EQ(SearchDocument(report).Json()["rules"].Dump(),
-            R"([{"rule":"patrickstar","chunk_elements":null,)"
-            R"("failure":"no size holds a module"}])");
-  EXPECT_THAT(PageOf(report), Not(HasSubstr("PatrickStar")));
-  report.request.rules_asked_for = true;
-  EXPECT_THAT(PageOf(report), HasSubstr("PatrickStar its rule picks no size"));
+  rule.rule.chunk_size = Elements(1024);
+  rule.in_castor = {report.result.groups[0].candidates[0]};
+  report.rule = rule;
+  EXPECT_THAT(PageOf(report), Not(HasSubstr("its rule picks")));
+  report.request.rule_asked_for = true;
+  EXPECT_THAT(PageOf(report), HasSubstr("its rule picks 1,024 elements"));
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/rules/compatibility_rule.h"
 #include "tests/tools/commands/search/made_report.h"
 #include "tests/tools/models/model_files.h"
 
@@ -32,7 +31,6 @@ class SearchRunTest : public testing::Test {
     request_.model = folder_.Write("m.tsv", "b\t1000\tF32\na\t3000\tF32\n");
     request_.search.min_chunk = KiB(1);
     request_.search.max_chunk = KiB(64);
-    request_.rules = {CompatibilityRule::kGemini};
   }
 
   Result<SearchReport> Run() {
@@ -50,7 +48,7 @@ TEST_F(SearchRunTest, ReadsAndSearches) {
   const SearchReport report = Run().value();
   EXPECT_EQ(report.model.params.size(), 2u);
   ASSERT_EQ(report.result.groups.size(), 1u);
-  EXPECT_EQ(report.rules.size(), 1u);
+  EXPECT_TRUE(report.rule.has_value());
   EXPECT_FALSE(report.machine.has_value());
   EXPECT_FALSE(report.choice.has_value());
   EXPECT_FALSE(report.experts.has_value());
@@ -148,8 +146,8 @@ TEST(MakeChoiceTest, RefusesASizeThatCannotBeCounted) {
   EXPECT_EQ(choice.status().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST(ApplyRulesTest, PutsEachRuleBesideWhatItCostsHere) {
-  // Large enough for the rules' own limits.
+TEST(ApplyRuleTest, PutsGeminisBesideWhatItCostsHere) {
+  // Large enough for the rule's own limits.
   std::vector<ParamSpec> params;
   for (int i = 0; i < 40; ++i) {
     params.push_back({"l." + std::to_string(i) + ".w",
@@ -158,18 +156,14 @@ TEST(ApplyRulesTest, PutsEachRuleBesideWhatItCostsHere) {
   }
   const auto apply = [](std::vector<ParamSpec> specs) {
     const SearchReport report = MadeReport(std::move(specs));
-    return ApplyRules(kCompatibilityRules, report.model.params,
-                      report.request.search, report.result)
+    return ApplyRule(report.model.params, report.request.search, report.result)
         .value();
   };
-  const std::vector<RuleReport> rules = apply(params);
-  ASSERT_EQ(rules.size(), 3u);
-  for (const RuleReport& rule : rules) {
-    ASSERT_TRUE(rule.rule.chunk_size.has_value());
-    ASSERT_EQ(rule.in_castor.size(), 1u);
-    EXPECT_GE(rule.in_castor[0].chunk_size, *rule.rule.chunk_size);
-  }
-  EXPECT_TRUE(apply({}).empty());
+  const std::optional<RuleReport> rule = apply(params);
+  ASSERT_TRUE(rule.has_value());
+  ASSERT_EQ(rule->in_castor.size(), 1u);
+  EXPECT_GE(rule->in_castor[0].chunk_size, rule->rule.chunk_size);
+  EXPECT_EQ(apply({}), std::nullopt);
 }
 
 TEST(SearchReportTest, AddsUpModelAndChoicesInBytes) {
