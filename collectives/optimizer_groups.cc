@@ -172,18 +172,4 @@ uint64_t OptimizerGroups::HashOfRates(double lr) const {
   return hash.value();
 }
 
-uint64_t OptimizerGroups::HashOfGroups() const {
-  internal::ValueHash hash;
-  for (const Group& group : groups_) {
-    hash.Add(group.name);
-    for (const double number :
-         {group.lr_scale, group.options.beta1, group.options.beta2,
-          group.options.eps, group.options.weight_decay, group.options.momentum,
-          static_cast<double>(group.options.kind)}) {
-      hash.Add(number);
-    }
-  }
-  return hash.value();
-}
-
 }  // namespace castor

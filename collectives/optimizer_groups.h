@@ -86,8 +86,6 @@ class OptimizerGroups {
 
   // Of all numbers that a step of rate `lr` depends on and that may change.
   uint64_t HashOfRates(double lr) const;
-  // Of all that a group begins with.
-  uint64_t HashOfGroups() const;
 
  private:
   struct Group {

@@ -21,6 +21,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
+#include "collectives/internal/value_hash.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
 #include "collectives/option_words.h"
@@ -87,7 +88,7 @@ Status ReadPrefetch(std::string_view text, ZeroOptions* o) {
 
 void AddFetching(OptionTable& t, ZeroOptions* o) {
   t.Switch("keep_copies", &o->keep_copies);
-  t.Switch("poison", &o->poison);
+  t.Switch("poison", &o->poison).For(kOfRank);
   t.Whole("prefetch_depth", &o->prefetch_depth, 0, kMostDepth).For(kPlanMust);
   t.Choice("prefetch", &o->prefetch, PrefetchModeName,
            {PrefetchMode::kDepth, PrefetchMode::kDeadlines})
@@ -156,14 +157,14 @@ void AddMemory(OptionTable& t, ZeroOptions* o, EngineFiles* files) {
   t.Size("device_budget_bytes", &o->device_budget)
       .Flag("--device-budget", "device bytes of a rank")
       .Default("room for everything")
-      .For(kFlags | kPlanMust);
+      .For(kFlags | kPlanMust | kOfRank);
   t.Size("host_budget_bytes", &o->host_budget)
       .Flag("--host-budget", "pinned host bytes of a rank")
-      .For(kFlags | kPlanMust);
+      .For(kFlags | kPlanMust | kOfRank);
   t.List("nvme", FillDrive, &o->nvme)
       .Flag("--nvme", kNvmeFlagHelp,
             [o](std::string_view text) { return ParseDrive(text, &o->nvme); })
-      .For(kTrainFlag);
+      .For(kTrainFlag | kOfRank);
   t.Size("chunk.bytes", &o->chunk_size)
       .Flag("--chunk", "chunk size")
       .Default("searched between 1 MiB and an eighth of the device budget")
@@ -176,7 +177,7 @@ void AddMemory(OptionTable& t, ZeroOptions* o, EngineFiles* files) {
       .Flag("--layout",
             "file of castor search -o that says where every parameter lies")
       .Same({"chunk", "--chunk"})
-      .For(kFlags | kPlanKey);
+      .For(kFlags | kPlanKey | kOfRank);
   t.Whole("chunk.align_elements", &o->align, kAlign, kMostAlign)
       .MultipleOf(kAlign)
       .Flag("--align", "parameters start at multiples of N elements")
@@ -186,7 +187,7 @@ void AddMemory(OptionTable& t, ZeroOptions* o, EngineFiles* files) {
       .Flag("--machine",
             "file of a machine's speeds, of castor probe, by which fetches are "
             "weighed and times are told")
-      .For(kFlags | kPlanKey);
+      .For(kFlags | kPlanKey | kOfRank);
 }
 
 // One of ZeroOptions::home_limits, as a document has it.
@@ -405,6 +406,20 @@ OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files) {
   table.List("groups", FillGroup, &options->groups);
   AddLossScale(table, &options->loss_scaling);
   return table;
+}
+
+std::vector<std::pair<std::string, int64_t>> SharedOptions(
+    const OptionTable& table) {
+  std::vector<std::pair<std::string, int64_t>> shared;
+  for (const Option& row : table.rows()) {
+    if (row.key.empty() || (row.uses & kOfRank) != 0) continue;
+    OptionTable one;
+    one.Add(row);
+    internal::ValueHash hash;
+    hash.Add(WriteOptions(one).Dump());
+    shared.emplace_back(row.key, hash.signed_value());
+  }
+  return shared;
 }
 
 std::string WriteConfig(const OptionTable& table) {

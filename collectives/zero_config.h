@@ -49,6 +49,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -67,6 +68,8 @@ inline constexpr uint32_t kPlanFlag = 2;
 inline constexpr uint32_t kSimulateFlag = 4;
 inline constexpr uint32_t kPlanKey = 8;
 inline constexpr uint32_t kPlanMust = 16;
+// Ranks may have it differently: budgets, paths, and what changes no bytes.
+inline constexpr uint32_t kOfRank = 32;
 
 // The files that an engine's options name; empty: none.
 struct EngineFiles {
@@ -76,6 +79,11 @@ struct EngineFiles {
 
 // Collaborators of an engine are in no row.
 OptionTable EngineOptions(ZeroOptions* options, EngineFiles* files);
+
+// What ranks have to choose alike, by the keys of its rows: a hash of each as a
+// document has it. Rows of kOfRank are left out.
+std::vector<std::pair<std::string, int64_t>> SharedOptions(
+    const OptionTable& table);
 
 // A document of all that the table's members have, in one line.
 std::string WriteConfig(const OptionTable& table);

@@ -237,7 +237,9 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   // seal
   int64_t HashOfParams() const;
-  int64_t HashOfOptions(const SealOptions& declared) const;
+  // Hashes of what ranks have to choose alike, by name.
+  std::vector<std::pair<std::string, int64_t>> OptionsOfAllRanks(
+      const SealOptions& declared) const;
   static Status CheckMicroBatches(const SealOptions& declared);
   // Whether the communicator can work on the device's memory.
   Status CheckDevice() const;
@@ -257,7 +259,6 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status WithNames(const Status& failure) const;
 
   // homes
-  uint64_t HashOfHomes() const;
   // Finds what rules bind, alike on all ranks.
   Status BindHomes();
   std::vector<ParamSpec> Specs() const;

@@ -2,13 +2,15 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "chunk/base/check.h"
@@ -17,9 +19,9 @@
 #include "collectives/internal/value_hash.h"
 #include "collectives/layout_choice.h"
 #include "collectives/seal_plan.h"
+#include "collectives/zero_config.h"
 #include "collectives/zero_engine_impl.h"
 #include "placement/placement_rules.h"
-#include "placement/static_policy.h"
 #include "placement/tier_model_file.h"
 
 namespace castor {
@@ -107,91 +109,87 @@ int64_t ZeroEngine::Impl::HashOfParams() const {
   return hash.signed_value();
 }
 
-int64_t ZeroEngine::Impl::HashOfOptions(const SealOptions& declared) const {
-  const OptimizerOptions& optimizer = options_.optimizer;
-  const LossScaling& scaling = options_.loss_scaling;
-  internal::ValueHash hash;
-  hash.Add(options_.stage);
-  for (double number : {options_.clip_norm, optimizer.momentum,
-                        optimizer.dampening, scaling.initial, scaling.growth,
-                        scaling.backoff, scaling.least, scaling.most}) {
-    hash.Add(number);
+std::vector<std::pair<std::string, int64_t>>
+ZeroEngine::Impl::OptionsOfAllRanks(const SealOptions& declared) const {
+  ZeroOptions options = options_;
+  EngineFiles files;
+  std::vector<std::pair<std::string, int64_t>> all =
+      SharedOptions(EngineOptions(&options, &files));
+  const auto add = [&all](std::string_view name, const auto&... values) {
+    const auto row = std::find_if(all.begin(), all.end(), [&](const auto& one) {
+      return one.first == name;
+    });
+    internal::ValueHash hash;
+    if (row != all.end()) hash.Add(row->second);
+    (hash.Add(values), ...);
+    if (row == all.end()) {
+      all.emplace_back(name, hash.signed_value());
+    } else {
+      row->second = hash.signed_value();
+    }
+  };
+  add("values_piece", options_.values_piece.count());
+  add("home_limits", options_.home_limits.has_value());
+  // What a callback will say is not known yet: BindHomes compares that.
+  internal::ValueHash callbacks;
+  for (size_t r = 0; r < options_.home_rules.size(); ++r) {
+    if (options_.home_rules[r].decide != nullptr) callbacks.Add(r);
   }
-  for (int64_t number : {static_cast<int64_t>(optimizer.kind),
-                         int64_t{optimizer.nesterov},
-                         static_cast<int64_t>(optimizer.moment_dtype),
-                         int64_t{optimizer.stochastic_rounding},
-                         static_cast<int64_t>(optimizer.seed),
-                         options_.align.count(),
-                         options_.chunk_size.value_or(Bytes(-1)).count(),
-                         options_.min_chunk.count(),
-                         options_.max_chunk.count(),
-                         int64_t{options_.keep_copies},
-                         int64_t{options_.count_norm},
-                         int64_t{options_.average_micro_batches},
-                         int64_t{options_.own_lease_ends},
-                         int64_t{options_.prefetch_depth},
-                         options_.values_piece.count(),
-                         static_cast<int64_t>(options_.prefetch),
-                         options_.step_compute_ns,
-                         static_cast<int64_t>(options_.policy),
-                         declared.largest_lease.count(),
-                         declared.micro_batches,
-                         int64_t{declared.grow},
-                         int64_t{declared.estimate},
-                         static_cast<int64_t>(scaling.kind),
-                         scaling.growth_interval,
-                         int64_t{scaling.hysteresis},
-                         static_cast<int64_t>(options_.grad_mode),
-                         static_cast<int64_t>(options_.accumulation),
-                         int64_t{options_.shard_group},
-                         static_cast<int64_t>(options_.optimizer_span)}) {
-    hash.Add(number);
-  }
-  hash.Add(HashOfHomes());
-  hash.Add(groups_.HashOfGroups());
-  if (options_.machine) hash.Add(FormatTierModel(*options_.machine));
-  if (options_.layout != nullptr) {
-    hash.Add(internal::LayoutDigest(options_.layout->layout));
-  }
-  for (const HeldTogether& held : declared.held) {
-    for (const std::vector<ParamId>* ids : {&held.params, &held.grads}) {
-      hash.Add(ids->size());
-      for (ParamId id : *ids) hash.Add(id.value());
+  add("home_rules", callbacks.value());
+  add("machine",
+      options_.machine ? FormatTierModel(*options_.machine) : std::string());
+  add("chunk.layout", options_.layout == nullptr
+                          ? 0
+                          : internal::LayoutDigest(options_.layout->layout));
+  internal::ValueHash held;
+  for (const HeldTogether& moment : declared.held) {
+    for (const std::vector<ParamId>* ids : {&moment.params, &moment.grads}) {
+      held.Add(ids->size());
+      for (ParamId id : *ids) held.Add(id.value());
     }
   }
-  return hash.signed_value();
+  add("what is declared at Seal()", held.value(),
+      declared.largest_lease.count(), declared.micro_batches, declared.grow,
+      declared.estimate);
+  return all;
 }
 
 // Ranks must have registered the same parameters and chosen the same options;
 // their memory is cut alike, so the least budget of any rank serves for all.
 Status ZeroEngine::Impl::AgreeOnInputs(const SealOptions& declared) {
-  const int64_t params = HashOfParams();
-  const int64_t options = HashOfOptions(declared);
   const SealBudgets own = BudgetsOf(options_, comm_->buffer_bytes());
-  std::array<int64_t, 7> least = {own.device.count(),
-                                  own.host.count(),
-                                  own.nvme.value_or(Bytes(-1)).count(),
-                                  params,
-                                  -params,
-                                  options,
-                                  -options};
+  std::vector<int64_t> least = {own.device.count(), own.host.count(),
+                                own.nvme.value_or(Bytes(-1)).count()};
+  const size_t budgets = least.size();
+  // A value is the same on all ranks where its minimum is its maximum.
+  const auto compare = [&least](int64_t hash) {
+    least.push_back(hash);
+    least.push_back(-hash);
+  };
+  compare(HashOfParams());
+  const std::vector<std::pair<std::string, int64_t>> options =
+      OptionsOfAllRanks(declared);
+  for (const auto& [name, hash] : options) compare(hash);
   comm_->AllReduce(*comm_lane_, least.data(), Elements(least.size()),
                    DType::kI64, ReduceOp::kMin, {ChunkId(), -1, "inputs"});
   CASTOR_RETURN_IF_ERROR(comm_lane_->Record().Wait());
-  if (least[3] != -least[4]) {
+  const auto differs = [&](size_t value) {
+    return least[budgets + 2 * value] != -least[budgets + 2 * value + 1];
+  };
+  if (differs(0)) {
     return InvalidArgument(
         "the ranks registered different parameters: every rank must register "
         "the same ones in the same order");
   }
-  if (least[5] != -least[6]) {
-    return InvalidArgument(
-        "the ranks chose different options: stage, shard groups, optimizer and "
-        "its groups, clipping, loss scaling, gradients, layout, alignment, "
-        "chunk sizes, limits and rules of homes, machine, prefetch, compute "
-        "time of a step and what is declared at Seal() must be the same on "
-        "every "
-        "rank; budgets may differ");
+  std::vector<std::string_view> different;
+  for (size_t o = 0; o < options.size(); ++o) {
+    if (differs(1 + o)) different.push_back(options[o].first);
+  }
+  if (!different.empty()) {
+    return InvalidArgument(fmt::format(
+        "the ranks chose different options: {}. Every rank must choose the "
+        "same; budgets may differ",
+        fmt::join(different, ", ")));
   }
   least_ = {Bytes(least[0]), Bytes(least[1]), std::nullopt};
   if (least[2] >= 0) least_.nvme = Bytes(least[2]);
@@ -222,51 +220,11 @@ Status ZeroEngine::Impl::BuildLayout(const SealOptions& declared) {
   return OkStatus();
 }
 
-namespace {
-
-using internal::ValueHash;
-
-void AddLimit(const std::optional<StateLimit>& limit, ValueHash* hash) {
-  hash->Add(limit ? limit->index() : std::variant_npos);
-  if (!limit) return;
-  if (const Bytes* bytes = std::get_if<Bytes>(&*limit)) {
-    hash->Add(bytes->count());
-  } else {
-    hash->Add(std::get<double>(*limit));
-  }
-}
-
-}  // namespace
-
 std::vector<ParamSpec> ZeroEngine::Impl::Specs() const {
   std::vector<ParamSpec> specs;
   specs.reserve(params_.size());
   for (const Param& param : params_) specs.push_back(param.spec);
   return specs;
-}
-
-// What a callback will say is not known yet: BindHomes compares that.
-uint64_t ZeroEngine::Impl::HashOfHomes() const {
-  ValueHash hash;
-  if (options_.home_limits) {
-    for (const StateLimits& of_state : *options_.home_limits) {
-      for (const auto* limit :
-           {&of_state.device, &of_state.host, &of_state.nvme}) {
-        AddLimit(*limit, &hash);
-      }
-    }
-  }
-  for (const PlacementRule& rule : options_.home_rules) {
-    hash.Add(rule.glob);
-    for (int64_t number :
-         {rule.dtype ? static_cast<int64_t>(*rule.dtype) : int64_t{-1},
-          rule.least.count(), rule.most.value_or(Bytes(-1)).count(),
-          rule.state ? static_cast<int64_t>(*rule.state) : int64_t{-1},
-          static_cast<int64_t>(rule.tier), int64_t{rule.decide != nullptr}}) {
-      hash.Add(number);
-    }
-  }
-  return hash.value();
 }
 
 Status ZeroEngine::Impl::BindHomes() {
@@ -276,7 +234,7 @@ Status ZeroEngine::Impl::BindHomes() {
       rules.begin(), rules.end(),
       [](const PlacementRule& rule) { return rule.decide != nullptr; });
   if (!asked || comm_->world() == 1) return OkStatus();
-  ValueHash hash;
+  internal::ValueHash hash;
   for (const ChunkBindings& chunk : bindings_) {
     for (const StateBinding& binding : chunk) {
       hash.Add(binding.rule);

@@ -32,6 +32,7 @@
 namespace castor {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(ZeroConfigTest, NothingIsEveryDefault) {
@@ -242,6 +243,45 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   const std::string text = WriteOptions(table).Dump();
   ASSERT_THAT(ReadConfig(text, back), IsOk());
   EXPECT_EQ(WriteOptions(back).Dump(), text);
+}
+
+TEST(ZeroConfigTest, RanksCompareAllButWhatIsARanksOwn) {
+  ZeroOptions engine, none;
+  EngineFiles files, no_files;
+  const OptionTable table = EngineOptions(&engine, &files);
+  ASSERT_THAT(ReadConfig(kEveryKey, table), IsOk());
+  engine.chunk_size = KiB(8);
+  const auto compared = SharedOptions(table);
+  const auto defaults = SharedOptions(EngineOptions(&none, &no_files));
+  ASSERT_EQ(compared.size(), defaults.size());
+  std::set<std::string> names;
+  for (size_t i = 0; i < compared.size(); ++i) {
+    names.insert(compared[i].first);
+    EXPECT_EQ(compared[i].first, defaults[i].first);
+    if (compared[i].first == "update_order") continue;  // has no value any more
+    EXPECT_NE(compared[i].second, defaults[i].second) << compared[i].first;
+  }
+  std::set<std::string> own;
+  for (const Option& row : table.rows()) {
+    if (!row.key.empty() && !names.contains(row.key)) own.insert(row.key);
+  }
+  EXPECT_THAT(own,
+              ElementsAre("chunk.layout", "device_budget_bytes",
+                          "host_budget_bytes", "machine", "nvme", "poison"));
+}
+
+TEST(ZeroConfigTest, RanksCompareARowThatIsNew) {
+  const auto hash_of_new = [](int value) {
+    ZeroOptions engine;
+    EngineFiles files;
+    OptionTable table = EngineOptions(&engine, &files);
+    table.Whole("new", &value, 0, 9);
+    const auto compared = SharedOptions(table);
+    EXPECT_EQ(compared.back().first, "new");
+    return compared.back().second;
+  };
+  EXPECT_EQ(hash_of_new(1), hash_of_new(1));
+  EXPECT_NE(hash_of_new(1), hash_of_new(2));
 }
 
 // A row without a flag is of documents only.

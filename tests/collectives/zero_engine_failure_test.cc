@@ -6,8 +6,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/zero_engine.h"
@@ -172,20 +174,39 @@ TEST_F(ZeroEngineTest, ARankWithoutItsDriveFailsSealOnEveryRank) {
 TEST_F(ZeroEngineTest, RanksThatChoseDifferentOptionsLearnSo) {
   const ToyPart one = {MakeToyModel(17, 6, 900, DType::kF32), ToyRun(),
                        Roomy(1)};
-  std::vector<ToyPart> others(9, one);
-  others[0].options.clip_norm = 2;
-  others[1].options.stage = 2;
-  others[2].options.optimizer.weight_decay = 0.5;
-  others[3].options.chunk_size = KiB(16);
-  others[4].options.prefetch_depth = 1;
-  others[5].run.declares = false;
-  others[6].options.align = Elements(128);
-  others[7].options.optimizer.kind = OptimizerKind::kAdam;
-  others[8].options.optimizer.seed = 1;
-  for (const ToyPart& other : others) {
+  const std::pair<std::string, std::function<void(ToyPart&)>> changes[] = {
+      {"clip_norm", [](ToyPart& p) { p.options.clip_norm = 2; }},
+      {"stage", [](ToyPart& p) { p.options.stage = 2; }},
+      {"optimizer.weight_decay",
+       [](ToyPart& p) { p.options.optimizer.weight_decay = 0.5; }},
+      {"chunk.bytes", [](ToyPart& p) { p.options.chunk_size = KiB(16); }},
+      {"prefetch_depth", [](ToyPart& p) { p.options.prefetch_depth = 1; }},
+      {"what is declared at Seal()",
+       [](ToyPart& p) { p.run.declares = false; }},
+      {"chunk.align_elements",
+       [](ToyPart& p) { p.options.align = Elements(128); }},
+      {"optimizer.kind",
+       [](ToyPart& p) { p.options.optimizer.kind = OptimizerKind::kAdam; }},
+      {"optimizer.seed", [](ToyPart& p) { p.options.optimizer.seed = 1; }},
+      {"groups",
+       [](ToyPart& p) { p.options.groups = {{.name = "norms", .lr = 1e-4}}; }},
+      {"home_rules",
+       [](ToyPart& p) {
+         p.options.home_rules.push_back({.glob = "p*", .tier = Tier::kHost});
+       }},
+      {"machine", [](ToyPart& p) { p.options.machine.emplace(); }},
+      {"values_piece", [](ToyPart& p) { p.options.values_piece = KiB(4); }},
+      {"stage, clip_norm", [](ToyPart& p) {
+         p.options.stage = 3;
+         p.options.clip_norm = 3;
+       }}};
+  for (const auto& [name, change] : changes) {
+    ToyPart other = one;
+    change(other);
     for (const Status& status : FailTogether(one, other)) {
       EXPECT_THAT(status, StatusIs(ErrorCode::kInvalidArgument,
-                                   HasSubstr("different options")));
+                                   HasSubstr("different options: " + name +
+                                             ". Every rank")));
     }
   }
   ToyPart richer = one;

@@ -82,8 +82,8 @@ TEST_F(ZeroEngineTest, RanksMustAgreeOnGroupsAndTheirRates) {
   ToyPart other = one;
   other.options.groups[1].eps = 1e-4;
   for (const ToyResult& result : TrainToyParts({one, other})) {
-    EXPECT_THAT(result.status,
-                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("its groups")));
+    EXPECT_THAT(result.status, StatusIs(ErrorCode::kInvalidArgument,
+                                        HasSubstr("options: groups.")));
   }
   other = one;
   other.model.groups[0] = "fast";

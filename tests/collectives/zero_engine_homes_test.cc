@@ -238,7 +238,7 @@ TEST_F(ZeroEngineTest, RanksThatAskForDifferentHomesAreTold) {
   parts[1].options.home_limits.emplace();
   EXPECT_THAT(TrainToyParts(parts)[0].status,
               StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("limits and rules of homes")));
+                       HasSubstr("options: home_limits.")));
   parts[1].options = Roomy(3);
   for (size_t rank = 0; rank < 2; ++rank) {
     parts[rank].options.home_rules = {

@@ -109,7 +109,7 @@ TEST_F(ZeroEngineTest, PrefetchTurnsGathersOnDemandIntoGathersAhead) {
 // it in all-reduces of 64-bit words: on what is sealed, on every step, on what
 // the toy trainer reads of the weights and on their digest.
 Bytes AgreementBytes(const ToyModel& model, const ToyRun& run, bool clips) {
-  int64_t words = 7 + 1;
+  int64_t words = WordsOfInputs() + 1;
   for (const ParamSpec& spec : model.params) {
     words += (toy::SizeOf(spec) + 1) / 2;
   }

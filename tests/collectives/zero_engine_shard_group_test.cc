@@ -241,7 +241,8 @@ TEST_F(ShardGroupTest, WireBytesFollowTheGroups) {
           step +=
               world ? all / kWorld * (kWorld - 1) : all / group * (group - 1);
         }
-        Bytes agreed = AllReduceBytes(7, kWorld) + AllReduceBytes(1, kWorld);
+        Bytes agreed =
+            AllReduceBytes(WordsOfInputs(), kWorld) + AllReduceBytes(1, kWorld);
         for (const ParamSpec& spec : model.params) {
           agreed += AllReduceBytes((toy::SizeOf(spec) + 1) / 2, kWorld);
         }
@@ -299,13 +300,13 @@ TEST_F(ShardGroupTest, RanksThatGroupDifferentlyLearnSo) {
   parts[2].options.shard_group = 4;
   for (const ToyResult& result : TrainToyParts(parts)) {
     EXPECT_THAT(result.status, StatusIs(ErrorCode::kInvalidArgument,
-                                        HasSubstr("shard groups")));
+                                        HasSubstr("options: shard_group.")));
   }
   parts[2].options.shard_group = 2;
   parts[3].options.optimizer_span = OptimizerSpan::kWorld;
   for (const ToyResult& result : TrainToyParts(parts)) {
     EXPECT_THAT(result.status, StatusIs(ErrorCode::kInvalidArgument,
-                                        HasSubstr("shard groups")));
+                                        HasSubstr("options: optimizer_span.")));
   }
 }
 

@@ -9,6 +9,7 @@
 // driven call by call. Owner thread only.
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
+#include "collectives/zero_config.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
@@ -78,6 +80,15 @@ inline void ExpectEqual(const ToyResult& got, const ToyResult& want) {
         << "parameter " << i % want.weights.size() << " as seen in step "
         << i / want.weights.size();
   }
+}
+
+// What ranks compare at Seal: three budgets, and two words of the parameters,
+// of each option, and of four things that no row has.
+inline int64_t WordsOfInputs() {
+  ZeroOptions options;
+  EngineFiles files;
+  return 3 +
+         2 * (std::ssize(SharedOptions(EngineOptions(&options, &files))) + 5);
 }
 
 inline void ExpectWithinBudgets(const ToyResult& result) {
