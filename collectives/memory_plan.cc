@@ -80,12 +80,13 @@ class HomeChooser {
         return Cut(*homes, scheme, depth);
       }
     }
+    // Empty where no single budget, raised, is enough.
+    const std::string raises = internal::RaisesText(
+        input_.offers ? *input_.offers : demand_.SmallestRaises(budgets),
+        budgets);
     return Infeasible(fmt::format(
-        "{}{}; {}; smaller chunks, or fewer parameters held at once, need less",
-        WhyNot(budgets), WhatRulesTake(),
-        internal::RaisesText(
-            input_.offers ? *input_.offers : demand_.SmallestRaises(budgets),
-            budgets)));
+        "{}{}; {}{}smaller chunks, or fewer parameters held at once, need less",
+        WhyNot(budgets), WhatRulesTake(), raises, raises.empty() ? "" : "; "));
   }
 
  private:

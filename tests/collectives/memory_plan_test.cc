@@ -182,6 +182,11 @@ TEST(MemoryPlanTest, RefusalsSayWhatIsHeldAndWhatIsMissing) {
                      HasSubstr("2 gathered slots of 4096 bytes, 2048 bytes on "
                                "lease, 10240 bytes in all"),
                      HasSubstr("raise the device budget by 3072 bytes;"))));
+  // Where no budget that is raised alone is enough.
+  input.offers.emplace();
+  EXPECT_THAT(PlanMemory(input).status(),
+              StatusIs(ErrorCode::kInfeasible,
+                       HasSubstr("10240 bytes in all; smaller chunks, or")));
   // 32 shards of 2 KiB, each of which takes 4 KiB off the device.
   input = Plain(layout, 3, KiB(8), KiB(40));
   EXPECT_THAT(PlanMemory(input).status(),

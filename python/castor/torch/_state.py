@@ -219,8 +219,9 @@ def memory_summary(runtime: Runtime) -> str:
     for tier in ("device", "host"):
         lines.append(f"{tier:<8}{format_size(stats[tier + '_budget_bytes']):>12}  {format_size(stats[tier + '_peak_bytes']):>12}")
     lines.append(f"{'nvme':<8}{'':>12}  {format_size(stats['nvme_peak_bytes']):>12}")
+    largest = max([stats["chunk_bytes"], *(p.elements * p.dtype.itemsize for p in runtime.params)])  # which has a chunk of its own
     lines.append(
-        f"{stats['chunks']} chunks of up to {format_size(stats['chunk_bytes'])}; {stats['gathers']} gathers, "
+        f"{stats['chunks']} chunks of up to {format_size(largest)}; {stats['gathers']} gathers, "
         f"{stats['prefetched_gathers']} of them ahead; waited {stats['stall_ns'] / 1e9:.3f} s"
     )
     return "\n".join(lines)
