@@ -34,6 +34,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
+#include "tests/support/zero_engine_fixture.h"
 #include "tools/bench/twin_training.h"
 
 namespace castor {
@@ -297,11 +298,12 @@ TEST_P(SimulatorTest, SaysWhatTheEngineDoes) {
     EXPECT_EQ(stats.reduce_scatters, reduced += step.reduce_scatters);
     wire_sent += step.wire_sent;
   }
-  // And seven words on which ranks agree at Seal, of which rank 0 sums a part.
+  // And words on which ranks agree at Seal, of which rank 0 sums a part.
   const int64_t world = training.world;
   if (world > 1) {
-    const int64_t slice = 7 / world;
-    wire_sent += Bytes(8) * (7 - slice + slice * (world - 1));
+    const int64_t words = WordsOfInputs();
+    const int64_t slice = words / world;
+    wire_sent += Bytes(8) * (words - slice + slice * (world - 1));
   }
   EXPECT_EQ(run.stats.wire_sent, wire_sent);
   // The step that departs, and the one after it, which is not its like. Where
