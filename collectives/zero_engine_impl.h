@@ -229,6 +229,9 @@ class ZeroEngine::Impl final : public ChunkSource {
   // Takes the states that `from` has into the memory of this engine, shard by
   // shard, and gives the pages of each back behind it.
   Status TakeStates(Memory& from);
+  // Whether the drive has room for that, shard by shard, where old and new
+  // files have none beside each other.
+  Status CheckDriveRoom(const Memory& from) const;
 
   // park
   ParkPlan PlanPark(Tier to) const;
@@ -265,8 +268,9 @@ class ZeroEngine::Impl final : public ChunkSource {
 
   // memory
   Result<MemoryPlan> PlanAllMemory(const SealOptions& declared) const;
-  Status BuildMemory(const SealOptions& declared,
-                     const SlabComing& coming = {});
+  // `before`: whose states will come here (RankPoolsOptions).
+  Status BuildMemory(const SealOptions& declared, const SlabComing& coming = {},
+                     const RankPools* before = nullptr);
   Status BuildStore();
   // Waits until nobody uses the memory, and gives it back but for the slabs;
   // the first failure.

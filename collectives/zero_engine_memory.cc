@@ -42,7 +42,8 @@ Result<MemoryPlan> ZeroEngine::Impl::PlanAllMemory(
 }
 
 Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
-                                     const SlabComing& coming) {
+                                     const SlabComing& coming,
+                                     const RankPools* before) {
   grows_ = declared.grow;
   CASTOR_ASSIGN_OR_RETURN(memory_, PlanAllMemory(declared));
   if (!memory_.unknown_links.empty()) {
@@ -87,6 +88,7 @@ Status ZeroEngine::Impl::BuildMemory(const SealOptions& declared,
   pools.poison = options_.poison;
   pools.nvme_class = memory_.staging_class;
   pools.coming = coming;
+  pools.before = before;
   pools.device_memory = {
       .made = [comm = comm_](void* data,
                              Bytes size) { comm->RegisterMemory(data, size); },

@@ -6,11 +6,13 @@
 // stays, so the bits do too.
 //
 // No tier holds old and new memory at once. New memory of the host is address
-// space until a shard comes, and the old pages of each shard go behind it. A
-// device that was given is left before its memory is made anew, as Park does.
+// space until a shard comes, and the old pages of each shard go behind it. So
+// does the space of files on a drive that has no room for both. A device that
+// was given is left before its memory is made anew, as Park does.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -19,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/units_text.h"
 #include "collectives/held_moments.h"
 #include "collectives/internal/value_hash.h"
 #include "collectives/zero_engine_impl.h"
@@ -81,8 +84,10 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     if (Status left = LeaveDevice(&why); !left.ok()) return Fail(left);
     const Bytes returned = pools_->loosened_bytes();
     ExchangeMemory(other);
-    Status built = BuildMemory(declared, {.loose = true, .returned = returned});
+    Status built = BuildMemory(declared, {.loose = true, .returned = returned},
+                               other.pools.get());
     if (built.ok()) built = BuildStore();
+    if (built.ok()) built = CheckDriveRoom(other);
     if (built.code() == ErrorCode::kUnavailable && !why.empty()) {
       built = built.WithContext(why);
     }
@@ -118,7 +123,7 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   // Lanes may be at the new memory by now: sums for the norm are zeroed there.
   if (status.ok()) status = DrainAll();
   if (!status.ok()) return Fail(status);
-  pools_->Settle();
+  if (Status settled = pools_->Settle(); !settled.ok()) return Fail(settled);
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
@@ -161,12 +166,42 @@ Status ZeroEngine::Impl::LeaveDevice(std::string* why) {
   return parked_ ? Resume() : OkStatus();
 }
 
+Status ZeroEngine::Impl::CheckDriveRoom(const Memory& from) const {
+  if (!pools_->nvme_as_written()) return OkStatus();
+  Bytes now;
+  Bytes most;
+  // As TakeStates goes: gradients first, whose bytes mean nothing.
+  for (const auto& [chunk, state] : from.store->shards()) {
+    if (state != StateKind::kGrad) continue;
+    now -= from.store->DriveBytes(chunk, state);
+  }
+  for (const auto& [chunk, state] : from.store->shards()) {
+    if (state == StateKind::kGrad) continue;
+    now += store_->DriveBytes(chunk, state);
+    most = std::max(most, now);
+    now -= from.store->DriveBytes(chunk, state);
+  }
+  // In the end all new space, and none of the old.
+  most = std::max(most, pools_->nvme_bytes() - from.pools->nvme_bytes());
+  // Other ranks may write to the same drive.
+  const Bytes room = pools_->NvmeRoomBeside(*from.pools) / comm_->world();
+  if (most <= room) return OkStatus();
+  return Unavailable(fmt::format(
+      "states that move on the NVMe tier need {} beside what is there, and {} "
+      "are left for each of {} ranks: free some space on the drive, or keep "
+      "the budgets",
+      FormatBytes(most), FormatBytes(room), comm_->world()));
+}
+
 Status ZeroEngine::Impl::TakeStates(Memory& from) {
   ShardStore& old = *from.store;
   std::vector<ShardStore::ShardId> shards = old.shards();
+  const bool gives_space = pools_->nvme_as_written();
   // Between steps a gradient's bytes mean nothing.
-  std::erase_if(shards, [](const ShardStore::ShardId& id) {
-    return id.state == StateKind::kGrad;
+  std::erase_if(shards, [&](const ShardStore::ShardId& id) {
+    if (id.state != StateKind::kGrad) return false;
+    if (gives_space) old.GiveSpaceNow(id.chunk, id.state);
+    return true;
   });
   std::vector<std::span<const std::byte>> kept;
   for (const ShardStore::ShardId& id : shards) {
@@ -200,6 +235,7 @@ Status ZeroEngine::Impl::TakeStates(Memory& from) {
       CASTOR_RETURN_IF_ERROR(store_->WriteNow(chunk, state, values.data()));
     }
     from.pools->DropPages(kept[i]);
+    if (gives_space) old.GiveSpaceNow(chunk, state);
   }
   return OkStatus();
 }

@@ -53,8 +53,9 @@ Result<std::unique_ptr<RankPools>> RankPools::Create(RankPoolsOptions options) {
   // The file first: a directory that cannot be used is known at once, memory
   // is touched page by page.
   if (nvme_size > Bytes(0)) {
-    std::vector<NvmeDriveOptions> files;
-    CASTOR_ASSIGN_OR_RETURN(made->nvme_, made->MakeStore(nvme_size, &files));
+    CASTOR_ASSIGN_OR_RETURN(
+        made->nvme_,
+        made->MakeStore(nvme_size, &made->nvme_files_, options.before));
   }
   made->pools_.push_back(std::move(device_pool));
   CASTOR_RETURN_IF_ERROR(made->RestoreDevice());
@@ -97,11 +98,20 @@ Event RankPools::Poison(std::byte* data, Bytes size, Event free_after) {
 }
 
 Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
-    Bytes size, std::vector<NvmeDriveOptions>* files) {
+    Bytes size, std::vector<NvmeDriveOptions>* files, const RankPools* before) {
   NvmeStoreOptions options;
   CASTOR_ASSIGN_OR_RETURN(options.drives,
                           NvmeStore::DrivesFor(size, nvme_drives_));
   *files = options.drives;
+  for (NvmeDriveOptions& drive : options.drives) {
+    if (before == nullptr) break;
+    const Bytes there = before->BytesOfFiles(drive.directory);
+    if (there == Bytes(0)) continue;
+    const std::optional<Bytes> limit = LimitOf(drive.directory);
+    drive.space = limit && there + drive.size > *limit
+                      ? FileSpace::kAsWritten
+                      : FileSpace::kAtOnceIfThere;
+  }
   options.log = log_;
   options.make_queue = make_nvme_queue_;
   options.checksums = nvme_checksums_;
@@ -110,6 +120,53 @@ Result<std::unique_ptr<NvmeStore>> RankPools::MakeStore(
   ++allocations_;
   LimitDrives(*files, -1);
   return store;
+}
+
+std::optional<Bytes> RankPools::LimitOf(
+    const std::filesystem::path& directory) const {
+  for (const NvmeOption& drive : nvme_drives_) {
+    if (drive.directory == directory) return drive.size;
+  }
+  return std::nullopt;
+}
+
+Bytes RankPools::BytesOfFiles(const std::filesystem::path& directory) const {
+  Bytes bytes;
+  const auto add = [&](const std::vector<NvmeDriveOptions>& files) {
+    for (const NvmeDriveOptions& file : files) {
+      if (directory.empty() || file.directory == directory) bytes += file.size;
+    }
+  };
+  add(nvme_files_);
+  for (const Extension& extension : extensions_[TierIndex(Tier::kNvme)]) {
+    add(extension.files);
+  }
+  return bytes;
+}
+
+Bytes RankPools::nvme_bytes() const { return BytesOfFiles({}); }
+
+bool RankPools::nvme_as_written() const {
+  return nvme_ != nullptr && nvme_->as_written();
+}
+
+Bytes RankPools::NvmeRoomBeside(const RankPools& before) const {
+  // Drives fill up together.
+  const double all = static_cast<double>(nvme_->size().count());
+  double room = all;
+  for (size_t d = 0; d < nvme_files_.size(); ++d) {
+    const NvmeDriveOptions& file = nvme_files_[d];
+    Bytes left = nvme_->FreeSpaceOf(d);
+    if (left < Bytes(0)) left = file.size;
+    // What is left of the limit is without this file.
+    if (const std::optional<Bytes> limit = LimitOf(file.directory)) {
+      left = std::min(left,
+                      *limit + file.size - before.BytesOfFiles(file.directory));
+    }
+    const double share = static_cast<double>(file.size.count()) / all;
+    room = std::min(room, static_cast<double>(left.count()) / share);
+  }
+  return Bytes(static_cast<int64_t>(std::max(room, 0.0)));
 }
 
 void RankPools::LimitDrives(std::span<const NvmeDriveOptions> files, int sign) {
@@ -346,9 +403,10 @@ void RankPools::DropPages(std::span<const std::byte> memory) {
   }
 }
 
-void RankPools::Settle() {
+Status RankPools::Settle() {
   coming_ = {};  // what is made later comes at once
   for (const Slab* slab : LooseSlabs()) slab->pages()->Settle();
+  return nvme_ == nullptr ? OkStatus() : nvme_->TakeSpace();
 }
 
 Status RankPools::WaitUntilFree(Tier tier) const {

@@ -44,6 +44,8 @@ struct DeviceMemoryListener {
   std::function<void(void* data)> going;
 };
 
+class RankPools;
+
 struct RankPoolsOptions {
   // Must outlive the pools. Null: a simulated one, of just the size that is
   // needed, whose lanes `executor` serves.
@@ -76,6 +78,9 @@ struct RankPoolsOptions {
   int32_t nvme_class = -1;
   // Of host memory, and of the memory of a simulated device made here.
   SlabComing coming = {};
+  // Pools whose states come here, and whose files give their space back
+  // meanwhile: a file that has no room beside these comes as it is written.
+  const RankPools* before = nullptr;
 };
 
 class RankPools {
@@ -138,8 +143,16 @@ class RankPools {
   // Of pools that were made loose: as Create does it for others. REQUIRES:
   // called once, before the first transfer with NVMe.
   void PrepareTransfers();
-  // Makes all memory present and locked as when it was made. Blocks.
-  void Settle();
+  // Makes all memory present and locked as when it was made, and sets the space
+  // of files aside. Unavailable where a drive has it no more. Blocks.
+  Status Settle();
+  // Of all files.
+  Bytes nvme_bytes() const;
+  // Whether space on drives comes as it is written.
+  bool nvme_as_written() const;
+  // How much may be written before the files of `before` give space back; there
+  // is no more on the drives, or within their limits.
+  Bytes NvmeRoomBeside(const RankPools& before) const;
   // Bytes of memory that can be loosened.
   Bytes loosened_bytes() const;
 
@@ -163,7 +176,12 @@ class RankPools {
 
   // `files`: what it has on each drive.
   Result<std::unique_ptr<NvmeStore>> MakeStore(
-      Bytes size, std::vector<NvmeDriveOptions>* files);
+      Bytes size, std::vector<NvmeDriveOptions>* files,
+      const RankPools* before = nullptr);
+  // What may yet be put on a drive; empty: anything.
+  std::optional<Bytes> LimitOf(const std::filesystem::path& directory) const;
+  // Of all files; in `directory` where that is not empty.
+  Bytes BytesOfFiles(const std::filesystem::path& directory) const;
   // Takes files off what may yet be put on their drives, or adds them to it.
   void LimitDrives(std::span<const NvmeDriveOptions> files, int sign);
   // Waits until the bytes of what is not taken of the tier are free.
@@ -200,6 +218,7 @@ class RankPools {
   std::vector<AddedSlot> added_slots_;
   Slab host_slab_;
   std::unique_ptr<NvmeStore> nvme_;
+  std::vector<NvmeDriveOptions> nvme_files_;
   std::vector<TierPool> pools_;           // by TierIndex
   std::vector<Extension> extensions_[3];  // by TierIndex, by offset
   std::unique_ptr<Lane> poison_;          // null where nothing is poisoned

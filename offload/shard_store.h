@@ -184,6 +184,12 @@ class ShardStore {
   // caller writes all of them. Nothing may be queued on the store.
   std::span<std::byte> MemoryNow(ChunkId chunk, StateKind state, bool written);
 
+  // Bytes that the shard takes of its drive; 0 where its home is none.
+  Bytes DriveBytes(ChunkId chunk, StateKind state) const;
+  // Gives the space on the drive back of a shard whose bytes nobody needs any
+  // more. Nothing may be queued on the store.
+  void GiveSpaceNow(ChunkId chunk, StateKind state);
+
   // Waits until all that was queued has run, and reports the first failure
   // since the start and how many others there were. FailedPrecondition, with
   // the numbers, when requests remain that wait for open windows.

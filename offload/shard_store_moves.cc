@@ -280,6 +280,24 @@ std::span<std::byte> ShardStore::MemoryNow(ChunkId chunk, StateKind state,
   return {shard.slot.data, static_cast<size_t>(shard.bytes.count())};
 }
 
+Bytes ShardStore::DriveBytes(ChunkId chunk, StateKind state) const {
+  const Shard& shard = At(chunk, state);
+  Bytes bytes;
+  if (shard.home != Tier::kNvme || !shard.slot.valid()) return bytes;
+  for (const Piece& piece : shard.pieces) bytes += PlaceOf(shard, piece).extent;
+  return bytes;
+}
+
+void ShardStore::GiveSpaceNow(ChunkId chunk, StateKind state) {
+  const Shard& shard = At(chunk, state);
+  if (shard.home != Tier::kNvme || !shard.slot.valid()) return;
+  for (const Piece& piece : shard.pieces) {
+    const Place place = PlaceOf(shard, piece);
+    const RankPools::NvmePlace nvme = options_.pools->nvme_at(place.offset);
+    nvme.store->GiveSpace(nvme.offset, place.extent);
+  }
+}
+
 Result<Slot> ShardStore::TakeStagingNow() {
   CASTOR_RETURN_IF_ERROR(staging_->CheckServable(1, StagingUse::kFetch));
   if (staging_->GrantsNow(1, StagingUse::kFetch)) {

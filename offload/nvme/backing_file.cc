@@ -43,7 +43,8 @@ Result<UniqueFd> OpenDirect(const std::filesystem::path& file) {
 }  // namespace
 
 Result<BackingFile> MakeBackingFile(const std::filesystem::path& file,
-                                    Bytes size, Log* log) {
+                                    Bytes size, Log* log, FileSpace space,
+                                    const FileCalls& calls) {
   CASTOR_CHECK_GT(size, Bytes(0));
   CASTOR_CHECK_EQ(size % kDirectAlignment, Bytes(0));
   BackingFile made;
@@ -54,7 +55,27 @@ Result<BackingFile> MakeBackingFile(const std::filesystem::path& file,
         fmt::format("cannot make {}: {}. Give the NVMe tier another directory",
                     file.string(), ErrorText(errno)));
   }
-  CASTOR_RETURN_IF_ERROR(Preallocate(made.fd.get(), file, size));
+  Status taken = OkStatus();
+  if (space != FileSpace::kAsWritten) {
+    taken = Preallocate(made.fd.get(), file, size, calls);
+  }
+  if (space == FileSpace::kAsWritten ||
+      (!taken.ok() && space == FileSpace::kAtOnceIfThere)) {
+    // What a refused call took goes back.
+    made.as_written = ::ftruncate(made.fd.get(), 0) == 0 &&
+                      ::ftruncate(made.fd.get(), size.count()) == 0 &&
+                      GiveSpace(made.fd.get(), Bytes(0), kDirectAlignment);
+    if (!made.as_written) {
+      return taken.ok() ? Unavailable(fmt::format(
+                              "the file system of {} cannot give space back "
+                              "bit by bit. Give the NVMe tier a directory on "
+                              "ext4 or xfs",
+                              file.parent_path().string()))
+                        : taken;
+    }
+    taken = OkStatus();
+  }
+  CASTOR_RETURN_IF_ERROR(taken);
   Result<UniqueFd> direct = OpenDirect(file);
   if (direct.ok()) {
     made.fd = std::move(direct).value();

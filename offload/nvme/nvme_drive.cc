@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "offload/nvme/backing_file.h"
+#include "offload/nvme/preallocate.h"
 
 namespace castor {
 
@@ -37,16 +37,25 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::Open(
   std::unique_ptr<NvmeDrive> drive(new NvmeDrive(std::move(directory)));
   drive->size_ = options.size;
   drive->log_ = log;
-  CASTOR_ASSIGN_OR_RETURN(BackingFile backing,
-                          MakeBackingFile(drive->file_, options.size, log));
+  CASTOR_ASSIGN_OR_RETURN(
+      BackingFile backing,
+      MakeBackingFile(drive->file_, options.size, log, options.space));
   drive->fd_ = std::move(backing.fd);
   drive->direct_ = backing.direct;
+  drive->as_written_ = backing.as_written;
   drive->queue_ = std::move(queue);
   const Status registered = drive->queue_->RegisterFile(drive->fd_.get());
   if (!registered.ok() && log != nullptr) {
     log->WarnOnce("nvme.register_file", registered.message());
   }
   return drive;
+}
+
+Status NvmeDrive::TakeSpace() {
+  if (!as_written_) return OkStatus();
+  CASTOR_RETURN_IF_ERROR(Preallocate(fd_.get(), file_, size_));
+  as_written_ = false;
+  return OkStatus();
 }
 
 void NvmeDrive::RegisterMemory(std::span<std::byte> memory) {

@@ -4,9 +4,9 @@
 #ifndef CASTOR_OFFLOAD_NVME_NVME_DRIVE_H_
 #define CASTOR_OFFLOAD_NVME_NVME_DRIVE_H_
 
-// One drive of an NVMe tier: a preallocated file in a run directory of its own,
-// and the queue of transfers with it. Owns all three. The queue is thread-safe;
-// the rest is for one thread at a time.
+// One drive of an NVMe tier: a file, preallocated as a rule, in a run directory
+// of its own, and the queue of transfers with it. Owns all three. The queue is
+// thread-safe; the rest is for one thread at a time.
 
 #include <cstddef>
 #include <filesystem>
@@ -16,6 +16,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "offload/nvme/backing_file.h"
 #include "offload/nvme/io_queue.h"
 #include "offload/nvme/run_directory.h"
 #include "offload/nvme/unique_fd.h"
@@ -24,12 +25,13 @@ namespace castor {
 
 struct NvmeDriveOptions {
   std::filesystem::path directory;  // shared parent; must exist
-  Bytes size;                       // preallocated; a multiple of 4 KiB
+  Bytes size;                       // a multiple of 4 KiB
+  FileSpace space = FileSpace::kAtOnce;
 };
 
 class NvmeDrive {
  public:
-  // Preallocates the file and registers it with `queue`. Unavailable with the
+  // Makes the file and registers it with `queue`. Unavailable with the
   // free space and the need where the disk is full, or with the reason where
   // the directory cannot be used; nothing is left behind. `log`, where
   // fallbacks are said once, may be null, else must outlive the drive.
@@ -45,6 +47,10 @@ class NvmeDrive {
   int fd() const { return fd_.get(); }
   Bytes size() const { return size_; }
   bool direct() const { return direct_; }  // O_DIRECT in force
+  // Whether its space still comes as it is written.
+  bool as_written() const { return as_written_; }
+  // Sets the rest of its space aside. As Open, where that is not there.
+  Status TakeSpace();
   Bytes registered() const { return registered_; }
 
   // REQUIRES: not closed.
@@ -67,6 +73,7 @@ class NvmeDrive {
   Log* log_ = nullptr;
   UniqueFd fd_;
   bool direct_ = false;
+  bool as_written_ = false;
   Bytes registered_;
   std::unique_ptr<IoQueue> queue_;
 };

@@ -17,6 +17,7 @@
 #include "offload/nvme/backing_file.h"
 #include "offload/nvme/io_queue_factory.h"
 #include "offload/nvme/nvme_store_impl.h"
+#include "offload/nvme/preallocate.h"
 #include "offload/start_thread.h"
 
 namespace castor {
@@ -186,6 +187,34 @@ void NvmeStore::BeginStep(int64_t step) {
   if (stats.step >= 0) stats.written_last_step = stats.written_this_step;
   stats.written_this_step = Bytes(0);
   stats.step = step;
+}
+
+bool NvmeStore::as_written() const {
+  return std::any_of(impl_->drives.begin(), impl_->drives.end(),
+                     [](const auto& drive) { return drive->as_written(); });
+}
+
+Status NvmeStore::TakeSpace() {
+  for (const auto& drive : impl_->drives) {
+    CASTOR_RETURN_IF_ERROR(drive->TakeSpace());
+  }
+  return OkStatus();
+}
+
+void NvmeStore::GiveSpace(Bytes offset, Bytes size) {
+  const Bytes end = offset + size;
+  while (offset < end) {
+    const Bytes next = RoundUp(offset + Bytes(1), impl_->map.unit());
+    const Bytes part = std::min(next, end) - offset;
+    const StripePlace place = impl_->map.Place(offset);
+    // It was tried when the file that needs the space was made.
+    castor::GiveSpace(impl_->drives[place.drive]->fd(), place.offset, part);
+    offset += part;
+  }
+}
+
+Bytes NvmeStore::FreeSpaceOf(size_t drive) const {
+  return FreeSpace(impl_->drives[drive]->fd());
 }
 
 NvmeStoreStats NvmeStore::stats() const {

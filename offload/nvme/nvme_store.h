@@ -101,7 +101,7 @@ class NvmeStore {
       Bytes need, std::span<const NvmeOption> given,
       Bytes stripe = kNvmeStripe);
 
-  // Preallocates the files. Unavailable with the free space and the need where
+  // Makes the files. Unavailable with the free space and the need where
   // a disk is full, or with the reason where a directory cannot be used;
   // InvalidArgument where the options have no meaning; nothing is left behind.
   static Result<std::unique_ptr<NvmeStore>> Create(NvmeStoreOptions options);
@@ -146,6 +146,16 @@ class NvmeStore {
   // effect, where all of the read has gone out or is over, and for a write,
   // whose bytes would be lost.
   bool Cancel(const NvmeTicket& ticket);
+
+  // Space of files that come as they are written (FileSpace). Owner thread.
+  bool as_written() const;  // of some drive
+  // Sets what is missing aside. As Create, where that is not there. Blocks.
+  Status TakeSpace();
+  // Gives the space of a range back, whose contents nobody needs any more.
+  // REQUIRES: no transfer with it is under way.
+  void GiveSpace(Bytes offset, Bytes size);
+  // Of that drive's file system, for this user; -1 where nobody knows.
+  Bytes FreeSpaceOf(size_t drive) const;
 
   // A step of training begins: what is given to Write from now on counts to it.
   void BeginStep(int64_t step);

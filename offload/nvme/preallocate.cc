@@ -3,6 +3,7 @@
 
 #include "offload/nvme/preallocate.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -24,13 +25,6 @@ std::string Amount(Bytes bytes) {
 }
 
 // What is free on the file's disk, and -1 where it does not say (ramfs).
-Bytes FreeSpace(int fd) {
-  struct statvfs numbers;
-  if (::fstatvfs(fd, &numbers) != 0 || numbers.f_blocks == 0) return Bytes(-1);
-  return Bytes(static_cast<int64_t>(numbers.f_bavail)) *
-         static_cast<int64_t>(numbers.f_frsize);
-}
-
 Status DoesNotFit(const std::filesystem::path& file, Bytes size, Bytes free,
                   int error) {
   std::string room = "an unknown amount";
@@ -75,6 +69,22 @@ int WriteZeros(int fd, Bytes size, const FileCalls& calls) {
 }
 
 }  // namespace
+
+Bytes FreeSpace(int fd) {
+  struct statvfs numbers;
+  if (::fstatvfs(fd, &numbers) != 0 || numbers.f_blocks == 0) return Bytes(-1);
+  return Bytes(static_cast<int64_t>(numbers.f_bavail)) *
+         static_cast<int64_t>(numbers.f_frsize);
+}
+
+bool GiveSpace(int fd, Bytes offset, Bytes size) {
+  int result = 0;
+  do {
+    result = ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         offset.count(), size.count());
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
 
 Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
                    const FileCalls& calls) {

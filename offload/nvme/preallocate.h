@@ -23,6 +23,13 @@ namespace castor {
 Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
                    const FileCalls& calls = {});
 
+// Gives the space of a range of the file back, which then reads as zeros. False
+// where the file system cannot.
+bool GiveSpace(int fd, Bytes offset, Bytes size);
+
+// Of the file system, for this user; -1 where nobody knows.
+Bytes FreeSpace(int fd);
+
 }  // namespace castor
 
 #endif  // CASTOR_OFFLOAD_NVME_PREALLOCATE_H_

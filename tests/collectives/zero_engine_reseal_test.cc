@@ -6,6 +6,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,8 +30,10 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "offload/executor.h"
 #include "offload/simulated_device.h"
 #include "offload/slab.h"
+#include "tests/support/private_mount.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
@@ -42,6 +45,7 @@ namespace castor {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class ZeroEngineResealTest : public ZeroEngineTest {};
 
@@ -245,6 +249,63 @@ TEST_F(ZeroEngineResealTest, MemoryNeverHoldsTheOldAndTheNew) {
     EXPECT_GE(after, held);
   }
   EXPECT_THAT(engine->Close(), IsOk());
+}
+
+// What is written in the file system that `directory` is the root of.
+Bytes UsedOf(const std::string& directory) {
+  struct statvfs now;
+  EXPECT_EQ(::statvfs(directory.c_str(), &now), 0);
+  return Bytes(static_cast<int64_t>(now.f_blocks - now.f_bfree)) *
+         static_cast<int64_t>(now.f_frsize);
+}
+
+// Of 96 MiB of states, 60 are on a drive of 76, or 50 within a limit of 52.
+TEST_F(ZeroEngineResealTest, DrivesNeverHoldTheOldAndTheNew) {
+  for (const bool limited : {false, true}) {
+    SCOPED_TRACE(testing::Message() << "limited " << limited);
+    const PrivateMount mount = {.type = "tmpfs",
+                                .options = limited ? "size=200m" : "size=76m"};
+    RunWithPrivateMount(mount, nvme_.path(), [&] {
+      ThreadPool pool(2);  // this process has no thread of its parent
+      InProcessOptions in_process;
+      in_process.executor = &pool;
+      const auto world = MakeInProcessWorld(in_process);
+      ZeroOptions options = Tight(3, MiB(20), MiB(50));
+      options.executor = &pool;
+      if (limited) options.nvme[0].size = MiB(52);
+      const auto engine = LargeEngine(options, world[0].get());
+      const uint64_t digest = *engine->WeightDigest();
+      const auto on_drive = [&] {
+        return engine->stats().home_bytes[TierIndex(Tier::kNvme)];
+      };
+      const std::pair<Bytes, Bytes> budgets[] = {
+          {MiB(24), MiB(52)}, {MiB(18), MiB(48)}, {MiB(22), MiB(50)}};
+      for (const auto& [device, host] : budgets) {
+        SCOPED_TRACE(testing::Message() << device << " and " << host);
+        EXPECT_GT(on_drive() * 2, limited ? MiB(52) : MiB(76));
+        std::atomic<bool> over = false;
+        Bytes peak;
+        std::thread watch([&] {
+          while (!over) peak = std::max(peak, UsedOf(nvme_.path()));
+        });
+        const Status resealed =
+            engine->Reseal({.device_budget = device, .host_budget = host});
+        over = true;
+        watch.join();
+        ASSERT_THAT(resealed, IsOk());
+        EXPECT_LE(peak, (limited ? MiB(52) : MiB(76)) + KiB(64));
+        // All of the space is there for the steps that come.
+        EXPECT_GE(UsedOf(nvme_.path()), on_drive());
+        EXPECT_EQ(*engine->WeightDigest(), digest);
+      }
+      // More than there is.
+      EXPECT_THAT(
+          engine->Reseal({.device_budget = MiB(10), .host_budget = MiB(20)}),
+          Not(IsOk()));
+      EXPECT_EQ(*engine->WeightDigest(), digest);
+      EXPECT_THAT(engine->Close(), IsOk());
+    });
+  }
 }
 
 // A device's memory that is not this process's own: pages that are shared do

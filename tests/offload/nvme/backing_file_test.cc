@@ -52,6 +52,47 @@ TEST(BackingFileTest, NeverOpensAFileThatIsThere) {
   EXPECT_EQ(std::filesystem::file_size(dir.File("data")), 4096u);
 }
 
+int64_t BlocksOf(const std::string& file) {
+  struct stat now;
+  EXPECT_EQ(::stat(file.c_str(), &now), 0);
+  return now.st_blocks * 512;
+}
+
+TEST(BackingFileTest, SpaceMayComeAsItIsWrittenAndGoBitByBit) {
+  TempDir dir;
+  const std::string file = dir.File("data");
+  FileCalls full;
+  full.fallocate = [](int, int, off_t, off_t) {
+    errno = ENOSPC;
+    return -1;
+  };
+  ASSERT_OK_AND_ASSIGN(
+      auto made,
+      MakeBackingFile(file, MiB(2), nullptr, FileSpace::kAtOnceIfThere, full));
+  EXPECT_TRUE(made.as_written);
+  EXPECT_EQ(std::filesystem::file_size(file), 2u << 20);
+  EXPECT_LE(BlocksOf(file), 4096);
+  ASSERT_THAT(Preallocate(made.fd.get(), file, MiB(2)), IsOk());
+  EXPECT_EQ(BlocksOf(file), 2 << 20);
+  ASSERT_TRUE(GiveSpace(made.fd.get(), MiB(1), KiB(512)));
+  EXPECT_EQ(BlocksOf(file), 3 << 19);
+
+  ASSERT_OK_AND_ASSIGN(auto later,
+                       MakeBackingFile(dir.File("later"), MiB(2), nullptr,
+                                       FileSpace::kAsWritten));
+  EXPECT_TRUE(later.as_written);
+  EXPECT_LE(BlocksOf(dir.File("later")), 4096);
+  ASSERT_OK_AND_ASSIGN(auto now,
+                       MakeBackingFile(dir.File("now"), MiB(2), nullptr,
+                                       FileSpace::kAtOnceIfThere));
+  EXPECT_FALSE(now.as_written);
+  EXPECT_EQ(BlocksOf(dir.File("now")), 2 << 20);
+  EXPECT_THAT(
+      MakeBackingFile(dir.File("full"), MiB(2), nullptr, FileSpace::kAtOnce,
+                      full),
+      StatusIs(ErrorCode::kUnavailable, Says("needs 2097152 B", "is free")));
+}
+
 // ramfs has neither O_DIRECT nor fallocate, and does not say what is free.
 TEST(BackingFileTest, FallsBackWhereTheFileSystemRefusesAndSaysSoOnce) {
   TempDir dir;
