@@ -4,8 +4,8 @@
 #ifndef CASTOR_COLLECTIVES_SEARCH_ANSWER_H_
 #define CASTOR_COLLECTIVES_SEARCH_ANSWER_H_
 
-// What a chunk-size search answers to programs: schema "castor.search/1" of
-// design section 5, for `castor search --json` and castor_search_run.
+// What a chunk-size search answers to programs: schema "castor.search/1",
+// for `castor search --json` and castor_search_run.
 //
 // With several groups, candidates name theirs, `best`, `recommended` and
 // `certificate` are lists, one entry a group, and `totals` adds up what each

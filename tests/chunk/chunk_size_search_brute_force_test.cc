@@ -21,9 +21,9 @@
 namespace castor {
 namespace {
 
-// All allowed sizes of one group and what they cost, by the words of the
-// design: multiples of Q of at least min and at most max bytes, or the group's
-// packed size where that is below the least of them.
+// All allowed sizes of one group and what they cost, by their definition:
+// multiples of Q of at least min and at most max bytes, or the group's packed
+// size where that is below the least of them.
 std::vector<NaiveCost> BruteForce(const std::vector<Elements>& sizes,
                                   DType dtype, const SearchOptions& options) {
   const int world = options.pack.world;

@@ -23,8 +23,8 @@
 namespace castor {
 namespace {
 
-// The engine's own copies are none (sharding.md, defect B2: list collectives
-// copy in and out), also around the collectives of what is used in place.
+// The engine's own copies are none (defect B2: list collectives copy in and
+// out), also around the collectives of what is used in place.
 TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
   constexpr int kParams = 6;
   for (const int world : {2, 3, 4}) {

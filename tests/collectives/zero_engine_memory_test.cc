@@ -53,7 +53,7 @@ int64_t OpenDescriptors() {
                        std::filesystem::directory_iterator());
 }
 
-// Memory, descriptors and files go with the engine (sharding.md, defect B16).
+// Memory, descriptors and files go with the engine (defect B16).
 TEST_F(OneRankEngineTest, EnginesThatComeAndGoLeaveNothingBehind) {
   SimulatedDeviceOptions simulated;
   simulated.capacity = MiB(4);

@@ -22,7 +22,7 @@
 
 namespace castor {
 
-// Schema "castor.search/1" of design section 5.
+// The page of `castor search`, and its JSON of schema "castor.search/1".
 //
 // The page is one screen of kPageLines lines and kPageColumns columns, as far
 // as the number of groups allows: tables leave out what is between, and say how

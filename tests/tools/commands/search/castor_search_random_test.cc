@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 // The JSON document of `castor search` against the parameters' sizes: costs
-// against a second packer, written from the words of the design, and proofs
-// with the library's verifiers, from the document's numbers alone.
+// against a second packer that is written out here, and proofs with the
+// library's verifiers, from the document's numbers alone.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
