@@ -51,6 +51,14 @@ class CallbackCommunicator final : public internal::CallCommunicator {
 
 }  // namespace
 
+Status CheckCallbackOptions(const CallbackOptions& options) {
+  if (options.timeout_ns >= 0 && options.exchange_buffer >= Bytes(0)) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "neither a timeout nor a buffer of a communicator can be negative");
+}
+
 Result<std::unique_ptr<Communicator>> MakeCallbackCommunicator(
     int rank, int size, HostCollectives host, const CallbackOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
@@ -63,10 +71,7 @@ Result<std::unique_ptr<Communicator>> MakeCallbackCommunicator(
         "a call of the host's collectives is missing: give all_gather, "
         "all_to_all, barrier and abort");
   }
-  if (options.timeout_ns < 0 || options.exchange_buffer < Bytes(0)) {
-    return InvalidArgument(
-        "neither a timeout nor a buffer of a communicator can be negative");
-  }
+  CASTOR_RETURN_IF_ERROR(CheckCallbackOptions(options));
   CallbackOptions own = options;
   if (own.clock == nullptr) {
     static const SteadyClock machine;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "chunk/base/clock.h"
 #include "chunk/base/status.h"
@@ -50,6 +51,9 @@ struct HostCollectives {
   // Ends a call that waits, on this rank, and may end those of others. Any
   // thread, at most once.
   std::function<void(const char* why)> abort;
+  // The ranks that the call under way still waits for, so that messages name
+  // them. Any thread. Null: the host does not know.
+  std::function<std::vector<int>()> waits_for = {};
 };
 
 struct CallbackOptions {
@@ -58,11 +62,14 @@ struct CallbackOptions {
   // takes as long. 0 waits for ever.
   int64_t timeout_ns = 120'000'000'000;
   // For what is not sent from where it lies, which is what buffer_bytes() says.
-  // At least 4 KiB for each rank, twice, are taken.
+  // At least 2 KiB for each rank, twice, are taken.
   Bytes exchange_buffer = MiB(4);
   // Must outlive the communicator; null: the machine's clock.
   const Clock* clock = nullptr;
 };
+
+// InvalidArgument where they have no meaning.
+Status CheckCallbackOptions(const CallbackOptions& options);
 
 // Blocks in the host's barrier until every rank makes it. InvalidArgument where
 // options have no meaning or a call is missing; what the barrier failed with.

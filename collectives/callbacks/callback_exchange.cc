@@ -33,7 +33,7 @@ void Copy(void* to, const void* from, int64_t bytes) {
 // Whole cache lines, and so whole elements.
 Bytes PieceOf(Bytes buffer, int size) {
   const int64_t piece = buffer.count() / (2 * size) / 64 * 64;
-  return Bytes(std::max<int64_t>(piece, 4096));
+  return Bytes(std::max<int64_t>(piece, 2048));
 }
 
 // Whether the scope is all ranks, each at the place of its number.
@@ -83,6 +83,7 @@ CallbackExchange::CallbackExchange(int rank, int size, Bytes buffer,
     : rank_(rank),
       size_(size),
       piece_(PieceOf(buffer, size)),
+      buffer_bytes_(std::max(buffer, piece_ * (2 * size))),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(
           static_cast<size_t>(buffer_bytes().count()))),
       calls_(calls) {}

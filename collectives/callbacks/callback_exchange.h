@@ -44,6 +44,10 @@ class HostCalls {
   Status Barrier();
   // Any thread.
   void Abort(const char* why) const { host_.abort(why); }
+  // Any thread; empty where nobody knows.
+  std::vector<int> WaitsFor() const {
+    return host_.waits_for ? host_.waits_for() : std::vector<int>();
+  }
 
  private:
   template <typename Call>
@@ -56,12 +60,13 @@ class HostCalls {
 
 class CallbackExchange {
  public:
-  // `calls` outlives it. `buffer`: for pieces, at least 4 KiB of each rank.
+  // `calls` outlives it. `buffer`: for pieces, at least 4 KiB of each rank in
+  // all.
   CallbackExchange(int rank, int size, Bytes buffer, HostCalls* calls);
 
   // REQUIRES: all ranks have come with `call`.
   Status Move(const CollectiveCall& call, const RankBuffers& buffers);
-  Bytes buffer_bytes() const { return piece_ * (2 * size_); }
+  Bytes buffer_bytes() const { return buffer_bytes_; }
 
  private:
   Status Gather(const CollectiveCall& call, const RankBuffers& buffers);
@@ -80,7 +85,8 @@ class CallbackExchange {
 
   const int rank_;
   const int size_;
-  const Bytes piece_;                    // of one rank
+  const Bytes piece_;  // of one rank
+  const Bytes buffer_bytes_;
   std::unique_ptr<std::byte[]> buffer_;  // pieces sent, then pieces received
   HostCalls* const calls_;
 };

@@ -30,6 +30,17 @@ constexpr int64_t kPauseNs = 1'000'000;
 // which the timeout is told is one of them.
 constexpr int64_t kSlackNs = 2'000'000'000;
 constexpr int64_t kNever = INT64_MAX;
+// How often this rank looks whether it runs at all.
+constexpr int64_t kLookNs = 1'000'000'000;
+// After how long it matters whom an operation waits for.
+constexpr int64_t kStallNs = 250'000'000;
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// How the last words of a rank begin.
+std::string ToldToEnd(int rank, int size) {
+  return fmt::format("rank {} of {} was told to end (SIGTERM)", rank, size);
+}
 
 }  // namespace
 
@@ -43,7 +54,11 @@ CallbackWorld::CallbackWorld(int rank, int size, HostCollectives host,
                     ? std::min(kRoundNs, options.timeout_ns / 4 + 1)
                     : kRoundNs),
       calls_(std::move(host), [this](bool calling) { Watch(calling); }),
-      exchange_(rank, size, options.exchange_buffer, &calls_) {}
+      exchange_(rank, size, options.exchange_buffer, &calls_),
+      words_(ToldToEnd(rank, size)) {
+  words_.Say(ToldToEnd(rank, size) + " before its first operation",
+             WordsWeight::kIdle);
+}
 
 CallbackWorld::~CallbackWorld() {
   if (caller_.joinable()) caller_.join();
@@ -79,6 +94,7 @@ void CallbackWorld::Arrive(int64_t position, const CollectiveCall& call,
     if (ended.ok()) {
       arrived_.emplace(position, Arrival{call, buffers, done, clock_->NowNs()});
       news_ = true;
+      NoteOperation();
     }
   }
   if (!ended.ok()) return done.Complete(ended);
@@ -184,6 +200,10 @@ bool CallbackWorld::Round(RoundOutcome* last) {
     return false;
   }
   *last = *std::move(met);
+  {
+    std::lock_guard lock(mutex_);
+    absent_ = last->absent;
+  }
   if (!last->end.ok()) {
     End(last->end);
     return false;
@@ -198,6 +218,7 @@ bool CallbackWorld::Round(RoundOutcome* last) {
     const Arrival& arrival = arrived_.at(last->move);
     call = arrival.call;
     buffers = arrival.buffers;
+    moving_ = true;
   }
   const Status moved = exchange_.Move(call, buffers);
   if (!moved.ok()) {
@@ -216,6 +237,8 @@ void CallbackWorld::Finish(int64_t position) {
   const Arrival arrival = std::move(place->second);
   arrived_.erase(place);
   ++done_;
+  moving_ = false;
+  NoteOperation();
   std::vector<RankBuffers> buffers(static_cast<size_t>(size_));
   buffers[static_cast<size_t>(rank_)] = arrival.buffers;
   const CommunicatorStats more = Traffic(arrival.call, rank_, buffers);
@@ -234,6 +257,13 @@ void CallbackWorld::FailAll() {
     std::lock_guard lock(mutex_);
     left = std::exchange(arrived_, {});
     why = ended_;
+    if (why.ok()) {
+      words_.Hush();  // all have left
+    } else {
+      words_.Say(fmt::format("{} after its world had ended: {}",
+                             ToldToEnd(rank_, size_), why.message()),
+                 WordsWeight::kMatters);
+    }
   }
   for (auto& [position, arrival] : left) {
     arrival.done.Complete(why);
@@ -261,31 +291,89 @@ int64_t CallbackWorld::CallEndsNs() const {
 }
 
 // Ends a call of the host's that takes too long, which is all that helps where
-// a process is gone.
+// a process is gone; and says whom an operation waits for.
 void CallbackWorld::WatchCalls() {
   std::unique_lock lock(mutex_);
   while (!calls_over_) {
-    const int64_t ends = CallEndsNs();
-    if (ends == kNever) {
+    int64_t now = clock_->NowNs();
+    SayWords(now);
+    int64_t wait = kNever;
+    if (!arrived_.empty()) wait = kStallNs;
+    if (const int64_t ends = CallEndsNs(); ends != kNever) {
+      wait = std::min(wait, ends - now);
+    }
+    if (wait == kNever) {
       changed_.wait(lock);
       continue;
     }
-    const int64_t left = ends - clock_->NowNs();
-    if (left > 0) {
-      changed_.wait_for(lock, std::chrono::nanoseconds(left));
+    if (wait > 0) {
+      wait = std::min(wait, kLookNs);
+      changed_.wait_for(lock, std::chrono::nanoseconds(wait));
+      const int64_t late = clock_->NowNs() - now - wait;
+      const bool missed =
+          timeout_ns_ > 0 && late > std::max(timeout_ns_, kSlackNs);
+      // Others have given it up by now, and so it would accuse them.
+      if (missed && ended_.ok()) {
+        ended_ = Aborted(fmt::format(
+            "this rank, {} of {}, did not run for {:.1f} s: its process was "
+            "stopped, or its machine slept; the others wait for {:.1f} s",
+            rank_, size_, Seconds(late), Seconds(timeout_ns_)));
+        ended_since_ns_ = clock_->NowNs();
+      }
       continue;
     }
-    if (ended_.ok()) {
-      ended_ = Aborted(fmt::format(
-          "a call of the host's collectives has not ended in {} ms: a process "
-          "is gone or hangs",
-          (timeout_ns_ + kSlackNs) / 1'000'000));
-    }
+    if (ended_.ok()) ended_ = CallTimeout(now);
     const Status why = ended_;
     lock.unlock();
     AbortHost(why);
     lock.lock();
   }
+}
+
+Status CallbackWorld::CallTimeout(int64_t now) const {
+  const std::vector<int> missing = calls_.WaitsFor();
+  if (missing.empty() || arrived_.empty()) {
+    return Aborted(fmt::format(
+        "a call of the host's collectives has not ended in {} ms: a process "
+        "is gone or hangs",
+        (timeout_ns_ + kSlackNs) / 1'000'000));
+  }
+  const auto& [position, first] = *arrived_.begin();
+  return TimeoutError(position, first.call, missing, now - first.since_ns);
+}
+
+std::vector<int> CallbackWorld::WaitsFor(int64_t now) const {
+  // A round goes on as long as a rank is absent from an operation; a call that
+  // lasts waits for one that does not even say so.
+  if (calling_since_ns_ >= 0 && now - calling_since_ns_ >= kStallNs) {
+    if (std::vector<int> ranks = calls_.WaitsFor(); !ranks.empty()) {
+      return ranks;
+    }
+  }
+  const auto known = absent_.find(arrived_.begin()->first);
+  return known == absent_.end() ? std::vector<int>() : known->second;
+}
+
+void CallbackWorld::NoteOperation() {
+  const bool under_way = !arrived_.empty();
+  words_.At(under_way ? arrived_.begin()->first : next_ - 1, under_way);
+  words_.Outdate();
+}
+
+void CallbackWorld::SayWords(int64_t now) {
+  if (arrived_.empty() || !ended_.ok()) return;
+  const auto& [position, first] = *arrived_.begin();
+  if (now - first.since_ns < kStallNs) return;
+  const std::vector<int> ranks = WaitsFor(now);
+  words_.Say(
+      fmt::format("{} while it waited{}{} at operation {} of the world, {}",
+                  ToldToEnd(rank_, size_),
+                  ranks.empty() ? ""
+                  : moving_     ? " for data of "
+                                : " for ",
+                  ranks.empty() ? std::string() : DescribeRanks(ranks),
+                  position, Describe(first.call)),
+      WordsWeight::kMatters);
 }
 
 void CallbackWorld::AbortHost(const Status& why) {

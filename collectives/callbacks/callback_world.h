@@ -8,15 +8,18 @@
 //
 // One rank's end of the rounds. Operations are numbered in the order of the
 // calls, and each is done once all ranks have come to it. A thread makes the
-// host's calls, another one ends those that take too long. Thread-safe.
-// Held by the communicator and by operations in flight.
+// host's calls, another one ends those that take too long, and keeps the last
+// words (last_words.h). Thread-safe. Held by the communicator and by operations
+// in flight.
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "chunk/base/clock.h"
 #include "chunk/base/status.h"
@@ -24,6 +27,7 @@
 #include "collectives/callbacks/callback_communicator.h"
 #include "collectives/callbacks/callback_exchange.h"
 #include "collectives/callbacks/round_message.h"
+#include "collectives/callbacks/words_slot.h"
 #include "collectives/communicator.h"
 #include "collectives/internal/collective_call.h"
 #include "collectives/internal/data_movement.h"
@@ -88,6 +92,15 @@ class CallbackWorld {
   // When the call under way is ended. REQUIRES: mutex_ is held.
   int64_t CallEndsNs() const;
   void AbortHost(const Status& why);
+  // Of a call that has taken too long. REQUIRES: mutex_ is held.
+  Status CallTimeout(int64_t now) const;
+  // The ranks that the first operation waits for, as far as is known. REQUIRES:
+  // mutex_ is held, an operation has arrived.
+  std::vector<int> WaitsFor(int64_t now) const;
+  // After an operation has begun or ended; where one has lasted. REQUIRES:
+  // mutex_ is held.
+  void NoteOperation();
+  void SayWords(int64_t now);
 
   const int rank_;
   const int size_;
@@ -112,6 +125,10 @@ class CallbackWorld {
   bool host_aborted_ = false;
   bool calls_over_ = false;        // and so there is nothing to watch
   int64_t calling_since_ns_ = -1;  // -1: no call of the host's is under way
+  bool moving_ = false;            // data, and no round
+  // As the last round left it.
+  std::map<int64_t, std::vector<int>> absent_;
+  WordsSlot words_;
   CommunicatorStats stats_;
   // Set by Start and joined by the destructor.
   std::thread caller_;

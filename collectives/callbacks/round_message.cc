@@ -144,6 +144,8 @@ RoundOutcome Judge(std::span<const RoundMessage> messages, int64_t timeout_ns) {
       outcome.move = position;
       return outcome;
     }
+    outcome.absent[position] =
+        Absent(standing, static_cast<int>(messages.size()));
   }
   return outcome;
 }

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,8 @@ struct RoundOutcome {
   bool all_left = false;  // nobody comes any more
   bool all_wait = false;  // every rank has come to some operation
   Status end;             // why the world ends; ok where it goes on
+  // Who has not come to an operation to which others have, by its position.
+  std::map<int64_t, std::vector<int>> absent;
 };
 
 // `messages` by rank.

@@ -4,17 +4,16 @@
 #ifndef CASTOR_COLLECTIVES_MPI_MPI_COMMUNICATOR_H_
 #define CASTOR_COLLECTIVES_MPI_MPI_COMMUNICATOR_H_
 
-// Ranks that are processes, of one machine or of many, which MPI connects.
-// Nothing blocks: a thread of the communicator's own moves the data and answers
-// the other ranks, also while this rank computes. Reductions exchange slices
-// and add them up here, in rank order and in fp32, in segments, with the bits
-// of the in-process backend; an MPI_Op would fix neither order nor precision.
-// An all-gather goes from place to place.
+// Ranks that are processes, of one machine or of many, which MPI connects: a
+// callback communicator (callbacks/callback_communicator.h) over MPI's
+// messages. A thread of the communicator's own moves the data, one operation at
+// a time, also while this rank computes; reductions have the bits of the
+// in-process backend, where an MPI_Op would fix neither order nor precision.
 //
 // A rank that hangs is named once it has held an operation up for the timeout.
 // Where a process dies, Open MPI has mpirun end all of them by SIGTERM: see
-// last_words.h. What a rank that does not answer may still read of operations
-// under way is left to MPI: after such an end the process should not go on.
+// callbacks/last_words.h. After the end of a world in which ranks do not answer
+// the process should not go on (MpiSession::Close).
 //
 // Memory must be addressable by the host.
 
@@ -34,19 +33,16 @@ struct MpiOptions {
   // makes no progress for as long, ends the world, naming the ranks it waits
   // for; 0 waits for ever.
   int64_t timeout_ns = 120'000'000'000;
-  // For what reductions receive: two segments for every other rank, which is
-  // what buffer_bytes() says. At least 4 KiB for each are taken.
+  // As CallbackOptions have it.
   Bytes exchange_buffer = MiB(4);
-  // The largest piece of other transfers, as MPI counts in 31 bits.
-  Bytes most_at_once = GiB(1);
   // Must outlive the communicator; null: the machine's clock.
   const Clock* clock = nullptr;
 };
 
 // A world of all processes. Blocks until every rank makes it: all ranks make
 // the same ones in the same order, with the same sizes. InvalidArgument where
-// options have no meaning. Destroying a communicator does not block: what was
-// called goes on until it ends. `session` must outlive it.
+// options have no meaning. Destroying a communicator blocks until all ranks
+// leave, or the world ends. `session` must outlive it.
 Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(
     MpiSession& session, const MpiOptions& options);
 

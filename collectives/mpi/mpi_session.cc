@@ -6,20 +6,15 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "collectives/mpi/internal/mpi_wire.h"
-#include "collectives/mpi/internal/mpi_world.h"
+#include "collectives/mpi/mpi_calls.h"
 
 namespace castor {
 namespace {
 
 using internal::MpiStatus;
-
-// How long ranks that know of a failure have to come to their end.
-constexpr int64_t kFailureNs = 10'000'000'000;
 
 std::string_view ThreadLevelName(int level) {
   switch (level) {
@@ -51,10 +46,10 @@ Status TooFewThreads(bool began, int level) {
 
 // What MPI may still write to, because ranks did not answer when their world
 // ended, stays until the process ends.
-void KeepForEver(std::shared_ptr<internal::MpiWorld> world) {
+void KeepForEver(std::shared_ptr<internal::MpiCalls> calls) {
   static auto* const kept =
-      new std::vector<std::shared_ptr<internal::MpiWorld>>();
-  kept->push_back(std::move(world));
+      new std::vector<std::shared_ptr<internal::MpiCalls>>();
+  kept->push_back(std::move(calls));
 }
 
 }  // namespace
@@ -98,39 +93,31 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start() {
 
 MpiSession::~MpiSession() { Close().IgnoreError(); }
 
-Result<std::shared_ptr<internal::MpiWorld>> MpiSession::Join(
-    const internal::MpiWorldOptions& options) {
-  // Those that everybody has left are over.
-  std::erase_if(worlds_, [](const auto& world) { return world->all_left(); });
+Result<std::shared_ptr<internal::MpiCalls>> MpiSession::Connect() {
   MPI_Comm comm = MPI_COMM_NULL;
   CASTOR_RETURN_IF_ERROR(
       MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
-  worlds_.push_back(std::make_shared<internal::MpiWorld>(comm, options));
-  return worlds_.back();
+  MPI_Comm notes = MPI_COMM_NULL;
+  CASTOR_RETURN_IF_ERROR(
+      MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &notes), "MPI_Comm_dup"));
+  calls_.push_back(std::make_shared<internal::MpiCalls>(comm, notes));
+  return calls_.back();
 }
 
-Status MpiSession::Close(int64_t wait_ns) {
+Status MpiSession::Close() {
   if (closed_) return OkStatus();
   closed_ = true;
   Status reason;
-  for (std::shared_ptr<internal::MpiWorld>& world : worlds_) {
-    int64_t wait = wait_ns > 0 ? wait_ns : -1;
-    const Status ended = world->ended();
-    if (!ended.ok()) wait = wait < 0 ? kFailureNs : std::min(wait, kFailureNs);
-    if (world->WaitForAllToLeave(wait)) continue;
-    if (reason.ok()) {
-      reason =
-          ended.ok()
-              ? Aborted(fmt::format("not every rank has left the world in {} s",
-                                    static_cast<double>(wait) * 1e-9))
-              : ended;
-    }
-    KeepForEver(world);
+  for (std::shared_ptr<internal::MpiCalls>& calls : calls_) {
+    if (!calls->broken()) continue;
+    reason = Aborted("ranks did not answer the end of their world");
+    KeepForEver(std::move(calls));
   }
-  worlds_.clear();
-  // It would wait for ranks that do not come.
-  if (!reason.ok() || !began_) return reason;
-  return MpiStatus(MPI_Finalize(), "MPI_Finalize");
+  // MPI would wait for ranks that do not come.
+  if (!reason.ok()) return reason;
+  for (const auto& calls : calls_) CASTOR_RETURN_IF_ERROR(calls->Free());
+  calls_.clear();
+  return began_ ? MpiStatus(MPI_Finalize(), "MPI_Finalize") : OkStatus();
 }
 
 }  // namespace castor

@@ -18,8 +18,7 @@
 namespace castor {
 
 namespace internal {
-class MpiWorld;
-struct MpiWorldOptions;
+class MpiCalls;
 }  // namespace internal
 
 class MpiSession {
@@ -39,17 +38,14 @@ class MpiSession {
   int local_rank() const { return local_rank_; }
   int local_world() const { return local_world_; }
 
-  // Waits until every rank has destroyed its communicators, then ends MPI.
-  // Ranks that do not come in `wait_ns` (0: for ever) are not waited for; where
-  // a world has ended in a failure, ten seconds at most, and two for ranks that
-  // did not answer that. Then MPI is left as it is, the reason is returned, and
-  // the process must end, which has mpirun end the others. REQUIRES: the
+  // Ends MPI, which waits for the other ranks. Where a world has ended because
+  // ranks do not answer, MPI is left as it is, that is said (Aborted), and the
+  // process must end, which has mpirun end the others. REQUIRES: the
   // communicators are destroyed.
-  Status Close(int64_t wait_ns = 120'000'000'000);
+  Status Close();
 
   // For MakeMpiCommunicator.
-  Result<std::shared_ptr<internal::MpiWorld>> Join(
-      const internal::MpiWorldOptions& options);
+  Result<std::shared_ptr<internal::MpiCalls>> Connect();
 
  private:
   explicit MpiSession(bool began) : began_(began) {}
@@ -60,7 +56,7 @@ class MpiSession {
   int local_rank_ = 0;
   int local_world_ = 1;
   bool closed_ = false;
-  std::vector<std::shared_ptr<internal::MpiWorld>> worlds_;
+  std::vector<std::shared_ptr<internal::MpiCalls>> calls_;
 };
 
 }  // namespace castor

@@ -6,10 +6,14 @@
 
 #include "collectives/callbacks/callback_communicator.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +23,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "collectives/callbacks/words_slot.h"
 #include "collectives/communicator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,6 +38,7 @@ namespace castor {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Over collectives of threads.
 class HubWorld final : public HostedWorld {
@@ -52,6 +58,25 @@ class HubWorld final : public HostedWorld {
 
   std::unique_ptr<HostHub> hub_;
 };
+
+// The last words of this process once they hold `what`, or after some seconds.
+std::string WordsWith(const std::string& what) {
+  std::string words;
+  for (int i = 0; i < 2000 && words.find(what) == words.npos; ++i) {
+    std::array<int, 2> ends;
+    EXPECT_EQ(pipe(ends.data()), 0);
+    internal::WriteWords(ends[1]);
+    close(ends[1]);
+    words.clear();
+    std::array<char, 4096> part;
+    for (ssize_t n; (n = read(ends[0], part.data(), part.size())) > 0;) {
+      words.append(part.data(), static_cast<size_t>(n));
+    }
+    close(ends[0]);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return words;
+}
 
 CommunicatorBackend Backend(int world, Bytes buffer) {
   return {.name = "World" + std::to_string(world) + "With" +
@@ -121,6 +146,62 @@ TEST(CallbackCommunicatorTest, AHostsCallThatDoesNotEndIsEnded) {
   (*made)->Barrier(lane, Tag(-1, 1));
   EXPECT_THAT(lane.Drain(),
               StatusIs(ErrorCode::kAborted, HasSubstr("has not ended in")));
+}
+
+// A host that knows who is missing has the error name them.
+TEST(CallbackCommunicatorTest, ARankThatDoesNotComeToACallIsNamed) {
+  HostHub hub(3);
+  std::vector<std::thread> others;
+  for (int rank : {1, 2}) {
+    others.emplace_back(
+        [&hub, rank] { EXPECT_THAT(hub.Of(rank).barrier(0), IsOk()); });
+  }
+  HostCollectives host = hub.Of(0);
+  host.waits_for = [] { return std::vector<int>{2}; };
+  auto made = MakeCallbackCommunicator(0, 3, std::move(host),
+                                       {.timeout_ns = 50'000'000});
+  for (std::thread& other : others) other.join();
+  ASSERT_THAT(made, IsOk());
+  ThreadPool pool(1);
+  WorkerLane lane("lane", &pool);
+  (*made)->Barrier(lane, Tag(7, 1));
+  EXPECT_THAT(WordsWith("for rank 2"),
+              HasSubstr("rank 0 of 3 was told to end (SIGTERM) while it waited "
+                        "for rank 2 at operation 0 of the world, "));
+  EXPECT_THAT(lane.Drain(),
+              StatusIs(ErrorCode::kAborted,
+                       HasSubstr("rank 2 did not come to operation 0")));
+  EXPECT_THAT(WordsWith("had ended"),
+              HasSubstr("after its world had ended: rank 2 did not come"));
+}
+
+// Rounds tell who has not come to an operation, though all ranks answer.
+TEST(CallbackCommunicatorTest, LastWordsNameWhoHasNotCome) {
+  HubWorld world(2, {});
+  std::promise<void> looked;
+  const std::shared_future<void> go_on = looked.get_future().share();
+  world.ForEachRank([&](RankUnderTest& self) {
+    self.comm.Barrier(self.lane, Tag(-1, 1));
+    EXPECT_THAT(self.lane.Drain(), IsOk());
+    if (self.comm.rank() == 1) {
+      go_on.wait();
+      self.comm.Barrier(self.lane, Tag(3, 2));
+      EXPECT_THAT(self.lane.Drain(), IsOk());
+      return;
+    }
+    self.comm.Barrier(self.lane, Tag(3, 2));
+    const std::string words = WordsWith("for rank 1");
+    EXPECT_THAT(words, HasSubstr("rank 0 of 2 was told to end (SIGTERM) while "
+                                 "it waited for rank 1 at operation 1 of the "
+                                 "world, "));
+    EXPECT_THAT(words, HasSubstr("chunk 3"));
+    // Rank 1 waits for nobody, and is quiet.
+    EXPECT_THAT(words, Not(HasSubstr("no rank")));
+    looked.set_value();
+    EXPECT_THAT(self.lane.Drain(), IsOk());
+    EXPECT_THAT(WordsWith("no rank"),
+                HasSubstr("while it waited for no rank, after operation 1"));
+  });
 }
 
 TEST(CallbackCommunicatorTest, NoCallComesAfterTheEnd) {

@@ -53,7 +53,7 @@ class MpiRankGroup final : public RankGroup {
   Status Close() override {
     engine_ = nullptr;
     own_ = nullptr;
-    return session_->Close(timeout_ns_);
+    return session_->Close();
   }
 
  private:

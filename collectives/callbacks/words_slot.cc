@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/mpi/internal/words_slot.h"
+#include "collectives/callbacks/words_slot.h"
 
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_MPI_INTERNAL_WORDS_SLOT_H_
-#define CASTOR_COLLECTIVES_MPI_INTERNAL_WORDS_SLOT_H_
+#ifndef CASTOR_COLLECTIVES_CALLBACKS_WORDS_SLOT_H_
+#define CASTOR_COLLECTIVES_CALLBACKS_WORDS_SLOT_H_
 
 // What a world would say if the process were told to end now, kept where a
 // signal handler finds it: in static memory, as characters that may be read at
@@ -51,4 +51,4 @@ void WriteWords(int fd);
 
 }  // namespace castor::internal
 
-#endif  // CASTOR_COLLECTIVES_MPI_INTERNAL_WORDS_SLOT_H_
+#endif  // CASTOR_COLLECTIVES_CALLBACKS_WORDS_SLOT_H_

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/mpi/last_words.h"
+#include "collectives/callbacks/last_words.h"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "collectives/mpi/internal/words_slot.h"
+#include "collectives/callbacks/words_slot.h"
 
 namespace castor {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/mpi/internal/words_slot.h"
+#include "collectives/callbacks/words_slot.h"
 
 #include <signal.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/mpi/last_words.h"
+#include "collectives/callbacks/last_words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
