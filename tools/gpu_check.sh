@@ -36,7 +36,7 @@ readonly TARGETS=(
   //tests/tools/workspace:cuda_test
   //tests/offload/cuda:cuda_hardware_test
   //tests/collectives/nccl:nccl_hardware_test
-  //tools/bench:cuda_copy_benchmark
+  //tools/bench:copy_benchmark
   //tools/bench:cuda_engine_benchmark
   //tools/bench:cuda_optimizer_benchmark
   //tools/bench:optimizer_benchmark
@@ -291,7 +291,7 @@ suites_expects="all pass"
 suites() { suite "CUDA suites" "$directory/cuda_hardware_test"; }
 
 copies_expects="50 GB/s from 64 MiB on, one way; 95 % of the bare runtime at every size"
-copies() { measure "" cuda_copy_benchmark BM_Copy of_bare 0.95; }
+copies() { measure "" copy_benchmark BM_Copy of_bare 0.95; }
 
 pin_expects="3 GB/s or more: 64 GiB in 20 s"
 pin() { measure "" cuda_engine_benchmark BM_Pin B/s 3e9; }

@@ -59,7 +59,7 @@ benchmark() {
     printf 'echo %q"$ratio"\n' "${@:3}"
   } >"$directory/$1"
 }
-benchmark cuda_copy_benchmark '"bare_B/s","castor_B/s","of_bare"' \
+benchmark copy_benchmark '"bare_B/s","castor_B/s","of_bare"' \
   '"BM_Copy/MiB:64/direction:2/iterations:11/manual_time",11,1.5,1,ms,,,,,,100e9,99e9,'
 benchmark cuda_optimizer_benchmark '"copy_B/s","kernel_B/s","of_copy"' \
   '"BM_Optimizer/adamw/iterations:11/manual_time",11,1,1,ms,,,,,,4000e9,3800e9,'
@@ -180,8 +180,8 @@ status=0
 echo hangs >"$directory/mode"
 GPU_CHECK_LIMIT_S=2 "$directory/gpu_check.sh" run "$directory" --only 6 >"$TEST_TMPDIR/out" 2>&1 || status=$?
 ((status == 1)) || fail "a hanging program: exit $status"
-says '^cuda_copy_benchmark +FAILED +exit 124'
-says '^-- process [0-9]+ is at its limit: .*cuda_copy_benchmark'
+says '^copy_benchmark +FAILED +exit 124'
+says '^-- process [0-9]+ is at its limit: .*copy_benchmark'
 
 rm "$directory/cuda_test"
 check with 2
