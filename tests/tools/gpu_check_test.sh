@@ -59,12 +59,12 @@ benchmark() {
     printf 'echo %q"$ratio"\n' "${@:3}"
   } >"$directory/$1"
 }
-benchmark cuda_copy_benchmark '"bare_B/s","castor_B/s","of_bare"' \
+benchmark copy_benchmark '"bare_B/s","castor_B/s","of_bare"' \
   '"BM_Copy/MiB:64/direction:2/iterations:11/manual_time",11,1.5,1,ms,,,,,,100e9,99e9,'
 benchmark cuda_optimizer_benchmark '"copy_B/s","kernel_B/s","of_copy"' \
   '"BM_Optimizer/adamw/iterations:11/manual_time",11,1,1,ms,,,,,,4000e9,3800e9,'
-benchmark cuda_engine_benchmark '"B/s","per_call","link_use"' \
-  '"BM_Acquire/adopted:1/iterations:20/manual_time",20,1,1,ms,,,,,,4e9,2e-6,'
+benchmark engine_benchmark '"B/s","per_call","link_use"' \
+  '"BM_Acquire/adopted:1/gathered:0/iterations:100/manual_time",100,1,1,ms,,,,,,4e9,2e-6,'
 benchmark optimizer_benchmark '"of_triad"' '"adamw/threads:16/iterations:15/manual_time",15,1,1,ms,,,,,,'
 chmod +x "$directory"/*
 # A wheel, and what is measured with it.
@@ -128,7 +128,7 @@ says '^NCCL contract, 4 ranks +ok +1 passed, 0 skipped, on each of 4 ranks'
 says '^NCCL engine steps, 2 ranks +ok +1 passed'
 says '^Copy/MiB:64/both +ok +of_bare 0.99 \(goal: 0.95\), bare_B/s 100.00 G, castor_B/s 99.00 G, 1.5 ms'
 says '^Optimizer/adamw +ok +of_copy 0.99 \(goal: 0.85\), copy_B/s 4000.00 G'
-says '^Acquire/adopted:1 +ok +per_call 2.00 u \(goal: below 6.00 u\)'
+says '^Acquire/adopted:1/gathered:0 +ok +per_call 2.00 u \(goal: below 6.00 u\)'
 says '^host, adamw/threads:16 +ok +of_triad 0.99'
 says '^8 connections, Acquire'
 says "^torch +not run +this machine's python3 has no torch and transformers"
@@ -180,8 +180,8 @@ status=0
 echo hangs >"$directory/mode"
 GPU_CHECK_LIMIT_S=2 "$directory/gpu_check.sh" run "$directory" --only 6 >"$TEST_TMPDIR/out" 2>&1 || status=$?
 ((status == 1)) || fail "a hanging program: exit $status"
-says '^cuda_copy_benchmark +FAILED +exit 124'
-says '^-- process [0-9]+ is at its limit: .*cuda_copy_benchmark'
+says '^copy_benchmark +FAILED +exit 124'
+says '^-- process [0-9]+ is at its limit: .*copy_benchmark'
 
 rm "$directory/cuda_test"
 check with 2

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-// The kernels of CudaDevice against the device's own copy within its memory, in
+// The kernels of a device against the device's own copy within its memory, in
 // turns: a kernel that reads and writes N bytes in all against a copy of N / 2.
 // `of_copy` is the median of the ratios. The optimizer counts what a parameter
 // costs: 28 bytes with bf16 gradients, fp32 parameter and moments, and the bf16
-// parameter written. Skipped, with the reason, on a machine without a GPU.
+// parameter written. bench_device.h says which device.
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,64 +16,45 @@
 #include <memory>
 #include <vector>
 
-#include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "offload/cuda/cuda_device.h"
-#include "offload/cuda/cuda_runtime_calls.h"
 #include "offload/device.h"
-#include "offload/executor.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/optimizer_options.h"
-#include "offload/lane.h"
 #include "offload/slab.h"
+#include "tools/bench/bench_device.h"
+#include "tools/measure/samples.h"
 
 namespace castor {
 namespace {
 
-constexpr Elements kMany(int64_t{1} << 27);  // far beyond any cache
-constexpr int kPerTurn = 10;                 // so that the wait is of no weight
+constexpr int kPerTurn = 10;  // so that the wait is of no weight
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// Far beyond any cache of a GPU.
+Elements Many() {
+  return Elements(int64_t{1} << (BenchDevice::IsSimulated() ? 20 : 27));
 }
 
-// A device, a lane, and memory to work on.
+// A device, and memory to work on.
 struct Bench {
+  explicit Bench(benchmark::State& state) : on(BenchDevice::Open(state)) {}
+
   std::byte* Take(Bytes size) {
-    slabs.push_back(device->MakeSlab(size).value());
+    slabs.push_back(on->device().MakeSlab(size).value());
     return slabs.back().data();
   }
   double Seconds(const std::function<void()>& queue) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kPerTurn; ++i) queue();
-    CASTOR_CHECK(lane->Drain().ok());
+    on->Drain();
     const auto end = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(end - begin).count();
   }
 
-  ThreadPool executor{1};
-  std::unique_ptr<CudaDevice> device;
+  const std::unique_ptr<BenchDevice> on;  // null: skipped
   std::vector<Slab> slabs;
-  std::unique_ptr<Lane> lane;
 };
-
-std::unique_ptr<Bench> Open(benchmark::State& state) {
-  auto bench = std::make_unique<Bench>();
-  Result<std::unique_ptr<CudaDevice>> opened =
-      CudaDevice::Open(CudaRuntimeCalls(), {.executor = &bench->executor});
-  if (!opened.ok()) {
-    state.SkipWithError(opened.status().ToString().c_str());
-    return nullptr;
-  }
-  bench->device = *std::move(opened);
-  bench->lane = bench->device->MakeLane("bench");
-  return bench;
-}
 
 // `queue` reads and writes `bytes` in all.
 void AgainstCopy(benchmark::State& state, Bench& bench, Bytes bytes,
@@ -82,8 +62,8 @@ void AgainstCopy(benchmark::State& state, Bench& bench, Bytes bytes,
   std::byte* const to = bench.Take(bytes / 2);
   const std::byte* const from = bench.Take(bytes / 2);
   const auto copy = [&] {
-    bench.device->Copy(*bench.lane, to, from, bytes / 2,
-                       CopyKind::kWithinDevice);
+    bench.on->device().Copy(bench.on->lane(), to, from, bytes / 2,
+                            CopyKind::kWithinDevice);
   };
   bench.Seconds(queue);
   bench.Seconds(copy);
@@ -97,52 +77,54 @@ void AgainstCopy(benchmark::State& state, Bench& bench, Bytes bytes,
     copy_rates.push_back(moved / copy_time);
     ratios.push_back(copy_time / kernel_time);
   }
-  state.counters["kernel_B/s"] = Median(kernel_rates);
-  state.counters["copy_B/s"] = Median(copy_rates);
-  state.counters["of_copy"] = Median(ratios);
+  state.counters["kernel_B/s"] = MedianOf(kernel_rates);
+  state.counters["copy_B/s"] = MedianOf(copy_rates);
+  state.counters["of_copy"] = MedianOf(ratios);
 }
 
 void BM_Optimizer(benchmark::State& state, OptimizerKind kind) {
-  const std::unique_ptr<Bench> bench = Open(state);
-  if (bench == nullptr) return;
+  Bench bench(state);
+  if (bench.on == nullptr) return;
   const OptimizerOptions options = DefaultOptimizerOptions(kind);
   const int moments = MomentsOf(options);
   OptimizerBuffers buffers;
-  buffers.grad = bench->Take(BytesOf(kMany, DType::kBF16));
+  buffers.grad = bench.Take(BytesOf(Many(), DType::kBF16));
   buffers.grad_dtype = DType::kBF16;
   buffers.param =
-      reinterpret_cast<float*>(bench->Take(BytesOf(kMany, DType::kF32)));
-  if (moments > 0) buffers.exp_avg = bench->Take(BytesOf(kMany, DType::kF32));
+      reinterpret_cast<float*>(bench.Take(BytesOf(Many(), DType::kF32)));
+  if (moments > 0) buffers.exp_avg = bench.Take(BytesOf(Many(), DType::kF32));
   if (moments > 1) {
-    buffers.exp_avg_sq = bench->Take(BytesOf(kMany, DType::kF32));
+    buffers.exp_avg_sq = bench.Take(BytesOf(Many(), DType::kF32));
   }
-  buffers.low = bench->Take(BytesOf(kMany, DType::kBF16));
+  buffers.low = bench.Take(BytesOf(Many(), DType::kBF16));
   const OptimizerScalars scalars = ComputeOptimizerScalars(options, 10);
-  const Bytes bytes = Bytes(12 + 8 * moments) * kMany.count();
-  AgainstCopy(state, *bench, bytes, [&] {
-    bench->device->Optimize(*bench->lane, buffers, kMany, scalars, 1.0f);
+  const Bytes bytes = Bytes(12 + 8 * moments) * Many().count();
+  AgainstCopy(state, bench, bytes, [&] {
+    bench.on->device().Optimize(bench.on->lane(), buffers, Many(), scalars,
+                                1.0f);
   });
 }
 
 void BM_AddSquares(benchmark::State& state, DType dtype) {
-  const std::unique_ptr<Bench> bench = Open(state);
-  if (bench == nullptr) return;
-  const std::byte* const grad = bench->Take(BytesOf(kMany, dtype));
+  Bench bench(state);
+  if (bench.on == nullptr) return;
+  const std::byte* const grad = bench.Take(BytesOf(Many(), dtype));
   auto* const words = reinterpret_cast<uint64_t*>(
-      bench->Take(Bytes(int64_t{8} * ExactSum::kWords)));
-  AgainstCopy(state, *bench, BytesOf(kMany, dtype), [&] {
-    bench->device->AddSquares(*bench->lane, grad, dtype, kMany, words);
+      bench.Take(Bytes(int64_t{8} * ExactSum::kWords)));
+  AgainstCopy(state, bench, BytesOf(Many(), dtype), [&] {
+    bench.on->device().AddSquares(bench.on->lane(), grad, dtype, Many(), words);
   });
 }
 
 void BM_Convert(benchmark::State& state, DType from_dtype, DType to_dtype) {
-  const std::unique_ptr<Bench> bench = Open(state);
-  if (bench == nullptr) return;
-  const std::byte* const from = bench->Take(BytesOf(kMany, from_dtype));
-  std::byte* const to = bench->Take(BytesOf(kMany, to_dtype));
-  const Bytes bytes = BytesOf(kMany, from_dtype) + BytesOf(kMany, to_dtype);
-  AgainstCopy(state, *bench, bytes, [&] {
-    bench->device->Convert(*bench->lane, from, from_dtype, to, to_dtype, kMany);
+  Bench bench(state);
+  if (bench.on == nullptr) return;
+  const std::byte* const from = bench.Take(BytesOf(Many(), from_dtype));
+  std::byte* const to = bench.Take(BytesOf(Many(), to_dtype));
+  const Bytes bytes = BytesOf(Many(), from_dtype) + BytesOf(Many(), to_dtype);
+  AgainstCopy(state, bench, bytes, [&] {
+    bench.on->device().Convert(bench.on->lane(), from, from_dtype, to, to_dtype,
+                               Many());
   });
 }
 

@@ -3,18 +3,15 @@
 
 // How fast an NVMe store moves extents: a number of random ones, all of one
 // size, are kept under way for some seconds, and the rate is printed as one
-// line of JSON. nvme_comparison.py runs it next to fio. With --load it does no
-// I/O, and loads memory and processors as a step of training does.
+// line of JSON. nvme_comparison.py runs it next to fio.
 
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,7 +35,6 @@
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/nvme_store.h"
 #include "offload/nvme/thread_io_queue.h"
-#include "tools/bench/memory_load.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
 
@@ -56,12 +52,9 @@ struct Flags {
   int64_t depth = 32;
   double seconds = 3;
   std::string mix = "read";
-  std::string load;
   bool threads = false;
   bool no_register = false;
 };
-
-std::atomic<bool> stop_asked = false;
 
 double Seconds() {
   return std::chrono::duration<double>(
@@ -252,20 +245,6 @@ Status Move(const Flags& flags, const Console& console) {
   return store->Close();
 }
 
-Status Load(const Flags& flags, const Console& console) {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { stop_asked = true; };
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  const MemoryLoadResult result = RunMemoryLoad(
-      flags.load != "adam", flags.load != "copies", flags.seconds, stop_asked);
-  console.out << fmt::format(
-      "{{\"copied_bytes_per_second\": {:.0f}, \"updated_params_per_second\": "
-      "{:.0f}}}\n",
-      result.copied_bytes_per_second, result.updated_params_per_second);
-  return FlushOutput(console);
-}
-
 Status Main(const std::vector<std::string>& args, const Console& console) {
   CommandLine line(kName, "Measures an NVMe store.");
   CLI::App& app = line.app();
@@ -284,14 +263,12 @@ Status Main(const std::vector<std::string>& args, const Console& console) {
   AddSwitch(app, "--threads", &flags.threads, "threads instead of io_uring");
   AddSwitch(app, "--no-register", &flags.no_register,
             "transfers in memory that is not registered");
-  AddChoiceFlag(app, "--load", &flags.load, {"copies", "adam", "both"},
-                "no I/O: copies, AdamW steps, or a thread of each");
   CASTOR_ASSIGN_OR_RETURN(const ParseOutcome parsed, ParseFlags(app, args));
   if (parsed == ParseOutcome::kHelpAsked) {
     console.out << line.Help();
     return FlushOutput(console);
   }
-  return flags.load.empty() ? Move(flags, console) : Load(flags, console);
+  return Move(flags, console);
 }
 
 }  // namespace

@@ -6,10 +6,9 @@
 For requests of 1, 4, 16 and 64 MiB, reads, writes and half of each: fio (io_uring, O_DIRECT, random order) and an NVMe store
 (bazel-bin/tools/bench/nvme_benchmark), in turns, with requests of the same size and as many under way, each in a new file that was
 written once just before, because a drive may hold in memory what is new; the store checks every byte it reads against a checksum.
-Drives are noisy, so the ratio is the median of those of each round. With --load, copies and AdamW steps run beside both, on a thread
-each.
+Drives are noisy, so the ratio is the median of those of each round.
 
-  bazel build //tools/bench:nvme_benchmark && tools/bench/nvme_comparison.py --dir FOLDER [--size MIB] [--rounds N] [--seconds S] [--load]
+  bazel build //tools/bench:nvme_benchmark && tools/bench/nvme_comparison.py --dir FOLDER [--size MIB] [--rounds N] [--seconds S]
 
 fio is in Debian's package of that name. Prints a Markdown table; FOLDER gets twice --size for the time of the run.
 """
@@ -56,43 +55,20 @@ def castor(folder, size, seconds, mib, mix, extra):
     return found["bytes_per_second"], found["processors"]
 
 
-class Load:
-    """Copies and AdamW steps beside what is measured."""
-
-    def __init__(self, wanted):
-        self.wanted = wanted
-
-    def __enter__(self):
-        if self.wanted:
-            self.process = subprocess.Popen([BENCHMARK, "--load", "both", "--seconds", "1000"], stdout=subprocess.PIPE, text=True)
-        return self
-
-    def __exit__(self, *_):
-        if self.wanted:
-            self.process.terminate()
-            self.said = json.loads(self.process.communicate()[0])
-
-
 def measure(options, folder, file, mib, mix):
     """One row of the table."""
     rows = {"fio": [], "castor": []}
-    loads = {"fio": [], "castor": []}
     for turn in range(options.rounds):
         for who in ("fio", "castor") if turn % 2 == 0 else ("castor", "fio"):
-            with Load(options.load) as load:
-                if who == "fio":
-                    rows[who].append(fio(file, options.size, options.seconds, mib, mix, options.fio))
-                else:
-                    rows[who].append(castor(folder, options.size, options.seconds, mib, mix, options.castor))
-            if options.load:
-                loads[who].append(load.said["copied_bytes_per_second"])
+            if who == "fio":
+                rows[who].append(fio(file, options.size, options.seconds, mib, mix, options.fio))
+            else:
+                rows[who].append(castor(folder, options.size, options.seconds, mib, mix, options.castor))
     ratios = [c[0] / f[0] for c, f in zip(rows["castor"], rows["fio"])]
     middle = {who: [statistics.median(column) for column in zip(*values)] for who, values in rows.items()}
     cells = [f"{mib} MiB", str(IN_FLIGHT[mib]), mix, f"{middle['fio'][0] / 1e9:.2f}", f"{middle['castor'][0] / 1e9:.2f}",
              f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}",
              f"{middle['fio'][1]:.2f}", f"{middle['castor'][1]:.2f}"]
-    if options.load:
-        cells += [f"{statistics.median(loads[who]) / 1e9:.1f}" for who in ("fio", "castor")]
     print("| " + " | ".join(cells) + " |", flush=True)
     return statistics.median(ratios)
 
@@ -103,21 +79,18 @@ def main():
     parser.add_argument("--size", type=int, default=2048, help="MiB of the file (default 2048)")
     parser.add_argument("--rounds", type=int, default=5, help="of which the median counts (default 5)")
     parser.add_argument("--seconds", type=int, default=3, help="of one measurement (default 3)")
-    parser.add_argument("--load", action="store_true", help="with copies and AdamW beside both")
     parser.add_argument("--requests", type=int, nargs="+", default=sorted(IN_FLIGHT), choices=sorted(IN_FLIGHT), help="MiB")
     parser.add_argument("--mixes", nargs="+", default=list(MIXES), choices=list(MIXES))
     parser.add_argument("--fio", action="append", default=[], help="one more argument of fio, as --fio=--fixedbufs=1")
     parser.add_argument("--castor", action="append", default=[], help="one more argument of nvme_benchmark, as --castor=--no-register")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the load ends and the folder goes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the folder goes
     if shutil.which("fio") is None:
         sys.exit("fio is missing: apt-get install fio")
     if not os.path.exists(BENCHMARK):
         sys.exit("nvme_benchmark is missing: bazel build //tools/bench:nvme_benchmark")
     header = ["request", "under way", "what", "fio GB/s", "Castor GB/s", "ratio", "lowest and highest", "fio processors",
               "Castor processors"]
-    if options.load:
-        header += ["copies beside fio GB/s", "beside Castor GB/s"]
     print("| " + " | ".join(header) + " |\n|" + "---|" * 3 + "---:|" * (len(header) - 3))
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="castor-bench-") as folder:
         file = os.path.join(folder, "fio.data")

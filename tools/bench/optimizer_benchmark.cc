@@ -35,6 +35,7 @@
 #include "chunk/base/dtype.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/worker_pool.h"
+#include "tools/measure/samples.h"
 
 namespace castor {
 namespace {
@@ -49,12 +50,6 @@ double Time(const Work& work) {
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
       .count();
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 class Triad {
@@ -202,9 +197,9 @@ void BM_Optimizer(benchmark::State& state, const Pass& pass) {
     of_triad.push_back(rates.back() / plain);
     of_streamed.push_back(rates.back() / streamed);
   }
-  state.counters["B/s"] = Median(rates);
-  state.counters["of_triad"] = Median(of_triad);
-  state.counters["of_streamed"] = Median(of_streamed);
+  state.counters["B/s"] = MedianOf(rates);
+  state.counters["of_triad"] = MedianOf(of_triad);
+  state.counters["of_streamed"] = MedianOf(of_streamed);
 }
 
 // What a call costs before its first element: the floating-point mode.
