@@ -87,11 +87,12 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
     Status built = BuildMemory(declared, {.loose = true, .returned = returned},
                                other.pools.get());
     if (built.ok()) built = BuildStore();
-    if (built.ok()) built = CheckDriveRoom(other);
     if (built.code() == ErrorCode::kUnavailable && !why.empty()) {
       built = built.WithContext(why);
     }
     status = AgreeOn(built, 0, "reseal");
+    // Once all ranks have their files.
+    if (status.ok()) status = AgreeOn(CheckDriveRoom(other), 0, "reseal");
     if (!status.ok()) {
       DropMemory();
       ExchangeMemory(other);
@@ -123,7 +124,10 @@ Status ZeroEngine::Impl::Reseal(const ResealOptions& asked) {
   // Lanes may be at the new memory by now: sums for the norm are zeroed there.
   if (status.ok()) status = DrainAll();
   if (!status.ok()) return Fail(status);
-  if (Status settled = pools_->Settle(); !settled.ok()) return Fail(settled);
+  // All states are there. What lacks space is what nobody has written yet.
+  if (const Status settled = pools_->Settle(); !settled.ok()) {
+    options_.log->Warning(settled.message());
+  }
   DescribeHomes();
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
@@ -184,12 +188,13 @@ Status ZeroEngine::Impl::CheckDriveRoom(const Memory& from) const {
   // In the end all new space, and none of the old.
   most = std::max(most, pools_->nvme_bytes() - from.pools->nvme_bytes());
   // Other ranks may write to the same drive.
-  const Bytes room = pools_->NvmeRoomBeside(*from.pools) / comm_->world();
+  const Bytes room = pools_->NvmeRoomBeside(*from.pools, comm_->world());
   if (most <= room) return OkStatus();
   return Unavailable(fmt::format(
       "states that move on the NVMe tier need {} beside what is there, and {} "
-      "are left for each of {} ranks: free some space on the drive, or keep "
-      "the budgets",
+      "are left there for each of {} ranks: free some space on the drive, "
+      "raise "
+      "its limit, or keep the budgets",
       FormatBytes(most), FormatBytes(room), comm_->world()));
 }
 

@@ -150,23 +150,22 @@ bool RankPools::nvme_as_written() const {
   return nvme_ != nullptr && nvme_->as_written();
 }
 
-Bytes RankPools::NvmeRoomBeside(const RankPools& before) const {
-  // Drives fill up together.
-  const double all = static_cast<double>(nvme_->size().count());
-  double room = all;
+Bytes RankPools::NvmeRoomBeside(const RankPools& before, int sharing) const {
+  Bytes room = nvme_->size();
   for (size_t d = 0; d < nvme_files_.size(); ++d) {
+    if (!nvme_->as_written(d)) continue;
     const NvmeDriveOptions& file = nvme_files_[d];
-    Bytes left = nvme_->FreeSpaceOf(d);
-    if (left < Bytes(0)) left = file.size;
+    // What the file system keeps of its own. Where several drives fill up, it
+    // is not known how: all may go to this one.
+    const Bytes kept = MiB(1) + file.size / 256;
+    room = std::min(room, (nvme_->FreeSpaceOf(d) - kept) / sharing);
     // What is left of the limit is without this file.
     if (const std::optional<Bytes> limit = LimitOf(file.directory)) {
-      left = std::min(left,
+      room = std::min(room,
                       *limit + file.size - before.BytesOfFiles(file.directory));
     }
-    const double share = static_cast<double>(file.size.count()) / all;
-    room = std::min(room, static_cast<double>(left.count()) / share);
   }
-  return Bytes(static_cast<int64_t>(std::max(room, 0.0)));
+  return std::max(room, Bytes(0));
 }
 
 void RankPools::LimitDrives(std::span<const NvmeDriveOptions> files, int sign) {

@@ -150,9 +150,10 @@ class RankPools {
   Bytes nvme_bytes() const;
   // Whether space on drives comes as it is written.
   bool nvme_as_written() const;
-  // How much may be written before the files of `before` give space back; there
-  // is no more on the drives, or within their limits.
-  Bytes NvmeRoomBeside(const RankPools& before) const;
+  // How much may be written to files that come as they are written before those
+  // of `before` give space back: there is no more within the drives' limits, or
+  // on a drive, which `sharing` ranks write to.
+  Bytes NvmeRoomBeside(const RankPools& before, int sharing) const;
   // Bytes of memory that can be loosened.
   Bytes loosened_bytes() const;
 

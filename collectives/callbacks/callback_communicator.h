@@ -52,7 +52,7 @@ struct HostCollectives {
   // thread, at most once.
   std::function<void(const char* why)> abort;
   // The ranks that the call under way still waits for, so that messages name
-  // them. Any thread. Null: the host does not know.
+  // them. Any thread, and it waits for nothing. Null: the host does not know.
   std::function<std::vector<int>()> waits_for = {};
 };
 

@@ -32,6 +32,7 @@ void Copy(void* to, const void* from, int64_t bytes) {
 
 // Whole cache lines, and so whole elements.
 Bytes PieceOf(Bytes buffer, int size) {
+  if (size == 1) return Bytes(0);  // nothing goes anywhere
   const int64_t piece = buffer.count() / (2 * size) / 64 * 64;
   return Bytes(std::max<int64_t>(piece, 2048));
 }
@@ -83,13 +84,21 @@ CallbackExchange::CallbackExchange(int rank, int size, Bytes buffer,
     : rank_(rank),
       size_(size),
       piece_(PieceOf(buffer, size)),
-      buffer_bytes_(std::max(buffer, piece_ * (2 * size))),
+      buffer_bytes_(size == 1 ? Bytes(0)
+                              : std::max(buffer, piece_ * (2 * size))),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(
           static_cast<size_t>(buffer_bytes().count()))),
       calls_(calls) {}
 
 Status CallbackExchange::Move(const CollectiveCall& call,
                               const RankBuffers& buffers) {
+  if (size_ == 1) {
+    const bool bytes = call.kind == CollectiveKind::kBroadcast;
+    if (bytes || call.kind == CollectiveKind::kBarrier) return OkStatus();
+    Copy(buffers.out, buffers.in,
+         BytesOf(Elements(call.count), call.dtype).count());
+    return OkStatus();
+  }
   switch (call.kind) {
     case CollectiveKind::kAllGather:
       return Gather(call, buffers);

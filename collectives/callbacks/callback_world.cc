@@ -110,7 +110,7 @@ void CallbackWorld::End(Status reason) {
   {
     std::lock_guard lock(mutex_);
     if (!ended_.ok()) return;
-    ended_ = std::move(reason);
+    ended_ = Explained(reason);
     ended_since_ns_ = clock_->NowNs();
   }
   changed_.notify_all();
@@ -218,7 +218,7 @@ bool CallbackWorld::Round(RoundOutcome* last) {
     const Arrival& arrival = arrived_.at(last->move);
     call = arrival.call;
     buffers = arrival.buffers;
-    moving_ = true;
+    moving_ = last->move;
   }
   const Status moved = exchange_.Move(call, buffers);
   if (!moved.ok()) {
@@ -237,7 +237,7 @@ void CallbackWorld::Finish(int64_t position) {
   const Arrival arrival = std::move(place->second);
   arrived_.erase(place);
   ++done_;
-  moving_ = false;
+  moving_ = -1;
   NoteOperation();
   std::vector<RankBuffers> buffers(static_cast<size_t>(size_));
   buffers[static_cast<size_t>(rank_)] = arrival.buffers;
@@ -310,19 +310,10 @@ void CallbackWorld::WatchCalls() {
       wait = std::min(wait, kLookNs);
       changed_.wait_for(lock, std::chrono::nanoseconds(wait));
       const int64_t late = clock_->NowNs() - now - wait;
-      const bool missed =
-          timeout_ns_ > 0 && late > std::max(timeout_ns_, kSlackNs);
-      // Others have given it up by now, and so it would accuse them.
-      if (missed && ended_.ok()) {
-        ended_ = Aborted(fmt::format(
-            "this rank, {} of {}, did not run for {:.1f} s: its process was "
-            "stopped, or its machine slept; the others wait for {:.1f} s",
-            rank_, size_, Seconds(late), Seconds(timeout_ns_)));
-        ended_since_ns_ = clock_->NowNs();
-      }
+      if (late > kSlackNs) ForgetTime(late);
       continue;
     }
-    if (ended_.ok()) ended_ = CallTimeout(now);
+    if (ended_.ok()) ended_ = Explained(CallTimeout(now));
     const Status why = ended_;
     lock.unlock();
     AbortHost(why);
@@ -338,8 +329,35 @@ Status CallbackWorld::CallTimeout(int64_t now) const {
         "is gone or hangs",
         (timeout_ns_ + kSlackNs) / 1'000'000));
   }
-  const auto& [position, first] = *arrived_.begin();
-  return TimeoutError(position, first.call, missing, now - first.since_ns);
+  const auto& [position, first] = *HeldUp();
+  const int64_t waited = now - calling_since_ns_;
+  if (moving_ < 0) return TimeoutError(position, first.call, missing, waited);
+  return Aborted(fmt::format(
+      "{} stopped amid operation {} of the world, {}: its data has not come in "
+      "{:.1f} s. They hang or died: look at what they do, or raise the timeout "
+      "if they are only slow",
+      DescribeRanks(missing), position, Describe(first.call), Seconds(waited)));
+}
+
+std::map<int64_t, CallbackWorld::Arrival>::const_iterator
+CallbackWorld::HeldUp() const {
+  const auto moves = arrived_.find(moving_);
+  return moves == arrived_.end() ? arrived_.begin() : moves;
+}
+
+void CallbackWorld::ForgetTime(int64_t ns) {
+  stopped_ns_ += ns;
+  if (calling_since_ns_ >= 0) calling_since_ns_ += ns;
+  ended_since_ns_ += ns;
+  for (auto& [position, arrival] : arrived_) arrival.since_ns += ns;
+}
+
+Status CallbackWorld::Explained(const Status& why) const {
+  if (stopped_ns_ == 0) return why;
+  return why.WithContext(fmt::format(
+      "rank {} did not run for {:.1f} s, since its process was stopped or its "
+      "machine slept",
+      rank_, Seconds(stopped_ns_)));
 }
 
 std::vector<int> CallbackWorld::WaitsFor(int64_t now) const {
@@ -350,7 +368,7 @@ std::vector<int> CallbackWorld::WaitsFor(int64_t now) const {
       return ranks;
     }
   }
-  const auto known = absent_.find(arrived_.begin()->first);
+  const auto known = absent_.find(HeldUp()->first);
   return known == absent_.end() ? std::vector<int>() : known->second;
 }
 
@@ -362,15 +380,15 @@ void CallbackWorld::NoteOperation() {
 
 void CallbackWorld::SayWords(int64_t now) {
   if (arrived_.empty() || !ended_.ok()) return;
-  const auto& [position, first] = *arrived_.begin();
+  const auto& [position, first] = *HeldUp();
   if (now - first.since_ns < kStallNs) return;
   const std::vector<int> ranks = WaitsFor(now);
   words_.Say(
       fmt::format("{} while it waited{}{} at operation {} of the world, {}",
                   ToldToEnd(rank_, size_),
-                  ranks.empty() ? ""
-                  : moving_     ? " for data of "
-                                : " for ",
+                  ranks.empty()  ? ""
+                  : moving_ >= 0 ? " for data of "
+                                 : " for ",
                   ranks.empty() ? std::string() : DescribeRanks(ranks),
                   position, Describe(first.call)),
       WordsWeight::kMatters);

@@ -94,12 +94,19 @@ class CallbackWorld {
   void AbortHost(const Status& why);
   // Of a call that has taken too long. REQUIRES: mutex_ is held.
   Status CallTimeout(int64_t now) const;
-  // The ranks that the first operation waits for, as far as is known. REQUIRES:
-  // mutex_ is held, an operation has arrived.
+  // The operation that others hold up: whose data is on its way, else the
+  // first. REQUIRES: mutex_ is held, an operation has arrived.
+  std::map<int64_t, Arrival>::const_iterator HeldUp() const;
+  // The ranks that it waits for, as far as is known. REQUIRES: as above.
   std::vector<int> WaitsFor(int64_t now) const;
   // After an operation has begun or ended; where one has lasted. REQUIRES:
   // mutex_ is held.
   void NoteOperation();
+  // What did not run for so long: nobody waited meanwhile. REQUIRES: mutex_ is
+  // held.
+  void ForgetTime(int64_t ns);
+  // `why`, and whether this rank was stopped. REQUIRES: mutex_ is held.
+  Status Explained(const Status& why) const;
   void SayWords(int64_t now);
 
   const int rank_;
@@ -125,7 +132,8 @@ class CallbackWorld {
   bool host_aborted_ = false;
   bool calls_over_ = false;        // and so there is nothing to watch
   int64_t calling_since_ns_ = -1;  // -1: no call of the host's is under way
-  bool moving_ = false;            // data, and no round
+  int64_t moving_ = -1;     // the operation whose data is on its way; -1: none
+  int64_t stopped_ns_ = 0;  // how long this process did not run
   // As the last round left it.
   std::map<int64_t, std::vector<int>> absent_;
   WordsSlot words_;

@@ -10,7 +10,7 @@
 // prints a mixture of both. A sentence takes longer to make than many an
 // operation does, so a world says only now and then whom it waits for, but of
 // every operation which one it is at: where what was said is over, that is what
-// is left to say. One thread per slot; the handler's part is
+// is left to say. One thread of a slot at a time; the handler's part is
 // async-signal-safe.
 
 #include <cstdint>

@@ -16,6 +16,8 @@ namespace castor::internal {
 namespace {
 
 constexpr int kTag = 0;
+// In the place of a call: the world has ended amid one.
+constexpr int64_t kEnded = -1;
 // MPI counts in 31 bits.
 constexpr int64_t kMostAtOnce = int64_t{1} << 30;
 // A call that lasts so long is told of.
@@ -117,6 +119,7 @@ Status MpiCalls::Exchange(const std::vector<Part>& send,
                           const std::vector<Part>& recv) {
   if (ended_) return Aborted("the world was ended");
   ++call_;
+  HearOthers();
   const size_t own = Index(rank_);
   if (recv[own].bytes > 0 && recv[own].data != send[own].data) {
     std::memcpy(recv[own].data, send[own].data,
@@ -132,6 +135,7 @@ Status MpiCalls::Begin(const std::vector<Part>& send,
                        const std::vector<Part>& recv) {
   requests_.clear();
   peers_.clear();
+  receives_ = 0;
   const auto each_piece = [this](int peer, const Part& part,
                                  const auto& move) -> Status {
     for (int64_t at = 0; at < part.bytes; at += kMostAtOnce) {
@@ -153,9 +157,10 @@ Status MpiCalls::Begin(const std::vector<Part>& send,
           MPI_Irecv(data, bytes, MPI_BYTE, peer, kTag, comm_, request),
           "MPI_Irecv");
     };
-    CASTOR_RETURN_IF_ERROR(each_piece(peer, recv[Index(peer)], receive));
+    const Status posted = each_piece(peer, recv[Index(peer)], receive);
+    receives_ = requests_.size();
+    CASTOR_RETURN_IF_ERROR(posted);
   }
-  receives_ = requests_.size();
   for (int i = 1; i < size_; ++i) {
     const int peer = (rank_ + i) % size_;
     const auto give = [&](std::byte* data, int bytes, MPI_Request* request) {
@@ -196,7 +201,7 @@ Status MpiCalls::Finish() {
     if (left == 0) break;
     const steady_clock::time_point now = steady_clock::now();
     if (now - begun >= kLasts) {
-      if (!std::exchange(told, true)) TellOthers();
+      if (!std::exchange(told, true)) TellOthers(call_);
       HearOthers();
     }
     if (ended_ && !taken_back) {
@@ -204,6 +209,7 @@ Status MpiCalls::Finish() {
       ended = now;
       status = Aborted("the world was ended while it waited for a rank");
       TakeBack();
+      TellOthers(kEnded);
     } else if (taken_back && now - ended > std::chrono::nanoseconds(kGraceNs)) {
       broken_ = true;
       return status;
@@ -221,8 +227,7 @@ void MpiCalls::TakeBack() {
 }
 
 // A note that cannot be sent costs a name in a message.
-void MpiCalls::TellOthers() {
-  const int64_t call = call_;
+void MpiCalls::TellOthers(int64_t call) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -249,7 +254,11 @@ void MpiCalls::HearOthers() {
         MPI_SUCCESS) {
       return;
     }
-    lasted_[Index(from.MPI_SOURCE)] = call;
+    if (call == kEnded) {
+      ended_ = true;
+    } else {
+      lasted_[Index(from.MPI_SOURCE)] = call;
+    }
   }
 }
 

@@ -13,9 +13,10 @@
 // call lasts tells the others, who then know that it is not to blame.
 //
 // A call that is ended takes back what it still waits for, so that nothing is
-// written to its memory any more, for kGraceNs at most. What MPI then still
-// holds of it stays until the process ends. One thread makes the calls, any may
-// end them and ask whom they wait for.
+// written to its memory any more, and tells the others. A rank that has begun
+// to send and says nothing for kGraceNs may still write there: the process
+// should end then. One thread makes the calls, any may end them and ask whom
+// they wait for.
 
 #include <mpi.h>
 
@@ -49,6 +50,8 @@ class MpiCalls {
 
   // Whether MPI still holds memory of a call that was ended.
   bool broken() const { return broken_; }
+  // Of all ranks, for what they do once no call comes any more.
+  MPI_Comm comm() const { return comm_; }
   // Gives the MPI communicators back. REQUIRES: no call any more, not broken.
   Status Free();
 
@@ -63,8 +66,8 @@ class MpiCalls {
   Status Begin(const std::vector<Part>& send, const std::vector<Part>& recv);
   Status Finish();
   void TakeBack();
-  // That the call under way lasts.
-  void TellOthers();
+  // That the call under way lasts, or that the world has ended (kEnded).
+  void TellOthers(int64_t call);
   void HearOthers();
   // Those whose own calls last are left out, unless all of them do.
   std::vector<int> WaitsFor() const;

@@ -29,9 +29,9 @@
 namespace castor {
 
 struct MpiOptions {
-  // An operation to which not all ranks have come within this time, or which
-  // makes no progress for as long, ends the world, naming the ranks it waits
-  // for; 0 waits for ever.
+  // An operation to which not all ranks have come within this time, or whose
+  // data takes as long, ends the world, naming the ranks it waits for; 0 waits
+  // for ever.
   int64_t timeout_ns = 120'000'000'000;
   // As CallbackOptions have it.
   Bytes exchange_buffer = MiB(4);

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "collectives/mpi/mpi_calls.h"
@@ -50,6 +52,25 @@ void KeepForEver(std::shared_ptr<internal::MpiCalls> calls) {
   static auto* const kept =
       new std::vector<std::shared_ptr<internal::MpiCalls>>();
   kept->push_back(std::move(calls));
+}
+
+Status WaitForOthers(MPI_Comm comm, int64_t wait_ns) {
+  MPI_Request met = MPI_REQUEST_NULL;
+  CASTOR_RETURN_IF_ERROR(MpiStatus(MPI_Ibarrier(comm, &met), "MPI_Ibarrier"));
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    int done = 0;
+    CASTOR_RETURN_IF_ERROR(
+        MpiStatus(MPI_Test(&met, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (done != 0) return OkStatus();
+    const std::chrono::nanoseconds waited =
+        std::chrono::steady_clock::now() - begin;
+    if (wait_ns > 0 && waited.count() > wait_ns) {
+      return Aborted(fmt::format("not every rank has come to the end in {} s",
+                                 static_cast<double>(wait_ns) * 1e-9));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace
@@ -104,7 +125,7 @@ Result<std::shared_ptr<internal::MpiCalls>> MpiSession::Connect() {
   return calls_.back();
 }
 
-Status MpiSession::Close() {
+Status MpiSession::Close(int64_t wait_ns) {
   if (closed_) return OkStatus();
   closed_ = true;
   Status reason;
@@ -114,6 +135,9 @@ Status MpiSession::Close() {
     KeepForEver(std::move(calls));
   }
   // MPI would wait for ranks that do not come.
+  if (reason.ok() && !calls_.empty()) {
+    reason = WaitForOthers(calls_.front()->comm(), wait_ns);
+  }
   if (!reason.ok()) return reason;
   for (const auto& calls : calls_) CASTOR_RETURN_IF_ERROR(calls->Free());
   calls_.clear();

@@ -38,11 +38,11 @@ class MpiSession {
   int local_rank() const { return local_rank_; }
   int local_world() const { return local_world_; }
 
-  // Ends MPI, which waits for the other ranks. Where a world has ended because
-  // ranks do not answer, MPI is left as it is, that is said (Aborted), and the
-  // process must end, which has mpirun end the others. REQUIRES: the
-  // communicators are destroyed.
-  Status Close();
+  // Waits until every rank has come here, and ends MPI. Where ranks do not come
+  // in `wait_ns` (0: for ever), or did not answer the end of a world, MPI is
+  // left as it is, that is said (Aborted), and the process must end, which has
+  // mpirun end the others. REQUIRES: the communicators are destroyed.
+  Status Close(int64_t wait_ns = 120'000'000'000);
 
   // For MakeMpiCommunicator.
   Result<std::shared_ptr<internal::MpiCalls>> Connect();

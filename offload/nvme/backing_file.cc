@@ -55,25 +55,24 @@ Result<BackingFile> MakeBackingFile(const std::filesystem::path& file,
         fmt::format("cannot make {}: {}. Give the NVMe tier another directory",
                     file.string(), ErrorText(errno)));
   }
-  Status taken = OkStatus();
+  CASTOR_RETURN_IF_ERROR(CheckFileLimit(size));
+  bool full = space == FileSpace::kAsWritten;
+  Status taken = Unavailable(
+      fmt::format("the file system of {} cannot set space aside, or give it "
+                  "back, bit by bit. Give the NVMe tier a directory on ext4 or "
+                  "xfs",
+                  file.parent_path().string()));
   if (space != FileSpace::kAsWritten) {
-    taken = Preallocate(made.fd.get(), file, size, calls);
+    taken = Preallocate(made.fd.get(), file, size, calls, &full);
   }
-  if (space == FileSpace::kAsWritten ||
-      (!taken.ok() && space == FileSpace::kAtOnceIfThere)) {
-    // What a refused call took goes back.
+  if (full && space != FileSpace::kAtOnce) {
+    // What a refused call took goes back. The first block shows what the file
+    // system can do, and is there for O_DIRECT to be tried.
     made.as_written = ::ftruncate(made.fd.get(), 0) == 0 &&
                       ::ftruncate(made.fd.get(), size.count()) == 0 &&
-                      GiveSpace(made.fd.get(), Bytes(0), kDirectAlignment);
-    if (!made.as_written) {
-      return taken.ok() ? Unavailable(fmt::format(
-                              "the file system of {} cannot give space back "
-                              "bit by bit. Give the NVMe tier a directory on "
-                              "ext4 or xfs",
-                              file.parent_path().string()))
-                        : taken;
-    }
-    taken = OkStatus();
+                      GiveSpace(made.fd.get(), Bytes(0), kDirectAlignment) &&
+                      AllocateRest(made.fd.get(), file, kDirectAlignment).ok();
+    if (made.as_written) taken = OkStatus();
   }
   CASTOR_RETURN_IF_ERROR(taken);
   Result<UniqueFd> direct = OpenDirect(file);

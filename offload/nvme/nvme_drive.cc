@@ -53,7 +53,7 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::Open(
 
 Status NvmeDrive::TakeSpace() {
   if (!as_written_) return OkStatus();
-  CASTOR_RETURN_IF_ERROR(Preallocate(fd_.get(), file_, size_));
+  CASTOR_RETURN_IF_ERROR(AllocateRest(fd_.get(), file_, size_));
   as_written_ = false;
   return OkStatus();
 }

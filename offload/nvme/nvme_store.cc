@@ -194,6 +194,10 @@ bool NvmeStore::as_written() const {
                      [](const auto& drive) { return drive->as_written(); });
 }
 
+bool NvmeStore::as_written(size_t drive) const {
+  return impl_->drives[drive]->as_written();
+}
+
 Status NvmeStore::TakeSpace() {
   for (const auto& drive : impl_->drives) {
     CASTOR_RETURN_IF_ERROR(drive->TakeSpace());

@@ -149,12 +149,13 @@ class NvmeStore {
 
   // Space of files that come as they are written (FileSpace). Owner thread.
   bool as_written() const;  // of some drive
+  bool as_written(size_t drive) const;
   // Sets what is missing aside. As Create, where that is not there. Blocks.
   Status TakeSpace();
   // Gives the space of a range back, whose contents nobody needs any more.
   // REQUIRES: no transfer with it is under way.
   void GiveSpace(Bytes offset, Bytes size);
-  // Of that drive's file system, for this user; -1 where nobody knows.
+  // Of that drive's file system; -1 where nobody knows.
   Bytes FreeSpaceOf(size_t drive) const;
 
   // A step of training begins: what is given to Write from now on counts to it.

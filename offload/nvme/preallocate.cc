@@ -24,7 +24,6 @@ std::string Amount(Bytes bytes) {
                      static_cast<double>(bytes.count()) / (1 << 20));
 }
 
-// What is free on the file's disk, and -1 where it does not say (ramfs).
 Status DoesNotFit(const std::filesystem::path& file, Bytes size, Bytes free,
                   int error) {
   std::string room = "an unknown amount";
@@ -48,6 +47,15 @@ Status Failed(const std::filesystem::path& file, Bytes size, int error) {
 bool IsFull(int error) { return error == ENOSPC || error == EDQUOT; }
 
 // 0 or the errno.
+// 0, or what went wrong.
+int Allocate(int fd, Bytes size, const FileCalls& calls) {
+  int result = 0;
+  do {
+    result = calls.fallocate(fd, 0, 0, size.count());
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
 int WriteZeros(int fd, Bytes size, const FileCalls& calls) {
   const std::vector<char> zeros(
       static_cast<size_t>(std::min(size, MiB(1)).count()));
@@ -86,25 +94,34 @@ bool GiveSpace(int fd, Bytes offset, Bytes size) {
   return result == 0;
 }
 
-Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
-                   const FileCalls& calls) {
-  // Past this limit the kernel does not answer: it kills by SIGXFSZ.
+Status CheckFileLimit(Bytes size) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
-      limit.rlim_cur != RLIM_INFINITY &&
-      limit.rlim_cur < static_cast<uint64_t>(size.count())) {
-    return Unavailable(fmt::format(
-        "the NVMe tier needs a file of {}, and this process may not write more "
-        "than {} B to one: raise the limit of file size (ulimit -f)",
-        Amount(size), limit.rlim_cur));
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+      limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur >= static_cast<uint64_t>(size.count())) {
+    return OkStatus();
   }
+  return Unavailable(fmt::format(
+      "the NVMe tier needs a file of {}, and this process may not write more "
+      "than {} B to one: raise the limit of file size (ulimit -f)",
+      Amount(size), limit.rlim_cur));
+}
+
+Status AllocateRest(int fd, const std::filesystem::path& file, Bytes size) {
   const Bytes free = FreeSpace(fd);
-  int result = 0;
-  do {
-    result = calls.fallocate(fd, 0, 0, size.count());
-  } while (result != 0 && errno == EINTR);
-  if (result == 0) return OkStatus();
-  int error = errno;
+  const int error = Allocate(fd, size, {});
+  if (error == 0) return OkStatus();
+  return IsFull(error) ? DoesNotFit(file, size, free, error)
+                       : Failed(file, size, error);
+}
+
+Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
+                   const FileCalls& calls, bool* full) {
+  CASTOR_RETURN_IF_ERROR(CheckFileLimit(size));
+  const Bytes free = FreeSpace(fd);
+  int error = Allocate(fd, size, calls);
+  if (error == 0) return OkStatus();
+  if (full != nullptr) *full = error == ENOSPC;
   if (error == EOPNOTSUPP || error == ENOSYS) {
     // Zeros that cannot fit are not even begun, for the sake of others who
     // write to that disk.

@@ -19,15 +19,24 @@ namespace castor {
 // set aside: by fallocate, or where the file system has none, by writing zeros.
 // Unavailable, with the need, the free space and the remedy, where they do not
 // fit; the file is then to be removed. `file` is its path, for messages.
-// Blocks.
+// `full`, where given: whether the disk, and no quota, was the limit. Blocks.
 Status Preallocate(int fd, const std::filesystem::path& file, Bytes size,
-                   const FileCalls& calls = {});
+                   const FileCalls& calls = {}, bool* full = nullptr);
+
+// Unavailable where this process may not write so large a file: the kernel
+// would not answer, but end it by SIGXFSZ.
+Status CheckFileLimit(Bytes size);
+
+// Sets the missing parts of a file that has contents aside, by fallocate alone.
+// Fails as Preallocate, and the contents stay.
+Status AllocateRest(int fd, const std::filesystem::path& file, Bytes size);
 
 // Gives the space of a range of the file back, which then reads as zeros. False
 // where the file system cannot.
 bool GiveSpace(int fd, Bytes offset, Bytes size);
 
-// Of the file system, for this user; -1 where nobody knows.
+// What is free on the file's disk, quotas aside; -1 where it does not say, as
+// ramfs.
 Bytes FreeSpace(int fd);
 
 }  // namespace castor

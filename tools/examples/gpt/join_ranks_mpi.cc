@@ -51,9 +51,16 @@ class MpiRankGroup final : public RankGroup {
   }
 
   Status Close() override {
+    // Ranks that know of a failure come soon, or not at all.
+    constexpr int64_t kFailureNs = 10'000'000'000;
+    const auto failed = [](const std::unique_ptr<Communicator>& one) {
+      return one != nullptr && !one->Health().ok();
+    };
+    const int64_t wait_ns =
+        failed(own_) || failed(engine_) ? kFailureNs : timeout_ns_;
     engine_ = nullptr;
     own_ = nullptr;
-    return session_->Close();
+    return session_->Close(wait_ns);
   }
 
  private:
