@@ -13,6 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 export TMPDIR=$scratch
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # As tests/collectives/mpi/mpi_communicator_test.sh has it.
+export OMPI_MCA_btl_vader_backing_directory=$TMPDIR
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 export TSAN_OPTIONS="${TSAN_OPTIONS-}:ignore_noninstrumented_modules=1:detect_deadlocks=0"
 unset XML_OUTPUT_FILE TEST_PREMATURE_EXIT_FILE

@@ -21,6 +21,8 @@ fi
 scratch=$(mktemp -d /tmp/castor-mpi-XXXXXX)
 trap 'rm -rf "$scratch"' EXIT
 export TMPDIR=$scratch
+# Jobs whose process numbers are equal, as in sandboxes, would share what they keep in /dev/shm.
+export OMPI_MCA_btl_vader_backing_directory=$scratch
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Open MPI leaks, and unloads its modules before that is looked for, so that no suppression finds their names.
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
