@@ -9,10 +9,10 @@
 // thread of the communicator makes all calls but `abort`, one at a time and in
 // the same order on all ranks.
 //
-// Ranks meet in rounds. In each round every rank says, by an all-gather of a
-// short message, which operation it has come to, that it has come to none yet,
-// that it leaves, or why its world has ended. All ranks read the same messages
-// and so do the same: move the data once all have come with the same call, and
+// Ranks meet in rounds. In each round every rank says something by an
+// all-gather of a short message: which operation it has come to, if any, that
+// it leaves, or why its world has ended. All ranks read the same messages and
+// so do the same: move the data once all have come with the same call, and
 // otherwise end with the same words. A rank without an operation lets the
 // others wait for a tenth of a second at most, so a rank that hangs is named,
 // and an idle world costs ten messages a second.

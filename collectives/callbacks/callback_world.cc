@@ -66,6 +66,7 @@ CallbackWorld::~CallbackWorld() {
 }
 
 Status CallbackWorld::Start() {
+  looked_ns_ = clock_->NowNs();
   const Status started = OrThreadLimit([this]() -> Status {
     watcher_ = StartThread([this] { WatchCalls(); });
     caller_ = StartThread([this] { MakeCalls(); });
@@ -164,11 +165,11 @@ RoundMessage CallbackWorld::NextMessage(bool all_wait) {
         [&] { return news_ || !ended_.ok() || left(); });
   }
   news_ = false;
+  const int64_t now = Look();
   RoundMessage message;
   if (left()) message.left_at = next_;
   message.reason = ended_;
   if (!ended_.ok()) return message;
-  const int64_t now = clock_->NowNs();
   for (const auto& [position, arrival] : arrived_) {
     if (message.came.size() == kMostCame) break;
     message.came.push_back(
@@ -295,7 +296,7 @@ int64_t CallbackWorld::CallEndsNs() const {
 void CallbackWorld::WatchCalls() {
   std::unique_lock lock(mutex_);
   while (!calls_over_) {
-    int64_t now = clock_->NowNs();
+    const int64_t now = Look();
     SayWords(now);
     int64_t wait = kNever;
     if (!arrived_.empty()) wait = kStallNs;
@@ -307,10 +308,8 @@ void CallbackWorld::WatchCalls() {
       continue;
     }
     if (wait > 0) {
-      wait = std::min(wait, kLookNs);
-      changed_.wait_for(lock, std::chrono::nanoseconds(wait));
-      const int64_t late = clock_->NowNs() - now - wait;
-      if (late > kSlackNs) ForgetTime(late);
+      changed_.wait_for(lock,
+                        std::chrono::nanoseconds(std::min(wait, kLookNs)));
       continue;
     }
     if (ended_.ok()) ended_ = Explained(CallTimeout(now));
@@ -345,11 +344,19 @@ CallbackWorld::HeldUp() const {
   return moves == arrived_.end() ? arrived_.begin() : moves;
 }
 
-void CallbackWorld::ForgetTime(int64_t ns) {
-  stopped_ns_ += ns;
-  if (calling_since_ns_ >= 0) calling_since_ns_ += ns;
-  ended_since_ns_ += ns;
-  for (auto& [position, arrival] : arrived_) arrival.since_ns += ns;
+int64_t CallbackWorld::Look() {
+  const int64_t now = clock_->NowNs();
+  const int64_t gap = now - std::exchange(looked_ns_, now);
+  // With a timeout a thread of this rank looks at least so often.
+  if (timeout_ns_ == 0 || gap <= kLookNs + kSlackNs) return now;
+  stopped_ns_ += gap;
+  const auto forget = [&](int64_t* since) {
+    *since = std::min(*since + gap, now);
+  };
+  if (calling_since_ns_ >= 0) forget(&calling_since_ns_);
+  forget(&ended_since_ns_);
+  for (auto& [position, arrival] : arrived_) forget(&arrival.since_ns);
+  return now;
 }
 
 Status CallbackWorld::Explained(const Status& why) const {

@@ -102,9 +102,9 @@ class CallbackWorld {
   // After an operation has begun or ended; where one has lasted. REQUIRES:
   // mutex_ is held.
   void NoteOperation();
-  // What did not run for so long: nobody waited meanwhile. REQUIRES: mutex_ is
-  // held.
-  void ForgetTime(int64_t ns);
+  // The time. Where nobody of this rank has looked for long, its process did
+  // not run, and that time counts against nobody. REQUIRES: mutex_ is held.
+  int64_t Look();
   // `why`, and whether this rank was stopped. REQUIRES: mutex_ is held.
   Status Explained(const Status& why) const;
   void SayWords(int64_t now);
@@ -132,7 +132,8 @@ class CallbackWorld {
   bool host_aborted_ = false;
   bool calls_over_ = false;        // and so there is nothing to watch
   int64_t calling_since_ns_ = -1;  // -1: no call of the host's is under way
-  int64_t moving_ = -1;     // the operation whose data is on its way; -1: none
+  int64_t moving_ = -1;  // the operation whose data is on its way; -1: none
+  int64_t looked_ns_ = 0;
   int64_t stopped_ns_ = 0;  // how long this process did not run
   // As the last round left it.
   std::map<int64_t, std::vector<int>> absent_;

@@ -38,10 +38,10 @@ class MpiSession {
   int local_rank() const { return local_rank_; }
   int local_world() const { return local_world_; }
 
-  // Waits until every rank has come here, and ends MPI. Where ranks do not come
-  // in `wait_ns` (0: for ever), or did not answer the end of a world, MPI is
-  // left as it is, that is said (Aborted), and the process must end, which has
-  // mpirun end the others. REQUIRES: the communicators are destroyed.
+  // Waits until every rank has come here, and ends MPI. Aborted where ranks do
+  // not come in `wait_ns` (0: for ever), or did not answer the end of a world.
+  // MPI is then left as it is, and the process must end, which has mpirun end
+  // the others. REQUIRES: the communicators are destroyed.
   Status Close(int64_t wait_ns = 120'000'000'000);
 
   // For MakeMpiCommunicator.

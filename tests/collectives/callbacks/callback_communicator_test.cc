@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/base/clock.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
@@ -201,6 +203,39 @@ TEST(CallbackCommunicatorTest, LastWordsNameWhoHasNotCome) {
     EXPECT_THAT(self.lane.Drain(), IsOk());
     EXPECT_THAT(WordsWith("no rank"),
                 HasSubstr("while it waited for no rank, after operation 1"));
+  });
+}
+
+// The machine's, and what it slept.
+class SleepyClock final : public Clock {
+ public:
+  int64_t NowNs() const override { return machine_.NowNs() + slept_ns; }
+  std::atomic<int64_t> slept_ns = 0;
+
+ private:
+  SteadyClock machine_;
+};
+
+// Neither ends a world in which an operation waits, nor is it forgotten.
+TEST(CallbackCommunicatorTest, TimeInWhichARankDidNotRunIsNobodysFault) {
+  SleepyClock clock;
+  HubWorld world(2, {.timeout_ns = 20'000'000'000, .clock = &clock});
+  world.ForEachRank([&](RankUnderTest& self) {
+    if (self.comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      clock.slept_ns = 3'600'000'000'000;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    self.comm.Barrier(self.lane, Tag(-1, 1));
+    EXPECT_THAT(self.lane.Drain(), IsOk());
+  });
+  world.ForEachRank([&](RankUnderTest& self) {
+    if (self.comm.rank() == 0) self.comm.Abort(DataLoss("checksum"));
+    self.comm.Barrier(self.lane, Tag(-1, 2));
+    const Status ended = self.lane.Drain();
+    EXPECT_THAT(ended, StatusIs(ErrorCode::kDataLoss, HasSubstr("checksum")));
+    EXPECT_THAT(std::string(ended.message()),
+                HasSubstr("did not run for 3600."));
   });
 }
 
