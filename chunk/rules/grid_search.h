@@ -21,9 +21,9 @@ struct GridChoice {
 };
 
 // The answer of evaluating every size first, first + step, ... up to `last`,
-// got without evaluating them all: a packing stays as it is until some chunk
-// grows enough to take the parameter that was refused, and until then waste
-// only grows, so the search goes from one such size to the next. REQUIRES:
+// got without evaluating them all. A packing stays as it is until some chunk
+// grows enough to take the parameter that was refused. Until then waste only
+// grows, so the search goes from one such size to the next. REQUIRES:
 // 0 < first <= last, step > 0, every size from 0 to `first`, their sum at most
 // 2^55.
 GridChoice LeastWasteOnGrid(std::span<const Elements> sizes, Elements first,

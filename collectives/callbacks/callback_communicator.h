@@ -14,8 +14,8 @@
 // it leaves, or why its world has ended. All ranks read the same messages and
 // so do the same: move the data once all have come with the same call, and
 // otherwise end with the same words. A rank without an operation lets the
-// others wait for a tenth of a second at most, so a rank that hangs is named,
-// and an idle world costs ten messages a second.
+// others wait for a tenth of a second at most. So a rank that hangs is named.
+// An idle world costs ten messages a second.
 //
 // Reductions exchange slices and add them up here, in rank order and in fp32,
 // with the bits of the in-process backend. Memory must be addressable by the
