@@ -95,7 +95,7 @@ TEST_F(DerivedTraceTest, OfTheExampleGptIsWhatItsTrainerRecords) {
         ASSERT_THAT(gpt::RegisterAndSeal(kGpt, dtype, 1, *engine), IsOk());
         gpt::EngineParams params(kGpt, dtype, GradMode::kSeparate, engine.get(),
                                  &lane_);
-        gpt::Gpt<float> model(kGpt, 2);
+        gpt::Gpt model(kGpt, 2);
         EXPECT_TRUE(Recorded(*engine).step.accesses.empty());
         for (int step = 0; step < 2; ++step) {
           for (int m = 0; m < micro_batches; ++m) {

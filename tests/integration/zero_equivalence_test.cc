@@ -19,13 +19,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/plan.h"
+#include "tests/integration/plain_training.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tools/examples/gpt/initial_values.h"
-#include "tools/examples/gpt/reference_trainer.h"
+#include "tools/examples/gpt/gpt_params.h"
 #include "tools/examples/gpt/text_data.h"
+#include "tools/examples/gpt/train_options.h"
 #include "tools/examples/gpt/trainer.h"
-#include "tools/examples/gpt/training.h"
 
 namespace castor::gpt {
 namespace {
@@ -168,24 +168,40 @@ INSTANTIATE_TEST_SUITE_P(
                     World{3, DType::kF32}, World{3, DType::kBF16}),
     WorldName);
 
-// A reference has one rank.
-class ReferenceEquivalenceTest : public ZeroEquivalenceTest {};
+// Plain training has one rank.
+class PlainEquivalenceTest : public ZeroEquivalenceTest {};
 
-TEST_P(ReferenceEquivalenceTest, OneRankEqualsTheReference) {
+TEST_P(PlainEquivalenceTest, OneRankEqualsPlainTraining) {
   for (double clip : {0.0, 0.7, 1e9}) {
     for (int accumulate : {1, 2, 3}) {
       TrainOptions options = Options();
       options.engine.clip_norm = clip;
       options.accumulate = accumulate;
-      const Result<TrainOutcome> reference = TrainReference(options, text_, {});
-      ASSERT_THAT(reference, IsOk());
-      EXPECT_EQ(MustTrain(options), BitsOf(*reference))
+      const Result<PlainOutcome> plain = TrainPlainly(options, text_);
+      ASSERT_THAT(plain, IsOk());
+      EXPECT_EQ(MustTrain(options),
+                (Bits{plain->losses, plain->norms, plain->digest}))
           << "clip " << clip << ", accumulate " << accumulate;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ReferenceEquivalenceTest,
+TEST_P(PlainEquivalenceTest, SchedulesDecayAndScalesAreThoseOfPlainTraining) {
+  TrainOptions options = Options();
+  options.schedule = LrShape::kCosine;
+  options.warmup = 2;
+  options.steps = 4;
+  options.engine.groups = {VectorsWithoutDecay()};
+  const Result<PlainOutcome> plain = TrainPlainly(options, text_);
+  ASSERT_THAT(plain, IsOk());
+  options.engine.loss_scaling.kind = LossScalingKind::kDynamic;
+  options.engine.loss_scaling.initial = 1024;
+  EXPECT_EQ(MustTrain(options).digest, plain->digest);
+  options.engine.groups.clear();
+  EXPECT_NE(MustTrain(options).digest, plain->digest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, PlainEquivalenceTest,
                          testing::Values(World{1, DType::kF32},
                                          World{1, DType::kBF16}),
                          WorldName);

@@ -2,10 +2,9 @@
 // SPDX-FileCopyrightText: The Castor Authors
 
 // Trains a GPT on a text file or folder, with its parameters, gradients and
-// optimizer states spread over a device budget, pinned host memory and NVMe; or
-// with --reference, in plain arrays and without Castor. Ranks are threads, or,
-// where mpirun, torchrun or Slurm started several of it, processes; with
-// --backend nccl, GPUs.
+// optimizer states spread over a device budget, pinned host memory and NVMe.
+// Ranks are threads, or, where mpirun, torchrun or Slurm started several of it,
+// processes; with --backend nccl, GPUs.
 
 #include <fmt/format.h>
 
@@ -40,12 +39,10 @@
 #include "tools/examples/gpt/engine_params.h"
 #include "tools/examples/gpt/nccl_ranks.h"
 #include "tools/examples/gpt/rank_group.h"
-#include "tools/examples/gpt/reference_trainer.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
-#include "tools/examples/gpt/training.h"
 #include "tools/models/castor_files.h"
 
 namespace castor::gpt {
@@ -122,20 +119,6 @@ class Progress {
   size_t width_ = 0;  // of the line that stands there
 };
 
-Result<TrainOutcome> TrainAs(const TrainFlags& flags,
-                             const TrainOptions& options, const TextData& data,
-                             const std::atomic<bool>& stop,
-                             const Console& console, RankGroup* group) {
-  Progress progress(options, console);
-  TrainHooks hooks;
-  hooks.stop = &stop;
-  if (Speaks(group)) {
-    hooks.on_step = [&](const StepReport& report) { progress.Show(report); };
-  }
-  return flags.reference ? TrainReference(options, data, hooks)
-                         : Train(options, data, hooks, group);
-}
-
 // Writes the trace to `path`, unless that is empty, and notes it.
 Status SaveTrace(const std::string& path, const Console& console,
                  TrainOutcome& outcome) {
@@ -183,7 +166,7 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
                              FormatSize(Bytes(data.size())), data.files(),
                              data.files() == 1 ? "file" : "files"));
   }
-  if (!flags.reference && Speaks(group)) {
+  if (Speaks(group)) {
     for (const NvmeOption& drive : options.engine.nvme) {
       CASTOR_RETURN_IF_ERROR(DescribeNvme(drive, console));
     }
@@ -204,24 +187,14 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
   options.engine.log = &log;
   std::unique_ptr<FileRecorder> recorder;
   if (!flags.record.empty()) {
-    if (flags.reference) {
-      return InvalidArgument(
-          "--reference has nothing to record: leave --record away");
-    }
     CASTOR_ASSIGN_OR_RETURN(
         recorder,
         FileRecorder::Create(FileOfRank(flags.record, group),
                              {.every = flags.record_every, .log = &log}));
     options.engine.recorder = recorder.get();
   }
-  if (!flags.trace.empty()) {
-    if (flags.reference) {
-      return InvalidArgument("--reference has no trace: leave --trace away");
-    }
-    if (Speaks(group)) {
-      CASTOR_RETURN_IF_ERROR(
-          CheckFileTarget(flags.trace).WithContext("--trace"));
-    }
+  if (!flags.trace.empty() && Speaks(group)) {
+    CASTOR_RETURN_IF_ERROR(CheckFileTarget(flags.trace).WithContext("--trace"));
   }
   // The first one ends training after the step under way.
   const StopSignals signals(
@@ -230,8 +203,15 @@ Status Run(const TrainFlags& flags, const Console& console, RankGroup* group) {
                     : nullptr);
   std::optional<LastWords> last_words;
   if (group != nullptr) last_words.emplace();
-  Result<TrainOutcome> outcome =
-      TrainAs(flags, options, data, signals.flag(), console, group);
+  Result<TrainOutcome> outcome = [&] {
+    Progress progress(options, console);
+    TrainHooks hooks;
+    hooks.stop = &signals.flag();
+    if (Speaks(group)) {
+      hooks.on_step = [&](const StepReport& report) { progress.Show(report); };
+    }
+    return Train(options, data, hooks, group);
+  }();
   // A run that failed is recorded up to there.
   const Status recorded = recorder == nullptr ? OkStatus() : recorder->Close();
   CASTOR_RETURN_IF_ERROR(outcome.status());

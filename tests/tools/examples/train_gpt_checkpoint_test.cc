@@ -154,7 +154,7 @@ TEST_F(TrainGptCheckpointTest, ResumesInAnyStageAndOnAnyRanks) {
                save + "/step-00000002"});
       EXPECT_EQ(other.exit_code, 0) << other.err;
       EXPECT_EQ(DigestIn(other.out), DigestIn(first.out)) << ranks;
-      EXPECT_THAT(other.err, HasSubstr("other sequences"));
+      EXPECT_THAT(other.err, HasSubstr("the steps to come are others"));
     }
   }
 }
@@ -179,7 +179,7 @@ TEST_F(TrainGptCheckpointTest, TouchesNoCheckpointsOfAnotherRun) {
       {{"--steps", "5", "--keep", "2", "--resume", second},
        "after step 2: step-00000004, step-00000006; resume"},
       {{"--steps", "5", "--resume", other}, "after step 1: step-00000002"},
-      {{"--steps", "6", "--resume", six}, "after step 6: step-00000006; res"}};
+      {{"--steps", "6", "--resume", six}, "after step 6: step-00000002"}};
   for (const auto& [flags, why] : wrong) {
     std::vector<std::string> args = flags;
     args.insert(args.end(), {"--save", save, "--save-every", "1"});
@@ -287,8 +287,7 @@ TEST_F(TrainGptCheckpointTest, SaysWhatDoesNotGoTogether) {
       {{"--resume", dir_.File("nvme")}, "holds no checkpoint"},
       {{"--resume", save, "--dtype", "bf16"}, "is F32 in the checkpoint"},
       {{"--resume", save, "--embd", "32"}, "has shape"},
-      {{"--save-every", "2"}, "give --save a"},
-      {{"--reference", "--save", save}, "--reference"}};
+      {{"--save-every", "2"}, "give --save a"}};
   for (const auto& [flags, why] : wrong) {
     std::vector<std::string> args = flags;
     args.insert(args.end(), {"--text", dir_.File("text"), "--layers", "1",

@@ -14,29 +14,27 @@
 #include "chunk/param_spec.h"
 #include "collectives/held_moments.h"
 #include "offload/kernels/convert.h"
-#include "tools/examples/gpt/initial_values.h"
-#include "tools/examples/gpt/model.h"
-#include "tools/examples/gpt/param_source.h"
+#include "tools/examples/gpt/gpt_params.h"
 #include "tools/models/param_list.h"
 
 namespace castor::gpt {
 namespace {
 
 // Serves every parameter from the same few zeros and writes down what is asked.
-class Observer final : public ParamSource<double> {
+class Observer final : public ParamSource {
  public:
   explicit Observer(bool in_place) : step_{{}, in_place} {}
 
   Status Hold(std::span<const ParamId> params,
-              std::span<const double*> values) override {
-    for (const double*& value : values) value = zeros_.data();
+              std::span<const float*> values) override {
+    for (const float*& value : values) value = zeros_.data();
     step_.uses.push_back({{params.begin(), params.end()}, {}});
     under_way_ = true;
     return OkStatus();
   }
   void Release() override { under_way_ = false; }
 
-  Result<double*> OpenGrad(ParamId param) override {
+  Result<float*> OpenGrad(ParamId param) override {
     if (!under_way_) step_.uses.emplace_back();
     under_way_ = true;
     step_.uses.back().grads.push_back(param);
@@ -54,8 +52,8 @@ class Observer final : public ParamSource<double> {
 
  private:
   // Of the model below, no parameter has more elements.
-  std::array<double, 4> zeros_{};
-  std::array<double, 4> gradient_{};
+  std::array<float, 4> zeros_{};
+  std::array<float, 4> gradient_{};
   DeclaredStep step_;
   bool under_way_ = false;  // the last operation
 };
@@ -65,7 +63,7 @@ class Observer final : public ParamSource<double> {
 DeclaredStep StepOf(const GptConfig& config, bool in_place) {
   const GptConfig narrow = {
       .vocab = 1, .context = 1, .layers = config.layers, .heads = 1, .embd = 1};
-  Gpt<double> model(narrow, 1);
+  Gpt model(narrow, 1);
   Observer observer(in_place);
   const std::array<int, 1> token = {0};
   CASTOR_CHECK(model.Forward(observer, token, token).ok());

@@ -29,7 +29,7 @@
 #include "offload/lane.h"
 #include "placement/step_model.h"
 #include "tools/examples/gpt/gpt_params.h"
-#include "tools/examples/gpt/param_source.h"
+#include "tools/examples/gpt/model.h"
 
 namespace castor::gpt {
 
@@ -51,7 +51,7 @@ Status RegisterAndSeal(const GptConfig& config, DType dtype, uint64_t seed,
                        GradMode mode = GradMode::kSeparate,
                        int micro_batches = 1);
 
-class EngineParams final : public ParamSource<float> {
+class EngineParams final : public ParamSource {
  public:
   // `engine` was made by RegisterAndSeal with the same arguments; it and the
   // lane, of the computing thread or of `device`, must outlive this. `device`:

@@ -14,7 +14,6 @@
 #include <semaphore>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "chunk/base/check.h"
@@ -53,17 +52,12 @@ class Blas {
   }
 
   const Status& status() const { return status_; }
-  template <typename T, typename... Args>
-  void Gemm(Args... args) {
+  decltype(&cblas_sgemm) Enter() {
     CASTOR_CHECK(status_.ok());
     callers_.acquire();
-    if constexpr (std::is_same_v<T, float>) {
-      sgemm_(args...);
-    } else {
-      dgemm_(args...);
-    }
-    callers_.release();
+    return sgemm_;
   }
+  void Leave() { callers_.release(); }
 
  private:
   Blas() : callers_(Callers()), status_(Open()) {}
@@ -91,8 +85,7 @@ class Blas {
                       why == nullptr ? "no reason given" : why));
     }
     sgemm_ = reinterpret_cast<decltype(sgemm_)>(dlsym(library, "cblas_sgemm"));
-    dgemm_ = reinterpret_cast<decltype(dgemm_)>(dlsym(library, "cblas_dgemm"));
-    if (sgemm_ == nullptr || dgemm_ == nullptr) {
+    if (sgemm_ == nullptr) {
       return Unavailable("OpenBLAS has no cblas_sgemm: install libopenblas0");
     }
     return OkStatus();
@@ -100,7 +93,6 @@ class Blas {
 
   std::counting_semaphore<kMostCallers> callers_;
   decltype(&cblas_sgemm) sgemm_ = nullptr;
-  decltype(&cblas_dgemm) dgemm_ = nullptr;
   Status status_;  // last: opening sets the rest
 };
 
@@ -114,34 +106,25 @@ Status LoadBlas() {
     constexpr int kSide = 256;
     const std::vector<float> factor(size_t{kSide} * kSide, 1);
     std::vector<float> product(factor.size());
-    Multiply<float>({kSide, kSide, kSide}, {factor.data(), kSide},
-                    {factor.data(), kSide}, Into::kOverwrite, product.data(),
-                    kSide);
+    Multiply({kSide, kSide, kSide}, {factor.data(), kSide},
+             {factor.data(), kSide}, Into::kOverwrite, product.data(), kSide);
   }
   return OkStatus();
 }
 
-template <typename T>
-void Multiply(const ProductShape& shape, const Factor<T>& left,
-              const Factor<T>& right, Into into, T* to, int64_t stride,
-              T scale) {
-  const auto order = [](const Factor<T>& f) {
+void Multiply(const ProductShape& shape, const Factor& left,
+              const Factor& right, Into into, float* to, int64_t stride,
+              float scale) {
+  const auto order = [](const Factor& f) {
     return f.transposed ? CblasTrans : CblasNoTrans;
   };
   const auto narrow = [](int64_t n) { return static_cast<blasint>(n); };
-  const T keep = into == Into::kAdd ? T{1} : T{0};
-  Blas::Instance().Gemm<T>(CblasRowMajor, order(left), order(right),
-                           narrow(shape.rows), narrow(shape.columns),
-                           narrow(shape.inner), scale, left.data,
-                           narrow(left.stride), right.data,
-                           narrow(right.stride), keep, to, narrow(stride));
+  Blas& blas = Blas::Instance();
+  blas.Enter()(CblasRowMajor, order(left), order(right), narrow(shape.rows),
+               narrow(shape.columns), narrow(shape.inner), scale, left.data,
+               narrow(left.stride), right.data, narrow(right.stride),
+               into == Into::kAdd ? 1.0f : 0.0f, to, narrow(stride));
+  blas.Leave();
 }
-
-template void Multiply<float>(const ProductShape&, const Factor<float>&,
-                              const Factor<float>&, Into, float*, int64_t,
-                              float);
-template void Multiply<double>(const ProductShape&, const Factor<double>&,
-                               const Factor<double>&, Into, double*, int64_t,
-                               double);
 
 }  // namespace castor::gpt

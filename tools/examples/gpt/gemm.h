@@ -20,15 +20,13 @@ Status LoadBlas();
 
 // A factor: `data` with `stride` elements from one row to the next, taken
 // transposed or as it is.
-template <typename T>
 struct Factor {
-  const T* data = nullptr;
+  const float* data = nullptr;
   int64_t stride = 0;
   bool transposed = false;
 };
 
-template <typename T>
-Factor<T> Transposed(const T* data, int64_t stride) {
+inline Factor Transposed(const float* data, int64_t stride) {
   return {data, stride, true};
 }
 
@@ -40,12 +38,10 @@ struct ProductShape {
 
 enum class Into : uint8_t { kOverwrite, kAdd };
 
-// to (`stride` elements per row) = or += scale * left * right. float and
-// double.
-template <typename T>
-void Multiply(const ProductShape& shape, const Factor<T>& left,
-              const Factor<T>& right, Into into, T* to, int64_t stride,
-              T scale = T{1});
+// to (`stride` elements per row) = or += scale * left * right.
+void Multiply(const ProductShape& shape, const Factor& left,
+              const Factor& right, Into into, float* to, int64_t stride,
+              float scale = 1.0f);
 
 }  // namespace castor::gpt
 

@@ -5,13 +5,8 @@
 
 #include <utility>
 
-#include "chunk/base/dtype.h"
-#include "chunk/base/ids.h"
-#include "chunk/base/units.h"
-#include "collectives/communicator.h"
 #include "collectives/mpi/mpi_communicator.h"
 #include "collectives/mpi/mpi_session.h"
-#include "offload/lane.h"
 #include "tools/examples/gpt/rank_group.h"
 
 namespace castor::gpt {
@@ -19,36 +14,18 @@ namespace {
 
 class MpiRankGroup final : public RankGroup {
  public:
-  MpiRankGroup(std::unique_ptr<MpiSession> session,
-               std::unique_ptr<Communicator> own, int64_t timeout_ns)
-      : timeout_ns_(timeout_ns),
-        session_(std::move(session)),
-        own_(std::move(own)),
-        lane_("between ranks") {}
+  MpiRankGroup(std::unique_ptr<MpiSession> session, int64_t timeout_ns)
+      : timeout_ns_(timeout_ns), session_(std::move(session)) {}
   ~MpiRankGroup() override { Close().IgnoreError(); }
 
-  int rank() const override { return session_->rank(); }
-  int world() const override { return session_->world(); }
+  Status Join() {
+    CASTOR_ASSIGN_OR_RETURN(trainer_, Make(Bytes(0)));
+    return OkStatus();
+  }
+
   int local_rank() const override { return session_->local_rank(); }
   int local_world() const override { return session_->local_world(); }
-
-  Result<Communicator*> MakeCommunicator(Bytes buffer) override {
-    CASTOR_ASSIGN_OR_RETURN(
-        engine_, MakeMpiCommunicator(*session_, {.timeout_ns = timeout_ns_,
-                                                 .exchange_buffer = buffer}));
-    return engine_.get();
-  }
-
-  Status Exchange(const void* mine, void* all, Bytes size) override {
-    own_->AllGather(lane_, mine, all, Elements(size.count()), DType::kU8,
-                    {ChunkId(), -1, "trainer"});
-    return lane_.status();
-  }
-
-  void Abort(const Status& reason) override {
-    own_->Abort(reason);
-    if (engine_ != nullptr) engine_->Abort(reason);
-  }
+  Communicator& trainer() const override { return *trainer_; }
 
   Status Close() override {
     // Ranks that know of a failure come soon, or not at all.
@@ -57,20 +34,21 @@ class MpiRankGroup final : public RankGroup {
       return one != nullptr && !one->Health().ok();
     };
     const int64_t wait_ns =
-        failed(own_) || failed(engine_) ? kFailureNs : timeout_ns_;
+        failed(trainer_) || failed(engine_) ? kFailureNs : timeout_ns_;
     engine_ = nullptr;
-    own_ = nullptr;
+    trainer_ = nullptr;
     return session_->Close(wait_ns);
   }
 
  private:
+  Result<std::unique_ptr<Communicator>> Make(Bytes buffer) override {
+    return MakeMpiCommunicator(
+        *session_, {.timeout_ns = timeout_ns_, .exchange_buffer = buffer});
+  }
+
   const int64_t timeout_ns_;
-  // Destroyed in reverse: communicators before the session.
   const std::unique_ptr<MpiSession> session_;
-  // What the trainer says to itself is counted apart from what the engine does.
-  std::unique_ptr<Communicator> own_;
-  std::unique_ptr<Communicator> engine_;
-  ThreadLane lane_;
+  std::unique_ptr<Communicator> trainer_;
 };
 
 }  // namespace
@@ -88,12 +66,9 @@ Result<std::unique_ptr<RankGroup>> JoinRanks(const Launch& launch,
         LauncherName(launch.by), launch.rank, launch.world, session->rank(),
         session->world())));
   }
-  CASTOR_ASSIGN_OR_RETURN(
-      std::unique_ptr<Communicator> own,
-      MakeMpiCommunicator(
-          *session, {.timeout_ns = timeout_ns, .exchange_buffer = Bytes(0)}));
-  return std::unique_ptr<RankGroup>(std::make_unique<MpiRankGroup>(
-      std::move(session), std::move(own), timeout_ns));
+  auto group = std::make_unique<MpiRankGroup>(std::move(session), timeout_ns);
+  CASTOR_RETURN_IF_ERROR(group->Join());
+  return std::unique_ptr<RankGroup>(std::move(group));
 }
 
 }  // namespace castor::gpt

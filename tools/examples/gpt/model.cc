@@ -14,15 +14,14 @@ namespace castor::gpt {
 
 using enum BlockParam;
 
-template <typename T>
-Gpt<T>::Gpt(const GptConfig& config, int batch)
+Gpt::Gpt(const GptConfig& config, int batch)
     : config_(config),
       ids_(config),
       attention_shape_{batch, config.context, config.heads, config.embd},
       rows_(int64_t{batch} * config.context),
       embd_(config.embd) {
   const auto array = [&](int64_t columns) {
-    return std::vector<T>(static_cast<size_t>(rows_ * columns));
+    return std::vector<float>(static_cast<size_t>(rows_ * columns));
   };
   for (int64_t n = 0; n < rows_; ++n) {
     positions_.push_back(static_cast<int>(n % config.context));
@@ -53,17 +52,15 @@ Gpt<T>::Gpt(const GptConfig& config, int batch)
   scratch_.resize(static_cast<size_t>(AttentionScratch(attention_shape_)));
 }
 
-template <typename T>
-Result<double> Gpt<T>::Forward(ParamSource<T>& params,
-                               std::span<const int> tokens,
-                               std::span<const int> targets) {
+Result<double> Gpt::Forward(ParamSource& params, std::span<const int> tokens,
+                            std::span<const int> targets) {
   CASTOR_CHECK_EQ(static_cast<int64_t>(tokens.size()), rows_);
   CASTOR_CHECK_EQ(static_cast<int64_t>(targets.size()), rows_);
   tokens_ = tokens;
   {
-    CASTOR_ASSIGN_OR_RETURN(const Held<T> tables,
-                            Held<T>::Hold(params, {ids_.token_embedding(),
-                                                   ids_.position_embedding()}));
+    CASTOR_ASSIGN_OR_RETURN(const Held tables,
+                            Held::Hold(params, {ids_.token_embedding(),
+                                                ids_.position_embedding()}));
     EmbeddingForward(tokens.data(), rows_, config_.context, embd_, tables[0],
                      tables[1], stream_.data());
   }
@@ -74,27 +71,25 @@ Result<double> Gpt<T>::Forward(ParamSource<T>& params,
       params, ids_.final_ln_weight(), ids_.final_ln_bias(), stream_.data(),
       final_ln_.data(), final_mean_.data(), final_deviation_.data()));
   {
-    CASTOR_ASSIGN_OR_RETURN(const Held<T> table,
-                            Held<T>::Hold(params, {ids_.token_embedding()}));
-    Multiply<T>({rows_, config_.vocab, embd_}, {final_ln_.data(), embd_},
-                Transposed(table[0], embd_), Into::kOverwrite, logits_.data(),
-                config_.vocab);
+    CASTOR_ASSIGN_OR_RETURN(const Held table,
+                            Held::Hold(params, {ids_.token_embedding()}));
+    Multiply({rows_, config_.vocab, embd_}, {final_ln_.data(), embd_},
+             Transposed(table[0], embd_), Into::kOverwrite, logits_.data(),
+             config_.vocab);
   }
   return CrossEntropy(logits_.data(), targets.data(), rows_,
                       int64_t{config_.vocab});
 }
 
-template <typename T>
-Status Gpt<T>::NormForward(ParamSource<T>& params, ParamId weight, ParamId bias,
-                           const T* x, T* y, T* mean, T* deviation) {
-  CASTOR_ASSIGN_OR_RETURN(const Held<T> w,
-                          Held<T>::Hold(params, {weight, bias}));
+Status Gpt::NormForward(ParamSource& params, ParamId weight, ParamId bias,
+                        const float* x, float* y, float* mean,
+                        float* deviation) {
+  CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {weight, bias}));
   LayerNormForward(x, rows_, embd_, w[0], w[1], y, mean, deviation);
   return OkStatus();
 }
 
-template <typename T>
-Status Gpt<T>::BlockForward(ParamSource<T>& params, int layer, T* stream) {
+Status Gpt::BlockForward(ParamSource& params, int layer, float* stream) {
   BlockActivations& a = blocks_[static_cast<size_t>(layer)];
   const auto id = [&](BlockParam p) { return ids_.block(layer, p); };
   std::copy_n(stream, a.input.size(), a.input.data());
@@ -102,17 +97,17 @@ Status Gpt<T>::BlockForward(ParamSource<T>& params, int layer, T* stream) {
                                      stream, a.ln1.data(), a.mean1.data(),
                                      a.deviation1.data()));
   {
-    CASTOR_ASSIGN_OR_RETURN(
-        const Held<T> w, Held<T>::Hold(params, {id(kQkvWeight), id(kQkvBias)}));
+    CASTOR_ASSIGN_OR_RETURN(const Held w,
+                            Held::Hold(params, {id(kQkvWeight), id(kQkvBias)}));
     LinearForward(Shape(embd_, 3 * embd_), a.ln1.data(), w[0], w[1],
                   a.qkv.data());
   }
   AttentionForward(attention_shape_, a.qkv.data(), a.probabilities.data(),
                    a.attention.data());
   {
-    CASTOR_ASSIGN_OR_RETURN(const Held<T> w,
-                            Held<T>::Hold(params, {id(kAttentionOutWeight),
-                                                   id(kAttentionOutBias)}));
+    CASTOR_ASSIGN_OR_RETURN(
+        const Held w,
+        Held::Hold(params, {id(kAttentionOutWeight), id(kAttentionOutBias)}));
     LinearForwardAdd(Shape(embd_, embd_), a.attention.data(), w[0], w[1],
                      stream);
   }
@@ -122,38 +117,35 @@ Status Gpt<T>::BlockForward(ParamSource<T>& params, int layer, T* stream) {
                                      a.deviation2.data()));
   {
     CASTOR_ASSIGN_OR_RETURN(
-        const Held<T> w,
-        Held<T>::Hold(params, {id(kMlpInWeight), id(kMlpInBias)}));
+        const Held w, Held::Hold(params, {id(kMlpInWeight), id(kMlpInBias)}));
     LinearForward(Shape(embd_, 4 * embd_), a.ln2.data(), w[0], w[1],
                   a.mlp.data());
   }
   Gelu(a.mlp.data(), rows_ * 4 * embd_, wide_.data());
   CASTOR_ASSIGN_OR_RETURN(
-      const Held<T> w,
-      Held<T>::Hold(params, {id(kMlpOutWeight), id(kMlpOutBias)}));
+      const Held w, Held::Hold(params, {id(kMlpOutWeight), id(kMlpOutBias)}));
   LinearForwardAdd(Shape(4 * embd_, embd_), wide_.data(), w[0], w[1], stream);
   return OkStatus();
 }
 
-template <typename T>
-Status Gpt<T>::Backward(ParamSource<T>& params, double loss_scale) {
+Status Gpt::Backward(ParamSource& params, double loss_scale) {
   if (loss_scale != 1) {
-    for (T& gradient : logits_) gradient *= static_cast<T>(loss_scale);
+    for (float& gradient : logits_) gradient *= static_cast<float>(loss_scale);
   }
   const ParamId table = ids_.token_embedding();
   {
-    CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {table}));
-    Multiply<T>({rows_, embd_, config_.vocab}, {logits_.data(), config_.vocab},
-                {w[0], embd_}, Into::kOverwrite, narrow_.data(), embd_);
+    CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {table}));
+    Multiply({rows_, embd_, config_.vocab}, {logits_.data(), config_.vocab},
+             {w[0], embd_}, Into::kOverwrite, narrow_.data(), embd_);
   }
   {
-    CASTOR_ASSIGN_OR_RETURN(T* const grad, params.OpenGrad(table));
-    Multiply<T>({config_.vocab, embd_, rows_},
-                Transposed(logits_.data(), config_.vocab),
-                {final_ln_.data(), embd_}, Into::kAdd, grad, embd_);
+    CASTOR_ASSIGN_OR_RETURN(float* const grad, params.OpenGrad(table));
+    Multiply({config_.vocab, embd_, rows_},
+             Transposed(logits_.data(), config_.vocab),
+             {final_ln_.data(), embd_}, Into::kAdd, grad, embd_);
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(table, GradUse::kMoreToCome));
   }
-  std::fill(gradient_.begin(), gradient_.end(), T{0});
+  std::fill(gradient_.begin(), gradient_.end(), 0.0f);
   CASTOR_RETURN_IF_ERROR(NormBackward(
       params, ids_.final_ln_weight(), ids_.final_ln_bias(), narrow_.data(),
       stream_.data(), final_mean_.data(), final_deviation_.data()));
@@ -161,7 +153,7 @@ Status Gpt<T>::Backward(ParamSource<T>& params, double loss_scale) {
     CASTOR_RETURN_IF_ERROR(BlockBackward(params, layer));
   }
   const auto scatter = [&](ParamId id, const int* index) -> Status {
-    CASTOR_ASSIGN_OR_RETURN(T* const grad, params.OpenGrad(id));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad, params.OpenGrad(id));
     EmbeddingBackward(gradient_.data(), index, rows_, embd_, grad);
     return params.CloseGrad(id, GradUse::kComplete);
   };
@@ -169,33 +161,31 @@ Status Gpt<T>::Backward(ParamSource<T>& params, double loss_scale) {
   return scatter(table, tokens_.data());
 }
 
-template <typename T>
-Status Gpt<T>::NormBackward(ParamSource<T>& params, ParamId weight,
-                            ParamId bias, const T* dy, const T* x,
-                            const T* mean, const T* deviation) {
-  CASTOR_ASSIGN_OR_RETURN(Held<T> w, Held<T>::Hold(params, {weight}));
-  const T* values = w[0];
+Status Gpt::NormBackward(ParamSource& params, ParamId weight, ParamId bias,
+                         const float* dy, const float* x, const float* mean,
+                         const float* deviation) {
+  CASTOR_ASSIGN_OR_RETURN(Held w, Held::Hold(params, {weight}));
+  const float* values = w[0];
   if (params.grads_in_place()) {
-    const Held<T> over = std::move(w);
+    const Held over = std::move(w);
     aside_.assign(values, values + embd_);
     values = aside_.data();
   }
-  CASTOR_ASSIGN_OR_RETURN(T* const grad_weight, params.OpenGrad(weight));
-  CASTOR_ASSIGN_OR_RETURN(T* const grad_bias, params.OpenGrad(bias));
+  CASTOR_ASSIGN_OR_RETURN(float* const grad_weight, params.OpenGrad(weight));
+  CASTOR_ASSIGN_OR_RETURN(float* const grad_bias, params.OpenGrad(bias));
   LayerNormBackward(dy, x, mean, deviation, rows_, embd_, values,
                     gradient_.data(), grad_weight, grad_bias);
   CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
   return params.CloseGrad(weight, GradUse::kComplete);
 }
 
-template <typename T>
-Status Gpt<T>::LinearBackward(ParamSource<T>& params, const LinearShape& shape,
-                              ParamId weight, ParamId bias, const T* dy,
-                              const T* x, T* dx) {
+Status Gpt::LinearBackward(ParamSource& params, const LinearShape& shape,
+                           ParamId weight, ParamId bias, const float* dy,
+                           const float* x, float* dx) {
   // The parameters' gradients first: dx may take the place of x.
   const bool in_place = params.grads_in_place();
-  const auto input = [&](T* to) -> Status {
-    CASTOR_ASSIGN_OR_RETURN(const Held<T> w, Held<T>::Hold(params, {weight}));
+  const auto input = [&](float* to) -> Status {
+    CASTOR_ASSIGN_OR_RETURN(const Held w, Held::Hold(params, {weight}));
     LinearBackwardInput(shape, dy, w[0], to);
     return OkStatus();
   };
@@ -204,8 +194,8 @@ Status Gpt<T>::LinearBackward(ParamSource<T>& params, const LinearShape& shape,
     CASTOR_RETURN_IF_ERROR(input(aside_.data()));
   }
   {
-    CASTOR_ASSIGN_OR_RETURN(T* const grad_weight, params.OpenGrad(weight));
-    CASTOR_ASSIGN_OR_RETURN(T* const grad_bias, params.OpenGrad(bias));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_weight, params.OpenGrad(weight));
+    CASTOR_ASSIGN_OR_RETURN(float* const grad_bias, params.OpenGrad(bias));
     LinearBackwardParams(shape, dy, x, grad_weight, grad_bias);
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(bias, GradUse::kComplete));
     CASTOR_RETURN_IF_ERROR(params.CloseGrad(weight, GradUse::kComplete));
@@ -215,8 +205,7 @@ Status Gpt<T>::LinearBackward(ParamSource<T>& params, const LinearShape& shape,
   return OkStatus();
 }
 
-template <typename T>
-Status Gpt<T>::BlockBackward(ParamSource<T>& params, int layer) {
+Status Gpt::BlockBackward(ParamSource& params, int layer) {
   BlockActivations& a = blocks_[static_cast<size_t>(layer)];
   const auto id = [&](BlockParam p) { return ids_.block(layer, p); };
   // MLP. GELU again, which leaves its slope in a.mlp.
@@ -245,8 +234,7 @@ Status Gpt<T>::BlockBackward(ParamSource<T>& params, int layer) {
                       a.input.data(), a.mean1.data(), a.deviation1.data());
 }
 
-template <typename T>
-Bytes Gpt<T>::bytes() const {
+Bytes Gpt::bytes() const {
   size_t count = 0;
   const auto add = [&](auto&... arrays) { count += (arrays.capacity() + ...); };
   for (const BlockActivations& a : blocks_) {
@@ -255,10 +243,7 @@ Bytes Gpt<T>::bytes() const {
   }
   add(stream_, final_ln_, final_mean_, final_deviation_, logits_, gradient_,
       wide_, narrow_, scratch_, aside_);
-  return Bytes(static_cast<int64_t>(count * sizeof(T)));
+  return Bytes(static_cast<int64_t>(count * sizeof(float)));
 }
-
-template class Gpt<float>;
-template class Gpt<double>;
 
 }  // namespace castor::gpt

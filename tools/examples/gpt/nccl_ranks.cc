@@ -9,12 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
@@ -31,10 +29,7 @@ class NcclRankGroup final : public RankGroup {
  public:
   NcclRankGroup(const NcclRanksOptions& options, const NcclMachine& machine,
                 std::unique_ptr<RankGroup> beside)
-      : options_(options),
-        machine_(machine),
-        beside_(std::move(beside)),
-        lane_("between ranks") {}
+      : options_(options), machine_(machine), beside_(std::move(beside)) {}
   ~NcclRankGroup() override { Close().IgnoreError(); }
 
   Status Join() {
@@ -52,51 +47,23 @@ class NcclRankGroup final : public RankGroup {
       local_world_ = beside_->local_world();
       return OkStatus();
     }
-    // What the trainer says to itself is counted apart from what the engine
-    // does.
     constexpr Bytes kLeastBuffer = Bytes(512);
-    CASTOR_ASSIGN_OR_RETURN(own_, Make(kLeastBuffer * int64_t{world()}));
+    CASTOR_ASSIGN_OR_RETURN(
+        trainer_, Make(kLeastBuffer * int64_t{options_.launch.world}));
     return CountLocalRanks();
   }
 
-  int rank() const override { return options_.launch.rank; }
-  int world() const override { return options_.launch.world; }
   int local_rank() const override { return options_.launch.local_rank; }
   int local_world() const override { return local_world_; }
   Device* device() override { return device_.get(); }
-
-  Result<Communicator*> MakeCommunicator(Bytes buffer) override {
-    CASTOR_ASSIGN_OR_RETURN(engine_, Make(buffer));
-    return engine_.get();
-  }
-
-  // A sum to which every rank adds nothing but its own.
-  Status Exchange(const void* mine, void* all, Bytes size) override {
-    if (beside_ != nullptr) return beside_->Exchange(mine, all, size);
-    constexpr int64_t kWord = sizeof(uint64_t);
-    const auto words =
-        static_cast<size_t>((size.count() * world() + kWord - 1) / kWord);
-    std::vector<uint64_t> sum(words);
-    std::memcpy(
-        reinterpret_cast<std::byte*>(sum.data()) + size.count() * rank(), mine,
-        static_cast<size_t>(size.count()));
-    own_->AllReduce(lane_, sum.data(), Elements(static_cast<int64_t>(words)),
-                    DType::kU64, ReduceOp::kSum, {ChunkId(), -1, "trainer"});
-    CASTOR_RETURN_IF_ERROR(lane_.status());
-    std::memcpy(all, sum.data(), static_cast<size_t>(size.count() * world()));
-    return OkStatus();
-  }
-
-  void Abort(const Status& reason) override {
-    if (own_ != nullptr) own_->Abort(reason);
-    if (engine_ != nullptr) engine_->Abort(reason);
-    if (beside_ != nullptr) beside_->Abort(reason);
+  Communicator& trainer() const override {
+    return beside_ == nullptr ? *trainer_ : beside_->trainer();
   }
 
   // A communicator goes best when all have come to its end.
   Status Close() override {
     Status closed;
-    for (std::unique_ptr<Communicator>* each : {&engine_, &own_}) {
+    for (std::unique_ptr<Communicator>* each : {&engine_, &trainer_}) {
       if (*each == nullptr) continue;
       ThreadLane last("end");
       (*each)->Barrier(last, {ChunkId(), -1, "end"});
@@ -139,17 +106,18 @@ class NcclRankGroup final : public RankGroup {
   // What rank 0 brings, by what connects the processes already.
   Status TellBeside(std::span<std::byte> data) {
     if (beside_ == nullptr) return OkStatus();
-    std::vector<std::byte> all(data.size() * static_cast<size_t>(world()));
-    CASTOR_RETURN_IF_ERROR(
-        beside_->Exchange(data.data(), all.data(), Bytes(std::ssize(data))));
+    std::vector<std::byte> all(data.size() *
+                               static_cast<size_t>(options_.launch.world));
+    CASTOR_RETURN_IF_ERROR(ExchangeBytes(beside_->trainer(), data.data(),
+                                         all.data(), Bytes(std::ssize(data))));
     std::copy_n(all.begin(), data.size(), data.begin());
     return OkStatus();
   }
 
-  Result<std::unique_ptr<Communicator>> Make(Bytes buffer) {
+  Result<std::unique_ptr<Communicator>> Make(Bytes buffer) override {
     NcclOptions nccl;
-    nccl.rank = rank();
-    nccl.world = world();
+    nccl.rank = options_.launch.rank;
+    nccl.world = options_.launch.world;
     nccl.device = device_.get();
     nccl.nccl = machine_.nccl;
     nccl.exchange = exchange_.get();
@@ -164,9 +132,8 @@ class NcclRankGroup final : public RankGroup {
     using Name = std::array<char, 64>;
     Name mine{};
     gethostname(mine.data(), mine.size() - 1);
-    std::vector<Name> all(static_cast<size_t>(world()));
-    CASTOR_RETURN_IF_ERROR(
-        Exchange(mine.data(), all.data(), Bytes(int64_t{sizeof(Name)})));
+    CASTOR_ASSIGN_OR_RETURN(const std::vector<Name> all,
+                            Exchange(*trainer_, mine));
     local_world_ = static_cast<int>(std::ranges::count(all, mine));
     return OkStatus();
   }
@@ -179,9 +146,7 @@ class NcclRankGroup final : public RankGroup {
   std::unique_ptr<RankGroup> beside_;
   std::unique_ptr<IdExchange> exchange_;
   std::unique_ptr<CudaDevice> device_;
-  std::unique_ptr<Communicator> own_;  // null where `beside_` is not
-  std::unique_ptr<Communicator> engine_;
-  ThreadLane lane_;
+  std::unique_ptr<Communicator> trainer_;  // null where `beside_` is not
 };
 
 }  // namespace

@@ -38,17 +38,13 @@ IoQueueFactory RankDevices::nvme_queue(size_t rank) {
   return [options](size_t) { return MakeSimulatedIoQueue(options); };
 }
 
-std::vector<RankLinks> RankDevices::links() const {
-  std::vector<RankLinks> links;
-  for (size_t rank = 0; rank < devices_.size(); ++rank) {
-    const SimulatedDevice& device = *devices_[rank];
-    const SimulatedLinks& drive = *drives_[rank];
-    links.push_back({.to_device = device.link_use(CopyKind::kToDevice),
-                     .from_device = device.link_use(CopyKind::kFromDevice),
-                     .nvme_read = drive.use(CopyKind::kToDevice),
-                     .nvme_write = drive.use(CopyKind::kFromDevice)});
-  }
-  return links;
+RankLinks RankDevices::links(size_t rank) const {
+  const SimulatedDevice& device = *devices_[rank];
+  const SimulatedLinks& drive = *drives_[rank];
+  return {.to_device = device.link_use(CopyKind::kToDevice),
+          .from_device = device.link_use(CopyKind::kFromDevice),
+          .nvme_read = drive.use(CopyKind::kToDevice),
+          .nvme_write = drive.use(CopyKind::kFromDevice)};
 }
 
 }  // namespace castor::gpt

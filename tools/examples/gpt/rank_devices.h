@@ -21,7 +21,7 @@
 #include "offload/simulated_link.h"
 #include "offload/timer.h"
 #include "placement/tier_model.h"
-#include "tools/examples/gpt/training.h"
+#include "tools/examples/gpt/trainer.h"
 
 namespace castor::gpt {
 
@@ -35,8 +35,8 @@ class RankDevices {
   // The queue of whichever drives the rank has: together they are the machine's
   // one. Null where nothing is known of that.
   IoQueueFactory nvme_queue(size_t rank);
-  // What the links of each rank carried so far.
-  std::vector<RankLinks> links() const;
+  // What the links of a rank carried so far.
+  RankLinks links(size_t rank) const;
 
  private:
   const SimulatedLinkModels drive_;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "chunk/base/status.h"
@@ -18,36 +19,58 @@
 #include "collectives/communicator.h"
 #include "collectives/launch.h"
 #include "offload/device.h"
+#include "offload/lane.h"
 
 namespace castor::gpt {
+
+// What ranks tell each other besides what their engines do, over a communicator
+// that does nothing else: what the engine's counts is the engine's alone.
+
+// all[r * size ...] = the `size` bytes that rank r brings. Blocks until every
+// rank has come; fails on all where one aborts.
+Status ExchangeBytes(Communicator& ranks, const void* mine, void* all,
+                     Bytes size);
+
+// What every rank brings, by rank. The ranks run one build.
+template <typename T>
+Result<std::vector<T>> Exchange(Communicator& ranks, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<size_t>(ranks.world()));
+  CASTOR_RETURN_IF_ERROR(
+      ExchangeBytes(ranks, &mine, all.data(), Bytes(int64_t{sizeof(T)})));
+  return all;
+}
 
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
 
-  virtual int rank() const = 0;
-  virtual int world() const = 0;
+  int rank() const { return trainer().rank(); }
+  int world() const { return trainer().world(); }
   // Among the processes of this machine.
   virtual int local_rank() const = 0;
   virtual int local_world() const = 0;
   // What this rank computes next to; null: host memory. It lives until Close.
   virtual Device* device() { return nullptr; }
 
-  // A world for an engine, whose communicator may take `buffer` for itself. It
-  // lives until Close. Blocks until every rank has called it.
-  virtual Result<Communicator*> MakeCommunicator(Bytes buffer) = 0;
-
-  // all[r * size ...] = the `size` bytes that rank r brings. Blocks until every
-  // rank has come; fails on all where one aborts.
-  virtual Status Exchange(const void* mine, void* all, Bytes size) = 0;
+  // For Exchange. Both live until Close.
+  virtual Communicator& trainer() const = 0;
+  // A world for an engine, whose communicator may take `buffer` for itself.
+  // Blocks until every rank has called it. REQUIRES: called once.
+  Result<Communicator*> MakeEngine(Bytes buffer);
 
   // The others' pending and later calls fail with `reason`, and those of the
   // engine's communicator.
-  virtual void Abort(const Status& reason) = 0;
+  void Abort(const Status& reason);
 
   // Waits for the others, as long as there is hope. Nothing else may be called
   // after it.
   virtual Status Close() = 0;
+
+ protected:
+  virtual Result<std::unique_ptr<Communicator>> Make(Bytes buffer) = 0;
+
+  std::unique_ptr<Communicator> engine_;
 };
 
 // How a process that was started as one of several meets the others. There are

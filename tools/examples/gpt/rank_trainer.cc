@@ -6,11 +6,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
+#include <string>
 #include <utility>
 
-#include "chunk/base/dtype.h"
-#include "chunk/base/units.h"
+#include "chunk/base/clock.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/lr_schedule.h"
 #include "offload/jemalloc_arena.h"
@@ -35,32 +36,66 @@ std::span<int> IntsOf(const PinnedBuffer& buffer) {
           static_cast<size_t>(buffer.size().count()) / sizeof(int)};
 }
 
+// What has to be alike on all ranks.
+struct RunNumbers {
+  int64_t numbers[6];
+  bool stop;  // before the first step
+};
+constexpr const char* kRunNames[] = {"--steps",      "--batch",
+                                     "--accumulate", "--seq",
+                                     "--seed",       "the size of the text"};
+
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, const TextData& data,
-                         StepBoard* board, GroupMeeting* meeting,
-                         Communicator* communicator, Device* device)
+                         const TrainHooks& hooks, const RankPlace& place)
     : options_(options),
       data_(data),
-      board_(board),
-      meeting_(meeting),
-      communicator_(communicator),
-      device_(device),
-      lane_(MakeLane(fmt::format("compute {}", communicator->rank()), device)) {
-}
+      hooks_(hooks),
+      place_(place),
+      lane_(MakeLane(fmt::format("compute {}", place.engine->rank()),
+                     place.device)) {}
 
-Result<RankOutcome> RankTrainer::Run(const ZeroOptions& zero) {
+Result<TrainOutcome> RankTrainer::Run(const ZeroOptions& zero) {
+  CASTOR_RETURN_IF_ERROR(Agree());
   CASTOR_ASSIGN_OR_RETURN(const std::unique_ptr<ZeroEngine> engine,
-                          ZeroEngine::Create(zero, communicator_));
-  Result<RankOutcome> outcome = TrainWith(*engine);
+                          ZeroEngine::Create(zero, place_.engine));
+  const Status trained = TrainWith(*engine);
   // Before the engine waits for what other ranks would have to end.
-  if (!outcome.ok()) communicator_->Abort(outcome.status());
-  CASTOR_RETURN_IF_ERROR(outcome.status());
+  if (!trained.ok()) place_.engine->Abort(trained);
+  CASTOR_RETURN_IF_ERROR(trained);
+  const EngineStats stats = engine->stats();
   CASTOR_RETURN_IF_ERROR(engine->Close());
-  return outcome;
+  CASTOR_ASSIGN_OR_RETURN(outcome_.ranks, Exchange(*place_.trainer, stats));
+  if (place_.links) {
+    CASTOR_ASSIGN_OR_RETURN(outcome_.links,
+                            Exchange(*place_.trainer, place_.links()));
+  }
+  return std::move(outcome_);
 }
 
-Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) {
+// InvalidArgument, naming a rank, where ranks were told to train otherwise or
+// on other text.
+Status RankTrainer::Agree() {
+  const RunNumbers mine = {{options_.steps, options_.batch, options_.accumulate,
+                            options_.model.context,
+                            static_cast<int64_t>(options_.seed), data_.size()},
+                           StopAsked()};
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<RunNumbers> all,
+                          Exchange(*place_.trainer, mine));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    stop_ = stop_ || all[rank].stop;
+    for (size_t i = 0; i < std::size(kRunNames); ++i) {
+      if (all[rank].numbers[i] == all[0].numbers[i]) continue;
+      return InvalidArgument(fmt::format(
+          "{} is {} on rank {} and {} on rank 0: start all ranks alike",
+          kRunNames[i], all[rank].numbers[i], rank, all[0].numbers[i]));
+    }
+  }
+  return OkStatus();
+}
+
+Status RankTrainer::TrainWith(ZeroEngine& engine) {
   CASTOR_RETURN_IF_ERROR(MakeBatches());
   CASTOR_RETURN_IF_ERROR(
       RegisterAndSeal(options_.model, options_.dtype, options_.seed, engine,
@@ -68,76 +103,150 @@ Result<RankOutcome> RankTrainer::TrainWith(ZeroEngine& engine) {
                       options_.engine.grad_mode, options_.accumulate));
   // The tiers are there now. What is left has to hold the rest, or the kernel
   // ends the run without a word.
-  CASTOR_RETURN_IF_ERROR(
-      CheckMemory(TrainerBytes(options_, /*reference=*/false) / options_.ranks +
-                  static_cast<double>(kRest.count())));
+  CASTOR_RETURN_IF_ERROR(CheckMemory(TrainerBytes(options_) / options_.ranks +
+                                     static_cast<double>(kRest.count())));
   EngineParams params(options_.model, options_.dtype, options_.engine.grad_mode,
-                      &engine, lane_.get(), device_);
-  Gpt<float> model(options_.model, options_.batch);
-  RankOutcome outcome;
-  if (!options_.resume.empty()) {
-    CASTOR_RETURN_IF_ERROR(
-        engine.Load({.directory = options_.resume}).status());
-  } else if (!options_.init.empty()) {
-    CASTOR_RETURN_IF_ERROR(engine
-                               .Load({.directory = options_.init,
-                                      .optimizer_states = false,
-                                      .convert = true})
-                               .status());
-  }
-  int64_t saved = 0;  // after which step; the first checkpoint is of one made
-  bool unfinished = false;  // the last save
-  int64_t step = options_.first_step;
-  for (; board_->Begin(step); ++step) {
-    CASTOR_RETURN_IF_ERROR(Step(engine, params, model, step));
-    if (options_.save_every > 0 && step % options_.save_every == 0 &&
-        board_->MaySave(step)) {
-      if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
-      CASTOR_ASSIGN_OR_RETURN(outcome.checkpoint, Save(engine));
-      saved = step;
-      unfinished = options_.save_async;
-    }
-    if (step == options_.digest_step) {
-      CASTOR_ASSIGN_OR_RETURN(outcome.digests[step], engine.WeightDigest());
-    }
-  }
-  const bool save =
-      !options_.save.empty() && saved < step - 1 && board_->MaySave(step - 1);
-  outcome.save_failure = SaveLast(engine, unfinished, save, &outcome);
+                      &engine, lane_.get(), place_.device);
+  Gpt model(options_.model, options_.batch);
+  CASTOR_RETURN_IF_ERROR(LoadInto(engine));
+  CASTOR_RETURN_IF_ERROR(Steps(engine, params, model));
+  outcome_.save_failure = SaveLast(engine);
   // What the engine itself lost is told by the next call.
-  if (!outcome.save_failure.ok()) outcome.checkpoint.clear();
-  CASTOR_ASSIGN_OR_RETURN(outcome.final_digest, engine.WeightDigest());
-  outcome.stats = engine.stats();
-  outcome.activations = model.bytes();
-  outcome.conversions = params.bytes();
-  outcome.arena = arena_->stats();
-  if (communicator_->rank() == 0) {
-    outcome.trace = engine.RecordedTrace();
-    outcome.placed_by_rules = engine.PlacedByRules();
+  if (!outcome_.save_failure.ok()) outcome_.checkpoint.clear();
+  CASTOR_ASSIGN_OR_RETURN(outcome_.final_digest, engine.WeightDigest());
+  outcome_.arena = arena_->stats();
+  outcome_.memory.activations = model.bytes();
+  outcome_.memory.conversions = params.bytes();
+  const EngineStats stats = engine.stats();
+  // A simulated device is this process's own memory.
+  if (place_.device == nullptr) {
+    outcome_.memory.tiers += stats.tiers[TierIndex(Tier::kDevice)].peak;
   }
+  outcome_.memory.tiers +=
+      stats.tiers[TierIndex(Tier::kHost)].peak + outcome_.arena.peak;
+  outcome_.trace = engine.RecordedTrace();
+  outcome_.placed_by_rules = engine.PlacedByRules();
   if (options_.engine.recorder != nullptr) {
     options_.engine.recorder->AddArena(
-        ArenaInfo(communicator_->rank(), "batches", outcome.arena));
+        ArenaInfo(place_.engine->rank(), "batches", outcome_.arena));
   }
-  return outcome;
+  return OkStatus();
+}
+
+Status RankTrainer::LoadInto(ZeroEngine& engine) const {
+  if (!options_.resume.empty()) {
+    return engine.Load({.directory = options_.resume}).status();
+  }
+  if (options_.init.empty()) return OkStatus();
+  return engine
+      .Load({.directory = options_.init,
+             .optimizer_states = false,
+             .convert = true})
+      .status();
+}
+
+Status RankTrainer::Steps(ZeroEngine& engine, EngineParams& params,
+                          Gpt& model) {
+  const SteadyClock clock;
+  int64_t begun_ns = clock.NowNs();
+  int64_t step = options_.first_step;
+  for (; !stop_ && step <= options_.steps; ++step) {
+    CASTOR_ASSIGN_OR_RETURN(StepReport report,
+                            Step(engine, params, model, step));
+    const int64_t now_ns = clock.NowNs();
+    report.seconds = static_cast<double>(now_ns - begun_ns) * 1e-9;
+    begun_ns = now_ns;
+    CASTOR_RETURN_IF_ERROR(Meet(&report));
+    if (hooks_.on_step) hooks_.on_step(report);
+    CASTOR_RETURN_IF_ERROR(SaveWhatIsDue(engine, step));
+    if (step == options_.digest_step) {
+      CASTOR_ASSIGN_OR_RETURN(outcome_.digests[step], engine.WeightDigest());
+    }
+  }
+  outcome_.stopped_early = step <= options_.steps;
+  return OkStatus();
+}
+
+Result<StepReport> RankTrainer::Step(ZeroEngine& engine, EngineParams& params,
+                                     Gpt& model, int64_t step) {
+  const int seq = options_.model.context;
+  const std::span<int> tokens = IntsOf(tokens_);
+  const std::span<int> targets = IntsOf(targets_);
+  StepReport report;
+  report.step = step;
+  for (int micro = 0; micro < options_.accumulate; ++micro) {
+    data_.Sample({options_.seed, step, place_.engine->rank(), micro},
+                 options_.batch, seq, tokens, targets);
+    CASTOR_RETURN_IF_ERROR(
+        engine.BeginMicroBatch(/*last=*/micro + 1 == options_.accumulate));
+    CASTOR_ASSIGN_OR_RETURN(const double loss,
+                            model.Forward(params, tokens, targets));
+    CASTOR_RETURN_IF_ERROR(model.Backward(params, engine.LossScale()));
+    report.loss += loss / options_.accumulate;
+  }
+  CASTOR_ASSIGN_OR_RETURN(
+      const StepResult stepped,
+      engine.Step(LearningRateAt(ScheduleOf(options_), step)));
+  report.grad_norm = stepped.grad_norm;
+  report.applied = stepped.applied;
+  report.loss_scale = stepped.loss_scale;
+  report.tokens =
+      int64_t{options_.ranks} * options_.accumulate * options_.batch * seq;
+  const EngineStats stats = engine.stats();
+  std::copy(std::begin(stats.tiers), std::end(stats.tiers), report.tiers);
+  return report;
+}
+
+Status RankTrainer::Meet(StepReport* report) {
+  struct Said {
+    double loss;
+    bool stop;
+  };
+  CASTOR_ASSIGN_OR_RETURN(
+      const std::vector<Said> all,
+      Exchange(*place_.trainer, Said{report->loss, StopAsked()}));
+  report->loss = 0;
+  for (const Said& each : all) {
+    report->loss += each.loss;
+    stop_ = stop_ || each.stop;
+  }
+  report->loss /= options_.ranks;
+  outcome_.steps_without_loss =
+      std::isfinite(report->loss) ? 0 : outcome_.steps_without_loss + 1;
+  stop_ = stop_ || (options_.stop_on_nan > 0 &&
+                    outcome_.steps_without_loss >= options_.stop_on_nan);
+  outcome_.steps.push_back(*report);
+  return OkStatus();
+}
+
+Status RankTrainer::SaveWhatIsDue(ZeroEngine& engine, int64_t step) {
+  if (options_.save_every == 0 || step % options_.save_every != 0 ||
+      !MaySave()) {
+    return OkStatus();
+  }
+  if (unfinished_) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+  CASTOR_ASSIGN_OR_RETURN(outcome_.checkpoint, Save(engine));
+  saved_ = step;
+  unfinished_ = options_.save_async;
+  return OkStatus();
+}
+
+Status RankTrainer::SaveLast(ZeroEngine& engine) {
+  if (unfinished_) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
+  const int64_t last =
+      options_.first_step - 1 + static_cast<int64_t>(outcome_.steps.size());
+  if (options_.save.empty() || saved_ >= last || !MaySave()) return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(outcome_.checkpoint, Save(engine));
+  return options_.save_async ? engine.FinishSave().status() : OkStatus();
 }
 
 Result<std::string> RankTrainer::Save(ZeroEngine& engine) const {
-  CASTOR_ASSIGN_OR_RETURN(
-      const SaveResult saved,
-      engine.Save({.directory = options_.save,
-                   .trainer = WritePosition(PositionOf(options_)),
-                   .keep = options_.keep,
-                   .wait = !options_.save_async}));
+  CASTOR_ASSIGN_OR_RETURN(const SaveResult saved,
+                          engine.Save({.directory = options_.save,
+                                       .trainer = WriteTold(options_),
+                                       .keep = options_.keep,
+                                       .wait = !options_.save_async}));
   return saved.path;
-}
-
-Status RankTrainer::SaveLast(ZeroEngine& engine, bool unfinished, bool save,
-                             RankOutcome* outcome) const {
-  if (unfinished) CASTOR_RETURN_IF_ERROR(engine.FinishSave().status());
-  if (!save) return OkStatus();
-  CASTOR_ASSIGN_OR_RETURN(outcome->checkpoint, Save(engine));
-  return options_.save_async ? engine.FinishSave().status() : OkStatus();
 }
 
 Status RankTrainer::MakeBatches() {
@@ -149,35 +258,6 @@ Status RankTrainer::MakeBatches() {
   CASTOR_ASSIGN_OR_RETURN(arena_, MakeJemallocArena(LinkedJemalloc(), arena));
   CASTOR_ASSIGN_OR_RETURN(tokens_, arena_->Allocate(size));
   CASTOR_ASSIGN_OR_RETURN(targets_, arena_->Allocate(size));
-  return OkStatus();
-}
-
-Status RankTrainer::Step(ZeroEngine& engine, EngineParams& params,
-                         Gpt<float>& model, int64_t step) {
-  const int seq = options_.model.context;
-  const std::span<int> tokens = IntsOf(tokens_);
-  const std::span<int> targets = IntsOf(targets_);
-  RankStep result;
-  for (int micro = 0; micro < options_.accumulate; ++micro) {
-    data_.Sample({options_.seed, step, communicator_->rank(), micro},
-                 options_.batch, seq, tokens, targets);
-    CASTOR_RETURN_IF_ERROR(
-        engine.BeginMicroBatch(/*last=*/micro + 1 == options_.accumulate));
-    CASTOR_ASSIGN_OR_RETURN(const double loss,
-                            model.Forward(params, tokens, targets));
-    CASTOR_RETURN_IF_ERROR(model.Backward(params, engine.LossScale()));
-    result.loss += loss / options_.accumulate;
-  }
-  CASTOR_ASSIGN_OR_RETURN(
-      const StepResult stepped,
-      engine.Step(LearningRateAt(ScheduleOf(options_), step)));
-  result.grad_norm = stepped.grad_norm;
-  result.applied = stepped.applied;
-  result.loss_scale = stepped.loss_scale;
-  const EngineStats stats = engine.stats();
-  std::copy(std::begin(stats.tiers), std::end(stats.tiers), result.tiers);
-  if (meeting_ != nullptr) return meeting_->Post(step, result, board_);
-  board_->Post(communicator_->rank(), step, result);
   return OkStatus();
 }
 

@@ -6,20 +6,47 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units_text.h"
-#include "offload/pinned_arena.h"
-#include "offload/simulated_link.h"
+#include "offload/nvme/nvme_option.h"
 #include "placement/run_event.h"
-#include "tools/examples/gpt/run_totals.h"
+#include "placement/trace_file.h"
+#include "tools/examples/gpt/gpt_params.h"
 
 namespace castor::gpt {
 namespace {
 
-// How many steps a mean at an end covers.
-constexpr size_t kEndSteps = StepHistory::kFirst;
+// Of all ranks. Of one tier, the largest; of everything else, the sum.
+EngineStats Combined(std::span<const EngineStats> ranks) {
+  EngineStats all = ranks.front();
+  for (const EngineStats& rank : ranks.subspan(1)) {
+    for (Tier tier : kAllTiers) {
+      TierUse& use = all.tiers[TierIndex(tier)];
+      const TierUse& other = rank.tiers[TierIndex(tier)];
+      use.budget = std::max(use.budget, other.budget);
+      use.peak = std::max(use.peak, other.peak);
+      for (Tier to : kAllTiers) {
+        all.moved[TierIndex(tier)][TierIndex(to)] +=
+            rank.moved[TierIndex(tier)][TierIndex(to)];
+      }
+    }
+    all.most_nvme_written += rank.most_nvme_written;
+    all.wire_sent += rank.wire_sent;
+    for (const auto count :
+         {&EngineStats::gathers, &EngineStats::prefetched_gathers,
+          &EngineStats::reduce_scatters, &EngineStats::divergences,
+          &EngineStats::stall_ns, &EngineStats::stalls}) {
+      all.*count += rank.*count;
+    }
+  }
+  return all;
+}
 
 double MeanLoss(std::span<const StepReport> steps) {
   double sum = 0;
@@ -27,125 +54,342 @@ double MeanLoss(std::span<const StepReport> steps) {
   return steps.empty() ? 0 : sum / static_cast<double>(steps.size());
 }
 
-std::string ArenaText(const PinnedArenaStats& arena) {
-  return fmt::format(
-      "pinned batches ({}{}): {} buffers of {}, peak {} of {}; live {}, active "
-      "{}, resident {}, retained {}\n",
-      arena.allocator, arena.slab.locked ? "" : ", not locked", arena.buffers,
-      FormatSize(arena.requested), FormatSize(arena.peak),
-      FormatSize(arena.budget), FormatSize(arena.live),
-      FormatSize(arena.active), FormatSize(arena.resident),
-      FormatSize(arena.retained));
+std::string Hex(uint64_t digest) { return fmt::format("{:016x}", digest); }
+
+double TokensPerSecond(int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-std::string LinkText(const char* name, const LinkUse& link) {
-  return fmt::format("  {:<18}{:>12} in {} copies, {:.2f} s of the wire\n",
-                     name, FormatSize(link.bytes), link.transfers,
-                     BusySeconds(link));
+// A drive given without a size holds whatever budgets do not.
+bool HasLimit(const TrainOptions& options, Tier tier) {
+  return tier != Tier::kNvme || (!options.engine.nvme.empty() &&
+                                 NvmeLimit(options.engine.nvme).has_value());
 }
 
-// Where states live, where the user had a say in it.
-std::string HomesText(const TrainOptions& options,
-                      const TrainOutcome& outcome) {
-  if (!options.engine.home_limits && options.engine.home_rules.empty())
-    return "";
-  const EngineStats& stats = outcome.ranks.front();
-  std::string text = "homes on a rank, by state:\n";
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    std::string tiers;
-    for (Tier tier : kAllTiers) {
-      const Bytes bytes = stats.state_bytes[k][TierIndex(tier)];
-      if (bytes == Bytes(0)) continue;
-      tiers += fmt::format("  {} {}", TierName(tier), FormatSize(bytes));
-    }
-    if (tiers.empty()) continue;
-    text += fmt::format("  {:<10}{}\n",
-                        StateKindName(static_cast<StateKind>(k)), tiers);
+// A document and the same for people, made side by side.
+class Summary {
+ public:
+  void Line(std::string_view line) { text_ += fmt::format("{}\n", line); }
+  // Below a line: what, and how much of it.
+  void Row(std::string_view what, std::string_view how_much) {
+    text_ += fmt::format("  {:<26}{:>12}\n", what, how_much);
   }
-  constexpr size_t kMostShown = 5;
-  const std::vector<std::string>& placed = outcome.placed_by_rules;
-  for (size_t i = 0; i < std::min(placed.size(), kMostShown); ++i) {
-    text += fmt::format("  {}\n", placed[i]);
+  template <typename T>
+  void Set(std::string_view key, const T& value) {
+    json_[std::string(key)] = value;
   }
-  if (placed.size() > kMostShown) {
-    text += fmt::format("  and {} more by rules: --json\n",
-                        placed.size() - kMostShown);
+  void Set(std::string_view key, Bytes bytes) { Set(key, bytes.count()); }
+
+  std::string TakeText() { return std::move(text_); }
+  JsonValue TakeJson() { return std::move(json_); }
+
+ private:
+  std::string text_;
+  JsonValue json_ = JsonValue::Object();
+};
+
+void AddModel(const TrainOptions& options, const TrainOutcome& outcome,
+              Summary* to) {
+  const int64_t parameters = GptParams(options.model).elements();
+  const double seconds = outcome.steps.seconds();
+  const double speed = TokensPerSecond(outcome.steps.tokens(), seconds);
+  to->Line(fmt::format(
+      "{} parameters in {}, {} of {} steps of {} x {} x {} x {} tokens (ranks, "
+      "micro-batches, sequences, length) in {:.1f} s: {:.0f} tokens/s",
+      parameters, DTypeName(options.dtype), outcome.steps.size(), options.steps,
+      options.ranks, options.accumulate, options.batch, options.model.context,
+      seconds, speed));
+  to->Set("schema", "castor.train.1");
+  to->Set("model", JsonValue::Object({{"parameters", parameters},
+                                      {"layers", options.model.layers},
+                                      {"heads", options.model.heads},
+                                      {"embd", options.model.embd},
+                                      {"dtype", DTypeName(options.dtype)}}));
+  to->Set("ranks", options.ranks);
+  to->Set("accumulate", options.accumulate);
+  to->Set("batch", options.batch);
+  to->Set("seq", options.model.context);
+  to->Set("stage", options.engine.stage);
+  to->Set("first_step", options.first_step);
+  to->Set("steps_wanted", options.steps);
+  to->Set("steps", outcome.steps.size());
+  to->Set("stopped_early", outcome.stopped_early);
+  to->Set("steps_without_finite_loss", outcome.steps_without_loss);
+  to->Set("seconds", seconds);
+  to->Set("tokens_per_second", speed);
+}
+
+void AddTiers(const TrainOptions& options, const TrainOutcome& outcome,
+              const EngineStats& all, Summary* to) {
+  const EngineStats& first = outcome.ranks.front();
+  to->Line(fmt::format("chunks: {} of {}{}, {} gathered at a time",
+                       first.chunks, first.chunk_sizes > 1 ? "up to " : "",
+                       FormatSize(first.chunk_bytes), first.gathered_slots));
+  to->Set("chunks", first.chunks);
+  to->Set("chunk_sizes", first.chunk_sizes);
+  to->Set("chunk_bytes", first.chunk_bytes);
+  to->Set("gathered_slots", first.gathered_slots);
+  to->Line("memory of a rank, peak of budget:");
+  JsonValue tiers = JsonValue::Object();
+  for (Tier tier : kAllTiers) {
+    const TierUse& use = all.tiers[TierIndex(tier)];
+    const bool limited = HasLimit(options, tier);
+    tiers[std::string(TierName(tier))] = JsonValue::Object(
+        {{"budget_bytes",
+          limited ? JsonValue(use.budget.count()) : JsonValue(nullptr)},
+         {"peak_bytes", use.peak.count()},
+         {"home_bytes", first.home_bytes[TierIndex(tier)].count()}});
+    if (use.budget == Bytes(0)) continue;
+    to->Row(TierName(tier),
+            fmt::format("{} of {}", FormatSize(use.peak),
+                        limited ? FormatSize(use.budget) : "what is needed"));
   }
-  return text;
+  to->Set("tiers", tiers);
 }
 
 // Budgets bound what Castor holds, and a process holds more.
-std::string MemoryText(const ProcessMemory& memory) {
-  if (memory.peak == Bytes(0)) return "";
-  std::string text = "memory of this process at its peak:\n";
-  const auto add = [&](std::string_view what, Bytes bytes) {
-    if (bytes == Bytes(0)) return;
-    text += fmt::format("  {:<26}{:>12}\n", what, FormatSize(bytes));
-  };
-  add("Castor's tiers", memory.tiers);
-  add("activations", memory.activations);
-  add("conversions to fp32", memory.conversions);
-  add("the text", memory.text);
-  add("the record", memory.record);
-  add("program, libraries, BLAS", memory.rest());
-  add("in all", memory.peak);
-  return text;
+void AddMemory(const ProcessMemory& memory, Summary* to) {
+  const struct {
+    const char* key;
+    const char* what;
+    Bytes bytes;
+  } parts[] = {{"tiers_bytes", "Castor's tiers", memory.tiers},
+               {"activations_bytes", "activations", memory.activations},
+               {"conversions_bytes", "conversions to fp32", memory.conversions},
+               {"text_bytes", "the text", memory.text},
+               {"record_bytes", "the record", memory.record},
+               {"rest_bytes", "program, libraries, BLAS", memory.rest()},
+               {"peak_bytes", "in all", memory.peak}};
+  const bool known = memory.peak > Bytes(0);
+  if (known) to->Line("memory of this process at its peak:");
+  JsonValue json = JsonValue::Object();
+  for (const auto& part : parts) {
+    json[part.key] = part.bytes.count();
+    if (known && part.bytes > Bytes(0)) {
+      to->Row(part.what, FormatSize(part.bytes));
+    }
+  }
+  to->Set("process_memory", json);
 }
 
-std::string CastorText(const TrainOptions& options,
-                       const TrainOutcome& outcome) {
-  const EngineStats all = Combined(outcome.ranks);
-  const EngineStats& first = outcome.ranks.front();
-  std::string text =
-      fmt::format("chunks: {} of {}{}, {} gathered at a time\n", first.chunks,
-                  first.chunk_sizes > 1 ? "up to " : "",
-                  FormatSize(first.chunk_bytes), first.gathered_slots);
-  text += "memory of a rank, peak of budget:\n";
-  for (Tier tier : kAllTiers) {
-    const TierUse& use = all.tiers[TierIndex(tier)];
-    if (use.budget == Bytes(0)) continue;
-    text += fmt::format(
-        "  {:<8}{:>12} of {}\n", TierName(tier), FormatSize(use.peak),
-        HasLimit(options, tier) ? FormatSize(use.budget) : "what is needed");
+// Where states live; said to people where the user had a say in it.
+void AddHomes(const TrainOptions& options, const TrainOutcome& outcome,
+              Summary* to) {
+  const EngineStats& stats = outcome.ranks.front();
+  const bool asked =
+      options.engine.home_limits || !options.engine.home_rules.empty();
+  if (asked) to->Line("homes on a rank, by state:");
+  JsonValue homes = JsonValue::Object();
+  for (size_t k = 0; k < kStateKinds; ++k) {
+    const std::string_view state = StateKindName(static_cast<StateKind>(k));
+    std::string where;
+    JsonValue tiers = JsonValue::Object();
+    for (Tier tier : kAllTiers) {
+      const Bytes bytes = stats.state_bytes[k][TierIndex(tier)];
+      tiers[fmt::format("{}_bytes", TierName(tier))] = bytes.count();
+      if (bytes == Bytes(0)) continue;
+      where += fmt::format("  {} {}", TierName(tier), FormatSize(bytes));
+    }
+    homes[std::string(state)] = tiers;
+    if (asked && !where.empty())
+      to->Line(fmt::format("  {:<10}{}", state, where));
   }
-  text += MemoryText(outcome.memory);
-  text += HomesText(options, outcome);
-  if (!outcome.arenas.empty()) text += ArenaText(Combined(outcome.arenas));
-  text += "moved by all ranks:\n";
+  to->Set("homes", homes);
+  if (options.engine.home_rules.empty()) return;
+  constexpr size_t kMostShown = 5;
+  const std::vector<std::string>& placed = outcome.placed_by_rules;
+  JsonValue rules = JsonValue::Array();
+  for (size_t i = 0; i < placed.size(); ++i) {
+    rules.Append(placed[i]);
+    if (i < kMostShown) to->Line("  " + placed[i]);
+  }
+  if (placed.size() > kMostShown) {
+    to->Line(fmt::format("  and {} more by rules: --json",
+                         placed.size() - kMostShown));
+  }
+  to->Set("placed_by_rules", rules);
+}
+
+void AddBatches(const PinnedArenaStats& arena, Summary* to) {
+  const struct {
+    const char* key;
+    Bytes bytes;
+  } sizes[] = {
+      {"requested_bytes", arena.requested}, {"peak_bytes", arena.peak},
+      {"budget_bytes", arena.budget},       {"live_bytes", arena.live},
+      {"active_bytes", arena.active},       {"resident_bytes", arena.resident}};
+  JsonValue json = JsonValue::Object({{"allocator", arena.allocator},
+                                      {"locked", arena.slab.locked},
+                                      {"buffers", arena.buffers}});
+  for (const auto& size : sizes) json[size.key] = size.bytes.count();
+  to->Set("pinned_batches", json);
+  to->Line(
+      fmt::format("pinned batches ({}{}): {} buffers of {}, "
+                  "peak {} of {}",
+                  arena.allocator, arena.slab.locked ? "" : ", not locked",
+                  arena.buffers, FormatSize(arena.requested),
+                  FormatSize(arena.peak), FormatSize(arena.budget)));
+}
+
+void AddMoved(const EngineStats& all, Summary* to) {
+  to->Line("moved by all ranks:");
+  JsonValue moved = JsonValue::Array();
   for (Tier from : kAllTiers) {
-    for (Tier to : kAllTiers) {
-      const Bytes moved = all.moved[TierIndex(from)][TierIndex(to)];
-      if (moved == Bytes(0)) continue;
-      text += fmt::format("  {:<18}{:>12}\n",
-                          fmt::format("{} to {}", TierName(from), TierName(to)),
-                          FormatSize(moved));
+    for (Tier into : kAllTiers) {
+      const Bytes bytes = all.moved[TierIndex(from)][TierIndex(into)];
+      if (bytes == Bytes(0)) continue;
+      to->Row(fmt::format("{} to {}", TierName(from), TierName(into)),
+              FormatSize(bytes));
+      moved.Append(JsonValue::Object({{"from", TierName(from)},
+                                      {"to", TierName(into)},
+                                      {"moved_bytes", bytes.count()}}));
     }
   }
-  text += fmt::format("  {:<18}{:>12}\n", "between ranks",
-                      FormatSize(all.wire_sent));
-  if (!outcome.links.empty()) {
-    const RankLinks links = Combined(outcome.links);
-    text += "links of all ranks, as fast as the machine given:\n";
-    text += LinkText("host to device", links.to_device);
-    text += LinkText("device to host", links.from_device);
-    if (links.nvme_read.transfers + links.nvme_write.transfers > 0) {
-      text += LinkText("nvme to host", links.nvme_read);
-      text += LinkText("host to nvme", links.nvme_write);
-    }
-  }
+  to->Row("between ranks", FormatSize(all.wire_sent));
+  to->Set("moved", moved);
+  to->Set("sent_bytes", all.wire_sent);
+  to->Set("most_nvme_written_bytes", all.most_nvme_written);
   if (all.most_nvme_written > Bytes(0)) {
-    text += fmt::format("written to nvme in a step: at most {}\n",
-                        FormatSize(all.most_nvme_written));
+    to->Line(fmt::format("written to nvme in a step: at most {}",
+                         FormatSize(all.most_nvme_written)));
   }
-  text += fmt::format(
+}
+
+void AddLinks(const TrainOptions& options, const TrainOutcome& outcome,
+              Summary* to) {
+  if (outcome.links.empty()) return;
+  const TierModel machine = options.machine.value_or(TierModel());
+  const struct {
+    const char* key;
+    const char* what;
+    LinkUse RankLinks::*use;
+    const std::optional<LinkModel>& model;
+  } links[] = {
+      {"host_to_device", "host to device", &RankLinks::to_device,
+       machine.host_to_device},
+      {"device_to_host", "device to host", &RankLinks::from_device,
+       machine.device_to_host},
+      {"nvme_read", "nvme to host", &RankLinks::nvme_read, machine.nvme_read},
+      {"nvme_write", "host to nvme", &RankLinks::nvme_write,
+       machine.nvme_write}};
+  to->Line("links of all ranks, as fast as the machine given:");
+  JsonValue json = JsonValue::Object();
+  for (const auto& link : links) {
+    LinkUse all;
+    for (const RankLinks& rank : outcome.links) {
+      const LinkUse& use = rank.*link.use;
+      all.transfers += use.transfers;
+      all.bytes += use.bytes;
+      all.busy_ns += use.busy_ns;
+    }
+    const double busy = static_cast<double>(all.busy_ns) * 1e-9;
+    json[link.key] =
+        JsonValue::Object({{"copies", all.transfers},
+                           {"copied_bytes", all.bytes.count()},
+                           {"busy_seconds", busy},
+                           {"bytes_per_second",
+                            link.model ? JsonValue(link.model->bytes_per_second)
+                                       : JsonValue(nullptr)}});
+    if (all.transfers == 0) continue;
+    to->Row(link.what, fmt::format("{} in {} copies, {:.2f} s of the wire",
+                                   FormatSize(all.bytes), all.transfers, busy));
+  }
+  to->Set("links", json);
+}
+
+void AddStalls(const TrainOptions& options, const TrainOutcome& outcome,
+               const EngineStats& all, Summary* to) {
+  to->Line(fmt::format(
       "gathers: {}, of them {} ahead of use; reduce-scatters: {}; departures "
-      "from the trace: {}\n",
+      "from the trace: {}",
       all.gathers, all.prefetched_gathers, all.reduce_scatters,
-      all.divergences);
-  text += fmt::format("stalled: {:.2f} s of {:.2f} s ({:.1f} %), {} times\n",
-                      StalledSeconds(all), outcome.seconds * options.ranks,
-                      100 * StalledShare(options, outcome, all), all.stalls);
-  return text;
+      all.divergences));
+  to->Set("gathers", all.gathers);
+  to->Set("prefetched_gathers", all.prefetched_gathers);
+  to->Set("reduce_scatters", all.reduce_scatters);
+  to->Set("divergences", all.divergences);
+  const double stalled = static_cast<double>(all.stall_ns) * 1e-9;
+  const double time = outcome.steps.seconds() * options.ranks;
+  const double share = time > 0 ? stalled / time : 0;
+  to->Line(fmt::format("stalled: {:.2f} s of {:.2f} s ({:.1f} %), {} times",
+                       stalled, time, 100 * share, all.stalls));
+  to->Set("stalled_seconds", stalled);
+  to->Set("stalled_share", share);
+  to->Set("stalls", all.stalls);
+}
+
+// What the file holds, for who reads it next.
+void AddTrace(const TrainOutcome& outcome, Summary* to) {
+  if (outcome.trace_file.empty()) return;
+  const TraceFile& trace = outcome.trace;
+  Bytes most_leased;
+  for (const LeaseChange& change : trace.step.leases) {
+    most_leased = std::max(most_leased, change.bytes);
+  }
+  to->Line(fmt::format(
+      "trace of the last step: {}, {} moments, {} chunks, {} parameters",
+      outcome.trace_file, trace.step.accesses.size(), trace.chunks.size(),
+      trace.params.size()));
+  to->Set("trace",
+          JsonValue::Object({{"file", outcome.trace_file},
+                             {"schema", kTraceSchema},
+                             {"step", outcome.steps.back().step},
+                             {"rank", trace.rank},
+                             {"world", trace.world},
+                             {"chunks", trace.chunks.size()},
+                             {"parameters", trace.params.size()},
+                             {"accesses", trace.step.accesses.size()},
+                             {"most_leased_bytes", most_leased.count()}}));
+}
+
+void AddResult(const TrainOutcome& outcome, Summary* to) {
+  if (!outcome.checkpoint.empty()) {
+    to->Line(fmt::format("checkpoint: {}", outcome.checkpoint));
+  }
+  to->Set("checkpoint", outcome.checkpoint.empty()
+                            ? JsonValue(nullptr)
+                            : JsonValue(outcome.checkpoint));
+  const std::span<const StepReport> first = outcome.steps.first();
+  const std::span<const StepReport> last = outcome.steps.last();
+  const double begin = MeanLoss(first);
+  const double end = MeanLoss(last.last(first.size()));
+  to->Line(fmt::format(
+      "mean loss of the first {0} steps {1:.4f}, of the last {0} {2:.4f}",
+      first.size(), begin, end));
+  to->Set("mean_loss_first", begin);
+  to->Set("mean_loss_last", end);
+  JsonValue losses = JsonValue::Array();
+  JsonValue norms = JsonValue::Array();
+  for (const StepReport& step : last) {
+    losses.Append(step.loss);
+    norms.Append(step.grad_norm);
+  }
+  to->Set("losses", losses);
+  to->Set("grad_norms", norms);
+  JsonValue digests = JsonValue::Object();
+  for (const auto& [step, digest] : outcome.digests) {
+    to->Line(fmt::format("weight digest after step {}: {}", step, Hex(digest)));
+    digests[std::to_string(step)] = Hex(digest);
+  }
+  to->Line(fmt::format("weight digest: {}", Hex(outcome.final_digest)));
+  to->Set("digests", digests);
+  to->Set("weight_digest", Hex(outcome.final_digest));
+}
+
+Summary SummaryOf(const TrainOptions& options, const TrainOutcome& outcome) {
+  const EngineStats all = Combined(outcome.ranks);
+  Summary summary;
+  AddModel(options, outcome, &summary);
+  AddTiers(options, outcome, all, &summary);
+  AddMemory(outcome.memory, &summary);
+  AddHomes(options, outcome, &summary);
+  AddBatches(outcome.arena, &summary);
+  AddMoved(all, &summary);
+  AddLinks(options, outcome, &summary);
+  AddStalls(options, outcome, all, &summary);
+  AddTrace(outcome, &summary);
+  AddResult(outcome, &summary);
+  return summary;
 }
 
 }  // namespace
@@ -171,46 +415,14 @@ std::string ProgressLine(const TrainOptions& options,
   return line;
 }
 
-double MeanFirstLoss(std::span<const StepReport> steps) {
-  return MeanLoss(steps.first(std::min(kEndSteps, steps.size())));
-}
-
-double MeanLastLoss(std::span<const StepReport> steps) {
-  return MeanLoss(steps.last(std::min(kEndSteps, steps.size())));
-}
-
 std::string SummaryText(const TrainOptions& options,
                         const TrainOutcome& outcome) {
-  std::string text = fmt::format(
-      "{} {} parameters in {}, {} of {} steps of {} x {} x {} x {} tokens "
-      "(ranks, micro-batches, sequences, length) in {:.1f} s: {:.0f} "
-      "tokens/s\n",
-      outcome.ranks.empty() ? "reference:" : "castor:",
-      GptParams(options.model).elements(), DTypeName(options.dtype),
-      outcome.steps.size(), options.steps, options.ranks, options.accumulate,
-      options.batch, options.model.context, outcome.seconds,
-      TokensPerSecond(outcome.steps.tokens(), outcome.seconds));
-  if (!outcome.ranks.empty()) text += CastorText(options, outcome);
-  if (!outcome.trace_file.empty()) {
-    text += fmt::format(
-        "trace of the last step: {}, {} moments, {} chunks, {} parameters\n",
-        outcome.trace_file, outcome.trace.step.accesses.size(),
-        outcome.trace.chunks.size(), outcome.trace.params.size());
-  }
-  if (!outcome.checkpoint.empty()) {
-    text += fmt::format("checkpoint: {}\n", outcome.checkpoint);
-  }
-  const size_t end = outcome.steps.first().size();
-  text += fmt::format(
-      "mean loss of the first {0} steps {1:.4f}, of the last "
-      "{0} {2:.4f}\n",
-      end, MeanFirstLoss(outcome.steps.first()),
-      MeanLastLoss(outcome.steps.last()));
-  for (const auto& [step, digest] : outcome.digests) {
-    text += fmt::format("weight digest after step {}: {}\n", step, Hex(digest));
-  }
-  text += fmt::format("weight digest: {}\n", Hex(outcome.final_digest));
-  return text;
+  return SummaryOf(options, outcome).TakeText();
+}
+
+JsonValue SummaryJson(const TrainOptions& options,
+                      const TrainOutcome& outcome) {
+  return SummaryOf(options, outcome).TakeJson();
 }
 
 }  // namespace castor::gpt

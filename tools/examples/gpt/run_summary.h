@@ -7,11 +7,10 @@
 // What a person sees of a training run: a line while it trains, and a summary
 // at its end, as text or as one JSON document. Pure functions, thread-safe.
 
-#include <span>
 #include <string>
 
 #include "chunk/base/json_value.h"
-#include "tools/examples/gpt/training.h"
+#include "tools/examples/gpt/trainer.h"
 
 namespace castor::gpt {
 
@@ -19,11 +18,8 @@ namespace castor::gpt {
 // budget are left out.
 std::string ProgressLine(const TrainOptions& options, const StepReport& report);
 
-// The mean loss of the first or last five steps, fewer where there are fewer.
-double MeanFirstLoss(std::span<const StepReport> steps);
-double MeanLastLoss(std::span<const StepReport> steps);
-
-// Several lines, each with its end. In the document `losses` and `grad_norms`
+// REQUIRES: outcome.ranks is not empty. Several lines, each with its end. In
+// the document `losses` and `grad_norms`
 // are of the last thousand steps at most, and everything else of all.
 std::string SummaryText(const TrainOptions& options,
                         const TrainOutcome& outcome);

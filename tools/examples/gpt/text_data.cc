@@ -18,7 +18,7 @@
 #include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "chunk/base/units_text.h"
-#include "tools/examples/gpt/initial_values.h"
+#include "tools/examples/gpt/gpt_params.h"
 
 namespace castor::gpt {
 namespace {

@@ -3,18 +3,30 @@
 
 #include "tools/examples/gpt/train_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/quote.h"
+#include "chunk/layout_file.h"
+#include "chunk/param_spec.h"
 #include "collectives/lr_schedule.h"
 #include "collectives/optimizer_groups.h"
 #include "collectives/option_words.h"
 #include "collectives/plan_file.h"
+#include "collectives/zero_options.h"
+#include "placement/plan.h"
+#include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/resume.h"
+#include "tools/models/castor_files.h"
 #include "tools/models/input_file.h"
+#include "tools/models/plan_reader.h"
 
 namespace castor::gpt {
 namespace {
@@ -159,9 +171,6 @@ void AddProgram(OptionTable& t, TrainFlags* f) {
             "0: go on and save");
   t.Whole("", &f->train.digest_step, 1, kMostSteps)
       .Flag("--digest-at", "print the weights' digest after this step too");
-  t.Switch("", &f->reference)
-      .Flag("--reference",
-            "train in plain arrays on one rank, without Castor and its flags");
   t.Switch("", &f->json).Flag("--json", "the summary as one JSON document");
   t.Switch("", &f->print_model)
       .Flag("--print-model",
@@ -189,6 +198,74 @@ OptionTable EngineRows(TrainFlags* f) {
       "device, host and nvme takes at least its time, and is weighed by it; a "
       "link that it does not name is not slowed";
   return rows;
+}
+
+// Puts what the plan says into `options`.
+Status TakePlan(const TrainFlags& flags, bool processes,
+                TrainOptions* options) {
+  CASTOR_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(flags.plan));
+  CASTOR_RETURN_IF_ERROR(Validate(options->model));
+  const auto take = [&]() -> Status {
+    CASTOR_RETURN_IF_ERROR(
+        CheckPlanFits(plan, SpecsOf(options->model, options->dtype),
+                      options->ranks, processes));
+    return ApplyPlan(plan, &options->engine);
+  };
+  return take().WithContext(QuotedPath(flags.plan));
+}
+
+Status TakeFiles(const TrainFlags& flags, bool processes,
+                 TrainOptions* options) {
+  if (!flags.files.layout.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(LayoutFile layout,
+                            ReadLayoutFile(flags.files.layout));
+    options->engine.layout =
+        std::make_shared<const LayoutFile>(std::move(layout));
+  }
+  if (!flags.files.machine.empty()) {
+    CASTOR_ASSIGN_OR_RETURN(options->machine,
+                            ReadMachineFile(flags.files.machine));
+  }
+  return flags.plan.empty() ? OkStatus() : TakePlan(flags, processes, options);
+}
+
+Status CheckTogether(const TrainFlags& flags, const TrainOptions& options) {
+  const ZeroOptions& engine = options.engine;
+  for (const OptimizerGroup& group : engine.groups) {
+    if (group.name == kVectorsGroup) continue;
+    return InvalidArgument(
+        fmt::format("the optimizer's group {} has no parameters here: name it "
+                    "{}, the norms and biases, or leave it away",
+                    Quoted(group.name), Quoted(kVectorsGroup)));
+  }
+  if (flags.Gave("--compute") && engine.prefetch != PrefetchMode::kDeadlines) {
+    return InvalidArgument(
+        "--compute is what deadlines of fetches are made of, and nothing asks "
+        "for these: give --prefetch deadlines and --machine too, or leave "
+        "--compute away");
+  }
+  // Who leaves the sums to NCCL has one group of all ranks.
+  if (flags.reduce == "native" && engine.shard_group > 1 &&
+      engine.shard_group != options.ranks) {
+    return InvalidArgument(fmt::format(
+        "--reduce native and shard groups of {} contradict each other: NCCL's "
+        "own sums know one group of all {} ranks; take --reduce exact, or "
+        "leave --shard-group away",
+        engine.shard_group, options.ranks));
+  }
+  if (!options.init.empty() && !options.resume.empty() &&
+      options.resume != options.save) {
+    return InvalidArgument(
+        "--init begins a run and --resume goes on with one: leave one away, or "
+        "resume from the folder of --save, which may hold nothing yet");
+  }
+  if (options.save.empty() &&
+      (options.save_every > 0 || options.keep > 0 || options.save_async)) {
+    return InvalidArgument(
+        "--save-every, --save-async and --keep say how to save: give --save a "
+        "folder too");
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -226,11 +303,45 @@ Status TakeConfigFile(TrainFlags* flags) {
     if (!read.ok()) return read.status().WithContext(where);
     said = *std::move(read);
   }
-  if (!flags->plan.empty() && !flags->reference) {
+  if (!flags->plan.empty()) {
     CASTOR_RETURN_IF_ERROR(CheckSaidOnce(table, flags->given, PlanKeys(),
                                          QuotedPath(flags->plan)));
   }
   return CheckSaidOnce(table, flags->given, said, where);
+}
+
+Status CheckRankFlags(const TrainFlags& flags) {
+  if (flags.backend == "nccl") return OkStatus();
+  for (const auto& [name, value] : {std::pair("--reduce", &flags.reduce),
+                                    std::pair("--id-file", &flags.id_file)}) {
+    if (value->empty()) continue;
+    return InvalidArgument(
+        fmt::format("{} is of --backend nccl: give that too, or leave {} away",
+                    name, name));
+  }
+  return OkStatus();
+}
+
+Result<TrainOptions> OptionsOf(const TrainFlags& flags, bool processes) {
+  TrainOptions options = flags.train;
+  options.text = flags.text;
+  options.ranks = flags.ranks.value_or(1);
+  if (!flags.plan.empty() && !flags.config.empty()) {
+    return InvalidArgument(
+        "--config and --plan each say what the engine is to do: leave one "
+        "away");
+  }
+  CASTOR_RETURN_IF_ERROR(TakeFiles(flags, processes, &options));
+  CASTOR_RETURN_IF_ERROR(CheckTogether(flags, options));
+  CASTOR_RETURN_IF_ERROR(Validate(options));
+  if (!options.resume.empty()) {
+    CASTOR_RETURN_IF_ERROR(TakeCheckpoint(flags.Gave("--seed"), &options));
+  }
+  if (!options.init.empty()) {
+    CASTOR_RETURN_IF_ERROR(TakeInitialWeights(&options));
+  }
+  if (!options.save.empty()) CASTOR_RETURN_IF_ERROR(CheckSaveFolder(options));
+  return options;
 }
 
 }  // namespace castor::gpt

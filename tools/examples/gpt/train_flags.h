@@ -26,7 +26,7 @@
 #include "collectives/option_table.h"
 #include "collectives/zero_config.h"
 #include "tools/cli/flags.h"
-#include "tools/examples/gpt/training.h"
+#include "tools/examples/gpt/train_options.h"
 
 namespace castor::gpt {
 
@@ -46,7 +46,6 @@ struct TrainFlags {
   std::string trace = {};
   std::string plan = {};
   std::string config = {};
-  bool reference = false;
   bool json = false;
   bool print_model = false;
   std::vector<std::string> given = {};  // names of the flags that were

@@ -27,8 +27,8 @@
 #include "tools/bench/drawn_plans.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/examples/gpt/text_data.h"
+#include "tools/examples/gpt/train_options.h"
 #include "tools/examples/gpt/trainer.h"
-#include "tools/examples/gpt/training.h"
 
 namespace castor {
 namespace {

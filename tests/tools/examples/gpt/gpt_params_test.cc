@@ -59,5 +59,61 @@ TEST(GptParamsTest, RefusesModelsThatCannotBe) {
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("518 would do")));
 }
 
+std::vector<float> Fill(const GptParam& param, int id, uint64_t seed,
+                        int64_t begin, int64_t end) {
+  std::vector<float> out(static_cast<size_t>(end - begin));
+  FillInitialValues(GptConfig{.layers = 8}, param, ParamId(id), seed, begin,
+                    end, out.data());
+  return out;
+}
+
+constexpr int64_t kCount = 100'000;
+const GptParam kWeight = {"w", {kCount}, InitialValue::kNormal};
+
+TEST(InitialValuesTest, AnyRangeHasTheValuesItHasInTheWhole) {
+  const std::vector<float> whole = Fill(kWeight, 3, 7, 0, kCount);
+  const std::vector<float> part = Fill(kWeight, 3, 7, 1234, 5678);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 1234));
+}
+
+TEST(InitialValuesTest, DependOnSeedAndParameter) {
+  const std::vector<float> values = Fill(kWeight, 3, 7, 0, 100);
+  EXPECT_NE(values, Fill(kWeight, 3, 8, 0, 100));
+  EXPECT_NE(values, Fill(kWeight, 4, 7, 0, 100));
+}
+
+void ExpectMoments(const std::vector<float>& values, double deviation) {
+  double sum = 0;
+  double squares = 0;
+  for (float v : values) {
+    sum += v;
+    squares += double{v} * v;
+  }
+  EXPECT_NEAR(sum / kCount / deviation, 0, 0.02);
+  EXPECT_NEAR(std::sqrt(squares / kCount) / deviation, 1, 0.02);
+}
+
+TEST(InitialValuesTest, HaveTheDeviationsOfGpt2) {
+  ExpectMoments(Fill(kWeight, 3, 7, 0, kCount), 0.02);
+  ExpectMoments(Fill({"w", {kCount}, InitialValue::kResidual}, 3, 7, 0, kCount),
+                0.02 / 4);  // sqrt(2 * 8 layers)
+}
+
+TEST(InitialValuesTest, BiasesAreZeroAndNormsAreOne) {
+  EXPECT_EQ(Fill({"b", {3}, InitialValue::kZero}, 0, 1, 0, 3),
+            std::vector<float>(3, 0.0f));
+  EXPECT_EQ(Fill({"n", {3}, InitialValue::kOne}, 0, 1, 1, 3),
+            std::vector<float>(2, 1.0f));
+}
+
+TEST(RandomBitsTest, AreUniformInEveryBit) {
+  int ones[64] = {};
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const uint64_t bits = RandomBits(1, 2, i);
+    for (int b = 0; b < 64; ++b) ones[b] += static_cast<int>(bits >> b & 1);
+  }
+  for (int b = 0; b < 64; ++b) EXPECT_NEAR(ones[b], 5'000, 300) << b;
+}
+
 }  // namespace
 }  // namespace castor::gpt

@@ -66,24 +66,17 @@ class GroupBeside final : public RankGroup {
  public:
   explicit GroupBeside(std::unique_ptr<Communicator> comm)
       : comm_(std::move(comm)) {}
-  int rank() const override { return comm_->rank(); }
-  int world() const override { return comm_->world(); }
   int local_rank() const override { return 0; }
   int local_world() const override { return comm_->world(); }
-  Result<Communicator*> MakeCommunicator(Bytes) override {
-    return Status(Internal("the engine's is NCCL's"));
-  }
-  Status Exchange(const void* mine, void* all, Bytes size) override {
-    comm_->AllGather(lane_, mine, all, Elements(size.count()), DType::kU8,
-                     {ChunkId(), -1, "beside"});
-    return lane_.status();
-  }
-  void Abort(const Status& reason) override { comm_->Abort(reason); }
+  Communicator& trainer() const override { return *comm_; }
   Status Close() override { return OkStatus(); }
 
  private:
+  Result<std::unique_ptr<Communicator>> Make(Bytes) override {
+    return Status(Internal("the engine's is NCCL's"));
+  }
+
   std::unique_ptr<Communicator> comm_;
-  ThreadLane lane_{"beside"};
 };
 
 class NcclRanksTest : public testing::Test {

@@ -116,8 +116,6 @@ TEST(TrainFlagsTest, WhatIsDoneWithGradientsReachesTheOptions) {
     EXPECT_THAT(Parsed({"--loss-scale", scale}),
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr("dynamic")));
   }
-  EXPECT_THAT(Parsed({"--reference", "--grad-mode", "fp32"}),
-              StatusIs(ErrorCode::kInvalidArgument, HasSubstr("leave")));
   EXPECT_THAT(Parsed({"--schedule", "linear", "--warmup", "30"}),
               StatusIs(ErrorCode::kInvalidArgument, HasSubstr("warm-up")));
 }
@@ -218,8 +216,7 @@ TEST(TrainFlagsTest, AConfigGoesTogetherWithWhatFlagsSay) {
       {R"({"groups": [{"name": "norms"}]})", {}, "\"vectors\""},
       {"{\n  \"stagee\": 1}", {}, "line 2"},
       {R"({"stagee": 1})", {}, "stage"},
-      {"{}", {"--plan", "plan.json"}, "--config and --plan"},
-      {"{}", {"--reference"}, "--reference"}};
+      {"{}", {"--plan", "plan.json"}, "--config and --plan"}};
   for (const auto& each : wrong) {
     EXPECT_THAT(with(each.text, each.flags),
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr(each.why)))
@@ -237,9 +234,6 @@ TEST(TrainFlagsTest, WhatIsOfNcclIsRefusedWithoutIt) {
                          HasSubstr(std::string(flag) + " is of --backend")));
     flags.backend = "nccl";
     EXPECT_THAT(CheckRankFlags(flags), IsOk());
-    flags.reference = true;
-    EXPECT_THAT(CheckRankFlags(flags),
-                StatusIs(ErrorCode::kInvalidArgument, HasSubstr("--backend")));
   }
 }
 

@@ -16,7 +16,6 @@
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tools/examples/gpt/reference_trainer.h"
 
 namespace castor::gpt {
 namespace {
@@ -77,28 +76,6 @@ TEST(TrainerTest, WithoutABudgetAStageHoldsShardsAndWhatItPrefetches) {
   // Half of the states, and a few chunks gathered.
   EXPECT_LT(bare, alone * 3 / 4);
   EXPECT_GT(kept, bare + KiB(16) * 4);
-}
-
-// Against arrays where those can say what is right, and over ways to train that
-// end in the same weights.
-TEST(TrainerTest, SchedulesDecayAndScalesAreThoseOfTheReference) {
-  TrainOptions options = Small(1);
-  options.schedule = LrShape::kCosine;
-  options.warmup = 2;
-  options.steps = 4;
-  options.engine.groups = {VectorsWithoutDecay()};
-  const auto reference = TrainReference(options, Verse(), {});
-  ASSERT_THAT(reference, IsOk());
-  options.engine.loss_scaling.kind = LossScalingKind::kDynamic;
-  options.engine.loss_scaling.initial = 1024;
-  const auto scaled = Train(options, Verse(), {});
-  ASSERT_THAT(scaled, IsOk());
-  EXPECT_EQ(scaled->final_digest, reference->final_digest);
-  EXPECT_EQ(scaled->steps[3].loss_scale, 1024);
-  options.engine.groups.clear();
-  const auto decayed = Train(options, Verse(), {});
-  ASSERT_THAT(decayed, IsOk());
-  EXPECT_NE(decayed->final_digest, reference->final_digest);
 }
 
 TEST(TrainerTest, HalfPrecisionLearnsWithAnyGradients) {
@@ -163,6 +140,25 @@ TEST(TrainerTest, AllRanksStopAfterTheSameStep) {
   EXPECT_LE(outcome->steps.size(), 4u);
 }
 
+TEST(TrainerTest, AStopBeforeTheFirstStepMakesNone) {
+  const std::atomic<bool> stop = true;
+  const auto outcome = Train(Small(2), Verse(), {.on_step = {}, .stop = &stop});
+  ASSERT_THAT(outcome, IsOk());
+  EXPECT_TRUE(outcome->stopped_early);
+  EXPECT_TRUE(outcome->steps.empty());
+}
+
+TEST(TrainerTest, AStopInTheLastStepIsNoEarlyStop) {
+  std::atomic<bool> stop = false;
+  TrainHooks hooks;
+  hooks.stop = &stop;
+  hooks.on_step = [&](const StepReport& report) { stop = report.step == 3; };
+  const auto outcome = Train(Small(2), Verse(), hooks);
+  ASSERT_THAT(outcome, IsOk());
+  EXPECT_FALSE(outcome->stopped_early);
+  EXPECT_EQ(outcome->steps.size(), 3u);
+}
+
 TEST(TrainerTest, ABudgetThatCannotDoIsRefusedBeforeTheFirstStep) {
   for (int ranks : {1, 3}) {
     TrainOptions options = Small(ranks);
@@ -195,6 +191,31 @@ TEST(TrainerTest, LeavesNothingOnTheDrive) {
   ASSERT_THAT(outcome, IsOk());
   EXPECT_GT(outcome->ranks[0].tiers[2].peak, Bytes(0));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// A run of any length is summed up in bounded memory.
+TEST(StepHistoryTest, KeepsBothEndsAndSumsOfAll) {
+  StepHistory history;
+  EXPECT_TRUE(history.empty());
+  constexpr int64_t kSteps = 5 * int64_t{StepHistory::kLast} + 7;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    StepReport report;
+    report.step = step;
+    report.seconds = 0.5;
+    report.tokens = 3;
+    history.push_back(report);
+    const auto made = static_cast<size_t>(step);
+    EXPECT_EQ(history.size(), made);
+    EXPECT_EQ(history.last().size(), std::min(made, StepHistory::kLast));
+    EXPECT_EQ(history.last().back().step, step);
+    EXPECT_EQ(history[made - history.last().size()].step,
+              history.last().front().step);
+  }
+  ASSERT_EQ(history.first().size(), StepHistory::kFirst);
+  EXPECT_EQ(history.first().back().step, 5);
+  EXPECT_EQ(history.front().step, 1);
+  EXPECT_EQ(history.tokens(), 3 * kSteps);
+  EXPECT_EQ(history.seconds(), 0.5 * kSteps);
 }
 
 }  // namespace
