@@ -15,10 +15,12 @@
 #include <utility>
 
 #include "chunk/base/quote.h"
-#include "tools/models/family_parts.h"
 
 namespace castor {
 namespace {
+
+// More than any model has.
+constexpr int64_t kMaxExperts = 65'536;
 
 // More tensors than any model has, all experts of all layers together.
 constexpr size_t kMaxSplit = 2'000'000;

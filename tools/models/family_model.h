@@ -40,16 +40,6 @@ struct FamilyModel {
   std::vector<std::string> notes;
 };
 
-// What a family is asked for.
-struct FamilyRequest {
-  const ConfigValues& config;
-  DType dtype = DType::kF32;
-  // kFused as Transformers registers experts since v5, kPerExpert as before and
-  // as files on the hub have them; order and names differ with it.
-  ExpertLayout experts = ExpertLayout::kFused;
-  std::string architecture = {};  // "GPT2LMHeadModel", a known one
-};
-
 // "gpt2", "llama", "mistral", ...
 const std::vector<std::string>& KnownFamilies();
 bool IsKnownFamily(std::string_view model_type);
@@ -57,7 +47,9 @@ bool IsKnownFamily(std::string_view model_type);
 // The first of the config's architectures decides whether there is a head;
 // without one it is that of the family's pretraining. Classifiers and other
 // heads are not covered, which a note says. `experts` matters to families that
-// have any. Malformed where a number makes no such model; the message names the
+// have any: kFused as Transformers registers them since
+// version 5, kPerExpert as before, and as files on the hub have them. Malformed
+// where a number makes no such model; the message names the
 // key or the parameter. REQUIRES: IsKnownFamily(config.model_type()).
 Result<FamilyModel> BuildFamilyModel(
     const ConfigValues& config, ExpertLayout experts = ExpertLayout::kFused);
