@@ -66,15 +66,16 @@ class HomeChooser {
     for (const internal::HostScheme& scheme : internal::HostSchemes(
              budgets, demand_.windows, demand_.staging_slot, demand_.mixed())) {
       for (int depth = input_.prefetch_depth; depth >= 0; --depth) {
-        std::optional<HomeProblem> problem = demand_.Homes(
+        const std::optional<HomeRoom> room = demand_.RoomForHomes(
             budgets, scheme,
             needs_.gathered()[needs_.main_class()].slot_bytes * depth);
-        if (!problem) continue;
+        if (!room) continue;
+        HomeProblem problem{*room, demand_.chunks};
         if (input_.machine) {
-          problem->nvme_read = input_.machine->nvme_read;
-          problem->nvme_write = input_.machine->nvme_write;
+          problem.nvme_read = input_.machine->nvme_read;
+          problem.nvme_write = input_.machine->nvme_write;
         }
-        Result<std::vector<ChunkHomes>> homes = AssignHomes(*problem);
+        Result<std::vector<ChunkHomes>> homes = AssignHomes(problem);
         if (!homes.ok()) continue;
         internal::ApplyRuled(input_.bindings, needs_.shapes(), *homes);
         return Cut(*homes, scheme, depth);

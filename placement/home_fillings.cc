@@ -4,13 +4,102 @@
 #include "placement/home_fillings.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "chunk/base/tier.h"
 
-namespace castor::internal {
+namespace castor {
+namespace internal {
 namespace {
+
+constexpr int32_t kNoState = -1;
+
+// The sizes that states have off the device. There are few, however many
+// states.
+struct HostSizes {
+  explicit HostSizes(std::span<const ChunkStates> chunks) {
+    for (const ChunkStates& chunk : chunks) {
+      bytes.insert(bytes.end(), chunk.host_bytes.begin(),
+                   chunk.host_bytes.end());
+    }
+    std::sort(bytes.begin(), bytes.end(), std::greater<>());
+    bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
+    for (const ChunkStates& chunk : chunks) {
+      std::array<int32_t, kStateKinds>& sizes = of.emplace_back();
+      for (size_t k = 0; k < kStateKinds; ++k) {
+        const Bytes size = chunk.host_bytes[k];
+        const auto found = std::lower_bound(bytes.begin(), bytes.end(), size,
+                                            std::greater<>());
+        sizes[k] = size > Bytes(0) ? static_cast<int32_t>(found - bytes.begin())
+                                   : kNoState;
+      }
+    }
+  }
+
+  std::vector<Bytes> bytes;                          // the largest first
+  std::vector<std::array<int32_t, kStateKinds>> of;  // by ChunkId
+};
+
+// In a fixed order of chunks, `whole` are on the device whole, and of as many
+// more the parameters are there, `params` chunks in all.
+struct Filling {
+  size_t whole = 0;
+  size_t params = 0;
+};
+
+// How many states of each size a filling leaves off the device. Next to no work
+// from one filling to a similar one.
+class OffDevice {
+ public:
+  OffDevice(const HostSizes& sizes, const std::vector<size_t>& order)
+      : sizes_(sizes),
+        order_(order),
+        now_{order.size(), order.size()},
+        counts_(sizes.bytes.size(), 0) {}
+
+  // REQUIRES: no more whole chunks than in the filling before.
+  void MoveTo(const Filling& filling) {
+    while (now_.whole > filling.whole) {
+      --now_.whole;
+      for (size_t k = 0; k < kStateKinds; ++k) {
+        if (k != kParam) Count(now_.whole, k, 1);
+      }
+    }
+    while (now_.params > filling.params) Count(--now_.params, kParam, 1);
+    while (now_.params < filling.params) Count(now_.params++, kParam, -1);
+  }
+
+  // Gives the host the largest that fit, one by one, and returns the bytes left
+  // over. `taken`, how many of each size it takes, may be null.
+  Bytes PackHost(Bytes room, std::vector<int64_t>* taken) const {
+    Bytes left;
+    for (size_t s = 0; s < counts_.size(); ++s) {
+      const Bytes size = sizes_.bytes[s];
+      const int64_t fit =
+          counts_[s] == 0 ? 0 : std::min(counts_[s], room / size);
+      room -= size * fit;
+      left += size * (counts_[s] - fit);
+      if (taken != nullptr) taken->push_back(fit);
+    }
+    return left;
+  }
+
+ private:
+  static constexpr size_t kParam = Index(StateKind::kParam);
+
+  void Count(size_t position, size_t kind, int64_t by) {
+    const int32_t size = sizes_.of[order_[position]][kind];
+    if (size != kNoState) counts_[static_cast<size_t>(size)] += by;
+  }
+
+  const HostSizes& sizes_;
+  const std::vector<size_t>& order_;
+  Filling now_;
+  std::vector<int64_t> counts_;
+};
 
 // The fillings that decide what fits. In a fixed order of chunks, the first k
 // are on the device whole and the parameters of as many more as there is room
@@ -23,9 +112,10 @@ class Fillings {
  public:
   enum class Order : uint8_t { kSmallestFirst, kLargestFirst };
 
-  Fillings(const HomeProblem& problem, Order order)
-      : problem_(problem), order_(problem.chunks.size()) {
-    const std::vector<ChunkStates>& chunks = problem.chunks;
+  // `sizes` outlives this.
+  Fillings(std::span<const ChunkStates> chunks, const HostSizes& sizes,
+           Order order)
+      : sizes_(sizes), order_(chunks.size()) {
     std::iota(order_.begin(), order_.end(), size_t{0});
     std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
       const Bytes size_a = SumOf(chunks[a].device_bytes);
@@ -46,23 +136,32 @@ class Fillings {
 
   // The first that fits, with the most whole chunks; empty when none does, and
   // then `missing` shrinks to what lacks off the device.
-  std::optional<std::vector<OnDevice>> Find(Bytes* missing) const {
-    const Bytes nvme = problem_.nvme.value_or(Bytes(0));
+  std::optional<Filling> Find(const HomeRoom& room, Bytes* missing) const {
+    const Bytes nvme = room.nvme.value_or(Bytes(0));
+    OffDevice off_device(sizes_, order_);
+    const auto most =
+        std::upper_bound(whole_.begin(), whole_.end(), room.device);
     bool first = true;
-    for (size_t k = order_.size() + 1; k-- > 0;) {
-      if (whole_[k] > problem_.device) continue;
-      const size_t j = WithParams(k);
+    size_t j = 0;
+    for (auto k = static_cast<size_t>(most - whole_.begin()); k-- > 0;) {
+      // With fewer whole there is room for the parameters of no fewer.
+      j = std::max(j, k);
+      while (j < order_.size() &&
+             whole_[k] + (params_[j + 1] - params_[k]) <= room.device) {
+        ++j;
+      }
       const Bytes off = host_whole_.back() - host_whole_[k] -
                         (host_params_[j] - host_params_[k]);
-      const Bytes lacking = off - problem_.host - nvme;
+      const Bytes lacking = off - room.host - nvme;
+      if (off <= room.host) return Filling{k, j};
       // Without NVMe the host takes all or fails. Packing is only looked at
       // where it can decide, and for the numbers of the error.
-      if (lacking <= Bytes(0) || (first && problem_.nvme)) {
-        std::vector<OnDevice> on_device = Filling(k, j);
-        const Bytes left = PackHost(on_device, nullptr);
-        if (left <= nvme) return on_device;
+      if (room.nvme && (first || lacking <= Bytes(0))) {
+        off_device.MoveTo({k, j});
+        const Bytes left = off_device.PackHost(room.host, nullptr);
+        if (left <= nvme) return Filling{k, j};
         *missing = std::min(*missing, left - nvme);
-      } else if (!problem_.nvme) {
+      } else if (!room.nvme) {
         *missing = std::min(*missing, lacking);
       }
       first = false;
@@ -70,57 +169,46 @@ class Fillings {
     return std::nullopt;
   }
 
-  // Gives the host the largest states off the device that fit, one by one, and
-  // returns the bytes left over. `homes` may be null.
-  Bytes PackHost(const std::vector<OnDevice>& on_device,
-                 std::vector<ChunkHomes>* homes) const {
-    std::vector<std::pair<Bytes, std::pair<size_t, size_t>>> states;
-    for (size_t c = 0; c < on_device.size(); ++c) {
-      if (on_device[c] == OnDevice::kEverything) continue;
-      for (size_t kind = 0; kind < kStateKinds; ++kind) {
-        const Bytes bytes = problem_.chunks[c].host_bytes[kind];
-        const bool there = on_device[c] == OnDevice::kParams &&
-                           kind == Index(StateKind::kParam);
-        if (bytes > Bytes(0) && !there) states.push_back({bytes, {kind, c}});
+  // Where `filling` has states. Of equal ones the host takes the first kinds
+  // first.
+  std::vector<ChunkHomes> Homes(const Filling& filling, Bytes host) const {
+    std::vector<OnDevice> on_device(order_.size(), OnDevice::kNothing);
+    for (size_t i = 0; i < filling.params; ++i) {
+      on_device[order_[i]] =
+          i < filling.whole ? OnDevice::kEverything : OnDevice::kParams;
+    }
+    std::vector<ChunkHomes> homes = HomesOnDevice(on_device);
+    OffDevice off_device(sizes_, order_);
+    off_device.MoveTo(filling);
+    std::vector<int64_t> taken;
+    off_device.PackHost(host, &taken);
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      for (size_t c = 0; c < homes.size(); ++c) {
+        const int32_t size = sizes_.of[c][k];
+        if (homes[c][k] == Tier::kDevice || size == kNoState) continue;
+        if (taken[static_cast<size_t>(size)]-- > 0) homes[c][k] = Tier::kHost;
       }
     }
-    std::sort(states.begin(), states.end(), [](const auto& a, const auto& b) {
-      return a.first != b.first ? b.first < a.first : a.second < b.second;
-    });
-    Bytes room = problem_.host;
-    Bytes left;
-    for (const auto& [bytes, state] : states) {
-      if (bytes > room) {
-        left += bytes;
-        continue;
-      }
-      room -= bytes;
-      if (homes != nullptr) (*homes)[state.second][state.first] = Tier::kHost;
-    }
-    return left;
+    return homes;
   }
 
  private:
-  // Chunks whose parameters are on the device when `k` are there whole.
-  size_t WithParams(size_t k) const {
-    const Bytes room = problem_.device - whole_[k];
-    const auto end =
-        std::upper_bound(params_.begin() + static_cast<std::ptrdiff_t>(k),
-                         params_.end(), params_[k] + room);
-    return static_cast<size_t>(end - params_.begin()) - 1;
-  }
-
-  std::vector<OnDevice> Filling(size_t k, size_t j) const {
-    std::vector<OnDevice> on_device(order_.size(), OnDevice::kNothing);
-    for (size_t i = 0; i < j; ++i) {
-      on_device[order_[i]] = i < k ? OnDevice::kEverything : OnDevice::kParams;
-    }
-    return on_device;
-  }
-
-  const HomeProblem& problem_;
+  const HostSizes& sizes_;
   std::vector<size_t> order_;
   std::vector<Bytes> whole_, params_, host_whole_, host_params_;
+};
+
+// Those of both orders.
+struct AllFillings {
+  explicit AllFillings(std::span<const ChunkStates> chunks)
+      : sizes(chunks),
+        orders{Fillings(chunks, sizes, Fillings::Order::kSmallestFirst),
+               Fillings(chunks, sizes, Fillings::Order::kLargestFirst)} {}
+  AllFillings(const AllFillings&) = delete;
+  AllFillings& operator=(const AllFillings&) = delete;
+
+  const HostSizes sizes;
+  const std::array<Fillings, 2> orders;
 };
 
 }  // namespace
@@ -141,16 +229,30 @@ std::vector<ChunkHomes> HomesOnDevice(const std::vector<OnDevice>& on_device) {
 Fitting FindFitting(const HomeProblem& problem) {
   Fitting found;
   if (problem.device < Bytes(0) || problem.host < Bytes(0)) return found;
-  for (Fillings::Order order :
-       {Fillings::Order::kSmallestFirst, Fillings::Order::kLargestFirst}) {
-    const Fillings fillings(problem, order);
-    const auto on_device = fillings.Find(&found.missing);
-    if (!on_device) continue;
-    found.homes = HomesOnDevice(*on_device);
-    fillings.PackHost(*on_device, &*found.homes);
+  const AllFillings all(problem.chunks);
+  for (const Fillings& fillings : all.orders) {
+    const std::optional<Filling> filling =
+        fillings.Find(problem, &found.missing);
+    if (!filling) continue;
+    found.homes = fillings.Homes(*filling, problem.host);
     return found;
   }
   return found;
 }
 
-}  // namespace castor::internal
+}  // namespace internal
+
+std::function<bool(const HomeRoom&)> HomesFit(
+    std::span<const ChunkStates> chunks) {
+  return [all = std::make_shared<const internal::AllFillings>(chunks)](
+             const HomeRoom& room) {
+    if (room.device < Bytes(0) || room.host < Bytes(0)) return false;
+    Bytes missing;
+    return std::any_of(all->orders.begin(), all->orders.end(),
+                       [&](const internal::Fillings& fillings) {
+                         return fillings.Find(room, &missing).has_value();
+                       });
+  };
+}
+
+}  // namespace castor

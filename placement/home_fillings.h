@@ -21,7 +21,7 @@
 
 namespace castor::internal {
 
-inline size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
+constexpr size_t Index(StateKind kind) { return static_cast<size_t>(kind); }
 
 inline Bytes SumOf(const std::array<Bytes, kStateKinds>& bytes) {
   Bytes sum;

@@ -29,19 +29,35 @@ bool Spread(int64_t i, int64_t k, int64_t n) {
   return (i + 1) * k / n > i * k / n;
 }
 
+// Neighbours of one size.
+struct Run {
+  Bytes bytes;  // of each
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 // Gives `take` the most chunks of `candidates`, spread evenly, whose bytes fit
 // into `room`, which shrinks by them.
 void TakeSpread(const std::vector<size_t>& candidates,
                 const std::function<Bytes(size_t)>& bytes_of, Bytes& room,
                 const std::function<void(size_t)>& take) {
   const int64_t n = static_cast<int64_t>(candidates.size());
+  // Sizes repeat, and most numbers of chunks that are tried are too many.
+  std::vector<Run> runs;
   Bytes least(std::numeric_limits<int64_t>::max());
-  for (size_t c : candidates) least = std::min(least, bytes_of(c));
+  for (int64_t i = 0; i < n; ++i) {
+    const Bytes bytes = bytes_of(candidates[static_cast<size_t>(i)]);
+    least = std::min(least, bytes);
+    if (runs.empty() || runs.back().bytes != bytes) {
+      runs.push_back({bytes, i, i});
+    }
+    ++runs.back().end;
+  }
   const int64_t most = least > Bytes(0) ? std::min(n, room / least) : n;
   for (int64_t k = most; k > 0; --k) {
     Bytes sum;
-    for (int64_t i = 0; i < n; ++i) {
-      if (Spread(i, k, n)) sum += bytes_of(candidates[static_cast<size_t>(i)]);
+    for (const Run& run : runs) {
+      sum += run.bytes * (run.end * k / n - run.begin * k / n);
     }
     if (sum > room) continue;
     for (int64_t i = 0; i < n; ++i) {
@@ -198,10 +214,6 @@ Bytes FillHostByTraffic(const HomeProblem& problem,
 }
 
 }  // namespace
-
-bool HomesFit(const HomeProblem& problem) {
-  return internal::FindFitting(problem).homes.has_value();
-}
 
 Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem) {
   Fitting fitting = internal::FindFitting(problem);

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -42,11 +43,15 @@ struct ChunkStates {
 
 using ChunkHomes = std::array<Tier, kStateKinds>;  // by StateKind
 
-struct HomeProblem {
-  std::vector<ChunkStates> chunks;
-  Bytes device;  // bytes left for homes on each tier
+// Bytes left for homes on each tier.
+struct HomeRoom {
+  Bytes device;
   Bytes host;
   std::optional<Bytes> nvme;  // empty: there is no NVMe tier
+};
+
+struct HomeProblem : HomeRoom {
+  std::vector<ChunkStates> chunks;
   // How fast that is, where it was measured: then the host takes first what
   // costs the drives most seconds of a step per byte of host memory. A drive
   // that writes slowly would rather keep what is never written. Where either is
@@ -59,8 +64,10 @@ struct HomeProblem {
 // states do not fit.
 Result<std::vector<ChunkHomes>> AssignHomes(const HomeProblem& problem);
 
-// Whether AssignHomes finds homes; quicker.
-bool HomesFit(const HomeProblem& problem);
+// Tells of any room whether AssignHomes finds homes for these chunks there. To
+// make it takes as long as to sort them, and to ask it often takes little.
+std::function<bool(const HomeRoom&)> HomesFit(
+    std::span<const ChunkStates> chunks);
 
 // Bytes of slots that `homes` takes on each tier, by TierIndex.
 std::array<Bytes, 3> HomeBytes(std::span<const ChunkStates> chunks,

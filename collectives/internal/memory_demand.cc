@@ -26,6 +26,19 @@ std::optional<Bytes> LeastThatFits(Bytes low, Bytes high,
   return high;
 }
 
+bool Fits(const MemoryDemand& demand,
+          const std::function<bool(const HomeRoom&)>& homes_fit,
+          const Budgets& budgets) {
+  if (demand.FitsOnDevice(budgets.device)) return true;
+  for (const HostScheme& scheme : HostSchemes(
+           budgets, demand.windows, demand.staging_slot, demand.mixed())) {
+    const std::optional<HomeRoom> room =
+        demand.RoomForHomes(budgets, scheme, Bytes(0));
+    if (room && homes_fit(*room)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int64_t WindowsOfAnUpdate(std::span<const ChunkStates> chunks) {
@@ -69,31 +82,24 @@ std::vector<HostScheme> HostSchemes(const Budgets& budgets, int64_t windows,
   return schemes;
 }
 
-std::optional<HomeProblem> MemoryDemand::Homes(const Budgets& budgets,
-                                               const HostScheme& scheme,
-                                               Bytes ahead) const {
+std::optional<HomeRoom> MemoryDemand::RoomForHomes(const Budgets& budgets,
+                                                   const HostScheme& scheme,
+                                                   Bytes ahead) const {
   const Bytes device_fixed = serving + ahead + ruled[0];
   const Bytes host_fixed = staging_slot * scheme.staging_slots + ruled[1];
   if (device_fixed > budgets.device || host_fixed > budgets.host) {
     return std::nullopt;
   }
   if (ruled[2] > (scheme.nvme ? *budgets.nvme : Bytes(0))) return std::nullopt;
-  HomeProblem problem;
-  problem.chunks = chunks;
-  problem.device = budgets.device - device_fixed;
-  problem.host = budgets.host - host_fixed;
-  if (scheme.nvme) problem.nvme = *budgets.nvme - ruled[2];
-  return problem;
+  HomeRoom room;
+  room.device = budgets.device - device_fixed;
+  room.host = budgets.host - host_fixed;
+  if (scheme.nvme) room.nvme = *budgets.nvme - ruled[2];
+  return room;
 }
 
 bool MemoryDemand::FitsInto(const Budgets& budgets) const {
-  if (FitsOnDevice(budgets.device)) return true;
-  for (const HostScheme& scheme :
-       HostSchemes(budgets, windows, staging_slot, mixed())) {
-    const std::optional<HomeProblem> problem = Homes(budgets, scheme, Bytes(0));
-    if (problem && HomesFit(*problem)) return true;
-  }
-  return false;
+  return Fits(*this, HomesFit(chunks), budgets);
 }
 
 BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
@@ -101,12 +107,13 @@ BudgetRaises MemoryDemand::SmallestRaises(const Budgets& budgets) const {
   for (const ChunkStates& chunk : chunks) {
     for (Bytes state : chunk.host_bytes) off_device += state;
   }
+  const std::function<bool(const HomeRoom&)> homes_fit = HomesFit(chunks);
   const auto raise = [&](Bytes now, Bytes high,
                          const std::function<void(Budgets&, Bytes)>& set) {
     std::optional<Bytes> least = LeastThatFits(now, high, [&](Bytes value) {
       Budgets raised = budgets;
       set(raised, value);
-      return FitsInto(raised);
+      return Fits(*this, homes_fit, raised);
     });
     if (least) *least -= now;
     return least;

@@ -71,8 +71,9 @@ struct MemoryDemand {
 
   // What is left for homes when `ahead` bytes of the device serve fetching
   // ahead; empty when not even the rest fits.
-  std::optional<HomeProblem> Homes(const Budgets& budgets,
-                                   const HostScheme& scheme, Bytes ahead) const;
+  std::optional<HomeRoom> RoomForHomes(const Budgets& budgets,
+                                       const HostScheme& scheme,
+                                       Bytes ahead) const;
 
   // Whether there is a place for everything. More is never less: every way to
   // fit is open to a larger budget as well.

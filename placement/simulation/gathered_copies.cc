@@ -21,6 +21,7 @@ GatheredCopies::GatheredCopies(const PlanProblem* problem,
       pool_(problem->slots, slot_bytes),
       shards_(&pool_, problem),
       copies_(problem->param_class.size()),
+      idle_(problem->slots.size()),
       initial_(copies_.size(), false),
       initial_shards_(copies_.size(), false),
       before_evaluation_(copies_.size(), false) {}
@@ -40,6 +41,7 @@ Result<GatheredCopies::Ready> GatheredCopies::Acquire(ChunkId chunk) {
     }
     copy.used = true;
     ++copy.pins;
+    NoteIdle(chunk);
     ready = {copy.ready, copy.cause};
   }
   // What is fetched ahead is queued before anybody waits.
@@ -58,6 +60,7 @@ void GatheredCopies::EndUse(ChunkId chunk, SimEvent end) {
       copy.users.push_back(std::move(end));
     }
     --copy.pins;
+    NoteIdle(chunk);
   }
   Served();
 }
@@ -112,17 +115,22 @@ Result<SimSlot> GatheredCopies::TakeSlot(int32_t slot_class,
 }
 
 bool GatheredCopies::DropOne(int32_t slot_class, ChunkId wanted_for) {
-  candidates_.clear();
-  for (size_t c = 0; c < copies_.size(); ++c) {
-    const ChunkId chunk(static_cast<int32_t>(c));
-    if (copies_[c].there && copies_[c].pins == 0 &&
-        param_class(chunk) == slot_class) {
-      candidates_.push_back(chunk);
-    }
-  }
-  if (candidates_.empty()) return false;
-  Drop(FirstStepVictim(candidates_, wanted_for, forward_));
+  const std::set<ChunkId>& idle = idle_[static_cast<size_t>(slot_class)];
+  if (idle.empty()) return false;
+  // Of all it is one of these that a sweep comes to last.
+  const ChunkId ends[] = {*idle.begin(), *idle.rbegin()};
+  Drop(FirstStepVictim(ends, wanted_for, forward_));
   return true;
+}
+
+void GatheredCopies::NoteIdle(ChunkId chunk) {
+  const Copy& copy = copies_[chunk.index()];
+  std::set<ChunkId>& idle = idle_[static_cast<size_t>(param_class(chunk))];
+  if (copy.there && copy.pins == 0) {
+    idle.insert(chunk);
+  } else {
+    idle.erase(chunk);
+  }
 }
 
 Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
@@ -138,6 +146,7 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
     CountFetch(cause);
   }
   copy.there = true;
+  NoteIdle(chunk);
   copy.slot = std::move(slot);
   copy.cause = cause;
   copy.used = false;
@@ -149,6 +158,7 @@ Status GatheredCopies::Gather(ChunkId chunk, RunCause cause) {
 void GatheredCopies::Drop(ChunkId chunk) {
   Copy& copy = copies_[chunk.index()];
   copy.there = false;
+  NoteIdle(chunk);
   if (copy.cause == RunCause::kPrefetch && !copy.used && !copy.from_shard &&
       !copy.ready.done() && source_->cancellable() && source_->Cancel(chunk)) {
     ++counts_.cancelled;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -143,6 +144,8 @@ class GatheredCopies {
   void MakeMoves(size_t slice);
   Result<SimSlot> TakeSlot(int32_t slot_class, ChunkId wanted_for);
   bool DropOne(int32_t slot_class, ChunkId wanted_for);
+  // Whether a copy is there, and not in use, has changed.
+  void NoteIdle(ChunkId chunk);
   Status Gather(ChunkId chunk, RunCause cause);
   void Drop(ChunkId chunk);
   void FetchShard(ChunkId chunk, RunCause cause);
@@ -156,7 +159,9 @@ class GatheredCopies {
   SlotPool pool_;
   ShardPlaces shards_;
   std::vector<Copy> copies_;  // by ChunkId
-  size_t accesses_ = 0;       // of this step, so far
+  // By class: copies that are there, and not in use.
+  std::vector<std::set<ChunkId>> idle_;
+  size_t accesses_ = 0;  // of this step, so far
   Trace planned_trace_;
   std::optional<Plan> plan_;
   std::vector<bool> initial_;         // by ChunkId
@@ -164,7 +169,6 @@ class GatheredCopies {
   bool diverged_ = false;
   bool evaluating_ = false;
   std::vector<bool> before_evaluation_;  // by ChunkId: there was a copy
-  std::vector<ChunkId> candidates_;      // scratch of DropOne
   ChunkId last_used_;
   bool forward_ = true;
   Counts counts_;

@@ -155,7 +155,7 @@ TEST(HomePolicyTest, FindsRoomWhereAnEvenSpreadWouldWasteIt) {
   }
   problem.host = KiB(4) * 11;
   problem.nvme = KiB(4) * 2;
-  EXPECT_TRUE(HomesFit(problem));
+  EXPECT_TRUE(HomesFit(problem.chunks)(problem));
   const auto homes = AssignHomes(problem);
   ASSERT_THAT(homes, IsOk());
   EXPECT_EQ((*homes)[2][kParam], Tier::kHost);
@@ -208,10 +208,11 @@ TEST(HomePolicyTest, MoreBytesOnATierNeverMakeFailWhatFitted) {
     problem.device = part(80);
     problem.host = part(80);
     if (random() % 2 == 0) problem.nvme = part(80);
-    bool fits = HomesFit(problem);
+    bool fits = HomesFit(problem.chunks)(problem);
     for (int raise = 0; raise < 12; ++raise) {
       const auto homes = AssignHomes(problem);
-      ASSERT_EQ(homes.ok(), HomesFit(problem)) << homes.status();
+      ASSERT_EQ(homes.ok(), HomesFit(problem.chunks)(problem))
+          << homes.status();
       ASSERT_TRUE(homes.ok() || !fits) << "round " << round;
       fits = homes.ok();
       ++(fits ? fitted : refused);
@@ -257,7 +258,7 @@ TEST(HomePolicyTest, TheBytesThatAreMissingAreEnough) {
     ASSERT_NE(at, std::string::npos) << text;
     const Bytes missing(std::stoll(text.substr(at + 10)));
     (problem.nvme ? *problem.nvme : problem.host) += missing;
-    EXPECT_TRUE(HomesFit(problem)) << text;
+    EXPECT_TRUE(HomesFit(problem.chunks)(problem)) << text;
   }
 }
 

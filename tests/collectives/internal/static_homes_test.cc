@@ -187,15 +187,15 @@ TEST(MemoryDemandTest, AnUpdateHasAWindowOnEachStateThatAChunkHas) {
 TEST(MemoryDemandTest, HomesGetWhatServingAndStagingLeave) {
   const MemoryDemand demand = FourChunks();
   const Budgets budgets{KiB(20), KiB(30), MiB(1)};
-  const std::optional<HomeProblem> problem =
-      demand.Homes(budgets, {false, 3}, KiB(4));
-  ASSERT_TRUE(problem);
-  EXPECT_EQ(problem->device, KiB(8));
-  EXPECT_EQ(problem->host, KiB(6));
-  EXPECT_FALSE(problem->nvme) << "the scheme has none";
-  EXPECT_EQ(demand.Homes(budgets, {true, 3}, Bytes(0))->nvme, MiB(1));
-  EXPECT_FALSE(demand.Homes(budgets, {false, 4}, Bytes(0)));
-  EXPECT_FALSE(demand.Homes(budgets, {false, 3}, KiB(13)));
+  const std::optional<HomeRoom> room =
+      demand.RoomForHomes(budgets, {false, 3}, KiB(4));
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->device, KiB(8));
+  EXPECT_EQ(room->host, KiB(6));
+  EXPECT_FALSE(room->nvme) << "the scheme has none";
+  EXPECT_EQ(demand.RoomForHomes(budgets, {true, 3}, Bytes(0))->nvme, MiB(1));
+  EXPECT_FALSE(demand.RoomForHomes(budgets, {false, 4}, Bytes(0)));
+  EXPECT_FALSE(demand.RoomForHomes(budgets, {false, 3}, KiB(13)));
 }
 
 TEST(MemoryDemandTest, FitsOnTheDeviceAloneOrTogetherWithOtherTiers) {
