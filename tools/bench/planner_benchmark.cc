@@ -8,6 +8,7 @@
 // their use.
 
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +18,16 @@
 #include <vector>
 
 #include "chunk/base/check.h"
+#include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "chunk/param_spec.h"
+#include "collectives/engine_plan.h"
+#include "collectives/held_moments.h"
+#include "collectives/layout_choice.h"
+#include "collectives/seal_forecast.h"
 #include "placement/exact_policy.h"
 #include "placement/interval_flow.h"
 #include "placement/interval_problem.h"
@@ -26,6 +35,8 @@
 #include "placement/plan.h"
 #include "placement/plan_cost.h"
 #include "placement/run_event.h"
+#include "placement/step_model.h"
+#include "placement/step_trace.h"
 #include "placement/trace.h"
 #include "tools/bench/cache_rules.h"
 
@@ -225,6 +236,50 @@ void BM_PlanNextUse(benchmark::State& state) {
 BENCHMARK(BM_PlanNextUse)
     ->ArgNames({"chunks", "frozen", "varying"})
     ->ArgsProduct({{100, 1000, 5000}, {0}, {0}})
+    ->Unit(benchmark::kMillisecond);
+
+// All of what a plan of an engine is, for layers of 256 experts with a chunk
+// each, as of a step: where it fits, or, without host memory, where the
+// smallest raises that would fit are looked for as well.
+void BM_PlanEngine(benchmark::State& state) {
+  constexpr int64_t kLayer = 256;
+  const int64_t chunks = state.range(0) * 1000;
+  std::vector<ParamSpec> params;
+  std::vector<ModelBlock> blocks;
+  for (int64_t c = 0; c < chunks; ++c) {
+    if (c % kLayer == 0) {
+      blocks.push_back({.name = fmt::format("layer.{}", c / kLayer),
+                        .kind = BlockKind::kLayer,
+                        .forward = {{}},
+                        .backward = {{}}});
+    }
+    const ParamId param(static_cast<int32_t>(c));
+    blocks.back().forward[0].hold.push_back(param);
+    blocks.back().backward[0].hold.push_back(param);
+    blocks.back().backward[0].grads.push_back(param);
+    params.push_back({fmt::format("expert.{}", c), {64, 1024}, DType::kBF16});
+  }
+  EngineRequest request;
+  request.params = params;
+  request.world = 8;
+  request.options.chunk_size = KiB(128);
+  request.options.device_budget = MiB(128);
+  request.options.host_budget = state.range(1) != 0 ? GiB(64) : Bytes(0);
+  request.declared.held = HeldMomentsOf(params, blocks, StepShape());
+  const ChunkLayout layout = *LayoutOf(params, request.options, request.world);
+  const StepTrace step = *DeriveStep(layout, blocks, StepShape());
+  for (auto _ : state) {
+    const Result<EnginePlan> plan = PlanEngine(request, layout, step);
+    CASTOR_CHECK(plan.ok());
+    CASTOR_CHECK_EQ(plan->fits.ok(), state.range(1) != 0);
+  }
+  state.counters["chunks"] = static_cast<double>(layout.chunks().size());
+  state.counters["moments"] = static_cast<double>(step.accesses.size());
+}
+BENCHMARK(BM_PlanEngine)
+    ->ArgNames({"thousand_chunks", "fits"})
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {1}})
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {0}})
     ->Unit(benchmark::kMillisecond);
 
 // One flow by itself, on a trace without any order: the hardest there is. Every
