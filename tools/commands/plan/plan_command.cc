@@ -372,6 +372,7 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
       report.explained = *std::move(explained);
     }
     if (std::ssize(report.outcome.step.accesses) <= kMostAccessesTried) {
+      progress.Phase("trying other configurations");
       CASTOR_ASSIGN_OR_RETURN(report.alternatives,
                               Alternatives(report.subject, report.outcome));
       CASTOR_ASSIGN_OR_RETURN(report.more,
@@ -385,6 +386,7 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
     }
     if (!flags.output.empty()) CASTOR_RETURN_IF_ERROR(WritePlanFile(report));
   } else {
+    progress.Phase("looking for changes that fit");
     CASTOR_ASSIGN_OR_RETURN(report.changes,
                             ChangesThatFit(report.subject, report.outcome));
   }
