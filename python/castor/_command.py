@@ -44,9 +44,16 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     return flags
 
 
+def _environment() -> dict[str, str]:
+    """With the Python that runs this, which the command asks what is installed beside it."""
+    return {"CASTOR_PYTHON": sys.executable} | os.environ
+
+
 def ask(arguments: Sequence[str], given: Optional[str] = None) -> dict[str, Any]:
     """The JSON document of a command. An answer of "it does not fit" is one; other failures are exceptions by kind."""
-    run = subprocess.run([find(), *arguments, "--json"], input=given or "", capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [find(), *arguments, "--json"], input=given or "", env=_environment(), capture_output=True, text=True, check=False
+    )
     if run.stdout.startswith("{"):
         document: dict[str, Any] = json.loads(run.stdout)
         return document
@@ -60,5 +67,4 @@ def main() -> None:
         command = find()
     except Unavailable as error:
         sys.exit(f"castor: {error}")
-    os.environ.setdefault("CASTOR_PYTHON", sys.executable)
-    os.execv(command, ["castor", *sys.argv[1:]])
+    os.execve(command, ["castor", *sys.argv[1:]], _environment())

@@ -136,6 +136,13 @@ Result<ConfigValues> ConfigValues::Parse(std::string_view json) {
   return handler.Take();
 }
 
+ConfigValues ConfigValues::Whole() const {
+  if (outer_.empty()) return *this;
+  ConfigValues whole;
+  whole.values_ = outer_;
+  return whole;
+}
+
 const ConfigValues::Value* ConfigValues::Find(std::string_view key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;
@@ -184,6 +191,11 @@ bool ConfigValues::quantized() const {
     if (found != values->end() && found->second.container) return true;
   }
   return false;
+}
+
+bool ConfigValues::IsList(std::string_view key) const {
+  const Value* value = Find(key);
+  return value != nullptr && value->container && value->text == "an array";
 }
 
 Result<int64_t> ConfigValues::Int(const std::string& key, int64_t fallback,
@@ -243,10 +255,9 @@ Result<std::vector<int64_t>> ConfigValues::IntList(
   if (!value->list_of_numbers) {
     const bool text = value->kind == JsonKind::kString;
     return BadValue(key,
-                    value->container && value->text == "an array"
-                        ? "an array of other things"
-                    : text ? Quoted(value->text)
-                           : value->text,
+                    IsList(key) ? "an array of other things"
+                    : text      ? Quoted(value->text)
+                                : value->text,
                     kBelongs);
   }
   for (const uint64_t number : value->list) {

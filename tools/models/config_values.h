@@ -31,6 +31,9 @@ class ConfigValues {
   // are the values of the language part.
   static Result<ConfigValues> Parse(std::string_view json);
 
+  // The values of the whole model, where Parse took those of a part.
+  ConfigValues Whole() const;
+
   // Empty where the file does not say; Malformed where it is no string.
   Result<std::string> model_type() const { return Text("model_type"); }
   // The first of `architectures`, empty where the file does not say.
@@ -42,6 +45,8 @@ class ConfigValues {
   // Parts of the model that `text_config` leaves out: "vision_config", ...
   const std::vector<std::string>& other_parts() const { return other_parts_; }
 
+  // Whether the key is there, and is an array.
+  bool IsList(std::string_view key) const;
   // A whole number from `least` to 2^31 - 1; `fallback` where the key is
   // missing. Malformed otherwise, null included.
   Result<int64_t> Int(const std::string& key, int64_t fallback,

@@ -66,9 +66,56 @@ std::optional<ExpertName> ParseExpertName(std::string_view name) {
   return std::nullopt;
 }
 
+constexpr std::string_view kFusedGateUp = ".experts.gate_up_proj";
+constexpr std::string_view kFusedDown = ".experts.down_proj";
+
 bool IsFusedName(std::string_view name) {
-  return name.ends_with(".experts.gate_up_proj") ||
-         name.ends_with(".experts.down_proj");
+  return name.ends_with(kFusedGateUp) || name.ends_with(kFusedDown);
+}
+
+// The tensors that one layer's experts share.
+struct FusedLayer {
+  const ParamSpec* gate_up = nullptr;
+  const ParamSpec* down = nullptr;
+  const ParamSpec* other = nullptr;  // a bias, or a matrix without a gate
+};
+
+bool IsSplittable(const FusedLayer& layer) {
+  if (layer.other != nullptr) return false;
+  if (layer.gate_up == nullptr || layer.down == nullptr) return true;
+  const std::vector<int64_t>& gate_up = layer.gate_up->shape;
+  const std::vector<int64_t>& down = layer.down->shape;
+  return gate_up.size() != 3 || down.size() != 3 ||
+         (gate_up[1] % 2 == 0 && gate_up[1] / 2 == down[2] &&
+          gate_up[2] == down[1]);
+}
+
+// InvalidArgument where fused tensors are of another form than those two: some
+// families have biases, no gate, or hold the matrices the other way around.
+Status CheckForms(const std::vector<ParamSpec>& params) {
+  std::unordered_map<std::string_view, FusedLayer> layers;
+  for (const ParamSpec& spec : params) {
+    const std::string_view name = spec.name;
+    const std::string_view layer = name.substr(0, name.rfind('.') + 1);
+    if (!layer.ends_with(kExperts)) continue;
+    FusedLayer& fused = layers[layer];
+    (name.ends_with(kFusedGateUp) ? fused.gate_up
+     : name.ends_with(kFusedDown) ? fused.down
+                                  : fused.other) = &spec;
+  }
+  for (const ParamSpec& spec : params) {
+    const std::string_view name = spec.name;
+    if (!IsFusedName(name)) continue;
+    const FusedLayer& layer = layers[name.substr(0, name.rfind('.') + 1)];
+    if (IsSplittable(layer)) continue;
+    return InvalidArgument(fmt::format(
+        "{} cannot be split by expert: {}; leave --expert-layout away",
+        Quoted(name),
+        layer.other != nullptr
+            ? fmt::format("its experts also have {}", Quoted(layer.other->name))
+            : "gate_up_proj and down_proj are not [E,2M,H] and [E,H,M]"));
+  }
+  return OkStatus();
 }
 
 // The tensors of one layer's experts, as indices into the list.
@@ -190,6 +237,7 @@ Result<FusedTensor> TakeApart(const ParamSpec& spec) {
 
 // Before any is made: how many there will be.
 Status CheckSplit(const std::vector<ParamSpec>& params) {
+  CASTOR_RETURN_IF_ERROR(CheckForms(params));
   size_t split = 0;
   for (const ParamSpec& spec : params) {
     if (!IsFusedName(spec.name)) continue;
@@ -245,7 +293,10 @@ Status Split(std::vector<ParamSpec>& params) {
 std::optional<ExpertLayout> FindExpertLayout(
     const std::vector<ParamSpec>& params) {
   for (const ParamSpec& spec : params) {
-    if (IsFusedName(spec.name)) return ExpertLayout::kFused;
+    if (IsFusedName(spec.name)) {
+      return CheckForms(params).ok() ? std::optional(ExpertLayout::kFused)
+                                     : std::nullopt;
+    }
     if (ParseExpertName(spec.name)) return ExpertLayout::kPerExpert;
   }
   return std::nullopt;

@@ -14,7 +14,8 @@
 //   fused        ...experts.gate_up_proj       [E,2M,H]
 //                ...experts.down_proj          [E,H,M]
 //
-// Pure functions, thread-safe.
+// Fused tensors of other forms exist, with biases or the other way around; they
+// have one layout only, and none here. Pure functions, thread-safe.
 
 #include <optional>
 #include <vector>
@@ -33,7 +34,8 @@ std::optional<ExpertLayout> FindExpertLayout(
 // first stood, split ones where the fused one stood, expert by expert where a
 // layer's two stood together. No change where the list
 // has no experts or has that layout already. Malformed where a layer's experts
-// are not all there or not all alike.
+// are not all there or not all alike, InvalidArgument where fused ones are of
+// another form.
 Status ApplyExpertLayout(ExpertLayout layout, std::vector<ParamSpec>& params);
 
 }  // namespace castor

@@ -29,6 +29,9 @@ struct Spelling {
 
 struct FamilyModel {
   std::string family;  // "gpt2"
+  // Who registers `params` so: "transformers 5.24.0"; empty where Castor itself
+  // derives them.
+  std::string library;
   // Files may leave this out of the names: "transformer.".
   std::string base_prefix;
   std::vector<ParamSpec> params;

@@ -48,6 +48,9 @@ struct ReadModelOptions {
   std::string trace_file = {};      // with ParamOrder::kTrace
   std::optional<DType> dtype = {};  // in place of every parameter's own
   std::optional<ExpertLayout> expert_layout = {};  // default: as in the file
+  // A path or name of a Python whose Transformers library is asked for families
+  // that Castor does not know; empty: none is.
+  std::string python = {};
   // Patterns on names (param_filter.h): what matches `freeze` is not trained,
   // and where `only` is given, nothing else than what matches it is.
   std::vector<std::string> freeze = {};
@@ -70,6 +73,9 @@ struct TiedName {
 struct ModelList {
   std::string name;
   std::string family;  // "gpt2", of a config.json; empty where none tells
+  // Who told the family's parameters: "transformers 5.24.0"; empty where Castor
+  // derives them itself, or there is no family.
+  std::string library;
   std::string source;  // what was read, for people
   ParamOrder order = ParamOrder::kNatural;
   std::vector<ParamSpec> params;

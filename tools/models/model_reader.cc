@@ -24,12 +24,14 @@ namespace {
 Status ChooseExperts(const std::optional<ExpertLayout>& wanted,
                      ModelList& list) {
   const std::optional<ExpertLayout> present = FindExpertLayout(list.params);
-  if (wanted && !present) {
-    list.notes.push_back(
-        "the model has no experts, so their layout makes no difference");
-    return OkStatus();
+  if (wanted) {
+    if (!present) {
+      list.notes.push_back(
+          "the model has no experts that could be held in another way, so "
+          "--expert-layout makes no difference");
+    }
+    return ApplyExpertLayout(*wanted, list.params);
   }
-  if (wanted) return ApplyExpertLayout(*wanted, list.params);
   if (present) {
     list.notes.push_back(fmt::format(
         "the experts are {}; trainers may hold them otherwise, which "
@@ -142,8 +144,7 @@ Status CheckTotal(const std::vector<ParamSpec>& params) {
 
 Result<ModelList> ReadModel(const std::string& path,
                             const ReadModelOptions& options) {
-  CASTOR_ASSIGN_OR_RETURN(ModelSource source,
-                          ReadModelSource(path, options.expert_layout));
+  CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(path, options));
   ModelList list = std::move(source.list);
   std::vector<std::string> names;  // as the list has them
   if (!list.step.uses.empty()) {

@@ -50,10 +50,12 @@ Result<FoundConfig> ConfigOf(const std::string& path) {
   return FoundConfig{ConfigBeside(path), true};
 }
 
-// The first of the keys that says more than 0; they may be null.
+// The first of the keys that says more than 0. They may be null, or an array of
+// a number for each layer, which is no number of the model.
 Result<int64_t> FirstOf(const ConfigValues& config,
                         std::initializer_list<const char*> keys) {
   for (const char* const key : keys) {
+    if (config.IsList(key)) continue;
     CASTOR_ASSIGN_OR_RETURN(const int64_t value, config.IntOrNull(key, 0, 0));
     if (value > 0) return value;
   }

@@ -20,14 +20,13 @@
 #include "tools/models/input_file.h"
 #include "tools/models/model_folder.h"
 #include "tools/models/param_list.h"
+#include "tools/models/transformers_model.h"
 #include "tools/models/weight_file.h"
 
 namespace castor {
 namespace {
 
 namespace fs = std::filesystem;
-
-using Experts = std::optional<ExpertLayout>;
 
 constexpr std::string_view kAccepted =
     "a folder, .safetensors, *.index.json, config.json, a TSV or JSON list, - "
@@ -45,46 +44,123 @@ std::string WhatIsKnown(std::string_view model_type) {
       nearest ? fmt::format("; did you mean {}?", *nearest) : "");
 }
 
-Result<ModelSource> ReadConfig(std::string_view json, const Experts& experts) {
+Result<FamilyModel> BuildKnown(const ConfigValues& config,
+                               const ReadModelOptions& options) {
+  return BuildFamilyModel(config,
+                          options.expert_layout.value_or(ExpertLayout::kFused));
+}
+
+// Why nothing is known of the parameters. `asked` is the library's answer, OK
+// where nobody was to be asked.
+Status UnknownFamily(std::string_view model_type, const Status& asked) {
+  const std::string unknown = fmt::format(
+      "the config's model_type {} is not a family that Castor derives "
+      "parameters for",
+      Quoted(model_type));
+  constexpr std::string_view kGive =
+      "give the model's .safetensors or a list instead";
+  switch (asked.code()) {
+    case ErrorCode::kOk:
+      return InvalidArgument(
+          fmt::format("{}; {}; {}", unknown, kGive, WhatIsKnown(model_type)));
+    case ErrorCode::kUnavailable:
+      return InvalidArgument(fmt::format(
+          "{}, and {}; install torch and transformers there, name a Python "
+          "that has it "
+          "by --python, or {}; {}",
+          unknown, asked.message(), kGive, WhatIsKnown(model_type)));
+    default:
+      return Status(asked.code(), fmt::format("{}, and {}; {}", unknown,
+                                              asked.message(), kGive));
+  }
+}
+
+// The family's model: Castor's own list, else that of the Transformers library,
+// else of the part that Castor knows.
+Result<FamilyModel> BuildModel(std::string_view json,
+                               const ReadModelOptions& options) {
   CASTOR_ASSIGN_OR_RETURN(const ConfigValues config, ConfigValues::Parse(json));
-  CASTOR_ASSIGN_OR_RETURN(const std::string model_type, config.model_type());
-  if (model_type.empty()) {
+  CASTOR_ASSIGN_OR_RETURN(const std::string part, config.model_type());
+  CASTOR_ASSIGN_OR_RETURN(std::string whole, config.Whole().model_type());
+  if (whole.empty()) whole = part;
+  if (whole.empty()) {
     return Malformed(
         "the config has no model_type, which says what family the model is of");
   }
-  if (!IsKnownFamily(model_type)) {
-    return InvalidArgument(fmt::format(
-        "the config's model_type {} is not a family that Castor derives "
-        "parameters for; give the model's .safetensors or a list instead; {}",
-        Quoted(model_type), WhatIsKnown(model_type)));
+  const bool knows_part = IsKnownFamily(part);
+  if (knows_part && (whole == part || IsKnownFamily(whole))) {
+    return BuildKnown(config, options);
   }
+  Status asked;
+  if (!options.python.empty()) {
+    Result<FamilyModel> model = AskTransformers(json, config, options.python);
+    if (model.ok()) return model;
+    asked = model.status();
+  }
+  if (!knows_part) return UnknownFamily(whole, asked);
+  CASTOR_ASSIGN_OR_RETURN(FamilyModel model, BuildKnown(config, options));
+  if (!asked.ok()) {
+    model.notes.push_back(
+        fmt::format("of the whole model, {}, nothing is "
+                    "known: {}",
+                    whole, asked.message()));
+  }
+  return model;
+}
+
+Result<ModelSource> ReadConfig(std::string_view json,
+                               const ReadModelOptions& options) {
   ModelSource source;
   source.kind = SourceKind::kConfig;
-  CASTOR_ASSIGN_OR_RETURN(
-      FamilyModel family,
-      BuildFamilyModel(config, experts.value_or(ExpertLayout::kFused)));
+  CASTOR_ASSIGN_OR_RETURN(FamilyModel family, BuildModel(json, options));
   source.list.params = std::move(family.params);
   source.list.notes = std::move(family.notes);
   family.params.clear();
   source.list.family = family.family;
+  source.list.library = family.library;
   source.family = std::move(family);
   return source;
 }
 
+// What was read, and who told the parameters where Castor did not.
+std::string SourceOf(const ModelSource& source, std::string file) {
+  return source.list.library.empty()
+             ? file
+             : fmt::format("{}, by {}", file, source.list.library);
+}
+
 Result<ModelSource> ReadConfigFile(const std::string& path,
-                                   const Experts& experts) {
+                                   const ReadModelOptions& options) {
   CASTOR_ASSIGN_OR_RETURN(
       ModelSource source,
       ParseFile(path, kMaxConfigBytes, [&](const std::string& json) {
-        return ReadConfig(json, experts);
+        return ReadConfig(json, options);
       }));
-  source.list.source = FileName(path);
+  source.list.source = SourceOf(source, FileName(path));
   return source;
+}
+
+// The family's list with experts as `source` holds them, where it can be.
+Result<FamilyModel> BuildModelBeside(std::string_view json,
+                                     const ReadModelOptions& options,
+                                     const ModelSource& source) {
+  ReadModelOptions as_held = options;
+  if (!options.expert_layout) {
+    as_held.expert_layout = FindExpertLayout(source.list.params);
+  }
+  CASTOR_ASSIGN_OR_RETURN(FamilyModel family, BuildModel(json, as_held));
+  if (!family.library.empty() &&
+      as_held.expert_layout == ExpertLayout::kPerExpert) {
+    std::vector<ParamSpec> split = family.params;
+    const Status status = ApplyExpertLayout(ExpertLayout::kPerExpert, split);
+    if (status.ok()) family.params = std::move(split);
+  }
+  return family;
 }
 
 // What the config.json beside weight files adds: the family's order. One that
 // is of no known family, or of none at all, is said and left.
-Status AddConfig(const std::string& path, const Experts& experts,
+Status AddConfig(const std::string& path, const ReadModelOptions& options,
                  ModelSource* source) {
   if (path.empty()) return OkStatus();
   CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
@@ -93,20 +169,36 @@ Status AddConfig(const std::string& path, const Experts& experts,
   auto add = [&]() -> Status {
     CASTOR_ASSIGN_OR_RETURN(const ConfigValues config,
                             ConfigValues::Parse(json));
-    CASTOR_ASSIGN_OR_RETURN(const std::string model_type, config.model_type());
-    if (!IsKnownFamily(model_type)) {
+    CASTOR_ASSIGN_OR_RETURN(const std::string part, config.model_type());
+    CASTOR_ASSIGN_OR_RETURN(const std::string whole,
+                            config.Whole().model_type());
+    const std::string& model_type = whole.empty() ? part : whole;
+    const auto leave = [&](std::string_view why) {
       source->list.notes.push_back(fmt::format(
-          "the config.json beside it names {}, so there is no family order",
+          "the config.json beside it names {}, so there is no family order{}",
           model_type.empty() ? "no model_type"
-                             : "the unknown family " + Quoted(model_type)));
+                             : "the unknown family " + Quoted(model_type),
+          why));
+    };
+    const bool known = IsKnownFamily(part);
+    if (model_type.empty() || (!known && options.python.empty())) {
+      leave("");
       return OkStatus();
     }
-    const Experts layout =
-        experts ? experts : FindExpertLayout(source->list.params);
-    CASTOR_ASSIGN_OR_RETURN(
-        source->family,
-        BuildFamilyModel(config, layout.value_or(ExpertLayout::kFused)));
-    source->list.family = model_type;
+    Result<FamilyModel> family = BuildModelBeside(json, options, *source);
+    if (!family.ok() && known) return family.status();
+    if (!family.ok()) {
+      leave(fmt::format(": {}", family.status().message()));
+      return OkStatus();
+    }
+    if (!family->library.empty()) {
+      source->list.notes.push_back(
+          fmt::format("the family's order is that in which {} registers {}",
+                      family->library, family->family));
+    }
+    source->family = *std::move(family);
+    source->list.family = source->family->family;
+    source->list.library = source->family->library;
     return OkStatus();
   };
   return add().WithContext(QuotedPath(path));
@@ -121,7 +213,8 @@ Status NeverOpened(const std::string& path, std::string_view format) {
 }
 
 // A list in either form, or a config, told apart by the first character.
-Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
+Result<ModelSource> ReadText(const std::string& path,
+                             const ReadModelOptions& options) {
   CASTOR_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   constexpr std::string_view kGguf = "GGUF";
   if (file.is_regular() && file.size() >= kGguf.size()) {
@@ -140,7 +233,7 @@ Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
   }
   ModelSource source;
   if (begins == '{') {
-    Result<ModelSource> config = ReadConfig(text, experts);
+    Result<ModelSource> config = ReadConfig(text, options);
     if (!config.ok())
       return config.status().WithContext(QuotedPath(file.path()));
     source = *std::move(config);
@@ -157,7 +250,8 @@ Result<ModelSource> ReadText(const std::string& path, const Experts& experts) {
     };
     CASTOR_RETURN_IF_ERROR(parse().WithContext(QuotedPath(file.path())));
   }
-  source.list.source = path == "-" ? "standard input" : FileName(path);
+  source.list.source =
+      SourceOf(source, path == "-" ? "standard input" : FileName(path));
   return source;
 }
 
@@ -170,8 +264,8 @@ Result<ModelSource> ReadWeights(const std::string& path) {
 
 // The config stands for weights that lie beside it and are not read.
 Result<ModelSource> ReadConfigOf(const ModelFolder& folder,
-                                 const Experts& experts) {
-  Result<ModelSource> source = ReadConfigFile(folder.config, experts);
+                                 const ReadModelOptions& options) {
+  Result<ModelSource> source = ReadConfigFile(folder.config, options);
   if (folder.unread.empty()) return source;
   const std::string what =
       fmt::format("{}{} {} not read", Quoted(folder.unread.front()),
@@ -186,15 +280,15 @@ Result<ModelSource> ReadConfigOf(const ModelFolder& folder,
 }
 
 Result<ModelSource> ReadFolder(const std::string& path,
-                               const Experts& experts) {
+                               const ReadModelOptions& options) {
   CASTOR_ASSIGN_OR_RETURN(const ModelFolder folder, LookIntoFolder(path));
-  if (folder.weights.empty()) return ReadConfigOf(folder, experts);
+  if (folder.weights.empty()) return ReadConfigOf(folder, options);
   CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadWeights(folder.weights));
-  CASTOR_RETURN_IF_ERROR(AddConfig(folder.config, experts, &source));
+  CASTOR_RETURN_IF_ERROR(AddConfig(folder.config, options, &source));
   if (!source.family || !source.family->quantized) return source;
   // Packed weights have shapes that no trainer registers.
   CASTOR_ASSIGN_OR_RETURN(ModelSource config,
-                          ReadConfigFile(folder.config, experts));
+                          ReadConfigFile(folder.config, options));
   config.list.notes.push_back(
       fmt::format("the config has a quantization_config, so the shapes in {} "
                   "are packed; the parameters are those of config.json",
@@ -211,11 +305,12 @@ Status RefuseFormat(const std::string& path) {
   return OkStatus();
 }
 
-Result<ModelSource> ReadFile(const std::string& path, const Experts& experts) {
+Result<ModelSource> ReadFile(const std::string& path,
+                             const ReadModelOptions& options) {
   CASTOR_RETURN_IF_ERROR(RefuseFormat(path));
-  if (!IsWeightFile(path)) return ReadText(path, experts);
+  if (!IsWeightFile(path)) return ReadText(path, options);
   CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadWeights(path));
-  CASTOR_RETURN_IF_ERROR(AddConfig(ConfigBeside(path), experts, &source));
+  CASTOR_RETURN_IF_ERROR(AddConfig(ConfigBeside(path), options, &source));
   if (source.family && source.family->quantized) {
     source.list.notes.push_back(
         "the config.json beside it has a quantization_config, so shapes in "
@@ -226,7 +321,7 @@ Result<ModelSource> ReadFile(const std::string& path, const Experts& experts) {
 
 // A model that the hub's libraries have downloaded to this machine.
 Result<ModelSource> ReadFromHub(const std::string& path,
-                                const Experts& experts) {
+                                const ReadModelOptions& options) {
   const std::optional<HubName> name = ParseHubName(path);
   const std::string cache = HubCacheFolder();
   std::error_code error;
@@ -241,7 +336,7 @@ Result<ModelSource> ReadFromHub(const std::string& path,
   }
   CASTOR_ASSIGN_OR_RETURN(const std::string folder,
                           FindInHubCache(*name, cache));
-  CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadFolder(folder, experts));
+  CASTOR_ASSIGN_OR_RETURN(ModelSource source, ReadFolder(folder, options));
   source.list.notes.push_back(
       fmt::format("{} is no path here; read from the hub cache: {}",
                   Quoted(path), QuotedPath(folder)));
@@ -249,21 +344,22 @@ Result<ModelSource> ReadFromHub(const std::string& path,
   return source;
 }
 
-Result<ModelSource> Read(const std::string& path, const Experts& experts) {
-  if (path == "-") return ReadText(path, experts);
+Result<ModelSource> Read(const std::string& path,
+                         const ReadModelOptions& options) {
+  if (path == "-") return ReadText(path, options);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
-    return ReadFromHub(path, experts);
-  return fs::is_directory(status) ? ReadFolder(path, experts)
-                                  : ReadFile(path, experts);
+    return ReadFromHub(path, options);
+  return fs::is_directory(status) ? ReadFolder(path, options)
+                                  : ReadFile(path, options);
 }
 
 }  // namespace
 
-Result<ModelSource> ReadModelSource(
-    const std::string& path, const std::optional<ExpertLayout>& experts) {
-  CASTOR_ASSIGN_OR_RETURN(ModelSource source, Read(path, experts));
+Result<ModelSource> ReadModelSource(const std::string& path,
+                                    const ReadModelOptions& options) {
+  CASTOR_ASSIGN_OR_RETURN(ModelSource source, Read(path, options));
   if (source.list.name.empty()) {
     source.list.name = path == "-" ? "standard input" : ModelNameOf(path);
   }

@@ -33,10 +33,11 @@ struct ModelSource {
 };
 
 // InvalidArgument where `path` names nothing that can be read as a model,
-// Malformed where it is broken. The family's list is for `experts`, else for
-// the layout in the file, else fused; a file's list stays as it is.
-Result<ModelSource> ReadModelSource(
-    const std::string& path, const std::optional<ExpertLayout>& experts = {});
+// Malformed where it is broken. Of the options, `expert_layout` and `python`
+// matter: the family's list is for that layout, else for the one in the file,
+// else fused; a file's list stays as it is.
+Result<ModelSource> ReadModelSource(const std::string& path,
+                                    const ReadModelOptions& options = {});
 
 }  // namespace castor
 

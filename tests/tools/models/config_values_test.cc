@@ -97,6 +97,16 @@ TEST(ConfigValuesTest, ReadsTheTypeUnderBothNames) {
   EXPECT_FALSE(Parsed(R"({"dtype":16})").dtype().ok());
 }
 
+TEST(ConfigValuesTest, StillHasTheWholeOfALargerModel) {
+  const ConfigValues part = Parsed(
+      R"({"model_type":"llava","architectures":["Llava"],
+          "text_config":{"model_type":"llama"}})");
+  EXPECT_EQ(*part.model_type(), "llama");
+  EXPECT_EQ(*part.Whole().model_type(), "llava");
+  EXPECT_EQ(*part.Whole().architecture(), "Llava");
+  EXPECT_EQ(*Parsed(R"({"model_type":"gpt2"})").Whole().model_type(), "gpt2");
+}
+
 TEST(ConfigValuesTest, UsesTheLanguagePartOfALargerModel) {
   const ConfigValues config = Parsed(
       R"({"model_type":"llava","torch_dtype":"bfloat16","n":1,

@@ -83,6 +83,29 @@ TEST(ExpertLayoutTest, FusesMixtralsNames) {
                                               "m.experts.down_proj 1,4,6"));
 }
 
+TEST(ExpertLayoutTest, LeavesFusedTensorsOfOtherFormsAlone) {
+  const std::vector<std::vector<ParamSpec>> forms = {
+      // The other way around, as Llama 4 has them.
+      {{"m.experts.gate_up_proj", {2, 4, 12}},
+       {"m.experts.down_proj", {2, 6, 4}}},
+      // With biases, as GPT-OSS has them.
+      {{"m.experts.gate_up_proj", {2, 12, 4}},
+       {"m.experts.gate_up_proj_bias", {2, 12}},
+       {"m.experts.down_proj", {2, 4, 6}}},
+      // Without a gate.
+      {{"m.experts.up_proj", {2, 6, 4}}, {"m.experts.down_proj", {2, 4, 6}}}};
+  for (const std::vector<ParamSpec>& form : forms) {
+    EXPECT_EQ(FindExpertLayout(form), std::nullopt);
+    std::vector<ParamSpec> params = form;
+    EXPECT_TRUE(ApplyExpertLayout(ExpertLayout::kFused, params).ok());
+    const Status status = ApplyExpertLayout(ExpertLayout::kPerExpert, params);
+    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("_proj\" cannot be split by expert: "));
+    EXPECT_EQ(ParamLines(params), ParamLines(form));
+  }
+}
+
 void ExpectRefused(ExpertLayout layout, std::vector<ParamSpec> params,
                    const std::string& message) {
   const Status status = ApplyExpertLayout(layout, params);

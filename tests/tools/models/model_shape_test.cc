@@ -49,6 +49,17 @@ TEST(ModelShapeTest, IsWhatParametersTellWhereThereIsNoConfig) {
   EXPECT_EQ(ShapeOf(list).width, 0);
 }
 
+TEST(ModelShapeTest, TakesNoNumberFromAnArrayOfOneForEachLayer) {
+  TempFolder folder;
+  const std::string config = folder.Write(
+      "config.json",
+      R"({"hidden_size":[8,16],"d_model":32,"num_heads":[2,4],"vocab_size":9})");
+  const TransformerShape shape = ReadModelShape(config, ModelList()).value();
+  EXPECT_EQ(shape.width, 32);
+  EXPECT_EQ(shape.heads, 0);
+  EXPECT_EQ(shape.vocab, 9);
+}
+
 TEST(ModelShapeTest, SaysWhyAConfigThatNobodyNamedWasRead) {
   TempFolder folder;
   const std::string list = folder.Write("m.tsv", "w\t50,8\tF32\n");

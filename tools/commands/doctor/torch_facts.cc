@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
+#include <cstddef>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tools/cli/bounded_program.h"
 #include "tools/commands/doctor/doctor.h"
 
 namespace castor {
@@ -34,61 +26,18 @@ constexpr char kAsk[] =
     "        print(10 * major + minor)\n"
     "        print(torch.cuda.get_device_name())\n";
 
-// What the program prints until it ends, or until so much time is over, which
-// ends it: a wrapper that cannot fork tries for ever.
-std::string OutputOf(std::vector<std::string> words, int timeout_ms) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return "";
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t child = 0;
-  const int refused = ::posix_spawnp(&child, arguments[0], &actions,
-                                     &attributes, arguments.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  std::string output;
-  if (refused == 0) {
-    const auto end = std::chrono::steady_clock::now() +
-                     std::chrono::milliseconds(timeout_ms);
-    for (;;) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          end - std::chrono::steady_clock::now());
-      pollfd wait = {.fd = ends[0], .events = POLLIN, .revents = 0};
-      char bytes[512];
-      if (left.count() <= 0 ||
-          ::poll(&wait, 1, static_cast<int>(left.count())) <= 0) {
-        break;
-      }
-      const ssize_t count = ::read(ends[0], bytes, sizeof(bytes));
-      if (count <= 0) break;
-      output.append(bytes, static_cast<size_t>(count));
-    }
-    ::kill(-child, SIGKILL);  // its group; one that has ended hears nothing
-    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  ::close(ends[0]);
-  return output;
-}
+// Names and versions.
+constexpr size_t kMostBytes = 4096;
 
 }  // namespace
 
 TorchFacts ReadTorchFacts(bool gpu) {
-  const char* const named = std::getenv("CASTOR_PYTHON");
   TorchFacts facts;
-  facts.python = named != nullptr && *named != '\0' ? named : "python3";
+  facts.python = PythonToAsk();
   std::vector<std::string> words = {facts.python, "-c", kAsk};
   if (gpu) words.push_back("gpu");
-  std::istringstream output(OutputOf(words, gpu ? 60'000 : 5'000));
+  const std::chrono::seconds time(gpu ? 60 : 5);
+  std::istringstream output(RunBounded(words, "", {time, kMostBytes}).output);
   std::vector<std::string> lines;
   for (std::string line; std::getline(output, line);) lines.push_back(line);
   if (!lines.empty()) facts.version = lines[0];

@@ -47,12 +47,14 @@ void AddModel(const PlanReport& report, Document* doc) {
                             {"tensors", model.params.size()},
                             {"elements", report.subject.elements},
                             {"total_bytes", report.subject.bytes}}));
-  doc->Say("Model",
-           fmt::format("{}: {}{}, {}, {}", Shown(model.name),
-                       model.family.empty() ? "" : model.family + ", ",
-                       Plural(std::ssize(model.params), "tensor"),
-                       Plural(report.subject.elements.count(), "parameter"),
-                       FormatSize(report.subject.bytes)));
+  doc->Say(
+      "Model",
+      fmt::format("{}: {}{}, {}, {}{}", Shown(model.name),
+                  model.family.empty() ? "" : model.family + ", ",
+                  Plural(std::ssize(model.params), "tensor"),
+                  Plural(report.subject.elements.count(), "parameter"),
+                  FormatSize(report.subject.bytes),
+                  model.library.empty() ? "" : "; told by " + model.library));
 }
 
 std::string RanksText(const PlanRequest& request) {
@@ -397,8 +399,13 @@ Result<PlanReport> RunPlan(const PlanFlags& flags, const Console& console) {
                             BudgetGrid(report.subject, report.outcome));
   }
   progress.Finish();
-  for (const std::string& note : report.subject.model.notes) {
-    console.Note(note);
+  const ModelList& model = report.subject.model;
+  for (const std::string& note : model.notes) console.Note(note);
+  if (!model.library.empty() && report.outcome.request.activations) {
+    console.Note(
+        fmt::format("activations are counted as those of a transformer of "
+                    "these widths; a model of family {} may keep others",
+                    model.family));
   }
   return report;
 }

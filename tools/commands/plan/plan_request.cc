@@ -21,6 +21,7 @@
 #include "offload/kernels/optimizer_options.h"
 #include "placement/model_blocks.h"
 #include "placement/step_trace.h"
+#include "tools/cli/bounded_program.h"
 #include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text_forms.h"
@@ -71,6 +72,12 @@ void AddModel(OptionTable& t, PlanFlags* f) {
   t.Choice("", &f->read.expert_layout, ExpertLayoutName,
            {ExpertLayout::kFused, ExpertLayout::kPerExpert})
       .Flag("--expert-layout", "how the trainer holds experts");
+  t.Text("", &f->read.python)
+      .Flag("--python",
+            "whose transformers library tells families that Castor does not "
+            "know")
+      .Form("PYTHON")
+      .Default("the wheel's, else python3");
   t.Texts(&f->read.freeze)
       .Flag("--freeze", "PATTERN of names that are not trained; repeatable");
   t.Texts(&f->read.only)
@@ -355,6 +362,7 @@ std::string PlanCommandText(const PlanFlags& flags) {
 Result<PlanSubject> ReadPlanSubject(const PlanFlags& flags) {
   PlanSubject subject;
   ReadModelOptions read = flags.read;
+  read.python = PythonToAsk(read.python);
   if (!flags.dtype.empty()) {
     const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);
     if (!dtype.ok()) {

@@ -10,6 +10,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/tensor_fields.h"
+#include "tools/cli/bounded_program.h"
 #include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/search/search_run.h"
@@ -23,6 +24,9 @@ constexpr char kFooter[] =
   a file       .safetensors, *.safetensors.index.json or config.json
   a name       ORG/NAME or ORG/NAME@REVISION of a model in this machine's Hugging Face cache
   a list       lines name<TAB>d0,d1,...<TAB>DTYPE, or JSON [{"name":"w","shape":[2,3],"dtype":"BF16"}]
+
+Of a config.json of a family that Castor does not know, it asks the transformers library of a
+Python: the one of --python, else the wheel's, else python3. Models' own code is never run.
 
 A PATTERN of --freeze and --only matches whole names. * stands for any characters, dots too, ?
 for one, [a-z] for one of a set. Both flags may be repeated.
@@ -141,6 +145,11 @@ OptionTable SearchedTable(SearchFlags* flags) {
            {ExpertLayout::kFused, ExpertLayout::kPerExpert})
       .Flag("--expert-layout",
             "how the trainer holds experts (both are searched)");
+  t.Text("", &r->read.python)
+      .Form("PYTHON")
+      .Flag("--python",
+            "whose transformers library tells families that Castor does not "
+            "know (the wheel's, else python3)");
   t.Texts(&r->read.freeze)
       .Flag("--freeze", "PATTERN of names that are not trained; repeatable");
   t.Texts(&r->read.only)
@@ -197,6 +206,7 @@ Result<SearchRequest> CheckSearchFlags(const SearchFlags& flags) {
   SearchFlags own = flags;
   SearchFlags usual;
   request.flags = GivenFlagsText(SearchedTable(&own), SearchedTable(&usual));
+  request.read.python = PythonToAsk(request.read.python);
   CASTOR_ASSIGN_OR_RETURN(request.form, FormOf(flags.json, flags.plain));
   if (!flags.dtype.empty()) {
     const Result<DType> dtype = ReadDType(flags.dtype, DTypeSpelling::kLenient);

@@ -58,13 +58,14 @@ ExpertLayout TheOther(ExpertLayout layout) {
 Result<ModelList> ReadOtherLayout(const SearchReport& report) {
   const SearchRequest& request = report.request;
   const ExpertLayout other = TheOther(*report.experts);
-  if (request.model != "-") {
+  if (request.model != "-" && report.model.library.empty()) {
     ReadModelOptions read = request.read;
     read.expert_layout = other;
     return ReadModel(request.model, read);
   }
-  // The standard input is read once. Its lists are in one of two orders, and
-  // one of them is kept where experts are rewritten.
+  // The standard input is read once, and a library, which takes seconds, asked
+  // once. Such lists are in one of three orders, and all but one are kept where
+  // experts are rewritten.
   ModelList model = report.model;
   CASTOR_RETURN_IF_ERROR(ApplyExpertLayout(other, model.params));
   if (model.order == ParamOrder::kNatural) {
