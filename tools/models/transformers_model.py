@@ -57,13 +57,15 @@ class Refused(Exception):
     """There is no such model here, and the text is why."""
 
 
-def without_ignored(value):
-    """The same config without IGNORED_KEYS, in parts of the model too."""
+def cleaned(value):
+    """The same config without IGNORED_KEYS, in parts of the model too, and with infinity where the library has written it as JSON can."""
     if isinstance(value, list):
-        return [without_ignored(item) for item in value]
+        return [cleaned(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: without_ignored(item) for key, item in value.items() if key not in IGNORED_KEYS}
+    if value.keys() == {"__float__"}:
+        return float(value["__float__"])
+    kept = {key: cleaned(item) for key, item in value.items() if key not in IGNORED_KEYS}
     if "use_pretrained_backbone" in kept:
         kept["use_pretrained_backbone"] = False
     return kept
@@ -73,7 +75,16 @@ def config_of(settings):
     """The library's config for what a config.json says."""
     from transformers import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[settings["model_type"]].from_dict(without_ignored(settings))
+    return CONFIG_MAPPING[settings["model_type"]].from_dict(cleaned(settings))
+
+
+def is_for(made, config):
+    """Whether a class makes a model of the whole config: some make one of its language part."""
+    import transformers
+
+    if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
+        return False
+    return made.config_class is not None and isinstance(config, made.config_class)
 
 
 def named_class(config, settings):
@@ -83,9 +94,7 @@ def named_class(config, settings):
     names = settings.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     found = getattr(transformers, name, None) if isinstance(name, str) else None
-    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
-        return None
-    return found if found.config_class is not None and isinstance(config, found.config_class) else None
+    return found if is_for(found, config) else None
 
 
 def usual_class(config):
@@ -96,8 +105,8 @@ def usual_class(config):
     for name in MAPPINGS + others:
         found = getattr(modeling_auto, name, {}).get(type(config), None)
         # Several classes may be for one config; the first is the usual one.
-        found = found[0] if isinstance(found, (list, tuple)) else found
-        if found is not None:
+        found = found[0] if isinstance(found, (list, tuple)) and found else found
+        if is_for(found, config):
             return found
     raise Refused(f"it has a config of {type(config).__name__} and no model for it")
 
