@@ -10,8 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include "chunk/mode_search.h"
-#include "chunk/recommendation.h"
+#include "chunk/search/mode_search.h"
+#include "chunk/search/recommendation.h"
 
 namespace castor {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 
 namespace castor {
 

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/json_fields.h"
-#include "chunk/base/strict_json.h"
-#include "chunk/layout_parts.h"
-#include "chunk/tensor_fields.h"
+#include "chunk/layout/layout_parts.h"
+#include "chunk/layout/tensor_fields.h"
+#include "chunk/text/json_fields.h"
+#include "chunk/text/strict_json.h"
 
 namespace castor {
 namespace {

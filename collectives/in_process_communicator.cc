@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "collectives/internal/call_communicator.h"
-#include "collectives/internal/collective_call.h"
-#include "collectives/internal/data_movement.h"
-#include "collectives/internal/in_process_world.h"
-#include "offload/event.h"
-#include "offload/start_thread.h"
+#include "collectives/world/call_communicator.h"
+#include "collectives/world/collective_call.h"
+#include "collectives/world/data_movement.h"
+#include "collectives/world/in_process_world.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor {
 namespace {

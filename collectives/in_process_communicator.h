@@ -20,7 +20,7 @@
 #include "chunk/base/clock.h"
 #include "chunk/base/status.h"
 #include "collectives/communicator.h"
-#include "offload/executor.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 

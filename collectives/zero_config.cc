@@ -17,22 +17,22 @@
 #include <variant>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
-#include "collectives/internal/value_hash.h"
+#include "chunk/text/quote.h"
+#include "collectives/answers/option_words.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
-#include "collectives/option_words.h"
+#include "collectives/sealing/value_hash.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/homes/static_policy.h"
+#include "placement/machine/tier_model_file.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/static_policy.h"
-#include "placement/step_trace.h"
-#include "placement/tier_model_file.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 namespace {

@@ -53,7 +53,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/option_table.h"
+#include "collectives/answers/option_table.h"
 #include "collectives/zero_options.h"
 
 namespace castor {
@@ -74,7 +74,7 @@ inline constexpr uint32_t kOfRank = 32;
 // The files that an engine's options name; empty: none.
 struct EngineFiles {
   std::string layout = {};   // chunk/layout_file.h
-  std::string machine = {};  // placement/tier_model_file.h
+  std::string machine = {};  // placement/machine/tier_model_file.h
 };
 
 // Collaborators of an engine are in no row.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/seal_plan.h"
-#include "collectives/zero_engine_impl.h"
-#include "placement/trace_file.h"
+#include "collectives/engine/zero_engine_impl.h"
+#include "collectives/sealing/seal_plan.h"
+#include "placement/trace/trace_file.h"
 
 namespace castor {
 

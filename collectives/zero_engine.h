@@ -73,7 +73,7 @@
 namespace castor {
 
 class ZeroEngine;
-struct TraceFile;  // placement/trace_file.h
+struct TraceFile;  // placement/trace/trace_file.h
 
 // Writes the initial values of elements [begin, end) of one parameter to `out`,
 // in fp32: whatever can be called so and returns nothing, or a Status. Called

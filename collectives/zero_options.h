@@ -21,16 +21,16 @@
 #include "chunk/layout_file.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/optimizer_groups.h"
-#include "offload/executor.h"
 #include "offload/kernels/optimizer_options.h"
-#include "offload/nvme/io_queue.h"
+#include "offload/lanes/executor.h"
+#include "offload/memory/slab.h"
 #include "offload/nvme/nvme_option.h"
-#include "offload/slab.h"
+#include "offload/nvme/queue/io_queue.h"
 #include "offload/worker_pool.h"
+#include "placement/homes/static_policy.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/static_policy.h"
 #include "placement/tier_model.h"
 
 namespace castor {
@@ -134,9 +134,10 @@ struct ZeroOptions {
   Bytes host_budget;
   std::vector<NvmeOption> nvme;  // drives that share the work; none: no NVMe
 
-  // At most so much of each state on each tier (placement/static_policy.h): the
-  // same homes on every rank, refused at Seal where they do not fit. Null:
-  // homes are as the budgets allow, by bytes moved per step.
+  // At most so much of each state on each tier
+  // (placement/homes/static_policy.h): the same homes on every rank, refused at
+  // Seal where they do not fit. Null: homes are as the budgets allow, by bytes
+  // moved per step.
   std::optional<StaticLimits> home_limits;
   // Where states of some parameters have to live (placement/placement_rules.h),
   // decided once, at Seal, and before all else.
@@ -167,7 +168,7 @@ struct ZeroOptions {
   PrefetchMode prefetch = PrefetchMode::kDepth;
   // How long a rank computes in a step, all its micro-batches together, as the
   // trainer declares it; 0: unknown. It is shared out over the recorded step by
-  // what is used (placement/compute_spread.h).
+  // what is used (placement/trace/compute_spread.h).
   int64_t step_compute_ns = 0;
   // How fast this machine's links are, the same on every rank, as `castor
   // probe` measured them: policies weigh fetches by it, and the host takes from
@@ -194,8 +195,9 @@ struct ZeroOptions {
   // so that the framework counts it; 256 bytes aligned, and no queued work uses
   // it any more. Null: the device does.
   std::function<Result<Slab>(Bytes)> make_device_slab;
-  // Of every drive, for a twin of one (offload/nvme/simulated_io_queue.h); what
-  // it captures must outlive the engine. Null: the best that the machine gives.
+  // Of every drive, for a twin of one
+  // (offload/nvme/queue/simulated_io_queue.h); what it captures must outlive
+  // the engine. Null: the best that the machine gives.
   IoQueueFactory make_nvme_queue;
   // Computes their checksums; null: threads of their own.
   Executor* nvme_checksums = nullptr;

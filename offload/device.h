@@ -6,7 +6,7 @@
 
 // A Device is one accelerator as Castor uses it: memory of its own, lanes that
 // run in order, and a handful of operations queued on them. The simulated
-// device (offload/simulated_device.h) is its software twin; hardware lies
+// device (offload/twin/simulated_device.h) is its software twin; hardware lies
 // behind the same class, and none of its types shows here.
 //
 // Queued operations return at once and run in their lane's order, beside what
@@ -38,7 +38,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
+#include "offload/memory/slab.h"
 
 namespace castor {
 

@@ -28,8 +28,8 @@
 
 #include "chunk/base/clock.h"
 #include "chunk/base/status.h"
-#include "offload/event.h"
-#include "offload/executor.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "chunk/base/units_text.h"
-#include "placement/next_use_policy.h"
+#include "chunk/text/units_text.h"
+#include "placement/policy/next_use_policy.h"
 
 namespace castor {
 

@@ -18,9 +18,9 @@
 // A lease ends where its holder ends it, which ranks need not do alike: see
 // MemoryManagerOptions::own_lease_ends, and memory_manager_ends.cc.
 //
-// A copy goes through the states of chunk/chunk_state.h. Slots are reused by
-// events: dropping a copy waits for nothing, and its next user waits for the
-// work that still reads it. How a copy is filled is the business of a
+// A copy goes through the states of chunk/layout/chunk_state.h. Slots are
+// reused by events: dropping a copy waits for nothing, and its next user waits
+// for the work that still reads it. How a copy is filled is the business of a
 // ChunkSource. Owner thread only.
 
 #include <atomic>
@@ -37,15 +37,15 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_state.h"
+#include "chunk/layout/chunk_state.h"
+#include "offload/copies/shard_places.h"
 #include "offload/lane.h"
-#include "offload/shard_places.h"
-#include "offload/tier_pool.h"
-#include "placement/exact_policy.h"
+#include "offload/memory/tier_pool.h"
+#include "placement/exact/exact_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/step_trace.h"
 #include "placement/trace.h"
+#include "placement/trace/step_trace.h"
 
 namespace castor {
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "chunk/base/check.h"
-#include "offload/internal/cpu_map.h"
-#include "offload/internal/cpu_quota.h"
-#include "offload/kernels/float_mode.h"
-#include "offload/start_thread.h"
+#include "offload/host/cpu_map.h"
+#include "offload/host/cpu_quota.h"
+#include "offload/kernels/numbers/float_mode.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor {
 namespace {

@@ -9,10 +9,10 @@
 #include <cstddef>
 
 #include "chunk/base/check.h"
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/glob.h"
-#include "chunk/base/quote.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/glob.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 
 namespace castor {
 namespace {

@@ -36,7 +36,7 @@ namespace castor {
 
 // What all of a rule's conditions admit lives on `tier`.
 struct PlacementRule {
-  std::string glob = "*";  // of names, as chunk/base/glob.h reads it
+  std::string glob = "*";  // of names, as chunk/text/glob.h reads it
   std::optional<DType> dtype = {};
   Bytes least = {};  // of the whole parameter
   std::optional<Bytes> most = {};

@@ -28,8 +28,8 @@ inline constexpr int32_t kNoSlotClass = -1;
 
 // Who decides which copies stay.
 enum class PlanPolicy : uint8_t {
-  kAuto,     // next use weighed by cost: placement/next_use_policy.h
-  kPlanned,  // the cheapest, with its proof: placement/exact_policy.h
+  kAuto,     // next use weighed by cost: placement/policy/next_use_policy.h
+  kPlanned,  // the cheapest, with its proof: placement/exact/exact_policy.h
 };
 
 constexpr std::string_view PlanPolicyName(PlanPolicy policy) {
@@ -51,8 +51,8 @@ enum class FetchCostUnit : uint8_t {
 // When what is fetched ahead of its use begins.
 enum class PrefetchMode : uint8_t {
   kDepth,  // so many before their use, whatever they take
-  // As late as they may and still be there: placement/fetch_deadlines.h. As
-  // kDepth where links or the step's compute time are not known.
+  // As late as they may and still be there: placement/policy/fetch_deadlines.h.
+  // As kDepth where links or the step's compute time are not known.
   kDeadlines,
 };
 

@@ -156,7 +156,7 @@ struct RunRankInfo {
 };
 
 // A pinned arena as it was when this was recorded, at the run's end in most
-// cases; offload/pinned_arena.h says what the numbers mean.
+// cases; offload/memory/pinned_arena.h says what the numbers mean.
 struct RunArenaInfo {
   int32_t rank = 0;
   std::string name;       // what it serves, for example "staging"
@@ -188,7 +188,7 @@ struct RunSlotPrice {
 };
 
 // What a plan with a proof says of the slots of one size
-// (placement/exact_policy.h); costs are of one step's fetches.
+// (placement/exact/exact_policy.h); costs are of one step's fetches.
 struct RunPlanClass {
   int64_t slot_bytes = 0;
   int64_t slots = 0;
@@ -237,8 +237,8 @@ inline constexpr size_t kMostMarkBytes = 255;
 
 // A document of this project that describes the run, as text with a "schema":
 // the layout (chunk/layout_file.h), the engine's options (castor.config/1), the
-// machine (placement/tier_model_file.h), the trace of a step
-// (placement/trace_file.h), homes (placement/homes_file.h).
+// machine (placement/machine/tier_model_file.h), the trace of a step
+// (placement/trace/trace_file.h), homes (placement/homes/homes_file.h).
 struct RunDocument {
   int32_t rank = 0;
   int32_t step = 0;  // from which on it holds

@@ -80,7 +80,7 @@ build() {
   mkdir -p "$directory/torch/tests"
   rm -f "$directory"/torch/*.whl
   tools/wheel.sh "$directory/torch" >/dev/null
-  install -m 644 tools/bench/torch_gpu.py "$directory/torch/"
+  install -m 644 tools/bench/torch/torch_gpu.py "$directory/torch/"
   install -m 644 tests/python/models.py tests/python/harness.py "$directory/torch/tests/"
   size=$(du -sm "$directory" | cut -f1)
   if ((size > LIMIT_MIB)); then

@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
+#include "chunk/text/quote.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
-#include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/engine/engine_handle.h"
+#include "collectives/c_api/engine/turn.h"
 #include "collectives/c_api/struct_sizes.h"
-#include "collectives/c_api/turn.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/checkpoint/checkpoint_reader.h"

@@ -16,14 +16,14 @@
 #include "chunk/base/units.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
-#include "collectives/c_api/engine_handle.h"
+#include "collectives/c_api/engine/engine_handle.h"
+#include "collectives/c_api/engine/turn.h"
 #include "collectives/c_api/struct_sizes.h"
-#include "collectives/c_api/turn.h"
 #include "collectives/nccl/nccl_machine.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/device.h"
-#include "offload/simulated_device.h"
-#include "offload/slab.h"
+#include "offload/memory/slab.h"
+#include "offload/twin/simulated_device.h"
 
 namespace castor::c_api {
 

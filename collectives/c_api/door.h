@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "chunk/base/status.h"
-#include "offload/start_thread.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor::c_api {
 

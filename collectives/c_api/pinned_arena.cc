@@ -3,7 +3,7 @@
 
 // The pinned arena through the C ABI.
 
-#include "offload/pinned_arena.h"
+#include "offload/memory/pinned_arena.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/struct_sizes.h"
-#include "offload/host_jemalloc.h"
+#include "offload/memory/host_jemalloc.h"
 
 struct castor_pinned_arena {
   castor::Log log;  // to stderr

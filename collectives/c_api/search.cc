@@ -12,11 +12,11 @@
 #include "chunk/base/status.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
+#include "collectives/answers/search_answer.h"
+#include "collectives/answers/search_words.h"
 #include "collectives/c_api/castor.h"
 #include "collectives/c_api/door.h"
 #include "collectives/c_api/tensor.h"
-#include "collectives/search_answer.h"
-#include "collectives/search_words.h"
 
 namespace castor::c_api {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 
 namespace castor::c_api {
 

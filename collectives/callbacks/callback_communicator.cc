@@ -13,10 +13,10 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/callbacks/callback_world.h"
-#include "collectives/internal/call_communicator.h"
-#include "collectives/internal/collective_call.h"
-#include "collectives/internal/data_movement.h"
-#include "collectives/internal/queue_call.h"
+#include "collectives/world/call_communicator.h"
+#include "collectives/world/collective_call.h"
+#include "collectives/world/data_movement.h"
+#include "collectives/world/queue_call.h"
 #include "offload/lane.h"
 
 namespace castor {

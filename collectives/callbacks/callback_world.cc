@@ -17,8 +17,8 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "collectives/internal/call_code.h"
-#include "offload/start_thread.h"
+#include "collectives/world/call_code.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor::internal {
 namespace {

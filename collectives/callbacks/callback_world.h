@@ -29,9 +29,9 @@
 #include "collectives/callbacks/round_message.h"
 #include "collectives/callbacks/words_slot.h"
 #include "collectives/communicator.h"
-#include "collectives/internal/collective_call.h"
-#include "collectives/internal/data_movement.h"
-#include "offload/event.h"
+#include "collectives/world/collective_call.h"
+#include "collectives/world/data_movement.h"
+#include "offload/lanes/event.h"
 
 namespace castor::internal {
 

@@ -14,9 +14,9 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "collectives/internal/byte_codec.h"
-#include "collectives/internal/call_code.h"
-#include "collectives/internal/collective_call.h"
+#include "collectives/world/byte_codec.h"
+#include "collectives/world/call_code.h"
+#include "collectives/world/collective_call.h"
 
 namespace castor::internal {
 namespace {

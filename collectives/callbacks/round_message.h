@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/internal/collective_call.h"
+#include "collectives/world/collective_call.h"
 
 namespace castor::internal {
 

@@ -18,9 +18,9 @@
 #include <system_error>
 #include <utility>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/files/data_file.h"
 
 namespace castor {
 namespace {

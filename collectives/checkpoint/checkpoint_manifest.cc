@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
 
 namespace castor {
 namespace {

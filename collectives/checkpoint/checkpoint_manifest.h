@@ -41,8 +41,8 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
+#include "chunk/text/json_value.h"
 #include "placement/run_event.h"
 
 namespace castor {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/units.h"
-#include "chunk/tensor_fields.h"
+#include "chunk/layout/tensor_fields.h"
+#include "chunk/text/quote.h"
 
 namespace castor::internal {
 namespace {

@@ -9,14 +9,14 @@
 #include <optional>
 #include <utility>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/json_fields.h"
-#include "chunk/base/quote.h"
-#include "chunk/base/strict_json.h"
-#include "chunk/tensor_fields.h"
+#include "chunk/layout/tensor_fields.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/json_fields.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/strict_json.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_manifest_check.h"
-#include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
 
 namespace castor {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "chunk/base/units.h"
-#include "collectives/checkpoint/tensor_files.h"
+#include "collectives/checkpoint/files/tensor_files.h"
 
 namespace castor {
 

@@ -23,7 +23,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
-#include "collectives/checkpoint/tensor_files.h"
+#include "collectives/checkpoint/files/tensor_files.h"
 #include "placement/run_event.h"
 
 namespace castor {

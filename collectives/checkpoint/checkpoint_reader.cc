@@ -14,11 +14,11 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
-#include "chunk/safetensors_format.h"
+#include "chunk/layout/safetensors_format.h"
+#include "chunk/text/quote.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
-#include "collectives/checkpoint/tensor_digest.h"
-#include "collectives/checkpoint/weight_files.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
+#include "collectives/checkpoint/files/weight_files.h"
 #include "placement/run_event.h"
 
 namespace castor {

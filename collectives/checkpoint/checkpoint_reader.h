@@ -18,7 +18,7 @@
 
 #include "chunk/base/status.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/files/data_file.h"
 
 namespace castor {
 

@@ -7,8 +7,8 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/tensor_fields.h"
-#include "collectives/checkpoint/tensor_digest.h"
+#include "chunk/layout/tensor_fields.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
 
 namespace castor {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "chunk/param_spec.h"
-#include "collectives/checkpoint/tensor_digest.h"
-#include "collectives/checkpoint/tensor_files.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
+#include "collectives/checkpoint/files/tensor_files.h"
 
 namespace castor {
 namespace {

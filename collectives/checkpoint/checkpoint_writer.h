@@ -26,7 +26,7 @@
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/files/data_file.h"
 #include "placement/run_event.h"
 
 namespace castor {

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "chunk/base/did_you_mean.h"
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/clock.h"
-#include "offload/nvme/unique_fd.h"
+#include "offload/nvme/queue/unique_fd.h"
 
 namespace castor {
 namespace {

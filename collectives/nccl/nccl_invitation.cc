@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "chunk/base/check.h"
-#include "collectives/nccl/control_message.h"
+#include "collectives/nccl/control/control_message.h"
 
 namespace castor::internal {
 namespace {

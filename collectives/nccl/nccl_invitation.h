@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/nccl/control_link.h"
+#include "collectives/nccl/control/control_link.h"
 #include "collectives/nccl/nccl_calls.h"
 #include "collectives/nccl/nccl_streams.h"
 

@@ -25,14 +25,14 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/internal/collective_call.h"
-#include "collectives/internal/data_movement.h"
 #include "collectives/nccl/nccl_calls.h"
+#include "collectives/world/collective_call.h"
+#include "collectives/world/data_movement.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/cuda/cuda_lane.h"
-#include "offload/event.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
+#include "offload/lanes/event.h"
+#include "offload/memory/slab.h"
 
 namespace castor::internal {
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "offload/start_thread.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor::internal {
 namespace {

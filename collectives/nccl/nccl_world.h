@@ -23,12 +23,12 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
-#include "collectives/internal/collective_call.h"
-#include "collectives/internal/data_movement.h"
-#include "collectives/nccl/control_plane.h"
+#include "collectives/nccl/control/control_plane.h"
 #include "collectives/nccl/nccl_streams.h"
-#include "offload/event.h"
-#include "offload/nvme/unique_fd.h"
+#include "collectives/world/collective_call.h"
+#include "collectives/world/data_movement.h"
+#include "offload/lanes/event.h"
+#include "offload/nvme/queue/unique_fd.h"
 
 namespace castor::internal {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "chunk/base/clock.h"
-#include "collectives/nccl/control_message.h"
+#include "collectives/nccl/control/control_message.h"
 
 namespace castor {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/nccl/control_link.h"
+#include "collectives/nccl/control/control_link.h"
 #include "collectives/nccl/id_exchange.h"
 
 namespace castor {

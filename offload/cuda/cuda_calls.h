@@ -6,9 +6,9 @@
 
 // Every call that Castor makes of the CUDA runtime and driver, and its own
 // kernels, as one table: cuda_runtime_calls.h binds it to the real thing, a
-// fake stands in for it in tests (tests/support/fake_cuda.h). Its types are our
-// own, so that everything but the binding and the kernels compiles without the
-// toolkit. Implementations are thread-safe.
+// fake stands in for it in tests (tests/support/fakes/fake_cuda.h). Its types
+// are our own, so that everything but the binding and the kernels compiles
+// without the toolkit. Implementations are thread-safe.
 //
 // Each call returns an error code of the runtime (cudaError_t; driver calls are
 // translated), 0 for success, and clears what the runtime remembers as its last

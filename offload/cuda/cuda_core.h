@@ -19,7 +19,7 @@
 #include "chunk/base/status.h"
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_times.h"
-#include "offload/executor.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 

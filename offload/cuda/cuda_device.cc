@@ -9,7 +9,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/tier.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 #include "offload/cuda/cuda_lane_control.h"
 #include "offload/cuda/pinned_slab.h"
 

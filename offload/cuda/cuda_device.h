@@ -24,9 +24,9 @@
 #include "offload/cuda/cuda_event_watcher.h"
 #include "offload/cuda/cuda_lane.h"
 #include "offload/device.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
+#include "offload/lanes/executor.h"
+#include "offload/memory/slab.h"
 
 namespace castor {
 

@@ -14,8 +14,8 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/cuda/cuda_device.h"
-#include "offload/event.h"
 #include "offload/kernels/optimizer.h"
+#include "offload/lanes/event.h"
 
 namespace castor {
 namespace {

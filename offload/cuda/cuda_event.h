@@ -21,7 +21,7 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_core.h"
 #include "offload/cuda/cuda_lane_control.h"
-#include "offload/internal/event_state.h"
+#include "offload/lanes/event_state.h"
 
 namespace castor {
 

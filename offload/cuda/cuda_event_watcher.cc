@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "offload/cuda/cuda_event.h"
-#include "offload/start_thread.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "offload/cuda/cuda_event.h"
 #include "offload/cuda/cuda_event_watcher.h"
-#include "offload/internal/event_access.h"
+#include "offload/lanes/event_access.h"
 
 namespace castor {
 namespace {

@@ -48,8 +48,8 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_core.h"
 #include "offload/cuda/cuda_lane_control.h"
-#include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/lanes/event.h"
 
 namespace castor {
 

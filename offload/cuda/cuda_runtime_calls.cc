@@ -13,7 +13,7 @@
 #include <fstream>
 #include <string>
 
-#include "offload/cuda/kernels.h"
+#include "offload/cuda/kernels/kernels.h"
 
 namespace castor {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "chunk/base/tier.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 
 namespace castor {
 namespace {

@@ -12,7 +12,7 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/cuda/cuda_core.h"
-#include "offload/slab.h"
+#include "offload/memory/slab.h"
 
 namespace castor {
 

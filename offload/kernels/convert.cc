@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "chunk/base/check.h"
-#include "offload/kernels/float16.h"
-#include "offload/kernels/float_mode.h"
+#include "offload/kernels/numbers/float16.h"
+#include "offload/kernels/numbers/float_mode.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/kernels/convert.cc"

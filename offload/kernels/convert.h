@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "chunk/base/dtype.h"
-#include "offload/kernels/bfloat16.h"
+#include "offload/kernels/numbers/bfloat16.h"
 
 namespace castor {
 

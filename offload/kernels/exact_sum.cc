@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "chunk/base/check.h"
-#include "offload/kernels/exact_digits.h"
-#include "offload/kernels/float_mode.h"
+#include "offload/kernels/numbers/exact_digits.h"
+#include "offload/kernels/numbers/float_mode.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/kernels/exact_sum.cc"

@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "chunk/base/check.h"
-#include "offload/kernels/bfloat16.h"
-#include "offload/kernels/float16.h"
-#include "offload/kernels/float_mode.h"
+#include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/float16.h"
+#include "offload/kernels/numbers/float_mode.h"
 #include "offload/kernels/optimizer_kernels.h"
 
 namespace castor {

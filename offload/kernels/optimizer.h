@@ -15,9 +15,9 @@
 #include <cstdint>
 
 #include "chunk/base/dtype.h"
+#include "offload/kernels/numbers/stochastic_rounding.h"
 #include "offload/kernels/optimizer_math.h"
 #include "offload/kernels/optimizer_options.h"
-#include "offload/kernels/stochastic_rounding.h"
 
 namespace castor {
 

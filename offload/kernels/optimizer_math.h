@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "offload/kernels/host_device.h"
+#include "offload/kernels/numbers/host_device.h"
 
 namespace castor {
 

@@ -27,9 +27,9 @@
 #include "chunk/base/dtype.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "offload/kernels/numbers/stochastic_rounding.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/simd-inl.h"
-#include "offload/kernels/stochastic_rounding.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace castor {

@@ -6,9 +6,9 @@
 #include <array>
 
 #include "chunk/base/check.h"
-#include "offload/kernels/bfloat16.h"
-#include "offload/kernels/float16.h"
-#include "offload/kernels/float_mode.h"
+#include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/float16.h"
+#include "offload/kernels/numbers/float_mode.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/kernels/reduce.cc"

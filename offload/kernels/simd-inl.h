@@ -20,8 +20,8 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "offload/kernels/bfloat16.h"
-#include "offload/kernels/float16.h"
+#include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/float16.h"
 
 // Whether the instruction set converts fp16, and rounds as it should: Highway's
 // stand-in where it does not cuts off.

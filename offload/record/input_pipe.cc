@@ -12,7 +12,7 @@
 #include <chrono>
 #include <thread>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 #include "offload/record/input_pipe.h"
 #include "offload/record/record_format.h"
 

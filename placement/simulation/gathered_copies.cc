@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "chunk/base/units_text.h"
-#include "placement/next_use_policy.h"
+#include "chunk/text/units_text.h"
+#include "placement/policy/next_use_policy.h"
 
 namespace castor::internal {
 

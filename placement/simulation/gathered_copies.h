@@ -9,8 +9,8 @@
 // demand in the first step, where a step departs from the plan and in
 // evaluations. Every move is told to a CopySource, which says when it is over;
 // what is decided never depends on that. So a simulated rank, whose moves take
-// time, and a replay that only counts them (placement/copy_replay.h) do the
-// same. Owner thread only.
+// time, and a replay that only counts them (placement/simulation/copy_replay.h)
+// do the same. Owner thread only.
 
 #include <cstdint>
 #include <deque>
@@ -25,9 +25,9 @@
 #include "chunk/base/units.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/simulation/event_loop.h"
 #include "placement/simulation/shard_places.h"
-#include "placement/simulation/slot_pool.h"
+#include "placement/timeline/event_loop.h"
+#include "placement/timeline/slot_pool.h"
 #include "placement/trace.h"
 
 namespace castor::internal {

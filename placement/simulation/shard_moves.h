@@ -5,8 +5,8 @@
 #define CASTOR_PLACEMENT_SIMULATION_SHARD_MOVES_H_
 
 // The shards of a simulated rank at their homes and the moves to and from them:
-// what offload/shard_store.h queues on which lane after which events. Owner
-// thread only. Part of the simulated rank (simulated_rank.h).
+// what offload/shards/shard_store.h queues on which lane after which events.
+// Owner thread only. Part of the simulated rank (simulated_rank.h).
 
 #include <array>
 #include <cstdint>
@@ -20,11 +20,11 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
-#include "placement/simulated_engine.h"
-#include "placement/simulation/drive_queue.h"
-#include "placement/simulation/event_loop.h"
-#include "placement/simulation/sim_lane.h"
-#include "placement/simulation/wires.h"
+#include "placement/simulation/simulated_engine.h"
+#include "placement/timeline/drive_queue.h"
+#include "placement/timeline/event_loop.h"
+#include "placement/timeline/sim_lane.h"
+#include "placement/timeline/wires.h"
 
 namespace castor::internal {
 

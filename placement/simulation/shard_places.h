@@ -6,8 +6,8 @@
 
 // Copies of a simulated rank's shards on its device, for gathers that are to
 // come: which places they take, and when these are free, as
-// offload/shard_places.h has them. Owner thread only. Part of the gathered
-// copies (gathered_copies.h).
+// offload/copies/shard_places.h has them. Owner thread only. Part of the
+// gathered copies (gathered_copies.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 #include "chunk/base/ids.h"
 #include "placement/plan.h"
-#include "placement/simulation/event_loop.h"
-#include "placement/simulation/slot_pool.h"
+#include "placement/timeline/event_loop.h"
+#include "placement/timeline/slot_pool.h"
 
 namespace castor::internal {
 

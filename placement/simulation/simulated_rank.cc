@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "placement/step_planner.h"
-#include "placement/use_order.h"
+#include "placement/planner/step_planner.h"
+#include "placement/trace/use_order.h"
 
 namespace castor::internal {
 namespace {

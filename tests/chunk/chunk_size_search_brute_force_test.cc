@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "chunk/chunk_size_search.h"
-#include "chunk/search_certificate.h"
+#include "chunk/search/search_certificate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"

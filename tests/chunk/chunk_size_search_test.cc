@@ -8,14 +8,14 @@
 #include <variant>
 #include <vector>
 
-#include "chunk/layer_certificate.h"
-#include "chunk/search_certificate.h"
-#include "chunk/search_result.h"
+#include "chunk/search/layer_certificate.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/search/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/search_input.h"
 #include "tests/support/status_matchers.h"
-#include "tools/bench/model_shapes.h"
+#include "tools/bench/support/model_shapes.h"
 
 namespace castor {
 namespace {

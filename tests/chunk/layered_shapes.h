@@ -15,10 +15,10 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/layer_certificate.h"
 #include "chunk/param_spec.h"
+#include "chunk/search/layer_certificate.h"
 #include "tests/chunk/naive_packing.h"
-#include "tools/bench/model_shapes.h"
+#include "tools/bench/support/model_shapes.h"
 
 namespace castor {
 

@@ -15,7 +15,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "chunk/chunk_packer.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
 

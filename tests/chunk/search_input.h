@@ -15,8 +15,8 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_certificate.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/search/search_result.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/naive_packing.h"
 

@@ -27,11 +27,11 @@
 #include "offload/cuda/cuda_device.h"
 #include "offload/lane.h"
 #include "placement/run_event.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/fakes/fake_cuda.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/toy_gpu.h"
-#include "tests/support/toy_model.h"
-#include "tests/support/toy_trainer.h"
+#include "tests/support/toys/toy_gpu.h"
+#include "tests/support/toys/toy_model.h"
+#include "tests/support/toys/toy_trainer.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {

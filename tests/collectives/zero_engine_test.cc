@@ -17,7 +17,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "placement/trace_file.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/zero_engine_fixture.h"
 
 namespace castor {

@@ -8,8 +8,8 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
-#include "tools/models/config_values.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/family_model.h"
 
 namespace castor {
 namespace {

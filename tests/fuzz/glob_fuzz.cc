@@ -11,7 +11,7 @@
 #include <string>
 
 #include "chunk/base/check.h"
-#include "chunk/base/glob.h"
+#include "chunk/text/glob.h"
 
 namespace castor {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tests/fuzz/list_checks.h"
-#include "tools/models/param_list.h"
+#include "tools/models/files/param_list.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   castor::CheckList(castor::ParseJsonList(

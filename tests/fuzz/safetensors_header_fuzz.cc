@@ -9,7 +9,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "chunk/safetensors_format.h"
+#include "chunk/layout/safetensors_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;  // NOLINT

@@ -8,7 +8,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "tools/models/safetensors_index.h"
+#include "tools/models/files/safetensors_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;  // NOLINT

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "chunk/base/check.h"
-#include "chunk/base/quantity_text.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/quantity_text.h"
+#include "chunk/text/units_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;  // NOLINT

@@ -8,8 +8,8 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "placement/step_cost.h"
-#include "placement/tier_model_file.h"
+#include "placement/machine/step_cost.h"
+#include "placement/machine/tier_model_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;  // NOLINT

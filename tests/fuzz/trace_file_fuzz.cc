@@ -7,8 +7,8 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
-#include "placement/step_trace.h"
-#include "placement/trace_file.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
 
 // What is accepted is a step; and it is written and read back as it is.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -9,7 +9,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "tests/fuzz/list_checks.h"
-#include "tools/models/param_list.h"
+#include "tools/models/files/param_list.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const castor::Result<castor::ParamList> list = castor::ParseTsvList(

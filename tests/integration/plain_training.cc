@@ -14,9 +14,9 @@
 #include "collectives/lr_schedule.h"
 #include "offload/kernels/convert.h"
 #include "offload/kernels/exact_sum.h"
-#include "tools/examples/gpt/gemm.h"
-#include "tools/examples/gpt/gpt_params.h"
-#include "tools/examples/gpt/model.h"
+#include "tools/examples/gpt/model/gemm.h"
+#include "tools/examples/gpt/model/gpt_params.h"
+#include "tools/examples/gpt/model/model.h"
 
 namespace castor::gpt {
 namespace {

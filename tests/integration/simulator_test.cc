@@ -5,7 +5,7 @@
 // do in them: bytes per link, peaks of every tier and, on links of declared
 // speeds and a clock that is counted, times, all of them exactly.
 
-#include "placement/simulator.h"
+#include "placement/simulation/simulator.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -19,23 +19,23 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
-#include "collectives/seal_forecast.h"
-#include "collectives/simulated_engine_of.h"
+#include "collectives/answers/seal_forecast.h"
+#include "collectives/answers/simulated_engine_of.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
+#include "placement/homes/static_policy.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/simulated_engine.h"
-#include "placement/simulation_result.h"
-#include "placement/static_policy.h"
-#include "placement/step_trace.h"
+#include "placement/simulation/simulated_engine.h"
+#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
+#include "placement/trace/step_trace.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/zero_engine_fixture.h"
-#include "tools/bench/twin_training.h"
+#include "tools/bench/support/twin_training.h"
 
 namespace castor {
 namespace {

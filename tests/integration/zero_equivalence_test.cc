@@ -22,7 +22,7 @@
 #include "tests/integration/plain_training.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/model/gpt_params.h"
 #include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/train_options.h"
 #include "tools/examples/gpt/trainer.h"

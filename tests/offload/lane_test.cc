@@ -16,8 +16,8 @@
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
-#include "tests/support/manual_executor.h"
+#include "offload/lanes/event.h"
+#include "tests/support/fakes/manual_executor.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

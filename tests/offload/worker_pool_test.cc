@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "offload/executor.h"
-#include "tests/offload/internal/pretended_machine.h"
+#include "offload/lanes/executor.h"
+#include "tests/offload/host/pretended_machine.h"
 #include "tests/offload/kernels/kernel_data.h"
 
 namespace castor {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "placement/copy_replay.h"
+#include "placement/simulation/copy_replay.h"
 
 #include <vector>
 

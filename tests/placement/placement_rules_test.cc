@@ -13,7 +13,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "chunk/chunk_packer.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "placement/trace_file.h"
+#include "placement/trace/trace_file.h"
 #include "tests/placement/random_trace.h"
 
 namespace castor {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "placement/next_use_policy.h"
 #include "placement/plan.h"
+#include "placement/policy/next_use_policy.h"
 #include "placement/trace.h"
 
 namespace castor {

@@ -4,7 +4,7 @@
 // Steps small enough to be reckoned by hand; those of engines are compared in
 // tests/integration/simulator_test.cc.
 
-#include "placement/simulator.h"
+#include "placement/simulation/simulator.h"
 
 #include <cstdint>
 #include <vector>
@@ -17,10 +17,10 @@
 #include "gtest/gtest.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "placement/simulated_engine.h"
-#include "placement/simulation_result.h"
-#include "placement/step_trace.h"
+#include "placement/simulation/simulated_engine.h"
+#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
+#include "placement/trace/step_trace.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "collectives/nccl/nccl_machine.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/support/fake_nccl.h"
+#include "tests/support/fakes/fake_cuda.h"
+#include "tests/support/fakes/fake_nccl.h"
 
 namespace {
 

@@ -27,7 +27,7 @@ def mix(x):
 
 
 def place_of(step, micro, sequence, places):
-    """Where a sequence of rank 0 begins: random bits by counter (tools/examples/gpt/gpt_params.h), as TextData::Sample takes them."""
+    """Where a sequence of rank 0 begins: random bits by counter (tools/examples/gpt/model/gpt_params.h), as TextData::Sample takes them."""
     golden = 0x9E3779B97F4A7C15
     stream = 1 << 63 | micro
     key = mix(mix(SEED + golden & MASK) ^ stream) + golden

@@ -17,9 +17,9 @@
 #include "collectives/callbacks/callback_communicator.h"
 #include "collectives/communicator.h"
 #include "gtest/gtest.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
-#include "tests/support/communicator_contract.h"
+#include "offload/lanes/executor.h"
+#include "tests/support/contracts/communicator_contract.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

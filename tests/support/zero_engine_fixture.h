@@ -30,11 +30,11 @@
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
+#include "offload/lanes/executor.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tests/support/toy_trainer.h"
+#include "tests/support/toys/toy_trainer.h"
 
 namespace castor {
 

@@ -25,8 +25,8 @@
 #include "offload/cuda/cuda_runtime_calls.h"
 #include "offload/device.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
-#include "tools/bench/bench_device.h"
+#include "offload/memory/slab.h"
+#include "tools/bench/support/bench_device.h"
 #include "tools/measure/samples.h"
 
 namespace castor {

@@ -22,8 +22,8 @@
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/optimizer_options.h"
-#include "offload/slab.h"
-#include "tools/bench/bench_device.h"
+#include "offload/memory/slab.h"
+#include "tools/bench/support/bench_device.h"
 #include "tools/measure/samples.h"
 
 namespace castor {

@@ -18,9 +18,9 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "offload/jemalloc_arena.h"
-#include "offload/linked_jemalloc.h"
-#include "offload/pinned_arena.h"
+#include "offload/memory/jemalloc_arena.h"
+#include "offload/memory/linked_jemalloc.h"
+#include "offload/memory/pinned_arena.h"
 
 namespace castor {
 namespace {

@@ -15,13 +15,13 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/layer_repeat.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_certificate.h"
-#include "chunk/search_result.h"
-#include "tools/bench/model_shapes.h"
+#include "chunk/search/layer_repeat.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/search/search_result.h"
+#include "tools/bench/support/model_shapes.h"
 
 namespace castor {
 namespace {

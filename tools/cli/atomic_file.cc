@@ -14,7 +14,7 @@
 #include <cstring>
 #include <memory>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "chunk/base/printable.h"
+#include "chunk/text/printable.h"
 
 namespace castor {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <iosfwd>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 
 namespace castor {
 

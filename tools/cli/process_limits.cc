@@ -13,7 +13,7 @@
 #include <new>
 #include <string>
 
-#include "offload/nvme/run_directory.h"
+#include "offload/nvme/store/run_directory.h"
 
 namespace castor {
 namespace {

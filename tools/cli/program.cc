@@ -10,10 +10,10 @@
 #include <new>
 #include <ostream>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
-#include "offload/start_thread.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
+#include "offload/lanes/start_thread.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/manual.h"
 #include "tools/cli/process_limits.h"

@@ -5,7 +5,7 @@
 
 #include <ostream>
 
-#include "offload/start_thread.h"
+#include "offload/lanes/start_thread.h"
 
 namespace castor {
 namespace {

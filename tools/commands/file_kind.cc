@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <iterator>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 #include "offload/record/record_format.h"
-#include "tools/models/input_file.h"
+#include "tools/models/files/input_file.h"
 
 namespace castor {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <vector>
 
-#include "chunk/base/units_text.h"
-#include "tools/cli/document.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
 
 namespace castor {
 

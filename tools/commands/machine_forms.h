@@ -9,8 +9,8 @@
 
 #include <string>
 
-#include "chunk/base/json_value.h"
-#include "offload/internal/machine_topology.h"
+#include "chunk/text/json_value.h"
+#include "offload/host/machine_topology.h"
 
 namespace castor {
 

@@ -23,7 +23,7 @@
 #include <system_error>
 #include <vector>
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 #include "offload/record/record_reader.h"
 #include "tools/cli/command.h"
 #include "tools/cli/flags.h"
@@ -33,11 +33,11 @@
 #include "tools/report/memory_snapshot.h"
 #include "tools/report/page/page.h"
 #include "tools/report/report_document.h"
-#include "tools/report/run_files.h"
 #include "tools/report/run_model.h"
-#include "tools/report/run_setup.h"
-#include "tools/report/run_statistics.h"
-#include "tools/report/step_detail.h"
+#include "tools/report/statistics/run_files.h"
+#include "tools/report/statistics/run_setup.h"
+#include "tools/report/statistics/run_statistics.h"
+#include "tools/report/statistics/step_detail.h"
 
 namespace castor {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "chunk/base/status.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
-#include "tools/cli/text_forms.h"
-#include "tools/report/run_times.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 

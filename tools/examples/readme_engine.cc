@@ -26,8 +26,8 @@
 #include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
+#include "offload/lanes/executor.h"
 
 namespace castor {
 namespace {

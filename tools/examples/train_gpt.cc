@@ -20,16 +20,16 @@
 #include <vector>
 
 #include "chunk/base/log.h"
-#include "chunk/base/printable.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/status.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/printable.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 #include "collectives/callbacks/last_words.h"
-#include "collectives/launch.h"
+#include "collectives/world/launch.h"
+#include "offload/lanes/start_thread.h"
 #include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/record/record_writer.h"
-#include "offload/start_thread.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
@@ -37,13 +37,13 @@
 #include "tools/cli/process_limits.h"
 #include "tools/cli/stop_signals.h"
 #include "tools/examples/gpt/engine_params.h"
-#include "tools/examples/gpt/nccl_ranks.h"
-#include "tools/examples/gpt/rank_group.h"
+#include "tools/examples/gpt/ranks/nccl_ranks.h"
+#include "tools/examples/gpt/ranks/rank_group.h"
 #include "tools/examples/gpt/run_summary.h"
 #include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/train_flags.h"
 #include "tools/examples/gpt/trainer.h"
-#include "tools/models/castor_files.h"
+#include "tools/models/files/castor_files.h"
 
 namespace castor::gpt {
 namespace {

@@ -11,9 +11,9 @@
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
-#include "offload/event.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
+#include "offload/lanes/event.h"
+#include "offload/memory/slab.h"
 #include "tools/measure/timings.h"
 
 namespace castor {

@@ -14,7 +14,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "offload/kernels/optimizer.h"
-#include "offload/slab.h"
+#include "offload/memory/slab.h"
 #include "placement/tier_model.h"
 #include "tools/measure/timings.h"
 

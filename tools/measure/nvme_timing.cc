@@ -16,8 +16,8 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/clock.h"
-#include "offload/event.h"
-#include "offload/slab.h"
+#include "offload/lanes/event.h"
+#include "offload/memory/slab.h"
 #include "tools/measure/timings.h"
 
 namespace castor {

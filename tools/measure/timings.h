@@ -15,8 +15,8 @@
 #include "chunk/base/units.h"
 #include "collectives/communicator.h"
 #include "offload/device.h"
-#include "offload/executor.h"
-#include "offload/nvme/nvme_store.h"
+#include "offload/lanes/executor.h"
+#include "offload/nvme/store/nvme_store.h"
 #include "offload/worker_pool.h"
 #include "tools/measure/samples.h"
 

@@ -15,7 +15,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/param_spec.h"
-#include "placement/step_model.h"
+#include "placement/derive/step_model.h"
 
 namespace castor {
 

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "chunk/base/quote.h"
-#include "chunk/tensor_fields.h"
-#include "tools/models/castor_files.h"
-#include "tools/models/expert_layout.h"
+#include "chunk/layout/tensor_fields.h"
+#include "chunk/text/quote.h"
+#include "tools/models/families/expert_layout.h"
+#include "tools/models/files/castor_files.h"
 #include "tools/models/model_source.h"
 #include "tools/models/param_filter.h"
 #include "tools/models/param_order.h"

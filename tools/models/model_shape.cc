@@ -12,11 +12,11 @@
 #include <string_view>
 #include <system_error>
 
-#include "chunk/base/quote.h"
-#include "tools/models/config_values.h"
-#include "tools/models/hub_cache.h"
-#include "tools/models/input_file.h"
-#include "tools/models/model_folder.h"
+#include "chunk/text/quote.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/files/hub_cache.h"
+#include "tools/models/files/input_file.h"
+#include "tools/models/files/model_folder.h"
 
 namespace castor {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "chunk/base/status.h"
-#include "placement/activation_model.h"
+#include "placement/derive/activation_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/quote.h"
-#include "tools/models/expert_layout.h"
-#include "tools/models/hub_cache.h"
-#include "tools/models/input_file.h"
-#include "tools/models/model_folder.h"
-#include "tools/models/param_list.h"
-#include "tools/models/transformers_model.h"
-#include "tools/models/weight_file.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
+#include "tools/models/families/expert_layout.h"
+#include "tools/models/families/transformers_model.h"
+#include "tools/models/files/hub_cache.h"
+#include "tools/models/files/input_file.h"
+#include "tools/models/files/model_folder.h"
+#include "tools/models/files/param_list.h"
+#include "tools/models/files/weight_file.h"
 
 namespace castor {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "chunk/base/status.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/glob.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/glob.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

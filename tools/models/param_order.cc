@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
 
 namespace castor {
 namespace {

@@ -10,8 +10,8 @@
 // where a model is not used as it is registered). Pure functions, thread-safe.
 
 #include "chunk/base/status.h"
-#include "placement/trace_file.h"
-#include "tools/models/family_model.h"
+#include "placement/trace/trace_file.h"
+#include "tools/models/families/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

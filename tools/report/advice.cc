@@ -11,13 +11,13 @@
 #include <optional>
 #include <string_view>
 
-#include "chunk/base/budget_text.h"
-#include "chunk/base/quote.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/budget_text.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 #include "placement/placement_rules.h"
-#include "tools/cli/document.h"
-#include "tools/cli/text_forms.h"
-#include "tools/report/stable_sort.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
+#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
-#include "placement/simulation_result.h"
+#include "chunk/text/json_value.h"
+#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
 #include "tools/report/run_model.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 

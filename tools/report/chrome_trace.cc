@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
-#include "chunk/base/units_text.h"
-#include "collectives/run_chunks.h"
-#include "tools/report/intervals.h"
-#include "tools/report/run_statistics.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/units_text.h"
+#include "collectives/sealing/run_chunks.h"
+#include "tools/report/statistics/intervals.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

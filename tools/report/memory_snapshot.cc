@@ -17,13 +17,13 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
-#include "collectives/run_chunks.h"
-#include "offload/range_allocator.h"
+#include "chunk/text/units_text.h"
+#include "collectives/sealing/run_chunks.h"
+#include "offload/memory/range_allocator.h"
 #include "placement/run_event.h"
-#include "tools/report/intervals.h"
 #include "tools/report/pickle_writer.h"
-#include "tools/report/stable_sort.h"
+#include "tools/report/statistics/intervals.h"
+#include "tools/report/statistics/stable_sort.h"
 
 namespace castor {
 namespace {

@@ -24,7 +24,7 @@
 #include <ostream>
 
 #include "offload/record/record_reader.h"
-#include "tools/report/run_times.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 

@@ -4,7 +4,7 @@
 #include "tools/report/pickle_writer.h"
 
 #include "chunk/base/check.h"
-#include "chunk/base/printable.h"
+#include "chunk/text/printable.h"
 
 namespace castor {
 namespace {

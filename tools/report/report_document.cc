@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
-#include "tools/report/step_detail.h"
+#include "tools/cli/text/text_forms.h"
+#include "tools/report/statistics/step_detail.h"
 
 namespace castor {
 namespace {

@@ -11,14 +11,14 @@
 #include <cstdint>
 #include <string_view>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
+#include "chunk/text/json_value.h"
 #include "placement/run_event.h"
-#include "tools/cli/document.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/report/advice.h"
-#include "tools/report/run_setup.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_setup.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 

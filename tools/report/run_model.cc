@@ -13,13 +13,13 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/held_moments.h"
-#include "collectives/seal_forecast.h"
-#include "collectives/simulated_engine_of.h"
-#include "placement/simulator.h"
+#include "collectives/answers/seal_forecast.h"
+#include "collectives/answers/simulated_engine_of.h"
+#include "collectives/memory/held_moments.h"
+#include "placement/simulation/simulator.h"
 #include "placement/trace.h"
-#include "tools/report/intervals.h"
-#include "tools/report/run_times.h"
+#include "tools/report/statistics/intervals.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 namespace {

@@ -18,12 +18,12 @@
 #include "chunk/param_spec.h"
 #include "collectives/zero_options.h"
 #include "offload/record/record_reader.h"
-#include "placement/simulation_result.h"
-#include "placement/step_trace.h"
+#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
-#include "placement/trace_file.h"
-#include "tools/report/run_setup.h"
-#include "tools/report/run_statistics.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
+#include "tools/report/statistics/run_setup.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 

@@ -10,8 +10,8 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "tools/models/config_values.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/family_model.h"
 
 namespace castor {
 

@@ -21,7 +21,7 @@
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
 #include "chunk/rules/gemini_rule.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/did_you_mean.h"
+#include "chunk/text/did_you_mean.h"
 
 #include <gtest/gtest.h>
 

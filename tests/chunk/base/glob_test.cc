@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/glob.h"
+#include "chunk/text/glob.h"
 
 #include <fnmatch.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/json_fields.h"
+#include "chunk/text/json_fields.h"
 
 #include <cstdint>
 #include <limits>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "chunk/base/strict_json.h"
+#include "chunk/text/strict_json.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 
 #include <chrono>
 #include <cmath>

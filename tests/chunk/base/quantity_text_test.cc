@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/quantity_text.h"
+#include "chunk/text/quantity_text.h"
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"

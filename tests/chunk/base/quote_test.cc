@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/quote.h"
+#include "chunk/text/quote.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "chunk/base/printable.h"
+#include "chunk/text/printable.h"
 
 namespace castor {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/strict_json.h"
+#include "chunk/text/strict_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 
 #include <cstdint>
 #include <limits>

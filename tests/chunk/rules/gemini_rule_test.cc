@@ -14,15 +14,15 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/chunk/rules/rule_lists.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_seed.h"
-#include "tools/bench/model_shapes.h"
+#include "tools/bench/support/model_shapes.h"
 
 namespace castor {
 namespace {

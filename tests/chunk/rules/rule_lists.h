@@ -18,7 +18,7 @@
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "chunk/rules/gemini_rule.h"
-#include "tools/bench/model_shapes.h"
+#include "tools/bench/support/model_shapes.h"
 
 namespace castor {
 

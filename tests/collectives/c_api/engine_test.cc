@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
+#include "chunk/text/json_value.h"
+#include "collectives/answers/plan_file.h"
 #include "collectives/c_api/castor.h"
-#include "collectives/plan_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
 #include "tests/collectives/c_api/c_engine.h"
 #include "tests/support/temp_dir.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

@@ -17,8 +17,8 @@
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_calls.h"
 #include "tests/collectives/c_api/c_engine.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/support/fake_nccl.h"
+#include "tests/support/fakes/fake_cuda.h"
+#include "tests/support/fakes/fake_nccl.h"
 
 namespace castor {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "collectives/c_api/castor.h"
 #include "tests/collectives/c_api/tensor_list.h"
 #include "tests/support/run_program.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "collectives/c_api/castor.h"
 
 namespace castor {

@@ -28,7 +28,7 @@
 #include "collectives/callbacks/callback_communicator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/communicator_contract.h"
+#include "tests/support/contracts/communicator_contract.h"
 #include "tests/support/hosted_world.h"
 #include "tests/support/status_matchers.h"
 

@@ -14,7 +14,7 @@
 
 #include "chunk/base/status.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/files/data_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/file_text.h"

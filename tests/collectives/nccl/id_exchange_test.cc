@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/nccl/control_link.h"
+#include "collectives/nccl/control/control_link.h"
 #include "collectives/nccl/tcp_id_exchange.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

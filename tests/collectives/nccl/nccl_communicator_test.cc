@@ -28,15 +28,15 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
 #include "offload/lane.h"
+#include "offload/lanes/event.h"
 #include "tests/collectives/nccl/nccl_engine_check.h"
-#include "tests/support/communicator_contract.h"
-#include "tests/support/fake_nccl_world.h"
+#include "tests/support/contracts/communicator_contract.h"
+#include "tests/support/fakes/fake_nccl_world.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/toy_model.h"
-#include "tests/support/toy_trainer.h"
+#include "tests/support/toys/toy_model.h"
+#include "tests/support/toys/toy_trainer.h"
 
 namespace castor {
 namespace {

@@ -18,10 +18,10 @@
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
 #include "offload/device.h"
-#include "offload/executor.h"
+#include "offload/lanes/executor.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/toy_model.h"
-#include "tests/support/toy_trainer.h"
+#include "tests/support/toys/toy_model.h"
+#include "tests/support/toys/toy_trainer.h"
 
 namespace castor {
 

@@ -36,11 +36,11 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/cuda/cuda_runtime_calls.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
+#include "offload/lanes/executor.h"
 #include "tests/collectives/nccl/nccl_engine_check.h"
 #include "tests/collectives/nccl/registered_heap.h"
-#include "tests/support/communicator_contract.h"
+#include "tests/support/contracts/communicator_contract.h"
 
 namespace castor {
 namespace {

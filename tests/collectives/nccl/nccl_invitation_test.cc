@@ -12,8 +12,8 @@
 #include "collectives/nccl/nccl_calls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/support/fake_nccl.h"
+#include "tests/support/fakes/fake_cuda.h"
+#include "tests/support/fakes/fake_nccl.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor::internal {

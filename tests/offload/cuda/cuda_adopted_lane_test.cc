@@ -19,8 +19,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_lane.h"
-#include "offload/event.h"
-#include "offload/executor.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/executor.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/status_matchers.h"
 

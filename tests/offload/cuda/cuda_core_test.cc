@@ -15,8 +15,8 @@
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_lane_control.h"
 #include "tests/offload/cuda/cuda_fixture.h"
-#include "tests/support/fake_clock.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/fakes/fake_clock.h"
+#include "tests/support/fakes/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

@@ -13,9 +13,9 @@
 #include "chunk/base/status.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_device.h"
-#include "offload/executor.h"
-#include "tests/support/device_contract.h"
-#include "tests/support/fake_cuda.h"
+#include "offload/lanes/executor.h"
+#include "tests/support/contracts/device_contract.h"
+#include "tests/support/fakes/fake_cuda.h"
 
 namespace castor {
 namespace {

@@ -14,9 +14,9 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/internal/slab_system.h"
+#include "offload/host/slab_system.h"
 #include "offload/lane.h"
-#include "offload/slab.h"
+#include "offload/memory/slab.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/status_matchers.h"
 

@@ -14,10 +14,10 @@
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_core.h"
 #include "offload/cuda/cuda_event_watcher.h"
-#include "offload/event.h"
-#include "offload/internal/event_access.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/support/manual_executor.h"
+#include "offload/lanes/event.h"
+#include "offload/lanes/event_access.h"
+#include "tests/support/fakes/fake_cuda.h"
+#include "tests/support/fakes/manual_executor.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

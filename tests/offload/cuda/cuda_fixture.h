@@ -19,9 +19,9 @@
 #include "chunk/base/units.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_device.h"
-#include "offload/slab.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/support/manual_executor.h"
+#include "offload/memory/slab.h"
+#include "tests/support/fakes/fake_cuda.h"
+#include "tests/support/fakes/manual_executor.h"
 
 namespace castor {
 

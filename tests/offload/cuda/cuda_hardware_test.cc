@@ -28,10 +28,10 @@
 #include "offload/cuda/cuda_calls.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/cuda/cuda_runtime_calls.h"
-#include "offload/executor.h"
 #include "offload/kernels/exact_sum.h"
 #include "offload/kernels/reduce.h"
-#include "tests/support/device_contract.h"
+#include "offload/lanes/executor.h"
+#include "tests/support/contracts/device_contract.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

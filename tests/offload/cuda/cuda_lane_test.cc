@@ -11,7 +11,7 @@
 #include "chunk/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/event.h"
+#include "offload/lanes/event.h"
 #include "tests/offload/cuda/cuda_fixture.h"
 #include "tests/support/status_matchers.h"
 

@@ -19,12 +19,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_calls.h"
-#include "offload/event.h"
 #include "offload/lane.h"
-#include "offload/pinned_arena.h"
-#include "offload/slab.h"
+#include "offload/lanes/event.h"
+#include "offload/memory/pinned_arena.h"
+#include "offload/memory/slab.h"
 #include "tests/offload/cuda/cuda_fixture.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/fakes/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

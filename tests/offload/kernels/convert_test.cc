@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "offload/kernels/bfloat16.h"
-#include "offload/kernels/float16.h"
+#include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/float16.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/target_test.h"
 #include "tests/support/test_rounds.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "offload/kernels/bfloat16.h"
-#include "offload/kernels/float16.h"
+#include "offload/kernels/numbers/bfloat16.h"
+#include "offload/kernels/numbers/float16.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -12,7 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/kernels/bfloat16.h"
+#include "offload/kernels/numbers/bfloat16.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/kernels/optimizer_math.h"
 #include "offload/kernels/optimizer_options.h"

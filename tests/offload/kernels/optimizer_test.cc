@@ -11,7 +11,7 @@
 #include <string>
 #include <tuple>
 
-#include "offload/kernels/bfloat16.h"
+#include "offload/kernels/numbers/bfloat16.h"
 #include "tests/offload/kernels/kernel_data.h"
 #include "tests/offload/kernels/optimizer_state.h"
 #include "tests/offload/kernels/target_test.h"

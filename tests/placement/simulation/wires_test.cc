@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "placement/simulation/wires.h"
+#include "placement/timeline/wires.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,10 +12,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/device.h"
-#include "offload/simulated_link.h"
-#include "placement/simulation/drive_queue.h"
-#include "placement/simulation/event_loop.h"
+#include "offload/twin/simulated_link.h"
 #include "placement/tier_model.h"
+#include "placement/timeline/drive_queue.h"
+#include "placement/timeline/event_loop.h"
 #include "tests/support/test_seed.h"
 
 namespace castor::internal {

@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 
 namespace castor {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "offload/nvme/run_directory.h"
+#include "offload/nvme/store/run_directory.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 

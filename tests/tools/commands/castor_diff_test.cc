@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "offload/record/record_writer.h"
 #include "placement/run_event.h"
 #include "tests/support/file_text.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/run_process.h"
 

@@ -11,21 +11,21 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/layout_file.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
-#include "offload/simulated_link.h"
+#include "offload/twin/simulated_link.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/examples/train_gpt_fixture.h"
-#include "tools/models/param_list.h"
+#include "tools/models/files/param_list.h"
 
 namespace castor {
 namespace {

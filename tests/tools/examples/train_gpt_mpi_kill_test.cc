@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/run_program.h"

@@ -22,10 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/plan_file.h"
+#include "chunk/text/json_value.h"
+#include "collectives/answers/plan_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
@@ -33,7 +33,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/examples/train_gpt_runs.h"
-#include "tools/bench/drawn_plans.h"
+#include "tools/bench/support/drawn_plans.h"
 #include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {

@@ -12,18 +12,18 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/record/record_reader.h"
+#include "placement/machine/tier_model_file.h"
 #include "placement/run_event.h"
 #include "placement/tier_model.h"
-#include "placement/tier_model_file.h"
-#include "placement/trace_file.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/run_program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/examples/train_gpt_fixture.h"
-#include "tools/models/castor_files.h"
+#include "tools/models/files/castor_files.h"
 
 namespace castor {
 namespace {

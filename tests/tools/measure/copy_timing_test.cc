@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "offload/simulated_device.h"
+#include "offload/twin/simulated_device.h"
 #include "placement/tier_model.h"
 #include "tools/measure/timings.h"
 

@@ -9,8 +9,8 @@
 #include "chunk/base/check.h"
 #include "chunk/base/log.h"
 #include "gtest/gtest.h"
-#include "offload/nvme/thread_io_queue.h"
-#include "tests/support/faulty_io_queue.h"
+#include "offload/nvme/queue/thread_io_queue.h"
+#include "tests/support/fakes/faulty_io_queue.h"
 #include "tests/support/temp_dir.h"
 #include "tools/measure/timings.h"
 

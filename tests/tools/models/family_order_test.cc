@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "tools/models/config_values.h"
-#include "tools/models/expert_layout.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/expert_layout.h"
+#include "tools/models/families/family_model.h"
 #include "tools/models/model_list.h"
 #include "tools/models/param_order.h"
 

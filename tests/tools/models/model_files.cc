@@ -10,7 +10,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 
 namespace castor {
 

@@ -20,12 +20,12 @@
 #include "tests/support/byte_mutator.h"
 #include "tests/support/test_rounds.h"
 #include "tests/tools/models/model_files.h"
-#include "tools/models/config_values.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/family_model.h"
+#include "tools/models/files/param_list.h"
+#include "tools/models/files/safetensors_index.h"
 #include "tools/models/model_list.h"
 #include "tools/models/model_reader.h"
-#include "tools/models/param_list.h"
-#include "tools/models/safetensors_index.h"
 
 namespace castor {
 namespace {

@@ -14,8 +14,8 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "tests/tools/models/model_files.h"
-#include "tools/models/config_values.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

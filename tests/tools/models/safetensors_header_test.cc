@@ -11,8 +11,8 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "tests/tools/models/model_files.h"
-#include "tools/models/input_file.h"
-#include "tools/models/safetensors_index.h"
+#include "tools/models/files/input_file.h"
+#include "tools/models/files/safetensors_index.h"
 
 namespace castor {
 namespace {

@@ -14,12 +14,12 @@
 #include <set>
 #include <string>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
-#include "tools/models/config_values.h"
-#include "tools/models/family_model.h"
+#include "tools/models/families/config_values.h"
+#include "tools/models/families/family_model.h"
 #include "tools/models/model_list.h"
 
 namespace castor {

@@ -13,8 +13,8 @@
 #include "chunk/base/units.h"
 #include "collectives/in_process_communicator.h"
 #include "collectives/zero_engine.h"
-#include "offload/executor.h"
 #include "offload/lane.h"
+#include "offload/lanes/executor.h"
 
 namespace {
 

@@ -18,11 +18,11 @@
 #include "offload/record/record_writer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tools/bench/twin_training.h"
+#include "tools/bench/support/twin_training.h"
 #include "tools/report/run_model.h"
-#include "tools/report/run_setup.h"
-#include "tools/report/run_statistics.h"
-#include "tools/report/step_detail.h"
+#include "tools/report/statistics/run_setup.h"
+#include "tools/report/statistics/run_statistics.h"
+#include "tools/report/statistics/step_detail.h"
 
 namespace castor {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "collectives/zero_engine.h"
 #include "gtest/gtest.h"
-#include "offload/executor.h"
+#include "offload/lanes/executor.h"
 #include "offload/record/record_reader.h"
 #include "offload/record/record_writer.h"
 #include "placement/plan.h"
@@ -16,8 +16,8 @@
 #include "placement/tier_model.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
-#include "tests/support/toy_trainer.h"
-#include "tools/report/run_statistics.h"
+#include "tests/support/toys/toy_trainer.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

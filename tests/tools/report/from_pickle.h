@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gtest/gtest.h"
 #include "tests/tools/run_process.h"
 

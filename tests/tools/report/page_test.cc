@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/report/made_run.h"
 #include "tools/report/report_document.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

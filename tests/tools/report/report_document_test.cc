@@ -5,12 +5,12 @@
 
 #include <string>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/report/made_run.h"
-#include "tools/cli/document.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
 
 namespace castor {
 namespace {

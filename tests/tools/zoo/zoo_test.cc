@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"

@@ -16,9 +16,9 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
-#include "collectives/checkpoint/tensor_files.h"
+#include "collectives/checkpoint/files/tensor_files.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 
 namespace castor {
 

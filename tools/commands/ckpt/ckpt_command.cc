@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/base/did_you_mean.h"
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/quote.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/ckpt/ckpt.h"
 #include "tools/commands/registry.h"

@@ -17,18 +17,18 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/quote.h"
-#include "chunk/base/units_text.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/checkpoint_verify.h"
-#include "collectives/checkpoint/data_file.h"
-#include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/checkpoint/files/data_file.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
 #include "offload/kernels/convert.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/ckpt/ckpt.h"
 
 namespace castor {

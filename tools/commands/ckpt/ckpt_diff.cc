@@ -16,16 +16,16 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/json_value.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/quote.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
-#include "collectives/checkpoint/tensor_digest.h"
+#include "collectives/checkpoint/files/tensor_digest.h"
 #include "offload/kernels/convert.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/ckpt/ckpt.h"
 
 namespace castor {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/checkpoint_verify.h"

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/layout_file.h"
+#include "chunk/text/json_value.h"
 #include "offload/record/record_reader.h"
-#include "tools/cli/document.h"
-#include "tools/report/run_times.h"
+#include "tools/cli/text/document.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 

@@ -9,19 +9,19 @@
 #include <string>
 #include <utility>
 
-#include "chunk/base/json_value.h"
-#include "chunk/base/quote.h"
-#include "collectives/plan_file.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/quote.h"
+#include "collectives/answers/plan_file.h"
 #include "offload/record/record_reader.h"
-#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/document.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/diff/diff.h"
 #include "tools/commands/file_kind.h"
 #include "tools/commands/registry.h"
-#include "tools/models/castor_files.h"
-#include "tools/models/input_file.h"
-#include "tools/report/run_times.h"
+#include "tools/models/files/castor_files.h"
+#include "tools/models/files/input_file.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 namespace {

@@ -17,7 +17,7 @@
 #include "chunk/base/units.h"
 #include "placement/run_event.h"
 #include "tools/commands/diff/diff.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

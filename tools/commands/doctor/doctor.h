@@ -15,11 +15,11 @@
 
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "offload/internal/available_memory.h"
-#include "offload/internal/machine_topology.h"
+#include "offload/host/available_memory.h"
+#include "offload/host/machine_topology.h"
 #include "offload/nvme/file_system_facts.h"
 #include "offload/nvme/nvme_option.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 
 namespace castor {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string_view>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/doctor/doctor.h"
 #include "tools/commands/machine_forms.h"
 #include "tools/commands/registry.h"

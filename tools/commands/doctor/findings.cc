@@ -8,8 +8,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "chunk/base/units_text.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/doctor/doctor.h"
 
 namespace castor {

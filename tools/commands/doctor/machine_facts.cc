@@ -15,18 +15,18 @@
 #include <vector>
 
 #include "chunk/base/log.h"
-#include "collectives/option_words.h"
-#include "offload/internal/cgroup_folders.h"
-#include "offload/internal/cpu_map.h"
-#include "offload/internal/cpu_quota.h"
-#include "offload/internal/slab_system.h"
-#include "offload/nvme/io_queue.h"
-#include "offload/nvme/nvme_drive.h"
-#include "offload/nvme/thread_io_queue.h"
-#include "offload/nvme/uring_io_queue.h"
-#include "offload/start_thread.h"
+#include "collectives/answers/option_words.h"
+#include "offload/host/cgroup_folders.h"
+#include "offload/host/cpu_map.h"
+#include "offload/host/cpu_quota.h"
+#include "offload/host/slab_system.h"
+#include "offload/lanes/start_thread.h"
+#include "offload/nvme/queue/io_queue.h"
+#include "offload/nvme/queue/thread_io_queue.h"
+#include "offload/nvme/queue/uring_io_queue.h"
+#include "offload/nvme/store/nvme_drive.h"
 #include "tools/commands/doctor/doctor.h"
-#include "tools/models/input_file.h"
+#include "tools/models/files/input_file.h"
 
 namespace castor {
 namespace {

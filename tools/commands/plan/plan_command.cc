@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
-#include "collectives/plan_file.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
+#include "collectives/answers/plan_file.h"
 #include "placement/plan.h"
 #include "tools/cli/atomic_file.h"
 #include "tools/cli/progress.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/registry.h"
 #include "tools/report/page/page.h"
 

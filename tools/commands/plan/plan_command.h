@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "placement/exact_policy.h"
+#include "placement/exact/exact_policy.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/commands/plan/plan_request.h"
 

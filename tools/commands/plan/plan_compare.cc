@@ -8,18 +8,18 @@
 #include <cstddef>
 #include <utility>
 
-#include "chunk/base/quote.h"
 #include "chunk/base/tier.h"
-#include "chunk/base/units_text.h"
 #include "chunk/param_spec.h"
-#include "collectives/run_chunks.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
+#include "collectives/sealing/run_chunks.h"
 #include "offload/record/record_reader.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
-#include "tools/report/run_statistics.h"
-#include "tools/report/run_times.h"
+#include "tools/report/statistics/run_statistics.h"
+#include "tools/report/statistics/run_times.h"
 
 namespace castor {
 namespace {

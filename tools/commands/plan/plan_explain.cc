@@ -7,15 +7,15 @@
 #include <map>
 #include <utility>
 
-#include "chunk/base/did_you_mean.h"
-#include "chunk/base/glob.h"
-#include "chunk/base/quote.h"
-#include "chunk/base/units_text.h"
-#include "collectives/seal_plan.h"
+#include "chunk/text/did_you_mean.h"
+#include "chunk/text/glob.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
+#include "collectives/sealing/seal_plan.h"
 #include "placement/trace.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
-#include "tools/report/step_detail.h"
+#include "tools/report/statistics/step_detail.h"
 
 namespace castor {
 namespace {

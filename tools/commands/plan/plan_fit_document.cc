@@ -13,15 +13,15 @@
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "offload/tier_pool.h"
+#include "offload/memory/tier_pool.h"
 #include "placement/plan.h"
-#include "placement/plan_record.h"
+#include "placement/planner/plan_record.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_command.h"
 #include "tools/commands/simulate/step_document.h"
 #include "tools/report/report_document.h"
-#include "tools/report/run_statistics.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 namespace {

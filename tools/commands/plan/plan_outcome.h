@@ -15,16 +15,16 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/budget_raises.h"
-#include "collectives/plan_file.h"
-#include "collectives/seal_forecast.h"
-#include "collectives/step_traffic.h"
-#include "placement/simulation_result.h"
-#include "placement/step_trace.h"
-#include "tools/cli/document.h"
+#include "chunk/text/json_value.h"
+#include "collectives/answers/plan_file.h"
+#include "collectives/answers/seal_forecast.h"
+#include "collectives/answers/step_traffic.h"
+#include "collectives/sealing/budget_raises.h"
+#include "placement/simulation/simulation_result.h"
+#include "placement/trace/step_trace.h"
+#include "tools/cli/text/document.h"
 #include "tools/commands/plan/plan_request.h"
 
 namespace castor {
@@ -62,8 +62,8 @@ struct PlanOutcome {
   std::optional<SealForecast> seal;
   std::optional<StepForecast> forecast;
   StepTimes times;  // all unknown where no machine was given
-  // A step that follows others like it (placement/simulator.h). Where it fits
-  // and the machine's file knows all that it uses.
+  // A step that follows others like it (placement/simulation/simulator.h).
+  // Where it fits and the machine's file knows all that it uses.
   std::optional<SimulatedStep> simulated;
 
   // Of a step, simulated; empty where that is.
@@ -91,7 +91,7 @@ Result<PlanOutcome> MakePlan(const PlanSubject& subject,
 PlanFile PlanFileOf(const PlanSubject& subject, const PlanOutcome& outcome);
 
 // --- Why states are where they are -------------------------------------------
-// Of the chunks of parameters whose names match `pattern` (chunk/base/glob.h),
+// Of the chunks of parameters whose names match `pattern` (chunk/text/glob.h),
 // in order, a paragraph for each. It has those of its parameters that match,
 // and a sentence for each state, whose home the chunk's parameters share. It
 // ends with what a step moves, with times where the machine tells them.
@@ -164,7 +164,7 @@ Result<std::vector<BudgetPoint>> BudgetGrid(const PlanSubject& subject,
                                             const PlanOutcome& outcome);
 
 // All chunks, with parameters, homes and reasons, as a run's page has them
-// (tools/report/step_detail.h). REQUIRES: it fits.
+// (tools/report/statistics/step_detail.h). REQUIRES: it fits.
 JsonValue PlannedChunksJson(const PlanSubject& subject,
                             const PlanOutcome& outcome);
 

@@ -19,13 +19,13 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "chunk/layout_file.h"
-#include "collectives/chunk_bounds.h"
+#include "collectives/sealing/chunk_bounds.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
-#include "placement/activation_model.h"
-#include "placement/step_model.h"
+#include "placement/derive/activation_model.h"
+#include "placement/derive/step_model.h"
 #include "placement/tier_model.h"
-#include "placement/trace_file.h"
+#include "placement/trace/trace_file.h"
 #include "tools/models/model_list.h"
 
 namespace CLI {

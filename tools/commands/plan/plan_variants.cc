@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "chunk/base/units_text.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/plan/plan_outcome.h"
 
 namespace castor {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "offload/cuda/cuda_runtime_calls.h"
-#include "tools/cli/document.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/stop_signals.h"
+#include "tools/cli/text/document.h"
 #include "tools/commands/probe/probe_run.h"
 #include "tools/commands/registry.h"
 

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "chunk/base/json_value.h"
-#include "chunk/base/units_text.h"
-#include "placement/tier_model_file.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/units_text.h"
+#include "placement/machine/tier_model_file.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/machine_forms.h"
 #include "tools/commands/probe/probe_run.h"
 

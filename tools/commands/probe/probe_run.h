@@ -16,10 +16,10 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "offload/cuda/cuda_calls.h"
-#include "offload/internal/machine_topology.h"
+#include "offload/host/machine_topology.h"
 #include "placement/tier_model.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 #include "tools/measure/samples.h"
 
 namespace castor {

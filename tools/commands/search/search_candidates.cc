@@ -10,8 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include "placement/step_cost.h"
-#include "tools/cli/text_forms.h"
+#include "placement/machine/step_cost.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_document.h"
 
 namespace castor {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/search/search_document.h"
 #include "tools/commands/search/search_run.h"

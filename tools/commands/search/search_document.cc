@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
-#include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/text_forms.h"
 
 namespace castor {
 namespace {

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
-#include "chunk/chunk_packer.h"
 #include "chunk/chunk_size_search.h"
+#include "chunk/layout/chunk_packer.h"
+#include "chunk/text/json_value.h"
 #include "placement/tier_model.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 #include "tools/commands/search/search_run.h"
 #include "tools/zoo/zoo.h"
 
@@ -28,7 +28,7 @@ namespace castor {
 // as the number of groups allows: tables leave out what is between, and say how
 // much.
 //
-// In JSON as collectives/search_answer.h has it. Where the
+// In JSON as collectives/answers/search_answer.h has it. Where the
 // experts of a model were searched in both ways, `expert_layouts` has both
 // results, and the document around it is that of the model as it is.
 Document SearchDocument(const SearchReport& report);
@@ -41,7 +41,7 @@ Document ZooDocument(std::span<const ZooRow> rows,
 
 // --- search_candidates.cc: sizes and what they cost --------------------------
 // The time of a step's transfers included where a machine is known
-// (placement/step_cost.h).
+// (placement/machine/step_cost.h).
 
 // Every candidate of every group, for --plain.
 Table AllCandidates(const SearchReport& report);

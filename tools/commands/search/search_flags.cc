@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "chunk/base/dtype.h"
-#include "chunk/tensor_fields.h"
+#include "chunk/layout/tensor_fields.h"
 #include "tools/cli/bounded_program.h"
-#include "tools/cli/command_text.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/text/command_text.h"
 #include "tools/commands/search/search_run.h"
 
 namespace castor {

@@ -19,12 +19,12 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/search_result.h"
-#include "collectives/search_answer.h"
-#include "collectives/search_words.h"
+#include "chunk/search/search_result.h"
+#include "collectives/answers/search_answer.h"
+#include "collectives/answers/search_words.h"
 #include "placement/tier_model.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 #include "tools/models/model_list.h"
 
 namespace CLI {

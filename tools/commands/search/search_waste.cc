@@ -12,13 +12,13 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
 #include "chunk/chunk_layout.h"
-#include "chunk/layer_certificate.h"
+#include "chunk/layout/waste_breakdown.h"
 #include "chunk/rules/gemini_rule.h"
-#include "chunk/search_certificate.h"
-#include "chunk/waste_breakdown.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/search/layer_certificate.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_document.h"
 
 namespace castor {

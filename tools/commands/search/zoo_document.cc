@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/units_text.h"
-#include "chunk/search_result.h"
-#include "tools/cli/text_forms.h"
+#include "chunk/search/search_result.h"
+#include "chunk/text/units_text.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_document.h"
 
 namespace castor {

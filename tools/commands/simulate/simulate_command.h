@@ -25,14 +25,14 @@
 #include "chunk/param_spec.h"
 #include "collectives/zero_config.h"
 #include "collectives/zero_options.h"
-#include "placement/fetch_forecast.h"
-#include "placement/simulated_engine.h"
-#include "placement/simulation_result.h"
-#include "placement/step_trace.h"
+#include "placement/policy/fetch_forecast.h"
+#include "placement/simulation/simulated_engine.h"
+#include "placement/simulation/simulation_result.h"
 #include "placement/tier_model.h"
-#include "placement/trace_file.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
 #include "tools/cli/console.h"
-#include "tools/cli/document.h"
+#include "tools/cli/text/document.h"
 
 namespace CLI {
 class App;

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "chunk/base/tier.h"
-#include "collectives/seal_plan.h"
+#include "collectives/sealing/seal_plan.h"
 #include "placement/plan.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
 

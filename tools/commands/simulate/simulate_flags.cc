@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "chunk/base/quantity_text.h"
-#include "chunk/base/quote.h"
-#include "collectives/option_table.h"
+#include "chunk/text/quantity_text.h"
+#include "chunk/text/quote.h"
+#include "collectives/answers/option_table.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/simulate/simulate_command.h"
 

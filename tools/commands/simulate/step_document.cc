@@ -11,8 +11,8 @@
 
 #include "chunk/base/tier.h"
 #include "placement/run_event.h"
-#include "tools/cli/text_forms.h"
-#include "tools/report/run_statistics.h"
+#include "tools/cli/text/text_forms.h"
+#include "tools/report/statistics/run_statistics.h"
 
 namespace castor {
 std::optional<Bytes> MovedOver(const SimulatedStep& step,

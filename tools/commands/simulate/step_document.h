@@ -11,12 +11,12 @@
 #include <optional>
 #include <string>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/units.h"
-#include "collectives/memory_plan.h"
-#include "placement/fetch_forecast.h"
-#include "placement/simulation_result.h"
-#include "tools/cli/document.h"
+#include "chunk/text/json_value.h"
+#include "collectives/memory/memory_plan.h"
+#include "placement/policy/fetch_forecast.h"
+#include "placement/simulation/simulation_result.h"
+#include "tools/cli/text/document.h"
 
 namespace castor {
 

@@ -9,9 +9,9 @@
 #include <iterator>
 #include <utility>
 
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 #include "placement/plan.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/simulate/simulate_command.h"
 #include "tools/commands/simulate/step_document.h"
 

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "chunk/base/ids.h"
-#include "collectives/held_moments.h"
-#include "placement/compute_spread.h"
+#include "collectives/memory/held_moments.h"
+#include "placement/trace/compute_spread.h"
 
 namespace castor {
 namespace {

@@ -19,8 +19,8 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
 #include "collectives/zero_options.h"
-#include "placement/step_trace.h"
-#include "placement/trace_file.h"
+#include "placement/trace/step_trace.h"
+#include "placement/trace/trace_file.h"
 
 namespace castor {
 

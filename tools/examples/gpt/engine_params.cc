@@ -12,10 +12,10 @@
 #include "chunk/base/check.h"
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
-#include "collectives/held_moments.h"
+#include "collectives/memory/held_moments.h"
 #include "offload/kernels/convert.h"
-#include "tools/examples/gpt/gpt_params.h"
-#include "tools/models/param_list.h"
+#include "tools/examples/gpt/model/gpt_params.h"
+#include "tools/models/files/param_list.h"
 
 namespace castor::gpt {
 namespace {

@@ -27,9 +27,9 @@
 #include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/lane.h"
-#include "placement/step_model.h"
-#include "tools/examples/gpt/gpt_params.h"
-#include "tools/examples/gpt/model.h"
+#include "placement/derive/step_model.h"
+#include "tools/examples/gpt/model/gpt_params.h"
+#include "tools/examples/gpt/model/model.h"
 
 namespace castor::gpt {
 
@@ -40,7 +40,7 @@ namespace castor::gpt {
 DeclaredStep StepOf(const GptConfig& config, bool in_place);
 
 // A list of the parameters, in the order in which the trainer registers them,
-// and of the step (tools/models/param_list.h). REQUIRES: a valid config.
+// and of the step (tools/models/files/param_list.h). REQUIRES: a valid config.
 std::string ModelList(const GptConfig& config, DType dtype, GradMode mode);
 
 // Registers all parameters of a GPT, with their initial values, and seals the

@@ -14,8 +14,8 @@
 #include "chunk/base/clock.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/lr_schedule.h"
-#include "offload/jemalloc_arena.h"
-#include "offload/linked_jemalloc.h"
+#include "offload/memory/jemalloc_arena.h"
+#include "offload/memory/linked_jemalloc.h"
 #include "placement/run_event.h"
 #include "tools/examples/gpt/resume.h"
 

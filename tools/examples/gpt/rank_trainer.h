@@ -19,9 +19,9 @@
 #include "collectives/zero_options.h"
 #include "offload/device.h"
 #include "offload/lane.h"
-#include "offload/pinned_arena.h"
+#include "offload/memory/pinned_arena.h"
 #include "tools/examples/gpt/engine_params.h"
-#include "tools/examples/gpt/model.h"
+#include "tools/examples/gpt/model/model.h"
 #include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/trainer.h"
 

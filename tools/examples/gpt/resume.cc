@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
-#include "chunk/base/quote.h"
+#include "chunk/text/json_value.h"
+#include "chunk/text/quote.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_reader.h"
-#include "collectives/checkpoint/weight_files.h"
+#include "collectives/checkpoint/files/weight_files.h"
 #include "collectives/lr_schedule.h"
 
 namespace castor::gpt {

@@ -13,11 +13,11 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/tier.h"
-#include "chunk/base/units_text.h"
+#include "chunk/text/units_text.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/run_event.h"
-#include "placement/trace_file.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "placement/trace/trace_file.h"
+#include "tools/examples/gpt/model/gpt_params.h"
 
 namespace castor::gpt {
 namespace {

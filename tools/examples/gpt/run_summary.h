@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "tools/examples/gpt/trainer.h"
 
 namespace castor::gpt {

@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "chunk/base/check.h"
-#include "chunk/base/quote.h"
 #include "chunk/base/units.h"
-#include "chunk/base/units_text.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "chunk/text/quote.h"
+#include "chunk/text/units_text.h"
+#include "tools/examples/gpt/model/gpt_params.h"
 
 namespace castor::gpt {
 namespace {

@@ -13,20 +13,20 @@
 #include <utility>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/quote.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/quote.h"
+#include "collectives/answers/option_words.h"
+#include "collectives/answers/plan_file.h"
 #include "collectives/lr_schedule.h"
 #include "collectives/optimizer_groups.h"
-#include "collectives/option_words.h"
-#include "collectives/plan_file.h"
 #include "collectives/zero_options.h"
 #include "placement/plan.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/model/gpt_params.h"
 #include "tools/examples/gpt/resume.h"
-#include "tools/models/castor_files.h"
-#include "tools/models/input_file.h"
-#include "tools/models/plan_reader.h"
+#include "tools/models/files/castor_files.h"
+#include "tools/models/files/input_file.h"
+#include "tools/models/files/plan_reader.h"
 
 namespace castor::gpt {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "offload/internal/available_memory.h"
+#include "offload/host/available_memory.h"
 
 namespace castor::gpt {
 

@@ -16,7 +16,7 @@
 #include "collectives/optimizer_groups.h"
 #include "collectives/zero_options.h"
 #include "placement/tier_model.h"
-#include "tools/examples/gpt/gpt_params.h"
+#include "tools/examples/gpt/model/gpt_params.h"
 
 namespace castor::gpt {
 

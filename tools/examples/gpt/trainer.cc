@@ -13,14 +13,14 @@
 #include "chunk/base/check.h"
 #include "collectives/checkpoint/checkpoint_folder.h"
 #include "collectives/in_process_communicator.h"
-#include "collectives/launch.h"
+#include "collectives/world/launch.h"
 #include "collectives/zero_options.h"
-#include "offload/executor.h"
-#include "offload/internal/available_memory.h"
-#include "offload/start_thread.h"
-#include "tools/examples/gpt/gemm.h"
-#include "tools/examples/gpt/rank_devices.h"
+#include "offload/host/available_memory.h"
+#include "offload/lanes/executor.h"
+#include "offload/lanes/start_thread.h"
+#include "tools/examples/gpt/model/gemm.h"
 #include "tools/examples/gpt/rank_trainer.h"
+#include "tools/examples/gpt/ranks/rank_devices.h"
 
 namespace castor::gpt {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
-#include "chunk/safetensors_format.h"
+#include "chunk/layout/safetensors_format.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/run_process.h"

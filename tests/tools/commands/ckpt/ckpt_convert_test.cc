@@ -9,9 +9,9 @@
 #include <string>
 
 #include "chunk/base/units.h"
-#include "collectives/checkpoint/data_file.h"
+#include "collectives/checkpoint/files/data_file.h"
+#include "tests/support/fakes/forgetful_files.h"
 #include "tests/support/file_text.h"
-#include "tests/support/forgetful_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tools/cli/console.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"

@@ -15,16 +15,16 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/plan_file.h"
+#include "chunk/text/json_value.h"
+#include "collectives/answers/plan_file.h"
 #include "offload/record/record_writer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_rounds.h"
 #include "tests/support/test_seed.h"
-#include "tools/bench/drawn_plans.h"
+#include "tools/bench/support/drawn_plans.h"
 #include "tools/commands/plan/plan_outcome.h"
 #include "tools/examples/gpt/text_data.h"
 #include "tools/examples/gpt/train_options.h"

@@ -15,17 +15,17 @@
 #include "chunk/base/status.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
-#include "collectives/simulated_engine_of.h"
-#include "placement/grads_in_place.h"
+#include "collectives/answers/simulated_engine_of.h"
 #include "placement/plan.h"
-#include "placement/simulation_result.h"
-#include "placement/simulator.h"
-#include "placement/trace_file.h"
+#include "placement/simulation/simulation_result.h"
+#include "placement/simulation/simulator.h"
+#include "placement/trace/grads_in_place.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/models/model_files.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/plan/plan_command.h"
-#include "tools/models/plan_reader.h"
+#include "tools/models/files/plan_reader.h"
 
 namespace castor {
 namespace {

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gtest/gtest.h"
-#include "placement/tier_model_file.h"
+#include "placement/machine/tier_model_file.h"
 #include "tests/support/file_text.h"
 #include "tests/support/run_program.h"
 #include "tests/support/temp_dir.h"

@@ -11,8 +11,8 @@
 
 #include "gtest/gtest.h"
 #include "offload/cuda/cuda_calls.h"
-#include "placement/tier_model_file.h"
-#include "tests/support/fake_cuda.h"
+#include "placement/machine/tier_model_file.h"
+#include "tests/support/fakes/fake_cuda.h"
 #include "tests/support/file_text.h"
 #include "tests/support/private_mount.h"
 #include "tests/support/temp_dir.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/layout_file.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/file_text.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"

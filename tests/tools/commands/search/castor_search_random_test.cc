@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "chunk/chunk_packer.h"
-#include "chunk/layer_certificate.h"
-#include "chunk/search_certificate.h"
+#include "chunk/layout/chunk_packer.h"
+#include "chunk/search/layer_certificate.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/text/json_value.h"
 #include "tests/support/test_rounds.h"
 #include "tests/tools/run_process.h"
 

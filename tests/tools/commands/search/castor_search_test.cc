@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "chunk/base/dtype.h"
-#include "chunk/base/json_value.h"
 #include "chunk/param_spec.h"
+#include "chunk/text/json_value.h"
 #include "tests/tools/models/model_files.h"
 #include "tests/tools/run_process.h"
 

@@ -17,7 +17,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_size_search.h"
 #include "chunk/param_spec.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 #include "tools/commands/search/search_run.h"
 
 namespace castor {

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "chunk/base/json_value.h"
-#include "chunk/layer_certificate.h"
-#include "chunk/search_certificate.h"
+#include "chunk/search/layer_certificate.h"
+#include "chunk/search/search_certificate.h"
+#include "chunk/text/json_value.h"
 #include "tests/tools/commands/search/made_report.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_run.h"
 
 namespace castor {

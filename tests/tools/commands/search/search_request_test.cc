@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/search/search_run.h"
 

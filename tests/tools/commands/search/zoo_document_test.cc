@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "chunk/base/json_value.h"
 #include "chunk/chunk_size_search.h"
-#include "chunk/search_result.h"
+#include "chunk/search/search_result.h"
+#include "chunk/text/json_value.h"
 #include "tests/tools/commands/search/made_report.h"
-#include "tools/cli/text_forms.h"
+#include "tools/cli/text/text_forms.h"
 #include "tools/commands/search/search_document.h"
 #include "tools/models/model_list.h"
 #include "tools/zoo/zoo.h"

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "collectives/memory_plan.h"
+#include "collectives/memory/memory_plan.h"
 #include "gtest/gtest.h"
 
 namespace castor {

@@ -14,7 +14,7 @@
 #include "chunk/base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "placement/trace_file.h"
+#include "placement/trace/trace_file.h"
 #include "tests/support/status_matchers.h"
 
 namespace castor {

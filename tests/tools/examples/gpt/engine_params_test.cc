@@ -14,9 +14,9 @@
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "placement/step_model.h"
+#include "placement/derive/step_model.h"
 #include "tests/support/status_matchers.h"
-#include "tools/models/param_list.h"
+#include "tools/models/files/param_list.h"
 
 namespace castor::gpt {
 namespace {

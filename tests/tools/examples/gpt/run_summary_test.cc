@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "chunk/base/json_value.h"
+#include "chunk/text/json_value.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "offload/pinned_arena.h"
+#include "offload/memory/pinned_arena.h"
 #include "placement/tier_model.h"
 
 namespace castor::gpt {

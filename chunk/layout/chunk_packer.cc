@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "chunk/layout/chunk_packer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "chunk/base/check.h"
+
+namespace castor {
+namespace {
+
+// The offset at which a parameter of `size` goes in a chunk of `chunk_size`
+// that is filled up to `used`; empty where it does not fit there whole.
+std::optional<Elements> OffsetFor(Elements used, Elements size,
+                                  Elements chunk_size, Elements align) {
+  const Elements offset = RoundUp(used, align);
+  if (offset + size > chunk_size) return std::nullopt;
+  return offset;
+}
+
+// Lays the parameters of one group into chunks that it appends.
+class GroupBuilder {
+ public:
+  GroupBuilder(int32_t group, Elements chunk_size, const PackOptions& options,
+               std::vector<ChunkInfo>* chunks, std::vector<ParamPlace>* places)
+      : group_(group),
+        chunk_size_(chunk_size),
+        options_(options),
+        chunks_(*chunks),
+        places_(*places) {}
+
+  // REQUIRES: size > 0.
+  void Add(ParamId param, Elements size) {
+    if (size > chunk_size_) {
+      Open(RoundUp(size, ChunkQuantum(options_.world)), /*oversize=*/true);
+      Append(param, size, Elements(0));
+      open_ = false;
+      return;
+    }
+    std::optional<Elements> offset;
+    if (open_) {
+      offset = OffsetFor(Last().used, size, chunk_size_, options_.align);
+    }
+    if (!offset) {
+      Open(chunk_size_, /*oversize=*/false);
+      offset = Elements(0);
+    }
+    Append(param, size, *offset);
+  }
+
+  std::vector<ChunkId> Finish() && { return std::move(ids_); }
+
+ private:
+  ChunkInfo& Last() { return chunks_.back(); }
+
+  void Open(Elements size, bool oversize) {
+    ids_.emplace_back(static_cast<int32_t>(chunks_.size()));
+    ChunkInfo& chunk = chunks_.emplace_back();
+    chunk.group = group_;
+    chunk.size = size;
+    chunk.oversize = oversize;
+    open_ = true;
+  }
+
+  void Append(ParamId param, Elements size, Elements offset) {
+    places_[param.index()] = {ids_.back(), offset, size};
+    ChunkInfo& chunk = Last();
+    chunk.used = offset + size;
+    chunk.payload += size;
+    chunk.params.push_back(param);
+  }
+
+  const int32_t group_;
+  const Elements chunk_size_;
+  const PackOptions& options_;
+  std::vector<ChunkInfo>& chunks_;
+  std::vector<ParamPlace>& places_;
+  std::vector<ChunkId> ids_;
+  bool open_ = false;
+};
+
+Status ValidateChunkSize(Elements chunk_size, const PackOptions& options) {
+  const Elements quantum = ChunkQuantum(options.world);
+  if (chunk_size > Elements(0) && chunk_size % quantum == Elements(0)) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "chunk size {} elements is not a positive multiple of {} (128 elements "
+      "for each of {} ranks); use {}",
+      chunk_size.count(), quantum.count(), options.world,
+      std::max(RoundUp(std::max(chunk_size, Elements(1)), quantum), quantum)
+          .count()));
+}
+
+}  // namespace
+
+Status ValidatePackOptions(const PackOptions& options) {
+  constexpr int kMaxWorld = 1 << 20;
+  constexpr Elements kMaxAlign(int64_t{1} << 30);
+  if (options.world < 1 || options.world > kMaxWorld) {
+    return InvalidArgument(
+        fmt::format("world of {} ranks: it must be between 1 and {}",
+                    options.world, kMaxWorld));
+  }
+  if (options.align <= Elements(0) || options.align > kMaxAlign ||
+      options.align % Elements(64) != Elements(0)) {
+    return InvalidArgument(fmt::format(
+        "alignment of {} elements: it must be a multiple of 64 between 64 and "
+        "{}",
+        options.align.count(), kMaxAlign.count()));
+  }
+  return OkStatus();
+}
+
+Status ValidatePackSums(std::span<const Elements> sizes, Elements chunk_size,
+                        DType dtype, const PackOptions& options) {
+  // Two neighbouring chunks of one run hold more than C with their padding, so
+  // ordinary chunks take at most twice the padded sizes plus C for each run,
+  // and every run but the first follows an oversize parameter of more than C.
+  const Elements quantum = ChunkQuantum(options.world);
+  __int128 padded = 0;
+  for (const Elements size : sizes) {
+    padded += size.count();
+    padded += options.align.count();
+    padded += quantum.count();
+  }
+  const __int128 bits = 4 * (padded + chunk_size.count()) * DTypeBits(dtype);
+  if (bits <= std::numeric_limits<int64_t>::max()) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "{} parameters of {} in chunks of {} elements may take more than 2^63 "
+      "bits; give fewer or smaller parameters, or a smaller chunk size",
+      sizes.size(), DTypeName(dtype), chunk_size.count()));
+}
+
+std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params) {
+  CASTOR_CHECK_LE(params.size(),
+                  static_cast<size_t>(std::numeric_limits<int32_t>::max()));
+  std::vector<ParamGroup> groups;
+  size_t last = 0;  // lists are long runs of one group
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamSpec& param = params[i];
+    const auto holds = [&param](const ParamGroup& group) {
+      return group.dtype == param.dtype && group.trainable == param.trainable;
+    };
+    if (groups.empty() || !holds(groups[last])) {
+      const auto found = std::find_if(groups.begin(), groups.end(), holds);
+      last = static_cast<size_t>(found - groups.begin());
+      if (found == groups.end()) {
+        groups.push_back({param.dtype, param.trainable, {}});
+      }
+    }
+    groups[last].params.emplace_back(static_cast<int32_t>(i));
+  }
+  return groups;
+}
+
+Result<std::vector<Elements>> GroupSizes(std::span<const ParamSpec> params,
+                                         const ParamGroup& group) {
+  std::vector<Elements> sizes;
+  sizes.reserve(group.params.size());
+  for (const ParamId id : group.params) {
+    const ParamSpec& param = params[id.index()];
+    const Result<Elements> size = CountElements(param.shape, param.dtype);
+    if (!size.ok()) {
+      return size.status().WithContext(
+          fmt::format("parameter '{}'", param.name));
+    }
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
+                       const PackOptions& options) {
+  const Elements quantum = ChunkQuantum(options.world);
+  CASTOR_CHECK_GT(chunk_size, Elements(0));
+  CASTOR_CHECK_EQ(chunk_size % quantum, Elements(0));
+  PackCount count;
+  int64_t ordinary = 0;
+  Elements used;
+  bool open = false;
+  for (const Elements size : sizes) {
+    CASTOR_CHECK_GE(size, Elements(0));
+    if (size == Elements(0)) continue;
+    if (size > chunk_size) {
+      ++count.oversize_chunks;
+      count.oversize_allocated += RoundUp(size, quantum);
+      open = false;
+      continue;
+    }
+    std::optional<Elements> offset;
+    if (open) offset = OffsetFor(used, size, chunk_size, options.align);
+    if (!offset) {
+      ++ordinary;
+      open = true;
+      offset = Elements(0);
+    }
+    used = *offset + size;
+  }
+  count.chunks = ordinary + count.oversize_chunks;
+  count.allocated = chunk_size * ordinary + count.oversize_allocated;
+  return count;
+}
+
+Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
+                               std::span<const Elements> chunk_sizes,
+                               const PackOptions& options) {
+  CASTOR_RETURN_IF_ERROR(ValidatePackOptions(options));
+  const std::vector<ParamGroup> groups = GroupParams(params);
+  if (chunk_sizes.size() != groups.size()) {
+    return InvalidArgument(fmt::format(
+        "{} chunk sizes for {} groups of parameters; give one for each (dtype, "
+        "trainable) in order of first sight",
+        chunk_sizes.size(), groups.size()));
+  }
+  std::vector<ParamPlace> places(params.size());
+  std::vector<ChunkInfo> chunks;
+  std::vector<GroupInfo> infos;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const ParamGroup& group = groups[g];
+    CASTOR_RETURN_IF_ERROR(ValidateChunkSize(chunk_sizes[g], options));
+    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> sizes,
+                            GroupSizes(params, group));
+    CASTOR_RETURN_IF_ERROR(
+        ValidatePackSums(sizes, chunk_sizes[g], group.dtype, options));
+    GroupBuilder builder(static_cast<int32_t>(g), chunk_sizes[g], options,
+                         &chunks, &places);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] > Elements(0)) builder.Add(group.params[i], sizes[i]);
+    }
+    infos.push_back({group.dtype, group.trainable, chunk_sizes[g],
+                     std::move(builder).Finish()});
+  }
+  return ChunkLayout(options.world, options.align, std::move(places),
+                     std::move(chunks), std::move(infos));
+}
+
+}  // namespace castor

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/answers/search_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <tuple>
+
+#include "chunk/text/quantity_text.h"
+#include "chunk/text/units_text.h"
+
+namespace castor {
+namespace {
+
+// A gathered slot in use and one that is being released or filled; the rest are
+// fetched ahead.
+constexpr int64_t kSlotsWithoutPrefetch = 2;
+
+constexpr int64_t kMaxWorld = 1 << 20;
+constexpr int64_t kMaxAlign = int64_t{1} << 30;
+constexpr int64_t kMaxPrefetchDepth = 1024;
+
+std::string Spelled(std::string_view key, OptionSpelling spelling) {
+  if (spelling == OptionSpelling::kKey) return std::string(key);
+  std::string flag = "--" + std::string(key);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+// "24GB/s" or "24GB/s,10us", of a link or of a ring.
+template <typename Model>
+Status TakeSpeed(const std::string& name, const std::string& text,
+                 std::optional<Model>* model) {
+  if (text.empty()) return OkStatus();
+  const size_t comma = text.find(',');
+  const Result<int64_t> rate =
+      ParseBandwidth(text.substr(0, comma), kMaxBytesPerSecond);
+  if (!rate.ok()) return rate.status().WithContext(name);
+  const Result<int64_t> latency =
+      comma == text.npos ? 0 : ParseTime(text.substr(comma + 1), kMaxLatencyNs);
+  if (!latency.ok()) return latency.status().WithContext(name);
+  *model = Model{*rate, *latency};
+  return OkStatus();
+}
+
+Status TakeSpeeds(const SearchWords& words, OptionSpelling spelling,
+                  TierModel* speeds) {
+  const auto spelled = [&](const char* key) { return Spelled(key, spelling); };
+  CASTOR_RETURN_IF_ERROR(
+      TakeSpeed(spelled("h2d"), words.h2d, &speeds->host_to_device));
+  CASTOR_RETURN_IF_ERROR(
+      TakeSpeed(spelled("d2h"), words.d2h, &speeds->device_to_host));
+  for (const auto& [key, text, ring] :
+       {std::tuple("all_gather", &words.all_gather, &speeds->all_gather),
+        std::tuple("reduce_scatter", &words.reduce_scatter,
+                   &speeds->reduce_scatter)}) {
+    if (words.search.pack.world == 1 && !text->empty()) {
+      return InvalidArgument(fmt::format(
+          "{} {} is the speed of an exchange between ranks, and there is one "
+          "rank; give {}",
+          spelled(key), *text, spelled("world")));
+    }
+    CASTOR_RETURN_IF_ERROR(TakeSpeed(spelled(key), *text, ring));
+  }
+  return OkStatus();
+}
+
+Status CheckSizes(const SearchOptions& search,
+                  const std::vector<std::string>& said,
+                  OptionSpelling spelling) {
+  const std::string min = Spelled("min", spelling);
+  const std::string max = Spelled("max", spelling);
+  if (search.min_chunk == Bytes(0)) {
+    return InvalidArgument(fmt::format(
+        "{} 0B: a chunk of 0 bytes holds nothing; give 1KiB or more, or leave "
+        "it away for 32MiB",
+        min));
+  }
+  if (search.min_chunk <= search.max_chunk) return OkStatus();
+  const auto origin = [&said](const std::string& name) {
+    return std::count(said.begin(), said.end(), name) > 0 ? ""
+                                                          : " (the default)";
+  };
+  return InvalidArgument(
+      fmt::format("{} {}{} is above {} {}{}; give both", min,
+                  FormatSizeExact(search.min_chunk), origin(min), max,
+                  FormatSizeExact(search.max_chunk), origin(max)));
+}
+
+}  // namespace
+
+OptionTable SearchRows(SearchWords* words) {
+  SearchOptions* const search = &words->search;
+  OptionTable t;
+  t.Size("min", &search->min_chunk).Flag("--min", "least chunk size (32MiB)");
+  t.Size("max", &search->max_chunk)
+      .Flag("--max", "largest chunk size (512MiB)");
+  t.Whole("world", &search->pack.world, 1, kMaxWorld)
+      .Flag("--world", "ranks that share a chunk (1)");
+  t.Whole("align", &search->pack.align, 64, kMaxAlign)
+      .Flag("--align", "parameters start at multiples of N elements (64)");
+  t.Choice("mode", &words->mode, {"uniform", "layer", "all"})
+      .Flag("--mode", "how sizes are chosen: see below (all)");
+  t.Gone("", "--classes",
+         "all chunks of a group have one size; use --mode uniform or "
+         "--mode layer");
+  t.Whole("prefetch_depth", &words->prefetch_depth, 0, kMaxPrefetchDepth)
+      .Flag("--prefetch-depth",
+            "chunks gathered ahead of use, on top of two (1)");
+  t.Size("device_budget", &search->device_budget)
+      .Flag("--device-budget", "recommend only what fits these bytes");
+  t.Choice("rule", &words->rule, {"gemini"})
+      .Flag("--rule", "say what the rule of ColossalAI's Gemini picks");
+  for (const auto& [key, flag, text, help] :
+       {std::tuple("h2d", "--h2d", &words->h2d, "host to device"),
+        std::tuple("d2h", "--d2h", &words->d2h, "device to host"),
+        std::tuple("all_gather", "--all-gather", &words->all_gather,
+                   "bus bandwidth between ranks"),
+        std::tuple("reduce_scatter", "--reduce-scatter", &words->reduce_scatter,
+                   "the same for gradients")}) {
+    t.Text(key, text).Form("SPEED").Flag(flag, help);
+  }
+  return t;
+}
+
+Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
+                                        const std::vector<std::string>& said,
+                                        OptionSpelling spelling) {
+  const int64_t align = words.search.pack.align.count();
+  if (align % 64 != 0) {
+    return InvalidArgument(
+        fmt::format("{} {} is not a multiple of 64 elements; try {}",
+                    Spelled("align", spelling), align, (align / 64 + 1) * 64));
+  }
+  CASTOR_RETURN_IF_ERROR(CheckSizes(words.search, said, spelling));
+  SearchQuestion question;
+  question.search = words.search;
+  CASTOR_RETURN_IF_ERROR(TakeSpeeds(words, spelling, &question.declared));
+  question.search.modes = {SearchMode::kUniform, SearchMode::kLayer};
+  if (words.mode == "uniform") question.search.modes = {SearchMode::kUniform};
+  if (words.mode == "layer") question.search.modes = {SearchMode::kLayer};
+  question.search.gathered_slots = words.prefetch_depth + kSlotsWithoutPrefetch;
+  return question;
+}
+
+Result<SearchQuestion> ReadSearchQuestion(std::string_view json) {
+  SearchWords words;
+  const Result<std::vector<std::string>> said =
+      ReadOptions(json, SearchRows(&words));
+  // Of the caller's own, as a flag is.
+  if (!said.ok()) return InvalidArgument(std::string(said.status().message()));
+  return CheckSearchWords(words, *said, OptionSpelling::kKey);
+}
+
+}  // namespace castor

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ANSWERS_SEARCH_WORDS_H_
+#define CASTOR_COLLECTIVES_ANSWERS_SEARCH_WORDS_H_
+
+// What a chunk-size search is asked for, as a person writes it in flags of
+// `castor search` and a program in a JSON object whose keys are those flags:
+// --prefetch-depth and "prefetch_depth". Pure functions, thread-safe.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunk/base/status.h"
+#include "chunk/chunk_size_search.h"
+#include "collectives/answers/option_table.h"
+#include "placement/tier_model.h"
+
+namespace castor {
+
+struct SearchWords {
+  SearchOptions search;
+  int64_t prefetch_depth = 1;
+  std::string mode;
+  std::string rule;
+  // Speeds: "24GB/s,10us".
+  std::string h2d;
+  std::string d2h;
+  std::string all_gather;
+  std::string reduce_scatter;
+};
+
+struct SearchQuestion {
+  SearchOptions search;
+  TierModel declared;  // speeds that were given
+};
+
+// Rows with flags and keys. `words` outlives the table.
+OptionTable SearchRows(SearchWords* words);
+
+// How messages name an option.
+enum class OptionSpelling : uint8_t { kFlag, kKey };
+
+// InvalidArgument with a sentence for what makes no sense for any model. `said`
+// are the flags, or the keys, that were given.
+Result<SearchQuestion> CheckSearchWords(const SearchWords& words,
+                                        const std::vector<std::string>& said,
+                                        OptionSpelling spelling);
+
+// Of a JSON object. InvalidArgument names the place, and the nearest key.
+Result<SearchQuestion> ReadSearchQuestion(std::string_view json);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_ANSWERS_SEARCH_WORDS_H_

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/answers/simulated_engine_of.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "collectives/sealing/seal_plan.h"
+#include "collectives/sealing/sharding.h"
+#include "offload/memory/tier_pool.h"
+#include "placement/run_event.h"
+
+namespace castor {
+namespace {
+
+// Slots are taken in the order of chunks and states, the lowest of a class
+// first.
+class NvmeOffsets {
+ public:
+  explicit NvmeOffsets(const std::vector<SlotClass>& classes) {
+    Bytes begin;
+    for (const SlotClass& each : classes) {
+      next_.push_back(begin);
+      sizes_.push_back(each.slot_bytes);
+      begin += each.slot_bytes * each.slots;
+    }
+  }
+  Bytes Take(int32_t slot_class) {
+    const auto c = static_cast<size_t>(slot_class);
+    const Bytes taken = next_[c];
+    next_[c] += sizes_[c];
+    return taken;
+  }
+
+ private:
+  std::vector<Bytes> next_;
+  std::vector<Bytes> sizes_;
+};
+
+// What an optimizer's pass on the host reads and writes of one element.
+Bytes PassTraffic(const Sharding& sharding, const GroupInfo& group,
+                  Elements elements) {
+  Bytes bytes = BytesOf(elements, sharding.dtype(StateKind::kGrad, group));
+  bytes += BytesOf(elements, DType::kF32) * 2;
+  bytes += BytesOf(elements, sharding.moment_dtype) * (2 * sharding.moments);
+  if (sharding.exists(StateKind::kMaster, group)) {
+    bytes += BytesOf(elements, group.dtype);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SimulatedEngine SimulatedEngineOf(const SimulatedEngineInput& input) {
+  const ChunkLayout& layout = *input.memory->layout;
+  const Sharding& sharding = input.memory->sharding;
+  const MemoryPlan& plan = *input.plan;
+  SimulatedEngine engine;
+  engine.rank = sharding.rank;
+  engine.world = sharding.world;
+  engine.param_ranks = sharding.pieces(StateKind::kParam);
+  engine.joined_ranks = sharding.joined_ranks();
+  engine.refreshed_ranks = sharding.refreshed_ranks();
+  engine.problem = plan.problem;
+  engine.policy = input.policy;
+  engine.home_bytes = plan.home_bytes;
+  engine.budget = {input.memory->device_budget, input.memory->host_budget,
+                   input.memory->nvme_budget.value_or(Bytes(0))};
+  engine.staging_slots = plan.staging_slots;
+  engine.fetch_slots = plan.fetch_slots;
+  const size_t gathered = plan.problem.slots.size();
+  for (size_t c = 0; c < gathered; ++c) {
+    engine.slot_bytes.push_back(plan.device_classes[c].slot_bytes);
+  }
+  engine.settled = {
+      SlotsBytes(std::span(plan.device_classes).subspan(gathered)),
+      SlotsBytes(plan.host_classes), SlotsBytes(plan.nvme_classes)};
+  engine.norm = input.memory->norm_bytes;
+  engine.agreed_words = engine.norm.count() / 8 + kStepWords;
+  NvmeOffsets offsets(plan.nvme_classes);
+  for (size_t c = 0; c < plan.states.size(); ++c) {
+    const ChunkId id(static_cast<int32_t>(c));
+    const ChunkInfo& info = layout.chunk(id);
+    const GroupInfo& group = layout.groups()[static_cast<size_t>(info.group)];
+    const ShardRange updated = sharding.updated(layout, id);
+    const Elements elements = updated.end - updated.begin;
+    SimulatedChunk chunk;
+    chunk.gathered = BytesOf(info.size, group.dtype);
+    chunk.gathered_grad =
+        BytesOf(info.size, sharding.dtype(StateKind::kGrad, group));
+    chunk.update_traffic = PassTraffic(sharding, group, elements);
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const StatePlace& place = plan.states[c][k];
+      if (place.bytes == Bytes(0)) continue;
+      const StateKind state = static_cast<StateKind>(k);
+      chunk.states[k] = {
+          place.bytes, BytesOf(elements, sharding.dtype(state, group)),
+          place.home,
+          place.home == Tier::kNvme ? offsets.Take(place.slot_class)
+                                    : Bytes(0)};
+    }
+    engine.chunks.push_back(chunk);
+  }
+  return engine;
+}
+
+SimulatedEngine SimulatedEngineOf(const SealForecast& seal,
+                                  const ZeroOptions& options) {
+  MemoryPlanInput memory;
+  memory.layout = &seal.layout;
+  memory.sharding = seal.sharding;
+  memory.device_budget = seal.budgets.device;
+  memory.host_budget = seal.budgets.host;
+  memory.nvme_budget = seal.budgets.nvme;
+  if (CountsNorm(options)) memory.norm_bytes = kNormBytes;
+  return SimulatedEngineOf({&memory, &seal.memory, options.policy});
+}
+
+}  // namespace castor

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// Steps of training through the C ABI.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/status.h"
+#include "chunk/base/units.h"
+#include "chunk/text/quote.h"
+#include "collectives/c_api/castor.h"
+#include "collectives/c_api/door.h"
+#include "collectives/c_api/engine/dry_step.h"
+#include "collectives/c_api/engine/engine_handle.h"
+#include "collectives/c_api/engine/turn.h"
+#include "collectives/c_api/struct_sizes.h"
+#include "collectives/zero_engine.h"
+
+namespace castor::c_api {
+namespace {
+
+Status Acquire(castor_engine& engine, const int32_t* params, size_t count,
+               const void** data, castor_param_lease** lease) {
+  if (lease == nullptr ||
+      (count > 0 && (params == nullptr || data == nullptr))) {
+    return InvalidArgument("params, data or lease is null; give all three");
+  }
+  *lease = nullptr;
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  std::vector<ParamId> ids;
+  ids.reserve(count);
+  for (const int32_t param : std::span(params, count)) {
+    CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+    ids.emplace_back(param);
+  }
+  auto made = std::make_unique<castor_param_lease>();
+  made->engine = &engine;
+  made->lane = &engine.in_use.now();
+  made->mark = engine.in_use.mark();
+  if (engine.dry) {
+    std::fill_n(data, count, engine.dry->Acquire(ids));
+    made->dry = std::move(ids);
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made->lease,
+                            engine.engine->Acquire(ids, *made->lane));
+    for (size_t i = 0; i < count; ++i) data[i] = made->lease.data(i);
+  }
+  ++engine.leases;
+  *lease = made.release();
+  return OkStatus();
+}
+
+template <typename Lease>
+int32_t Release(Lease* lease) {
+  if (lease == nullptr) return CASTOR_OK;
+  return WithEngine(lease->engine, [lease](castor_engine& engine) {
+    const Lane* const lane = lease->lane;
+    lease->End();
+    delete lease;
+    --engine.leases;
+    return lane->status();
+  });
+}
+
+Status Grad(castor_engine& engine, int32_t param, void** data) {
+  if (data == nullptr) return InvalidArgument("data is null");
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  if (engine.dry) {
+    CASTOR_ASSIGN_OR_RETURN(*data, engine.dry->Grad(ParamId(param)));
+    return OkStatus();
+  }
+  Lane& lane = engine.in_use.now();
+  CASTOR_ASSIGN_OR_RETURN(*data, engine.engine->Grad(ParamId(param), lane));
+  // What was written before is added to.
+  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  if (open.lane == nullptr) {
+    open.mark = engine.in_use.mark();
+  } else if (open.lane != &lane) {
+    lane.Wait(open.lane->Record());
+  }
+  open.lane = &lane;
+  return OkStatus();
+}
+
+Status GradReady(castor_engine& engine, int32_t param) {
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  if (engine.dry) return engine.dry->GradReady(ParamId(param));
+  Lane& lane = engine.in_use.now();
+  castor_engine::OpenGrad& open = engine.grads[static_cast<size_t>(param)];
+  if (open.lane != nullptr) {
+    engine.in_use.Since(open.mark, [&](Lane& other) {
+      if (&other != &lane) lane.Wait(other.Record());
+    });
+  }
+  open = {};
+  return engine.engine->GradReady(ParamId(param), lane);
+}
+
+Status GiveGrad(castor_engine& engine, int32_t param, const void* values,
+                size_t bytes) {
+  if (values == nullptr && bytes > 0) return InvalidArgument("values is null");
+  CASTOR_RETURN_IF_ERROR(CheckParam(engine, param));
+  const auto index = static_cast<size_t>(param);
+  const DType dtype =
+      engine.fp32_grads ? DType::kF32 : engine.specs[index].dtype;
+  const Bytes size = BytesOf(Elements(engine.sizes[index]), dtype);
+  if (bytes != static_cast<size_t>(size.count())) {
+    return InvalidArgument(fmt::format(
+        "{} bytes are no gradient of {}, which has {} of {}", bytes,
+        Quoted(engine.specs[index].name), size.count(), DTypeName(dtype)));
+  }
+  void* to = nullptr;
+  CASTOR_RETURN_IF_ERROR(Grad(engine, param, &to));
+  if (bytes > 0 && to != nullptr) {
+    Device* const device =
+        engine.device != nullptr ? engine.device->device.get() : nullptr;
+    if (device == nullptr || device->facts().host_addressable) {
+      std::memcpy(to, values, bytes);
+    } else {
+      device->Copy(engine.in_use.now(), static_cast<std::byte*>(to),
+                   static_cast<const std::byte*>(values), size,
+                   CopyKind::kWithinDevice);
+    }
+  }
+  return GradReady(engine, param);
+}
+
+Status Borrow(castor_engine& engine, int64_t bytes, void** data,
+              castor_memory_lease** lease) {
+  if (data == nullptr || lease == nullptr) {
+    return InvalidArgument("data or lease is null; give both");
+  }
+  *data = nullptr;
+  *lease = nullptr;
+  if (bytes <= 0) return InvalidArgument("bytes is not positive");
+  CASTOR_RETURN_IF_ERROR(CheckLane(engine));
+  auto made = std::make_unique<castor_memory_lease>();
+  made->engine = &engine;
+  made->lane = &engine.in_use.now();
+  made->mark = engine.in_use.mark();
+  if (engine.dry) {
+    CASTOR_ASSIGN_OR_RETURN(*data, engine.dry->Borrow(Bytes(bytes)));
+    made->dry = Bytes(bytes);
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made->lease,
+                            engine.engine->Borrow(Bytes(bytes), *made->lane));
+    *data = made->lease.data();
+  }
+  ++engine.leases;
+  *lease = made.release();
+  return OkStatus();
+}
+
+Status BeginDryStep(castor_engine& engine) {
+  if (engine.sealed || engine.dry) {
+    return FailedPrecondition(
+        engine.dry ? "a dry step is under way: end it by castor_engine_step"
+                   : "a dry step comes before castor_engine_seal");
+  }
+  Bytes largest;
+  for (size_t p = 0; p < engine.specs.size(); ++p) {
+    // Gradients may be in fp32.
+    largest =
+        std::max(largest, BytesOf(Elements(engine.sizes[p]), DType::kF32));
+  }
+  Device* const device =
+      engine.device == nullptr ? nullptr : engine.device->device.get();
+  CASTOR_ASSIGN_OR_RETURN(engine.dry, DryStep::Begin(largest, device));
+  return OkStatus();
+}
+
+// Work on lanes may still be on the scratch.
+Status EndDryStep(castor_engine& engine) {
+  CASTOR_RETURN_IF_ERROR(engine.in_use.now().Drain());
+  for (castor_lane* lane : engine.lanes) {
+    CASTOR_RETURN_IF_ERROR(lane->lane->Drain());
+  }
+  CASTOR_ASSIGN_OR_RETURN(engine.dry_seen, std::move(*engine.dry).End());
+  engine.dry.reset();
+  return OkStatus();
+}
+
+Status BeginMicroBatch(castor_engine& engine, bool last) {
+  if (!engine.dry) return engine.engine->BeginMicroBatch(last);
+  engine.dry->BeginMicroBatch();
+  return OkStatus();
+}
+
+Status Step(castor_engine& engine, double lr, castor_step* given) {
+  if (given != nullptr) {
+    CASTOR_RETURN_IF_ERROR(CheckStruct(*given));
+  }
+  StepResult made;
+  if (engine.dry) {
+    CASTOR_RETURN_IF_ERROR(EndDryStep(engine));
+    made.applied = false;
+  } else {
+    CASTOR_ASSIGN_OR_RETURN(made, engine.engine->Step(lr));
+  }
+  if (given == nullptr) return OkStatus();
+  castor_step step = {};
+  step.step = made.step;
+  step.grad_norm = made.grad_norm;
+  step.clip_factor = made.clip_factor;
+  step.loss_scale = made.loss_scale;
+  step.applied = made.applied ? 1 : 0;
+  GiveStruct(step, given);
+  return OkStatus();
+}
+
+Status BeginEvaluation(castor_engine& engine) {
+  if (engine.evaluating) {
+    return FailedPrecondition("an evaluation is under way; end it first");
+  }
+  CASTOR_ASSIGN_OR_RETURN(engine.evaluation, engine.engine->Evaluate());
+  engine.evaluating = true;
+  return OkStatus();
+}
+
+Status EndEvaluation(castor_engine& engine) {
+  if (!engine.evaluating) {
+    return FailedPrecondition("no evaluation is under way; begin one first");
+  }
+  engine.evaluation.End();
+  engine.evaluating = false;
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace castor::c_api
+
+namespace {
+
+template <typename Lease>
+void NameLanes(Lease* lease) {
+  lease->engine->in_use.Since(
+      lease->mark, [&](castor::Lane& lane) { lease->lease.AlsoUsedOn(lane); });
+}
+
+}  // namespace
+
+void castor_param_lease::End() {
+  if (engine->dry) engine->dry->Release(dry);
+  NameLanes(this);
+  lease.Release();
+}
+
+void castor_memory_lease::End() {
+  if (engine->dry) engine->dry->Return(dry);
+  NameLanes(this);
+  lease.Release();
+}
+
+extern "C" {
+
+using castor::c_api::WithEngine;
+
+int32_t castor_engine_begin_dry_step(castor_engine* engine) {
+  return WithEngine(engine, castor::c_api::BeginDryStep);
+}
+
+int32_t castor_engine_begin_micro_batch(castor_engine* engine, int32_t last) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::BeginMicroBatch(its, last != 0);
+  });
+}
+
+int32_t castor_engine_acquire(castor_engine* engine, const int32_t* params,
+                              size_t count, const void** data,
+                              castor_param_lease** lease) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Acquire(its, params, count, data, lease);
+  });
+}
+
+int32_t castor_param_lease_release(castor_param_lease* lease) {
+  return castor::c_api::Release(lease);
+}
+
+int32_t castor_engine_grad(castor_engine* engine, int32_t param, void** data) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Grad(its, param, data);
+  });
+}
+
+int32_t castor_engine_grad_ready(castor_engine* engine, int32_t param) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::GradReady(its, param);
+  });
+}
+
+int32_t castor_engine_give_grad(castor_engine* engine, int32_t param,
+                                const void* values, size_t bytes) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::GiveGrad(its, param, values, bytes);
+  });
+}
+
+int32_t castor_engine_borrow(castor_engine* engine, int64_t bytes, void** data,
+                             castor_memory_lease** lease) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Borrow(its, bytes, data, lease);
+  });
+}
+
+int32_t castor_memory_lease_release(castor_memory_lease* lease) {
+  return castor::c_api::Release(lease);
+}
+
+int32_t castor_engine_step(castor_engine* engine, double lr,
+                           castor_step* step) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return castor::c_api::Step(its, lr, step);
+  });
+}
+
+int32_t castor_engine_update_early(castor_engine* engine, double lr) {
+  return WithEngine(
+      engine, [&](castor_engine& its) { return its.engine->UpdateEarly(lr); });
+}
+
+int32_t castor_engine_clip_gradients(castor_engine* engine, double max_norm,
+                                     double* norm) {
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_ASSIGN_OR_RETURN(const double found,
+                            its.engine->ClipGradients(max_norm));
+    if (norm != nullptr) *norm = found;
+    return castor::OkStatus();
+  });
+}
+
+int32_t castor_engine_finish_gradients(castor_engine* engine) {
+  return WithEngine(engine, [&](castor_engine& its) {
+    return its.engine->FinishGradients();
+  });
+}
+
+int32_t castor_engine_drop_gradient(castor_engine* engine, int32_t param) {
+  return WithEngine(engine, [&](castor_engine& its) -> castor::Status {
+    CASTOR_RETURN_IF_ERROR(castor::c_api::CheckParam(its, param));
+    return its.engine->DropGradient(castor::ParamId(param));
+  });
+}
+
+int32_t castor_engine_begin_evaluation(castor_engine* engine) {
+  return WithEngine(engine, castor::c_api::BeginEvaluation);
+}
+
+int32_t castor_engine_end_evaluation(castor_engine* engine) {
+  return WithEngine(engine, castor::c_api::EndEvaluation);
+}
+
+int32_t castor_engine_abandon(castor_engine* engine) {
+  return WithEngine(engine,
+                    [](castor_engine& its) { return its.engine->Abandon(); });
+}
+
+}  // extern "C"

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
+#define CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_
+
+// What the inside of ZeroEngine (zero_engine_impl.h) keeps of a parameter, of a
+// chunk's gradient and of what is parked. Values; owner thread only.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "chunk/layout/chunk_state.h"
+#include "chunk/param_spec.h"
+#include "collectives/zero_engine.h"
+#include "offload/lane.h"
+#include "offload/lanes/event.h"
+#include "offload/memory/tier_pool.h"
+#include "offload/shards/shard_store.h"
+
+namespace castor::internal {
+
+struct EngineParam {
+  ParamSpec spec;
+  Initializer initializer;
+  Elements size;
+  Bytes offset;       // in its chunk
+  size_t group = 0;   // of groups_
+  int64_t steps = 0;  // updates it has had
+  bool used = false;  // had a gradient since the last step
+  // Its gradient is where it was, in the open gradient of its chunk.
+  bool overwritten = false;
+  int32_t held = 0;                      // leases of it, with GradMode::kReuse
+  ParamState state = ParamState::kIdle;  // of its gradient, this micro-batch
+};
+
+// A chunk's gradient since the last step.
+struct ChunkGrad {
+  GradState state = GradState::kNone;
+  Slot slot;                 // while open
+  Event opened;              // the slot is zero, or has what came before
+  std::vector<Lane*> lanes;  // that may write to it, the opener first
+  std::vector<Event> ready;
+  int64_t micro_batch = 0;  // for which the next is counted
+  size_t params_left = 0;
+  bool valid = false;    // its home holds a sum
+  bool counted = false;  // its squares are in the norm
+  bool updated = false;  // what it is for, before Step
+  bool used_up = false;  // by that, and never at home
+  // Where it waits for the flush, in the order of Position: when it was opened,
+  // 0 where the trace has that, and when it was complete, 0 before.
+  uint64_t opened_at = 0;
+  uint64_t complete_at = 0;
+};
+
+// A run of elements of one parameter inside a chunk.
+struct Segment {
+  ParamId param;
+  int64_t begin = 0;  // in the parameter
+  int64_t count = 0;
+  int64_t offset = 0;  // from the start of the range asked for
+};
+
+struct ParkedShard {
+  ShardStore::ShardId id;
+  int32_t device_class = -1;
+};
+// Which shards at home on the device `to` has room for, the largest first.
+struct ParkPlan {
+  std::vector<ParkedShard> moves;
+  std::vector<SlotClass> classes;  // for them, on `to`
+  int64_t staging_slots = 0;       // that the way there takes besides
+  Bytes staging_bytes;
+  Bytes moved;
+  Bytes remaining;
+  Bytes short_of;  // more room on `to` would take the rest
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_COLLECTIVES_ENGINE_ZERO_ENGINE_PARTS_H_

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/memory/memory_plan_needs.h"
+
+#include <algorithm>
+
+#include "chunk/base/dtype.h"
+#include "collectives/memory/chunk_states.h"
+#include "collectives/memory/gathered_need.h"
+
+namespace castor::internal {
+namespace {
+
+// The class of the most chunks, the first of several.
+size_t Commonest(const std::vector<int32_t>& slot_class, size_t classes) {
+  std::vector<int64_t> chunks(classes);
+  for (const int32_t each : slot_class) ++chunks[static_cast<size_t>(each)];
+  return static_cast<size_t>(std::max_element(chunks.begin(), chunks.end()) -
+                             chunks.begin());
+}
+
+}  // namespace
+
+SlotNeeds::SlotNeeds(const MemoryPlanInput& input) : input_(input) {
+  const size_t chunks = layout().chunks().size();
+  for (size_t c = 0; c < chunks; ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    const Bytes size =
+        RoundUp(BytesOf(layout().chunk(chunk).size, layout().dtype(chunk)),
+                kDeviceAlign);
+    slot_class_.push_back(AddSlots(gathered_, 0, size, 0));
+    shapes_.push_back(StatesOf(layout(), input_.sharding, chunk));
+  }
+  main_class_ = Commonest(slot_class_, gathered_.size());
+  // Behind those of parameters, where they have sizes of their own.
+  for (size_t c = 0; c < chunks; ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    grad_class_.push_back(trainable(c)
+                              ? AddSlots(gathered_, 0, GradBytes(chunk), 0)
+                              : slot_class_[c]);
+  }
+  ChoosePiece();
+}
+
+void SlotNeeds::ChoosePiece() {
+  // Of fp32 16 MiB: as much as a drive needs to be read at its rate while
+  // another piece is copied, and larger ones only take more memory.
+  constexpr Elements kPiece{4 << 20};
+  Elements largest{0};
+  for (size_t c = 0; c < shapes_.size(); ++c) {
+    const ChunkId chunk(static_cast<int32_t>(c));
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      if (shapes_[c].host_bytes[k] == Bytes(0)) continue;
+      const ShardRange kept =
+          input_.sharding.kept(static_cast<StateKind>(k), layout(), chunk);
+      largest = std::max(largest, kept.end - kept.begin);
+    }
+  }
+  if (largest > kPiece) piece_ = kPiece;
+  for (size_t c = 0; c < shapes_.size(); ++c) {
+    const GroupInfo& group = layout().groups()[static_cast<size_t>(
+        layout().chunk(ChunkId(static_cast<int32_t>(c))).group)];
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      Bytes bytes = shapes_[c].host_bytes[k];
+      if (piece_ > Elements(0) && bytes > Bytes(0)) {
+        const DType dtype =
+            input_.sharding.dtype(static_cast<StateKind>(k), group);
+        bytes = std::min(bytes, BytesOf(piece_, dtype));
+      }
+      staging_slot_ = std::max(staging_slot_, bytes);
+    }
+  }
+}
+
+std::vector<int64_t> SlotNeeds::Slots(const std::vector<bool>& direct) const {
+  return GatheredNeed(layout(), slot_class_, input_.declared.held, direct,
+                      grad_class_, input_.whole_grads, input_.grads_in_place);
+}
+
+Bytes SlotNeeds::GatheredBytes(const std::vector<int64_t>& slots) const {
+  Bytes sum;
+  for (size_t c = 0; c < gathered_.size(); ++c) {
+    sum += gathered_[c].slot_bytes * slots[c];
+  }
+  return sum;
+}
+
+Bytes SlotNeeds::lease_bytes() const {
+  return RoundUp(input_.declared.largest_lease, kDeviceAlign);
+}
+
+Bytes SlotNeeds::norm_bytes() const {
+  return RoundUp(input_.norm_bytes, kDeviceAlign);
+}
+
+std::vector<bool> SlotNeeds::Direct(
+    const std::vector<ChunkHomes>& homes) const {
+  constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
+  std::vector<bool> direct;
+  for (const ChunkHomes& of_chunk : homes) {
+    direct.push_back(input_.sharding.replicated(StateKind::kParam) &&
+                     of_chunk[kParam] == Tier::kDevice);
+  }
+  return direct;
+}
+
+bool SlotNeeds::trainable(size_t chunk) const {
+  constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
+  return shapes_[chunk].device_bytes[kGrad] > Bytes(0);
+}
+
+Bytes SlotNeeds::GradBytes(ChunkId chunk) const {
+  const ChunkInfo& info = layout().chunk(chunk);
+  const GroupInfo& group = layout().groups()[static_cast<size_t>(info.group)];
+  return RoundUp(
+      BytesOf(info.size, input_.sharding.dtype(StateKind::kGrad, group)),
+      kDeviceAlign);
+}
+
+int32_t AddSlots(std::vector<SlotClass>& classes, size_t first, Bytes size,
+                 int64_t slots) {
+  for (size_t c = first; c < classes.size(); ++c) {
+    if (classes[c].slot_bytes == size) {
+      classes[c].slots += slots;
+      return static_cast<int32_t>(c);
+    }
+  }
+  classes.push_back({size, slots});
+  return static_cast<int32_t>(classes.size()) - 1;
+}
+
+}  // namespace castor::internal

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/sealing/budget_raises.h"
+
+namespace castor {
+
+BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
+                           Bytes host, std::optional<Bytes> nvme) {
+  const auto nearest = [&](std::optional<Bytes> BudgetRaises::*kind,
+                           Bytes now) -> std::optional<Bytes> {
+    std::optional<Bytes> least;
+    for (const BudgetRaises& each : raises) {
+      const std::optional<Bytes>& by = each.*kind;
+      if (by && (!least || *by < *least)) least = by;
+    }
+    for (const BudgetRaises& each : raises) {
+      const std::optional<Bytes>& by = each.*kind;
+      if (by && *by - *least <= (now + *least) / 16) return by;
+    }
+    return std::nullopt;
+  };
+  return {nearest(&BudgetRaises::device, device),
+          nearest(&BudgetRaises::host, host),
+          nearest(&BudgetRaises::nvme, nvme.value_or(Bytes(0)))};
+}
+
+}  // namespace castor

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_
+#define CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_
+
+// By how much budgets that do not suffice fall short. Value.
+
+#include <optional>
+#include <span>
+
+#include "chunk/base/units.h"
+
+namespace castor {
+
+// The smallest raise of each budget that makes it fit alone; empty where none
+// does.
+struct BudgetRaises {
+  std::optional<Bytes> device;
+  std::optional<Bytes> host;
+  std::optional<Bytes> nvme;  // from nothing, where there is no NVMe tier
+};
+
+// Where none of several layouts fits these budgets, the largest chunks first,
+// what to offer: each raise is that of the largest chunks with which a budget
+// is to be at most a sixteenth more than at least.
+BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
+                           Bytes host, std::optional<Bytes> nvme);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_

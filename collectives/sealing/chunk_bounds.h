@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_
+#define CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_
+
+// Between which sizes a chunk is searched where nobody says. Pure functions,
+// thread-safe.
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "chunk/base/units.h"
+#include "chunk/param_spec.h"
+
+namespace castor {
+
+struct ChunkBounds {
+  Bytes least;
+  Bytes most;
+};
+
+// What is tried one after the other until memory suffices. The first search has
+// the largest chunks that the budget calls for, and each one after it half of
+// these, down to the smallest that the model calls for.
+//
+// A search goes up to a power of two and a quarter more: a matrix often is a
+// power of two, and its bias comes besides. The power is at most 512 MiB, at
+// most an eighth of the budget, and below twice the model. A search begins at
+// half of that, and at 32 MiB at most.
+//
+// A larger budget tries all that a smaller one tries, so what fits a budget
+// fits every larger one.
+//
+// No chunk is too small for `world` ranks to share. A most that was said is
+// tried alone. A least that was said bounds all, and moves the other where they
+// would cross. `device_budget`: empty where there is no limit.
+std::vector<ChunkBounds> ChunkBoundsFor(Bytes model,
+                                        std::optional<Bytes> device_budget,
+                                        int world,
+                                        std::optional<Bytes> said_least,
+                                        std::optional<Bytes> said_most);
+
+// Of all parameters together; what has no size counts nothing.
+Bytes ModelBytes(std::span<const ParamSpec> params);
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SEALING_CHUNK_BOUNDS_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_COLLECTIVES_SEALING_SHARDING_H_
+#define CASTOR_COLLECTIVES_SEALING_SHARDING_H_
+
+// What each ZeRO stage (Rajbhandari et al. 2020) means for one rank: which
+// states exist, which are whole on every rank and which are sliced, and which
+// elements this rank's optimizer updates.
+//
+// Ranks lie along two axes, inside a group and across groups (rank_scope.h),
+// and a state is cut or replicated along each:
+//
+//     state                         inside          across
+//     parameters                    stage 3         never
+//     gradients (reduced),          stages 1 to 3   where optimizer states
+//     masters, moments                              span the world
+//
+// One group of all ranks, the default, is plain ZeRO: nothing lies across. A
+// group of one rank cuts nothing inside. Every rank reduces the slice of C / W
+// elements that its place in the world says, over all ranks and in their order,
+// whatever the table; what it keeps more of is gathered afterwards. Value.
+
+#include "chunk/base/dtype.h"
+#include "chunk/base/ids.h"
+#include "chunk/base/units.h"
+#include "chunk/chunk_layout.h"
+#include "collectives/world/rank_scope.h"
+#include "placement/run_event.h"
+
+namespace castor {
+
+enum class RankAxis : uint8_t { kInside, kAcross };
+
+struct Sharding {
+  int stage = 3;
+  int world = 1;
+  int rank = 0;
+  int moments = 2;  // that the optimizer keeps
+  DType moment_dtype = DType::kF32;
+  bool fp32_grads = false;  // gradients are fp32, whatever the parameters
+  int shard_group = 0;      // ranks that share one set of shards; 0: all
+  // Gradients and optimizer states are cut across groups, too.
+  bool spans_world = false;
+
+  // Ranks along the axis.
+  int ranks(RankAxis axis) const {
+    const int inside = shard_group > 0 ? shard_group : world;
+    return axis == RankAxis::kInside ? inside : world / inside;
+  }
+
+  // The table above. Reduced gradients follow the optimizer states: from stage
+  // 1 on only the own shard is kept, since what is whole is a gradient that is
+  // not reduced yet.
+  bool cut(StateKind state, RankAxis axis) const {
+    if (state == StateKind::kParam) {
+      return axis == RankAxis::kInside && stage >= 3;
+    }
+    return stage >= 1 && (axis == RankAxis::kInside || spans_world);
+  }
+
+  // Into how many the state of a chunk is cut, of which a rank keeps one.
+  int pieces(StateKind state) const {
+    int pieces = 1;
+    for (const RankAxis axis : {RankAxis::kInside, RankAxis::kAcross}) {
+      if (cut(state, axis)) pieces *= ranks(axis);
+    }
+    return pieces;
+  }
+  // Whether every rank keeps the whole of the state.
+  bool replicated(StateKind state) const { return pieces(state) == 1; }
+
+  // Ranks among which updated parameters are gathered for the others' copies;
+  // 1: every rank updates what it keeps.
+  int refreshed_ranks() const {
+    return pieces(StateKind::kExpAvg) / pieces(StateKind::kParam);
+  }
+  bool refreshes() const { return refreshed_ranks() > 1; }
+  // Ranks among which reduced slices of gradients are gathered; 1: a slice is
+  // what a rank keeps.
+  int joined_ranks() const { return world / pieces(StateKind::kGrad); }
+
+  // Whom a rank gathers parameters from, to use them.
+  RankScope param_scope() const {
+    return Scope(cut(StateKind::kParam, RankAxis::kInside),
+                 cut(StateKind::kParam, RankAxis::kAcross));
+  }
+  // By which slices gradients are reduced: over all ranks.
+  RankScope reduce_scope() const { return Scope(true, true); }
+  // REQUIRES: joined_ranks() > 1.
+  RankScope join_scope() const {
+    return Scope(!cut(StateKind::kGrad, RankAxis::kInside),
+                 !cut(StateKind::kGrad, RankAxis::kAcross));
+  }
+  // REQUIRES: refreshes().
+  RankScope refresh_scope() const {
+    const auto beside = [this](RankAxis axis) {
+      return cut(StateKind::kExpAvg, axis) && !cut(StateKind::kParam, axis);
+    };
+    return Scope(beside(RankAxis::kInside), beside(RankAxis::kAcross));
+  }
+
+  bool exists(StateKind state, const GroupInfo& group) const {
+    if (state == StateKind::kParam) return true;
+    if (!group.trainable) return false;
+    switch (state) {
+      case StateKind::kMaster:
+        return group.dtype != DType::kF32;
+      case StateKind::kExpAvg:
+        return moments >= 1;
+      case StateKind::kExpAvgSq:
+        return moments >= 2;
+      default:
+        return true;
+    }
+  }
+
+  DType dtype(StateKind state, const GroupInfo& group) const {
+    switch (state) {
+      case StateKind::kMaster:
+        return DType::kF32;
+      case StateKind::kGrad:
+        return fp32_grads ? DType::kF32 : group.dtype;
+      case StateKind::kExpAvg:
+      case StateKind::kExpAvgSq:
+        return moment_dtype;
+      default:
+        return group.dtype;
+    }
+  }
+
+  // What this rank keeps of the state, in elements of the chunk.
+  ShardRange kept(StateKind state, const ChunkLayout& layout,
+                  ChunkId chunk) const {
+    const Elements size = layout.chunk(chunk).size / pieces(state);
+    const int place = replicated(state) ? 0
+                                        : Scope(cut(state, RankAxis::kInside),
+                                                cut(state, RankAxis::kAcross))
+                                              .place(rank, world);
+    return {size * place, size * (place + 1)};
+  }
+
+  // The elements this rank updates.
+  ShardRange updated(const ChunkLayout& layout, ChunkId chunk) const {
+    return kept(StateKind::kExpAvg, layout, chunk);
+  }
+
+  // The elements this rank counts in sums over all ranks, every element once:
+  // the slice that it reduces. Part of what it keeps of any state.
+  ShardRange counted(const ChunkLayout& layout, ChunkId chunk) const {
+    return layout.shard(chunk, reduce_scope().place(rank, world));
+  }
+
+ private:
+  // Among the ranks along these axes. What means the same is the same value, as
+  // ranks and records compare it.
+  RankScope Scope(bool inside, bool across) const {
+    const int32_t size = ranks(RankAxis::kInside);
+    if (size == 1 || size == world) return RankScope();
+    if (inside && across) return {Among::kWorld, size};
+    return {inside ? Among::kGroup : Among::kReplicas, size};
+  }
+};
+
+}  // namespace castor
+
+#endif  // CASTOR_COLLECTIVES_SEALING_SHARDING_H_

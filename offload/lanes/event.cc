@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "offload/lanes/event.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "offload/lanes/event_state.h"
+
+namespace castor {
+namespace {
+
+thread_local EventWaiter* waiter_of_this_thread = nullptr;
+
+// Completed by a thread of this process.
+class HostEventState final : public internal::EventState {
+ public:
+  HostEventState() : EventState(nullptr) {}
+
+  // Ends the event. noexcept: a callback that throws ends the process here,
+  // where the stack still shows it, rather than leave other waiters behind.
+  void Complete(Status how) noexcept {
+    std::vector<Callback> to_call;
+    {
+      std::lock_guard lock(mutex_);
+      const bool done = known_done();
+      CASTOR_CHECK(!done);
+      SetDone(std::move(how));
+      to_call.swap(callbacks_);
+      completed_.notify_all();
+    }
+    // Outside the lock: a callback may ask this very event.
+    for (const Callback& callback : to_call) callback(status());
+  }
+
+  void Wait() override {
+    std::unique_lock lock(mutex_);
+    completed_.wait(lock, [this] { return known_done(); });
+  }
+
+  void OnDone(Callback callback) override {
+    if (!known_done()) {
+      std::lock_guard lock(mutex_);
+      if (!known_done()) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback(status());
+  }
+
+ private:
+  bool Poll() override { return false; }
+
+  std::mutex mutex_;
+  std::condition_variable completed_;
+  std::vector<Callback> callbacks_;  // guarded by mutex_; empty once done
+};
+
+// Done when its parts are. Nothing watches the parts until somebody asks to be
+// called.
+class JoinState final : public internal::EventState,
+                        public std::enable_shared_from_this<JoinState> {
+ public:
+  explicit JoinState(std::vector<Event> parts)
+      : EventState(OfParts()), parts_(std::move(parts)) {}
+
+  const std::vector<Event>* parts() const override { return &parts_; }
+
+  void Wait() override {
+    for (const Event& part : parts_) part.Wait().IgnoreError();
+    Poll();
+  }
+
+  void OnDone(Callback callback) override {
+    struct Left {
+      std::shared_ptr<JoinState> join;
+      Callback callback;
+      std::atomic<size_t> parts;
+    };
+    const auto left = std::make_shared<Left>();
+    left->join = shared_from_this();
+    left->callback = std::move(callback);
+    left->parts = parts_.size();
+    for (const Event& part : parts_) {
+      part.OnDone([left](const Status&) {
+        if (left->parts.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+        left->join->Poll();
+        left->callback(left->join->status());
+      });
+    }
+  }
+
+ private:
+  bool Poll() override {
+    Status first;
+    for (const Event& part : parts_) {
+      if (!part.done()) return false;
+      if (first.ok()) first = part.status();
+    }
+    std::lock_guard lock(mutex_);
+    if (!known_done()) SetDone(std::move(first));
+    return true;
+  }
+
+  const std::vector<Event> parts_;
+  std::mutex mutex_;  // of SetDone
+};
+
+}  // namespace
+
+Event Event::Failed(Status status) {
+  CASTOR_CHECK(!status.ok());
+  auto state = std::make_shared<HostEventState>();
+  state->Complete(std::move(status));
+  return Event(std::move(state));
+}
+
+bool Event::StateDone() const { return state_->done(); }
+
+Status Event::StateStatus() const {
+  const bool done = state_->done();
+  CASTOR_CHECK(done);
+  return state_->status();
+}
+
+Status Event::WaitForState() const {
+  if (!state_->done()) {
+    if (waiter_of_this_thread != nullptr) {
+      waiter_of_this_thread->WaitFor(*this);
+    } else {
+      state_->Wait();
+    }
+  }
+  return StateStatus();
+}
+
+void Event::SettleState() {
+  if (state_->done() && state_->status().ok()) state_ = nullptr;
+}
+
+void Event::OnDone(Callback callback) const {
+  if (state_ == nullptr) {
+    callback(OkStatus());
+    return;
+  }
+  state_->OnDone(std::move(callback));
+}
+
+struct EventSource::Completer {
+  ~Completer() {
+    if (state->done()) return;
+    state->Complete(
+        Internal("the last holder of an event went away without completing "
+                 "it: what it stood for was dropped; this is a defect of the "
+                 "code that held the EventSource"));
+  }
+
+  std::shared_ptr<HostEventState> state = std::make_shared<HostEventState>();
+};
+
+EventSource::EventSource() : completer_(std::make_shared<Completer>()) {}
+
+Event EventSource::event() const { return Event(completer_->state); }
+
+void EventSource::Complete(Status status) const {
+  // Held here: a callback may destroy this very source.
+  const std::shared_ptr<HostEventState> state = completer_->state;
+  state->Complete(std::move(status));
+}
+
+EventWaiter* EventWaiter::Exchange(EventWaiter* waiter) {
+  return std::exchange(waiter_of_this_thread, waiter);
+}
+
+Event AllOf(std::span<const Event> events) {
+  std::vector<Event> relevant;
+  // Each once: joins of joins share most of their parts.
+  std::unordered_set<const internal::EventState*> seen;
+  bool all_done = true;
+  const auto add = [&](const Event& event) {
+    if (!event.done()) {
+      all_done = false;
+    } else if (event.status().ok()) {
+      return;
+    }
+    if (seen.insert(event.state_.get()).second) relevant.push_back(event);
+  };
+  for (const Event& event : events) {
+    const std::vector<Event>* const parts =
+        event.state_ == nullptr ? nullptr : event.state_->parts();
+    if (parts == nullptr) {
+      add(event);
+    } else {
+      for (const Event& part : *parts) add(part);
+    }
+  }
+  if (relevant.empty()) return Event();
+  // The first in order decides: later ones may have failed too, and only once
+  // all are done is it known which is first.
+  if (all_done || relevant.size() == 1) return relevant.front();
+  return Event(std::make_shared<JoinState>(std::move(relevant)));
+}
+
+}  // namespace castor

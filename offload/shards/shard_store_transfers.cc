@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+// What every move of a ShardStore is made of: copies on a lane, transfers of
+// whole extents, and the record of both.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "offload/nvme/store/nvme_store.h"
+#include "offload/shards/load_ticket_state.h"
+#include "offload/shards/shard_store.h"
+
+namespace castor {
+namespace {
+
+// What transfers to and from the drive are multiples of.
+constexpr Bytes kDriveBlock = KiB(4);
+
+CopyKind KindOf(const RunEvent& event) {
+  if (event.from != Tier::kDevice) return CopyKind::kToDevice;
+  return event.to == Tier::kDevice ? CopyKind::kWithinDevice
+                                   : CopyKind::kFromDevice;
+}
+
+}  // namespace
+
+ShardStore::Place ShardStore::PlaceOf(const Shard& shard, const Piece& piece) {
+  return PlaceIn(shard.home, shard.slot, piece);
+}
+
+ShardStore::Place ShardStore::PlaceIn(Tier tier, const Slot& slot,
+                                      const Piece& piece) {
+  const Bytes begin = piece.range.begin;
+  return {tier, slot.offset + begin,
+          slot.data == nullptr ? nullptr : slot.data + begin.count(),
+          RoundUp(piece.range.size(), kDriveBlock)};
+}
+
+Event ShardStore::Both(const Event& a, const Event& b) {
+  if (a.done() && a.status().ok()) return b;
+  if (b.done() && b.status().ok()) return a;
+  const Event events[] = {a, b};
+  return AllOf(events);
+}
+
+Event ShardStore::Copy(Lane& lane, std::byte* to, const std::byte* from,
+                       const RunEvent& event) {
+  Device& device = options_.pools->device();
+  const Bytes size(event.bytes);
+  if (options_.recorder == nullptr) {
+    device.Copy(lane, to, from, size, KindOf(event));
+    return lane.Record();
+  }
+  const auto timed = std::make_shared<RunEvent>(event);
+  NoteBegin(lane, timed);
+  device.Copy(lane, to, from, size, KindOf(event));
+  lane.NoteTime(options_.clock,
+                [timed, recorder = options_.recorder](int64_t ns) {
+                  timed->end_ns = ns;
+                  recorder->Record(*timed);
+                });
+  return lane.Record();
+}
+
+Event ShardStore::CopyAhead(std::byte* to, const std::byte* from,
+                            const RunEvent& event,
+                            std::shared_ptr<LoadTicket::State> ticket) {
+  Lane& lane = *ahead_;
+  std::shared_ptr<RunEvent> timed;
+  if (options_.recorder != nullptr) {
+    timed = std::make_shared<RunEvent>(event);
+    NoteBegin(lane, timed);
+  }
+  options_.pools->device().CopyIf(
+      lane, to, from, Bytes(event.bytes), KindOf(event),
+      [ticket] { return ticket == nullptr || ticket->Begin(); });
+  if (timed != nullptr) {
+    lane.NoteTime(options_.clock,
+                  [timed, ticket, recorder = options_.recorder](int64_t ns) {
+                    if (ticket != nullptr && ticket->cancelled()) return;
+                    timed->end_ns = ns;
+                    recorder->Record(*timed);
+                  });
+  }
+  return lane.Record();
+}
+
+void ShardStore::NoteBegin(Lane& lane,
+                           const std::shared_ptr<RunEvent>& event) const {
+  lane.NoteTime(options_.clock, [event](int64_t ns) { event->begin_ns = ns; });
+}
+
+RunEvent ShardStore::Describe(ChunkId chunk, StateKind state, Tier from,
+                              Tier to, Bytes size, RunCause cause) const {
+  RunEvent event;
+  event.kind = RunEventKind::kTransfer;
+  event.rank = options_.rank;
+  event.step = step_;
+  event.chunk = chunk.value();
+  event.state = state;
+  event.from = from;
+  event.to = to;
+  event.bytes = size.count();
+  event.cause = cause;
+  return event;
+}
+
+void ShardStore::Count(const RunEvent& event) {
+  moved_[TierIndex(event.from)][TierIndex(event.to)] += Bytes(event.bytes);
+}
+
+// Somebody waits for what is read, unless it is fetched ahead; nobody for what
+// is written, nor for an update.
+IoPriority ShardStore::PriorityOf(const RunEvent& event) {
+  if (event.cause == RunCause::kOptimizer) return IoPriority::kOptimizer;
+  if (event.from != Tier::kNvme) return IoPriority::kWriteBack;
+  return event.cause == RunCause::kPrefetch ? IoPriority::kPrefetch
+                                            : IoPriority::kDemand;
+}
+
+Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
+                             const RunEvent& event,
+                             std::shared_ptr<LoadTicket::State> ticket) {
+  Count(event);
+  std::shared_ptr<RunEvent> timed;
+  if (options_.recorder != nullptr) {
+    timed = std::make_shared<RunEvent>(event);
+    // The drive waits for this and not for `start`, so that the begin is known
+    // by the end.
+    EventSource begun;
+    start.OnDone([timed, begun, clock = options_.clock](const Status& status) {
+      timed->begin_ns = clock->NowNs();
+      begun.Complete(status);
+    });
+    start = begun.event();
+  }
+  const std::span bytes(data, static_cast<size_t>(drive.extent.count()));
+  std::string what =
+      fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
+  const RankPools::NvmePlace place = options_.pools->nvme_at(drive.offset);
+  NvmeTicket transfer;
+  NvmeTicket* const named = ticket == nullptr ? nullptr : &transfer;
+  const IoPriority priority = ticket != nullptr && ticket->urgent
+                                  ? IoPriority::kDemand
+                                  : PriorityOf(event);
+  const Event moved = event.from == Tier::kNvme
+                          ? place.store->Read(place.offset, bytes, start,
+                                              std::move(what), priority, named)
+                          : place.store->Write(place.offset, bytes, start,
+                                               std::move(what), priority);
+  if (ticket != nullptr) {
+    ticket->reads.push_back({place.store, std::move(transfer), drive.extent});
+  }
+  EventSource ended;
+  Event end = ended.event();
+  moved.OnDone([ended = std::move(ended), timed = std::move(timed),
+                clock = options_.clock, recorder = options_.recorder,
+                failures = failures_,
+                ticket = std::move(ticket)](const Status& status) {
+    if (status.ok()) {
+      if (timed != nullptr) {
+        timed->end_ns = clock->NowNs();
+        recorder->Record(*timed);
+      }
+    } else if (ticket != nullptr && ticket->cancelled()) {
+      // Nobody wants the bytes, nor what waits for them.
+      return ended.Complete();
+    } else {
+      failures.Add(status);
+    }
+    ended.Complete(status);
+  });
+  return end;
+}
+
+}  // namespace castor

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_POLICY_SLOT_REPLAY_H_
+#define CASTOR_PLACEMENT_POLICY_SLOT_REPLAY_H_
+
+// Serves a trace on demand, slot by slot, for the policies' .cc files: each of
+// them says only which copy goes when a slot is wanted. Thread-compatible.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "chunk/base/ids.h"
+#include "placement/plan.h"
+#include "placement/trace.h"
+
+namespace castor::internal {
+
+inline constexpr int64_t kNeverUsed = std::numeric_limits<int64_t>::max();
+
+// How gladly the copy of `chunk`, which nobody uses at `moment`, goes: the
+// highest score goes first, of equal ones the copy that has been idle longest.
+// `next_use`: the moment of its next use, counted on into the next step where
+// the copy is valid there, or kNeverUsed.
+using DropScore =
+    std::function<double(ChunkId chunk, int64_t moment, int64_t next_use)>;
+
+struct DemandFetch {
+  ChunkId chunk;
+  ChunkId victim;   // dropped for it; not valid: the slot was free
+  int64_t use = 0;  // moment that needs it
+  // The access after which it may begin: the last one of its slot, or the one
+  // whose gradient took the place of the chunk's copy before.
+  int64_t not_before = -1;
+};
+
+// A copy that makes room for what is no copy.
+struct RoomDrop {
+  ChunkId chunk;
+  size_t slice = 0;  // of the plan: 2 i before the access at i, 2 i + 1 after
+};
+
+struct ServedTrace {
+  std::vector<DemandFetch> fetches;  // in order of use
+  std::vector<RoomDrop> drops;       // in order
+  // Copies that are there at the end and still valid then; ids rise.
+  std::vector<ChunkId> survivors;
+};
+
+class SlotReplay {
+ public:
+  // The trace and the problem outlive it. REQUIRES: CheckTrace and CheckFits of
+  // placement/policy/trace_pins.h are ok.
+  SlotReplay(const Trace& trace, const PlanProblem& problem, DropScore score);
+
+  // One step that begins with the copies `kept`. REQUIRES: there is room for
+  // them.
+  ServedTrace Run(const std::vector<ChunkId>& kept);
+
+ private:
+  struct Slot {
+    ChunkId copy;             // not valid: no copy
+    bool blocked = false;     // holds an open gradient, or is taken
+    int64_t idle_since = -1;  // moment of its last access; -1: none yet
+  };
+
+  int64_t NextUse(size_t chunk, int64_t moment);
+  Slot* FreeSlot(size_t slot_class);
+  Slot* VictimSlot(size_t slot_class, int64_t moment);
+  // A slot without a copy; the copy that was dropped for it, if any, is told.
+  Slot& TakeSlot(size_t slot_class, int64_t moment, ChunkId* victim);
+  // A slot for what is no copy; what is dropped for it goes in `slice`.
+  Slot& BlockSlot(size_t slot_class, int64_t moment, size_t slice);
+  // As many slots of each class as are taken then.
+  void Untake(size_t slot_class, int64_t moment, int64_t taken);
+  void Take(size_t slot_class, int64_t moment, int64_t taken);
+  // What was written over is no copy any more.
+  void DropCopy(size_t chunk, int64_t moment);
+  void Serve(int64_t moment);
+
+  const Trace& trace_;
+  const PlanProblem& problem_;
+  const DropScore score_;
+  std::vector<std::vector<int64_t>> uses_;  // by chunk, moments of kUse
+  std::vector<std::vector<Slot>> slots_;    // by class; never resized in a run
+  std::vector<std::vector<Slot*>> taken_;   // by class
+  std::vector<Slot*> at_;                   // by chunk, of its copy
+  std::vector<Slot*> grad_at_;              // by chunk, of its gradient
+  std::vector<int> pins_;
+  std::vector<int64_t> dropped_at_;  // by chunk, for what is no copy
+  std::vector<size_t> next_;         // by chunk, cursor into uses_
+  ServedTrace served_;
+};
+
+}  // namespace castor::internal
+
+#endif  // CASTOR_PLACEMENT_POLICY_SLOT_REPLAY_H_

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "placement/simulation/simulator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "chunk/base/check.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "placement/simulation/simulated_rank.h"
+#include "placement/trace/grads_in_place.h"
+
+namespace castor {
+namespace {
+
+// What a rank has counted up to a moment of the simulation.
+struct Sums {
+  internal::ShardMoves::Moved moved;
+  Bytes wire_sent;
+  internal::GatheredCopies::Counts counts;
+  int64_t reduce_scatters = 0;
+
+  static Sums Of(const internal::SimulatedRank& rank) {
+    return {rank.moved(), rank.wire_sent(), rank.counts(),
+            rank.reduce_scatters()};
+  }
+};
+
+// And up to when the trainer's lane gets somewhere.
+struct LaneSums {
+  int64_t at_ns = 0;
+  std::array<int64_t, kSimResources> busy_ns{};
+  std::array<SimulatedStall, kRunCauses> stalls;
+};
+
+SimulatedStep Between(const Sums& a, const Sums& b, const LaneSums& from,
+                      const LaneSums& to) {
+  SimulatedStep step;
+  step.begin_ns = from.at_ns;
+  step.end_ns = to.at_ns;
+  for (size_t i = 0; i < step.moved.size(); ++i) {
+    for (size_t j = 0; j < step.moved[i].size(); ++j) {
+      step.moved[i][j] = b.moved[i][j] - a.moved[i][j];
+    }
+  }
+  step.wire_sent = b.wire_sent - a.wire_sent;
+  step.gathers = b.counts.gathers - a.counts.gathers;
+  step.fetches = b.counts.fetches - a.counts.fetches;
+  step.prefetched_fetches =
+      b.counts.prefetched_fetches - a.counts.prefetched_fetches;
+  step.prefetched_gathers = b.counts.prefetched - a.counts.prefetched;
+  step.cancelled_gathers = b.counts.cancelled - a.counts.cancelled;
+  step.releases = b.counts.releases - a.counts.releases;
+  step.divergences = b.counts.divergences - a.counts.divergences;
+  step.reduce_scatters = b.reduce_scatters - a.reduce_scatters;
+  for (size_t r = 0; r < step.busy_ns.size(); ++r) {
+    step.busy_ns[r] = to.busy_ns[r] - from.busy_ns[r];
+  }
+  for (size_t c = 0; c < step.stalls.size(); ++c) {
+    step.stalls[c] = {to.stalls[c].count - from.stalls[c].count,
+                      to.stalls[c].ns - from.stalls[c].ns};
+  }
+  return step;
+}
+
+// What one rank does, as far as others are where `meetings` says.
+Result<SimulationResult> SimulateRank(std::span<const StepTrace* const> steps,
+                                      const SimulatedEngine& engine,
+                                      const TierModel& machine,
+                                      const SimulationOptions& options,
+                                      internal::Meetings* meetings) {
+  meetings->own_ns.clear();
+  internal::SimulatedRank rank(&engine, &machine, options.trainer,
+                               options.device_memory, meetings);
+  std::vector<Sums> sums(1);
+  std::vector<LaneSums> lane(1);
+  lane.reserve(steps.size() + 1);
+  if (options.plan != nullptr) {
+    rank.Adopt(steps.front()->accesses, *options.plan);
+    sums.front() = Sums::Of(rank);
+  }
+  for (const StepTrace* const step : steps) {
+    CASTOR_RETURN_IF_ERROR(rank.MakeStep(*step, [&rank, &lane] {
+      lane.push_back({rank.now_ns(), rank.busy_ns(), rank.stalls()});
+    }));
+    sums.push_back(Sums::Of(rank));
+  }
+  rank.Finish();
+  SimulationResult result;
+  for (size_t i = 1; i < sums.size(); ++i) {
+    result.steps.push_back(Between(sums[i - 1], sums[i], lane[i - 1], lane[i]));
+  }
+  result.peak = engine.settled;
+  result.peak[TierIndex(Tier::kDevice)] += rank.gathered_peak();
+  result.end_ns = rank.now_ns();
+  return result;
+}
+
+// When a rank that came last finds each meeting over.
+std::vector<int64_t> Later(const std::vector<int64_t>& a,
+                           const std::vector<int64_t>& b) {
+  std::vector<int64_t> later = a;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    later[i] = std::max(a[i], b[i]);
+  }
+  return later;
+}
+
+// Of the ranks that come first and last, until each of them finds the other
+// where it was taken to be. Causes come before what follows from them, so every
+// round settles one meeting at least.
+Result<SimulationResult> SimulateTwoRanks(
+    std::span<const StepTrace* const> steps, const SimulatedEngine& engine,
+    const TierModel& machine, const SimulationOptions& options) {
+  internal::Meetings first;
+  internal::Meetings last;
+  last.comes_last = true;
+  for (;;) {
+    CASTOR_RETURN_IF_ERROR(
+        SimulateRank(steps, engine, machine, options, &last).status());
+    first.other_ns = last.own_ns;
+    CASTOR_ASSIGN_OR_RETURN(
+        SimulationResult result,
+        SimulateRank(steps, engine, machine, options, &first));
+    if (Later(last.own_ns, first.own_ns) == Later(last.own_ns, last.other_ns)) {
+      return result;
+    }
+    last.other_ns = first.own_ns;
+  }
+}
+
+bool WritesOver(const SimulatedEngine& engine) {
+  const std::vector<int32_t>& classes = engine.problem.grad_class;
+  return std::find(classes.begin(), classes.end(), kNoSlotClass) !=
+         classes.end();
+}
+
+}  // namespace
+
+Result<SimulationResult> SimulateSteps(std::span<const StepTrace* const> steps,
+                                       const SimulatedEngine& engine,
+                                       const TierModel& machine,
+                                       const SimulationOptions& options) {
+  CASTOR_CHECK(!steps.empty());
+  const StepTrace* checked = nullptr;
+  for (const StepTrace* const step : steps) {
+    if (step == checked) continue;
+    checked = step;
+    CASTOR_RETURN_IF_ERROR(ValidateStep(*step, engine.chunks.size()));
+    if (step->accesses.empty()) {
+      return InvalidArgument(
+          "the trace has no access: there is no step to make");
+    }
+    if (WritesOver(engine) && !GradsInPlace(step->accesses)) {
+      return InvalidArgument(
+          "gradients are written over parameters, and the trace has some that "
+          "are not: it is of another gradient mode (WithGradsInPlace makes it "
+          "one of this)");
+    }
+  }
+  // Where every collective takes time, who came last does not matter.
+  if (engine.world > 1 && !(machine.all_gather && machine.reduce_scatter)) {
+    return SimulateTwoRanks(steps, engine, machine, options);
+  }
+  internal::Meetings meetings;
+  return SimulateRank(steps, engine, machine, options, &meetings);
+}
+
+Result<SimulationResult> Simulate(const StepTrace& trace,
+                                  const SimulatedEngine& engine,
+                                  const TierModel& machine,
+                                  const SimulationOptions& options) {
+  CASTOR_CHECK_GE(options.steps, 1);
+  const std::vector<const StepTrace*> steps(static_cast<size_t>(options.steps),
+                                            &trace);
+  return SimulateSteps(steps, engine, machine, options);
+}
+
+TierModel ShareOfMachine(const TierModel& machine, int ranks) {
+  CASTOR_CHECK_GE(ranks, 1);
+  TierModel share = machine;
+  const auto divide = [ranks](auto& speed) {
+    if (!speed) return;
+    speed->bytes_per_second =
+        std::max<int64_t>(speed->bytes_per_second / ranks, 1);
+  };
+  divide(share.nvme_read);
+  divide(share.nvme_write);
+  divide(share.nvme_mixed);
+  divide(share.memory);
+  divide(share.optimizer);
+  return share;
+}
+
+}  // namespace castor

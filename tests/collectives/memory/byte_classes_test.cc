@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#include "collectives/memory/byte_classes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <string_view>
+
+#include "chunk/base/status.h"
+#include "chunk/base/tier.h"
+#include "chunk/base/units.h"
+#include "collectives/memory/memory_plan.h"
+#include "gtest/gtest.h"
+#include "placement/run_event.h"
+#include "tests/collectives/memory/random_memory_input.h"
+#include "tests/support/test_seed.h"
+
+namespace castor {
+namespace {
+
+TEST(ByteClassesTest, NamesDiffer) {
+  std::set<std::string_view> names;
+  for (int c = 0; c < kByteClasses; ++c) {
+    names.insert(ByteClassName(static_cast<ByteClass>(c)));
+  }
+  EXPECT_EQ(names.size(), static_cast<size_t>(kByteClasses));
+  EXPECT_EQ(names.count("unknown"), 0u);
+}
+
+// Rows are what slots hold, and add up to the slots.
+TEST(ByteClassesTest, RowsAddUpToTheSlotsOfEveryTier) {
+  std::mt19937_64 random(TestSeed(20261122));
+  constexpr ByteClass kOfState[] = {ByteClass::kParams, ByteClass::kGrads,
+                                    ByteClass::kMasters, ByteClass::kExpAvg,
+                                    ByteClass::kExpAvgSq};
+  int fit = 0;
+  for (int i = 0; i < 300; ++i) {
+    const RandomMemoryInput made(random, 12);
+    const Result<MemoryPlan> memory = PlanMemory(made.input);
+    if (!memory.ok()) continue;
+    ++fit;
+    const Bytes buffers(512 * static_cast<int64_t>(random() % 3));
+    const ByteTable table = ByteTableOf(*memory, buffers);
+    EXPECT_EQ(table.total(Tier::kDevice),
+              SlotsBytes(memory->device_classes) + buffers);
+    EXPECT_EQ(table.total(Tier::kHost), SlotsBytes(memory->host_classes));
+    EXPECT_EQ(table.total(Tier::kNvme), SlotsBytes(memory->nvme_classes));
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      Bytes kept;
+      for (const auto& states : memory->states) kept += states[k].bytes;
+      EXPECT_EQ(table.total(kOfState[k]), kept);
+    }
+    EXPECT_EQ(table.at(ByteClass::kCommunicator, Tier::kDevice), buffers);
+    EXPECT_EQ(table.total(ByteClass::kStaging),
+              table.at(ByteClass::kStaging, Tier::kHost));
+    EXPECT_EQ(table.total(ByteClass::kNorm) > Bytes(0),
+              memory->norm_class >= 0);
+    // Of the gathered slots what is needed comes first, then what prefetch may
+    // use, then the rest.
+    Bytes gathered;
+    for (size_t c = 0; c < memory->problem.slots.size(); ++c) {
+      gathered +=
+          memory->device_classes[c].slot_bytes * memory->problem.slots[c];
+    }
+    EXPECT_EQ(table.total(ByteClass::kGathered) +
+                  table.total(ByteClass::kPrefetch) +
+                  table.total(ByteClass::kKept),
+              gathered);
+    if (memory->problem.prefetch_depth == 0) {
+      EXPECT_EQ(table.total(ByteClass::kPrefetch), Bytes(0));
+    }
+  }
+  EXPECT_GT(fit, 30);
+}
+
+}  // namespace
+}  // namespace castor

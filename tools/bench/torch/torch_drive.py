@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""A step bound by the drive: a Llama of 1.12 billion parameters in fp32, with AdamW, over three tiers.
+
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --update-in-backward
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --device 1GiB --host 2GiB --record run.rec
+    .venv/bin/torchrun --standalone --nproc-per-node 2 tools/bench/torch/torch_drive.py --nvme /scratch
+    .venv/bin/python tools/bench/torch/torch_drive.py --nvme /scratch --deepspeed          # ZeRO-3, parameters and states on NVMe
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import statistics
+import time
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import castor.torch as castor
+
+VOCABULARY = 32000
+
+
+def model_of(layers: int) -> Any:
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers, num_attention_heads=32,
+        num_key_value_heads=8, use_cache=False))
+
+
+def with_castor(given: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """A model, its optimizer, and what a backward is."""
+    with castor.lazy_init():
+        model = model_of(given.layers)
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    model, optimizer = castor.wrap(
+        model, optimizer, device=given.device, host=given.host, nvme=given.nvme, update_in_backward=given.update_in_backward)
+    return model, optimizer, lambda loss: loss.backward()
+
+
+def with_deepspeed(given: argparse.Namespace) -> tuple[Any, Any, Any]:
+    import deepspeed
+
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}.items():
+        os.environ.setdefault(name, value)
+    drive = {"device": "nvme", "nvme_path": given.nvme, "pin_memory": False}
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {
+            "stage": 3, "offload_param": {**drive, "buffer_count": 16, "buffer_size": 66_000_000}, "offload_optimizer": {**drive, "buffer_count": 5},
+            "sub_group_size": 70_000_000, "stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000},
+        "aio": {"block_size": 1048576, "queue_depth": 32, "thread_count": 1, "single_submit": False, "overlap_events": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    }
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        model = model_of(given.layers)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    return engine, engine, engine.backward
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nvme", required=True, help="a directory on the drive")
+    parser.add_argument("--device", default="2GiB")
+    parser.add_argument("--host", default="4GiB")
+    parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--steps", type=int, default=6, help="the first two are not counted")
+    parser.add_argument("--update-in-backward", action="store_true")
+    parser.add_argument("--record", help="for castor report")
+    parser.add_argument("--deepspeed", action="store_true", help="its ZeRO-3 with NVMe in Castor's place")
+    given = parser.parse_args()
+    rank = int(os.environ.get("RANK", "0"))
+    if "RANK" in os.environ and not given.deepspeed:
+        torch.distributed.init_process_group("gloo")
+    torch.manual_seed(0)
+    with castor.record(given.record) if given.record else contextlib.nullcontext():
+        model, optimizer, backward = (with_deepspeed if given.deepspeed else with_castor)(given)
+        seconds = []
+        for number in range(given.steps):
+            tokens = torch.randint(VOCABULARY, (1, 128), generator=torch.Generator().manual_seed(1000 * rank + number))
+            begin = time.perf_counter()
+            loss = model(input_ids=tokens, labels=tokens).loss
+            forward = time.perf_counter()
+            backward(loss)
+            done = time.perf_counter()
+            optimizer.step()
+            if hasattr(optimizer, "zero_grad"):
+                optimizer.zero_grad()
+            seconds.append(time.perf_counter() - begin)
+            print(f"step {number + 1}  loss {loss.item()!r}  forward {forward - begin:.2f} s  backward {done - forward:.2f} s  "
+                  f"all {seconds[-1]:.2f} s", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"rank {rank}: median {statistics.median(seconds[2:]):.2f} s, the process had {peak:.1f} GiB")
+    if not given.deepspeed:
+        print(model.memory_summary())
+
+
+if __name__ == "__main__":
+    main()
