@@ -131,7 +131,8 @@ Status MismatchError(int64_t position, int rank, const CollectiveCall& call,
 Status TimeoutError(int64_t position, const CollectiveCall& call,
                     std::span<const int> missing, int64_t waited_ns) {
   return Aborted(fmt::format(
-      "{} did not come to operation {} of the world, {}, in {} s. They hang, "
+      "{} did not come to operation {} of the world, {}, in {:.3g} s. They "
+      "hang, "
       "died, or make other calls: look at what they do, or raise the timeout "
       "if they are only slow",
       DescribeRanks(missing), position, Describe(call),

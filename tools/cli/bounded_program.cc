@@ -134,16 +134,15 @@ ProgramEnd Follow(pid_t child, int output, int error,
   std::array<pollfd, 2> wait = {{{output, POLLIN, 0}, {error, POLLIN, 0}}};
   ProgramEnd result = ProgramEnd::kExited;
   for (;;) {
-    const bool open = wait[0].fd >= 0;
-    if (!open && HasEnded(child)) break;
+    // What it started may hold its outputs open for ever.
+    if (HasEnded(child)) break;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - Clock::now());
     if (left.count() <= 0) {
       result = ProgramEnd::kTooLong;
       break;
     }
-    const int64_t look =
-        open ? left.count() : std::min<int64_t>(left.count(), kLookMs);
+    const int64_t look = std::min<int64_t>(left.count(), kLookMs);
     if (::poll(wait.data(), wait.size(), static_cast<int>(look)) < 0) continue;
     if (wait[0].fd >= 0 && wait[0].revents != 0 &&
         !Drain(wait[0].fd, &answer->output)) {
@@ -160,7 +159,14 @@ ProgramEnd Follow(pid_t child, int output, int error,
       break;
     }
   }
-  // What it said last may still be in the pipe.
+  // What it said last may still be in the pipes.
+  while (wait[0].fd >= 0 && ::poll(&wait[0], 1, 0) > 0 &&
+         answer->output.size() <= limits.output_bytes &&
+         Drain(wait[0].fd, &answer->output)) {
+  }
+  if (answer->output.size() > limits.output_bytes) {
+    result = ProgramEnd::kTooMuch;
+  }
   while (wait[1].fd >= 0 && ::poll(&wait[1], 1, 0) > 0 &&
          Drain(wait[1].fd, &said) && said.size() <= 4 * kKeptErrorBytes) {
   }
@@ -191,7 +197,7 @@ ProgramAnswer RunBounded(std::vector<std::string> words, std::string_view input,
   error.write_end.Close();
   answer.end = Follow(child, output.read_end.get(), error.read_end.get(),
                       limits, &answer);
-  ::kill(-child, SIGKILL);  // what it has started too
+  ::kill(-child, SIGKILL);  // what it has started in its group too
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -64,11 +64,9 @@ Status UnknownFamily(std::string_view model_type, const Status& asked) {
       return InvalidArgument(
           fmt::format("{}; {}; {}", unknown, kGive, WhatIsKnown(model_type)));
     case ErrorCode::kUnavailable:
-      return InvalidArgument(fmt::format(
-          "{}, and {}; install torch and transformers there, name a Python "
-          "that has it "
-          "by --python, or {}; {}",
-          unknown, asked.message(), kGive, WhatIsKnown(model_type)));
+      return InvalidArgument(fmt::format("{}, and {}, or {}; {}", unknown,
+                                         asked.message(), kGive,
+                                         WhatIsKnown(model_type)));
     default:
       return Status(asked.code(), fmt::format("{}, and {}; {}", unknown,
                                               asked.message(), kGive));
@@ -86,6 +84,11 @@ Result<FamilyModel> BuildModel(std::string_view json,
   if (whole.empty()) {
     return Malformed(
         "the config has no model_type, which says what family the model is of");
+  }
+  if (part.empty() && IsKnownFamily(whole)) {
+    return Malformed(
+        "its text_config has no model_type, which says what family the "
+        "language part is of");
   }
   const bool knows_part = IsKnownFamily(part);
   if (knows_part && (whole == part || IsKnownFamily(whole))) {

@@ -44,6 +44,13 @@ TEST(BoundedProgramTest, WaitsForAProgramThatClosedItsOutput) {
             ProgramEnd::kTooLong);
 }
 
+// What the program left behind holds its outputs.
+TEST(BoundedProgramTest, TakesTheAnswerWhereADescendantLivesOn) {
+  const ProgramAnswer answer = Shell("sleep 60 & echo answer");
+  EXPECT_EQ(answer.end, ProgramEnd::kExited);
+  EXPECT_EQ(answer.output, "answer\n");
+}
+
 TEST(BoundedProgramTest, KeepsTheLastLineOfManyErrors) {
   const ProgramAnswer answer = Shell(
       "i=0; while [ $i -lt 20000 ]; do echo warning $i >&2; "

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <regex>
@@ -220,6 +221,31 @@ TEST_F(TrainGptMpiTest, RefusesContradictionsAndFailsAlike) {
 }
 
 // Open MPI ends all ranks when one dies: each has a word left.
+// What decides the steps of a run is compared before the first of them.
+TEST_F(TrainGptMpiTest, RanksThatWereToldOtherwiseMakeNoStep) {
+  std::ifstream text(dir_.File("text"));
+  std::string other((std::istreambuf_iterator<char>(text)), {});
+  other[100] ^= 1;
+  std::ofstream(dir_.File("other")) << other;  // of the same size
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"--text", dir_.File("other")}, "the text differs between rank 0 and"},
+      {{"--save", dir_.File("saved")}, "--save differs between rank 0 and"},
+      {{"--digest-at", "2"}, "--digest-at differs between rank 0 and rank 1"}};
+  for (const auto& [second, why] : cases) {
+    std::vector<std::string> args = {"--oversubscribe", "-n", "1", Program()};
+    for (const std::string& arg : Args({"--steps", "3"})) args.push_back(arg);
+    args.insert(args.end(), {":", "-n", "1", Program()});
+    std::vector<std::string> told = {"--steps", "3"};
+    told.insert(told.end(), second.begin(), second.end());
+    for (const std::string& arg : Args(told)) args.push_back(arg);
+    const ProgramResult run =
+        RunProgramToEnd("/usr/bin/mpirun", args, dir_.File("output"));
+    EXPECT_NE(run.exit_code, 0);
+    EXPECT_THAT(run.err, AllOf(HasSubstr(why), HasSubstr("start all ranks"),
+                               Not(HasSubstr("step 1/"))));
+  }
+}
+
 TEST_F(TrainGptMpiTest, SurvivorsOfADeadRankNameIt) {
   pid_t victim = -1;
   std::chrono::nanoseconds took;

@@ -4,13 +4,17 @@
 #include "tools/examples/gpt/rank_trainer.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "chunk/base/check.h"
 #include "chunk/base/clock.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/lr_schedule.h"
@@ -36,14 +40,35 @@ std::span<int> IntsOf(const PinnedBuffer& buffer) {
           static_cast<size_t>(buffer.size().count()) / sizeof(int)};
 }
 
-// What has to be alike on all ranks.
-struct RunNumbers {
-  int64_t numbers[6];
+// What has to be alike on all ranks, besides what engines compare.
+std::vector<std::pair<std::string, std::string>> Alike(
+    const TrainOptions& options, const TextData& data) {
+  std::vector<std::pair<std::string, std::string>> alike = Told(options);
+  // Paths may differ where machines do.
+  std::erase_if(alike, [](const auto& row) { return row.first == "--text"; });
+  const auto add = [&](const char* name, const auto& value) {
+    alike.emplace_back(name, fmt::format("{}", value));
+  };
+  add("--steps", options.steps);
+  add("--seed", options.seed);
+  add("the text",
+      fmt::format("{} bytes, digest {:016x}", data.size(), data.digest()));
+  add("--digest-at", options.digest_step.value_or(0));
+  add("--stop-on-nan", options.stop_on_nan);
+  add("--save", options.save);
+  add("--save-every", options.save_every);
+  add("--save-async", options.save_async);
+  add("--keep", options.keep);
+  add("the step that --resume goes on after", options.first_step - 1);
+  add("--init", options.init.empty() ? "not given" : "given");
+  return alike;
+}
+
+struct RunDigests {
+  static constexpr size_t kMost = 32;
+  uint64_t rows[kMost];
   bool stop;  // before the first step
 };
-constexpr const char* kRunNames[] = {"--steps",      "--batch",
-                                     "--accumulate", "--seq",
-                                     "--seed",       "the size of the text"};
 
 }  // namespace
 
@@ -77,19 +102,24 @@ Result<TrainOutcome> RankTrainer::Run(const ZeroOptions& zero) {
 // InvalidArgument, naming a rank, where ranks were told to train otherwise or
 // on other text.
 Status RankTrainer::Agree() {
-  const RunNumbers mine = {{options_.steps, options_.batch, options_.accumulate,
-                            options_.model.context,
-                            static_cast<int64_t>(options_.seed), data_.size()},
-                           StopAsked()};
-  CASTOR_ASSIGN_OR_RETURN(const std::vector<RunNumbers> all,
+  const auto alike = Alike(options_, data_);
+  CASTOR_CHECK_LE(alike.size(), RunDigests::kMost);
+  RunDigests mine = {};
+  for (size_t i = 0; i < alike.size(); ++i) {
+    const std::string row = alike[i].first + ' ' + alike[i].second;
+    mine.rows[i] = XXH3_64bits(row.data(), row.size());
+  }
+  mine.stop = StopAsked();
+  CASTOR_ASSIGN_OR_RETURN(const std::vector<RunDigests> all,
                           Exchange(*place_.trainer, mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     stop_ = stop_ || all[rank].stop;
-    for (size_t i = 0; i < std::size(kRunNames); ++i) {
-      if (all[rank].numbers[i] == all[0].numbers[i]) continue;
+    for (size_t i = 0; i < alike.size(); ++i) {
+      if (all[rank].rows[i] == all[0].rows[i]) continue;
       return InvalidArgument(fmt::format(
-          "{} is {} on rank {} and {} on rank 0: start all ranks alike",
-          kRunNames[i], all[rank].numbers[i], rank, all[0].numbers[i]));
+          "{} differs between rank 0 and rank {} (here, on rank {}, it is {}): "
+          "start all ranks alike",
+          alike[i].first, rank, place_.trainer->rank(), alike[i].second));
     }
   }
   return OkStatus();

@@ -33,33 +33,6 @@ constexpr std::string_view kSchema = "castor.train_gpt/1";
 // Of checkpoints, in a sentence.
 constexpr size_t kMostNames = 8;
 
-// By the names that users know.
-std::vector<std::pair<const char*, std::string>> Told(
-    const TrainOptions& options) {
-  const ZeroOptions& engine = options.engine;
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  std::vector<std::pair<const char*, std::string>> told = {
-      {"--text", Quoted(options.text)},
-      {"--heads", text(options.model.heads)},
-      {"--ranks", text(options.ranks)},
-      {"--accumulate", text(options.accumulate)},
-      {"--batch", text(options.batch)},
-      {"--seq", text(options.model.context)},
-      {"--schedule", std::string(LrShapeName(options.schedule))},
-      {"--warmup", text(options.warmup)},
-      {"--lr", text(options.lr)},
-      {"learning_rate.floor", text(options.lr_floor)},
-      {"--clip", text(engine.clip_norm)},
-      {"--weight-decay", text(engine.optimizer.weight_decay)},
-      {"optimizer.beta1", text(engine.optimizer.beta1)},
-      {"optimizer.beta2", text(engine.optimizer.beta2)}};
-  // A rate that does not fall has no last step.
-  if (options.schedule != LrShape::kConstant) {
-    told.emplace_back("--steps", text(options.steps));
-  }
-  return told;
-}
-
 Result<JsonValue> ParseTold(std::string_view text) {
   Result<JsonValue> told = ParseJson(text);
   if (told.ok() && told->is_object() && told->contains("schema") &&
@@ -104,6 +77,32 @@ bool MayBegin(const TrainOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> Told(
+    const TrainOptions& options) {
+  const ZeroOptions& engine = options.engine;
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  std::vector<std::pair<std::string, std::string>> told = {
+      {"--text", Quoted(options.text)},
+      {"--heads", text(options.model.heads)},
+      {"--ranks", text(options.ranks)},
+      {"--accumulate", text(options.accumulate)},
+      {"--batch", text(options.batch)},
+      {"--seq", text(options.model.context)},
+      {"--schedule", std::string(LrShapeName(options.schedule))},
+      {"--warmup", text(options.warmup)},
+      {"--lr", text(options.lr)},
+      {"learning_rate.floor", text(options.lr_floor)},
+      {"--clip", text(engine.clip_norm)},
+      {"--weight-decay", text(engine.optimizer.weight_decay)},
+      {"optimizer.beta1", text(engine.optimizer.beta1)},
+      {"optimizer.beta2", text(engine.optimizer.beta2)}};
+  // A rate that does not fall has no last step.
+  if (options.schedule != LrShape::kConstant) {
+    told.emplace_back("--steps", text(options.steps));
+  }
+  return told;
+}
 
 std::string WriteTold(const TrainOptions& options) {
   JsonValue told = JsonValue::Object();

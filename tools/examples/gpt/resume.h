@@ -12,11 +12,17 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "chunk/base/status.h"
 #include "tools/examples/gpt/train_options.h"
 
 namespace castor::gpt {
+
+// All that decides which updates are to come, by the names that users know.
+std::vector<std::pair<std::string, std::string>> Told(
+    const TrainOptions& options);
 
 // The seed, and by name all that decides which updates are to come, as
 // SaveOptions::trainer holds it.

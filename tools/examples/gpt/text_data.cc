@@ -4,6 +4,7 @@
 #include "tools/examples/gpt/text_data.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -138,6 +139,10 @@ Result<TextData> TextData::Load(const fs::path& path, int64_t least_bytes) {
         Quoted(path.string()), data.size(), least_bytes));
   }
   return data;
+}
+
+uint64_t TextData::digest() const {
+  return XXH3_64bits(bytes_.data(), bytes_.size());
 }
 
 void TextData::Sample(const BatchKey& key, int batch, int seq,

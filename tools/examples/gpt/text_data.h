@@ -38,6 +38,8 @@ class TextData {
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
   int64_t files() const { return files_; }
+  // Of all bytes: XXH3.
+  uint64_t digest() const;
 
   // `batch` sequences from random places (by counter: the same for the same
   // key): tokens, and targets, which are the tokens that follow. REQUIRES:

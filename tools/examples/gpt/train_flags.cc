@@ -336,6 +336,12 @@ Result<TrainOptions> OptionsOf(const TrainFlags& flags, bool processes) {
   CASTOR_RETURN_IF_ERROR(Validate(options));
   if (!options.resume.empty()) {
     CASTOR_RETURN_IF_ERROR(TakeCheckpoint(flags.Gave("--seed"), &options));
+    if (options.digest_step && *options.digest_step < options.first_step) {
+      return InvalidArgument(fmt::format(
+          "there is no step {} to take a digest after: the run goes on after "
+          "step {}",
+          *options.digest_step, options.first_step - 1));
+    }
   }
   if (!options.init.empty()) {
     CASTOR_RETURN_IF_ERROR(TakeInitialWeights(&options));

@@ -222,7 +222,14 @@ Result<int64_t> ConfigValues::IntOrNull(const std::string& key,
 Result<int64_t> ConfigValues::IntAlias(const std::string& key,
                                        const std::string& alias,
                                        int64_t fallback, int64_t least) const {
-  return Int(Find(key) == nullptr ? alias : key, fallback, least);
+  const Value* const named = Find(key);
+  const Value* const also = Find(alias);
+  if (named != nullptr && also != nullptr && named->number != also->number) {
+    return Malformed(
+        fmt::format("{} is {} and {} is {}, which are names for one number",
+                    Quoted(key), named->text, Quoted(alias), also->text));
+  }
+  return Int(named == nullptr ? alias : key, fallback, least);
 }
 
 Result<bool> ConfigValues::Bool(const std::string& key, bool fallback) const {

@@ -45,6 +45,8 @@ class ConfigValues {
   // Parts of the model that `text_config` leaves out: "vision_config", ...
   const std::vector<std::string>& other_parts() const { return other_parts_; }
 
+  // Whether the key is there, and is null.
+  bool IsNull(std::string_view key) const;
   // Whether the key is there, and is an array.
   bool IsList(std::string_view key) const;
   // A whole number from `least` to 2^31 - 1; `fallback` where the key is
@@ -54,7 +56,8 @@ class ConfigValues {
   // The same for keys that may be null, which means `if_null`.
   Result<int64_t> IntOrNull(const std::string& key, int64_t fallback,
                             int64_t if_null) const;
-  // Where an older name of `key` is also read.
+  // Where another name of `key` is also read. Malformed where both are there
+  // and say different numbers.
   Result<int64_t> IntAlias(const std::string& key, const std::string& alias,
                            int64_t fallback, int64_t least = 1) const;
   Result<bool> Bool(const std::string& key, bool fallback) const;
@@ -81,7 +84,6 @@ class ConfigValues {
   using Values = std::map<std::string, Value, std::less<>>;
 
   const Value* Find(std::string_view key) const;
-  bool IsNull(std::string_view key) const;
   Result<std::string> Text(std::string_view key) const;
 
   Values values_;

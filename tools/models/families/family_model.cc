@@ -228,8 +228,8 @@ class FamilyBuilder {
     }
     CASTOR_ASSIGN_OR_RETURN(
         const int64_t value,
-        asked.if_null
-            ? config_.IntOrNull(asked.key, fallback, if_null)
+        asked.if_null&& config_.IsNull(asked.key)
+            ? if_null
             : config_.IntAlias(asked.key, asked.alias, fallback, least));
     if (!asked.most.empty()) {
       CASTOR_ASSIGN_OR_RETURN(const int64_t most, Size(asked.most));

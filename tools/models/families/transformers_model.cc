@@ -58,11 +58,15 @@ Result<std::string> Ask(std::string_view json, const std::string& python,
       {python, "-c", std::string(kTransformersScript)}, json, limits);
   switch (answer.end) {
     case ProgramEnd::kNotStarted:
-      return Unavailable(fmt::format("{} cannot be started: {}",
-                                     QuotedPath(python), answer.refused));
+      return Unavailable(fmt::format(
+          "{} cannot be started: {}; name a Python that has torch and "
+          "transformers by --python",
+          QuotedPath(python), answer.refused));
     case ProgramEnd::kTooLong:
       return Unavailable(fmt::format(
-          "{} did not answer within {} s, and was stopped", QuotedPath(python),
+          "{} did not answer within {} s, and was stopped; try again when the "
+          "machine is less busy",
+          QuotedPath(python),
           std::chrono::duration<double>(limits.time).count()));
     case ProgramEnd::kTooMuch:
       return Unavailable(
@@ -127,8 +131,10 @@ Result<FamilyModel> AskTransformers(std::string_view json,
   Lines lines(answer);
   const std::vector<std::string> first = lines.Next();
   if (first[0] == "missing" && first.size() == 2) {
-    return Unavailable(fmt::format("{} has no {} to ask", QuotedPath(python),
-                                   Quoted(first[1])));
+    return Unavailable(
+        fmt::format("{} has no {} to ask; install torch and transformers "
+                    "there, name a Python that has them by --python",
+                    QuotedPath(python), Quoted(first[1])));
   }
   if (first.size() < 2) return NoAnswer(python, "its first line is no such");
   model.library = "transformers " + first[1];

@@ -332,6 +332,8 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{R"({"model_type":"falcon","alibi":1})", R"("alibi" is 1)"},
         Hostile{R"({"model_type":"bert","type_vocab_size":0})",
                 R"("type_vocab_size" is 0)"},
+        Hostile{R"({"model_type":"gpt2","n_embd":64,"hidden_size":32})",
+                R"("n_embd" is 64 and "hidden_size" is 32, which are names)"},
         Hostile{R"({"model_type":"t5","feed_forward_proj":"half-gelu"})",
                 R"("feed_forward_proj" is "half-gelu")"},
         Hostile{R"({"model_type":"t5","feed_forward_proj":"gated-a-b"})",

@@ -189,12 +189,13 @@ TEST_F(TransformersSourceTest, NamesBothWaysOutWithoutALibrary) {
   const std::string path = folder_.Write("config.json", kConfig);
   EXPECT_THAT(
       Read(path, "printf 'missing\\ttransformers\\n'"),
-      StatusIs(ErrorCode::kInvalidArgument,
-               Says("\"gema\" is not a family that Castor derives",
-                    "has no \"transformers\" to ask; install torch and "
-                    "transformers there, name a Python that has it by --python",
-                    "or give the model's .safetensors or a list instead",
-                    "did you mean gemma2?")));
+      StatusIs(
+          ErrorCode::kInvalidArgument,
+          Says("\"gema\" is not a family that Castor derives",
+               "has no \"transformers\" to ask; install torch and "
+               "transformers there, name a Python that has them by --python",
+               "or give the model's .safetensors or a list instead",
+               "did you mean gemma2?")));
 }
 
 TEST_F(TransformersSourceTest, OrdersWeightFilesBesideWhichTheConfigLies) {
