@@ -167,11 +167,11 @@ class Planner {
     PlanProblem gathered = problem_;
     for (size_t k = 0; k < splits_.size(); ++k) gathered.slots[k] -= splits_[k];
     internal::SlotReplay replay(
-        trace_, gathered, [&](ChunkId, int64_t, int64_t next_use) {
+        trace_, gathered, [&](ChunkId, int64_t next_use) {
           const bool kept =
               next_use != internal::kNeverUsed &&
               kept_for_[static_cast<size_t>(next_use) % trace_.size()];
-          return kept ? 0 : std::numeric_limits<double>::infinity();
+          return kept ? std::numeric_limits<double>::infinity() : 0;
         });
     ExactPlan exact;
     exact.plan = internal::ScheduleFetches(trace_, problem_, initial_,

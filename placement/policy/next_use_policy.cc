@@ -4,7 +4,6 @@
 #include "placement/policy/next_use_policy.h"
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -36,15 +35,12 @@ Result<Plan> PlanNextUse(const Trace& trace, const PlanProblem& problem) {
   CASTOR_RETURN_IF_ERROR(internal::CheckTrace(trace, problem));
   CASTOR_RETURN_IF_ERROR(internal::CheckFits(
       trace, problem, internal::PinnedCounts(trace, problem)));
-  // The copy that is used furthest away for its cost.
-  internal::SlotReplay replay(
-      trace, problem, [&](ChunkId chunk, int64_t moment, int64_t next_use) {
-        if (next_use == internal::kNeverUsed) {
-          return std::numeric_limits<double>::infinity();
-        }
-        return static_cast<double>(next_use - moment) /
-               problem.fetch_cost[chunk.index()];
-      });
+  internal::SlotReplay replay(trace, problem,
+                              [&](ChunkId chunk, int64_t next_use) {
+                                return next_use == internal::kNeverUsed
+                                           ? 0
+                                           : problem.fetch_cost[chunk.index()];
+                              });
   std::vector<ChunkId> kept;
   Plan plan;
   for (int pass = 0; pass < kMaxPasses; ++pass) {

@@ -4,6 +4,8 @@
 #include "placement/policy/slot_replay.h"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -12,10 +14,10 @@
 namespace castor::internal {
 
 SlotReplay::SlotReplay(const Trace& trace, const PlanProblem& problem,
-                       DropScore score)
+                       DropCost cost)
     : trace_(trace),
       problem_(problem),
-      score_(std::move(score)),
+      cost_(std::move(cost)),
       uses_(problem.param_class.size()) {
   for (size_t i = 0; i < trace.size(); ++i) {
     if (trace[i].kind == AccessKind::kUse &&
@@ -27,9 +29,16 @@ SlotReplay::SlotReplay(const Trace& trace, const PlanProblem& problem,
 
 ServedTrace SlotReplay::Run(const std::vector<ChunkId>& kept) {
   slots_.clear();
+  free_.clear();
   for (int64_t count : problem_.slots) {
-    slots_.emplace_back(static_cast<size_t>(count));
+    std::vector<Queued> free;
+    for (Slot& slot : slots_.emplace_back(static_cast<size_t>(count))) {
+      slot.slot_class = slots_.size() - 1;
+      free.push_back({0, slot.idle_since, &slot});
+    }
+    free_.emplace_back(GoesLater(), std::move(free));
   }
+  idle_.assign(problem_.slots.size(), {});
   taken_.assign(problem_.slots.size(), {});
   at_.assign(uses_.size(), nullptr);
   grad_at_.assign(uses_.size(), nullptr);
@@ -47,6 +56,7 @@ ServedTrace SlotReplay::Run(const std::vector<ChunkId>& kept) {
     CASTOR_CHECK(slot != nullptr);
     slot->copy = chunk;
     at_[chunk.index()] = slot;
+    Idle(*slot, -1);
   }
   for (size_t i = 0; i < trace_.size(); ++i) {
     const int64_t moment = static_cast<int64_t>(i);
@@ -79,30 +89,59 @@ int64_t SlotReplay::NextUse(size_t chunk, int64_t moment) {
   return kNeverUsed;
 }
 
+bool SlotReplay::GoesLater::operator()(const Queued& a, const Queued& b) const {
+  return std::tie(b.next_use, a.idle_since, a.slot) >
+         std::tie(a.next_use, b.idle_since, b.slot);
+}
+
+void SlotReplay::Free(Slot& slot, int64_t moment) {
+  slot.idle_since = moment;
+  free_[slot.slot_class].push({0, moment, &slot});
+}
+
+void SlotReplay::Idle(Slot& slot, int64_t moment) {
+  slot.idle_since = moment;
+  const int64_t next_use = NextUse(slot.copy.index(), moment);
+  const double cost = cost_(slot.copy, next_use);
+  // The distance decides only where it is weighed by a cost.
+  const bool weighed = cost > 0 && std::isfinite(cost);
+  idle_[slot.slot_class][cost].push({weighed ? next_use : 0, moment, &slot});
+}
+
+// A slot holds no other copy without another moment of its last access.
+bool SlotReplay::IsIdle(const Queued& queued) const {
+  const Slot& slot = *queued.slot;
+  return slot.copy.valid() && pins_[slot.copy.index()] == 0 &&
+         slot.idle_since == queued.idle_since;
+}
+
 // The free slot that has been idle longest; null when there is none.
 SlotReplay::Slot* SlotReplay::FreeSlot(size_t slot_class) {
-  Slot* best = nullptr;
-  for (Slot& slot : slots_[slot_class]) {
-    if (slot.copy.valid() || slot.blocked) continue;
-    if (best == nullptr || slot.idle_since < best->idle_since) best = &slot;
-  }
-  return best;
+  SlotQueue& free = free_[slot_class];
+  if (free.empty()) return nullptr;
+  Slot* slot = free.top().slot;
+  free.pop();
+  return slot;
 }
 
 SlotReplay::Slot* SlotReplay::VictimSlot(size_t slot_class, int64_t moment) {
-  Slot* best = nullptr;
+  const Queued* best = nullptr;
   double best_score = 0;
-  for (Slot& slot : slots_[slot_class]) {
-    if (!slot.copy.valid() || pins_[slot.copy.index()] > 0) continue;
+  for (auto& [cost, queue] : idle_[slot_class]) {
+    while (!queue.empty() && !IsIdle(queue.top())) queue.pop();
+    if (queue.empty()) continue;
+    const Queued& queued = queue.top();
     const double score =
-        score_(slot.copy, moment, NextUse(slot.copy.index(), moment));
+        cost > 0 ? static_cast<double>(queued.next_use - moment) / cost
+                 : std::numeric_limits<double>::infinity();
     if (best == nullptr || score > best_score ||
-        (score == best_score && slot.idle_since < best->idle_since)) {
+        (score == best_score && std::tie(queued.idle_since, queued.slot) <
+                                    std::tie(best->idle_since, best->slot))) {
       best_score = score;
-      best = &slot;
+      best = &queued;
     }
   }
-  return best;
+  return best == nullptr ? nullptr : best->slot;
 }
 
 SlotReplay::Slot& SlotReplay::TakeSlot(size_t slot_class, int64_t moment,
@@ -124,15 +163,13 @@ SlotReplay::Slot& SlotReplay::BlockSlot(size_t slot_class, int64_t moment,
     served_.drops.push_back(drop);
     dropped_at_[drop.chunk.index()] = moment;
   }
-  slot.blocked = true;
   return slot;
 }
 
 void SlotReplay::Untake(size_t slot_class, int64_t moment, int64_t taken) {
   std::vector<Slot*>& blocked = taken_[slot_class];
   while (static_cast<int64_t>(blocked.size()) > taken) {
-    blocked.back()->blocked = false;
-    blocked.back()->idle_since = moment;
+    Free(*blocked.back(), moment);
     blocked.pop_back();
   }
 }
@@ -149,7 +186,7 @@ void SlotReplay::DropCopy(size_t chunk, int64_t moment) {
   dropped_at_[chunk] = moment;
   if (at_[chunk] == nullptr) return;
   at_[chunk]->copy = ChunkId();
-  at_[chunk]->idle_since = moment;
+  Free(*at_[chunk], moment);
   at_[chunk] = nullptr;
 }
 
@@ -173,8 +210,7 @@ void SlotReplay::Serve(int64_t moment) {
       return;
     case AccessKind::kUseEnd:
       if (param_class == kNoSlotClass) return;
-      --pins_[chunk];
-      at_[chunk]->idle_since = moment;
+      if (--pins_[chunk] == 0) Idle(*at_[chunk], moment);
       return;
     case AccessKind::kGradOpen:
       if (problem_.grad_class[chunk] == kNoSlotClass) return;
@@ -186,8 +222,7 @@ void SlotReplay::Serve(int64_t moment) {
         DropCopy(chunk, moment);
         return;
       }
-      grad_at_[chunk]->blocked = false;
-      grad_at_[chunk]->idle_since = moment;
+      Free(*grad_at_[chunk], moment);
       grad_at_[chunk] = nullptr;
       return;
   }

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <queue>
 #include <vector>
 
 #include "chunk/base/ids.h"
@@ -21,12 +23,12 @@ namespace castor::internal {
 
 inline constexpr int64_t kNeverUsed = std::numeric_limits<int64_t>::max();
 
-// How gladly the copy of `chunk`, which nobody uses at `moment`, goes: the
-// highest score goes first, of equal ones the copy that has been idle longest.
+// What it costs to drop the copy of `chunk`. The copy goes whose next use is
+// furthest away for its cost, of equal ones the one that has been idle longest.
+// So one that costs nothing goes first, and one of infinite cost last.
 // `next_use`: the moment of its next use, counted on into the next step where
-// the copy is valid there, or kNeverUsed.
-using DropScore =
-    std::function<double(ChunkId chunk, int64_t moment, int64_t next_use)>;
+// the copy is valid there, or kNeverUsed, which must cost nothing.
+using DropCost = std::function<double(ChunkId chunk, int64_t next_use)>;
 
 struct DemandFetch {
   ChunkId chunk;
@@ -54,7 +56,7 @@ class SlotReplay {
  public:
   // The trace and the problem outlive it. REQUIRES: CheckTrace and CheckFits of
   // placement/policy/trace_pins.h are ok.
-  SlotReplay(const Trace& trace, const PlanProblem& problem, DropScore score);
+  SlotReplay(const Trace& trace, const PlanProblem& problem, DropCost cost);
 
   // One step that begins with the copies `kept`. REQUIRES: there is room for
   // them.
@@ -63,11 +65,30 @@ class SlotReplay {
  private:
   struct Slot {
     ChunkId copy;             // not valid: no copy
-    bool blocked = false;     // holds an open gradient, or is taken
     int64_t idle_since = -1;  // moment of its last access; -1: none yet
+    size_t slot_class = 0;
   };
 
+  // Sorts a slot by what was true of it when it was queued. Slots of a class
+  // lie one after the other.
+  struct Queued {
+    int64_t next_use = 0;
+    int64_t idle_since = 0;
+    Slot* slot = nullptr;
+  };
+  // On top the slot used furthest away, then the one idle longest, then the
+  // first.
+  struct GoesLater {
+    bool operator()(const Queued& a, const Queued& b) const;
+  };
+  using SlotQueue = std::priority_queue<Queued, std::vector<Queued>, GoesLater>;
+
   int64_t NextUse(size_t chunk, int64_t moment);
+  // Of a slot without a copy, which nothing blocks any more.
+  void Free(Slot& slot, int64_t moment);
+  // Nobody uses the slot's copy from `moment` on.
+  void Idle(Slot& slot, int64_t moment);
+  bool IsIdle(const Queued& queued) const;
   Slot* FreeSlot(size_t slot_class);
   Slot* VictimSlot(size_t slot_class, int64_t moment);
   // A slot without a copy; the copy that was dropped for it, if any, is told.
@@ -83,12 +104,16 @@ class SlotReplay {
 
   const Trace& trace_;
   const PlanProblem& problem_;
-  const DropScore score_;
+  const DropCost cost_;
   std::vector<std::vector<int64_t>> uses_;  // by chunk, moments of kUse
   std::vector<std::vector<Slot>> slots_;    // by class; never resized in a run
-  std::vector<std::vector<Slot*>> taken_;   // by class
-  std::vector<Slot*> at_;                   // by chunk, of its copy
-  std::vector<Slot*> grad_at_;              // by chunk, of its gradient
+  std::vector<SlotQueue> free_;             // by class
+  // By class and the cost of dropping their copies. A slot whose copy was used
+  // or dropped since stays until it is on top.
+  std::vector<std::map<double, SlotQueue>> idle_;
+  std::vector<std::vector<Slot*>> taken_;  // by class
+  std::vector<Slot*> at_;                  // by chunk, of its copy
+  std::vector<Slot*> grad_at_;             // by chunk, of its gradient
   std::vector<int> pins_;
   std::vector<int64_t> dropped_at_;  // by chunk, for what is no copy
   std::vector<size_t> next_;         // by chunk, cursor into uses_
