@@ -4,8 +4,6 @@
 #include "collectives/memory/gathered_need.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "chunk/base/check.h"
@@ -35,23 +33,32 @@ class Counter {
   }
 
   std::vector<int64_t> Declared(const std::vector<HeldTogether>& held) const {
-    const std::vector<std::vector<ChunkId>> open = OpenGrads(held);
+    const std::vector<Span> open = OpenGrads(held);
+    // By moment and class: slots that gradients take from it on, less those
+    // that they do no longer.
+    std::vector<std::vector<int64_t>> change(held.size() + 1,
+                                             std::vector<int64_t>(classes_, 0));
+    for (size_t c = 0; c < open.size(); ++c) {
+      const ChunkId chunk(static_cast<int32_t>(c));
+      if (open[c].end == 0 || (in_place_ && Direct(chunk))) continue;
+      const size_t of_class = in_place_ ? ClassOf(chunk) : GradClassOf(chunk);
+      ++change[open[c].begin][of_class];
+      --change[open[c].end][of_class];
+    }
     std::vector<int64_t> peak(classes_, 0);
+    std::vector<int64_t> grads(classes_, 0);
+    std::vector<size_t> counted_at(open.size(), held.size());  // by chunk
     for (size_t m = 0; m < held.size(); ++m) {
-      std::vector<int64_t> now(classes_, 0);
-      std::set<ChunkId> used;
+      for (size_t c = 0; c < classes_; ++c) grads[c] += change[m][c];
+      std::vector<int64_t> now = grads;
       for (ParamId param : held[m].params) {
         const ChunkId chunk = layout_.place(param).chunk;
-        if (chunk.valid() && !Direct(chunk)) used.insert(chunk);
+        if (!chunk.valid() || Direct(chunk)) continue;
+        if (std::exchange(counted_at[chunk.index()], m) == m) continue;
+        const Span& grad = open[chunk.index()];
+        const bool counted = in_place_ && grad.begin <= m && m < grad.end;
+        if (!counted) ++now[ClassOf(chunk)];
       }
-      for (ChunkId chunk : open[m]) {
-        if (!in_place_) {
-          ++now[GradClassOf(chunk)];
-        } else if (!Direct(chunk)) {
-          used.insert(chunk);
-        }
-      }
-      for (ChunkId chunk : used) ++now[ClassOf(chunk)];
       for (size_t c = 0; c < classes_; ++c) peak[c] = std::max(peak[c], now[c]);
     }
     return peak;
@@ -89,27 +96,35 @@ class Counter {
   }
 
  private:
-  // The chunks whose gradients are held, by moment.
-  std::vector<std::vector<ChunkId>> OpenGrads(
-      const std::vector<HeldTogether>& held) const {
-    std::map<ChunkId, std::pair<size_t, size_t>> span;  // first, last
-    std::map<ChunkId, std::set<ParamId>> listed;
+  // Moments from `begin` up to `end`, which is none of them.
+  struct Span {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  // When each chunk's gradient is held.
+  std::vector<Span> OpenGrads(const std::vector<HeldTogether>& held) const {
+    std::vector<Span> open(layout_.chunks().size());
+    std::vector<size_t> listed(open.size(), 0);  // parameters of each chunk
+    std::vector<bool> is_listed(layout_.places().size(), false);
     for (size_t m = 0; m < held.size(); ++m) {
       for (ParamId param : held[m].grads) {
         const ChunkId chunk = layout_.place(param).chunk;
         if (!chunk.valid()) continue;
-        span.try_emplace(chunk, m, m).first->second.second = m;
-        listed[chunk].insert(param);
+        Span& span = open[chunk.index()];
+        if (span.end == 0) span.begin = m;
+        span.end = m + 1;
+        if (is_listed[param.index()]) continue;
+        is_listed[param.index()] = true;
+        ++listed[chunk.index()];
       }
     }
-    std::vector<std::vector<ChunkId>> open(held.size());
-    for (const auto& [chunk, moments] : span) {
-      const bool all =
-          listed[chunk].size() == layout_.chunk(chunk).params.size();
-      const size_t begin = whole_grads_ ? 0 : moments.first;
-      const size_t end =
-          all && !whole_grads_ ? moments.second + 1 : held.size();
-      for (size_t m = begin; m < end; ++m) open[m].push_back(chunk);
+    for (size_t c = 0; c < open.size(); ++c) {
+      if (listed[c] == 0) continue;
+      if (whole_grads_) open[c].begin = 0;
+      if (whole_grads_ || listed[c] < layout_.chunks()[c].params.size()) {
+        open[c].end = held.size();
+      }
     }
     return open;
   }

@@ -3,7 +3,6 @@
 
 #include "collectives/memory/held_moments.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -21,7 +20,8 @@ class Observer {
       : params_(params),
         blocks_(blocks),
         shape_(shape),
-        openings_left_(params.size(), 0) {}
+        openings_left_(params.size(), 0),
+        is_open_(params.size(), false) {}
 
   std::vector<HeldTogether> Observe() {
     first_trained_ = blocks_.size();
@@ -59,22 +59,22 @@ class Observer {
       for (const ParamUse& use : block.backward) {
         if (shape_.grads_in_place) moments_.push_back({use.hold, open_});
         for (const ParamId param : use.grads) {
-          if (Trainable(param) && !Open(param)) open_.push_back(param);
+          if (!Trainable(param) || is_open_[param.index()]) continue;
+          is_open_[param.index()] = true;
+          open_.push_back(param);
         }
         if (shape_.grads_in_place) moments_.push_back({{}, open_});
         if (!shape_.grads_in_place) moments_.push_back({use.hold, open_});
         if (pass == 0) continue;  // the next one adds to them
         for (const ParamId param : use.grads) {
           if (Trainable(param) && --openings_left_[param.index()] == 0) {
-            std::erase(open_, param);
+            is_open_[param.index()] = false;
           }
         }
+        std::erase_if(open_,
+                      [&](ParamId param) { return !is_open_[param.index()]; });
       }
     }
-  }
-
-  bool Open(ParamId param) const {
-    return std::find(open_.begin(), open_.end(), param) != open_.end();
   }
 
   std::span<const ParamSpec> params_;
@@ -83,6 +83,7 @@ class Observer {
   std::vector<int64_t> openings_left_;  // by ParamId, of its gradient
   size_t first_trained_ = 0;
   std::vector<ParamId> open_;
+  std::vector<bool> is_open_;  // by ParamId
   std::vector<HeldTogether> moments_;
 };
 

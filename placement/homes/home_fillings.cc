@@ -117,17 +117,19 @@ class Fillings {
            Order order)
       : sizes_(sizes), order_(chunks.size()) {
     std::iota(order_.begin(), order_.end(), size_t{0});
-    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-      const Bytes size_a = SumOf(chunks[a].device_bytes);
-      const Bytes size_b = SumOf(chunks[b].device_bytes);
-      if (size_a == size_b) return a < b;
-      return order == Order::kSmallestFirst ? size_a < size_b : size_b < size_a;
+    std::vector<Bytes> sizes_on_device;  // by ChunkId
+    for (const ChunkStates& chunk : chunks) {
+      sizes_on_device.push_back(SumOf(chunk.device_bytes));
+    }
+    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      if (order == Order::kLargestFirst) std::swap(a, b);
+      return sizes_on_device[a] < sizes_on_device[b];
     });
     // Sums over the first chunks in that order.
     whole_ = params_ = host_whole_ = host_params_ = {Bytes(0)};
     for (size_t c : order_) {
       const size_t param = Index(StateKind::kParam);
-      whole_.push_back(whole_.back() + SumOf(chunks[c].device_bytes));
+      whole_.push_back(whole_.back() + sizes_on_device[c]);
       params_.push_back(params_.back() + chunks[c].device_bytes[param]);
       host_whole_.push_back(host_whole_.back() + SumOf(chunks[c].host_bytes));
       host_params_.push_back(host_params_.back() + chunks[c].host_bytes[param]);

@@ -240,7 +240,8 @@ BENCHMARK(BM_PlanNextUse)
 
 // All of what a plan of an engine is, for layers of 256 experts with a chunk
 // each, as of a step: where it fits, or, without host memory, where the
-// smallest raises that would fit are looked for as well.
+// smallest raises that would fit are looked for as well. Where slots grow, the
+// device holds all shards and a quarter of the gathered chunks, however many.
 void BM_PlanEngine(benchmark::State& state) {
   constexpr int64_t kLayer = 256;
   const int64_t chunks = state.range(0) * 1000;
@@ -264,22 +265,28 @@ void BM_PlanEngine(benchmark::State& state) {
   request.world = 8;
   request.options.chunk_size = KiB(128);
   request.options.device_budget = MiB(128);
+  if (state.range(2) != 0) {
+    request.options.device_budget += MiB(160) * state.range(0);
+  }
   request.options.host_budget = state.range(1) != 0 ? GiB(64) : Bytes(0);
   request.declared.held = HeldMomentsOf(params, blocks, StepShape());
   const ChunkLayout layout = *LayoutOf(params, request.options, request.world);
   const StepTrace step = *DeriveStep(layout, blocks, StepShape());
+  int64_t slots = 0;
   for (auto _ : state) {
     const Result<EnginePlan> plan = PlanEngine(request, layout, step);
     CASTOR_CHECK(plan.ok());
     CASTOR_CHECK_EQ(plan->fits.ok(), state.range(1) != 0);
+    if (plan->seal) slots = plan->seal->memory.device_classes[0].slots;
   }
+  state.counters["slots"] = static_cast<double>(slots);
   state.counters["chunks"] = static_cast<double>(layout.chunks().size());
   state.counters["moments"] = static_cast<double>(step.accesses.size());
 }
 BENCHMARK(BM_PlanEngine)
-    ->ArgNames({"thousand_chunks", "fits"})
-    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {1}})
-    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {0}})
+    ->ArgNames({"thousand_chunks", "fits", "slots_grow"})
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {1}, {0, 1}})
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64}, {0}, {0}})
     ->Unit(benchmark::kMillisecond);
 
 // One flow by itself, on a trace without any order: the hardest there is. Every
