@@ -32,7 +32,10 @@ TEST(ConfigValuesTest, ReadsKeysAndFallsBackWhereTheyAreMissing) {
   EXPECT_EQ(*config.Int("n", 1), 7);
   EXPECT_EQ(*config.Int("m", 1), 1);
   EXPECT_EQ(*config.IntAlias("m", "old", 1), 9);
-  EXPECT_EQ(*config.IntAlias("n", "old", 1), 7);
+  EXPECT_EQ(*config.IntAlias("n", "m", 1), 7);
+  // Two names that say different numbers.
+  EXPECT_EQ(config.IntAlias("n", "old", 1).status().code(),
+            ErrorCode::kMalformed);
   EXPECT_TRUE(*config.Bool("yes", false));
   EXPECT_TRUE(*config.Bool("other", true));
   EXPECT_FALSE(config.quantized());
