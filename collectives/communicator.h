@@ -23,7 +23,7 @@
 // to the dtype, in every backend that promises determinism.
 //
 // A gather or a reduce-scatter may be among the ranks of each group, or of each
-// row across groups (CollectiveTag::scope, collectives/world/rank_scope.h): all
+// row across groups (CollectiveTag::scope, collectives/rank_scope.h): all
 // groups come to it at the same place in the world's one order, with the same
 // tag, and data moves among those ranks only. So ranks of different groups that
 // depart from each other are found out as others are, one failure ends all
@@ -39,7 +39,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 #include "offload/lane.h"
 
 namespace castor {

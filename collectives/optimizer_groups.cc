@@ -9,7 +9,7 @@
 #include <set>
 
 #include "chunk/base/check.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 
 namespace castor {
 namespace {

@@ -53,7 +53,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "collectives/zero_options.h"
 
 namespace castor {

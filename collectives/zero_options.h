@@ -168,7 +168,7 @@ struct ZeroOptions {
   PrefetchMode prefetch = PrefetchMode::kDepth;
   // How long a rank computes in a step, all its micro-batches together, as the
   // trainer declares it; 0: unknown. It is shared out over the recorded step by
-  // what is used (placement/trace/compute_spread.h).
+  // what is used (placement/policy/compute_spread.h).
   int64_t step_compute_ns = 0;
   // How fast this machine's links are, the same on every rank, as `castor
   // probe` measured them: policies weigh fetches by it, and the host takes from

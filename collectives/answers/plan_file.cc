@@ -12,9 +12,9 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "collectives/sealing/seal_plan.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 #include "offload/kernels/optimizer_options.h"
 
 namespace castor {

@@ -15,7 +15,7 @@
 
 #include "chunk/base/status.h"
 #include "chunk/chunk_size_search.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "placement/tier_model.h"
 
 namespace castor {

@@ -13,8 +13,8 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
+#include "collectives/memory/sharding.h"
 #include "collectives/sealing/seal_plan.h"
-#include "collectives/sealing/sharding.h"
 #include "offload/memory/tier_pool.h"
 #include "placement/run_event.h"
 

@@ -25,9 +25,9 @@
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
 #include "collectives/callbacks/callback_communicator.h"
+#include "collectives/rank_scope.h"
 #include "collectives/world/collective_call.h"
 #include "collectives/world/data_movement.h"
-#include "collectives/world/rank_scope.h"
 
 namespace castor::internal {
 

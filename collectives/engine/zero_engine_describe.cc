@@ -20,7 +20,7 @@
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/sealing/run_chunks.h"
 #include "collectives/sealing/seal_plan.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 #include "collectives/zero_config.h"
 #include "offload/nvme/nvme_option.h"
 #include "placement/homes/homes_file.h"

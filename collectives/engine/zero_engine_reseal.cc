@@ -24,7 +24,7 @@
 #include "chunk/text/units_text.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/memory/held_moments.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 
 namespace castor {
 

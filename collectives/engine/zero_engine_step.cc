@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/engine/zero_engine_impl.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 
 namespace castor {
 namespace {

@@ -32,7 +32,7 @@
 
 #include "collectives/engine/zero_engine_impl.h"
 #include "collectives/memory/held_moments.h"
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 
 namespace castor {
 

@@ -11,7 +11,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "placement/homes/home_policy.h"
 
 namespace castor::internal {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "chunk/chunk_layout.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "placement/homes/home_policy.h"
 #include "placement/plan.h"
 #include "placement/tier_model.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "chunk/base/units.h"
-#include "collectives/sealing/budget_raises.h"
+#include "collectives/memory/budget_raises.h"
 #include "placement/homes/home_policy.h"
 #include "placement/run_event.h"
 

@@ -9,7 +9,7 @@
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
 #include "collectives/nccl/nccl_streams.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 
 namespace castor::internal {
 namespace {

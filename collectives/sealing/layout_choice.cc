@@ -18,7 +18,7 @@
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/layout_file.h"
 #include "chunk/text/units_text.h"
-#include "collectives/sealing/budget_raises.h"
+#include "collectives/memory/budget_raises.h"
 #include "placement/placement_rules.h"
 
 namespace castor {

@@ -16,9 +16,9 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "chunk/param_spec.h"
+#include "collectives/memory/sharding.h"
 #include "collectives/sealing/chunk_bounds.h"
 #include "collectives/sealing/seal_plan.h"
-#include "collectives/sealing/sharding.h"
 #include "collectives/zero_options.h"
 
 namespace castor {

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/rank_scope.h"
 #include "collectives/world/byte_codec.h"
-#include "collectives/world/rank_scope.h"
 
 namespace castor::internal {
 

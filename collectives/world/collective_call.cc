@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 
 namespace castor::internal {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 #include "offload/kernels/numbers/float_mode.h"
 #include "offload/kernels/reduce.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "chunk/base/ids.h"
+#include "placement/policy/compute_spread.h"
 #include "placement/run_event.h"
-#include "placement/trace/compute_spread.h"
 
 namespace castor {
 namespace {

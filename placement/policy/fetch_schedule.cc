@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "placement/policy/compute_spread.h"
 #include "placement/policy/fetch_deadlines.h"
 #include "placement/run_event.h"
-#include "placement/trace/compute_spread.h"
 
 namespace castor::internal {
 namespace {

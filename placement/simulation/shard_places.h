@@ -6,7 +6,7 @@
 
 // Copies of a simulated rank's shards on its device, for gathers that are to
 // come: which places they take, and when these are free, as
-// offload/copies/shard_places.h has them. Owner thread only. Part of the
+// offload/shards/shard_places.h has them. Owner thread only. Part of the
 // gathered copies (gathered_copies.h).
 
 #include <cstddef>

@@ -29,7 +29,7 @@
 #include "chunk/base/log.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/answers/option_words.h"
+#include "collectives/options/option_words.h"
 #include "offload/lanes/event.h"
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/queue/io_queue.h"

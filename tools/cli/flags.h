@@ -5,7 +5,7 @@
 #define CASTOR_TOOLS_CLI_FLAGS_H_
 
 // Flags with one behaviour in every program: each is a row of a table
-// (collectives/answers/option_table.h), and every mistake is a sentence with
+// (collectives/options/option_table.h), and every mistake is a sentence with
 // the nearest known flag or value instead of the parser's own text and exit
 // code. Owner thread only; a variable given to an Add function must outlive
 // `app`, and keeps its value, the default, where the flag is absent.
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 
 namespace CLI {
 class App;

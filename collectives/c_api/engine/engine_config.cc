@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "chunk/text/quote.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "collectives/zero_config.h"
 
 namespace castor::c_api {

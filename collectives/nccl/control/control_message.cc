@@ -10,7 +10,7 @@
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/ids.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 
 namespace castor::internal {
 namespace {

@@ -16,7 +16,7 @@
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
 #include "collectives/memory/memory_plan.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/homes/static_policy.h"

@@ -17,7 +17,7 @@
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/layout_file.h"
 #include "chunk/param_spec.h"
-#include "collectives/sealing/layout_digest.h"
+#include "collectives/world/layout_digest.h"
 #include "collectives/zero_engine.h"
 #include "collectives/zero_options.h"
 #include "gmock/gmock.h"

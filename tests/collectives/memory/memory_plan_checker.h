@@ -19,7 +19,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/memory/memory_plan.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "collectives/zero_options.h"
 #include "gtest/gtest.h"
 #include "offload/memory/tier_pool.h"

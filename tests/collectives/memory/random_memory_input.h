@@ -23,7 +23,7 @@
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
 #include "collectives/memory/memory_plan.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "collectives/zero_options.h"
 #include "placement/placement_rules.h"
 

@@ -21,7 +21,7 @@
 #include "chunk/param_spec.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
-#include "collectives/sealing/layout_digest.h"
+#include "collectives/world/layout_digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "offload/lane.h"

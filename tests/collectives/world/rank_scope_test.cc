@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 
 #include <algorithm>
 #include <vector>

@@ -19,7 +19,7 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/param_spec.h"
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/homes/home_policy.h"

@@ -17,7 +17,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/base/units.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 #include "gmock/gmock.h"
 #include "tests/support/rank_values.h"
 #include "tests/support/status_matchers.h"

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 
 namespace castor {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "chunk/base/log.h"
-#include "collectives/answers/option_words.h"
+#include "collectives/options/option_words.h"
 #include "offload/host/cgroup_folders.h"
 #include "offload/host/cpu_map.h"
 #include "offload/host/cpu_quota.h"

@@ -21,7 +21,7 @@
 #include "collectives/answers/plan_file.h"
 #include "collectives/answers/seal_forecast.h"
 #include "collectives/answers/step_traffic.h"
-#include "collectives/sealing/budget_raises.h"
+#include "collectives/memory/budget_raises.h"
 #include "placement/simulation/simulation_result.h"
 #include "placement/trace/step_trace.h"
 #include "tools/cli/text/document.h"

@@ -13,9 +13,9 @@
 
 #include "chunk/base/log.h"
 #include "chunk/text/units_text.h"
-#include "collectives/answers/option_words.h"
 #include "collectives/communicator.h"
 #include "collectives/in_process_communicator.h"
+#include "collectives/options/option_words.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/device.h"
 #include "offload/kernels/instruction_set.h"

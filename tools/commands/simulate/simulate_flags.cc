@@ -5,7 +5,7 @@
 
 #include "chunk/text/quantity_text.h"
 #include "chunk/text/quote.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "tools/cli/flags.h"
 #include "tools/commands/simulate/simulate_command.h"
 

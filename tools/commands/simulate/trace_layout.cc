@@ -13,7 +13,7 @@
 
 #include "chunk/base/ids.h"
 #include "collectives/memory/held_moments.h"
-#include "placement/trace/compute_spread.h"
+#include "placement/policy/compute_spread.h"
 
 namespace castor {
 namespace {

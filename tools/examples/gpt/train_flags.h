@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 #include "collectives/zero_config.h"
 #include "tools/cli/flags.h"
 #include "tools/examples/gpt/train_options.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_WORLD_RANK_SCOPE_H_
-#define CASTOR_COLLECTIVES_WORLD_RANK_SCOPE_H_
+#ifndef CASTOR_COLLECTIVES_RANK_SCOPE_H_
+#define CASTOR_COLLECTIVES_RANK_SCOPE_H_
 
 // Part of the communicator (communicator.h).
 //
@@ -90,4 +90,4 @@ struct RankScope {
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_WORLD_RANK_SCOPE_H_
+#endif  // CASTOR_COLLECTIVES_RANK_SCOPE_H_

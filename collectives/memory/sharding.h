@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_SEALING_SHARDING_H_
-#define CASTOR_COLLECTIVES_SEALING_SHARDING_H_
+#ifndef CASTOR_COLLECTIVES_MEMORY_SHARDING_H_
+#define CASTOR_COLLECTIVES_MEMORY_SHARDING_H_
 
 // What each ZeRO stage (Rajbhandari et al. 2020) means for one rank: which
 // states exist, which are whole on every rank and which are sliced, and which
@@ -25,7 +25,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 #include "placement/run_event.h"
 
 namespace castor {
@@ -164,4 +164,4 @@ struct Sharding {
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_SEALING_SHARDING_H_
+#endif  // CASTOR_COLLECTIVES_MEMORY_SHARDING_H_

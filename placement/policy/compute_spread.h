@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_PLACEMENT_TRACE_COMPUTE_SPREAD_H_
-#define CASTOR_PLACEMENT_TRACE_COMPUTE_SPREAD_H_
+#ifndef CASTOR_PLACEMENT_POLICY_COMPUTE_SPREAD_H_
+#define CASTOR_PLACEMENT_POLICY_COMPUTE_SPREAD_H_
 
 // A step's compute time where only the whole of it is known: shared out over
 // the moments of the step. A run, its simulation and its plan share it out
@@ -36,4 +36,4 @@ std::vector<int64_t> PlannedComputeNs(const Trace& trace,
 
 }  // namespace castor
 
-#endif  // CASTOR_PLACEMENT_TRACE_COMPUTE_SPREAD_H_
+#endif  // CASTOR_PLACEMENT_POLICY_COMPUTE_SPREAD_H_

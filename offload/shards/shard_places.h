@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_OFFLOAD_COPIES_SHARD_PLACES_H_
-#define CASTOR_OFFLOAD_COPIES_SHARD_PLACES_H_
+#ifndef CASTOR_OFFLOAD_SHARDS_SHARD_PLACES_H_
+#define CASTOR_OFFLOAD_SHARDS_SHARD_PLACES_H_
 
 // Copies of a rank's shards on its device, for gathers that are to come. They
 // lie in slots of gathered chunks, each of which gives places for as many
@@ -91,4 +91,4 @@ class ShardPlaces {
 
 }  // namespace castor
 
-#endif  // CASTOR_OFFLOAD_COPIES_SHARD_PLACES_H_
+#endif  // CASTOR_OFFLOAD_SHARDS_SHARD_PLACES_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_
-#define CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_
+#ifndef CASTOR_COLLECTIVES_MEMORY_BUDGET_RAISES_H_
+#define CASTOR_COLLECTIVES_MEMORY_BUDGET_RAISES_H_
 
 // By how much budgets that do not suffice fall short. Value.
 
@@ -29,4 +29,4 @@ BudgetRaises NearestRaises(std::span<const BudgetRaises> raises, Bytes device,
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_SEALING_BUDGET_RAISES_H_
+#endif  // CASTOR_COLLECTIVES_MEMORY_BUDGET_RAISES_H_

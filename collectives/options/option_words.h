@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_ANSWERS_OPTION_WORDS_H_
-#define CASTOR_COLLECTIVES_ANSWERS_OPTION_WORDS_H_
+#ifndef CASTOR_COLLECTIVES_OPTIONS_OPTION_WORDS_H_
+#define CASTOR_COLLECTIVES_OPTIONS_OPTION_WORDS_H_
 
 // Part of the engine's options (zero_config.h): values of flags that have a
 // form of their own, and back. Each function that parses takes one value of a
@@ -55,4 +55,4 @@ std::vector<std::string> RuleWords(const std::vector<PlacementRule>& rules);
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_ANSWERS_OPTION_WORDS_H_
+#endif  // CASTOR_COLLECTIVES_OPTIONS_OPTION_WORDS_H_

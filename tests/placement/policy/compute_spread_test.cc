@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "placement/trace/compute_spread.h"
+#include "placement/policy/compute_spread.h"
 
 #include <cstdint>
 #include <vector>

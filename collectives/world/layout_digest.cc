@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/sealing/layout_digest.h"
+#include "collectives/world/layout_digest.h"
 
-#include "collectives/sealing/value_hash.h"
+#include "collectives/world/value_hash.h"
 
 namespace castor::internal {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "offload/copies/shard_places.h"
+#include "offload/shards/shard_places.h"
 
 #include <algorithm>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/answers/option_words.h"
+#include "collectives/options/option_words.h"
 
 #include <filesystem>
 #include <optional>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_SEALING_VALUE_HASH_H_
-#define CASTOR_COLLECTIVES_SEALING_VALUE_HASH_H_
+#ifndef CASTOR_COLLECTIVES_WORLD_VALUE_HASH_H_
+#define CASTOR_COLLECTIVES_WORLD_VALUE_HASH_H_
 
 // Part of the digest of layouts (layout_digest.h).
 //
@@ -42,4 +42,4 @@ class ValueHash {
 
 }  // namespace castor::internal
 
-#endif  // CASTOR_COLLECTIVES_SEALING_VALUE_HASH_H_
+#endif  // CASTOR_COLLECTIVES_WORLD_VALUE_HASH_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_ANSWERS_OPTION_TABLE_H_
-#define CASTOR_COLLECTIVES_ANSWERS_OPTION_TABLE_H_
+#ifndef CASTOR_COLLECTIVES_OPTIONS_OPTION_TABLE_H_
+#define CASTOR_COLLECTIVES_OPTIONS_OPTION_TABLE_H_
 
 // Options as rows of a table: what each is called in documents and on command
 // lines, its type, its limits, its text for the help, and the member that it
@@ -344,4 +344,4 @@ Option& OptionTable::List(std::string key, void (*fill)(OptionTable&, T*),
 
 }  // namespace castor
 
-#endif  // CASTOR_COLLECTIVES_ANSWERS_OPTION_TABLE_H_
+#endif  // CASTOR_COLLECTIVES_OPTIONS_OPTION_TABLE_H_

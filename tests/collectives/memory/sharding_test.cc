@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/sealing/sharding.h"
+#include "collectives/memory/sharding.h"
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 #include "chunk/base/ids.h"
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
-#include "collectives/world/rank_scope.h"
+#include "collectives/rank_scope.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/run_event.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/answers/option_table.h"
+#include "collectives/options/option_table.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/sealing/budget_raises.h"
+#include "collectives/memory/budget_raises.h"
 
 namespace castor {
 

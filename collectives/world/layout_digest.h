@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_SEALING_LAYOUT_DIGEST_H_
-#define CASTOR_COLLECTIVES_SEALING_LAYOUT_DIGEST_H_
+#ifndef CASTOR_COLLECTIVES_WORLD_LAYOUT_DIGEST_H_
+#define CASTOR_COLLECTIVES_WORLD_LAYOUT_DIGEST_H_
 
 // Layouts compared over a wire. Pure function, thread-safe.
 
@@ -18,4 +18,4 @@ uint64_t LayoutDigest(const ChunkLayout& layout);
 
 }  // namespace castor::internal
 
-#endif  // CASTOR_COLLECTIVES_SEALING_LAYOUT_DIGEST_H_
+#endif  // CASTOR_COLLECTIVES_WORLD_LAYOUT_DIGEST_H_
