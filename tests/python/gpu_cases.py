@@ -17,7 +17,8 @@ from torch import nn
 import castor.torch as castor
 from castor._abi import lib
 from castor.torch import _device
-from castor.torch._leases import Unit, _Lease
+from castor.torch._leases import _Lease
+from castor.torch._model import Unit
 from fake_gpu import ROOM, FakeGpu
 from harness import train
 from models import PLAIN, Case, gpt2, language, of_transformers, squares

@@ -8,20 +8,17 @@ back in one order, with zeros for those that this rank lacks, when the backward 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from castor.torch._leases import Unit
-    from castor.torch._params import Param
-    from castor.torch._runtime import Runtime
+from castor.torch._model import Owner, Param, Unit
 
 
 class Blocks:
     """The units of one model that the caller of `wrap` has chosen."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._now: Optional[Unit] = None  # where the backward is
         self._stream = 0  # that waits for its values

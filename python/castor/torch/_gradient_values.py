@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -20,12 +20,9 @@ from castor import _abi
 from castor._abi import lib
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._guards import in_grad_scaler, refuse_grad_scaler
+from castor.torch._model import Owner, Param
 from castor.torch._params import OWN_GRAD
 from castor.torch._values import collect, replaced
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
-    from castor.torch._runtime import Runtime
 
 
 class _Copy:
@@ -53,7 +50,7 @@ class _Copy:
 class GradientValues:
     """The copies of one model. On several ranks, all read and write the same gradients."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._copies: dict[int, _Copy] = {}  # by number
         self._shown: weakref.WeakValueDictionary[int, ChunkedGradient] = weakref.WeakValueDictionary()  # of this step, by number

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -14,11 +14,8 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor.errors import CastorError, FailedPrecondition
+from castor.torch._model import Owner, Param
 from castor.torch._params import OWN_GRAD
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
-    from castor.torch._runtime import Runtime
 
 _graph_task = torch._C._current_graph_task_id
 _DOES_NOT_FIT = 3  # castor_code
@@ -28,7 +25,7 @@ _ONE_UNIT = "a block whose inner calls differ, from rank to rank too, as experts
 class Gradients:
     """Those of one model. A gradient is handed back once this micro-batch adds nothing more to it, and may then be reduced."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._late: list[Param] = []  # to be handed back when the backward ends
         self._address = ctypes.c_void_p()

@@ -10,15 +10,13 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn
 
 import torch
 from torch import nn
 
 from castor.errors import FailedPrecondition
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
+from castor.torch._model import Param
 
 
 def in_grad_scaler() -> bool:

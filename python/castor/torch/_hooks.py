@@ -4,17 +4,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import nn
 
 from castor.errors import FailedPrecondition
 from castor.torch._compile import refuse_cuda_graphs, uncompiled
-
-if TYPE_CHECKING:
-    from castor.torch._leases import Unit
-    from castor.torch._runtime import Runtime
+from castor.torch._model import Owner, Unit
 
 _inside_transform: Any = torch._C._functorch.peek_interpreter_stack
 
@@ -24,7 +21,7 @@ class ModuleHooks:
 
     __slots__ = ("_entered", "_runtime", "_unit", "_unseen")
 
-    def __init__(self, runtime: Optional[Runtime], unit: Optional[Unit]) -> None:
+    def __init__(self, runtime: Optional[Owner], unit: Optional[Unit]) -> None:
         """`unit`: parameters that the module needs, its own as a rule. No runtime: of a copy."""
         self._runtime = runtime
         self._unit = unit

@@ -12,15 +12,13 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 
 from castor import _abi
 from castor._abi import lib
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
+from castor.torch._model import Unit
 
 
 class _Lease:
@@ -35,21 +33,6 @@ class _Lease:
 
     def __del__(self) -> None:
         self.ended.append((self.handle, self.device.current_stream()))
-
-
-class Unit:
-    """Parameters that are acquired together, with what a call needs of them made ahead."""
-
-    __slots__ = ("addresses", "block", "ids", "kept", "params", "size")
-
-    def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
-        """`block`: see _blocks.py."""
-        self.block = block
-        self.kept = False  # each keeps its view of its chunk while it is not active
-        self.params = params
-        self.size = len(params)
-        self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))
-        self.addresses = (ctypes.c_void_p * self.size)()
 
 
 class Leases:

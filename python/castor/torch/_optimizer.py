@@ -15,9 +15,8 @@ import torch
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._ignored import norm_of, scale
-from castor.torch._params import Param
+from castor.torch._model import Param, read
 from castor.torch._runtime import Runtime
-from castor.torch._state import read
 
 log = logging.getLogger("castor")
 _NO_LIMIT = 1e300  # of a norm

@@ -9,95 +9,18 @@ values gets them for as long as it runs. Inside, it is the plain parameter that 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from torch import Tensor
 
-from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
 from castor.sizes import format_size
 from castor.torch._guards import GUARDS
-from castor.torch._device import Viewer
-from castor.torch._leases import Unit
+from castor.torch._model import Param
 from castor.torch._values import call, collect
 
-if TYPE_CHECKING:
-    from castor.torch._runtime import Runtime
-
-# Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
-WATCHED, TRAINING_FORWARD = 32, 16
-SAMPLE = 1 << 18  # elements
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-
-
-def _format_of(tensor: Tensor) -> torch.memory_format:
-    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    if channels_last is not None and tensor.is_contiguous(memory_format=channels_last) and not tensor.is_contiguous():
-        return channels_last
-    return torch.contiguous_format
-
-
-class Param:
-    """What Castor knows of one parameter."""
-
-    __slots__ = (
-        "again", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
-        "rest", "runtime", "shape", "sample", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
-    )
-
-    def __init__(self, runtime: Runtime, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
-        self.runtime = runtime
-        self.name = name
-        self.tensor = tensor
-        self.plain = type(tensor)  # its class while it is active
-        self.shape = tensor.shape
-        self.dtype = dtype
-        self.elements = tensor.numel()
-        # Of copies that leave the chunk; inside, values are row-major.
-        self.format = _format_of(tensor)
-        self.group = group
-        self.frozen = frozen
-        self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
-        self.number = -1
-        self.hole: Tensor  # one NaN, in its shape
-        self.rest: Tensor  # what its data is while it is not active: the hole, or where it is kept a view of its chunk, with a lease
-        self.kept = False
-        self.streams: set[int] = set()  # which have a lease of what is kept
-        self.grad_view: Viewer  # over its gradient's
-        self.unit: Unit
-        self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
-        self.pins = 0  # how many forwards hold it
-        self.where = 0  # its address while it is active
-        self.version = tensor._version  # of its counter while it is not active
-        self.hole_stride = torch.empty(self.shape, device="meta").stride()
-        self.watched = WATCHED  # while positive, digests from before and after a use are compared
-        self.digest = 0
-        self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all
-        self.again = -1  # the micro-batch in whose backward its module ran again
-        self.uses = 0  # since the last backward ended
-        self.given = -1  # the micro-batch that has had its gradient
-        self.ready = False  # whether that is handed back
-
-    def set_data(self, values: Tensor) -> None:
-        """``p.data = values``."""
-        if values.shape != self.shape or values.dtype is not self.dtype:
-            raise InvalidArgument(
-                f"the data of parameter {self.name} are {self.dtype} of shape {tuple(self.shape)}, in a chunk, and cannot become {values.dtype} of shape "
-                f"{tuple(values.shape)}: change the model before castor.wrap"
-            )
-        self.runtime.values.replace(self, call([values._castor], Tensor.clone, (values,), {}) if type(values) is ChunkedParameter else values)
-
-    def write(self, values: Tensor) -> None:
-        """Whole values into its chunk. All ranks write the same."""
-        self.runtime.values.settle()
-        if values.shape != self.shape:
-            raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
-        kept = values.detach().to("cpu", torch.float32).contiguous()
-        self.runtime.leases.end_those_over()
-        self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
-        self.runtime.weights_changed()
-        self.runtime.values.refresh()
 
 
 def _names(of: Any) -> set[Any]:
@@ -149,6 +72,16 @@ _WITHOUT_GRADIENTS = _names("detach item tolist numpy __float__ __int__ __bool__
 _ASKS = ("__index__", "__int__", "__invert__")
 
 
+def _set_data(p: Param, values: Tensor) -> None:
+    """``p.data = values``."""
+    if values.shape != p.shape or values.dtype is not p.dtype:
+        raise InvalidArgument(
+            f"the data of parameter {p.name} are {p.dtype} of shape {tuple(p.shape)}, in a chunk, and cannot become {values.dtype} of shape "
+            f"{tuple(values.shape)}: change the model before castor.wrap"
+        )
+    p.runtime.values.replace(p, call([values._castor], Tensor.clone, (values,), {}) if type(values) is ChunkedParameter else values)
+
+
 class ChunkedParameter(torch.nn.Parameter):
     """A parameter outside its module's forward."""
 
@@ -177,7 +110,7 @@ class ChunkedParameter(torch.nn.Parameter):
             first.write(arguments[1])
             return arguments[0]
         if function == _WRITE_DATA:
-            return first.set_data(arguments[1])
+            return _set_data(first, arguments[1])
         if function == _READ_DATA:
             function = Tensor.detach  # whose writes are counted
         elif torch.is_grad_enabled() and function not in _WITHOUT_GRADIENTS:
@@ -197,7 +130,7 @@ class ChunkedParameter(torch.nn.Parameter):
         if not isinstance(source, Tensor) or more or source.shape != self.shape:
             self._refuse_memory("set_")
         if source is not self:
-            self._castor.set_data(source)  # type: ignore[attr-defined]
+            _set_data(self._castor, source)  # type: ignore[attr-defined]
         return self
 
     def resize_(self, *_: Any, **__: Any) -> Any:

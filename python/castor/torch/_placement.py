@@ -7,14 +7,11 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from typing import TYPE_CHECKING
 
 from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
 from castor.sizes import format_size
 from castor.torch._budgets import Budgets
-
-if TYPE_CHECKING:
-    from castor.torch._runtime import Runtime
+from castor.torch._model import Owner
 
 log = logging.getLogger("castor")
 _ASK_EVERY = 16  # steps: ranks ask each other
@@ -24,7 +21,7 @@ _ENOUGH = 1 << 62  # what a rank says that lacks nothing
 class Placement:
     """Of one model. All ranks call it alike."""
 
-    def __init__(self, runtime: Runtime, budgets: Budgets) -> None:
+    def __init__(self, runtime: Owner, budgets: Budgets) -> None:
         self._runtime = runtime
         self._budgets = budgets
         self._placed = budgets.fits

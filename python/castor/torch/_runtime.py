@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -23,13 +23,12 @@ from castor.torch._gradient_values import GradientValues
 from castor.torch._guards import Replacements
 from castor.torch._hooks import tensors_in
 from castor.torch._ignored import Ignored
-from castor.torch._leases import Leases, Unit
-from castor.torch._params import SAMPLE, TRAINING_FORWARD, ChunkedParameter, Param
+from castor.torch._leases import Leases
+from castor.torch._model import SAMPLE, TRAINING_FORWARD, Param, Unit
+from castor.torch._params import ChunkedParameter
+from castor.torch._placement import Placement
 from castor.torch._saves import SavedTensors
 from castor.torch._values import Values
-
-if TYPE_CHECKING:
-    from castor.torch._placement import Placement
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id

@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
 from castor.torch._activations import Kept, innermost
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
-    from castor.torch._runtime import Runtime
+from castor.torch._model import Owner, Param
 
 _HALVES = (torch.bfloat16, torch.float16)
 # Older torches have none.
@@ -75,7 +72,7 @@ def _hooks_around() -> Any:
 class SavedTensors:
     """The hooks on saved tensors of one model, while its outermost module computes."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._hooks: Optional[Any] = None
         self._unsure: deque[_Cast] = deque()  # which a GPU still compares with their parameters

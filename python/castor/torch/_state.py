@@ -11,7 +11,7 @@ import random
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import torch
 from torch import nn
@@ -21,12 +21,11 @@ from castor._engine import checkpoints
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
 from castor.torch._hooks import without_hooks
-from castor.torch._params import ChunkedParameter, Param, gathered_class
+from castor.torch._model import Param, read
+from castor.torch._optimizer import CastorOptimizer
+from castor.torch._params import ChunkedParameter, gathered_class
 from castor.torch._runtime import Runtime
 from castor.torch._weight_files import read_tensors
-
-if TYPE_CHECKING:
-    from castor.torch._optimizer import CastorOptimizer
 
 Tensors = Union[nn.Module, torch.Tensor, Iterable[torch.Tensor]]
 
@@ -37,15 +36,6 @@ def runtime_of(model: nn.Module) -> Runtime:
     if runtime is None:
         raise FailedPrecondition("the model is not wrapped: call castor.wrap first")
     return runtime
-
-
-def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
-    """Whole values of a parameter's state, fp32 on the CPU."""
-    p.runtime.values.settle()
-    values = torch.empty(p.shape, device="cpu")
-    p.runtime.leases.end_those_over()
-    p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
-    return values.contiguous(memory_format=p.format)
 
 
 def _params_of(of: Tensors) -> list[Param]:

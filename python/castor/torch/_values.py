@@ -15,17 +15,14 @@ import ctypes
 import logging
 import zlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from castor.errors import FailedPrecondition
 from castor.sizes import format_size
-
-if TYPE_CHECKING:
-    from castor.torch._params import Param
-    from castor.torch._runtime import Runtime
+from castor.torch._model import Owner, Param
 
 log = logging.getLogger("castor")
 _MUCH = 256 << 20
@@ -91,7 +88,7 @@ class Values:
     nobody has an alias, whichever rank's garbage collector comes first.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self._runtime = runtime
         self._copies: dict[int, _Copy] = {}  # by number
         self._aliased: set[int] = set()  # on several ranks: that were, and are not agreed to be free

@@ -25,9 +25,10 @@ from castor.torch._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._hooks import ModuleHooks
 from castor.torch._ignored import Ignored
 from castor.torch._lazy import LazyValues
-from castor.torch._leases import Unit, floats_at
+from castor.torch._leases import floats_at
+from castor.torch._model import Param, Unit
 from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_of
-from castor.torch._params import DTYPES, ChunkedParameter, Param
+from castor.torch._params import DTYPES, ChunkedParameter
 from castor.torch._placement import Placement
 from castor.torch._runtime import Runtime
 from castor.torch._types import Types

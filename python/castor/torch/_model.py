@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What all parts of a wrapped model know: its parameters, the units in which they come and go, and what the parts ask of their owner."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Optional, Protocol
+
+import torch
+from torch import Tensor
+
+from castor import _abi
+from castor._engine import Engine
+from castor.errors import InvalidArgument
+from castor.torch._device import Viewer
+
+# Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
+WATCHED, TRAINING_FORWARD = 32, 16
+SAMPLE = 1 << 18  # elements
+
+
+class Owner(Protocol):
+    """What has the parts of one model and keeps its state: the Runtime of _runtime.py, which says what each member is."""
+
+    engine: Engine
+    handle: ctypes.c_void_p  # the engine's
+    device: Any  # a Cpu or Gpu of _device.py
+    optimizer: Any
+    placement: Any
+
+    # Other parts.
+    leases: Any
+    blocks: Any
+    gradients: Any
+    values: Any
+    gradient_values: Any
+
+    # Where the training is.
+    step_number: int
+    micro_batch: int
+    told_early: int
+    depth: int
+    task: int
+    in_step: bool
+    last: bool
+    backward: bool
+    evaluating: bool
+    asleep: bool
+
+    # How it goes.
+    several: bool
+    reduce_dtype: Optional[torch.dtype]
+    updates_early: bool
+    takes_copies: bool
+    packs: bool
+    keeps: bool
+    active: dict[int, Param]
+    held: Any
+
+    def activate(self, unit: Unit, counts: bool) -> None: ...
+    def activate_kept(self, unit: Unit, counts: bool) -> None: ...
+    def deactivate(self, unit: Unit, own: bool = False) -> None: ...
+    def acquire(self, unit: Unit) -> list[Tensor]: ...
+    def runs_again(self, unit: Unit) -> None: ...
+    def choose_views(self) -> None: ...
+    def let_go(self) -> None: ...
+    def call_with(self, found: Any, function: Callable, arguments: tuple, keywords: dict) -> Any: ...
+    def enter(self) -> None: ...
+    def leave(self, result: Any) -> None: ...
+    def flush(self) -> None: ...
+    def backward_begins(self, _gradient: Any = None) -> None: ...
+    def has_gradients(self) -> bool: ...
+    def has_gradient(self, p: Param) -> bool: ...
+    def settle(self) -> None: ...
+    def abandon(self) -> None: ...
+    def weights_changed(self) -> None: ...
+
+
+def _format_of(tensor: Tensor) -> torch.memory_format:
+    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    if channels_last is not None and tensor.is_contiguous(memory_format=channels_last) and not tensor.is_contiguous():
+        return channels_last
+    return torch.contiguous_format
+
+
+class Param:
+    """What Castor knows of one parameter."""
+
+    __slots__ = (
+        "again", "block", "digest", "dtype", "elements", "format", "frozen", "given", "grad_view", "group", "hole", "hole_stride", "kept", "name", "number", "pins", "plain", "ready",
+        "rest", "runtime", "shape", "sample", "state", "streams", "tensor", "unit", "uses", "version", "view", "watched", "where",
+    )
+
+    def __init__(self, runtime: Owner, name: str, tensor: torch.nn.Parameter, dtype: torch.dtype, group: str, frozen: bool) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.tensor = tensor
+        self.plain = type(tensor)  # its class while it is active
+        self.shape = tensor.shape
+        self.dtype = dtype
+        self.elements = tensor.numel()
+        # Of copies that leave the chunk; inside, values are row-major.
+        self.format = _format_of(tensor)
+        self.group = group
+        self.frozen = frozen
+        self.view = runtime.device.viewer(self.shape, dtype)  # over its memory
+        self.number = -1
+        self.hole: Tensor  # one NaN, in its shape
+        self.rest: Tensor  # what its data is while it is not active: the hole, or where it is kept a view of its chunk, with a lease
+        self.kept = False
+        self.streams: set[int] = set()  # which have a lease of what is kept
+        self.grad_view: Viewer  # over its gradient's
+        self.unit: Unit
+        self.block: Optional[Unit] = None  # with which it comes and goes, where ranks may differ inside
+        self.pins = 0  # how many forwards hold it
+        self.where = 0  # its address while it is active
+        self.version = tensor._version  # of its counter while it is not active
+        self.hole_stride = torch.empty(self.shape, device="meta").stride()
+        self.watched = WATCHED  # while positive, digests from before and after a use are compared
+        self.digest = 0
+        self.sample: Optional[int] = None  # the element at which a part begins that alone is looked at; None: all
+        self.again = -1  # the micro-batch in whose backward its module ran again
+        self.uses = 0  # since the last backward ended
+        self.given = -1  # the micro-batch that has had its gradient
+        self.ready = False  # whether that is handed back
+
+    def write(self, values: Tensor) -> None:
+        """Whole values into its chunk. All ranks write the same."""
+        self.runtime.values.settle()
+        if values.shape != self.shape:
+            raise InvalidArgument(f"parameter {self.name} has the shape {tuple(self.shape)}, and the values have {tuple(values.shape)}")
+        kept = values.detach().to("cpu", torch.float32).contiguous()
+        self.runtime.leases.end_those_over()
+        self.runtime.engine.write(self.number, _abi.PARAM, kept.data_ptr(), self.elements)
+        self.runtime.weights_changed()
+        self.runtime.values.refresh()
+
+
+class Unit:
+    """Parameters that are acquired together, with what a call needs of them made ahead."""
+
+    __slots__ = ("addresses", "block", "ids", "kept", "params", "size")
+
+    def __init__(self, params: tuple[Param, ...], block: bool = False) -> None:
+        """`block`: see _blocks.py."""
+        self.block = block
+        self.kept = False  # each keeps its view of its chunk while it is not active
+        self.params = params
+        self.size = len(params)
+        self.ids = (ctypes.c_int32 * self.size)(*(p.number for p in params))
+        self.addresses = (ctypes.c_void_p * self.size)()
+
+
+def read(p: Param, state: int = _abi.PARAM) -> torch.Tensor:
+    """Whole values of a parameter's state, fp32 on the CPU."""
+    p.runtime.values.settle()
+    values = torch.empty(p.shape, device="cpu")
+    p.runtime.leases.end_those_over()
+    p.runtime.engine.read(p.number, state, values.data_ptr(), p.elements)
+    return values.contiguous(memory_format=p.format)
