@@ -15,8 +15,8 @@ import torch
 import transformers
 from accelerate import Accelerator
 
+from castor.torch._checkpoints._state import load, save
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._state import load, save
 from castor.torch._wrap import wrap
 
 _STATES = "castor"  # the folder in one of the Trainer's checkpoints

@@ -17,7 +17,7 @@ import torch
 
 from castor._abi import lib
 from castor._engine import World
-from castor.torch import _device
+from castor.torch._machine import _device
 from queued_torch import QueuedTorch
 
 lib.castor_fake_stream_create.restype = ctypes.c_void_p

@@ -16,9 +16,9 @@ from torch import nn
 
 import castor.torch as castor
 from castor._abi import lib
-from castor.torch import _device
-from castor.torch._leases import _Lease
+from castor.torch._machine import _device
 from castor.torch._model import Unit
+from castor.torch._parameters._leases import _Lease
 from fake_gpu import ROOM, FakeGpu
 from harness import train
 from models import PLAIN, Case, gpt2, language, of_transformers, squares
@@ -65,7 +65,7 @@ def test_the_first_step_measures_what_torch_needs_beside_castor(activations: int
 
 
 def test_what_is_left_of_a_gpu_becomes_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    from castor.torch._budgets import Budgets
+    from castor.torch._machine._budgets import Budgets
 
     monkeypatch.setattr(FakeGpu, "activations", 300 * MiB)
     _, _, gpu = wrapped(**BUDGETS)

@@ -26,7 +26,7 @@ torch.set_num_threads(1)
 import as_tensor_cases  # noqa: E402
 import budget_cases  # noqa: E402
 import castor.torch as castor  # noqa: E402
-from castor.torch import _world  # noqa: E402
+from castor.torch._machine import _world  # noqa: E402
 from models import PLAIN, Case  # noqa: E402
 
 CASES = {case.name: case for case in PLAIN}

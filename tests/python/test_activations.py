@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
-from castor.torch import _activations, _saves
+from castor.torch._autograd import _activations, _saves
 from harness import train
 from models import PLAIN, checkpointed, gpt2, language
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils import prune  # noqa: F401
 
 import castor.torch as castor
-from castor.torch import _values
+from castor.torch._parameters import _values
 from as_tensor_cases import ACCESSES, Access, plain, run
 
 BUDGETS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import castor.torch as castor
-from castor.torch import _join
+from castor.torch._machine import _join
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 

@@ -15,7 +15,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 import castor.torch as castor
-from castor.torch._leases import _Lease
+from castor.torch._parameters._leases import _Lease
 
 
 def wrapped(dtype: torch.dtype = torch.float32, **budgets: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import castor.torch as castor
-from castor.torch import _saves
+from castor.torch._autograd import _saves
 from harness import adamw, close, train
 from models import PLAIN, Case, of_transformers, squares
 

@@ -8,14 +8,14 @@
 
 from castor import *  # noqa: F403
 from castor import __all__ as _names
-from castor.torch._activations import offload_activations
-from castor.torch._join import join
-from castor.torch._lazy import lazy_init
+from castor.torch._autograd._activations import offload_activations
+from castor.torch._checkpoints._sleep import sleep, wake, weights
+from castor.torch._checkpoints._state import checkpoints, exact, gathered, gradient, load, load_weights, save
+from castor.torch._machine._join import join
 from castor.torch._optimizer import CastorOptimizer
 from castor.torch._others import Taken, from_deepspeed, from_gemini
+from castor.torch._parameters._lazy import lazy_init
 from castor.torch._record import record
-from castor.torch._sleep import sleep, wake, weights
-from castor.torch._state import checkpoints, exact, gathered, gradient, load, load_weights, save
 from castor.torch._wrap import wrap
 
 __all__ = [

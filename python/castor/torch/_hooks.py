@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from castor.errors import FailedPrecondition
-from castor.torch._compile import refuse_cuda_graphs, uncompiled
+from castor.torch._autograd._compile import refuse_cuda_graphs, uncompiled
 from castor.torch._model import Owner, Unit
 
 _inside_transform: Any = torch._C._functorch.peek_interpreter_stack
@@ -81,6 +81,7 @@ class ModuleHooks:
         return ModuleHooks(None, None)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        # Pickled copies of modules name this file: it keeps its place.
         if self._runtime is None:
             return ModuleHooks, (None, None)
         raise FailedPrecondition("the model's parameters are in chunks, so it cannot be pickled: save model.state_dict(), or call castor.save")

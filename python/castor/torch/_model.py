@@ -14,7 +14,7 @@ from torch import Tensor
 from castor import _abi
 from castor._engine import Engine
 from castor.errors import InvalidArgument
-from castor.torch._device import Viewer
+from castor.torch._machine._device import Viewer
 
 # Two training forwards, or as many other uses: looking at all bytes takes time, on a GPU the host's as well.
 WATCHED, TRAINING_FORWARD = 32, 16

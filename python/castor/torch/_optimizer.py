@@ -14,8 +14,8 @@ import torch
 
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch._ignored import norm_of, scale
 from castor.torch._model import Param, read
+from castor.torch._parameters._ignored import norm_of, scale
 from castor.torch._runtime import Runtime
 
 log = logging.getLogger("castor")

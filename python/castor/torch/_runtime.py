@@ -16,19 +16,19 @@ from castor._abi import lib
 from castor._engine import Engine
 from castor.errors import CastorError, DoesNotFit, FailedPrecondition
 from castor.torch import _record
-from castor.torch._blocks import Blocks
-from castor.torch._device import Gpu
-from castor.torch._gradients import Gradients, told_of
-from castor.torch._gradient_values import GradientValues
-from castor.torch._guards import Replacements
+from castor.torch._autograd._blocks import Blocks
+from castor.torch._autograd._gradient_values import GradientValues
+from castor.torch._autograd._gradients import Gradients, told_of
+from castor.torch._autograd._saves import SavedTensors
 from castor.torch._hooks import tensors_in
-from castor.torch._ignored import Ignored
-from castor.torch._leases import Leases
+from castor.torch._machine._device import Gpu
+from castor.torch._machine._placement import Placement
 from castor.torch._model import SAMPLE, TRAINING_FORWARD, Param, Unit
-from castor.torch._params import ChunkedParameter
-from castor.torch._placement import Placement
-from castor.torch._saves import SavedTensors
-from castor.torch._values import Values
+from castor.torch._parameters._guards import Replacements
+from castor.torch._parameters._ignored import Ignored
+from castor.torch._parameters._leases import Leases
+from castor.torch._parameters._params import ChunkedParameter
+from castor.torch._parameters._values import Values
 
 log = logging.getLogger("castor")
 _graph_task = torch._C._current_graph_task_id

@@ -17,22 +17,23 @@ from castor import _abi
 from castor._derive import moments_of, uses_of
 from castor._engine import Engine
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch import _record, _state
-from castor.torch._budgets import Budget, Budgets
-from castor.torch._device import Gpu, device_of
-from castor.torch._initial import align
-from castor.torch._guards import Replacements, guard_model, guard_optimizer
+from castor.torch import _record
+from castor.torch._checkpoints import _state
 from castor.torch._hooks import ModuleHooks
-from castor.torch._ignored import Ignored
-from castor.torch._lazy import LazyValues
-from castor.torch._leases import floats_at
+from castor.torch._machine._budgets import Budget, Budgets
+from castor.torch._machine._device import Gpu, device_of
+from castor.torch._machine._placement import Placement
+from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
 from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_of
-from castor.torch._params import DTYPES, ChunkedParameter
-from castor.torch._placement import Placement
+from castor.torch._parameters._guards import Replacements, guard_model, guard_optimizer
+from castor.torch._parameters._ignored import Ignored
+from castor.torch._parameters._initial import align
+from castor.torch._parameters._lazy import LazyValues
+from castor.torch._parameters._leases import floats_at
+from castor.torch._parameters._params import DTYPES, ChunkedParameter
+from castor.torch._parameters._types import Types
 from castor.torch._runtime import Runtime
-from castor.torch._types import Types
-from castor.torch._world import make_world
 
 _TIERS = ("device", "host", "nvme")
 _STATES = ("param", "grad", "master", "exp_avg", "exp_avg_sq")

@@ -20,12 +20,12 @@ from castor import _abi
 from castor._engine import checkpoints
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.sizes import format_size
+from castor.torch._checkpoints._weight_files import read_tensors
 from castor.torch._hooks import without_hooks
 from castor.torch._model import Param, read
 from castor.torch._optimizer import CastorOptimizer
-from castor.torch._params import ChunkedParameter, gathered_class
+from castor.torch._parameters._params import ChunkedParameter, gathered_class
 from castor.torch._runtime import Runtime
-from castor.torch._weight_files import read_tensors
 
 Tensors = Union[nn.Module, torch.Tensor, Iterable[torch.Tensor]]
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from castor import _abi
 from castor._abi import lib
 from castor.errors import FailedPrecondition, InvalidArgument
-from castor.torch._guards import in_grad_scaler, refuse_grad_scaler
 from castor.torch._model import Owner, Param
-from castor.torch._params import OWN_GRAD
-from castor.torch._values import collect, replaced
+from castor.torch._parameters._guards import in_grad_scaler, refuse_grad_scaler
+from castor.torch._parameters._params import OWN_GRAD
+from castor.torch._parameters._values import collect, replaced
 
 
 class _Copy:

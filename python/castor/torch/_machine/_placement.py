@@ -10,7 +10,7 @@ import re
 
 from castor.errors import DoesNotFit, FailedPrecondition, Unavailable
 from castor.sizes import format_size
-from castor.torch._budgets import Budgets
+from castor.torch._machine._budgets import Budgets
 from castor.torch._model import Owner
 
 log = logging.getLogger("castor")

@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
-from castor.torch._activations import Kept, innermost
+from castor.torch._autograd._activations import Kept, innermost
 from castor.torch._model import Owner, Param
 
 _HALVES = (torch.bfloat16, torch.float16)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from castor.errors import InvalidArgument
-from castor.torch._params import DTYPES
+from castor.torch._parameters._params import DTYPES
 
 
 class Types:

@@ -13,9 +13,9 @@ from torch import nn
 
 from castor import _abi
 from castor.errors import DoesNotFit, FailedPrecondition, InvalidArgument
+from castor.torch._checkpoints._state import runtime_of
 from castor.torch._model import read
 from castor.torch._runtime import Runtime
-from castor.torch._state import runtime_of
 
 _TIERS = {"host": _abi.HOST, "nvme": _abi.NVME}
 

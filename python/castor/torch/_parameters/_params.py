@@ -16,9 +16,9 @@ from torch import Tensor
 
 from castor.errors import FailedPrecondition, InvalidArgument, Unavailable
 from castor.sizes import format_size
-from castor.torch._guards import GUARDS
 from castor.torch._model import Param
-from castor.torch._values import call, collect
+from castor.torch._parameters._guards import GUARDS
+from castor.torch._parameters._values import call, collect
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from castor.errors import InvalidArgument
-from castor.torch._leases import floats_at
+from castor.torch._parameters._leases import floats_at
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from castor import _abi
 from castor._abi import lib
 from castor.errors import CastorError, FailedPrecondition
 from castor.torch._model import Owner, Param
-from castor.torch._params import OWN_GRAD
+from castor.torch._parameters._params import OWN_GRAD
 
 _graph_task = torch._C._current_graph_task_id
 _DOES_NOT_FIT = 3  # castor_code

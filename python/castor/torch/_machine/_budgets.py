@@ -10,7 +10,7 @@ from typing import Optional, Union
 
 from castor.errors import InvalidArgument
 from castor.sizes import format_size, parse_size
-from castor.torch._device import Gpu
+from castor.torch._machine._device import Gpu
 
 Budget = Union[int, str]
 
