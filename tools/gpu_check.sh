@@ -81,7 +81,7 @@ build() {
   rm -f "$directory"/torch/*.whl
   tools/wheel.sh "$directory/torch" >/dev/null
   install -m 644 tools/bench/torch/torch_gpu.py "$directory/torch/"
-  install -m 644 tests/python/models.py tests/python/harness.py "$directory/torch/tests/"
+  install -m 644 tests/python/helpers/models.py tests/python/helpers/harness.py "$directory/torch/tests/"
   size=$(du -sm "$directory" | cut -f1)
   if ((size > LIMIT_MIB)); then
     echo "$directory holds $size MiB, more than the $LIMIT_MIB MiB that can be carried" >&2

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """The C ABI (castor.h) through ctypes: its structs, constants and functions, one to one.
 
-A call lets other Python threads run. tests/python/test_abi.py compares all of it with the header.
+A call lets other Python threads run. tests/python/package/test_abi.py compares all of it with the header.
 """
 
 from __future__ import annotations

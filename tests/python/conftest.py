@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Castor Authors
-"""What all tests share: the tests' folder on the path, one thread, quiet libraries.
+"""What all tests share: their helpers on the path, one thread, quiet libraries.
 
-With CASTOR_TEST_FAKE_GPU models are trained on a GPU in memory of the host (fake_gpu.py), as many streams as it says taking turns.
+With CASTOR_TEST_FAKE_GPU models are trained on a GPU in memory of the host (helpers/fake_gpu.py), as many streams as it says taking turns.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
 

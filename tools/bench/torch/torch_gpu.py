@@ -237,7 +237,7 @@ def main() -> None:
     options.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     chosen = options.parse_args()
     here = Path(__file__).resolve().parent
-    sys.path[:0] = [str(folder) for folder in (here / "tests", here.parents[1] / "tests" / "python") if folder.is_dir()]
+    sys.path[:0] = [str(folder) for folder in (here / "tests", here.parents[2] / "tests" / "python" / "helpers") if folder.is_dir()]
     gpu = Gpu(chosen.device)
     if gpu.real and not torch.cuda.is_available():
         said("torch", None, "torch sees no GPU")

@@ -11,7 +11,7 @@ from typing import Optional
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SOURCES = ("chunk", "collectives", "offload", "placement", "python", "tools")
 PUNCTUATION = " \n:;,.()'\""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 LIBRARY = next(
     (path for path in (HERE.parents[1] / ".venv" / "libcastor_fake_gpu.so", HERE.parents[1] / "bazel-bin/tests/python/libcastor_fake_gpu.so") if path.exists()),
     None,
@@ -22,7 +22,10 @@ LIBRARY = next(
 @pytest.mark.parametrize("streams", [1, 3])
 def test_what_holds_on_the_cpu_holds_on_a_gpu(streams: int) -> None:
     assert LIBRARY is not None, "build it: bazel build //tests/python:libcastor_fake_gpu.so"
-    files = ["gpu_cases.py", "test_training.py", "test_state.py", "test_lazy.py", "test_as_tensor.py", "test_gradients.py", "test_kept.py", "test_copies.py"] if streams == 1 else ["gpu_cases.py", "test_training.py"]
+    files = ["helpers/gpu_cases.py", "training/test_training.py"]
+    if streams == 1:
+        files += ["checkpoints/test_state.py", "parameters/test_lazy.py", "parameters/test_as_tensor.py", "autograd/test_gradients.py"]
+        files += ["parameters/test_kept.py", "parameters/test_copies.py"]
     chosen = [] if streams == 1 else ["-k", "not random and not micro_batches"]
     environment = {**os.environ, "CASTOR_LIBRARY": str(LIBRARY), "CASTOR_TEST_FAKE_GPU": str(streams)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *(str(HERE / name) for name in files)]

@@ -15,7 +15,7 @@ import castor
 from castor import _abi
 from castor._version import VERSION
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_version_is_that_of_the_library() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from castor._command import find
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "python" / "README.md", *(ROOT / "docs").glob("*.md")])
 SOURCES = sorted((ROOT / "python" / "castor").rglob("*.py"))
 COMMANDS = ("", "search", "plan", "probe", "doctor", "simulate", "report", "diff", "explain", "ckpt")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-WORKER = Path(__file__).parent / "ranks_worker.py"
+WORKER = Path(__file__).parents[1] / "helpers" / "ranks_worker.py"
 
 
 def run(what: str, ranks: int, folder: Path, **environment: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("transformers")
-WORKER = Path(__file__).parent / "hf_worker.py"
+WORKER = Path(__file__).parents[1] / "helpers" / "hf_worker.py"
 
 
 def run(what: str, ranks: int, folder: Path) -> Any:

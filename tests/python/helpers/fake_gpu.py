@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Castor Authors
 """A GPU in memory of the host: what torch does on it is done by the CPU, when the current stream has come so far.
 
-Needs libcastor_fake_gpu.so, which has Castor's CUDA device on a fake of CUDA (fake_gpu.cc), as the library of CASTOR_LIBRARY.
+Needs libcastor_fake_gpu.so, which has Castor's CUDA device on a fake of CUDA (../fake_gpu.cc), as the library of CASTOR_LIBRARY.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import castor
 from castor import _command
 
 CASE = PLAIN[0]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MACHINE = ROOT / "tools" / "examples" / "traces" / "machine.json"
 BUDGETS: dict[str, Any] = {"device_budget": "2MiB", "host_budget": "64MiB", "chunk": "64KiB"}
 

@@ -13,7 +13,7 @@ import pytest
 
 from castor import _abi
 
-HEADER = Path(__file__).parents[2] / "collectives" / "c_api" / "castor.h"
+HEADER = Path(__file__).parents[3] / "collectives" / "c_api" / "castor.h"
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "castor_" + re.sub("(?<!^)([A-Z])", r"_\1", name).lower(): kind
     for name, kind in vars(_abi).items()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parent / "memory_worker.py"
+WORKER = Path(__file__).parents[1] / "helpers" / "memory_worker.py"
 
 
 def run(*arguments: str) -> list[int]:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 transformers = pytest.importorskip("transformers")
 
-PROGRAM = Path(__file__).parents[2] / "bazel-bin/tools/examples/train_gpt"
+PROGRAM = Path(__file__).parents[3] / "bazel-bin/tools/examples/train_gpt"
 SEED, BATCH, SEQ, ACCUMULATE, STEPS, LR = 3, 2, 24, 2, 6, 1e-3
 MASK = 2**64 - 1
 

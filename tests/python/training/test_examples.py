@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "tools" / "examples" / "torch"
+EXAMPLES = Path(__file__).parents[3] / "tools" / "examples" / "torch"
 
 
 def run(script: str, ranks: int, *arguments: str, by_torchrun: bool = True) -> str:
