@@ -64,6 +64,11 @@ if git rev-parse --git-dir >/dev/null 2>&1; then
   fi
 fi
 
+if git rev-parse --git-dir >/dev/null 2>&1 && ! tools/check_folders.py; then
+  echo "== folders: the lines above say which to sort, or which include goes the wrong way"
+  failed=$((failed + 1))
+fi
+
 if ! tools/check_includes.py; then
   echo "== includes: the lines above need a dependency in their BUILD file, or another header"
   failed=$((failed + 1))
