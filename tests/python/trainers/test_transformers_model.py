@@ -28,7 +28,7 @@ from castor import _command
 
 transformers = pytest.importorskip("transformers")
 
-SCRIPT = Path(__file__).parents[3] / "tools" / "models" / "transformers_model.py"
+SCRIPT = Path(__file__).parents[3] / "tools" / "models" / "families" / "transformers_model.py"
 EVERY = bool(os.environ.get("CASTOR_TEST_EVERY_MODEL"))
 # Through the command itself, where each takes seconds: decoders, experts, encoders, sound, states, several parts.
 SAMPLE = ["gemma", "phi3", "bloom", "gpt_oss", "olmoe", "bart", "whisper", "mamba", "clip", "llava"]

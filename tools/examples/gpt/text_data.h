@@ -4,7 +4,7 @@
 #ifndef CASTOR_TOOLS_EXAMPLES_GPT_TEXT_DATA_H_
 #define CASTOR_TOOLS_EXAMPLES_GPT_TEXT_DATA_H_
 
-// Part of a training (training.h). Text to train on: the bytes of a file, or of
+// Part of a training (trainer.h). Text to train on: the bytes of a file, or of
 // all files under a folder in the order of their paths. A byte is a token.
 // Immutable once loaded.
 
