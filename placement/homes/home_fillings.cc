@@ -121,9 +121,10 @@ class Fillings {
     for (const ChunkStates& chunk : chunks) {
       sizes_on_device.push_back(SumOf(chunk.device_bytes));
     }
-    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-      if (order == Order::kLargestFirst) std::swap(a, b);
-      return sizes_on_device[a] < sizes_on_device[b];
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      if (sizes_on_device[a] == sizes_on_device[b]) return a < b;
+      return (sizes_on_device[a] < sizes_on_device[b]) ==
+             (order == Order::kSmallestFirst);
     });
     // Sums over the first chunks in that order.
     whole_ = params_ = host_whole_ = host_params_ = {Bytes(0)};
