@@ -119,7 +119,12 @@ def test_lists_are_those_of_the_library_or_refused_by_a_sentence(capsys: pytest.
             assert kind == "list", answer[0]
             not_made.append(model_type)
         else:
-            same = kind == "list" and said[0] == type(model).__name__ and listed(answer) == registered(model)
+            if kind == "list" and said[0] != type(model).__name__:
+                # The library has a class of the family's own, which it does not make by default (shieldgemma2).
+                with torch.device("meta"):
+                    model = getattr(transformers, said[0])(copy.deepcopy(config))
+                assert type(model.config) is type(config)
+            same = kind == "list" and listed(answer) == registered(model)
             (equal if same else wrong).append(model_type)
     with capsys.disabled():
         print(
