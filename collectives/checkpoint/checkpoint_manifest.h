@@ -111,11 +111,11 @@ std::string WriteManifest(const CheckpointManifest& manifest);
 // How a manifest's text ends after `text`: with the digest of that.
 std::string ManifestEnd(std::string_view text);
 
-// Malformed, naming the place, for every text that is no manifest: another or a
-// newer schema, keys that are unknown, missing or given twice, numbers out of
-// their limits, files that are not below the folder, parameters named twice or
-// without weights, and a text in which any byte is not as it was written.
-// Memory stays in proportion to the text.
+// Malformed, naming the place, for every text that is no manifest. Such are
+// another or a newer schema, and a text in which any byte is not as it was
+// written. Keys may not be unknown, missing or given twice, nor numbers out of
+// their limits. Files lie below the folder; parameters are named once, and have
+// weights. Memory stays in proportion to the text.
 Result<CheckpointManifest> ParseManifest(std::string_view text);
 
 }  // namespace castor

@@ -5,9 +5,9 @@
 #define CASTOR_TOOLS_CLI_JSON_OUT_H_
 
 // One JSON document as `--json` prints it: keys in the order in which they were
-// set, two spaces a level, a newline at the end, and bytes that are not UTF-8
-// replaced, so that the same input gives the same bytes and every reader reads
-// them. Thread-compatible.
+// set, two spaces a level, a newline at the end. Bytes that are not UTF-8 are
+// replaced. The same input gives the same bytes, which every reader reads.
+// Thread-compatible.
 
 #include <iosfwd>
 

@@ -102,6 +102,10 @@ Result<TrainOutcome> RankTrainer::Run(const ZeroOptions& zero) {
 // InvalidArgument, naming a rank, where ranks were told to train otherwise or
 // on other text.
 Status RankTrainer::Agree() {
+  if (place_.trainer->world() == 1) {
+    stop_ = StopAsked();
+    return OkStatus();
+  }
   const auto alike = Alike(options_, data_);
   CASTOR_CHECK_LE(alike.size(), RunDigests::kMost);
   RunDigests mine = {};

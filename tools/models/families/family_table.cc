@@ -3,8 +3,10 @@
 
 #include "tools/models/families/family_table.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <iterator>
 
 #include "chunk/base/check.h"
 #include "tools/models/families/families_text.h"
@@ -69,7 +71,7 @@ class Evaluator {
 
  private:
   static constexpr std::string_view kLevels[][3] = {
-      {"|", "&", ""}, {"==", "!=", "<"}, {"+", "-", ""}, {"*", "/", "%"}};
+      {"|"}, {"&"}, {"==", "!=", "<"}, {"+", "-"}, {"*", "/", "%"}};
 
   bool Take(std::string_view word) {
     if (word.empty() || !rest_.starts_with(word)) return false;

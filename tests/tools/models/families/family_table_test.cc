@@ -26,11 +26,11 @@ TEST(FamilyTableTest, EvaluatesWithTheUsualPrecedence) {
   const struct {
     const char* expression;
     int64_t value;
-  } cases[] = {{"7", 7},         {"a_b1", 4},      {"2+3*4", 14},
-               {"(2+3)*4", 20},  {"20-3-4", 13},   {"17/5%2", 1},
-               {"1+1==2", 1},    {"three!=5", 0},  {"2<3&3<2", 0},
-               {"0|!0", 1},      {"!three", 0},    {"list[three]", 1},
-               {"list[1+3]", 0}, {"!list[4]&1", 1}};
+  } cases[] = {{"7", 7},           {"a_b1", 4},      {"2+3*4", 14},
+               {"(2+3)*4", 20},    {"20-3-4", 13},   {"17/5%2", 1},
+               {"1+1==2", 1},      {"three!=5", 0},  {"2<3&3<2", 0},
+               {"1|0&0", 1},       {"0|!0", 1},      {"!three", 0},
+               {"list[three]", 1}, {"list[1+3]", 0}, {"!list[4]&1", 1}};
   for (const auto& each : cases) {
     const Result<int64_t> value = EvaluateFamily(each.expression, Names);
     ASSERT_TRUE(value.ok()) << each.expression;
