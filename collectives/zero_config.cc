@@ -201,7 +201,7 @@ struct OneLimit {
 Option& AddState(OptionTable& t, auto* to) {
   return t.Choice("state", to, StateKindName,
                   {StateKind::kParam, StateKind::kGrad, StateKind::kMaster,
-                   StateKind::kExpAvg, StateKind::kExpAvgSq});
+                   OptimizerState(0), OptimizerState(1)});
 }
 
 Option& AddTier(OptionTable& t, Tier* to) {

@@ -15,34 +15,9 @@
 #include <vector>
 
 #include "chunk/base/tier.h"
+#include "placement/state_kind.h"
 
 namespace castor {
-
-// The states of training a chunk exists in; all of them mirror one layout.
-enum class StateKind : uint8_t {
-  kParam,
-  kGrad,
-  kMaster,
-  kExpAvg,
-  kExpAvgSq,
-};
-inline constexpr int kStateKinds = 5;
-
-constexpr std::string_view StateKindName(StateKind kind) {
-  switch (kind) {
-    case StateKind::kParam:
-      return "param";
-    case StateKind::kGrad:
-      return "grad";
-    case StateKind::kMaster:
-      return "master";
-    case StateKind::kExpAvg:
-      return "exp_avg";
-    case StateKind::kExpAvgSq:
-      return "exp_avg_sq";
-  }
-  return "unknown";
-}
 
 enum class RunEventKind : uint8_t {
   kStep,           // one whole step, begin to end of the trainer's calls

@@ -90,8 +90,9 @@ class ChunkTraffic {
       if (!used_up_) Window(StateKind::kGrad, elements, true, false);
       Window(StateKind::kParam, elements, !masters, true);
       Window(StateKind::kMaster, elements, true, true);
-      Window(StateKind::kExpAvg, elements, true, true);
-      Window(StateKind::kExpAvgSq, elements, true, true);
+      for (int i = 0; i < kMaxOptimizerStates; ++i) {
+        Window(OptimizerState(i), elements, true, true);
+      }
     }
     if (sharding_.refreshes()) Refresh();
   }

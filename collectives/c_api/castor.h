@@ -564,7 +564,7 @@ typedef enum castor_state {
   CASTOR_EXP_AVG = 3,   /* the first moment, or the momentum */
   CASTOR_EXP_AVG_SQ = 4 /* the second moment */
 } castor_state;
-enum { CASTOR_STATES = 5 };
+enum { CASTOR_STATES = 11 };
 
 typedef struct castor_param_info {
   size_t struct_size;

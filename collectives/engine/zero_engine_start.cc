@@ -18,9 +18,9 @@ Status ZeroEngine::Impl::InitializeShards() {
     const ChunkId chunk(static_cast<int32_t>(c));
     // Large models take a while: no use in going on without the others.
     CASTOR_RETURN_IF_ERROR(comm_->Health());
-    for (StateKind state : {StateKind::kParam, StateKind::kMaster,
-                            StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-      if (!store_->has(chunk, state)) continue;
+    for (int k = 0; k < kStateKinds; ++k) {
+      const auto state = static_cast<StateKind>(k);
+      if (state == StateKind::kGrad || !store_->has(chunk, state)) continue;
       values.assign(static_cast<size_t>(store_->bytes(chunk, state).count()),
                     std::byte{0});
       if (state == StateKind::kParam || state == StateKind::kMaster) {

@@ -33,10 +33,21 @@ struct ZeroEngine::Impl::UpdateWork {
   DType moment_dtype = DType::kF32;
   int64_t elements = 0;  // of the range
   std::byte* grad = nullptr;
-  std::byte* param = nullptr;    // in `dtype`
-  std::byte* master = nullptr;   // null: the parameter is its own master
-  std::byte* exp_avg = nullptr;  // null where the optimizer has none
-  std::byte* exp_avg_sq = nullptr;
+  std::byte* param = nullptr;   // in `dtype`
+  std::byte* master = nullptr;  // null: the parameter is its own master
+  // Of the optimizer's, null where it has none.
+  std::array<std::byte*, kMaxOptimizerStates> states = {};
+
+  // Where the data of each state is: null where the chunk does not have it.
+  template <typename DataOf>
+  void Place(const DataOf& data) {
+    grad = data(StateKind::kGrad);
+    param = data(StateKind::kParam);
+    master = data(StateKind::kMaster);
+    for (int i = 0; i < kMaxOptimizerStates; ++i) {
+      states[static_cast<size_t>(i)] = data(OptimizerState(i));
+    }
+  }
 
   // On the host, where the buffers are.
   void Run(WorkerPool& workers) const {
@@ -79,8 +90,8 @@ struct ZeroEngine::Impl::UpdateWork {
     buffers.grad = grad + at * DTypeBits(grad_dtype) / 8;
     buffers.grad_dtype = grad_dtype;
     buffers.param = Floats(master != nullptr ? master : param) + at;
-    buffers.exp_avg = Moments(exp_avg, at);
-    buffers.exp_avg_sq = Moments(exp_avg_sq, at);
+    buffers.exp_avg = StateAt(0, at);
+    buffers.exp_avg_sq = StateAt(1, at);
     buffers.moment_dtype = moment_dtype;
     buffers.rounding = piece.rounding;
     if (master != nullptr) {
@@ -89,7 +100,8 @@ struct ZeroEngine::Impl::UpdateWork {
     }
     return buffers;
   }
-  std::byte* Moments(std::byte* data, int64_t at) const {
+  std::byte* StateAt(size_t index, int64_t at) const {
+    std::byte* const data = states[index];
     return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
   }
   void Restore(Device& device, Lane& lane, const Segment& segment) const {
@@ -208,18 +220,17 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
     return store_->device_data(chunk, state) +
            RangeBytes(chunk, state, range).begin.count();
   };
-  work.grad = data(StateKind::kGrad);
-  work.param = data(StateKind::kParam);
-  work.master = data(StateKind::kMaster);
-  work.exp_avg = data(StateKind::kExpAvg);
-  work.exp_avg_sq = data(StateKind::kExpAvgSq);
-  constexpr StateKind kWritten[] = {StateKind::kParam, StateKind::kMaster,
-                                    StateKind::kExpAvg, StateKind::kExpAvgSq};
-  device_lane_->Wait(store_->written(chunk, StateKind::kGrad));
-  for (StateKind state : kWritten) {
-    if (store_->has(chunk, state)) {
-      device_lane_->Wait(store_->WriteReady(chunk, state));
+  work.Place(data);
+  std::vector<StateKind> written;
+  for (int k = 0; k < kStateKinds; ++k) {
+    const auto state = static_cast<StateKind>(k);
+    if (state != StateKind::kGrad && store_->has(chunk, state)) {
+      written.push_back(state);
     }
+  }
+  device_lane_->Wait(store_->written(chunk, StateKind::kGrad));
+  for (StateKind state : written) {
+    device_lane_->Wait(store_->WriteReady(chunk, state));
   }
   auto event = std::make_shared<RunEvent>(
       EventFor(RunEventKind::kUpdate, chunk, RunCause::kOptimizer));
@@ -229,9 +240,7 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
   RecordSpan(*device_lane_, event, false);
   Event done = device_lane_->Record();
   store_->AddReader(chunk, StateKind::kGrad, done);
-  for (StateKind state : kWritten) {
-    if (store_->has(chunk, state)) store_->SetWritten(chunk, state, done);
-  }
+  for (StateKind state : written) store_->SetWritten(chunk, state, done);
   return done;
 }
 
@@ -263,8 +272,9 @@ Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   want(StateKind::kParam,
        masters ? WindowMode::kWrite : WindowMode::kReadWrite);
   want(StateKind::kMaster, WindowMode::kReadWrite);
-  want(StateKind::kExpAvg, WindowMode::kReadWrite);
-  want(StateKind::kExpAvgSq, WindowMode::kReadWrite);
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    want(OptimizerState(i), WindowMode::kReadWrite);
+  }
   Result<std::vector<HostWindow>> opened = store_->OpenWindows(requests);
   if (!opened.ok()) {
     return Event::Failed(Fail(opened.status()));  // Step returns it
@@ -283,14 +293,9 @@ Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
   RecordSpan(*host_lane_, event, true);
   host_lane_->Run(
       [work = std::move(work), bytes, workers = Workers()]() mutable {
-        const auto at = [&](StateKind state) {
+        work.Place([&](StateKind state) {
           return bytes[static_cast<size_t>(state)].get();
-        };
-        work.grad = at(StateKind::kGrad);
-        work.param = at(StateKind::kParam);
-        work.master = at(StateKind::kMaster);
-        work.exp_avg = at(StateKind::kExpAvg);
-        work.exp_avg_sq = at(StateKind::kExpAvgSq);
+        });
         work.Run(*workers);
         return OkStatus();
       });

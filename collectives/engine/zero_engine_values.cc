@@ -190,9 +190,8 @@ Result<ChunkId> ZeroEngine::Impl::ChunkOfMoment(ParamId param, StateKind state,
   CASTOR_CHECK_EQ(static_cast<int64_t>(elements),
                   params_[param.index()].size.count());
   const ChunkId chunk = layout_->place(param).chunk;
-  const bool moment =
-      state == StateKind::kExpAvg || state == StateKind::kExpAvgSq;
-  if (moment && (!chunk.valid() || store_->has(chunk, state))) return chunk;
+  if (IsOptimizerState(state) && (!chunk.valid() || store_->has(chunk, state)))
+    return chunk;
   return InvalidArgument(fmt::format(
       "{} has no {}: moments are of trained parameters, as many as the "
       "optimizer keeps",

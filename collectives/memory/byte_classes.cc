@@ -14,10 +14,6 @@
 namespace castor {
 namespace {
 
-constexpr std::array<ByteClass, kStateKinds> kOfState = {
-    ByteClass::kParams, ByteClass::kGrads, ByteClass::kMasters,
-    ByteClass::kExpAvg, ByteClass::kExpAvgSq};
-
 const std::vector<SlotClass>& ClassesOf(const MemoryPlan& memory, Tier tier) {
   switch (tier) {
     case Tier::kDevice:
@@ -42,7 +38,7 @@ void AddStates(const MemoryPlan& memory, ByteTable& table) {
       const Bytes slot =
           ClassesOf(memory, place.home)[static_cast<size_t>(place.slot_class)]
               .slot_bytes;
-      table.at(kOfState[k], place.home) += place.bytes;
+      table.at(static_cast<ByteClass>(k), place.home) += place.bytes;
       table.at(ByteClass::kRounding, place.home) += slot - place.bytes;
     }
   }
@@ -65,16 +61,6 @@ void AddGathered(const MemoryPlan& memory, ByteTable& table) {
 
 std::string_view ByteClassName(ByteClass kind) {
   switch (kind) {
-    case ByteClass::kParams:
-      return "param";
-    case ByteClass::kGrads:
-      return "grad";
-    case ByteClass::kMasters:
-      return "master";
-    case ByteClass::kExpAvg:
-      return "exp_avg";
-    case ByteClass::kExpAvgSq:
-      return "exp_avg_sq";
     case ByteClass::kRounding:
       return "rounding";
     case ByteClass::kGathered:
@@ -91,8 +77,9 @@ std::string_view ByteClassName(ByteClass kind) {
       return "communicator";
     case ByteClass::kLeases:
       return "leases";
+    default:
+      return StateKindName(static_cast<StateKind>(kind));
   }
-  return "unknown";
 }
 
 Bytes ByteTable::total(Tier tier) const {

@@ -22,19 +22,18 @@ namespace castor {
 enum class ByteClass : uint8_t {
   kParams,
   kGrads,
-  kMasters,
-  kExpAvg,
-  kExpAvgSq,
-  kRounding,      // of these up to whole slots: 512 bytes, 4 KiB off the device
-  kGathered,      // slots that the step holds at once
-  kPrefetch,      // slots for what is fetched ahead
-  kKept,          // slots for copies that are worth keeping
-  kStaging,       // pinned, for bytes on their way
-  kNorm,          // sums of squares
-  kCommunicator,  // its buffers
-  kLeases,        // the trainer's, borrowed
+  kMasters,  // and the optimizer's states behind them, as StateKind
+  kRounding = kStateKinds,  // of these up to whole slots: 512 bytes, 4 KiB off
+                            // the device
+  kGathered,                // slots that the step holds at once
+  kPrefetch,                // slots for what is fetched ahead
+  kKept,                    // slots for copies that are worth keeping
+  kStaging,                 // pinned, for bytes on their way
+  kNorm,                    // sums of squares
+  kCommunicator,            // its buffers
+  kLeases,                  // the trainer's, borrowed
 };
-inline constexpr int kByteClasses = 13;
+inline constexpr int kByteClasses = kStateKinds + 8;
 
 // "param", ..., "gathered", "prefetch", ...: for programs.
 std::string_view ByteClassName(ByteClass kind);

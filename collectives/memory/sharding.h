@@ -73,7 +73,7 @@ struct Sharding {
   // Ranks among which updated parameters are gathered for the others' copies;
   // 1: every rank updates what it keeps.
   int refreshed_ranks() const {
-    return pieces(StateKind::kExpAvg) / pieces(StateKind::kParam);
+    return pieces(OptimizerState(0)) / pieces(StateKind::kParam);
   }
   bool refreshes() const { return refreshed_ranks() > 1; }
   // Ranks among which reduced slices of gradients are gathered; 1: a slice is
@@ -95,7 +95,7 @@ struct Sharding {
   // REQUIRES: refreshes().
   RankScope refresh_scope() const {
     const auto beside = [this](RankAxis axis) {
-      return cut(StateKind::kExpAvg, axis) && !cut(StateKind::kParam, axis);
+      return cut(OptimizerState(0), axis) && !cut(StateKind::kParam, axis);
     };
     return Scope(beside(RankAxis::kInside), beside(RankAxis::kAcross));
   }
@@ -103,16 +103,8 @@ struct Sharding {
   bool exists(StateKind state, const GroupInfo& group) const {
     if (state == StateKind::kParam) return true;
     if (!group.trainable) return false;
-    switch (state) {
-      case StateKind::kMaster:
-        return group.dtype != DType::kF32;
-      case StateKind::kExpAvg:
-        return moments >= 1;
-      case StateKind::kExpAvgSq:
-        return moments >= 2;
-      default:
-        return true;
-    }
+    if (state == StateKind::kMaster) return group.dtype != DType::kF32;
+    return !IsOptimizerState(state) || OptimizerStateIndex(state) < moments;
   }
 
   DType dtype(StateKind state, const GroupInfo& group) const {
@@ -121,11 +113,8 @@ struct Sharding {
         return DType::kF32;
       case StateKind::kGrad:
         return fp32_grads ? DType::kF32 : group.dtype;
-      case StateKind::kExpAvg:
-      case StateKind::kExpAvgSq:
-        return moment_dtype;
       default:
-        return group.dtype;
+        return IsOptimizerState(state) ? moment_dtype : group.dtype;
     }
   }
 
@@ -142,7 +131,7 @@ struct Sharding {
 
   // The elements this rank updates.
   ShardRange updated(const ChunkLayout& layout, ChunkId chunk) const {
-    return kept(StateKind::kExpAvg, layout, chunk);
+    return kept(OptimizerState(0), layout, chunk);
   }
 
   // The elements this rank counts in sums over all ranks, every element once:

@@ -153,32 +153,34 @@ Status SimulatedRank::Update(ChunkId chunk) {
 }
 
 void SimulatedRank::UpdateOnDevice(ChunkId chunk) {
-  constexpr StateKind kWritten[] = {StateKind::kParam, StateKind::kMaster,
-                                    StateKind::kExpAvg, StateKind::kExpAvgSq};
-  device_.Wait(moves_.written(chunk, StateKind::kGrad));
-  for (const StateKind state : kWritten) {
-    if (moves_.has(chunk, state)) {
-      device_.Wait(moves_.WriteReady(chunk, state));
+  std::vector<StateKind> written;
+  for (int k = 0; k < kStateKinds; ++k) {
+    const auto state = static_cast<StateKind>(k);
+    if (state != StateKind::kGrad && moves_.has(chunk, state)) {
+      written.push_back(state);
     }
+  }
+  device_.Wait(moves_.written(chunk, StateKind::kGrad));
+  for (const StateKind state : written) {
+    device_.Wait(moves_.WriteReady(chunk, state));
   }
   QueueKernel(device_, Facts(chunk).update_traffic);
   const SimEvent done = device_.Record();
   moves_.AddReader(chunk, StateKind::kGrad, done);
-  for (const StateKind state : kWritten) {
-    if (moves_.has(chunk, state)) moves_.SetWritten(chunk, state, done);
-  }
+  for (const StateKind state : written) moves_.SetWritten(chunk, state, done);
 }
 
 Result<SimEvent> SimulatedRank::UpdateOnHost(ChunkId chunk,
                                              const SimEvent* passing) {
   using Mode = ShardMoves::Mode;
   const bool masters = moves_.has(chunk, StateKind::kMaster);
-  const std::pair<StateKind, Mode> wanted[] = {
+  std::vector<std::pair<StateKind, Mode>> wanted = {
       {StateKind::kGrad, Mode::kRead},
       {StateKind::kParam, masters ? Mode::kWrite : Mode::kReadWrite},
-      {StateKind::kMaster, Mode::kReadWrite},
-      {StateKind::kExpAvg, Mode::kReadWrite},
-      {StateKind::kExpAvgSq, Mode::kReadWrite}};
+      {StateKind::kMaster, Mode::kReadWrite}};
+  for (int i = 0; i < kMaxOptimizerStates; ++i) {
+    wanted.emplace_back(OptimizerState(i), Mode::kReadWrite);
+  }
   std::vector<ShardMoves::Request> requests;
   for (const auto& [state, mode] : wanted) {
     if (!moves_.has(chunk, state)) continue;

@@ -224,7 +224,7 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_FALSE(host.has_value());
     EXPECT_EQ(nvme, StateLimit(1.0));
     EXPECT_EQ(
-        (*engine.home_limits)[static_cast<size_t>(StateKind::kExpAvg)].host,
+        (*engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host,
         StateLimit(KiB(4)));
   }
   // All keys are above, but for the one that a layout excludes.

@@ -104,10 +104,9 @@ TEST_F(PlacementRulesTest, MatchesBySizeTypeAndCallback) {
 
 TEST_F(PlacementRulesTest, TwoTiersForOneChunkAreAnErrorThatNamesBoth) {
   EXPECT_THAT(
-      Bind({{.glob = "*.b", .tier = Tier::kDevice},
-            {.glob = "h.1.w",
-             .state = StateKind::kExpAvg,
-             .tier = Tier::kNvme}}),
+      Bind(
+          {{.glob = "*.b", .tier = Tier::kDevice},
+           {.glob = "h.1.w", .state = OptimizerState(0), .tier = Tier::kNvme}}),
       StatusIs(ErrorCode::kInvalidArgument,
                AllOf(HasSubstr("rule 1 (\"h.1.w\": exp_avg on nvme) puts "
                                "exp_avg of \"h.1.w\" on nvme"),

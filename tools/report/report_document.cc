@@ -282,8 +282,8 @@ class Builder {
         table.Add({homes.step, TierName(tier),
                    budget > Bytes(0) ? Value(budget) : Value().Or("not given"),
                    at_home(StateKind::kParam), at_home(StateKind::kGrad),
-                   at_home(StateKind::kMaster), at_home(StateKind::kExpAvg),
-                   at_home(StateKind::kExpAvgSq)});
+                   at_home(StateKind::kMaster), at_home(OptimizerState(0)),
+                   at_home(OptimizerState(1))});
       }
     }
     // People are told where it changed.

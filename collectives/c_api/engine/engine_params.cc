@@ -36,8 +36,8 @@ namespace {
 static_assert(CASTOR_PARAM == static_cast<int>(StateKind::kParam) &&
               CASTOR_GRAD == static_cast<int>(StateKind::kGrad) &&
               CASTOR_MASTER == static_cast<int>(StateKind::kMaster) &&
-              CASTOR_EXP_AVG == static_cast<int>(StateKind::kExpAvg) &&
-              CASTOR_EXP_AVG_SQ == static_cast<int>(StateKind::kExpAvgSq) &&
+              CASTOR_EXP_AVG == static_cast<int>(OptimizerState(0)) &&
+              CASTOR_EXP_AVG_SQ == static_cast<int>(OptimizerState(1)) &&
               CASTOR_STATES == kStateKinds);
 static_assert(CASTOR_DEVICE == TierIndex(Tier::kDevice) &&
               CASTOR_HOST == TierIndex(Tier::kHost) &&

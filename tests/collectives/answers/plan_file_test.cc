@@ -41,7 +41,7 @@ PlanFile MadePlan() {
   plan.engine.policy = PlanPolicy::kPlanned;
   plan.engine.grad_mode = GradMode::kReuse;
   plan.engine.home_limits.emplace();
-  (*plan.engine.home_limits)[static_cast<size_t>(StateKind::kExpAvg)].host =
+  (*plan.engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host =
       MiB(2);
   (*plan.engine.home_limits)[static_cast<size_t>(StateKind::kParam)].device =
       0.1;

@@ -63,7 +63,7 @@ class ForetoldTest : public SealForecastTest {
     if (!c.asked) return options;
     StaticLimits& limits = options.home_limits.emplace();
     limits[static_cast<size_t>(StateKind::kParam)].device = 0.25;
-    limits[static_cast<size_t>(StateKind::kExpAvg)].host = 0.5;
+    limits[static_cast<size_t>(OptimizerState(0))].host = 0.5;
     PlacementRule rule;
     rule.glob = "p3";
     rule.state = StateKind::kGrad;
@@ -195,9 +195,8 @@ class ForetoldTest : public SealForecastTest {
         }
       }
       for (size_t chunk = 0; chunk < seal->memory.states.size(); ++chunk) {
-        for (const StateKind state :
-             {StateKind::kParam, StateKind::kMaster, StateKind::kExpAvg,
-              StateKind::kExpAvgSq}) {
+        for (const StateKind state : {StateKind::kParam, StateKind::kMaster,
+                                      OptimizerState(0), OptimizerState(1)}) {
           const StatePlace& place =
               seal->memory.states[chunk][static_cast<size_t>(state)];
           if (place.bytes == Bytes(0)) continue;

@@ -190,7 +190,7 @@ CheckpointManifest Made() {
                       true,
                       20,
                       {{StateKind::kParam, DType::kBF16, 0, 5},
-                       {StateKind::kExpAvg, DType::kF32, 1, 6}}},
+                       {OptimizerState(0), DType::kF32, 1, 6}}},
                      {"s",
                       DType::kF32,
                       {},
@@ -208,7 +208,7 @@ TEST(CheckpointManifestTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(again.bytes(), 5700u);
   EXPECT_EQ(again.engine.at("loss_scale").real(), 0.1);
   EXPECT_EQ(again.params[0].name, "w \"\n");
-  EXPECT_EQ(again.params[0].Find(StateKind::kExpAvg)->digest, 6u);
+  EXPECT_EQ(again.params[0].Find(OptimizerState(0))->digest, 6u);
   EXPECT_EQ(again.params[0].Find(StateKind::kMaster), nullptr);
 }
 

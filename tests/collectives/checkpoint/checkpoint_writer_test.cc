@@ -40,7 +40,7 @@ constexpr int64_t kCount = 100;
 std::vector<ParamWithStates> Params() {
   return {
       {{"w", {kCount}, DType::kF32},
-       {{StateKind::kParam, DType::kF32}, {StateKind::kExpAvg, DType::kF32}}},
+       {{StateKind::kParam, DType::kF32}, {OptimizerState(0), DType::kF32}}},
       {{"s", {}, DType::kF32, /*trainable=*/false},
        {{StateKind::kParam, DType::kF32}}}};
 }
@@ -69,7 +69,7 @@ TEST_F(CheckpointWriterTest, TwoWritersMakeOneCheckpoint) {
   CheckpointWriter second = Planned();
   ASSERT_THAT(Write(first, 0, StateKind::kParam, 0, 64), IsOk());
   ASSERT_THAT(Write(second, 0, StateKind::kParam, 64, 36), IsOk());
-  ASSERT_THAT(Write(second, 0, StateKind::kExpAvg, 0, kCount), IsOk());
+  ASSERT_THAT(Write(second, 0, OptimizerState(0), 0, kCount), IsOk());
   ASSERT_THAT(Write(second, 1, StateKind::kParam, 0, 1), IsOk());
   ASSERT_THAT(first.Sync(), IsOk());
   ASSERT_THAT(second.Sync(), IsOk());
@@ -125,7 +125,7 @@ SavedParam Saved(const std::string& name, DType dtype, bool trainable = true) {
   if (dtype != DType::kF32) {
     param.states.push_back({StateKind::kMaster, DType::kF32});
   }
-  param.states.push_back({StateKind::kExpAvg, DType::kF32});
+  param.states.push_back({OptimizerState(0), DType::kF32});
   return param;
 }
 
@@ -169,7 +169,7 @@ TEST(LoadSourcesTest, FindsParametersByNameInAnyOrder) {
   EXPECT_THAT(found.params, ElementsAre(1, 0));
   const auto& of_a = found.states[1];
   for (const StateKind kind :
-       {StateKind::kParam, StateKind::kMaster, StateKind::kExpAvg}) {
+       {StateKind::kParam, StateKind::kMaster, OptimizerState(0)}) {
     EXPECT_EQ(of_a[At(kind)].param, 0u);
     EXPECT_EQ(of_a[At(kind)].state, manifest.params[0].Find(kind));
   }
@@ -229,7 +229,7 @@ TEST(LoadSourcesTest, MakesMastersFromWeightsWhereThereAreNone) {
   EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state,
             &manifest.params[0].states[0]);
   // They begin with zeros.
-  EXPECT_EQ(found.states[0][At(StateKind::kExpAvg)].state, nullptr);
+  EXPECT_EQ(found.states[0][At(OptimizerState(0))].state, nullptr);
 }
 
 TEST(LoadSourcesTest, MakesNothingFromWholeNumbers) {

@@ -29,8 +29,8 @@ using testing::HasSubstr;
 constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
 constexpr size_t kMaster = static_cast<size_t>(StateKind::kMaster);
-constexpr size_t kExpAvg = static_cast<size_t>(StateKind::kExpAvg);
-constexpr size_t kExpAvgSq = static_cast<size_t>(StateKind::kExpAvgSq);
+constexpr size_t kExpAvg = static_cast<size_t>(OptimizerState(0));
+constexpr size_t kExpAvgSq = static_cast<size_t>(OptimizerState(1));
 
 // Every state on every tier, in ways that no budget would choose.
 std::vector<StaticLimits> OddLimits() {
@@ -111,7 +111,7 @@ TEST_F(ZeroEngineTest, HomesAreAccurateToTheByteAndFollowTheLimitUp) {
 TEST_F(OneRankEngineTest, RulesPlaceWhatTheyMatchAndSaySo) {
   ZeroOptions options = Tight(3, KiB(160), KiB(400));
   options.home_rules = {
-      {.glob = "p[01]", .state = StateKind::kExpAvg, .tier = Tier::kNvme},
+      {.glob = "p[01]", .state = OptimizerState(0), .tier = Tier::kNvme},
       {.glob = "p[0-3]", .tier = Tier::kHost},
       {.glob = "p1?",
        .decide = [](const ParamSpec&, StateKind state) -> std::optional<Tier> {
@@ -120,7 +120,7 @@ TEST_F(OneRankEngineTest, RulesPlaceWhatTheyMatchAndSaySo) {
        }}};
   Open(options, 14);  // chunks of two
   ASSERT_THAT(engine_->Seal({}), IsOk());
-  EXPECT_EQ(engine_->ExplainHome(ChunkId(0), StateKind::kExpAvg),
+  EXPECT_EQ(engine_->ExplainHome(ChunkId(0), OptimizerState(0)),
             "chunk 0: exp_avg on nvme by rule 0 (\"p[01]\": exp_avg on nvme), "
             "which matches \"p0\"");
   EXPECT_THAT(engine_->ExplainHome(ChunkId(1), StateKind::kParam),

@@ -150,7 +150,7 @@ TEST_F(OptimizerStateTest, WhatIsReadGoesOnAsTheSameTraining) {
           for (const int m : {0, 1}) {
             read.moments[m].resize(kElements);
             const Status status = rank.engine->ReadState(
-                id, m == 0 ? StateKind::kExpAvg : StateKind::kExpAvgSq,
+                id, m == 0 ? OptimizerState(0) : OptimizerState(1),
                 read.moments[m]);
             if (p == 4) {
               EXPECT_THAT(status, StatusIs(ErrorCode::kInvalidArgument,
@@ -176,11 +176,11 @@ TEST_F(OptimizerStateTest, WhatIsReadGoesOnAsTheSameTraining) {
           ASSERT_THAT(rank.engine->WriteParam(id, state.values), IsOk());
           if (p == 4) continue;
           ASSERT_THAT(
-              rank.engine->WriteState(id, StateKind::kExpAvg, state.moments[0]),
+              rank.engine->WriteState(id, OptimizerState(0), state.moments[0]),
               IsOk());
-          ASSERT_THAT(rank.engine->WriteState(id, StateKind::kExpAvgSq,
-                                              state.moments[1]),
-                      IsOk());
+          ASSERT_THAT(
+              rank.engine->WriteState(id, OptimizerState(1), state.moments[1]),
+              IsOk());
           ASSERT_THAT(rank.engine->SetUpdateCount(id, state.count), IsOk());
         }
         rank.Steps(2, 4);
@@ -195,7 +195,7 @@ TEST_F(OptimizerStateTest, StatesAreWrittenAlikeAndBetweenSteps) {
     const std::vector<float> values(kElements,
                                     static_cast<float>(rank.engine->rank()));
     const ParamId id = rank.ids[1];
-    EXPECT_THAT(rank.engine->WriteState(id, StateKind::kExpAvg, values),
+    EXPECT_THAT(rank.engine->WriteState(id, OptimizerState(0), values),
                 StatusIs(ErrorCode::kInvalidArgument,
                          HasSubstr("p1 different values")));
     EXPECT_THAT(rank.engine->SetUpdateCount(id, rank.engine->rank()),
@@ -204,7 +204,7 @@ TEST_F(OptimizerStateTest, StatesAreWrittenAlikeAndBetweenSteps) {
     EXPECT_THAT(rank.engine->SetUpdateCount(id, -1),
                 StatusIs(ErrorCode::kInvalidArgument, HasSubstr("-1 times")));
     rank.Gradients(0);
-    EXPECT_THAT(rank.engine->WriteState(id, StateKind::kExpAvg, values),
+    EXPECT_THAT(rank.engine->WriteState(id, OptimizerState(0), values),
                 NotNow("before WriteState"));
     EXPECT_THAT(rank.engine->SetUpdateCount(id, 3),
                 NotNow("before SetUpdateCount"));

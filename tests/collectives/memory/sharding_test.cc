@@ -18,8 +18,8 @@ namespace castor {
 namespace {
 
 constexpr StateKind kAll[] = {StateKind::kParam, StateKind::kGrad,
-                              StateKind::kMaster, StateKind::kExpAvg,
-                              StateKind::kExpAvgSq};
+                              StateKind::kMaster, OptimizerState(0),
+                              OptimizerState(1)};
 
 // One chunk of `world` quanta that holds one parameter.
 ChunkLayout OneChunk(int world) {
@@ -62,9 +62,8 @@ TEST(ShardingTest, ASingleRankKeepsEverythingWhole) {
 TEST(ShardingTest, OnlyReplicatedParametersUpdatedInPartAreRefreshed) {
   for (int stage = 0; stage <= 3; ++stage) {
     const Sharding sharding{stage, 2, 0};
-    EXPECT_EQ(sharding.refreshes(),
-              sharding.replicated(StateKind::kParam) &&
-                  !sharding.replicated(StateKind::kExpAvg))
+    EXPECT_EQ(sharding.refreshes(), sharding.replicated(StateKind::kParam) &&
+                                        !sharding.replicated(OptimizerState(0)))
         << "stage " << stage;
   }
 }
@@ -89,8 +88,8 @@ TEST(ShardingTest, MomentsExistAsTheOptimizerHasThem) {
   group.dtype = DType::kBF16;
   for (int moments : {0, 1, 2}) {
     sharding.moments = moments;
-    EXPECT_EQ(sharding.exists(StateKind::kExpAvg, group), moments >= 1);
-    EXPECT_EQ(sharding.exists(StateKind::kExpAvgSq, group), moments >= 2);
+    EXPECT_EQ(sharding.exists(OptimizerState(0), group), moments >= 1);
+    EXPECT_EQ(sharding.exists(OptimizerState(1), group), moments >= 2);
     EXPECT_TRUE(sharding.exists(StateKind::kMaster, group));
   }
 }
@@ -105,7 +104,7 @@ TEST(ShardingTest, OptimizerStatesAreFp32GradientsLikeTheParameters) {
   }
   Sharding low_moments;
   low_moments.moment_dtype = DType::kBF16;
-  EXPECT_EQ(low_moments.dtype(StateKind::kExpAvgSq, group), DType::kBF16);
+  EXPECT_EQ(low_moments.dtype(OptimizerState(1), group), DType::kBF16);
   EXPECT_EQ(low_moments.dtype(StateKind::kMaster, group), DType::kF32);
 }
 
@@ -175,7 +174,7 @@ TEST(ShardingTest, GroupsCutInsideAndReplicateAcross) {
   Sharding sharding{3, 8, 5};
   sharding.shard_group = 4;
   EXPECT_EQ(sharding.pieces(StateKind::kParam), 4);
-  EXPECT_EQ(sharding.pieces(StateKind::kExpAvg), 4);
+  EXPECT_EQ(sharding.pieces(OptimizerState(0)), 4);
   EXPECT_EQ(sharding.joined_ranks(), 2);
   EXPECT_FALSE(sharding.refreshes());
   sharding.spans_world = true;
@@ -254,7 +253,7 @@ TEST(ShardingTest, GroupsCountEveryElementOnceAndKeepWhatTheyUpdate) {
     }
     EXPECT_THAT(counted, testing::Each(1));
     EXPECT_THAT(updated,
-                testing::Each(world / ranks[0].pieces(StateKind::kExpAvg)));
+                testing::Each(world / ranks[0].pieces(OptimizerState(0))));
   });
 }
 

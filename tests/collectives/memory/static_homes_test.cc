@@ -255,7 +255,7 @@ TEST(ChunkStatesTest, ShardsAreRoundedUpToWhatTheirTierWants) {
   EXPECT_EQ(On(states.host_bytes, StateKind::kParam), Bytes(8192));
   EXPECT_EQ(On(states.device_bytes, StateKind::kGrad), Bytes(5120));
   EXPECT_EQ(On(states.device_bytes, StateKind::kMaster), Bytes(10240));
-  EXPECT_EQ(On(states.host_bytes, StateKind::kExpAvgSq), Bytes(12288));
+  EXPECT_EQ(On(states.host_bytes, OptimizerState(1)), Bytes(12288));
   // Forward, backward, gradient; the update writes the device's copy.
   EXPECT_EQ(states.moved_none_on_device, Bytes(3 * 5120));
   EXPECT_EQ(states.moved_params_on_device, Bytes(2 * 5120));
@@ -278,7 +278,7 @@ TEST(ChunkStatesTest, FrozenParametersHaveNoOtherStates) {
   const Sharding sharding{.stage = 3, .world = 2};
   const ChunkStates states = StatesOf(layout, sharding, ChunkId(0));
   for (const StateKind state : {StateKind::kGrad, StateKind::kMaster,
-                                StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+                                OptimizerState(0), OptimizerState(1)}) {
     EXPECT_EQ(On(states.host_bytes, state), Bytes(0)) << StateKindName(state);
   }
   EXPECT_EQ(states.moved_params_on_device, Bytes(0));

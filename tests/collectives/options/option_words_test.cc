@@ -48,7 +48,7 @@ TEST(OptionWordsTest, LimitsAreSizesOrPercentages) {
   const StateLimits& param = (*limits)[static_cast<size_t>(StateKind::kParam)];
   EXPECT_EQ(param.device, StateLimit(0.125));
   EXPECT_EQ(param.host, std::nullopt);
-  EXPECT_EQ((*limits)[static_cast<size_t>(StateKind::kExpAvg)].host,
+  EXPECT_EQ((*limits)[static_cast<size_t>(OptimizerState(0))].host,
             StateLimit(MiB(1536)));
   EXPECT_EQ((*limits)[static_cast<size_t>(StateKind::kGrad)].host,
             StateLimit(Bytes(0)));
@@ -81,7 +81,7 @@ TEST(OptionWordsTest, RulesKeepTheirOrderAndConditions) {
   ASSERT_EQ(rules.size(), 3u);
   EXPECT_EQ(rules[0].tier, Tier::kNvme);
   EXPECT_EQ(rules[0].glob, "*.experts.*");
-  EXPECT_EQ(rules[0].state, StateKind::kExpAvg);
+  EXPECT_EQ(rules[0].state, OptimizerState(0));
   EXPECT_EQ(rules[0].dtype, DType::kBF16);
   EXPECT_EQ(rules[0].least, MiB(1));
   EXPECT_EQ(rules[0].most, GiB(2));

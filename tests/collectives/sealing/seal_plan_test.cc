@@ -120,14 +120,14 @@ TEST(SealPlanTest, SaysWhyAStateIsWhereItIs) {
     EXPECT_THAT(memory, IsOk());
     return WhyHome(*memory, options, bindings, params, chunk, state);
   };
-  EXPECT_THAT(why(ChunkId(1), StateKind::kExpAvg),
+  EXPECT_THAT(why(ChunkId(1), OptimizerState(0)),
               AllOf(HasSubstr("chunk 1: exp_avg on "),
                     HasSubstr("by the budgets, which put ")));
   options.home_rules = {
-      {.glob = "b", .state = StateKind::kExpAvg, .tier = Tier::kHost}};
-  EXPECT_THAT(why(ChunkId(1), StateKind::kExpAvg),
+      {.glob = "b", .state = OptimizerState(0), .tier = Tier::kHost}};
+  EXPECT_THAT(why(ChunkId(1), OptimizerState(0)),
               AllOf(HasSubstr("by rule 0"), HasSubstr("matches \"b\"")));
-  EXPECT_THAT(why(ChunkId(2), StateKind::kExpAvg), HasSubstr("by the budgets"));
+  EXPECT_THAT(why(ChunkId(2), OptimizerState(0)), HasSubstr("by the budgets"));
   options.home_limits = StaticLimits();
   EXPECT_THAT(why(ChunkId(2), StateKind::kParam), HasSubstr("on host"));
 }

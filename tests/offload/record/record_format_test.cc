@@ -84,7 +84,7 @@ TEST(RecordFormatTest, AnEventIsTheSpecifiedBytes) {
   event.chunk = 0x41424344;
   event.kind = RunEventKind::kDivergence;
   event.cause = RunCause::kStart;
-  event.state = StateKind::kExpAvgSq;
+  event.state = OptimizerState(1);
   event.from = Tier::kNvme;
   event.to = Tier::kHost;
   std::string bytes;

@@ -23,8 +23,8 @@ using testing::HasSubstr;
 
 constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
-constexpr size_t kExpAvg = static_cast<size_t>(StateKind::kExpAvg);
-constexpr size_t kExpAvgSq = static_cast<size_t>(StateKind::kExpAvgSq);
+constexpr size_t kExpAvg = static_cast<size_t>(OptimizerState(0));
+constexpr size_t kExpAvgSq = static_cast<size_t>(OptimizerState(1));
 
 // fp32: parameter, gradient and two moments of one size, no masters.
 ChunkStates Fp32Chunk(Bytes size) {

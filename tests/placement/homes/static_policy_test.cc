@@ -37,8 +37,8 @@ using testing::HasSubstr;
 
 constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
-constexpr size_t kExpAvg = static_cast<size_t>(StateKind::kExpAvg);
-constexpr size_t kExpAvgSq = static_cast<size_t>(StateKind::kExpAvgSq);
+constexpr size_t kExpAvg = static_cast<size_t>(OptimizerState(0));
+constexpr size_t kExpAvgSq = static_cast<size_t>(OptimizerState(1));
 constexpr std::array<size_t, 4> kFp32States = {kParam, kGrad, kExpAvg,
                                                kExpAvgSq};
 

@@ -144,7 +144,7 @@ void AddLease(MadeRun& run, int64_t begin, int64_t end, int64_t bytes) {
 TEST(MemorySnapshotTest, ShowsWhoHeldWhatOfEachTier) {
   MadeRun run(2);
   run.record.homes = {
-      Homes(0, 1, StateKind::kExpAvg, Tier::kHost, 40 << 20),
+      Homes(0, 1, OptimizerState(0), Tier::kHost, 40 << 20),
       Homes(1, 1, StateKind::kParam, Tier::kNvme, 4096),
   };
   run.At(0, 1).Step(100, 200).TierBytes(Tier::kDevice, 100, 3500);

@@ -65,7 +65,7 @@ DrawnPlan DrawPlan(std::mt19937_64& random) {
   }
   if (below(5) == 0) {
     engine.home_limits.emplace();
-    (*engine.home_limits)[static_cast<size_t>(StateKind::kExpAvg)].host =
+    (*engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host =
         one_of({KiB(0), KiB(64)});
   }
   return plan;

@@ -28,12 +28,35 @@ namespace {
 
 using TierBytes = std::array<Bytes, 3>;  // by TierIndex
 
-// For people, by ByteClass.
-constexpr std::array<std::string_view, kByteClasses> kByteClassTitles = {
-    "parameters",     "gradients",         "fp32 masters",      "first moments",
-    "second moments", "rounding to slots", "gathered chunks",   "fetched ahead",
-    "copies kept",    "pinned staging",    "sums for the norm", "communicator",
-    "borrowed"};
+// For people.
+std::string_view TitleOf(ByteClass kind) {
+  switch (kind) {
+    case ByteClass::kParams:
+      return "parameters";
+    case ByteClass::kGrads:
+      return "gradients";
+    case ByteClass::kMasters:
+      return "fp32 masters";
+    case ByteClass::kRounding:
+      return "rounding to slots";
+    case ByteClass::kGathered:
+      return "gathered chunks";
+    case ByteClass::kPrefetch:
+      return "fetched ahead";
+    case ByteClass::kKept:
+      return "copies kept";
+    case ByteClass::kStaging:
+      return "pinned staging";
+    case ByteClass::kNorm:
+      return "sums for the norm";
+    case ByteClass::kCommunicator:
+      return "communicator";
+    case ByteClass::kLeases:
+      return "borrowed";
+    default:
+      return ByteClassName(kind);
+  }
+}
 
 Value Budget(const PlanOutcome& outcome, Tier tier) {
   const ZeroOptions& options = outcome.request.options;
@@ -85,7 +108,7 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
   for (int c = 0; c < kByteClasses; ++c) {
     const auto kind = static_cast<ByteClass>(c);
     const auto index = static_cast<size_t>(c);
-    add(Value(ByteClassName(kind)).As(std::string(kByteClassTitles[index])),
+    add(Value(ByteClassName(kind)).As(std::string(TitleOf(kind))),
         bytes.bytes[index],
         bytes.total(kind) == Bytes(0) ? Form::kPlain : Form::kAll);
   }

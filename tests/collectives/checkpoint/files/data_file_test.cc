@@ -46,7 +46,7 @@ Status SaveValues(const std::string& directory, int64_t step, float value) {
     return CheckpointWriter::Plan(directory, step,
                                   {{{"w", {kCount}, DType::kF32},
                                     {{StateKind::kParam, DType::kF32},
-                                     {StateKind::kExpAvg, DType::kF32}}}},
+                                     {OptimizerState(0), DType::kF32}}}},
                                   MiB(1));
   };
   CASTOR_ASSIGN_OR_RETURN(CheckpointWriter first, plan());
@@ -54,7 +54,7 @@ Status SaveValues(const std::string& directory, int64_t step, float value) {
   CASTOR_RETURN_IF_ERROR(first.CreateFiles());
   const auto write = [&](CheckpointWriter& writer, int64_t begin,
                          int64_t count) -> Status {
-    for (const StateKind kind : {StateKind::kParam, StateKind::kExpAvg}) {
+    for (const StateKind kind : {StateKind::kParam, OptimizerState(0)}) {
       CASTOR_RETURN_IF_ERROR(
           writer.Write(0, kind, DType::kF32, begin, count,
                        reinterpret_cast<const std::byte*>(&values[begin])));

@@ -128,7 +128,7 @@ TEST(TrainFlagsTest, LimitsAndRulesReachTheOptions) {
   ASSERT_THAT(options, IsOk());
   ASSERT_TRUE(options->engine.home_limits.has_value());
   const StaticLimits& limits = *options->engine.home_limits;
-  EXPECT_EQ(limits[static_cast<size_t>(StateKind::kExpAvg)].host,
+  EXPECT_EQ(limits[static_cast<size_t>(OptimizerState(0))].host,
             StateLimit(MiB(12)));
   EXPECT_EQ(limits[static_cast<size_t>(StateKind::kParam)].device,
             StateLimit(0.25));

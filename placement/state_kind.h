@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Castor Authors
+
+#ifndef CASTOR_PLACEMENT_STATE_KIND_H_
+#define CASTOR_PLACEMENT_STATE_KIND_H_
+
+// The states of training that a chunk exists in; all of them mirror one layout.
+// Behind parameters, gradients and masters come the optimizer's own states, as
+// many as it keeps, under the names that the optimizer gives them. Values.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace castor {
+
+// Others are the optimizer's: OptimizerState(0), OptimizerState(1), ...
+enum class StateKind : uint8_t { kParam, kGrad, kMaster };
+
+// Adan keeps four and AMSGrad three; none that is known keeps more than six.
+inline constexpr int kMaxOptimizerStates = 8;
+inline constexpr int kFirstOptimizerState = 3;
+inline constexpr int kStateKinds = kFirstOptimizerState + kMaxOptimizerStates;
+
+// REQUIRES: 0 <= index < kMaxOptimizerStates.
+constexpr StateKind OptimizerState(int index) {
+  return static_cast<StateKind>(kFirstOptimizerState + index);
+}
+constexpr bool IsOptimizerState(StateKind state) {
+  return static_cast<int>(state) >= kFirstOptimizerState;
+}
+// REQUIRES: IsOptimizerState.
+constexpr int OptimizerStateIndex(StateKind state) {
+  return static_cast<int>(state) - kFirstOptimizerState;
+}
+
+// What states are called: "param", "grad", "master", and what the optimizer
+// says ("exp_avg", "momentum_buffer").
+class StateNames {
+ public:
+  // Those of Adam: exp_avg, exp_avg_sq.
+  StateNames();
+  // REQUIRES: at most kMaxOptimizerStates.
+  explicit StateNames(std::vector<std::string> of_optimizer);
+
+  // Of a state that the optimizer does not keep: "state5" and such.
+  std::string_view of(StateKind state) const;
+  // Empty where no state has this name.
+  std::optional<StateKind> Find(std::string_view name) const;
+  // How many states the optimizer keeps.
+  int optimizer_states() const { return static_cast<int>(names_.size()); }
+  const std::vector<std::string>& of_optimizer() const { return names_; }
+  // Of all states that there may be, in order.
+  std::vector<std::string> all() const;
+
+  friend bool operator==(const StateNames&, const StateNames&) = default;
+
+ private:
+  std::vector<std::string> names_;  // of the optimizer's
+};
+
+// As StateNames() says.
+std::string_view StateKindName(StateKind kind);
+
+}  // namespace castor
+
+#endif  // CASTOR_PLACEMENT_STATE_KIND_H_
