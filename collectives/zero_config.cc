@@ -290,13 +290,33 @@ void AddHomes(OptionTable& t, ZeroOptions* o) {
       .For(kFlags | kPlanKey);
 }
 
+// One of OptimizerOptions::states, as a document has it.
+struct StateName {
+  std::string name;
+};
+
 void AddOptimizer(OptionTable& t, OptimizerOptions* o) {
   t.Choice("optimizer.kind", &o->kind, OptimizerName,
            {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
-            OptimizerKind::kLion})
+            OptimizerKind::kLion, OptimizerKind::kCustom})
       .Then([o] { *o = DefaultOptimizerOptions(o->kind); })
       .Flag("--optimizer", "whose states there are")
       .For(kPlanFlag | kSimulateFlag);
+  t.List<StateName>(
+      "optimizer.states",
+      [](OptionTable& row, StateName* one) {
+        row.Text("name", &one->name).Must();
+      },
+      [o](const StateName& one) {
+        return o->states.push_back(one.name), OkStatus();
+      },
+      [o] {
+        std::vector<StateName> all;
+        for (const std::string& name : o->states) all.push_back({name});
+        return all;
+      });
+  t.Choice("optimizer.span", &o->span, UpdateSpanName,
+           {UpdateSpan::kElements, UpdateSpan::kParameter});
   t.Choice("optimizer.moment_dtype", &o->moment_dtype, DTypeName,
            {DType::kF32, DType::kBF16})
       .Flag("--moments", "what moments are kept in")

@@ -136,6 +136,10 @@ Status ZeroEngine::ReadGrad(ParamId param, std::span<float> out) {
 Result<ParamId> ZeroEngine::Find(std::string_view name) const {
   return impl_->Find(name);
 }
+Status ZeroEngine::SetUpdate(UpdateFunction update) {
+  return impl_->SetUpdate(std::move(update));
+}
+
 Status ZeroEngine::UpdateEarly(double lr) {
   return impl_->Told(impl_->UpdateEarly(lr));
 }

@@ -63,6 +63,7 @@
 #include "chunk/param_spec.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/communicator.h"
+#include "collectives/custom_update.h"
 #include "collectives/engine_results.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/zero_options.h"
@@ -276,6 +277,15 @@ class ZeroEngine {
   // a step, and with clipping or loss scaling, for which all gradients have to
   // be known first.
   Status UpdateEarly(double lr);
+
+  // What updates parameters where the options' optimizer is custom: before the
+  // first step, and again where it changes. Step then returns when all of its
+  // calls have. Where the first of them changed nothing, on one rank, and fails
+  // with that (FailedPrecondition), Step fails with its words, drops the
+  // gradients and leaves all as it was; after any other failure the engine
+  // cannot go on. FailedPrecondition where the optimizer is another, and inside
+  // a step.
+  Status SetUpdate(UpdateFunction update);
 
   // From the next Step on, the group's learning rate, whatever that is given;
   // the empty name is of what is in no group. Checkpoints keep it.

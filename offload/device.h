@@ -143,6 +143,14 @@ class Device {
                         Elements count, const OptimizerScalars& scalars,
                         float grad_factor) = 0;
 
+  // Calls `call` in the lane's order, on any thread, with the lane's stream:
+  // the call queues its work on device memory there. The stream is null where
+  // the call itself does that work. Its failure is the lane's.
+  using StreamCall = std::function<Status(void* stream)>;
+  virtual void Call(Lane& lane, StreamCall call) {
+    lane.Run([call = std::move(call)] { return call(nullptr); });
+  }
+
   // Returns when every time that a lane was to note (Lane::NoteTime), and that
   // no lane holds back any more, is noted. Blocks.
   virtual void FinishTimes() {}

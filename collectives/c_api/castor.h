@@ -472,6 +472,49 @@ CASTOR_API int32_t castor_engine_step(castor_engine* engine, double lr,
                                       castor_step* step);
 /* Lets updates begin before castor_engine_step. */
 CASTOR_API int32_t castor_engine_update_early(castor_engine* engine, double lr);
+
+enum { CASTOR_OPTIMIZER_STATES = 8 };
+
+/* A run of one parameter's elements. */
+typedef struct castor_update_run {
+  int64_t first_element; /* in the parameter */
+  int64_t elements;
+  int64_t step; /* of this parameter's updates, from 1 */
+  double lr;    /* of its group */
+  float* values;
+  void* grad; /* may be written to */
+  /* Those that the config names, in its order, all zero in step 1. */
+  float* states[CASTOR_OPTIMIZER_STATES];
+  int32_t param;
+  int32_t reserved;
+} castor_update_run;
+
+typedef struct castor_update {
+  size_t struct_size;
+  const castor_update_run* runs;
+  int64_t run_count;
+  /* On the host "F32", and a factor of 1. On a device both are as the engine
+   * keeps them: a gradient is to be multiplied by the factor, which averages,
+   * unscales and clips it. */
+  const char* grad_dtype;
+  void* stream; /* of the device: a cudaStream_t, on which work is queued */
+  float grad_factor;
+  int32_t on_device; /* not 0: pointers are to device memory */
+} castor_update;
+
+/* Updates the elements of all runs, and answers 0. Anything else ends the step,
+ * with the words of castor_set_error. CASTOR_FAILED_PRECONDITION says that this
+ * call changed nothing: where no other had either, on one rank, training may go
+ * on. Calls come from threads of the engine's, one at a time. They call nothing
+ * of this header but castor_set_error. */
+typedef int32_t (*castor_update_fn)(void* context, const castor_update* update);
+
+/* For a config whose optimizer is "custom": before the first step.
+ * castor_engine_step returns when all of its calls have. */
+CASTOR_API int32_t castor_engine_set_update(castor_engine* engine,
+                                            castor_update_fn update,
+                                            void* context);
+
 /* Reduces what is left of the last micro-batch and tells the global norm of the
  * averaged gradient, which castor_engine_step then clips to `max_norm`. `norm`
  * may be null. Needs "count_norm", "clip_norm" or "loss_scale" in the config.

@@ -50,6 +50,7 @@ constexpr Call kCalls[] = {
     {"Resume()", "castor_engine_resume"},
     {"Save()", "castor_engine_save"},
     {"Seal()", "castor_engine_seal"},
+    {"SetUpdate()", "castor_engine_set_update"},
     {"SetUpdateCount()", "castor_engine_set_updates"},
     {"Step()", "castor_engine_step"},
     {"UpdateEarly()", "castor_engine_update_early"},

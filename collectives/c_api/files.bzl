@@ -17,6 +17,7 @@ C_API_FILES = [
     "engine/engine_params.cc",
     "engine/engine_states.cc",
     "engine/engine_steps.cc",
+    "engine/engine_update.cc",
     "lanes.cc",
     "engine/lanes_in_use.h",
     "worlds/new_world.h",

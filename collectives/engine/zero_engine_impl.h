@@ -42,6 +42,8 @@
 
 #include "chunk/layout/chunk_state.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
+#include "collectives/custom_update.h"
+#include "collectives/engine/update_work.h"
 #include "collectives/engine/zero_engine_parts.h"
 #include "collectives/loss_scaler.h"
 #include "collectives/memory/memory_plan.h"
@@ -80,6 +82,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   Status GradReady(ParamId param, Lane& lane);
   Result<StepResult> Step(double lr);
   Status UpdateEarly(double lr);
+  Status SetUpdate(UpdateFunction update);
   Status Abandon();
   Status SetLearningRate(std::string_view group, double lr);
   Status SetHyperParameters(std::string_view group,
@@ -456,10 +459,11 @@ class ZeroEngine::Impl final : public ChunkSource {
   // takes the place of the gradient's home, may be reused.
   Event UpdateOnHost(ChunkId chunk, ShardRange range, float factor, double lr,
                      const PassingGrad* passing = nullptr);
-  // What an update needs to know, detached from the engine for the lane's work.
-  struct UpdateWork;
-  UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
-                      double lr) const;
+  internal::UpdateWork MakeWork(ChunkId chunk, ShardRange range, float factor,
+                                double lr) const;
+  // That a custom optimizer was given its update.
+  Status RequireUpdate() const;
+  Status FinishProgramUpdate();
   WorkerPool* Workers() const {
     return options_.workers != nullptr ? options_.workers
                                        : &WorkerPool::Process();
@@ -585,6 +589,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   int64_t ending_moment_ = -1;      // the last one of a step that ends
   std::optional<double> early_lr_;  // of this step, if it may update early
   int64_t early_updates_ = 0;
+  std::shared_ptr<internal::ProgramUpdate> program_update_;  // null: none
   int evaluating_ = 0;
   int64_t step_begin_ns_ = 0;
   int64_t reduce_scatters_ = 0;

@@ -44,6 +44,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   }
   CASTOR_RETURN_IF_ERROR(RequireNothingOpen("Step()"));
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  CASTOR_RETURN_IF_ERROR(RequireUpdate());
   if (early_lr_ && *early_lr_ != lr) {
     return InvalidArgument(
         fmt::format("a step cannot be of rate {}: UpdateEarly() was told {}, "
@@ -60,6 +61,7 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   // The average, the unscaling and the clip are one factor, one multiply.
   const double average = AveragingFactor();
   StepResult result;
+  Status updated;
   result.loss_scale = scaler_.scale();
   if (CountsNorm()) {
     result.grad_norm = std::sqrt(agreed.squares) * average;
@@ -82,6 +84,8 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
       if (!grad.updated) UpdateChunk(chunk, factor, lr);
       if (sharding_.refreshes()) RefreshReplicas(chunk);
     }
+    updated = FinishProgramUpdate();
+    CASTOR_RETURN_IF_ERROR(Health());
     // A lease that outlives the step shows what is updated: all of it.
     for (size_t c = 0; c < grads_.size(); ++c) {
       if (held_in_place_[c] == 0 || !grads_[c].valid) continue;
@@ -117,12 +121,14 @@ Result<StepResult> ZeroEngine::Impl::Step(double lr) {
   store_->BeginStep(static_cast<int32_t>(step_ + 1));
   manager_->BeginStep(static_cast<int32_t>(step_ + 1));
   CASTOR_RETURN_IF_ERROR(Health());
+  CASTOR_RETURN_IF_ERROR(updated);
   return result;
 }
 
 Status ZeroEngine::Impl::UpdateEarly(double lr) {
   CASTOR_RETURN_IF_ERROR(RequireSealed());
   CASTOR_RETURN_IF_ERROR(CheckLearningRate(lr));
+  CASTOR_RETURN_IF_ERROR(RequireUpdate());
   if (micro_batches_ == 0) {
     return FailedPrecondition(
         "there is nothing to update outside a step: call BeginMicroBatch() "

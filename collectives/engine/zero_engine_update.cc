@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/engine/update_work.h"
 #include "collectives/engine/zero_engine_impl.h"
-#include "offload/kernels/convert.h"
 #include "offload/kernels/optimizer.h"
 #include "offload/worker_pool.h"
 #include "placement/trace.h"
@@ -18,122 +18,24 @@
 
 namespace castor {
 
-// One fused pass per parameter over the elements this rank updates.
-struct ZeroEngine::Impl::UpdateWork {
-  struct Piece {
-    Segment segment;
-    bool update = false;  // no rank had a gradient: left as it was
-    OptimizerScalars scalars;
-    MomentRounding rounding;
-  };
-  std::vector<Piece> pieces;
-  float factor = 1;
-  DType dtype = DType::kF32;  // of parameters
-  DType grad_dtype = DType::kF32;
-  DType moment_dtype = DType::kF32;
-  int64_t elements = 0;  // of the range
-  std::byte* grad = nullptr;
-  std::byte* param = nullptr;   // in `dtype`
-  std::byte* master = nullptr;  // null: the parameter is its own master
-  // Of the optimizer's, null where it has none.
-  std::array<std::byte*, kMaxOptimizerStates> states = {};
-
-  // Where the data of each state is: null where the chunk does not have it.
-  template <typename DataOf>
-  void Place(const DataOf& data) {
-    grad = data(StateKind::kGrad);
-    param = data(StateKind::kParam);
-    master = data(StateKind::kMaster);
-    for (int i = 0; i < kMaxOptimizerStates; ++i) {
-      states[static_cast<size_t>(i)] = data(OptimizerState(i));
-    }
-  }
-
-  // On the host, where the buffers are.
-  void Run(WorkerPool& workers) const {
-    int64_t written = 0;
-    for (const Piece& piece : pieces) {
-      if (!piece.update) continue;
-      CopyDown(written, piece.segment.offset);
-      const OptimizerBuffers buffers = BuffersOf(piece);
-      workers.ParallelFor(piece.segment.count, buffers.param,
-                          [&](int64_t begin, int64_t end) {
-                            OptimizerStep(SkipElements(buffers, begin),
-                                          end - begin, piece.scalars, factor);
-                          });
-      written = piece.segment.offset + piece.segment.count;
-    }
-    CopyDown(written, elements);
-  }
-
-  // Queues it on the device, where the buffers are: the homes, in which what is
-  // not updated follows its master already, unless it was `overwritten`.
-  void Queue(Device& device, Lane& lane, bool overwritten) const {
-    for (const Piece& piece : pieces) {
-      if (!piece.update) {
-        if (overwritten) Restore(device, lane, piece.segment);
-        continue;
-      }
-      device.Optimize(lane, BuffersOf(piece), Elements(piece.segment.count),
-                      piece.scalars, factor);
-    }
-  }
-
- private:
-  static float* Floats(std::byte* data) {
-    return reinterpret_cast<float*>(data);
-  }
-  OptimizerBuffers BuffersOf(const Piece& piece) const {
-    const int64_t at = piece.segment.offset;
-    const int64_t size = DTypeBits(dtype) / 8;
-    OptimizerBuffers buffers;
-    buffers.grad = grad + at * DTypeBits(grad_dtype) / 8;
-    buffers.grad_dtype = grad_dtype;
-    buffers.param = Floats(master != nullptr ? master : param) + at;
-    buffers.exp_avg = StateAt(0, at);
-    buffers.exp_avg_sq = StateAt(1, at);
-    buffers.moment_dtype = moment_dtype;
-    buffers.rounding = piece.rounding;
-    if (master != nullptr) {
-      buffers.low = param + at * size;
-      buffers.low_dtype = dtype;
-    }
-    return buffers;
-  }
-  std::byte* StateAt(size_t index, int64_t at) const {
-    std::byte* const data = states[index];
-    return data == nullptr ? nullptr : data + at * DTypeBits(moment_dtype) / 8;
-  }
-  void Restore(Device& device, Lane& lane, const Segment& segment) const {
-    device.Convert(lane, master + segment.offset * DTypeBits(DType::kF32) / 8,
-                   DType::kF32, param + segment.offset * DTypeBits(dtype) / 8,
-                   dtype, Elements(segment.count));
-  }
-  // A window on low-precision parameters is written whole: what is not updated
-  // follows its master, padding included.
-  void CopyDown(int64_t from, int64_t to) const {
-    if (master == nullptr || from >= to) return;
-    ConvertFromFloat(Floats(master) + from, to - from, dtype,
-                     param + from * (DTypeBits(dtype) / 8));
-  }
-};
-
-ZeroEngine::Impl::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk,
-                                                        ShardRange range,
-                                                        float factor,
-                                                        double lr) const {
-  UpdateWork work;
+internal::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk, ShardRange range,
+                                                float factor, double lr) const {
+  internal::UpdateWork work;
   work.factor = factor;
   work.dtype = layout_->dtype(chunk);
   work.grad_dtype = GradDType(chunk);
   work.elements = (range.end - range.begin).count();
   work.moment_dtype = options_.optimizer.moment_dtype;
+  work.program = program_update_;
+  work.cuts = options_.optimizer.span == UpdateSpan::kElements;
   for (const Segment& segment : Segments(chunk, range)) {
     const Param& param = params_[segment.param.index()];
-    UpdateWork::Piece piece;
+    internal::UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = param.used;
-    if (param.used) {
+    piece.step = param.steps;
+    piece.lr = groups_.OptionsOf(param.group, lr).lr;
+    if (param.used && program_update_ == nullptr) {
       const OptimizerOptions optimizer = groups_.OptionsOf(param.group, lr);
       piece.scalars = ComputeOptimizerScalars(optimizer, param.steps);
       piece.rounding = MakeMomentRounding(optimizer, segment.param.index(),
@@ -212,9 +114,59 @@ Status ZeroEngine::Impl::RequireNotUpdated(ChunkId chunk) const {
       chunk.value(), Name(layout_->chunk(chunk).params.front())));
 }
 
+Status ZeroEngine::Impl::SetUpdate(UpdateFunction update) {
+  if (options_.optimizer.kind != OptimizerKind::kCustom) {
+    return FailedPrecondition(fmt::format(
+        "the optimizer is {}, which needs no update from outside: give the "
+        "options the kind custom",
+        OptimizerName(options_.optimizer.kind)));
+  }
+  if (micro_batches_ > 0) {
+    return FailedPrecondition(
+        "a step is half done: call Step() or Abandon() before SetUpdate()");
+  }
+  program_update_ =
+      std::make_shared<internal::ProgramUpdate>(std::move(update));
+  return OkStatus();
+}
+
+Status ZeroEngine::Impl::RequireUpdate() const {
+  if (options_.optimizer.kind != OptimizerKind::kCustom ||
+      program_update_ != nullptr) [[likely]] {
+    return OkStatus();
+  }
+  return FailedPrecondition(
+      "the optimizer is a custom one and nobody gave its update: call "
+      "SetUpdate() before the first step");
+}
+
+// Waits for the program's calls. Where the first of them failed before anything
+// was changed, and no other rank changes anything, the step counts as skipped.
+Status ZeroEngine::Impl::FinishProgramUpdate() {
+  if (program_update_ == nullptr) return OkStatus();
+  const Event done[] = {host_lane_->Record(), device_lane_->Record()};
+  CASTOR_RETURN_IF_ERROR(AllOf(done).Wait());
+  bool wrote = false;
+  const Status outcome = program_update_->TakeOutcome(&wrote);
+  if (outcome.ok()) return outcome;
+  bool early = false;
+  for (const ChunkGrad& grad : grads_) early = early || grad.updated;
+  if (wrote || early || comm_->world() > 1) {
+    return Fail(Aborted(fmt::format(
+        "the optimizer's update failed in the middle of a step, so that some "
+        "parameters are updated and others are not; load a checkpoint into a "
+        "new engine: {}",
+        outcome.message())));
+  }
+  for (Param& param : params_) param.steps -= param.used;
+  return outcome.WithContext(
+      "the optimizer's update failed before it changed anything, and this "
+      "step's gradients are dropped");
+}
+
 Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
   const ShardRange range = sharding_.updated(*layout_, chunk);
-  UpdateWork work = MakeWork(chunk, range, factor, lr);
+  internal::UpdateWork work = MakeWork(chunk, range, factor, lr);
   const auto data = [&](StateKind state) -> std::byte* {
     if (!store_->has(chunk, state)) return nullptr;
     return store_->device_data(chunk, state) +
@@ -247,7 +199,7 @@ Event ZeroEngine::Impl::UpdateOnDevice(ChunkId chunk, float factor, double lr) {
 Event ZeroEngine::Impl::UpdateOnHost(ChunkId chunk, ShardRange range,
                                      float factor, double lr,
                                      const PassingGrad* passing) {
-  UpdateWork work = MakeWork(chunk, range, factor, lr);
+  internal::UpdateWork work = MakeWork(chunk, range, factor, lr);
   // What the pass works on, together: it never waits for some of it while it
   // holds the rest.
   std::vector<WindowRequest> requests;

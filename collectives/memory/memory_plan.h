@@ -55,6 +55,8 @@ struct MemoryPlanInput {
   bool whole_grads = false;
   // A gradient takes the place of the parameters that are in use: no slot.
   bool grads_in_place = false;
+  // The optimizer's update takes whole parameters: no shard is moved in pieces.
+  bool whole_updates = false;
   SealOptions declared;
   // What is asked of homes: limits, and where rules bind states, by ChunkId.
   // Empty: homes are as budgets allow.

@@ -57,7 +57,7 @@ void SlotNeeds::ChoosePiece() {
       largest = std::max(largest, kept.end - kept.begin);
     }
   }
-  if (largest > kPiece) piece_ = kPiece;
+  if (largest > kPiece && !input_.whole_updates) piece_ = kPiece;
   for (size_t c = 0; c < shapes_.size(); ++c) {
     const GroupInfo& group = layout().groups()[static_cast<size_t>(
         layout().chunk(ChunkId(static_cast<int32_t>(c))).group)];

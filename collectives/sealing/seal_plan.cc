@@ -46,6 +46,8 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.prefetch_depth = options.prefetch_depth;
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;
+  input.whole_updates = options.optimizer.kind == OptimizerKind::kCustom &&
+                        options.optimizer.span == UpdateSpan::kParameter;
   input.declared = declared;
   input.limits = options.home_limits;
   input.bindings.assign(bindings.begin(), bindings.end());
@@ -121,6 +123,14 @@ Status CheckOptions(const ZeroOptions& options, int world) {
         "accumulation order away, or take another gradient mode");
   }
   CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
+  if (options.optimizer.kind == OptimizerKind::kCustom &&
+      options.optimizer.span == UpdateSpan::kParameter &&
+      ShardingOf(options, world, 0).pieces(OptimizerState(0)) > 1) {
+    return InvalidArgument(fmt::format(
+        "an update of whole parameters needs them whole on a rank, and stage "
+        "{} cuts optimizer states among {} ranks; choose stage 0, or one rank",
+        options.stage, world));
+  }
   CASTOR_RETURN_IF_ERROR(
       CheckOptimizerGroups(options.optimizer, options.groups));
   CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));

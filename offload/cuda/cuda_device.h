@@ -74,6 +74,7 @@ class CudaDevice final : public Device {
                   Elements count, uint64_t* words) override;
   void Optimize(Lane& lane, const OptimizerBuffers& buffers, Elements count,
                 const OptimizerScalars& scalars, float grad_factor) override;
+  void Call(Lane& lane, StreamCall call) override;
   void FinishTimes() override { core_->times().Finish(); }
   Status status() const override { return core_->status(); }
 

@@ -164,4 +164,10 @@ void CudaDevice::Optimize(Lane& lane, const OptimizerBuffers& buffers,
                   });
 }
 
+void CudaDevice::Call(Lane& lane, StreamCall call) {
+  Own(lane).Queue(
+      "a program's call",
+      [call = std::move(call)](CudaStream stream) { return call(stream); });
+}
+
 }  // namespace castor

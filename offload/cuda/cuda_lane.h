@@ -41,6 +41,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -86,7 +87,8 @@ class CudaLane final : public Lane {
 
   // Queues one call: `issue(stream)` makes it and returns its error,
   // which fails the lane and the device, or is not called where the lane or the
-  // device has failed. `call` names it in the failure and is a literal.
+  // device has failed. `call` names it in the failure and is a literal. Where
+  // it returns a Status, that fails the lane alone.
   template <typename Issue>
   void Queue(std::string_view call, Issue issue) {
     if (options_.refused) return;
@@ -107,9 +109,14 @@ class CudaLane final : public Lane {
     if (!Ready(sequence)) return;
     const CudaCore::Scope scope(*core_);
     if (IsCaptured(sequence)) return;
-    const int error = issue(options_.stream);
-    if (error != kCudaOk) [[unlikely]] {
-      control_->Fail(sequence, core_->Check(error, call));
+    if constexpr (std::is_same_v<decltype(issue(options_.stream)), Status>) {
+      const Status status = issue(options_.stream);
+      if (!status.ok()) control_->Fail(sequence, status);
+    } else {
+      const int error = issue(options_.stream);
+      if (error != kCudaOk) [[unlikely]] {
+        control_->Fail(sequence, core_->Check(error, call));
+      }
     }
   }
 

@@ -22,6 +22,8 @@ int MomentsOf(const OptimizerScalars& scalars) {
       return scalars.beta1 == 0 ? 0 : 1;
     case OptimizerKind::kLion:
       return 1;
+    case OptimizerKind::kCustom:
+      CASTOR_CHECK(false);
     default:
       return 2;
   }

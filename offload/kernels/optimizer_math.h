@@ -24,6 +24,7 @@ enum class OptimizerKind : uint8_t {
   kAdamW,  // weight decay apart from it (Loshchilov and Hutter 2019)
   kSgd,    // with momentum or without
   kLion,
+  kCustom,  // the program's own, which nothing here computes
 };
 
 // What one step's updates are computed with: fp32, rounded once from what

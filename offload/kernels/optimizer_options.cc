@@ -5,15 +5,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "chunk/base/check.h"
+#include "chunk/text/quote.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 namespace {
 
 constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdam, OptimizerKind::kAdamW,
-                                    OptimizerKind::kSgd, OptimizerKind::kLion};
+                                    OptimizerKind::kSgd, OptimizerKind::kLion,
+                                    OptimizerKind::kCustom};
 
 bool IsRate(double value) { return value >= 0 && value < 1; }
 // Neither negative nor infinite nor a NaN.
@@ -31,6 +36,42 @@ Status ValidateSgd(const OptimizerOptions& options) {
         "sgd with Nesterov's momentum needs a momentum above 0 and no "
         "dampening, and these are {} and {}",
         options.momentum, options.dampening));
+  }
+  return OkStatus();
+}
+
+// Names become names of files and of keys.
+bool IsStateName(std::string_view name) {
+  constexpr size_t kMostLetters = 64;
+  return !name.empty() && name.size() <= kMostLetters &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  (c >= '0' && c <= '9') || c == '_';
+         });
+}
+
+Status ValidateCustom(const OptimizerOptions& options) {
+  if (options.states.size() > kMaxOptimizerStates) {
+    return InvalidArgument(
+        fmt::format("a custom optimizer keeps {} states of a parameter's "
+                    "shape, and there may be {}",
+                    options.states.size(), kMaxOptimizerStates));
+  }
+  if (options.moment_dtype != DType::kF32) {
+    return InvalidArgument(
+        "a custom optimizer keeps its states in F32: leave moment_dtype away");
+  }
+  std::set<std::string_view> names = {"param", "grad", "master"};
+  for (const std::string& name : options.states) {
+    if (!IsStateName(name)) {
+      return InvalidArgument(fmt::format(
+          "{} names no state: give letters, digits and underscores, at most 64",
+          Quoted(name)));
+    }
+    if (!names.insert(name).second) {
+      return InvalidArgument(
+          fmt::format("there are two states of the name {}", name));
+    }
   }
   return OkStatus();
 }
@@ -58,8 +99,14 @@ std::string_view OptimizerName(OptimizerKind kind) {
       return "sgd";
     case OptimizerKind::kLion:
       return "lion";
+    case OptimizerKind::kCustom:
+      return "custom";
   }
   CASTOR_CHECK(false);
+}
+
+std::string_view UpdateSpanName(UpdateSpan span) {
+  return span == UpdateSpan::kElements ? "elements" : "parameter";
 }
 
 std::optional<OptimizerKind> ParseOptimizer(std::string_view name) {
@@ -71,6 +118,12 @@ std::optional<OptimizerKind> ParseOptimizer(std::string_view name) {
 
 Status ValidateOptimizerOptions(const OptimizerOptions& options) {
   const std::string_view name = OptimizerName(options.kind);
+  if (options.kind == OptimizerKind::kCustom) return ValidateCustom(options);
+  if (!options.states.empty()) {
+    return InvalidArgument(fmt::format(
+        "{} has states of its own: give names to those of a custom optimizer",
+        name));
+  }
   if (options.moment_dtype != DType::kF32 &&
       options.moment_dtype != DType::kBF16) {
     return InvalidArgument(
@@ -104,6 +157,8 @@ int MomentsOf(const OptimizerOptions& options) {
       return options.momentum == 0 ? 0 : 1;
     case OptimizerKind::kLion:
       return 1;
+    case OptimizerKind::kCustom:
+      return static_cast<int>(options.states.size());
   }
   CASTOR_CHECK(false);
 }

@@ -8,13 +8,21 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "offload/kernels/optimizer_math.h"
 
 namespace castor {
+
+// What one call of a program's own update needs at least.
+enum class UpdateSpan : uint8_t {
+  kElements,   // any run of elements, as each is updated by itself
+  kParameter,  // whole parameters
+};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -31,14 +39,19 @@ struct OptimizerOptions {
   DType moment_dtype = DType::kF32;
   bool stochastic_rounding = true;
   uint64_t seed = 0;
+  // Of kCustom: what its states are called, and what its update needs.
+  std::vector<std::string> states = {};
+  UpdateSpan span = UpdateSpan::kElements;
 };
 
 // What PyTorch takes unless told otherwise; for Lion, its authors (lr 1e-4,
 // betas 0.9 and 0.99, no weight decay).
 OptimizerOptions DefaultOptimizerOptions(OptimizerKind kind);
 
-// "adam", "adamw", "sgd", "lion".
+// "adam", "adamw", "sgd", "lion", "custom".
 std::string_view OptimizerName(OptimizerKind kind);
+// "elements", "parameter".
+std::string_view UpdateSpanName(UpdateSpan span);
 // Empty for anything else.
 std::optional<OptimizerKind> ParseOptimizer(std::string_view name);
 
@@ -46,8 +59,7 @@ std::optional<OptimizerKind> ParseOptimizer(std::string_view name);
 // them. The learning rate may change with every step and is checked then.
 Status ValidateOptimizerOptions(const OptimizerOptions& options);
 
-// How many moments the update keeps, at most two: the first is exp_avg, the
-// second exp_avg_sq.
+// How many states the update keeps: exp_avg and exp_avg_sq of Adam.
 int MomentsOf(const OptimizerOptions& options);
 
 }  // namespace castor

@@ -188,6 +188,8 @@ int LaunchOptimize(CudaStream stream, const OptimizerBuffers& buffers,
                                       grad_factor);
     case OptimizerKind::kLion:
       return LaunchRule<LionRule>(stream, buffers, count, scalars, grad_factor);
+    case OptimizerKind::kCustom:
+      break;
   }
   return kCudaInvalidValue;
 }

@@ -68,6 +68,7 @@ static atomic_int failures = 0;
   X(castor_engine_borrow)            \
   X(castor_memory_lease_release)     \
   X(castor_engine_step)              \
+  X(castor_engine_set_update)        \
   X(castor_engine_update_early)      \
   X(castor_engine_clip_gradients)    \
   X(castor_engine_finish_gradients)  \
