@@ -70,7 +70,8 @@ constexpr char kEveryKey[] = R"({
   "optimizer": {"kind": "lion", "beta1": 0.8, "beta2": 0.98, "eps": 1e-6,
                 "weight_decay": 1, "momentum": 0.5, "dampening": 0.1,
                 "nesterov": true, "moment_dtype": "BF16",
-                "stochastic_rounding": false, "seed": 9},
+                "stochastic_rounding": false, "seed": 9,
+                "states": [{"name": "z"}], "span": "parameter"},
   "groups": [{"name": "norms", "lr_scale": 0.1, "lr": 0.2, "beta1": 0.7,
               "beta2": 0.9, "eps": 1, "weight_decay": 0, "momentum": 0.6,
               "kind": "adam"}],
@@ -158,8 +159,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
   }
   {
     const auto& [kind, lr, beta1, beta2, eps, weight_decay, momentum, dampening,
-                 nesterov, moment_dtype, stochastic_rounding, seed] =
-        engine.optimizer;
+                 nesterov, moment_dtype, stochastic_rounding, seed, states,
+                 span] = engine.optimizer;
     EXPECT_EQ(kind, OptimizerKind::kLion);
     // Step is given the rate.
     EXPECT_EQ(lr, DefaultOptimizerOptions(OptimizerKind::kLion).lr);
@@ -173,6 +174,8 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(moment_dtype, DType::kBF16);
     EXPECT_FALSE(stochastic_rounding);
     EXPECT_EQ(seed, 9u);
+    EXPECT_THAT(states, ElementsAre("z"));
+    EXPECT_EQ(span, UpdateSpan::kParameter);
   }
   {
     const auto& [name, lr_scale, lr, beta1, beta2, eps, weight_decay, momentum,
@@ -350,6 +353,23 @@ TEST(ZeroConfigTest, TheFilesItNamesAreRead) {
   // A machine is no layout.
   EXPECT_THAT(with("\"chunk\": {\"layout\"", "machine.json"),
               StatusIs(ErrorCode::kMalformed, HasSubstr("machine.json")));
+}
+
+TEST(ZeroConfigTest, ACustomOptimizerNamesItsStates) {
+  constexpr char kText[] =
+      R"({"optimizer": {"kind": "custom", "states": [{"name": "z"},
+          {"name": "exp_avg_sq"}], "span": "parameter"}})";
+  ZeroOptions options;
+  EngineFiles files;
+  const OptionTable table = EngineOptions(&options, &files);
+  ASSERT_THAT(ReadConfig(kText, table), IsOk());
+  EXPECT_EQ(options.optimizer.kind, OptimizerKind::kCustom);
+  EXPECT_THAT(options.optimizer.states, ElementsAre("z", "exp_avg_sq"));
+  EXPECT_EQ(options.optimizer.span, UpdateSpan::kParameter);
+  const Result<ZeroOptions> again = ReadZeroConfig(WriteConfig(table));
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->optimizer.states, options.optimizer.states);
+  EXPECT_EQ(again->optimizer.span, options.optimizer.span);
 }
 
 TEST(ZeroConfigTest, AnOptimizersNumbersBeginWithThoseOfItsKind) {
