@@ -31,7 +31,7 @@ from castor.errors import BY_CODE, CastorError, FailedPrecondition, Unavailable
 ABI_VERSION = 1
 
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MOMENTUM = 1, 2, 4, 8, 16, 32
-PARAM, GRAD, MASTER, EXP_AVG, EXP_AVG_SQ = range(5)
+PARAM, GRAD, MASTER, OPTIMIZER_STATE = range(4)
 DEVICE, HOST, NVME = range(3)
 
 AllGather = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_void_p, c_int64)
@@ -140,8 +140,25 @@ class ParamInfo(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("dims", POINTER(c_int64)), ("dim_count", c_int32),
         ("frozen", c_int32), ("elements", c_int64), ("offset_elements", c_int64), ("updates", c_int64), ("chunk", c_int32),
-        ("homes", c_int32 * 5),
+        ("homes", c_int32 * 11),
     ]
+
+
+class UpdateRun(Structure):
+    _fields_ = [
+        ("first_element", c_int64), ("elements", c_int64), ("step", c_int64), ("lr", c_double), ("values", c_void_p), ("grad", c_void_p),
+        ("states", c_void_p * 8), ("param", c_int32), ("reserved", c_int32),
+    ]
+
+
+class Update(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t), ("runs", POINTER(UpdateRun)), ("run_count", c_int64), ("grad_dtype", c_char_p), ("stream", c_void_p),
+        ("grad_factor", c_float), ("on_device", c_int32),
+    ]
+
+
+UpdateFunction = CFUNCTYPE(c_int32, c_void_p, POINTER(Update))
 
 
 class SaveOptions(_Sized):
@@ -198,6 +215,7 @@ _CODES: dict[str, list] = {
     "castor_engine_create": [_H, c_int32, _H, c_char_p, POINTER(_H)],
     "castor_engine_destroy": [_H],
     "castor_engine_close": [_H],
+    "castor_engine_set_update": [_H, UpdateFunction, c_void_p],
     "castor_engine_register": [_H, POINTER(Tensor), c_char_p, Initializer, c_void_p, POINTER(c_int32)],
     "castor_engine_seal": [_H, POINTER(SealOptions)],
     "castor_engine_reseal": [_H, POINTER(ResealOptions)],

@@ -244,6 +244,11 @@ class Engine:
         check(lib.castor_engine_clip_gradients(self.handle, max_norm, ctypes.byref(norm)))
         return norm.value
 
+    def set_update(self, update: Callable[[_abi.Update], None]) -> None:
+        """Has ``update`` make the updates of a custom optimizer, on threads of the engine's."""
+        self._update = _abi.UpdateFunction(lambda _, call: answer(update, call.contents))
+        check(lib.castor_engine_set_update(self.handle, self._update, None))
+
     def set_hyper_parameters(self, group: str, **numbers: float) -> None:
         """Sets lr, beta1, beta2, eps, weight_decay or momentum of a group, from the next step on."""
         fields = 0

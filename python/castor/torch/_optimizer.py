@@ -13,76 +13,15 @@ from typing import Any, Callable, Optional
 import torch
 
 from castor import _abi
-from castor.errors import FailedPrecondition, InvalidArgument
+from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
+from castor.torch._optimizers._rule import Rule
 from castor.torch._parameters._ignored import norm_of, scale
 from castor.torch._runtime import Runtime
 
 log = logging.getLogger("castor")
 _NO_LIMIT = 1e300  # of a norm
 _MANY_SKIPS = 20  # in a row, which a growing loss scale does not make
-
-# What torch calls the states of each kind.
-_STATES = {
-    "adam": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
-    "adamw": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
-    "sgd": {"momentum_buffer": _abi.EXP_AVG},
-}
-
-
-def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """``adam``, ``adamw`` or ``sgd``; InvalidArgument names what Castor does not do."""
-    kinds = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
-    kind = kinds.get(type(optimizer))
-    if kind is None:
-        raise InvalidArgument(
-            f"castor.wrap takes torch.optim.Adam, AdamW and SGD, not {type(optimizer).__name__}: give it one of these, or train without it"
-        )
-    for group in optimizer.param_groups:
-        for word in ("amsgrad", "maximize", "differentiable"):
-            if group.get(word):
-                raise InvalidArgument(f"{type(optimizer).__name__}({word}=True) is not what Castor does: leave {word} away")
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"] = float(group["lr"])
-    if optimizer.state:
-        raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
-    return kind
-
-
-def numbers_of(kind: str, group: dict[str, Any]) -> dict[str, float]:
-    """A group's numbers, as the engine names them."""
-    numbers = {"lr": float(group["lr"]), "weight_decay": float(group["weight_decay"])}
-    if kind == "sgd":
-        numbers["momentum"] = float(group["momentum"])
-    else:
-        numbers["beta1"], numbers["beta2"] = (float(beta) for beta in group["betas"])
-        numbers["eps"] = float(group["eps"])
-    return numbers
-
-
-def config_of(kind: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The config's optimizer; its groups get their numbers before each step."""
-    config: dict[str, Any] = {"kind": kind}
-    first = optimizer.param_groups[0]
-    config.update({name: value for name, value in numbers_of(kind, first).items() if name != "lr"})
-    if kind == "sgd":
-        config["momentum"] = max((numbers_of(kind, group)["momentum"] for group in optimizer.param_groups), key=bool)
-        for word in ("dampening", "nesterov"):
-            if any(group[word] != first[word] for group in optimizer.param_groups):
-                raise InvalidArgument(f"the groups of SGD have different {word}: give all the same")
-            config[word] = first[word]
-    return config
-
-
-def groups_of(kind: str, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """The config's groups, with what never changes."""
-    groups: list[dict[str, Any]] = [{"name": f"g{index}"} for index in range(len(optimizer.param_groups))]
-    for mine, group in zip(groups, optimizer.param_groups):
-        if kind == "sgd":
-            mine["momentum"] = float(group["momentum"])
-        else:
-            mine["kind"] = "adamw" if group.get("decoupled_weight_decay", kind == "adamw") else "adam"
-    return groups
 
 
 class _States(dict):  # type: ignore[type-arg]
@@ -110,20 +49,31 @@ class CastorOptimizer(torch.optim.Optimizer):
     `load_state_dict`.
     """
 
-    def __init__(self, inner: torch.optim.Optimizer, kind: str, runtime: Runtime, max_skips: int) -> None:
+    def __init__(self, inner: Sequence[torch.optim.Optimizer], rule: Rule, runtime: Runtime, max_skips: int) -> None:
         self._castor_ready = False
-        super().__init__(inner.param_groups, inner.defaults)
+        super().__init__([group for one in inner for group in one.param_groups], inner[0].defaults if len(inner) == 1 else {})
         self._castor_ready = True
         self._states = _States(self)
-        self.kind = kind
+        self.rule = rule
+        for one in inner:
+            self._optimizer_step_pre_hooks.update(one._optimizer_step_pre_hooks)
+            self._optimizer_step_post_hooks.update(one._optimizer_step_post_hooks)
         self.runtime = runtime
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
         self.skipped = 0  # steps whose gradients were not finite
         self.max_skips = max_skips  # such in a row; 0: as many as come
         self._skips_in_a_row = 0
-        self._sent: dict[int, dict[str, float]] = {}
-        words = ("decoupled_weight_decay", "amsgrad", "maximize", "nesterov", "dampening")
-        self._flags = [{word: group[word] for word in words if word in group} for group in self.param_groups]
+
+    def __getattr__(self, name: str) -> Any:
+        # Schedule-free optimizers swap the weights for training with those for evaluation.
+        if name in ("train", "eval") and self.__dict__.get("rule") is not None and self.rule.has(name):
+            return lambda: self._switch(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _switch(self, word: str) -> None:
+        self.runtime.settle()
+        self.runtime.values.settle()
+        self.rule.call(word, self.param_groups)
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -157,9 +107,8 @@ class CastorOptimizer(torch.optim.Optimizer):
             runtime.values.settle()
         runtime.gradient_values.part()
         runtime.gradient_values.settle()
-        self._send_numbers()
         culprit = self._not_finite() if 0 < self.max_skips <= self._skips_in_a_row + 1 else None
-        made = runtime.engine.step(float(self.param_groups[0]["lr"]))
+        made = self._make_step()
         self.grad_norm = None if runtime.updates_early else made.grad_norm
         self.skipped += not made.applied
         self._skips_in_a_row = 0 if made.applied else self._skips_in_a_row + 1
@@ -193,20 +142,26 @@ class CastorOptimizer(torch.optim.Optimizer):
                 f"{culprit or 'not known'}: lower the learning rate, look at the data, or give castor.wrap max_skips=0 to go on all the same"
             )
 
-    def _send_numbers(self) -> None:
-        for index, (group, flags) in enumerate(zip(self.param_groups, self._flags)):
-            for word, value in flags.items():
-                if group.get(word) != value:
-                    raise FailedPrecondition(f"group {index} of the optimizer has {word}={group.get(word)!r}, and had {value!r} at castor.wrap, which stays")
-            numbers = numbers_of(self.kind, group)
-            if self._sent.get(index) != numbers:
-                self.runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
-                self._sent[index] = numbers
+    def _make_step(self) -> _abi.Step:
+        self.rule.begin(self.param_groups)
+        try:
+            made = self.runtime.engine.step(self._rate())
+        except CastorError as error:
+            self.rule.end(self.param_groups, False)
+            if self.rule.error is None:
+                raise
+            self.runtime.end_step()  # its gradients are dropped
+            raise error from self.rule.error
+        self.rule.end(self.param_groups, bool(made.applied))
+        return made
+
+    def _rate(self) -> float:
+        return max(float(self.param_groups[0].get("lr", 0.0)), 0.0)
 
     def update_early(self) -> None:
         """What the backward hands back from now on may be updated at once."""
-        self._send_numbers()
-        self.runtime.engine.update_early(float(self.param_groups[0]["lr"]))
+        self.rule.begin(self.param_groups)
+        self.runtime.engine.update_early(self._rate())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that no step has used."""
@@ -276,16 +231,7 @@ class CastorOptimizer(torch.optim.Optimizer):
 
     def state_of(self, p: Param) -> dict[str, Any]:
         """By torch's names."""
-        engine = self.runtime.engine
-        updates = engine.param(p.number).updates
-        if updates == 0:
-            return {}
-        state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
-        for name, kind in _STATES[self.kind].items():
-            if self.kind != "sgd" or self.param_groups[int(p.group[1:])]["momentum"]:
-                state[name] = torch.empty(p.shape, device="cpu")
-                engine.read(p.number, kind, state[name].data_ptr(), p.elements)
-        return state
+        return self.rule.state_of(p, self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
@@ -296,16 +242,10 @@ class CastorOptimizer(torch.optim.Optimizer):
         for mine, group in zip(self.param_groups, groups):
             mine.update({k: v for k, v in group.items() if k != "params"})
         numbers = [number for group in groups for number in group["params"]]
-        engine = self.runtime.engine
         for number, p in zip(numbers, self._params()):
             state = state_dict["state"].get(number)
-            if state is None:
-                continue
-            for name, kind in _STATES[self.kind].items():
-                if state.get(name) is not None:
-                    values = state[name].detach().to("cpu", torch.float32).contiguous()
-                    engine.write(p.number, kind, values.data_ptr(), p.elements)
-            engine.set_updates(p.number, int(state.get("step", 1)))
+            if state is not None:
+                self.rule.take_state(p, state)
 
 
 # A scheduler then leaves `step` as it is.

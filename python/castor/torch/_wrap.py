@@ -25,7 +25,10 @@ from castor.torch._machine._device import Gpu, device_of
 from castor.torch._machine._placement import Placement
 from castor.torch._machine._world import make_world
 from castor.torch._model import Param, Unit
-from castor.torch._optimizer import CastorOptimizer, config_of, groups_of, kind_of
+from castor.torch._optimizer import CastorOptimizer
+from castor.torch._optimizers._fused import Fused, fused_kind
+from castor.torch._optimizers._program import Program
+from castor.torch._optimizers._rule import Rule
 from castor.torch._parameters._guards import Replacements, guard_model, guard_optimizer
 from castor.torch._parameters._ignored import Ignored
 from castor.torch._parameters._initial import align
@@ -36,7 +39,7 @@ from castor.torch._parameters._types import Types
 from castor.torch._runtime import Runtime
 
 _TIERS = ("device", "host", "nvme")
-_STATES = ("param", "grad", "master", "exp_avg", "exp_avg_sq")
+_STATES = ("param", "grad", "master")  # and those of the optimizer
 
 Filler = Callable[[int, int, int], None]
 Model = TypeVar("Model", bound=nn.Module)
@@ -44,7 +47,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 def wrap(
     model: Model,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]],
     *,
     device: Budget = "auto",
     host: Budget = "auto",
@@ -72,7 +75,9 @@ def wrap(
 
     Args:
       model: any module with float32, bfloat16 or float16 parameters. It is changed and returned.
-      optimizer: torch.optim.Adam, AdamW or SGD over parameters of the model; those in none of its groups are not trained.
+      optimizer: any of torch's kind over parameters of the model, or several, as ``[Muon(matrices), AdamW(rest)]``. Parameters in none of
+        its groups are not trained. Adam, AdamW and SGD are Castor's own; others update windows of the chunks by their own code, on the states
+        that Castor keeps.
       device, host: budgets of this rank, in bytes or as ``"8GiB"``. ``"auto"``: what the machine has to spare. A GPU's is measured in the
         first step: activations are beside it.
       nvme: a directory, or several on drives of their own, for what fits nowhere else.
@@ -118,13 +123,15 @@ def wrap(
     if initial_scale and any(p.requires_grad for module in ignore for p in module.parameters()):
         raise InvalidArgument("ignore= has trained parameters, whose gradients nobody would divide by the loss scale: leave initial_scale= away, or train them")
     folders = _folders(nvme)
-    kind = kind_of(optimizer)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    rule = _rule_for(optimizers)
+    groups = [group for one in optimizers for group in one.param_groups]
     types = Types(dtype, keep_fp32, buffer_dtype)
     types.look_at(model)
     lazy = LazyValues(model)
-    found = _find(model, optimizer, ignore, types, lazy)
+    found = _find(model, groups, ignore, types, lazy)
     computes_on = _computes_on(on, found)
-    chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}),
+    chosen: dict[str, Any] = {"policy": policy, "count_norm": not update_in_backward, "home_rules": _home_rules(place or {}, rule),
                               **_reduced_in(reduce_dtype), **_moments_in(state_dtype), **(config or {})}
     world = make_world(timeout_s, computes_on)
     _record.begin(world)
@@ -135,14 +142,15 @@ def wrap(
             lazy.seed = align(_modules(model, ignore), lazy.seed)
         processor = device_of(world, computes_on)
         undo.callback(processor.close)
-        budgets = Budgets(device, host, _resident_bytes(found, kind), processor if isinstance(processor, Gpu) else None)
-        engine = Engine(world, _config(kind, optimizer, budgets, folders, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
+        budgets = Budgets(device, host, _resident_bytes(found, rule), processor if isinstance(processor, Gpu) else None)
+        engine = Engine(world, _config(rule, budgets, folders, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
         undo.pop_all()
     runtime = Runtime(model, engine, processor)
     runtime.reduce_dtype = torch.float32 if chosen.get("grad_mode") == "fp32" else None
     try:
         processor.bind(engine.handle)
         _register(runtime, found)
+        rule.bind(runtime)
         runtime.held = _held(runtime, None if budgets.fits else model, units, ignore)
         engine.seal(runtime.held, estimate=not budgets.fits)
     except BaseException:
@@ -155,7 +163,7 @@ def wrap(
     runtime.replacements = Replacements(model, runtime.by_tensor, {id(m) for module in ignore for m in module.modules()})
     runtime.ignored = Ignored(model, runtime.by_tensor, [p.tensor for p in runtime.params if p.frozen], world.size)
     _hook(runtime, model, units, ignore)
-    wrapped = CastorOptimizer(optimizer, kind, runtime, max_skips)
+    wrapped = CastorOptimizer(optimizers, rule, runtime, max_skips)
     runtime.optimizer = wrapped
     runtime.updates_early = update_in_backward
     runtime.scales = bool(initial_scale)
@@ -173,7 +181,9 @@ def wrap(
             p.watched = 0
     _state.attach(model, runtime, wrapped)
     guard_model(model)
-    guard_optimizer(optimizer)
+    for one in optimizers:
+        _take_states(runtime, rule, one)
+        guard_optimizer(one)
     weakref.finalize(model, runtime.close)
     world.closers.append(runtime.close)
     return model, wrapped
@@ -193,9 +203,28 @@ def _modules(model: nn.Module, ignore: Sequence[nn.Module]) -> Iterator[tuple[st
             yield name, module
 
 
-def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[nn.Module], types: Types,
+def _rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
+    for one in optimizers:
+        if not isinstance(one, torch.optim.Optimizer):
+            raise InvalidArgument(f"the optimizer is {type(one).__name__}: give castor.wrap a torch.optim.Optimizer, or a list of them")
+    if not optimizers:
+        raise InvalidArgument("there is no optimizer: give castor.wrap one, or a list")
+    kind = fused_kind(optimizers[0]) if len(optimizers) == 1 else None
+    return Fused(optimizers[0], kind) if kind is not None else Program(optimizers)
+
+
+def _take_states(runtime: Runtime, rule: Rule, optimizer: torch.optim.Optimizer) -> None:
+    """What an optimizer keeps before its first step."""
+    for tensor, state in optimizer.state.items():
+        p = runtime.by_tensor.get(id(tensor))
+        if p is not None and not p.frozen and state:
+            rule.take_state(p, {"step": 0} | state)
+    optimizer.state.clear()
+
+
+def _find(model: nn.Module, its_groups: Sequence[dict[str, Any]], ignore: Sequence[nn.Module], types: Types,
           lazy: LazyValues) -> list[_Found]:
-    groups = {id(t): f"g{index}" for index, group in enumerate(optimizer.param_groups) for t in group["params"]}
+    groups = {id(t): f"g{index}" for index, group in enumerate(its_groups) for t in group["params"]}
     found: dict[int, _Found] = {}
     for prefix, module in _modules(model, ignore):
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
@@ -217,7 +246,7 @@ def _find(model: nn.Module, optimizer: torch.optim.Optimizer, ignore: Sequence[n
             trained = tensor.requires_grad and id(tensor) in groups
             found[id(tensor)] = _Found(name, tensor, to, groups.get(id(tensor), ""), not trained, fill)
     left_alone = {id(t): name for name, t in model.named_parameters() if id(t) not in found}
-    strange = [t for group in optimizer.param_groups for t in group["params"] if id(t) not in found]
+    strange = [t for group in its_groups for t in group["params"] if id(t) not in found]
     if strange and id(strange[0]) in left_alone:
         raise InvalidArgument(f"parameter {left_alone[id(strange[0])]} is in a module to ignore: train it by an optimizer of its own")
     if strange:
@@ -241,25 +270,25 @@ def _computes_on(on: Union[str, torch.device, None], found: Sequence[_Found]) ->
     return device
 
 
-def _resident_bytes(found: Sequence[_Found], kind: str) -> int:
+def _resident_bytes(found: Sequence[_Found], rule: Rule) -> int:
     """What it takes to keep everything on the device, with room for chunks that are not full."""
     total = 0
     for f in found:
         count, size = f.tensor.numel(), f.dtype.itemsize
         total += count * size
         if not f.frozen:
-            total += count * (size + (4 if size < 4 else 0) + (4 if kind == "sgd" else 8))
+            total += count * (size + (4 if size < 4 else 0) + 4 * len(rule.states))
     return int(total * 1.15) + (32 << 20)
 
 
-def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]]) -> list[dict[str, str]]:
-    rules = []
+def _home_rules(place: Mapping[str, Union[str, Mapping[str, str]]], rule: Rule) -> list[dict[str, str]]:
+    rules, states = [], (*_STATES, *rule.states)
     for pattern, where in place.items():
         for state, tier in ((None, where),) if isinstance(where, str) else where.items():
             if tier not in _TIERS:
                 raise InvalidArgument(f"place has {tier!r} for {pattern!r}: give one of {', '.join(_TIERS)}")
-            if state is not None and state not in _STATES:
-                raise InvalidArgument(f"place has the state {state!r} for {pattern!r}: give one of {', '.join(_STATES)}")
+            if state is not None and state not in states:
+                raise InvalidArgument(f"place has the state {state!r} for {pattern!r}: give one of {', '.join(states)}")
             rules.append({"tier": tier, "glob": pattern} | ({} if state is None else {"state": state}))
     return rules
 
@@ -287,7 +316,7 @@ def _moments_in(dtype: Optional[torch.dtype]) -> dict[str, str]:
     return {"moment_dtype": "BF16"} if dtype is torch.bfloat16 else {}
 
 
-def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme: Any, stage: int, max_norm: float,
+def _config(rule: Rule, budgets: Budgets, nvme: Any, stage: int, max_norm: float,
             initial_scale: Optional[float], chunk: Any, more: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "stage": stage,
@@ -295,8 +324,8 @@ def _config(kind: str, optimizer: torch.optim.Optimizer, budgets: Budgets, nvme:
         "host_budget_bytes": budgets.host,
         "average_micro_batches": False,
         "own_lease_ends": True,
-        "optimizer": config_of(kind, optimizer),
-        "groups": groups_of(kind, optimizer),
+        "optimizer": rule.config(),
+        "groups": rule.groups(),
     }
     if nvme:
         config["nvme"] = [{"directory": path} for path in nvme]

@@ -265,6 +265,7 @@ def save(directory: str, model: nn.Module, *, extra: Any = None, background: boo
     rest = {
         "step": runtime.step_number,
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
+        "optimizer": optimizer.rule.rest(),
         "buffers": {name: b for name, b in model.named_buffers()},
         "ignored": runtime.ignored.values(),
         "random": {"torch": torch.get_rng_state(), "python": random.getstate(), "device": runtime.device.random_state()},
@@ -294,6 +295,7 @@ def load(directory: str, model: nn.Module, *, step: Optional[int] = None, weight
     rest = _take_rest(runtime, model, text)
     if not weights_only:
         optimizer = runtime.optimizer
+        optimizer.rule.take_rest(rest.get("optimizer"))
         for mine, group in zip(optimizer.param_groups, rest["groups"]):
             mine.update(group)
         torch.set_rng_state(rest["random"]["torch"])

@@ -233,6 +233,14 @@ class Gpu:
         """The allocator gives a tensor's memory to others only behind the current stream, too."""
         tensor.record_stream(torch.cuda.current_stream(self.torch_device))
 
+    def view_at(self, address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """A flat tensor over its memory."""
+        return dlpack_viewer(torch.Size((count,)), dtype, ON_CUDA, self.torch_device.index)(address, None)
+
+    def on_stream(self, stream: int) -> Any:
+        """What is done inside is queued there."""
+        return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.torch_device))
+
     def truth(self, flag: torch.Tensor) -> Callable[[], Optional[bool]]:
         place = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
         place.copy_(flag, non_blocking=True)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What an optimizer does, found by having it step a few small parameters.
+
+- Parameters that are stepped together have to end as those that are stepped apart. Else one depends on the others, as by a norm over all.
+- Where a parameter in pieces ends as the whole, the optimizer works element by element, and its states may be cut anywhere.
+- States of a parameter's shape go into chunks. What else a parameter's state holds stays beside them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from castor.errors import InvalidArgument
+from castor.torch._optimizers._bare import Bare, State, copied, same
+
+_STEPS = 3
+# By dimensions. Matrices are larger than the least that any optimizer factors (128), and no size is a multiple of a vector's.
+_SHAPES: dict[int, tuple[int, ...]] = {1: (257,), 2: (161, 193), 3: (25, 17, 5), 4: (17, 9, 3, 3)}
+
+_Trained = tuple[list[Tensor], list[dict[str, Any]]]
+
+
+class Facts:
+    """Of one optimizer."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []  # of a parameter's shape
+        self.whole = False  # an update needs whole parameters
+        self.other_bytes = 0  # of what else states hold, of all parameters together
+
+
+def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
+    """InvalidArgument says by name what Castor cannot serve."""
+    facts = Facts()
+    _refuse_known(optimizer)
+    with torch.random.fork_rng(devices=[]):
+        for index, group in enumerate(optimizer.param_groups):
+            _look_at(optimizer, index, group, facts)
+    return facts
+
+
+def _refuse_known(optimizer: torch.optim.Optimizer) -> None:
+    name = type(optimizer).__name__
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if isinstance(optimizer, torch.optim.LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
+        raise InvalidArgument(f"{name} evaluates the model inside a step, which chunks cannot serve: give castor.wrap an optimizer that takes one gradient")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise InvalidArgument(f"{name} takes sparse gradients, and chunks have dense ones: give castor.wrap torch.optim.Adam")
+    for group in optimizer.param_groups:
+        if group.get("differentiable"):
+            raise InvalidArgument(f"{name}(differentiable=True) keeps graphs through a step: leave differentiable away")
+
+
+def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any], facts: Facts) -> None:
+    name = type(optimizer).__name__
+    tensors = [p for p in group["params"] if p.requires_grad]
+    shapes = [_SHAPES.get(d, (3,) * d) for d in sorted({max(p.dim(), 1) for p in tensors})] * 2
+    if not shapes:
+        return
+    torch.manual_seed(index)
+    values = [torch.randn(shape) for shape in shapes]
+    grads = [[torch.randn(shape) * 0.02 for shape in shapes] for _ in range(_STEPS)]
+    try:
+        torch.manual_seed(index)
+        together = _train(optimizer, group, values, grads)
+        apart = [_train(optimizer, group, [value], [[grad[i]] for grad in grads]) for i, value in enumerate(values)]
+    except Exception as error:
+        raise InvalidArgument(f"{name} does not step parameters of group {index} by a gradient alone ({type(error).__name__}: {error}): "
+                              "give castor.wrap an optimizer whose step() needs nothing else") from error
+    for i in range(len(values)):
+        if not same(together[0][i], apart[i][0][0]) or not same(together[1][i], apart[i][1][0]):
+            raise InvalidArgument(f"{name} updates a parameter by what others have, by a norm over all of them, say, or by chance: "
+                                  "give castor.wrap an optimizer that updates each by its own gradient")
+    for i, shape in enumerate(shapes):
+        for state, value in together[1][i].items():
+            if isinstance(value, Tensor) and value.shape == shape and value.numel() > 1 and state not in facts.states:
+                facts.states.append(state)
+    for i, shape in enumerate(shapes):
+        _check_states(name, together[1][i], shape, facts)
+        if not facts.whole:
+            facts.whole = not _equals_pieces(optimizer, group, values[i], [grad[i] for grad in grads], apart[i], facts)
+    for p in {p.shape: p for p in tensors}.values():
+        alike = sum(other.shape == p.shape for other in tensors)
+        facts.other_bytes += alike * _other_bytes(optimizer, group, p.shape, facts)
+
+
+def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]]) -> _Trained:
+    """Steps new parameters of these values, and returns what they and their states become."""
+    params = [nn.Parameter(value.clone()) for value in values]
+    bare = Bare(optimizer)
+    own = {name: copied(value) for name, value in group.items() if name != "params"}
+    state = _begun(optimizer, own, params)
+    numbers = bare.numbers()
+    for step in grads:
+        for p, grad in zip(params, step):
+            p.grad = grad.clone()
+        bare.step([{**own, "params": params}], state)
+    bare.set_numbers(numbers)
+    return [p.detach() for p in params], [dict(state[p]) for p in params]
+
+
+def _begun(optimizer: torch.optim.Optimizer, group: dict[str, Any], params: list[nn.Parameter]) -> State:
+    """States before the first step, which some optimizers make where they are made themselves."""
+    state: State = defaultdict(dict)
+    if optimizer.state:
+        known = inspect.signature(type(optimizer)).parameters
+        made = type(optimizer)(params, **{name: value for name, value in group.items() if name in known})  # type: ignore[arg-type]
+        state.update(made.state)
+    return state
+
+
+def _check_states(name: str, state: dict[str, Any], shape: tuple[int, ...], facts: Facts) -> None:
+    for word, value in state.items():
+        if word in facts.states and isinstance(value, Tensor) and value.dtype is not torch.float32:
+            raise InvalidArgument(f"{name} keeps its state {word} in {value.dtype}, and Castor keeps states in float32: "
+                                  "give castor.wrap an optimizer with states in float32")
+        if not _is_small(value) and word not in facts.states:
+            facts.whole = True
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a state's value is a number or a flag."""
+    return value.numel() <= 1 if isinstance(value, Tensor) else isinstance(value, (bool, int, float, str, type(None)))
+
+
+def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], value: Tensor, grads: list[Tensor], whole: _Trained, facts: Facts) -> bool:
+    count = value.numel()
+    cuts = [0, count // 3, 2 * count // 3 + 1, count] if count > 2 else [0, count]
+    flat = [tensor.reshape(-1) for tensor in (value, *grads)]
+    pieces = [[tensor[begin:end] for begin, end in zip(cuts, cuts[1:])] for tensor in flat]
+    try:
+        values, states = _train(optimizer, group, pieces[0], pieces[1:])
+    except Exception:  # one that takes matrices alone, say
+        return False
+    if not same(torch.cat(values), whole[0][0].reshape(-1)) or any(state.keys() != whole[1][0].keys() for state in states):
+        return False
+    for word, of_whole in whole[1][0].items():
+        if word in facts.states and isinstance(of_whole, Tensor):
+            if not same(torch.cat([state[word] for state in states]), of_whole.reshape(-1)):
+                return False
+        elif not all(same(state[word], of_whole) for state in states):
+            return False
+    return True
+
+
+def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> int:
+    """Bytes of one parameter's state that are not of its shape. Also finds what an optimizer does with large parameters alone."""
+    state = _state_at(optimizer, group, shape)
+    if state is None:
+        return 0
+    total = 0
+    for word, value in state.items():
+        if word in facts.states and isinstance(value, Tensor) and value.shape == shape:
+            continue
+        found = [one for one in _tensors_in(value) if one.numel() > 1]
+        total += sum(one.numel() * one.element_size() for one in found)
+        if found:
+            facts.whole = True
+    return total
+
+
+def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size) -> Optional[dict[str, Any]]:
+    """A parameter's state after a step, in its true shape without memory; None where the optimizer looks at values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        values = torch.zeros(shape)
+        try:
+            return _train(optimizer, group, [values], [[torch.zeros(shape)]])[1][0]
+        except Exception:
+            return None
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [one for each in value for one in _tensors_in(each)]
+    if isinstance(value, dict):
+        return _tensors_in(list(value.values()))
+    return []

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""Adam, AdamW and SGD as the engine computes them: one fused pass, to torch's formulas."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from castor import _abi
+from castor.errors import FailedPrecondition, InvalidArgument
+from castor.torch._model import Owner, Param
+from castor.torch._optimizers._rule import Groups
+
+_KINDS = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
+# Words that the engine's formulas do not have.
+_OTHERS = ("amsgrad", "maximize", "differentiable")
+_STATES = {"adam": ("exp_avg", "exp_avg_sq"), "adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
+
+
+def fused_kind(optimizer: torch.optim.Optimizer) -> Optional[str]:
+    """``adam``, ``adamw`` or ``sgd`` where the engine has all of what this one does."""
+    kind = _KINDS.get(type(optimizer))
+    if kind is None or any(group.get(word) for group in optimizer.param_groups for word in _OTHERS):
+        return None
+    first = optimizer.param_groups[0]
+    alike = ("dampening", "nesterov") if kind == "sgd" else ()
+    return kind if all(group[word] == first[word] for group in optimizer.param_groups for word in alike) else None
+
+
+class Fused:
+    """The engine's own update."""
+
+    error = None
+
+    def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
+        if optimizer.state:
+            raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
+        self.kind = kind
+        self._optimizer = optimizer
+        self._engine: Any = None
+        self._sent: dict[int, dict[str, float]] = {}
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"] = float(group["lr"])
+        words = ("decoupled_weight_decay", *_OTHERS, "nesterov", "dampening")
+        self._flags = [{word: group[word] for word in words if word in group} for group in optimizer.param_groups]
+        momentum = kind != "sgd" or any(group["momentum"] for group in optimizer.param_groups)
+        self.states = _STATES[kind] if momentum else ()
+
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {"kind": self.kind}
+        groups = self._optimizer.param_groups
+        first = groups[0]
+        config.update({name: value for name, value in self._numbers(first).items() if name != "lr"})
+        if self.kind == "sgd":
+            config["momentum"] = max((self._numbers(group)["momentum"] for group in groups), key=bool)
+            config.update({word: first[word] for word in ("dampening", "nesterov")})
+        return config
+
+    def groups(self) -> Groups:
+        groups: Groups = [{"name": f"g{index}"} for index in range(len(self._optimizer.param_groups))]
+        for mine, group in zip(groups, self._optimizer.param_groups):
+            if self.kind == "sgd":
+                mine["momentum"] = float(group["momentum"])
+            else:
+                mine["kind"] = "adamw" if group.get("decoupled_weight_decay", self.kind == "adamw") else "adam"
+        return groups
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, float]:
+        """As the engine names them."""
+        numbers = {"lr": float(group["lr"]), "weight_decay": float(group["weight_decay"])}
+        if self.kind == "sgd":
+            numbers["momentum"] = float(group["momentum"])
+        else:
+            numbers["beta1"], numbers["beta2"] = (float(beta) for beta in group["betas"])
+            numbers["eps"] = float(group["eps"])
+        return numbers
+
+    def bind(self, runtime: Owner) -> None:
+        self._engine = runtime.engine
+
+    def begin(self, groups: Groups) -> None:
+        for index, (group, flags) in enumerate(zip(groups, self._flags)):
+            for word, value in flags.items():
+                if group.get(word) != value:
+                    raise FailedPrecondition(f"group {index} of the optimizer has {word}={group.get(word)!r}, and had {value!r} at castor.wrap, which stays")
+            numbers = self._numbers(group)
+            if self._sent.get(index) != numbers:
+                self._engine.set_hyper_parameters(f"g{index}", **numbers)
+                self._sent[index] = numbers
+
+    def end(self, groups: Groups, applied: bool) -> None:
+        """The engine has counted the step."""
+
+    def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
+        updates = self._engine.param(p.number).updates
+        if updates == 0:
+            return {}
+        state: dict[str, Any] = {} if self.kind == "sgd" else {"step": torch.tensor(float(updates), device="cpu")}
+        for index, name in enumerate(self.states):
+            if self.kind != "sgd" or groups[int(p.group[1:])]["momentum"]:
+                state[name] = torch.empty(p.shape, device="cpu")
+                self._engine.read(p.number, _abi.OPTIMIZER_STATE + index, state[name].data_ptr(), p.elements)
+        return state
+
+    def take_state(self, p: Param, state: dict[str, Any]) -> None:
+        for index, name in enumerate(self.states):
+            if state.get(name) is not None:
+                values = state[name].detach().to("cpu", torch.float32).contiguous()
+                self._engine.write(p.number, _abi.OPTIMIZER_STATE + index, values.data_ptr(), p.elements)
+        self._engine.set_updates(p.number, int(state.get("step", 1)))
+
+    def has(self, word: str) -> bool:
+        return False
+
+    def call(self, word: str, groups: Groups) -> None:
+        raise FailedPrecondition(f"{self.kind} has no {word}()")
+
+    def rest(self) -> None:
+        return None
+
+    def take_rest(self, rest: Any) -> None:
+        """The engine's checkpoint has all."""

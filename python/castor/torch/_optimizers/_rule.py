@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Castor Authors
+"""What an optimizer of a wrapped model does its work by."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Protocol
+
+from castor.torch._model import Owner, Param
+
+Groups = list[dict[str, Any]]
+
+
+class Rule(Protocol):
+    """How parameters are updated. It knows the optimizer's numbers and the names of its states, and the engine has the states."""
+
+    states: tuple[str, ...]  # the engine's names of them, in its order
+    error: Optional[BaseException]  # that ended the last step, where the optimizer's own code raised it
+
+    def config(self) -> dict[str, Any]:
+        """The engine's ``optimizer``."""
+
+    def groups(self) -> Groups:
+        """The engine's ``groups``: ``g0``, ``g1`` and so on, as the optimizer has them."""
+
+    def bind(self, runtime: Owner) -> None:
+        """The engine is there, and all parameters are registered."""
+
+    def begin(self, groups: Groups) -> None:
+        """Updates of a step may come from now on, with the numbers that the groups have now. More than once in a step changes nothing."""
+
+    def end(self, groups: Groups, applied: bool) -> None:
+        """All updates of the step are made; or the step changed nothing."""
+
+    def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
+        """Of one parameter, by torch's names, on the CPU. All ranks call it."""
+
+    def take_state(self, p: Param, state: dict[str, Any]) -> None:
+        """The same the other way."""
+
+    def has(self, word: str) -> bool:
+        """Whether an optimizer has a method of this name that changes weights between steps."""
+
+    def call(self, word: str, groups: Groups) -> None:
+        """Calls it. All ranks do."""
+
+    def rest(self) -> Any:
+        """What a checkpoint needs beside the engine's states and the groups."""
+
+    def take_rest(self, rest: Any) -> None:
+        """What `rest` gave, of this model, at any number of ranks."""
