@@ -19,11 +19,22 @@ from torch import Tensor, nn
 from castor.errors import InvalidArgument
 from castor.torch._optimizers._bare import Bare, State, copied, same
 
-_STEPS = 3
-# By dimensions. Matrices are larger than the least that any optimizer factors (128), and no size is a multiple of a vector's.
-_SHAPES: dict[int, tuple[int, ...]] = {1: (257,), 2: (161, 193), 3: (25, 17, 5), 4: (17, 9, 3, 3)}
+# Of gradients in each step. What an optimizer clips by, the root of a mean square, say, is reached in some and not in others.
+_SCALES = (0.02, 3.0, 1e-3, 200.0, 0.1)
+# By dimensions: small ones first, which most of what is refused shows at, then matrices larger than the least that any optimizer factors (128). No
+# size is a multiple of a vector's.
+_SHAPES: tuple[dict[int, tuple[int, ...]], ...] = (
+    {1: (17,), 2: (9, 7), 3: (5, 3, 3), 4: (5, 3, 3, 3)},
+    {1: (257,), 2: (161, 193), 3: (25, 17, 5), 4: (17, 9, 3, 3)},
+)
 
-_Trained = tuple[list[Tensor], list[dict[str, Any]]]
+
+
+class _Trained:
+    """What parameters, their states, and the optimizer's numbers became."""
+
+    def __init__(self, values: list[Tensor], states: list[dict[str, Any]], numbers: Any) -> None:
+        self.values, self.states, self.numbers = values, states, numbers
 
 
 class Facts:
@@ -40,8 +51,13 @@ def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
     facts = Facts()
     _refuse_known(optimizer)
     with torch.random.fork_rng(devices=[]):
-        for index, group in enumerate(optimizer.param_groups):
-            _look_at(optimizer, index, group, facts)
+        for shapes in _SHAPES:
+            for index, group in enumerate(optimizer.param_groups):
+                _look_at(optimizer, index, group, shapes, facts)
+        for group in optimizer.param_groups:
+            tensors = [p for p in group["params"] if p.requires_grad]
+            for shape in {p.shape for p in tensors}:
+                facts.other_bytes += sum(p.shape == shape for p in tensors) * _other_bytes(optimizer, group, shape, facts)
     return facts
 
 
@@ -57,15 +73,15 @@ def _refuse_known(optimizer: torch.optim.Optimizer) -> None:
             raise InvalidArgument(f"{name}(differentiable=True) keeps graphs through a step: leave differentiable away")
 
 
-def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any], facts: Facts) -> None:
+def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any], by_dims: dict[int, tuple[int, ...]], facts: Facts) -> None:
     name = type(optimizer).__name__
-    tensors = [p for p in group["params"] if p.requires_grad]
-    shapes = [_SHAPES.get(d, (3,) * d) for d in sorted({max(p.dim(), 1) for p in tensors})] * 2
+    dims = {max(p.dim(), 1) for p in group["params"] if p.requires_grad}
+    shapes = [by_dims.get(d, (3,) * d) for d in sorted(dims)] * 2
     if not shapes:
         return
     torch.manual_seed(index)
     values = [torch.randn(shape) for shape in shapes]
-    grads = [[torch.randn(shape) * 0.02 for shape in shapes] for _ in range(_STEPS)]
+    grads = [[torch.randn(shape) * torch.randn(shape).exp() * scale for shape in shapes] for scale in _SCALES]
     try:
         torch.manual_seed(index)
         together = _train(optimizer, group, values, grads)
@@ -74,20 +90,18 @@ def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any]
         raise InvalidArgument(f"{name} does not step parameters of group {index} by a gradient alone ({type(error).__name__}: {error}): "
                               "give castor.wrap an optimizer whose step() needs nothing else") from error
     for i in range(len(values)):
-        if not same(together[0][i], apart[i][0][0]) or not same(together[1][i], apart[i][1][0]):
+        alike = same(together.values[i], apart[i].values[0]) and same(together.states[i], apart[i].states[0])
+        if not alike or not same(together.numbers, apart[i].numbers):
             raise InvalidArgument(f"{name} updates a parameter by what others have, by a norm over all of them, say, or by chance: "
                                   "give castor.wrap an optimizer that updates each by its own gradient")
     for i, shape in enumerate(shapes):
-        for state, value in together[1][i].items():
+        for state, value in together.states[i].items():
             if isinstance(value, Tensor) and value.shape == shape and value.numel() > 1 and state not in facts.states:
                 facts.states.append(state)
     for i, shape in enumerate(shapes):
-        _check_states(name, together[1][i], shape, facts)
+        _check_states(name, together.states[i], shape, facts)
         if not facts.whole:
             facts.whole = not _equals_pieces(optimizer, group, values[i], [grad[i] for grad in grads], apart[i], facts)
-    for p in {p.shape: p for p in tensors}.values():
-        alike = sum(other.shape == p.shape for other in tensors)
-        facts.other_bytes += alike * _other_bytes(optimizer, group, p.shape, facts)
 
 
 def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]]) -> _Trained:
@@ -96,13 +110,16 @@ def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list
     bare = Bare(optimizer)
     own = {name: copied(value) for name, value in group.items() if name != "params"}
     state = _begun(optimizer, own, params)
-    numbers = bare.numbers()
+    groups: list[dict[str, Any]] = [{**own, "params": params}]
+    bare.put(groups, state)
+    if callable(getattr(bare.optimizer, "train", None)):
+        bare.optimizer.train()  # a schedule-free one steps in this mode alone
     for step in grads:
         for p, grad in zip(params, step):
             p.grad = grad.clone()
-        bare.step([{**own, "params": params}], state)
-    bare.set_numbers(numbers)
-    return [p.detach() for p in params], [dict(state[p]) for p in params]
+        bare.step(groups, state)
+    numbers = ({name: value for name, value in groups[0].items() if name != "params"}, bare.numbers())
+    return _Trained([p.detach() for p in params], [dict(state[p]) for p in params], numbers)
 
 
 def _begun(optimizer: torch.optim.Optimizer, group: dict[str, Any], params: list[nn.Parameter]) -> State:
@@ -135,16 +152,18 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
     flat = [tensor.reshape(-1) for tensor in (value, *grads)]
     pieces = [[tensor[begin:end] for begin, end in zip(cuts, cuts[1:])] for tensor in flat]
     try:
-        values, states = _train(optimizer, group, pieces[0], pieces[1:])
+        cut = _train(optimizer, group, pieces[0], pieces[1:])
     except Exception:  # one that takes matrices alone, say
         return False
-    if not same(torch.cat(values), whole[0][0].reshape(-1)) or any(state.keys() != whole[1][0].keys() for state in states):
+    if not same(torch.cat(cut.values), whole.values[0].reshape(-1)) or not same(cut.numbers, whole.numbers):
         return False
-    for word, of_whole in whole[1][0].items():
+    for word, of_whole in whole.states[0].items():
+        if any(word not in state for state in cut.states):
+            return False
         if word in facts.states and isinstance(of_whole, Tensor):
-            if not same(torch.cat([state[word] for state in states]), of_whole.reshape(-1)):
+            if not same(torch.cat([state[word] for state in cut.states]), of_whole.reshape(-1)):
                 return False
-        elif not all(same(state[word], of_whole) for state in states):
+        elif not all(same(state[word], of_whole) for state in cut.states):
             return False
     return True
 
@@ -172,7 +191,7 @@ def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: to
     with FakeTensorMode(allow_non_fake_inputs=True):
         values = torch.zeros(shape)
         try:
-            return _train(optimizer, group, [values], [[torch.zeros(shape)]])[1][0]
+            return _train(optimizer, group, [values], [[torch.zeros(shape)]]).states[0]
         except Exception:
             return None
 
