@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "chunk/base/check.h"
 
@@ -95,17 +97,22 @@ Status ValidateOptimizerOptions(const OptimizerOptions& options) {
   return OkStatus();
 }
 
-int MomentsOf(const OptimizerOptions& options) {
+StateNames StateNamesOf(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
-      return 2;
+      return StateNames({"exp_avg", "exp_avg_sq"});
     case OptimizerKind::kSgd:
-      return options.momentum == 0 ? 0 : 1;
+      if (options.momentum == 0) return StateNames(std::vector<std::string>());
+      return StateNames({"momentum_buffer"});
     case OptimizerKind::kLion:
-      return 1;
+      return StateNames({"exp_avg"});
   }
   CASTOR_CHECK(false);
+}
+
+int MomentsOf(const OptimizerOptions& options) {
+  return StateNamesOf(options).optimizer_states();
 }
 
 }  // namespace castor

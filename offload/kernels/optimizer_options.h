@@ -13,6 +13,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "offload/kernels/optimizer_math.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -46,8 +47,9 @@ std::optional<OptimizerKind> ParseOptimizer(std::string_view name);
 // them. The learning rate may change with every step and is checked then.
 Status ValidateOptimizerOptions(const OptimizerOptions& options);
 
-// How many moments the update keeps, at most two: the first is exp_avg, the
-// second exp_avg_sq.
+// What the update keeps of every parameter, under PyTorch's names.
+StateNames StateNamesOf(const OptimizerOptions& options);
+// How many moments these are.
 int MomentsOf(const OptimizerOptions& options);
 
 }  // namespace castor

@@ -24,9 +24,9 @@ _MANY_SKIPS = 20  # in a row, which a growing loss scale does not make
 
 # What torch calls the states of each kind.
 _STATES = {
-    "adam": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
-    "adamw": {"exp_avg": _abi.EXP_AVG, "exp_avg_sq": _abi.EXP_AVG_SQ},
-    "sgd": {"momentum_buffer": _abi.EXP_AVG},
+    "adam": {"exp_avg": _abi.OPTIMIZER_STATE, "exp_avg_sq": _abi.OPTIMIZER_STATE + 1},
+    "adamw": {"exp_avg": _abi.OPTIMIZER_STATE, "exp_avg_sq": _abi.OPTIMIZER_STATE + 1},
+    "sgd": {"momentum_buffer": _abi.OPTIMIZER_STATE},
 }
 
 

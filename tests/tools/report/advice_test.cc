@@ -128,7 +128,7 @@ const Planted kPlanted[] = {
     {"one chunk on the drive", "nvme -> host holds the step up",
      [](TwinTraining* t) {
        t->options.home_rules = {{.glob = "layer.5",
-                                 .state = StateKind::kParam,
+                                 .state = "param",
                                  .tier = Tier::kNvme}};
        t->machine.nvme_read = LinkModel{20'000'000, 5'000};
      }},

@@ -180,8 +180,9 @@ void AddHomes(const TrainOptions& options, const TrainOutcome& outcome,
       options.engine.home_limits || !options.engine.home_rules.empty();
   if (asked) to->Line("homes on a rank, by state:");
   JsonValue homes = JsonValue::Object();
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    const std::string_view state = StateKindName(static_cast<StateKind>(k));
+  const StateNames names = StateNamesOf(options.engine.optimizer);
+  for (size_t k = 0; k < static_cast<size_t>(names.states()); ++k) {
+    const std::string_view state = names.of(static_cast<StateKind>(k));
     std::string where;
     JsonValue tiers = JsonValue::Object();
     for (Tier tier : kAllTiers) {
