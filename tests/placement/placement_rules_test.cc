@@ -63,10 +63,10 @@ TEST_F(PlacementRulesTest, ARuleForOneParameterBindsItsChunk) {
 }
 
 TEST_F(PlacementRulesTest, TheFirstRuleThatMatchesHolds) {
-  const auto bindings = Bind(
-      {{.glob = "h.0.*", .state = "master", .tier = Tier::kDevice},
-       {.glob = "h.*", .tier = Tier::kNvme},
-       {.glob = "*", .dtype = DType::kBF16, .tier = Tier::kHost}});
+  const auto bindings =
+      Bind({{.glob = "h.0.*", .state = "master", .tier = Tier::kDevice},
+            {.glob = "h.*", .tier = Tier::kNvme},
+            {.glob = "*", .dtype = DType::kBF16, .tier = Tier::kHost}});
   ASSERT_THAT(bindings, IsOk());
   EXPECT_EQ((*bindings)[0][kParam], (StateBinding{2, ParamId(0), Tier::kHost}));
   EXPECT_EQ((*bindings)[1][kMaster],
@@ -105,9 +105,8 @@ TEST_F(PlacementRulesTest, MatchesBySizeTypeAndCallback) {
 
 TEST_F(PlacementRulesTest, TwoTiersForOneChunkAreAnErrorThatNamesBoth) {
   EXPECT_THAT(
-      Bind(
-          {{.glob = "*.b", .tier = Tier::kDevice},
-           {.glob = "h.1.w", .state = "exp_avg", .tier = Tier::kNvme}}),
+      Bind({{.glob = "*.b", .tier = Tier::kDevice},
+            {.glob = "h.1.w", .state = "exp_avg", .tier = Tier::kNvme}}),
       StatusIs(ErrorCode::kInvalidArgument,
                AllOf(HasSubstr("rule 1 (\"h.1.w\": exp_avg on nvme) puts "
                                "exp_avg of \"h.1.w\" on nvme"),

@@ -40,8 +40,8 @@ PlanFile MadePlan() {
   plan.engine.step_compute_ns = 800'000'000;
   plan.engine.policy = PlanPolicy::kPlanned;
   plan.engine.grad_mode = GradMode::kReuse;
-  plan.engine.home_limits = {{{"exp_avg", Tier::kHost, MiB(2)},
-                              {"param", Tier::kDevice, 0.1}}};
+  plan.engine.home_limits = {
+      {{"exp_avg", Tier::kHost, MiB(2)}, {"param", Tier::kDevice, 0.1}}};
   PlacementRule rule;
   rule.glob = "*.experts.*";
   rule.tier = Tier::kNvme;
@@ -131,7 +131,7 @@ TEST(PlanFileTest, NamesWhatIsWrong) {
       {With(good, "\"min_bytes\": 32768", "\"bytes\": 5"), "more than one"},
       {With(good, "\"min_bytes\": 32768,", ""), "min_bytes"},
       {With(good, "32768", "99999999"), "above"},
-      {With(good, "\"exp_avg\"", "\"exp_av\""), "exp_avg"},
+      {With(good, "\"exp_avg\"", "\"exp avg\""), "no name of a state"},
       {With(good, "\"host\",\n      \"bytes\"", "\"hot\",\n      \"bytes\""),
        "host"},
       {With(good, "0.1", "1.5"), "from 0 to 1"},

@@ -149,8 +149,7 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
 
       // All on the drive, beside the same two slots, and what bytes on their
       // way pass through.
-      request.options.home_limits->push_back(
-          {"all", Tier::kHost, Bytes(0)});
+      request.options.home_limits->push_back({"all", Tier::kHost, Bytes(0)});
       request.options.nvme = {{nvme_.path(), {}}};
       FindLeast(request, &request.options.device_budget, Bytes(512), MiB(4));
       FindLeast(request, &request.options.host_budget, KiB(4), MiB(8));

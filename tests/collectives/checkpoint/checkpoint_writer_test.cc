@@ -50,7 +50,8 @@ class CheckpointWriterTest : public testing::Test {
   CheckpointWriterTest() { std::iota(values_.begin(), values_.end(), 1.0F); }
 
   CheckpointWriter Planned() {
-    return *CheckpointWriter::Plan(dir_.path().string(), 20, Params(), StateNames(), MiB(1));
+    return *CheckpointWriter::Plan(dir_.path().string(), 20, Params(),
+                                   StateNames(), MiB(1));
   }
   Status Write(CheckpointWriter& writer, size_t param, StateKind state,
                int64_t begin, int64_t count) {
@@ -171,7 +172,8 @@ TEST(LoadSourcesTest, FindsParametersByNameInAnyOrder) {
   for (const StateKind kind :
        {StateKind::kParam, StateKind::kMaster, OptimizerState(0)}) {
     EXPECT_EQ(of_a[At(kind)].param, 0u);
-    EXPECT_EQ(of_a[At(kind)].state, manifest.params[0].Find(StateNames().of(kind)));
+    EXPECT_EQ(of_a[At(kind)].state,
+              manifest.params[0].Find(StateNames().of(kind)));
   }
   EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state, nullptr);
   EXPECT_EQ(of_a[At(StateKind::kGrad)].state, nullptr);
@@ -181,13 +183,15 @@ TEST(LoadSourcesTest, NamesTheFirstParameterThatOnlyOneOfThemHas) {
   const CheckpointManifest manifest =
       Holding({Saved("weights", DType::kF32), Saved("other", DType::kF32)});
   EXPECT_THAT(
-      FindLoadSources(manifest, std::vector{Wanted("weight", DType::kF32)}, StateNames(), {}),
+      FindLoadSources(manifest, std::vector{Wanted("weight", DType::kF32)},
+                      StateNames(), {}),
       StatusIs(ErrorCode::kInvalidArgument,
                Says("parameter \"weight\" is not in the checkpoint, "
                     "which has 2",
                     "nearest of them \"weights\"")));
   EXPECT_THAT(
-      FindLoadSources(manifest, std::vector{Wanted("other", DType::kF32)}, StateNames(), {}),
+      FindLoadSources(manifest, std::vector{Wanted("other", DType::kF32)},
+                      StateNames(), {}),
       StatusIs(ErrorCode::kInvalidArgument,
                Says("the checkpoint's parameter \"weights\" is not one of "
                     "the model's 1")));
@@ -224,8 +228,9 @@ TEST(LoadSourcesTest, ConvertsOnlyWhenTold) {
   EXPECT_THAT(FindLoadSources(manifest, params, StateNames(), {}),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("load it with convert = true")));
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, params, StateNames(), Converting()));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, params, StateNames(), Converting()));
   // As exact as there is.
   EXPECT_EQ(found.states[0][At(StateKind::kParam)].state,
             manifest.params[0].Find("master"));
@@ -239,8 +244,9 @@ TEST(LoadSourcesTest, MakesMastersFromWeightsWhereThereAreNone) {
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("has no master in the checkpoint, where it "
                             "was frozen")));
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, params, StateNames(), WeightsOnly()));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, params, StateNames(), WeightsOnly()));
   EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state,
             &manifest.params[0].states[0]);
   // They begin with zeros.
@@ -252,7 +258,8 @@ TEST(LoadSourcesTest, MakesNothingFromWholeNumbers) {
       Holding({Saved("w", DType::kI32, /*trainable=*/false)});
   ParamWithStates wanted{{"w", {4, 100}, DType::kF32, /*trainable=*/false},
                          {{StateKind::kParam, DType::kF32}}};
-  EXPECT_THAT(FindLoadSources(manifest, std::vector{wanted}, StateNames(), Converting()),
+  EXPECT_THAT(FindLoadSources(manifest, std::vector{wanted}, StateNames(),
+                              Converting()),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("is I32 in the checkpoint, which nothing here is "
                             "made from")));
@@ -264,8 +271,9 @@ TEST(LoadSourcesTest, ReadsNothingOfAParameterWithoutElements) {
   ParamWithStates wanted{{"w", {0, 4}, DType::kF32},
                          {{StateKind::kParam, DType::kF32}}};
   const CheckpointManifest manifest = Holding({saved});
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, std::vector{wanted}, StateNames(), {}));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, std::vector{wanted}, StateNames(), {}));
   EXPECT_THAT(found.params, ElementsAre(0));
   EXPECT_EQ(found.states[0][At(StateKind::kParam)].state, nullptr);
 }

@@ -35,11 +35,12 @@ TEST(ByteClassesTest, HasRowsForTheStatesThatTheOptimizerKeeps) {
   ByteTable table;
   table.states = StateNames({"momentum_buffer"});
   std::vector<std::string_view> names;
-  for (const ByteClass kind : table.classes()) names.push_back(table.name(kind));
-  EXPECT_THAT(names, testing::ElementsAre(
-                         "param", "grad", "master", "momentum_buffer",
-                         "rounding", "gathered", "prefetch", "kept", "staging",
-                         "norm", "communicator", "leases"));
+  for (const ByteClass kind : table.classes())
+    names.push_back(table.name(kind));
+  EXPECT_THAT(
+      names, testing::ElementsAre("param", "grad", "master", "momentum_buffer",
+                                  "rounding", "gathered", "prefetch", "kept",
+                                  "staging", "norm", "communicator", "leases"));
 }
 
 // Rows are what slots hold, and add up to the slots.

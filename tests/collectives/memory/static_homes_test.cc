@@ -42,20 +42,23 @@ StaticPlacement Placed(Tier params, Tier grads) {
   ChunkHomes homes;
   homes.fill(params);
   homes[kGrad] = grads;
-  return PlacementOf(TwoChunks(), StateNames(), std::vector<ChunkHomes>(2, homes));
+  return PlacementOf(TwoChunks(), StateNames(),
+                     std::vector<ChunkHomes>(2, homes));
 }
 
 TEST(StaticHomesTest, LimitsDecideWhateverTheBudgetsAre) {
   StaticLimits limits;
   limits[kParam].device = 0.5;
-  ASSERT_OK_AND_ASSIGN(const StaticPlacement placed,
-                       PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, false));
+  ASSERT_OK_AND_ASSIGN(
+      const StaticPlacement placed,
+      PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, false));
   EXPECT_EQ(placed.bytes[kParam],
             (std::array<Bytes, 3>{KiB(4), KiB(4), Bytes()}));
   limits[kGrad].host = KiB(4);
   EXPECT_THAT(PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, false),
               StatusIs(ErrorCode::kInfeasible));
-  EXPECT_THAT(PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, true), IsOk());
+  EXPECT_THAT(PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, true),
+              IsOk());
 }
 
 TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {

@@ -45,11 +45,10 @@ TEST(OptionWordsTest, LimitsAreSizesOrPercentages) {
                             "all@nvme=100%", "grad@host=0"}) {
     ASSERT_THAT(ParseLimit(value, &limits), IsOk());
   }
-  EXPECT_THAT(*limits,
-              ElementsAre(HomeLimit{"param", Tier::kDevice, 0.125},
-                          HomeLimit{"exp_avg", Tier::kHost, MiB(1536)},
-                          HomeLimit{"all", Tier::kNvme, 1.0},
-                          HomeLimit{"grad", Tier::kHost, Bytes(0)}));
+  EXPECT_THAT(*limits, ElementsAre(HomeLimit{"param", Tier::kDevice, 0.125},
+                                   HomeLimit{"exp_avg", Tier::kHost, MiB(1536)},
+                                   HomeLimit{"all", Tier::kNvme, 1.0},
+                                   HomeLimit{"grad", Tier::kHost, Bytes(0)}));
   EXPECT_THAT(LimitWords(limits),
               ElementsAre("param@device=12.5%", "exp_avg@host=1536MiB",
                           "all@nvme=100%", "grad@host=0B"));

@@ -171,7 +171,9 @@ TEST(RecordFormatTest, NamesAreCutAndThenLeftOutWhereTheFrameIsFull) {
 
 TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
   const std::string payload = PayloadOf(SomeRank(0, 1, 3));
-  ExpectRefusedUnlessWhole(payload, &DecodeRank, payload.find("\x02\x07""exp"));
+  ExpectRefusedUnlessWhole(payload, &DecodeRank,
+                           payload.find("\x02\x07"
+                                        "exp"));
   RunRankInfo info;
   for (const size_t at : {3u, 19u, 43u}) {  // rank, a budget, the chunk count
     std::string wrong = payload;
@@ -181,10 +183,10 @@ TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
 }
 
 TEST(RecordFormatTest, TheOptimizersStatesKeepTheirNames) {
-  for (const StateNames& names :
-       {StateNames(), StateNames({"momentum_buffer"}),
-        StateNames(std::vector<std::string>()),
-        StateNames({"a", "b", "c", "d", "e", "f", "g", std::string(64, 'h')})}) {
+  for (const StateNames& names : {StateNames(), StateNames({"momentum_buffer"}),
+                                  StateNames(std::vector<std::string>()),
+                                  StateNames({"a", "b", "c", "d", "e", "f", "g",
+                                              std::string(64, 'h')})}) {
     RunRankInfo info = SomeRank(0, 1, 2);
     info.states = names;
     RunRankInfo read;

@@ -30,7 +30,8 @@ TEST(HomesFileTest, IsReadBackAsItWas) {
   EXPECT_EQ(*read, TwoChunks());
   // A reason stands there once.
   EXPECT_EQ(text.find("by the budgets"), text.rfind("by the budgets"));
-  EXPECT_EQ(*ParseHomes(WriteHomes({}, StateNames()), StateNames()), std::vector<HomesOfChunk>());
+  EXPECT_EQ(*ParseHomes(WriteHomes({}, StateNames()), StateNames()),
+            std::vector<HomesOfChunk>());
 }
 
 TEST(HomesFileTest, StatesHaveTheOptimizersNames) {
@@ -65,7 +66,8 @@ TEST(HomesFileTest, WhatIsNoneIsRefused) {
               StatusIs(ErrorCode::kMalformed));
   EXPECT_THAT(with("\"by a rule\"", "3"), StatusIs(ErrorCode::kMalformed));
   for (const char* text : {"", "[]", "{}", "{\"schema\":\"castor.homes/1\"}"}) {
-    EXPECT_THAT(ParseHomes(text, StateNames()), StatusIs(ErrorCode::kMalformed)) << text;
+    EXPECT_THAT(ParseHomes(text, StateNames()), StatusIs(ErrorCode::kMalformed))
+        << text;
   }
 }
 
