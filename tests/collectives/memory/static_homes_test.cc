@@ -62,7 +62,7 @@ TEST(StaticHomesTest, LimitsDecideWhateverTheBudgetsAre) {
 }
 
 TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const auto staging = [&](Tier params, Tier grads, Bytes host) {
     const Result<WorkingRoom> room = FitBesideHomes(
         TwoChunks(), Placed(params, grads), work, {MiB(1), host, MiB(1)});
@@ -78,7 +78,7 @@ TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
 }
 
 TEST(StaticHomesTest, FetchesAheadWithWhatIsLeft) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const StaticPlacement placed = Placed(Tier::kDevice, Tier::kHost);
   const auto ahead = [&](Bytes device) {
     return FitBesideHomes(TwoChunks(), placed, work,
@@ -91,7 +91,7 @@ TEST(StaticHomesTest, FetchesAheadWithWhatIsLeft) {
 }
 
 TEST(StaticHomesTest, NamesEveryTierThatLacksBytes) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const Status refused =
       FitBesideHomes(TwoChunks(), Placed(Tier::kDevice, Tier::kNvme), work,
                      {KiB(10), KiB(19), KiB(7)})

@@ -72,7 +72,7 @@ TEST(RecordFormatTest, TheHeaderIsTheSpecifiedBytes) {
   AppendRecordHeader(&bytes);
   ASSERT_EQ(bytes.size(), kRecordHeaderBytes);
   EXPECT_EQ(bytes.substr(0, 12),
-            std::string("\x93\x43\x41\x53\x54\x4f\x52\x0a\x01\0\0\0", 12));
+            std::string("\x93\x43\x41\x53\x54\x4f\x52\x0a\x02\0\0\0", 12));
   EXPECT_THAT(CheckRecordHeader(bytes), IsOk());
 }
 
@@ -434,11 +434,15 @@ TEST(RecordFormatTest, HomesAndMarksComeBackAsTheyWere) {
   std::string frame;
   AppendHomesFrame(homes, &frame);
   const std::string payload(Payload(frame, FrameType::kHomes));
-  EXPECT_EQ(payload.size(), 152u);
+  EXPECT_EQ(payload.size(), 296u);
   RunHomesInfo read;
   ASSERT_TRUE(DecodeHomes(payload, &read));
   EXPECT_EQ(read, homes);
   ExpectRefusedUnlessWhole(payload, &DecodeHomes, 32 + 5 * 24);
+  // Version 1 had five states.
+  ASSERT_TRUE(DecodeHomes(payload.substr(0, 32 + 5 * 24), &read));
+  EXPECT_EQ(read.home_bytes[4][2], homes.home_bytes[4][2]);
+  EXPECT_EQ(read.home_bytes[5][0], 0);
   std::string negative = payload;
   negative[15] = '\x80';
   EXPECT_FALSE(DecodeHomes(negative, &read));

@@ -58,9 +58,12 @@ castor.activities = {
   'waited for': ['waited for', 'red'],
 };
 
+// An object without members of its own: an optimizer may call a state "constructor".
+castor.byName = (members) => Object.assign(Object.create(null), members);
+
 // Of every optimizer; each has states of its own beside them (castor.nameStates).
-castor.states = {param: 'parameters', grad: 'gradients', master: 'master weights', exp_avg: 'first moments', exp_avg_sq: 'second moments'};
-castor.stateColours = {param: 'blue', grad: 'green', master: 'rose', exp_avg: 'orange', exp_avg_sq: 'brown'};
+castor.states = castor.byName({param: 'parameters', grad: 'gradients', master: 'master weights', exp_avg: 'first moments', exp_avg_sq: 'second moments'});
+castor.stateColours = castor.byName({param: 'blue', grad: 'green', master: 'rose', exp_avg: 'orange', exp_avg_sq: 'brown'});
 castor.moreColours = ['orange', 'brown', 'ash', 'pale', 'dim', 'line'];
 
 // Gives the states of a document titles and colours. States without a title of their own show their names, in colours that no other one has taken.
