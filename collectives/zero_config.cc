@@ -27,11 +27,12 @@
 #include "collectives/world/value_hash.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/homes/home_limits.h"
 #include "placement/homes/static_policy.h"
 #include "placement/machine/tier_model_file.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 #include "placement/trace/step_trace.h"
 
 namespace castor {
@@ -192,16 +193,25 @@ void AddMemory(OptionTable& t, ZeroOptions* o, EngineFiles* files) {
 
 // One of ZeroOptions::home_limits, as a document has it.
 struct OneLimit {
-  StateKind state = StateKind::kParam;
+  std::optional<std::string> state = {};
   Tier tier = Tier::kDevice;
   std::optional<Bytes> bytes = {};
   std::optional<double> fraction = {};
 };
 
-Option& AddState(OptionTable& t, auto* to) {
-  return t.Choice("state", to, StateKindName,
-                  {StateKind::kParam, StateKind::kGrad, StateKind::kMaster,
-                   OptimizerState(0), OptimizerState(1)});
+// Of whichever optimizer, which may not be known yet.
+Option& AddState(OptionTable& t, std::optional<std::string>* to) {
+  Option& state = t.Add(OptionType::kText, "state");
+  state.set = [to](const OptionScalar& scalar) -> Status {
+    *to = std::get<std::string>(scalar);
+    if (IsStateName(**to)) return OkStatus();
+    return InvalidArgument("is no name of a state, such as param");
+  };
+  state.get = [to]() -> std::optional<OptionScalar> {
+    if (!*to) return std::nullopt;
+    return **to;
+  };
+  return state;
 }
 
 Option& AddTier(OptionTable& t, Tier* to) {
@@ -215,30 +225,28 @@ void FillLimit(OptionTable& t, OneLimit* one) {
   t.Real("fraction", &one->fraction, 0, 1);
 }
 
-Status TakeLimit(const OneLimit& one, std::optional<StaticLimits>* limits) {
+Status TakeLimit(const OneLimit& one, HomeLimits* limits) {
   if (one.bytes.has_value() == one.fraction.has_value()) {
     return InvalidArgument(
         fmt::format("has {} \"bytes\" {} \"fraction\": give one of them",
                     one.bytes ? "both" : "neither", one.bytes ? "and" : "nor"));
   }
-  return AddLimit(one.state, one.tier,
-                  one.bytes ? StateLimit(*one.bytes) : *one.fraction, limits);
+  return AddLimit({*one.state, one.tier,
+                   one.bytes ? StateLimit(*one.bytes) : *one.fraction},
+                  limits);
 }
 
-std::vector<OneLimit> LimitsIn(const std::optional<StaticLimits>& limits) {
+std::vector<OneLimit> LimitsIn(const HomeLimits& limits) {
   std::vector<OneLimit> all;
-  for (size_t k = 0; limits && k < limits->size(); ++k) {
-    for (const Tier tier : kAllTiers) {
-      const std::optional<StateLimit>& limit = (*limits)[k].on(tier);
-      if (!limit) continue;
-      OneLimit& one = all.emplace_back();
-      one.state = static_cast<StateKind>(k);
-      one.tier = tier;
-      if (const Bytes* const bytes = std::get_if<Bytes>(&*limit)) {
-        one.bytes = *bytes;
-      } else {
-        one.fraction = std::get<double>(*limit);
-      }
+  if (!limits) return all;
+  for (const HomeLimit& limit : *limits) {
+    OneLimit& one = all.emplace_back();
+    one.state = limit.state;
+    one.tier = limit.tier;
+    if (const Bytes* const bytes = std::get_if<Bytes>(&limit.amount)) {
+      one.bytes = *bytes;
+    } else {
+      one.fraction = std::get<double>(limit.amount);
     }
   }
   return all;

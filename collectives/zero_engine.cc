@@ -195,6 +195,9 @@ Result<ParkResult> ZeroEngine::Park(Tier to) {
 Status ZeroEngine::Resume() { return impl_->Told(impl_->Resume()); }
 Status ZeroEngine::Close() { return impl_->Told(impl_->Close()); }
 const ChunkLayout& ZeroEngine::layout() const { return impl_->layout(); }
+const StateNames& ZeroEngine::state_names() const {
+  return impl_->state_names();
+}
 EngineStats ZeroEngine::stats() const { return impl_->stats(); }
 void ZeroEngine::Mark(std::string_view words) const { impl_->Mark(words); }
 

@@ -474,6 +474,8 @@ class ZeroEngine {
 
   // REQUIRES: sealed.
   const ChunkLayout& layout() const;
+  // By which states are told of everywhere: what the optimizer keeps.
+  const StateNames& state_names() const;
   EngineStats stats() const;
   // The step that was ended last, as the next one is planned by: to be written
   // to a file, planned anew and replayed elsewhere. Alike on all ranks, but for

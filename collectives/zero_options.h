@@ -27,7 +27,7 @@
 #include "offload/nvme/nvme_option.h"
 #include "offload/nvme/queue/io_queue.h"
 #include "offload/worker_pool.h"
-#include "placement/homes/static_policy.h"
+#include "placement/homes/home_limits.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
 #include "placement/run_event.h"
@@ -136,9 +136,9 @@ struct ZeroOptions {
 
   // At most so much of each state on each tier
   // (placement/homes/static_policy.h): the same homes on every rank, refused at
-  // Seal where they do not fit. Null: homes are as the budgets allow, by bytes
-  // moved per step.
-  std::optional<StaticLimits> home_limits;
+  // Seal where they do not fit, or are of states that the optimizer does not
+  // keep. Null: homes are as the budgets allow, by bytes moved per step.
+  std::optional<std::vector<HomeLimit>> home_limits;
   // Where states of some parameters have to live (placement/placement_rules.h),
   // decided once, at Seal, and before all else.
   std::vector<PlacementRule> home_rules;

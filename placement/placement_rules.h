@@ -40,7 +40,7 @@ struct PlacementRule {
   std::optional<DType> dtype = {};
   Bytes least = {};  // of the whole parameter
   std::optional<Bytes> most = {};
-  std::optional<StateKind> state = {};  // empty: every state
+  std::optional<std::string> state = {};  // its name; empty: every state
   Tier tier = Tier::kDevice;
   // Where set, asked last, once per parameter and state: the tier, in place of
   // the one above, or nothing where the rule does not hold. Must answer alike
@@ -63,11 +63,12 @@ struct StateBinding {
 using ChunkBindings = std::array<StateBinding, kStateKinds>;  // by StateKind
 
 // By ChunkId. InvalidArgument where two parameters of a chunk are bound to
-// different tiers, and where a rule matches no parameter at all (the nearest
-// name is told). REQUIRES: `layout` was packed from `params`.
+// different tiers, and where a rule matches no parameter at all or is for a
+// state that is not one of `names` (the nearest name is told). REQUIRES:
+// `layout` was packed from `params`.
 Result<std::vector<ChunkBindings>> BindChunks(
     std::span<const PlacementRule> rules, std::span<const ParamSpec> params,
-    const ChunkLayout& layout);
+    const ChunkLayout& layout, const StateNames& names);
 
 }  // namespace castor
 

@@ -128,6 +128,7 @@ struct RunRankInfo {
   int32_t stage = 3;
   int64_t budget_bytes[3] = {0, 0, 0};  // by tier; 0: none given
   std::vector<RunChunkInfo> chunks;     // by ChunkId
+  StateNames states = {};               // of what its optimizer keeps
 };
 
 // A pinned arena as it was when this was recorded, at the run's end in most

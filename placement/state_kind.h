@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,12 @@ namespace castor {
 
 // Others are the optimizer's: OptimizerState(0), OptimizerState(1), ...
 enum class StateKind : uint8_t { kParam, kGrad, kMaster };
+
+inline constexpr std::string_view kParamName = "param";
+inline constexpr std::string_view kGradName = "grad";
+inline constexpr std::string_view kMasterName = "master";
+// Stands for every state where one may be named, so none is called so.
+inline constexpr std::string_view kAllStates = "all";
 
 // Adan keeps four and AMSGrad three; none that is known keeps more than six.
 inline constexpr int kMaxOptimizerStates = 8;
@@ -37,13 +44,23 @@ constexpr int OptimizerStateIndex(StateKind state) {
   return static_cast<int>(state) - kFirstOptimizerState;
 }
 
+inline constexpr size_t kMaxStateNameBytes = 64;
+
+// Letters of ASCII, digits and underscores, at least one of them and at most
+// kMaxStateNameBytes.
+bool IsStateName(std::string_view text);
+
+// Whether an optimizer may call its states so: at most kMaxOptimizerStates,
+// each a state name, unlike the others, and none of those above.
+bool AreOptimizerStates(std::span<const std::string> names);
+
 // What states are called: "param", "grad", "master", and what the optimizer
 // says ("exp_avg", "momentum_buffer").
 class StateNames {
  public:
   // Those of Adam: exp_avg, exp_avg_sq.
   StateNames();
-  // REQUIRES: at most kMaxOptimizerStates.
+  // REQUIRES: AreOptimizerStates.
   explicit StateNames(std::vector<std::string> of_optimizer);
 
   // Of a state that the optimizer does not keep: "state5" and such.
@@ -53,7 +70,8 @@ class StateNames {
   // How many states the optimizer keeps.
   int optimizer_states() const { return static_cast<int>(names_.size()); }
   const std::vector<std::string>& of_optimizer() const { return names_; }
-  // Of all states that there may be, in order.
+  // How many states there may be, and how they are called, in order.
+  int states() const { return kFirstOptimizerState + optimizer_states(); }
   std::vector<std::string> all() const;
 
   friend bool operator==(const StateNames&, const StateNames&) = default;
@@ -61,9 +79,6 @@ class StateNames {
  private:
   std::vector<std::string> names_;  // of the optimizer's
 };
-
-// As StateNames() says.
-std::string_view StateKindName(StateKind kind);
 
 }  // namespace castor
 

@@ -50,7 +50,8 @@ Bytes PassTraffic(const Sharding& sharding, const GroupInfo& group,
                   Elements elements) {
   Bytes bytes = BytesOf(elements, sharding.dtype(StateKind::kGrad, group));
   bytes += BytesOf(elements, DType::kF32) * 2;
-  bytes += BytesOf(elements, sharding.moment_dtype) * (2 * sharding.moments);
+  bytes += BytesOf(elements, sharding.moment_dtype) *
+           (2 * sharding.states.optimizer_states());
   if (sharding.exists(StateKind::kMaster, group)) {
     bytes += BytesOf(elements, group.dtype);
   }

@@ -603,9 +603,10 @@ typedef enum castor_tier {
 typedef enum castor_state {
   CASTOR_PARAM = 0,
   CASTOR_GRAD = 1,
-  CASTOR_MASTER = 2,    /* fp32, of parameters in bf16 or fp16 */
-  CASTOR_EXP_AVG = 3,   /* the first moment, or the momentum */
-  CASTOR_EXP_AVG_SQ = 4 /* the second moment */
+  CASTOR_MASTER = 2, /* fp32, of parameters in bf16 or fp16 */
+  /* The first of the optimizer's own states. Others follow in its order:
+   * exp_avg, exp_avg_sq of Adam. */
+  CASTOR_OPTIMIZER_STATE = 3
 } castor_state;
 enum { CASTOR_STATES = 11 };
 

@@ -49,6 +49,7 @@ C_API_DEPS = [
     "//chunk/search",
     "//chunk/text",
     "//collectives:communicator",
+    "//collectives:custom_update",
     "//collectives:in_process_communicator",
     "//collectives:loss_scaler",
     "//collectives:lr_schedule",

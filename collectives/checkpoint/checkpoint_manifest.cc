@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "collectives/checkpoint/files/tensor_digest.h"
 
 namespace castor {
@@ -30,7 +32,7 @@ std::string FileLine(const SavedFile& file) {
 std::string StateText(const SavedState& state) {
   return fmt::format(
       R"({{"state": "{}", "dtype": "{}", "file": {}, "digest": "{}"}})",
-      StateKindName(state.state), DTypeName(state.dtype), state.file,
+      state.state, DTypeName(state.dtype), state.file,
       DigestText(state.digest));
 }
 
@@ -49,7 +51,7 @@ std::string ParamLine(const SavedParam& param) {
 
 }  // namespace
 
-const SavedState* SavedParam::Find(StateKind state) const {
+const SavedState* SavedParam::Find(std::string_view state) const {
   for (const SavedState& each : states) {
     if (each.state == state) return &each;
   }
@@ -62,9 +64,21 @@ uint64_t CheckpointManifest::bytes() const {
   return sum;
 }
 
-std::string TensorNameOf(std::string_view param, StateKind state) {
-  if (state == StateKind::kParam) return std::string(param);
-  return fmt::format("{}.{}", param, StateKindName(state));
+std::string TensorNameOf(std::string_view param, std::string_view state) {
+  if (state == kParamName) return std::string(param);
+  return fmt::format("{}.{}", param, state);
+}
+
+std::vector<std::string> StatesIn(const CheckpointManifest& manifest) {
+  std::vector<std::string> states;
+  for (const SavedParam& param : manifest.params) {
+    for (const SavedState& state : param.states) {
+      if (std::ranges::find(states, state.state) == states.end()) {
+        states.push_back(state.state);
+      }
+    }
+  }
+  return states;
 }
 
 std::string WriteManifest(const CheckpointManifest& manifest) {

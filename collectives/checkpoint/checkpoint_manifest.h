@@ -43,7 +43,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "chunk/text/json_value.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -63,7 +63,7 @@ struct SavedFile {
 
 // One tensor.
 struct SavedState {
-  StateKind state = StateKind::kParam;
+  std::string state = std::string(kParamName);  // what it is called
   DType dtype = DType::kF32;
   int32_t file = 0;  // index into files
   uint64_t digest = 0;
@@ -78,7 +78,7 @@ struct SavedParam {
   std::vector<SavedState> states;
 
   // Null where it has none.
-  const SavedState* Find(StateKind state) const;
+  const SavedState* Find(std::string_view state) const;
 };
 
 // Booleans, numbers and texts by name.
@@ -103,7 +103,10 @@ struct CheckpointManifest {
 
 // "w.exp_avg": what the tensor is called in its file; weights have the
 // parameter's own name.
-std::string TensorNameOf(std::string_view param, StateKind state);
+std::string TensorNameOf(std::string_view param, std::string_view state);
+
+// The names of all states, in the order in which parameters first have them.
+std::vector<std::string> StatesIn(const CheckpointManifest& manifest);
 
 // The same manifest gives the same text. REQUIRES: names are UTF-8.
 std::string WriteManifest(const CheckpointManifest& manifest);
@@ -115,7 +118,8 @@ std::string ManifestEnd(std::string_view text);
 // another or a newer schema, and a text in which any byte is not as it was
 // written. Keys may not be unknown, missing or given twice, nor numbers out of
 // their limits. Files lie below the folder; parameters are named once, and have
-// weights. Memory stays in proportion to the text.
+// weights; states have names that an optimizer may give, of which there are no
+// more than kMaxOptimizerStates. Memory stays in proportion to the text.
 Result<CheckpointManifest> ParseManifest(std::string_view text);
 
 }  // namespace castor

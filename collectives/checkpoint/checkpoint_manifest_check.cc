@@ -4,7 +4,9 @@
 #include "collectives/checkpoint/checkpoint_manifest_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -14,24 +16,36 @@
 #include "chunk/base/units.h"
 #include "chunk/layout/tensor_fields.h"
 #include "chunk/text/quote.h"
+#include "placement/state_kind.h"
 
 namespace castor::internal {
 namespace {
 
+// Of the whole checkpoint, each once: what the optimizer keeps.
+Status AddOptimizerState(const std::string& name,
+                         std::vector<std::string>* states) {
+  if (name == kParamName || name == kMasterName) return OkStatus();
+  if (std::ranges::find(*states, name) != states->end()) return OkStatus();
+  states->push_back(name);
+  if (states->size() <= kMaxOptimizerStates) return OkStatus();
+  return Malformed(
+      fmt::format("its states are more than the {} that an optimizer may keep: "
+                  "{}",
+                  kMaxOptimizerStates, fmt::join(*states, ", ")));
+}
+
 // `left`: bytes of each file that no tensor has yet.
 Status CheckParam(const CheckpointManifest& manifest, const SavedParam& param,
+                  std::vector<std::string>* optimizer_states,
                   std::vector<uint64_t>* left) {
   const auto bad = [&](const std::string& why) {
     return Malformed(fmt::format("parameter {} {}", Quoted(param.name), why));
   };
-  uint32_t seen = 0;
   for (const SavedState& state : param.states) {
-    const uint32_t bit = uint32_t{1} << static_cast<int>(state.state);
-    if ((seen & bit) != 0) {
-      return bad(
-          fmt::format("has two states called {}", StateKindName(state.state)));
+    if (param.Find(state.state) != &state) {
+      return bad(fmt::format("has two states called {}", state.state));
     }
-    seen |= bit;
+    CASTOR_RETURN_IF_ERROR(AddOptimizerState(state.state, optimizer_states));
     if (static_cast<size_t>(state.file) >= manifest.files.size()) {
       return bad(fmt::format("is in file {} of {}", state.file,
                              manifest.files.size()));
@@ -51,7 +65,7 @@ Status CheckParam(const CheckpointManifest& manifest, const SavedParam& param,
     }
     room -= size;
   }
-  const SavedState* weights = param.Find(StateKind::kParam);
+  const SavedState* weights = param.Find(kParamName);
   if (weights == nullptr) return bad("has no weights");
   if (weights->dtype != param.dtype) {
     return bad(fmt::format("is of {} and its weights of {}",
@@ -78,12 +92,13 @@ Status CheckManifest(const CheckpointManifest& manifest) {
     }
   }
   names.clear();
+  std::vector<std::string> states;
   for (const SavedParam& param : manifest.params) {
     if (!names.insert(param.name).second) {
       return Malformed(
           fmt::format("the parameter {} is listed twice", Quoted(param.name)));
     }
-    CASTOR_RETURN_IF_ERROR(CheckParam(manifest, param, &left));
+    CASTOR_RETURN_IF_ERROR(CheckParam(manifest, param, &states, &left));
   }
   return OkStatus();
 }

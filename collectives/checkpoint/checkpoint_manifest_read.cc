@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "chunk/layout/tensor_fields.h"
-#include "chunk/text/did_you_mean.h"
 #include "chunk/text/json_fields.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/strict_json.h"
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_manifest_check.h"
 #include "collectives/checkpoint/files/tensor_digest.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 namespace {
@@ -63,18 +63,16 @@ Result<uint64_t> DigestOf(const JsonPath& path, const JsonScalar& scalar) {
   return digest;
 }
 
-Result<StateKind> StateOf(const JsonPath& path, const JsonScalar& scalar) {
-  CASTOR_ASSIGN_OR_RETURN(const std::string text, TextOf(path, scalar));
-  Keys known;
-  for (int k = 0; k < kStateKinds; ++k) {
-    const StateKind kind = static_cast<StateKind>(k);
-    if (kind == StateKind::kGrad) continue;  // never saved
-    if (StateKindName(kind) == text) return kind;
-    known.emplace_back(StateKindName(kind));
-  }
-  return Malformed(fmt::format("{} is {}, which is no state{}",
-                               JsonPathText(path), Quoted(text),
-                               SuggestName(text, known)));
+// What an optimizer calls its states, and weights and masters are called.
+Result<std::string> StateOf(const JsonPath& path, const JsonScalar& scalar) {
+  CASTOR_ASSIGN_OR_RETURN(std::string text, TextOf(path, scalar));
+  const bool saved = text == kParamName || text == kMasterName;
+  if (saved || AreOptimizerStates({&text, 1})) return text;
+  return Malformed(fmt::format(
+      "{} is {}, which is no state that is saved: param, master, and what the "
+      "optimizer keeps, with names of at most {} letters, digits and "
+      "underscores",
+      JsonPathText(path), Quoted(text), kMaxStateNameBytes));
 }
 
 // Somebody else's manifest must not make a reader open files that nobody

@@ -6,15 +6,16 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <string_view>
 
 #include "collectives/checkpoint/checkpoint_manifest.h"
 
 namespace castor {
 namespace {
 
-std::string StemOf(StateKind state) {
-  if (state == StateKind::kParam) return kModelStem;
-  return fmt::format("{}/{}", kOptimizerFolder, StateKindName(state));
+std::string StemOf(std::string_view state) {
+  if (state == kParamName) return kModelStem;
+  return fmt::format("{}/{}", kOptimizerFolder, state);
 }
 
 // What an index says lies beside it.
@@ -26,7 +27,7 @@ std::string NameOf(const std::string& stem) {
 }  // namespace
 
 Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamWithStates> params,
-                                      Bytes max_file) {
+                                      const StateNames& names, Bytes max_file) {
   CheckpointPlan plan;
   plan.places.resize(params.size());
   for (size_t k = 0; k < kStateKinds; ++k) {
@@ -36,13 +37,13 @@ Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamWithStates> params,
     for (size_t p = 0; p < params.size(); ++p) {
       for (const ParamWithStates::State& state : params[p].states) {
         if (state.state != kind) continue;
-        tensors.push_back({TensorNameOf(params[p].spec.name, kind),
+        tensors.push_back({TensorNameOf(params[p].spec.name, names.of(kind)),
                            params[p].spec.shape, state.dtype,
                            params[p].spec.trainable});
         owners.push_back(p);
       }
     }
-    const std::string stem = StemOf(kind);
+    const std::string stem = StemOf(names.of(kind));
     const std::string name = NameOf(stem);
     const std::string folder = stem.substr(0, stem.size() - name.size());
     CASTOR_ASSIGN_OR_RETURN(TensorFiles files,

@@ -24,7 +24,7 @@
 #include "chunk/base/units.h"
 #include "chunk/param_spec.h"
 #include "collectives/checkpoint/files/tensor_files.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -54,10 +54,10 @@ struct CheckpointPlan {
   std::vector<std::pair<std::string, std::string>> indexes;
 };
 
-// InvalidArgument, naming the parameter, where names are not UTF-8, empty or
-// given twice.
+// `names`: of the states. InvalidArgument, naming the parameter, where its name
+// is not UTF-8, empty or given twice.
 Result<CheckpointPlan> PlanCheckpoint(std::span<const ParamWithStates> params,
-                                      Bytes max_file);
+                                      const StateNames& names, Bytes max_file);
 
 }  // namespace castor
 

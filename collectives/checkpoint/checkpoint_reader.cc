@@ -161,7 +161,7 @@ Status CheckpointReader::AddWeightFile(const std::string& name,
         {.name = entry.name,
          .dtype = entry.dtype,
          .shape = entry.shape,
-         .states = {{StateKind::kParam, entry.dtype, number, 0}}});
+         .states = {{std::string(kParamName), entry.dtype, number, 0}}});
     offsets_.push_back({header.data_begin + entry.begin});
   }
   if (!missing.empty()) {

@@ -21,12 +21,14 @@ std::string At(const std::string& folder, const std::string& name) {
 
 Result<CheckpointWriter> CheckpointWriter::Plan(
     std::string directory, int64_t step, std::vector<ParamWithStates> params,
-    Bytes max_file) {
+    StateNames names, Bytes max_file) {
   CheckpointWriter writer;
-  CASTOR_ASSIGN_OR_RETURN(writer.plan_, PlanCheckpoint(params, max_file));
+  CASTOR_ASSIGN_OR_RETURN(writer.plan_,
+                          PlanCheckpoint(params, names, max_file));
   writer.directory_ = std::move(directory);
   writer.step_ = step;
   writer.params_ = std::move(params);
+  writer.names_ = std::move(names);
   writer.files_.resize(writer.plan_.files.size());
   writer.digests_.resize(writer.params_.size() * kStateKinds);
   return writer;
@@ -94,7 +96,7 @@ void CheckpointWriter::Describe(std::span<const int64_t> steps,
                      spec.trainable, steps[p],   {}};
     for (const ParamWithStates::State& state : params_[p].states) {
       const size_t k = static_cast<size_t>(state.state);
-      saved.states.push_back({state.state, state.dtype,
+      saved.states.push_back({std::string(names_.of(state.state)), state.dtype,
                               static_cast<int32_t>(plan_.places[p][k].file),
                               digests_[p * kStateKinds + k]});
     }

@@ -27,7 +27,7 @@
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/files/data_file.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -36,7 +36,7 @@ class CheckpointWriter {
   // Touches nothing. Fails as PlanCheckpoint does.
   static Result<CheckpointWriter> Plan(std::string directory, int64_t step,
                                        std::vector<ParamWithStates> params,
-                                       Bytes max_file);
+                                       StateNames names, Bytes max_file);
 
   // Where the checkpoint will be.
   std::string path() const;
@@ -78,6 +78,7 @@ class CheckpointWriter {
   std::string directory_;
   int64_t step_ = 0;
   std::vector<ParamWithStates> params_;
+  StateNames names_;
   CheckpointPlan plan_;
   std::optional<CheckpointDraft> draft_;        // where files are made
   std::vector<std::optional<DataFile>> files_;  // by index, once used

@@ -53,22 +53,23 @@ Status CheckSameTensor(const SavedParam& saved, const ParamSpec& spec,
   return OkStatus();
 }
 
-Result<const SavedState*> SourceOf(const SavedParam& saved, StateKind kind,
+Result<const SavedState*> SourceOf(const SavedParam& saved,
+                                   const StateNames& names, StateKind kind,
                                    DType dtype, const LoadOptions& options) {
-  const SavedState* state = saved.Find(kind);
-  const SavedState* master = saved.Find(StateKind::kMaster);
+  const SavedState* state = saved.Find(names.of(kind));
+  const SavedState* master = saved.Find(kMasterName);
   if (kind == StateKind::kParam && state->dtype != dtype && master != nullptr) {
     state = master;  // as exact as there is
   }
   if (kind == StateKind::kMaster && state == nullptr &&
       (options.convert || !options.optimizer_states)) {
-    state = saved.Find(StateKind::kParam);
+    state = saved.Find(kParamName);
   }
   if (state == nullptr) {
     return InvalidArgument(fmt::format(
         "parameter {} has no {} in the checkpoint{}; load weights only "
         "(optimizer_states = false)",
-        Quoted(saved.name), StateKindName(kind),
+        Quoted(saved.name), names.of(kind),
         saved.trainable ? "" : ", where it was frozen"));
   }
   if (state->dtype == dtype) return state;
@@ -76,8 +77,8 @@ Result<const SavedState*> SourceOf(const SavedParam& saved, StateKind kind,
     return InvalidArgument(
         fmt::format("{} of parameter {} is {} in the checkpoint and {} in "
                     "the engine; load it with convert = true",
-                    StateKindName(kind), Quoted(saved.name),
-                    DTypeName(state->dtype), DTypeName(dtype)));
+                    names.of(kind), Quoted(saved.name), DTypeName(state->dtype),
+                    DTypeName(dtype)));
   }
   if (!IsFloat(state->dtype)) {
     return InvalidArgument(fmt::format(
@@ -91,7 +92,8 @@ Result<const SavedState*> SourceOf(const SavedParam& saved, StateKind kind,
 // Of manifest parameter `index`.
 Result<std::array<StateSource, kStateKinds>> SourcesOf(
     const CheckpointManifest& manifest, size_t index,
-    const ParamWithStates& param, const LoadOptions& options) {
+    const ParamWithStates& param, const StateNames& names,
+    const LoadOptions& options) {
   const SavedParam& saved = manifest.params[index];
   std::array<StateSource, kStateKinds> sources = {};
   CASTOR_RETURN_IF_ERROR(CheckSameTensor(saved, param.spec, options));
@@ -100,8 +102,8 @@ Result<std::array<StateSource, kStateKinds>> SourcesOf(
   for (const ParamWithStates::State& state : param.states) {
     if (IsMoment(state.state) && !options.optimizer_states) continue;
     StateSource& source = sources[static_cast<size_t>(state.state)];
-    CASTOR_ASSIGN_OR_RETURN(source.state,
-                            SourceOf(saved, state.state, state.dtype, options));
+    CASTOR_ASSIGN_OR_RETURN(source.state, SourceOf(saved, names, state.state,
+                                                   state.dtype, options));
     source.param = index;
   }
   return sources;
@@ -111,6 +113,7 @@ Result<std::array<StateSource, kStateKinds>> SourcesOf(
 
 Result<LoadSources> FindLoadSources(const CheckpointManifest& manifest,
                                     std::span<const ParamWithStates> params,
+                                    const StateNames& names,
                                     const LoadOptions& options) {
   LoadSources found;
   std::unordered_map<std::string_view, size_t> saved;
@@ -137,8 +140,9 @@ Result<LoadSources> FindLoadSources(const CheckpointManifest& manifest,
           Quoted(param.spec.name), manifest.params.size(),
           Nearest(param.spec.name, there)));
     }
-    CASTOR_ASSIGN_OR_RETURN(found.states.emplace_back(),
-                            SourcesOf(manifest, at->second, param, options));
+    CASTOR_ASSIGN_OR_RETURN(
+        found.states.emplace_back(),
+        SourcesOf(manifest, at->second, param, names, options));
     found.params.push_back(at->second);
     saved.erase(at);
     for (auto alias = begin; alias != end; ++alias) saved.erase(alias->second);

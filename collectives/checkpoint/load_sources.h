@@ -18,7 +18,7 @@
 #include "collectives/checkpoint/checkpoint_manifest.h"
 #include "collectives/checkpoint/checkpoint_options.h"
 #include "collectives/checkpoint/checkpoint_plan.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -34,11 +34,13 @@ struct LoadSources {
   std::vector<std::array<StateSource, kStateKinds>> states;  // by StateKind
 };
 
-// `manifest` outlives what is returned. InvalidArgument, naming the parameter
+// `names`: of the parameters' states, by which those of the manifest are found,
+// which outlives what is returned. InvalidArgument, naming the parameter
 // and what to do, where the checkpoint is not of this model, lacks a state, or
 // has it in a type that `options` do not let be converted.
 Result<LoadSources> FindLoadSources(const CheckpointManifest& manifest,
                                     std::span<const ParamWithStates> params,
+                                    const StateNames& names,
                                     const LoadOptions& options);
 
 }  // namespace castor

@@ -47,6 +47,7 @@ void AddBudgets(const ZeroOptions& options, int64_t (&budgets)[3]) {
 void ZeroEngine::Impl::DescribeRank() const {
   if (options_.recorder == nullptr) return;
   RunRankInfo info;
+  info.states = sharding_.states;
   info.rank = comm_->rank();
   info.world = comm_->world();
   info.stage = options_.stage;
@@ -77,7 +78,7 @@ void ZeroEngine::Impl::DescribeHomes() const {
     }
   }
   options_.recorder->AddHomes(info);
-  AddDocument(WriteHomes(Homes()));
+  AddDocument(WriteHomes(Homes(), sharding_.states));
   // What a function decides cannot be written down.
   const bool decided = std::ranges::any_of(
       options_.home_rules,

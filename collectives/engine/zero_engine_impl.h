@@ -139,6 +139,7 @@ class ZeroEngine::Impl final : public ChunkSource {
   void EndEvaluation();
 
   const ChunkLayout& layout() const { return *layout_; }
+  const StateNames& state_names() const { return sharding_.states; }
   Communicator* communicator() const { return comm_; }
 
   // ChunkSource.

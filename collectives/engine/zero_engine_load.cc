@@ -83,8 +83,8 @@ class ZeroEngine::Impl::Loading {
       CASTOR_RETURN_IF_ERROR(internal::RestoreRates(manifest.engine, &groups_));
     }
     CASTOR_ASSIGN_OR_RETURN(
-        sources_,
-        FindLoadSources(manifest, engine_.ParamsWithStates(), options_));
+        sources_, FindLoadSources(manifest, engine_.ParamsWithStates(),
+                                  engine_.sharding_.states, options_));
     return OkStatus();
   }
 
@@ -134,9 +134,11 @@ class ZeroEngine::Impl::Loading {
     return OkStatus();
   }
 
-  static size_t PlaceOf(const StateSource& source) {
+  // A parameter has no more states in a manifest than kStateKinds.
+  size_t PlaceOf(const StateSource& source) const {
+    const auto& states = reader_->manifest().params[source.param].states;
     return source.param * kStateKinds +
-           static_cast<size_t>(source.state->state);
+           static_cast<size_t>(source.state - states.data());
   }
 
   // One tensor may be the source of two states.

@@ -115,6 +115,7 @@ Status ZeroEngine::Impl::BuildStore() {
   store.recorder = options_.recorder;
   store.on_failure = FailureCallback();
   store.rank = comm_->rank();
+  store.names = sharding_.states;
   store.staging_class = memory_.staging_class;
   store.staging_slots = memory_.staging_slots;
   store.fetch_slots = memory_.fetch_slots;

@@ -159,7 +159,8 @@ class ZeroEngine::Impl::Saving {
     CASTOR_ASSIGN_OR_RETURN(
         CheckpointWriter writer,
         CheckpointWriter::Plan(options_.directory, result_.step,
-                               engine_.ParamsWithStates(), options_.max_file));
+                               engine_.ParamsWithStates(),
+                               engine_.sharding_.states, options_.max_file));
     CASTOR_RETURN_IF_ERROR(StartThread());
     writer_.emplace(std::move(writer));
     result_.path = writer_->path();

@@ -195,7 +195,7 @@ Result<ChunkId> ZeroEngine::Impl::ChunkOfMoment(ParamId param, StateKind state,
   return InvalidArgument(fmt::format(
       "{} has no {}: moments are of trained parameters, as many as the "
       "optimizer keeps",
-      Name(param), StateKindName(state)));
+      Name(param), sharding_.states.of(state)));
 }
 
 Status ZeroEngine::Impl::ReadMoment(ParamId param, StateKind state,

@@ -9,7 +9,6 @@
 
 #include "offload/memory/tier_pool.h"
 #include "placement/plan.h"
-#include "placement/run_event.h"
 
 namespace castor {
 namespace {
@@ -59,7 +58,7 @@ void AddGathered(const MemoryPlan& memory, ByteTable& table) {
 
 }  // namespace
 
-std::string_view ByteClassName(ByteClass kind) {
+std::string_view ByteClassName(ByteClass kind, const StateNames& states) {
   switch (kind) {
     case ByteClass::kRounding:
       return "rounding";
@@ -78,8 +77,17 @@ std::string_view ByteClassName(ByteClass kind) {
     case ByteClass::kLeases:
       return "leases";
     default:
-      return StateKindName(static_cast<StateKind>(kind));
+      return states.of(static_cast<StateKind>(kind));
   }
+}
+
+std::vector<ByteClass> ByteTable::classes() const {
+  std::vector<ByteClass> classes;
+  for (int c = 0; c < kByteClasses; ++c) {
+    if (c < kStateKinds && c >= states.states()) continue;
+    classes.push_back(static_cast<ByteClass>(c));
+  }
+  return classes;
 }
 
 Bytes ByteTable::total(Tier tier) const {
@@ -98,6 +106,7 @@ Bytes ByteTable::total(ByteClass kind) const {
 
 ByteTable ByteTableOf(const MemoryPlan& memory, Bytes communicator_buffers) {
   ByteTable table;
+  table.states = memory.placement.names;
   AddStates(memory, table);
   AddGathered(memory, table);
   const auto slots = [](const std::vector<SlotClass>& classes, int32_t c) {

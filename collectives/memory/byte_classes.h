@@ -12,10 +12,12 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/memory/memory_plan.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -36,11 +38,18 @@ enum class ByteClass : uint8_t {
 inline constexpr int kByteClasses = kStateKinds + 8;
 
 // "param", ..., "gathered", "prefetch", ...: for programs.
-std::string_view ByteClassName(ByteClass kind);
+std::string_view ByteClassName(ByteClass kind, const StateNames& states);
 
 struct ByteTable {
   // By ByteClass, then by TierIndex.
   std::array<std::array<Bytes, 3>, kByteClasses> bytes;
+  StateNames states = {};
+
+  // Without states that the optimizer does not keep, in order.
+  std::vector<ByteClass> classes() const;
+  std::string_view name(ByteClass kind) const {
+    return ByteClassName(kind, states);
+  }
 
   Bytes& at(ByteClass kind, Tier tier) {
     return bytes[static_cast<size_t>(kind)][TierIndex(tier)];

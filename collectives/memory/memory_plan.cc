@@ -26,9 +26,9 @@ class HomeChooser {
   explicit HomeChooser(const MemoryPlanInput& input)
       : input_(input), needs_(input) {
     demand_.chunks = needs_.shapes();
-    ruled_ =
-        internal::TakeRuled(input_.bindings, input_.nvme_budget.has_value(),
-                            demand_.chunks, demand_.ruled);
+    ruled_ = internal::TakeRuled(
+        input_.bindings, input_.nvme_budget.has_value(), input_.sharding.states,
+        demand_.chunks, demand_.ruled);
     const bool whole = input_.sharding.replicated(StateKind::kParam);
     need_ = needs_.Slots({});
     demand_.serving = needs_.GatheredBytes(need_) + needs_.lease_bytes() +
@@ -99,7 +99,8 @@ class HomeChooser {
   Result<MemoryPlan> BuildAsAsked(const internal::Budgets& budgets) const {
     CASTOR_ASSIGN_OR_RETURN(
         const StaticPlacement placement,
-        internal::PlaceAsAsked(needs_.shapes(), *input_.limits, input_.bindings,
+        internal::PlaceAsAsked(needs_.shapes(), input_.sharding.states,
+                               *input_.limits, input_.bindings,
                                budgets.nvme.has_value()));
     internal::WorkingSet work;
     work.serving =

@@ -91,7 +91,7 @@ struct MemoryPlan {
   // Larger shards move in pieces of so many elements; 0: none does.
   Elements piece{0};
   std::array<Bytes, 3> home_bytes;  // by TierIndex
-  StaticPlacement placement;        // the same homes as in `states`
+  StaticPlacement placement;        // the same homes as in `states`, and names
   // Links that fetches pass and `machine` does not know (fetch_costs.h).
   std::string unknown_links;
 };

@@ -89,7 +89,7 @@ MemoryPlan CutIntoSlots(const SlotNeeds& needs,
   const std::vector<bool> direct = needs.Direct(homes);
   MemoryPlan plan;
   plan.home_bytes = HomeBytes(needs.shapes(), homes);
-  plan.placement = PlacementOf(needs.shapes(), homes);
+  plan.placement = PlacementOf(needs.shapes(), input.sharding.states, homes);
   std::vector<int64_t> slots = needs.Slots(direct);
   plan.needed_slots = slots;
   // What homes leave over keeps more copies, or fetches ahead alone; more than

@@ -26,7 +26,7 @@
 #include "chunk/base/units.h"
 #include "chunk/chunk_layout.h"
 #include "collectives/rank_scope.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -36,7 +36,7 @@ struct Sharding {
   int stage = 3;
   int world = 1;
   int rank = 0;
-  int moments = 2;  // that the optimizer keeps
+  StateNames states = {};  // of what the optimizer keeps
   DType moment_dtype = DType::kF32;
   bool fp32_grads = false;  // gradients are fp32, whatever the parameters
   int shard_group = 0;      // ranks that share one set of shards; 0: all
@@ -104,7 +104,8 @@ struct Sharding {
     if (state == StateKind::kParam) return true;
     if (!group.trainable) return false;
     if (state == StateKind::kMaster) return group.dtype != DType::kF32;
-    return !IsOptimizerState(state) || OptimizerStateIndex(state) < moments;
+    return !IsOptimizerState(state) ||
+           OptimizerStateIndex(state) < states.optimizer_states();
   }
 
   DType dtype(StateKind state, const GroupInfo& group) const {

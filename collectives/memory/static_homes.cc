@@ -65,7 +65,7 @@ std::string StatesOn(const StaticPlacement& placement, Tier tier) {
     const Bytes bytes = placement.bytes[k][TierIndex(tier)];
     if (bytes == Bytes(0)) continue;
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ",
-                         StateKindName(static_cast<StateKind>(k)),
+                         placement.names.of(static_cast<StateKind>(k)),
                          FormatBytes(bytes));
   }
   return parts.empty() ? std::string("no state") : parts;
@@ -82,6 +82,7 @@ struct TierNeed {
 }  // namespace
 
 Result<StaticPlacement> PlaceAsAsked(std::span<const ChunkStates> chunks,
+                                     const StateNames& names,
                                      const StaticLimits& limits,
                                      std::span<const ChunkBindings> bindings,
                                      bool has_nvme) {
@@ -89,6 +90,7 @@ Result<StaticPlacement> PlaceAsAsked(std::span<const ChunkStates> chunks,
   problem.chunks.assign(chunks.begin(), chunks.end());
   problem.device = problem.host = kPlenty;
   if (has_nvme) problem.nvme = kPlenty;
+  problem.names = names;
   return PlaceStatically(problem, limits, bindings);
 }
 
@@ -136,7 +138,8 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
 }
 
 Status TakeRuled(std::span<const ChunkBindings> bindings, bool has_nvme,
-                 std::span<ChunkStates> chunks, std::array<Bytes, 3>& ruled) {
+                 const StateNames& names, std::span<ChunkStates> chunks,
+                 std::array<Bytes, 3>& ruled) {
   for (size_t c = 0; c < bindings.size(); ++c) {
     for (size_t k = 0; k < kStateKinds; ++k) {
       const StateBinding& binding = bindings[c][k];
@@ -146,7 +149,7 @@ Status TakeRuled(std::span<const ChunkBindings> bindings, bool has_nvme,
         return Infeasible(fmt::format(
             "rule {} puts {} of chunk {} on NVMe, and there is no NVMe tier: "
             "give a directory for it",
-            binding.rule, StateKindName(static_cast<StateKind>(k)), c));
+            binding.rule, names.of(static_cast<StateKind>(k)), c));
       }
       ruled[TierIndex(binding.tier)] += bytes;
       chunks[c].device_bytes[k] = chunks[c].host_bytes[k] = Bytes(0);
@@ -156,8 +159,10 @@ Status TakeRuled(std::span<const ChunkBindings> bindings, bool has_nvme,
 }
 
 StaticPlacement PlacementOf(std::span<const ChunkStates> chunks,
+                            const StateNames& names,
                             std::span<const ChunkHomes> homes) {
   StaticPlacement placement;
+  placement.names = names;
   placement.homes.assign(homes.begin(), homes.end());
   for (size_t c = 0; c < chunks.size(); ++c) {
     for (size_t k = 0; k < kStateKinds; ++k) {

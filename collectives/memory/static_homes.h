@@ -26,6 +26,7 @@ namespace castor::internal {
 // Homes by limits and rules, whatever the budgets are. Fails as PlaceStatically
 // does, but for want of room. `has_nvme`: there is such a tier.
 Result<StaticPlacement> PlaceAsAsked(std::span<const ChunkStates> chunks,
+                                     const StateNames& names,
                                      const StaticLimits& limits,
                                      std::span<const ChunkBindings> bindings,
                                      bool has_nvme);
@@ -57,10 +58,12 @@ Result<WorkingRoom> FitBesideHomes(std::span<const ChunkStates> chunks,
 // are bound: they go from `chunks`, and `ruled` gets their bytes by tier.
 // Infeasible for a rule to an NVMe tier that is not there.
 Status TakeRuled(std::span<const ChunkBindings> bindings, bool has_nvme,
-                 std::span<ChunkStates> chunks, std::array<Bytes, 3>& ruled);
+                 const StateNames& names, std::span<ChunkStates> chunks,
+                 std::array<Bytes, 3>& ruled);
 
 // The bytes that homes take, by state and tier.
 StaticPlacement PlacementOf(std::span<const ChunkStates> chunks,
+                            const StateNames& names,
                             std::span<const ChunkHomes> homes);
 
 // Puts what rules bind of `chunks` where they do.

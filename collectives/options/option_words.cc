@@ -16,18 +16,20 @@
 
 #include "chunk/base/check.h"
 #include "chunk/base/dtype.h"
+#include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "chunk/text/did_you_mean.h"
 #include "chunk/text/quantity_text.h"
 #include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
+#include "placement/homes/static_policy.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 namespace {
 
 // The parts of a hundredth that percentages are counted in.
 constexpr int64_t kParts = 1'000'000'000;
-constexpr char kAllStates[] = "all";
 
 Status Wrong(std::string_view value, std::string_view why) {
   return InvalidArgument(fmt::format("{}: {}", Quoted(value), why));
@@ -40,19 +42,6 @@ Result<Tier> ReadTier(std::string_view text) {
     names.emplace_back(TierName(tier));
   }
   return InvalidArgument(fmt::format("there is no tier {}{}", Quoted(text),
-                                     SuggestName(text, names)));
-}
-
-// Empty: all of them.
-Result<std::optional<StateKind>> ReadState(std::string_view text) {
-  if (text == kAllStates) return std::optional<StateKind>();
-  std::vector<std::string> names = {kAllStates};
-  for (int k = 0; k < kStateKinds; ++k) {
-    const auto state = static_cast<StateKind>(k);
-    if (text == StateKindName(state)) return std::optional(state);
-    names.emplace_back(StateKindName(state));
-  }
-  return InvalidArgument(fmt::format("there is no state {}{}", Quoted(text),
                                      SuggestName(text, names)));
 }
 
@@ -83,29 +72,19 @@ std::string AmountText(const StateLimit& limit) {
   return text + '%';
 }
 
-Status ReadLimit(std::string_view text, std::optional<StaticLimits>* limits) {
+Status ReadLimit(std::string_view text, HomeLimits* limits) {
   const size_t at = text.find('@');
   const size_t is = text.find('=', at == text.npos ? 0 : at);
   if (at == text.npos || is == text.npos) {
     return InvalidArgument("write it as STATE@TIER=AMOUNT, param@device=25%");
   }
-  CASTOR_ASSIGN_OR_RETURN(const std::optional<StateKind> state,
-                          ReadState(text.substr(0, at)));
-  CASTOR_ASSIGN_OR_RETURN(const Tier tier,
+  HomeLimit limit;
+  limit.state = text.substr(0, at);
+  CASTOR_RETURN_IF_ERROR(CheckStateWord(limit.state));
+  CASTOR_ASSIGN_OR_RETURN(limit.tier,
                           ReadTier(text.substr(at + 1, is - at - 1)));
-  CASTOR_ASSIGN_OR_RETURN(const StateLimit limit,
-                          ReadAmount(text.substr(is + 1)));
-  if (state) return AddLimit(*state, tier, limit, limits);
-  if (std::holds_alternative<Bytes>(limit)) {
-    return InvalidArgument(
-        "so many bytes of each state, or of all together? give each state its "
-        "own limit, or all a percentage");
-  }
-  for (int k = 0; k < kStateKinds; ++k) {
-    CASTOR_RETURN_IF_ERROR(
-        AddLimit(static_cast<StateKind>(k), tier, limit, limits));
-  }
-  return OkStatus();
+  CASTOR_ASSIGN_OR_RETURN(limit.amount, ReadAmount(text.substr(is + 1)));
+  return AddLimit(std::move(limit), limits);
 }
 
 Status ReadCondition(std::string_view text, PlacementRule& rule) {
@@ -119,7 +98,8 @@ Status ReadCondition(std::string_view text, PlacementRule& rule) {
   }
   const std::string_view value = text.substr(is + 1);
   if (key == "state") {
-    CASTOR_ASSIGN_OR_RETURN(rule.state, ReadState(value));
+    CASTOR_RETURN_IF_ERROR(CheckStateWord(value));
+    if (value != kAllStates) rule.state = value;
   } else if (key == "type") {
     rule.dtype = ParseDType(value);
     if (!rule.dtype) {
@@ -205,43 +185,36 @@ Result<std::vector<NvmeOption>> ParseNvmeFlag(
   return drives;
 }
 
-Status AddLimit(StateKind state, Tier tier, const StateLimit& limit,
-                std::optional<StaticLimits>* limits) {
-  if (!*limits) limits->emplace();
-  std::optional<StateLimit>& place =
-      (**limits)[static_cast<size_t>(state)].on(tier);
-  if (place) {
-    return InvalidArgument(fmt::format("{} on {} was given a limit before",
-                                       StateKindName(state), TierName(tier)));
-  }
-  place = limit;
-  return OkStatus();
+Status CheckStateWord(std::string_view text) {
+  if (IsStateName(text)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{} names no state: letters, digits and underscores do, at "
+                  "most {} of them",
+                  Quoted(text), kMaxStateNameBytes));
 }
 
-Status ParseLimit(std::string_view text, std::optional<StaticLimits>* limits) {
+Status AddLimit(HomeLimit limit, HomeLimits* limits) {
+  if (limit.state == kAllStates &&
+      std::holds_alternative<Bytes>(limit.amount)) {
+    return InvalidArgument(
+        "so many bytes of each state, or of all together? give each state its "
+        "own limit, or all a percentage");
+  }
+  if (!*limits) limits->emplace();
+  return AddHomeLimit(std::move(limit), &**limits);
+}
+
+Status ParseLimit(std::string_view text, HomeLimits* limits) {
   const Status read = ReadLimit(text, limits);
   return read.ok() ? read : Wrong(text, read.message());
 }
 
-std::vector<std::string> LimitWords(const std::optional<StaticLimits>& limits) {
+std::vector<std::string> LimitWords(const HomeLimits& limits) {
   std::vector<std::string> words;
   if (!limits) return words;
-  for (const Tier tier : kAllTiers) {
-    const std::optional<StateLimit>& first = limits->front().on(tier);
-    const bool alike = first && std::holds_alternative<double>(*first) &&
-                       std::all_of(limits->begin(), limits->end(),
-                                   [&](const StateLimits& of_state) {
-                                     return of_state.on(tier) == first;
-                                   });
-    for (size_t k = 0; k < (alike ? 1 : limits->size()); ++k) {
-      const std::optional<StateLimit>& limit = (*limits)[k].on(tier);
-      if (!limit) continue;
-      words.push_back(
-          fmt::format("{}@{}={}",
-                      alike ? std::string_view(kAllStates)
-                            : StateKindName(static_cast<StateKind>(k)),
-                      TierName(tier), AmountText(*limit)));
-    }
+  for (const HomeLimit& limit : *limits) {
+    words.push_back(fmt::format("{}@{}={}", limit.state, TierName(limit.tier),
+                                AmountText(limit.amount)));
   }
   return words;
 }
@@ -258,8 +231,7 @@ std::vector<std::string> RuleWords(const std::vector<PlacementRule>& rules) {
   for (const PlacementRule& rule : rules) {
     CASTOR_CHECK(!rule.decide);
     std::string text = fmt::format("{}:{}", TierName(rule.tier), rule.glob);
-    if (rule.state)
-      text += fmt::format(",state={}", StateKindName(*rule.state));
+    if (rule.state) text += fmt::format(",state={}", *rule.state);
     if (rule.dtype) text += fmt::format(",type={}", DTypeName(*rule.dtype));
     if (rule.least > Bytes(0)) {
       text += fmt::format(",least={}", FormatSizeExact(rule.least));

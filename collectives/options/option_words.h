@@ -16,11 +16,9 @@
 #include <vector>
 
 #include "chunk/base/status.h"
-#include "chunk/base/tier.h"
 #include "offload/nvme/nvme_option.h"
-#include "placement/homes/static_policy.h"
+#include "placement/homes/home_limits.h"
 #include "placement/placement_rules.h"
-#include "placement/run_event.h"
 
 namespace castor {
 
@@ -40,13 +38,17 @@ inline constexpr char kNvmeFlagHelp[] =
     "DIR[:SIZE]: folder for what budgets do not hold, and how much may go "
     "there per rank; given once per drive, their work is shared";
 
+using HomeLimits = std::optional<std::vector<HomeLimit>>;
+
+// What may be the name of a state, of whichever optimizer, or kAllStates.
+Status CheckStateWord(std::string_view text);
+
 // STATE@TIER=AMOUNT, of --limit. Wrong are a limit that is given twice, and one
 // in bytes for all states: it would be of each of them.
-Status ParseLimit(std::string_view text, std::optional<StaticLimits>* limits);
+Status ParseLimit(std::string_view text, HomeLimits* limits);
 // Adds one limit, with words of what is wrong.
-Status AddLimit(StateKind state, Tier tier, const StateLimit& limit,
-                std::optional<StaticLimits>* limits);
-std::vector<std::string> LimitWords(const std::optional<StaticLimits>& limits);
+Status AddLimit(HomeLimit limit, HomeLimits* limits);
+std::vector<std::string> LimitWords(const HomeLimits& limits);
 
 // TIER:GLOB[,state=S][,type=T][,least=SIZE][,most=SIZE], of --place.
 Status ParseRule(std::string_view text, std::vector<PlacementRule>* rules);

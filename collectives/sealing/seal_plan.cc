@@ -20,6 +20,7 @@
 #include "collectives/optimizer_groups.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/nvme/nvme_option.h"
+#include "placement/homes/home_limits.h"
 #include "placement/homes/static_policy.h"
 #include "placement/tier_model.h"
 #include "placement/trace/step_trace.h"
@@ -49,7 +50,6 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.whole_updates = options.optimizer.kind == OptimizerKind::kCustom &&
                         options.optimizer.span == UpdateSpan::kParameter;
   input.declared = declared;
-  input.limits = options.home_limits;
   input.bindings.assign(bindings.begin(), bindings.end());
   input.machine = options.machine;
   return input;
@@ -133,6 +133,11 @@ Status CheckOptions(const ZeroOptions& options, int world) {
   }
   CASTOR_RETURN_IF_ERROR(
       CheckOptimizerGroups(options.optimizer, options.groups));
+  if (options.home_limits) {
+    CASTOR_RETURN_IF_ERROR(
+        ResolveLimits(*options.home_limits, StateNamesOf(options.optimizer))
+            .status());
+  }
   CASTOR_RETURN_IF_ERROR(CheckLossScaling(options.loss_scaling));
   if (options.machine) {
     CASTOR_RETURN_IF_ERROR(CheckTierModel(*options.machine));
@@ -171,7 +176,7 @@ Sharding ShardingOf(const ZeroOptions& options, int world, int rank) {
   sharding.stage = options.stage;
   sharding.world = world;
   sharding.rank = rank;
-  sharding.moments = MomentsOf(options.optimizer);
+  sharding.states = StateNamesOf(options.optimizer);
   sharding.moment_dtype = options.optimizer.moment_dtype;
   sharding.fp32_grads = options.grad_mode == GradMode::kFp32;
   sharding.shard_group = options.shard_group;
@@ -183,7 +188,8 @@ Result<std::vector<ChunkBindings>> BindingsOf(const ZeroOptions& options,
                                               std::span<const ParamSpec> params,
                                               const ChunkLayout& layout) {
   if (options.home_rules.empty()) return std::vector<ChunkBindings>();
-  return BindChunks(options.home_rules, params, layout);
+  return BindChunks(options.home_rules, params, layout,
+                    StateNamesOf(options.optimizer));
 }
 
 Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
@@ -206,6 +212,10 @@ Result<MemoryPlan> MemoryOf(const ChunkLayout& layout, const Sharding& sharding,
   MemoryPlanInput input =
       InputOf(layout, sharding, options, budgets, bindings, declared);
   input.offers = offers;
+  if (options.home_limits) {
+    CASTOR_ASSIGN_OR_RETURN(
+        input.limits, ResolveLimits(*options.home_limits, sharding.states));
+  }
   return PlanMemory(input);
 }
 
@@ -228,6 +238,8 @@ BudgetRaises RaisesOf(const ChunkLayout& layout, const Sharding& sharding,
                       const ZeroOptions& options, const SealBudgets& budgets,
                       std::span<const ChunkBindings> bindings,
                       const SealOptions& declared) {
+  // What was asked of homes is kept, whatever the budgets.
+  if (options.home_limits) return {};
   return SmallestRaises(
       InputOf(layout, sharding, options, budgets, bindings, declared));
 }
@@ -246,9 +258,9 @@ std::string WhyHome(const MemoryPlan& memory, const ZeroOptions& options,
   const Tier tier = memory.placement.homes[chunk.index()][kind];
   return fmt::format(
       "chunk {}: {} on {} by the budgets, which put {} of {} there",
-      chunk.value(), StateKindName(state), TierName(tier),
+      chunk.value(), memory.placement.names.of(state), TierName(tier),
       FormatBytes(memory.placement.bytes[kind][TierIndex(tier)]),
-      StateKindName(state));
+      memory.placement.names.of(state));
 }
 
 }  // namespace castor

@@ -42,7 +42,7 @@ inline constexpr Bytes kUnlimitedNvme{INT64_MAX / 4};
 SealBudgets BudgetsOf(const ZeroOptions& options, Bytes communicator_buffers);
 
 // InvalidArgument where options have no meaning on any budget, or for that many
-// ranks.
+// ranks: limits of states that the optimizer does not keep have none.
 Status CheckOptions(const ZeroOptions& options, int world);
 // InvalidArgument where the engine does not train parameters of that type, or
 // not with gradients written over them.

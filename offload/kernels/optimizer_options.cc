@@ -4,10 +4,11 @@
 #include "offload/kernels/optimizer_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
-#include <set>
+#include <string>
+#include <vector>
 
 #include "chunk/base/check.h"
 #include "chunk/text/quote.h"
@@ -26,10 +27,11 @@ bool IsAmount(double value) { return value >= 0 && std::isfinite(value); }
 
 Status ValidateSgd(const OptimizerOptions& options) {
   if (!IsAmount(options.momentum) || !std::isfinite(options.dampening)) {
-    return InvalidArgument(fmt::format(
-        "sgd with momentum {} and dampening {} has no meaning: give a momentum "
-        "from 0 up, usually below 1, and a finite dampening",
-        options.momentum, options.dampening));
+    return InvalidArgument(
+        fmt::format("sgd with momentum {} and dampening {} has no meaning: "
+                    "give a momentum "
+                    "from 0 up, usually below 1, and a finite dampening",
+                    options.momentum, options.dampening));
   }
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     return InvalidArgument(fmt::format(
@@ -38,16 +40,6 @@ Status ValidateSgd(const OptimizerOptions& options) {
         options.momentum, options.dampening));
   }
   return OkStatus();
-}
-
-// Names become names of files and of keys.
-bool IsStateName(std::string_view name) {
-  constexpr size_t kMostLetters = 64;
-  return !name.empty() && name.size() <= kMostLetters &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                  (c >= '0' && c <= '9') || c == '_';
-         });
 }
 
 Status ValidateCustom(const OptimizerOptions& options) {
@@ -59,19 +51,20 @@ Status ValidateCustom(const OptimizerOptions& options) {
   }
   if (options.moment_dtype != DType::kF32) {
     return InvalidArgument(
-        "a custom optimizer keeps its states in F32: leave moment_dtype away");
+        "a custom optimizer keeps its states in F32: leave moment_dtype "
+        "away");
   }
-  std::set<std::string_view> names = {"param", "grad", "master"};
   for (const std::string& name : options.states) {
-    if (!IsStateName(name)) {
-      return InvalidArgument(fmt::format(
-          "{} names no state: give letters, digits and underscores, at most 64",
-          Quoted(name)));
-    }
-    if (!names.insert(name).second) {
-      return InvalidArgument(
-          fmt::format("there are two states of the name {}", name));
-    }
+    if (IsStateName(name)) continue;
+    return InvalidArgument(fmt::format(
+        "{} names no state: give letters, digits and underscores, at most {}",
+        Quoted(name), kMaxStateNameBytes));
+  }
+  if (!AreOptimizerStates(options.states)) {
+    return InvalidArgument(fmt::format(
+        "the states {} are not all called unlike each other and unlike what "
+        "Castor has itself, such as param: give each a name of its own",
+        fmt::join(options.states, ", ")));
   }
   return OkStatus();
 }
@@ -148,19 +141,24 @@ Status ValidateOptimizerOptions(const OptimizerOptions& options) {
   return OkStatus();
 }
 
-int MomentsOf(const OptimizerOptions& options) {
+StateNames StateNamesOf(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
-      return 2;
+      return StateNames({"exp_avg", "exp_avg_sq"});
     case OptimizerKind::kSgd:
-      return options.momentum == 0 ? 0 : 1;
+      if (options.momentum == 0) return StateNames(std::vector<std::string>());
+      return StateNames({"momentum_buffer"});
     case OptimizerKind::kLion:
-      return 1;
+      return StateNames({"exp_avg"});
     case OptimizerKind::kCustom:
-      return static_cast<int>(options.states.size());
+      return StateNames(options.states);
   }
   CASTOR_CHECK(false);
+}
+
+int MomentsOf(const OptimizerOptions& options) {
+  return StateNamesOf(options).optimizer_states();
 }
 
 }  // namespace castor

@@ -15,6 +15,7 @@
 #include "chunk/base/dtype.h"
 #include "chunk/base/status.h"
 #include "offload/kernels/optimizer_math.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 
@@ -59,7 +60,10 @@ std::optional<OptimizerKind> ParseOptimizer(std::string_view name);
 // them. The learning rate may change with every step and is checked then.
 Status ValidateOptimizerOptions(const OptimizerOptions& options);
 
-// How many states the update keeps: exp_avg and exp_avg_sq of Adam.
+// What the update keeps of every parameter, under PyTorch's names. REQUIRES:
+// the options are valid.
+StateNames StateNamesOf(const OptimizerOptions& options);
+// How many these are.
 int MomentsOf(const OptimizerOptions& options);
 
 }  // namespace castor

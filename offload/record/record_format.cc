@@ -7,7 +7,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "chunk/base/check.h"
 #include "offload/record/frame_bytes.h"
@@ -29,6 +31,10 @@ static_assert(kMaxNameBytes == kMostMarkBytes);
 constexpr size_t kMaxChunkNames = 65'535;  // of all parameters of a chunk
 constexpr size_t kChunkBytes = 10;         // of a chunk without its name
 constexpr size_t kRankBytes = 44;          // of a rank without its chunks
+// Of the names of an optimizer's states, in the most.
+constexpr size_t kStatesBytes =
+    1 + kMaxOptimizerStates * (1 + kMaxStateNameBytes);
+constexpr size_t kStatesOfVersion1 = 5;
 constexpr size_t kEndBytes = 24;
 constexpr size_t kDocumentBytes = 8;  // of a document without its text
 
@@ -96,6 +102,16 @@ constexpr int64_t RunArenaInfo::*kArenaNumbers[] = {
     &RunArenaInfo::retained_bytes, &RunArenaInfo::metadata_bytes,
 };
 
+bool TakeStates(ByteReader* reader, StateNames* states) {
+  std::vector<std::string> names(reader->Take<uint8_t>());
+  for (std::string& name : names) {
+    name = reader->TakeText(reader->Take<uint8_t>());
+  }
+  if (reader->failed() || !AreOptimizerStates(names)) return false;
+  *states = StateNames(std::move(names));
+  return true;
+}
+
 void AppendName(std::string_view name, std::string* out) {
   name = name.substr(0, kMaxNameBytes);
   AppendInteger(static_cast<uint16_t>(name.size()), out);
@@ -114,14 +130,15 @@ void AppendRecordHeader(std::string* out) {
 
 void AppendRankFrame(const RunRankInfo& info, std::string* out) {
   FrameBuilder frame(TypeOf(FrameType::kRank), out);
-  const size_t most_chunks = (kMaxFramePayload - kRankBytes) / kChunkBytes;
+  constexpr size_t kRoom = kMaxFramePayload - kRankBytes - kStatesBytes;
+  const size_t most_chunks = kRoom / kChunkBytes;
   const size_t chunks = std::min(info.chunks.size(), most_chunks);
   AppendInteger(info.rank, out);
   AppendInteger(info.world, out);
   AppendInteger(info.stage, out);
   for (const int64_t budget : info.budget_bytes) AppendInteger(budget, out);
   AppendInteger(static_cast<uint64_t>(chunks), out);
-  size_t room = kMaxFramePayload - kRankBytes - chunks * kChunkBytes;
+  size_t room = kRoom - chunks * kChunkBytes;
   for (size_t i = 0; i < chunks; ++i) {
     const RunChunkInfo& chunk = info.chunks[i];
     const std::string_view name =
@@ -130,6 +147,11 @@ void AppendRankFrame(const RunRankInfo& info, std::string* out) {
     room -= name.size();
     AppendInteger(chunk.bytes, out);
     AppendInteger(static_cast<uint16_t>(name.size()), out);
+    out->append(name);
+  }
+  AppendInteger(static_cast<uint8_t>(info.states.optimizer_states()), out);
+  for (const std::string& name : info.states.of_optimizer()) {
+    AppendInteger(static_cast<uint8_t>(name.size()), out);
     out->append(name);
   }
   frame.Finish();
@@ -263,6 +285,8 @@ bool DecodeRank(std::string_view payload, RunRankInfo* info) {
     chunk.params = reader.TakeText(reader.Take<uint16_t>());
     sane = sane && chunk.bytes >= 0 && chunk.bytes <= kMaxBytes;
   }
+  // Version 1 has no names: there were Adam's.
+  if (sane && reader.left() > 0) sane = TakeStates(&reader, &read.states);
   if (reader.failed() || reader.left() != 0 || !sane) return false;
   *info = std::move(read);
   return true;
@@ -326,8 +350,10 @@ bool DecodeHomes(std::string_view payload, RunHomesInfo* info) {
     sane = sane && bytes >= 0 && bytes <= kMaxBytes;
   };
   for (int64_t& budget : read.budget_bytes) take(budget);
-  for (auto& tiers : read.home_bytes) {
-    for (int64_t& bytes : tiers) take(bytes);
+  const size_t states = reader.left() / sizeof(read.home_bytes[0]);
+  if (states != kStateKinds && states != kStatesOfVersion1) return false;
+  for (size_t k = 0; k < states; ++k) {
+    for (int64_t& bytes : read.home_bytes[k]) take(bytes);
   }
   if (reader.failed() || reader.left() != 0 || !sane) return false;
   *info = read;

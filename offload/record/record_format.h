@@ -28,7 +28,7 @@
 
 namespace castor {
 
-inline constexpr uint32_t kRecordVersion = 1;
+inline constexpr uint32_t kRecordVersion = 2;
 inline constexpr size_t kRecordHeaderBytes = 16;
 inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kEventBytes = 48;
@@ -86,9 +86,10 @@ Status CheckRecordHeader(std::string_view bytes);
 FrameHeader ParseFrameHeader(std::string_view bytes);
 bool ChecksumHolds(const FrameHeader& header, std::string_view payload);
 
-// These decode a payload whose checksum holds. False when it is no such payload
-// all the same: lengths that do not add up, a kind or a tier that does not
-// exist, a negative size, an end before its begin, moments out of order.
+// These decode a payload whose checksum holds, of whichever version. False when
+// it is no such payload all the same: lengths that do not add up, a kind or a
+// tier that does not exist, a negative size, an end before its begin, moments
+// out of order, names that no optimizer's states have.
 bool DecodeRank(std::string_view payload, RunRankInfo* info);
 // Appends to `events`; leaves it alone on failure.
 bool DecodeEvents(std::string_view payload, std::vector<RunEvent>* events,

@@ -32,6 +32,11 @@ struct RunRecord {
   // Ok when this is all that was recorded; otherwise kStoppedEarly with the
   // byte where reading ended, and why.
   Status completeness;
+
+  // Of the lowest rank.
+  StateNames states() const {
+    return ranks.empty() ? StateNames() : ranks.front().states;
+  }
 };
 
 // Malformed when the file does not start a record that this version reads;

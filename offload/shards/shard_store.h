@@ -64,6 +64,7 @@ struct ShardStoreOptions {
   // Called once, with the first failure, from whichever thread met it.
   Lane::OnFailure on_failure;
   int32_t rank = 0;
+  StateNames names = {};  // for messages
   // Class of host slots used as staging, and how many of them.
   int32_t staging_class = -1;
   int64_t staging_slots = 0;

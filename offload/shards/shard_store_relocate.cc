@@ -57,9 +57,9 @@ Result<Event> ShardStore::Move(ChunkId chunk, StateKind state, Tier to,
   Shard& shard = At(chunk, state);
   CASTOR_CHECK(shard.slot.valid());
   const auto named = [&](const Status& status) {
-    return status.WithContext(fmt::format("moving {} of chunk {} from {} to {}",
-                                          StateKindName(state), chunk.value(),
-                                          TierName(shard.home), TierName(to)));
+    return status.WithContext(fmt::format(
+        "moving {} of chunk {} from {} to {}", options_.names.of(state),
+        chunk.value(), TierName(shard.home), TierName(to)));
   };
   if (shard.move != nullptr) {
     if (shard.move->to == to) return shard.move->done.event();

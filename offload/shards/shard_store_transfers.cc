@@ -140,8 +140,8 @@ Event ShardStore::MoveExtent(const Place& drive, std::byte* data, Event start,
     start = begun.event();
   }
   const std::span bytes(data, static_cast<size_t>(drive.extent.count()));
-  std::string what =
-      fmt::format("{} of chunk {}", StateKindName(event.state), event.chunk);
+  std::string what = fmt::format("{} of chunk {}",
+                                 options_.names.of(event.state), event.chunk);
   const RankPools::NvmePlace place = options_.pools->nvme_at(drive.offset);
   NvmeTicket transfer;
   NvmeTicket* const named = ticket == nullptr ? nullptr : &transfer;

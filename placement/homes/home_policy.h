@@ -58,6 +58,7 @@ struct HomeProblem : HomeRoom {
   // empty, states are taken in the order of StateKind.
   std::optional<LinkModel> nvme_read = {};
   std::optional<LinkModel> nvme_write = {};
+  StateNames names = {};  // for messages
 };
 
 // By ChunkId. Infeasible, with the bytes missing and on which tier, when the

@@ -22,13 +22,6 @@ std::optional<Tier> TierOf(const JsonValue& name) {
   return std::nullopt;
 }
 
-std::optional<size_t> StateOf(std::string_view name) {
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    if (StateKindName(static_cast<StateKind>(k)) == name) return k;
-  }
-  return std::nullopt;
-}
-
 // Empty where `value` is no home.
 std::optional<StateHome> HomeOf(const JsonValue& value,
                                 const JsonValue& reasons) {
@@ -47,7 +40,8 @@ std::optional<StateHome> HomeOf(const JsonValue& value,
 
 }  // namespace
 
-std::string WriteHomes(std::span<const HomesOfChunk> chunks) {
+std::string WriteHomes(std::span<const HomesOfChunk> chunks,
+                       const StateNames& names) {
   std::map<std::string_view, int64_t> numbers;
   JsonValue reasons = JsonValue::Array();
   JsonValue list = JsonValue::Array();
@@ -62,7 +56,7 @@ std::string WriteHomes(std::span<const HomesOfChunk> chunks) {
       home.Append(TierName(homes[k]->tier));
       home.Append(homes[k]->bytes.count());
       home.Append(reason->second);
-      states[StateKindName(static_cast<StateKind>(k))] = std::move(home);
+      states[names.of(static_cast<StateKind>(k))] = std::move(home);
     }
     list.Append(std::move(states));
   }
@@ -73,7 +67,8 @@ std::string WriteHomes(std::span<const HomesOfChunk> chunks) {
          "\n";
 }
 
-Result<std::vector<HomesOfChunk>> ParseHomes(std::string_view text) {
+Result<std::vector<HomesOfChunk>> ParseHomes(std::string_view text,
+                                             const StateNames& names) {
   CASTOR_ASSIGN_OR_RETURN(const JsonValue document, ParseJson(text));
   const auto array = [&](std::string_view key) {
     return document.is_object() && document.contains(key) &&
@@ -95,11 +90,12 @@ Result<std::vector<HomesOfChunk>> ParseHomes(std::string_view text) {
     HomesOfChunk& homes = chunks.emplace_back();
     bool sane = states.is_object();
     for (size_t i = 0; sane && i < states.size(); ++i) {
-      const std::optional<size_t> state = StateOf(states.keys()[i]);
+      const std::optional<StateKind> state = names.Find(states.keys()[i]);
       sane = state.has_value();
       if (!sane) break;
-      homes[*state] = HomeOf(states[states.keys()[i]], reasons);
-      sane = homes[*state].has_value();
+      std::optional<StateHome>& home = homes[static_cast<size_t>(*state)];
+      home = HomeOf(states[states.keys()[i]], reasons);
+      sane = home.has_value();
     }
     if (!sane) {
       return Malformed(fmt::format("chunk {} has no homes that make sense",

@@ -44,10 +44,13 @@ struct StateHome {
 using HomesOfChunk = std::array<std::optional<StateHome>, kStateKinds>;
 
 // Of chunks by ChunkId. ParseHomes reads it back as it was.
-std::string WriteHomes(std::span<const HomesOfChunk> chunks);
+std::string WriteHomes(std::span<const HomesOfChunk> chunks,
+                       const StateNames& names);
 
-// Malformed, naming the chunk, for every text that is no such document.
-Result<std::vector<HomesOfChunk>> ParseHomes(std::string_view text);
+// Malformed, naming the chunk, for every text that is no such document, or has
+// states by other names.
+Result<std::vector<HomesOfChunk>> ParseHomes(std::string_view text,
+                                             const StateNames& names);
 
 }  // namespace castor
 

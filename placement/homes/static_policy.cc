@@ -88,7 +88,7 @@ class StatePlacer {
     return Infeasible(fmt::format(
         "the limits of {} leave {} of it over: the device takes {}, the host "
         "{}, {}; raise a limit, or leave the last tier's out",
-        StateKindName(kind_), FormatBytes(left), FormatBytes(Placed(0)),
+        Name(), FormatBytes(left), FormatBytes(Placed(0)),
         FormatBytes(Placed(1)),
         problem_.nvme ? fmt::format("NVMe {}", FormatBytes(Placed(2)))
                       : std::string("and there is no NVMe tier")));
@@ -101,6 +101,8 @@ class StatePlacer {
     return binding.rule < 0 ? nullptr : &binding;
   }
 
+  std::string_view Name() const { return problem_.names.of(kind_); }
+
   Bytes Placed(size_t tier) const {
     return placement_.bytes[Index(kind_)][tier];
   }
@@ -111,13 +113,13 @@ class StatePlacer {
       if (*bytes >= Bytes(0)) return *bytes;
       return InvalidArgument(
           fmt::format("a limit of {} bytes of {} on {} is negative",
-                      bytes->count(), StateKindName(kind_), TierName(tier)));
+                      bytes->count(), Name(), TierName(tier)));
     }
     const double part = std::get<double>(*limit);
     if (!(part >= 0 && part <= 1)) {
       return InvalidArgument(
           fmt::format("a part of {} of {} on {} has no meaning: 0 to 1", part,
-                      StateKindName(kind_), TierName(tier)));
+                      Name(), TierName(tier)));
     }
     // To the nearest byte: 0.29 of 100 chunks is 29 of them, though 0.29 has no
     // exact binary form.
@@ -133,7 +135,7 @@ class StatePlacer {
         return Infeasible(fmt::format(
             "rule {} puts {} of chunk {} on NVMe, and there is no NVMe tier: "
             "give a directory for it",
-            binding.rule, StateKindName(kind_), c));
+            binding.rule, Name(), c));
       }
       Put(c, binding.tier);
     }
@@ -143,7 +145,7 @@ class StatePlacer {
       return Infeasible(fmt::format(
           "rules put {} of {} on {}, and its limit there is {}; raise it by "
           "{}, or let fewer parameters match",
-          FormatBytes(placed), StateKindName(kind_), TierName(tier),
+          FormatBytes(placed), Name(), TierName(tier),
           FormatBytes(most[TierIndex(tier)]),
           FormatBytes(placed - most[TierIndex(tier)])));
     }
@@ -183,7 +185,7 @@ Status CheckRoom(const HomeProblem& problem, const StaticPlacement& placement) {
       if (bytes == Bytes(0)) continue;
       sum += bytes;
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ",
-                           StateKindName(static_cast<StateKind>(k)),
+                           placement.names.of(static_cast<StateKind>(k)),
                            FormatBytes(bytes));
     }
     if (sum <= rooms[t]) continue;
@@ -203,6 +205,7 @@ Result<StaticPlacement> PlaceStatically(
     std::span<const ChunkBindings> bindings) {
   CASTOR_CHECK(bindings.empty() || bindings.size() == problem.chunks.size());
   StaticPlacement placement;
+  placement.names = problem.names;
   placement.homes.resize(problem.chunks.size());
   for (size_t k = 0; k < kStateKinds; ++k) {
     const auto kind = static_cast<StateKind>(k);
@@ -224,7 +227,7 @@ std::string ExplainPlacement(const StaticPlacement& placement,
                              StateKind state) {
   const Tier tier = placement.homes[chunk.index()][Index(state)];
   std::string text = fmt::format("chunk {}: {} on {}", chunk.value(),
-                                 StateKindName(state), TierName(tier));
+                                 placement.names.of(state), TierName(tier));
   if (!bindings.empty()) {
     const StateBinding& binding = bindings[chunk.index()][Index(state)];
     if (binding.rule >= 0) {
@@ -237,7 +240,7 @@ std::string ExplainPlacement(const StaticPlacement& placement,
   return text + fmt::format(
                     " by the limits, which put {} of {} there",
                     FormatBytes(placement.bytes[Index(state)][TierIndex(tier)]),
-                    StateKindName(state));
+                    placement.names.of(state));
 }
 
 }  // namespace castor

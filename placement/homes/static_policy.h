@@ -69,6 +69,7 @@ struct StaticPlacement {
   std::vector<ChunkHomes> homes;  // by ChunkId
   // Bytes of slots by StateKind, then by TierIndex.
   std::array<std::array<Bytes, 3>, kStateKinds> bytes;
+  StateNames names = {};
 };
 
 // `bindings` by ChunkId, or empty: there are no rules. A state that a chunk

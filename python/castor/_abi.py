@@ -32,6 +32,7 @@ ABI_VERSION = 1
 
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MOMENTUM = 1, 2, 4, 8, 16, 32
 PARAM, GRAD, MASTER, OPTIMIZER_STATE = range(4)
+STATES = 11
 DEVICE, HOST, NVME = range(3)
 
 AllGather = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_void_p, c_int64)
@@ -140,7 +141,7 @@ class ParamInfo(_Sized):
     _fields_ = [
         ("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("dims", POINTER(c_int64)), ("dim_count", c_int32),
         ("frozen", c_int32), ("elements", c_int64), ("offset_elements", c_int64), ("updates", c_int64), ("chunk", c_int32),
-        ("homes", c_int32 * 11),
+        ("homes", c_int32 * STATES),
     ]
 
 

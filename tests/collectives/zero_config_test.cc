@@ -214,22 +214,16 @@ TEST(ZeroConfigTest, NoOptionIsForgotten) {
     EXPECT_EQ(dtype, DType::kBF16);
     EXPECT_EQ(least, Bytes(1));
     EXPECT_EQ(most, Bytes(2));
-    EXPECT_EQ(state, StateKind::kMaster);
+    EXPECT_EQ(state, "master");
     EXPECT_EQ(tier, Tier::kNvme);
     EXPECT_EQ(decide, nullptr);  // a function of the program
     EXPECT_EQ(engine.home_rules[1].tier, Tier::kHost);
     EXPECT_EQ(engine.home_rules[1].glob, "*");
   }
-  {
-    const auto& [device, host, nvme] =
-        (*engine.home_limits)[static_cast<size_t>(StateKind::kParam)];
-    EXPECT_EQ(device, StateLimit(0.25));
-    EXPECT_FALSE(host.has_value());
-    EXPECT_EQ(nvme, StateLimit(1.0));
-    EXPECT_EQ(
-        (*engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host,
-        StateLimit(KiB(4)));
-  }
+  EXPECT_THAT(*engine.home_limits,
+              testing::ElementsAre(HomeLimit{"exp_avg", Tier::kHost, KiB(4)},
+                                   HomeLimit{"param", Tier::kDevice, 0.25},
+                                   HomeLimit{"param", Tier::kNvme, 1.0}));
   // All keys are above, but for the one that a layout excludes.
   std::vector<std::string> keys = KeysOf(table);
   std::erase(keys, "chunk.bytes");
@@ -435,8 +429,8 @@ TEST(ZeroConfigTest, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"home_limits": [{"state": "param", "tier": "host", "bytes": 1},
                            {"state": "param", "tier": "host", "bytes": 2}]})",
        "param on host was given a limit before"},
-      {R"({"home_limits": [{"state": "exp", "tier": "host", "bytes": 1}]})",
-       "\"exp\", which is not a known value"},
+      {R"({"home_limits": [{"state": "exp avg", "tier": "host", "bytes": 1}]})",
+       "is no name of a state"},
       {R"({"home_limits": [{"state": "param", "tier": "host",
                             "fraction": 1.5}]})",
        "a number from 0 to 1"},

@@ -163,11 +163,9 @@ class TwinsTest : public testing::Test {
     if (n / 2 % 3 == 1) training.left_open = 4;
     if (n / 2 % 3 == 2) training.skipped_last = 7;
     if (of.asked) {
-      StaticLimits limits;
-      for (StateLimits& each : limits) each.device = 0.2;
-      options.home_limits = limits;
+      options.home_limits = {{{"all", Tier::kDevice, 0.2}}};
       options.home_rules = {
-          {.glob = "p0", .state = StateKind::kParam, .tier = Tier::kHost}};
+          {.glob = "p0", .state = "param", .tier = Tier::kHost}};
       options.device_budget += KiB(128);
       if (of.room == Room::kNvme) {
         options.home_rules.push_back({.glob = "p11", .tier = Tier::kNvme});

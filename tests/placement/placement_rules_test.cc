@@ -34,9 +34,10 @@ class PlacementRulesTest : public testing::Test {
  protected:
   Result<std::vector<ChunkBindings>> Bind(
       const std::vector<PlacementRule>& rules) const {
-    return BindChunks(rules, params_, layout_);
+    return BindChunks(rules, params_, layout_, names_);
   }
 
+  StateNames names_;
   std::vector<ParamSpec> params_ = {
       {"embed.weight", {1024}, DType::kBF16, true},
       {"h.0.w", {200}, DType::kBF16, true},
@@ -55,17 +56,17 @@ TEST_F(PlacementRulesTest, ARuleForOneParameterBindsItsChunk) {
   const auto bindings = Bind({{.glob = "h.1.b", .tier = Tier::kNvme}});
   ASSERT_THAT(bindings, IsOk());
   ASSERT_EQ(bindings->size(), 4u);
-  for (size_t k = 0; k < kStateKinds; ++k) {
+  for (size_t k = 0; k < static_cast<size_t>(names_.states()); ++k) {
     EXPECT_EQ((*bindings)[2][k], (StateBinding{0, ParamId(4), Tier::kNvme}));
     for (const size_t c : {0, 1, 3}) EXPECT_EQ((*bindings)[c][k].rule, -1);
   }
 }
 
 TEST_F(PlacementRulesTest, TheFirstRuleThatMatchesHolds) {
-  const auto bindings = Bind(
-      {{.glob = "h.0.*", .state = StateKind::kMaster, .tier = Tier::kDevice},
-       {.glob = "h.*", .tier = Tier::kNvme},
-       {.glob = "*", .dtype = DType::kBF16, .tier = Tier::kHost}});
+  const auto bindings =
+      Bind({{.glob = "h.0.*", .state = "master", .tier = Tier::kDevice},
+            {.glob = "h.*", .tier = Tier::kNvme},
+            {.glob = "*", .dtype = DType::kBF16, .tier = Tier::kHost}});
   ASSERT_THAT(bindings, IsOk());
   EXPECT_EQ((*bindings)[0][kParam], (StateBinding{2, ParamId(0), Tier::kHost}));
   EXPECT_EQ((*bindings)[1][kMaster],
@@ -96,7 +97,7 @@ TEST_F(PlacementRulesTest, MatchesBySizeTypeAndCallback) {
   };
   const auto decided = Bind({callback});
   ASSERT_THAT(decided, IsOk());
-  EXPECT_EQ(asked, 4 * kStateKinds);
+  EXPECT_EQ(asked, 4 * names_.states());
   EXPECT_EQ((*decided)[1][kMaster].tier, Tier::kHost);
   EXPECT_EQ((*decided)[2][kMaster].tier, Tier::kNvme);
   EXPECT_EQ((*decided)[1][kParam].rule, -1);
@@ -104,9 +105,8 @@ TEST_F(PlacementRulesTest, MatchesBySizeTypeAndCallback) {
 
 TEST_F(PlacementRulesTest, TwoTiersForOneChunkAreAnErrorThatNamesBoth) {
   EXPECT_THAT(
-      Bind(
-          {{.glob = "*.b", .tier = Tier::kDevice},
-           {.glob = "h.1.w", .state = OptimizerState(0), .tier = Tier::kNvme}}),
+      Bind({{.glob = "*.b", .tier = Tier::kDevice},
+            {.glob = "h.1.w", .state = "exp_avg", .tier = Tier::kNvme}}),
       StatusIs(ErrorCode::kInvalidArgument,
                AllOf(HasSubstr("rule 1 (\"h.1.w\": exp_avg on nvme) puts "
                                "exp_avg of \"h.1.w\" on nvme"),
@@ -117,6 +117,30 @@ TEST_F(PlacementRulesTest, TwoTiersForOneChunkAreAnErrorThatNamesBoth) {
   EXPECT_THAT(Bind({{.glob = "*.b", .tier = Tier::kNvme},
                     {.glob = "h.1.w", .tier = Tier::kNvme}}),
               IsOk());
+}
+
+TEST_F(PlacementRulesTest, ARuleForAStateThatIsNotKeptIsAMistake) {
+  EXPECT_THAT(
+      Bind({{.glob = "h.*"}, {.state = "exp_avg_qs", .tier = Tier::kHost}}),
+      StatusIs(ErrorCode::kInvalidArgument,
+               AllOf(HasSubstr("rule 1 (\"*\": exp_avg_qs on host) is for "
+                               "state \"exp_avg_qs\", and the optimizer keeps "
+                               "exp_avg, exp_avg_sq"),
+                     HasSubstr("did you mean exp_avg_sq?"))));
+  names_ = StateNames({"momentum_buffer"});
+  EXPECT_THAT(Bind({{.state = "exp_avg"}}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("the optimizer keeps momentum_buffer; known "
+                                 "are param, grad, master, momentum_buffer")));
+  const auto bindings =
+      Bind({{.state = "momentum_buffer", .tier = Tier::kNvme}});
+  ASSERT_THAT(bindings, IsOk());
+  EXPECT_EQ((*bindings)[0][3], (StateBinding{0, ParamId(0), Tier::kNvme}));
+  EXPECT_EQ((*bindings)[0][4].rule, -1);
+  names_ = StateNames(std::vector<std::string>());
+  EXPECT_THAT(Bind({{.state = "exp_avg"}}),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("the optimizer keeps no state of its own")));
 }
 
 TEST_F(PlacementRulesTest, ARuleThatMatchesNothingIsAMistake) {
@@ -133,7 +157,7 @@ TEST_F(PlacementRulesTest, ARuleThatMatchesNothingIsAMistake) {
                       .dtype = DType::kF32,
                       .least = Bytes(1),
                       .most = Bytes(2),
-                      .state = StateKind::kGrad,
+                      .state = "grad",
                       .tier = Tier::kHost}),
             "\"a\" F32 of at least 1 bytes of at most 2 bytes: grad on host");
 }

@@ -117,7 +117,7 @@ class Candidates {
     const std::string_view where = TierName(tier);
     PlacementRule rule;
     rule.glob = name;
-    rule.state = StateKind::kParam;
+    rule.state = kParamName;
     rule.tier = tier;
     all_.push_back(
         {fmt::format("keep the parameters around {} on {}{}", name,

@@ -55,15 +55,14 @@ std::pair<int, std::string> TrackOf(const RunEvent& event) {
   }
 }
 
-std::string NameOf(const RunEvent& event) {
+std::string NameOf(const RunEvent& event, const StateNames& states) {
   switch (event.kind) {
     case RunEventKind::kStep:
       return fmt::format("step {}", event.step);
     case RunEventKind::kStall:
       return fmt::format("wait for chunk {}", event.chunk);
     case RunEventKind::kTransfer:
-      return fmt::format("chunk {} {}", event.chunk,
-                         StateKindName(event.state));
+      return fmt::format("chunk {} {}", event.chunk, states.of(event.state));
     case RunEventKind::kLease:
       return "lease";
     case RunEventKind::kDivergence:
@@ -85,6 +84,7 @@ class Exporter {
  public:
   Exporter(const RunRecord& record, const StepRange& steps, std::ostream& out)
       : record_(record),
+        states_(record.states()),
         out_(out),
         events_(EventsOf(record, steps)),
         residencies_(FindResidencies(events_)) {}
@@ -329,8 +329,8 @@ class Exporter {
     WriteLine(line);
   }
 
-  static void AddEvent(const RunEvent& event, const Entry& entry,
-                       std::string* line) {
+  void AddEvent(const RunEvent& event, const Entry& entry,
+                std::string* line) const {
     if (entry.phase == 'X') {
       *line +=
           fmt::format(R"(,"dur":{})", Micros(event.end_ns - event.begin_ns));
@@ -339,8 +339,8 @@ class Exporter {
     }
     *line += fmt::format(
         R"(,"pid":{},"tid":{},"cat":"{}","name":"{}","args":{{"step":{})",
-        Pid(event.rank), entry.tid, RunEventKindName(event.kind), NameOf(event),
-        event.step);
+        Pid(event.rank), entry.tid, RunEventKindName(event.kind),
+        NameOf(event, states_), event.step);
     if (event.moment >= 0)
       *line += fmt::format(R"(,"access_index":{})", event.moment);
     if (event.bytes > 0) *line += fmt::format(R"(,"bytes":{})", event.bytes);
@@ -374,6 +374,7 @@ class Exporter {
   }
 
   const RunRecord& record_;
+  const StateNames states_;
   std::ostream& out_;
   std::vector<RunEvent> events_;  // by begin
   std::vector<Residency> residencies_;

@@ -127,6 +127,7 @@ class Exporter {
         homes.push_back({*begin, &info});
       }
     }
+    const StateNames names = record_.states();
     for (const Tier tier : kAllTiers) {
       for (int state = 0; state < kStateKinds; ++state) {
         const auto bytes_of = [&](size_t i) {
@@ -143,8 +144,8 @@ class Exporter {
                .stays = stays,
                .bytes = bytes,
                .words = fmt::format("{} at home on {}, {}",
-                                    StateKindName(StateKind(state)),
-                                    TierName(tier), FormatSize(Bytes(bytes)))});
+                                    names.of(StateKind(state)), TierName(tier),
+                                    FormatSize(Bytes(bytes)))});
         }
       }
     }

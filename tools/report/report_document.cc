@@ -263,27 +263,24 @@ class Builder {
 
   // Where states were at home, one line for each tier and time.
   void Homes() {
-    Table table({.key = "homes", .word = "homes"},
-                {{"from_step", "homes from step"},
-                 {"tier", "tier"},
-                 {"budget_bytes", "budget"},
-                 {"param_bytes", "param"},
-                 {"grad_bytes", "grad"},
-                 {"master_bytes", "master"},
-                 {"exp_avg_bytes", "exp_avg"},
-                 {"exp_avg_sq_bytes", "exp_avg_sq"}});
+    std::vector<Table::Column> columns = {{"from_step", "homes from step"},
+                                          {"tier", "tier"},
+                                          {"budget_bytes", "budget"}};
+    for (const std::string& state : run_.states.all()) {
+      columns.push_back({state + "_bytes", state});
+    }
+    Table table({.key = "homes", .word = "homes"}, std::move(columns));
     for (const RunHomesInfo& homes : run_.homes) {
       for (const Tier tier : kAllTiers) {
         const size_t t = TierIndex(tier);
-        const auto at_home = [&](StateKind state) {
-          return Bytes(homes.home_bytes[static_cast<size_t>(state)][t]);
-        };
         const Bytes budget(homes.budget_bytes[t]);
-        table.Add({homes.step, TierName(tier),
-                   budget > Bytes(0) ? Value(budget) : Value().Or("not given"),
-                   at_home(StateKind::kParam), at_home(StateKind::kGrad),
-                   at_home(StateKind::kMaster), at_home(OptimizerState(0)),
-                   at_home(OptimizerState(1))});
+        std::vector<Value> row = {
+            homes.step, TierName(tier),
+            budget > Bytes(0) ? Value(budget) : Value().Or("not given")};
+        for (int k = 0; k < run_.states.states(); ++k) {
+          row.push_back(Bytes(homes.home_bytes[k][t]));
+        }
+        table.Add(std::move(row));
       }
     }
     // People are told where it changed.
@@ -630,6 +627,7 @@ void AddPictures(const RunRecord& record, const RunSetup& setup, int32_t step,
                  Document* doc) {
   const StepDetail detail = ComputeStepDetail(record, setup, step);
   const int32_t rank = detail.ranks.empty() ? 0 : detail.ranks.front().rank;
+  doc->Set("states", ListOf(record.states().all()));
   doc->Set("chunk_list", ChunksJson(record, setup, rank, detail.step));
   doc->Set("detail", StepDetailJson(detail));
   doc->Set("unread_documents", ListOf(setup.unread));

@@ -33,7 +33,7 @@ namespace castor {
 //   arena   NAME  RANK  ALLOCATOR  PEAK_BYTES  BUDGET_BYTES  LIVE_BYTES
 //           ACTIVE_BYTES  RESIDENT_BYTES  RETAINED_BYTES  ALLOCATED  REFUSED
 //   homes   FROM_STEP  TIER  BUDGET_BYTES  and bytes of PARAM  GRAD  MASTER
-//           EXP_AVG  EXP_AVG_SQ
+//           and each state of the optimizer
 //   mark    STEP  RANK  NS  WORDS
 //   slots   SLOT_BYTES  SLOTS  seconds|links  COST  LOWER_BOUND
 //           ONE_MORE_SAVES  ONE_LESS_COSTS  (-1: not known)

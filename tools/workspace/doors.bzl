@@ -20,6 +20,7 @@ ENGINE_DOORS = [
     "//chunk/base:units",
     "//chunk/base:version",
     "//collectives:communicator",
+    "//collectives:custom_update",
     "//collectives:engine_results",
     "//collectives:in_process_communicator",
     "//collectives:loss_scaler",

@@ -36,8 +36,7 @@ namespace {
 static_assert(CASTOR_PARAM == static_cast<int>(StateKind::kParam) &&
               CASTOR_GRAD == static_cast<int>(StateKind::kGrad) &&
               CASTOR_MASTER == static_cast<int>(StateKind::kMaster) &&
-              CASTOR_EXP_AVG == static_cast<int>(OptimizerState(0)) &&
-              CASTOR_EXP_AVG_SQ == static_cast<int>(OptimizerState(1)) &&
+              CASTOR_OPTIMIZER_STATE == static_cast<int>(OptimizerState(0)) &&
               CASTOR_STATES == kStateKinds);
 static_assert(CASTOR_DEVICE == TierIndex(Tier::kDevice) &&
               CASTOR_HOST == TierIndex(Tier::kHost) &&
@@ -47,7 +46,7 @@ Result<StateKind> KindOf(int32_t state) {
   if (state >= 0 && state < CASTOR_STATES) return static_cast<StateKind>(state);
   return InvalidArgument(fmt::format(
       "there is no state {}: give one of castor_state, from CASTOR_PARAM to "
-      "CASTOR_EXP_AVG_SQ",
+      "CASTOR_OPTIMIZER_STATE and those behind it, below CASTOR_STATES",
       state));
 }
 
@@ -98,7 +97,7 @@ Status ExplainHome(castor_engine& engine, int32_t param, int32_t state,
   if (!engine.engine->Home(id, kind)) {
     return InvalidArgument(fmt::format(
         "{} has no {}", Quoted(engine.specs[static_cast<size_t>(param)].name),
-        StateKindName(kind)));
+        engine.engine->state_names().of(kind)));
   }
   engine.explanation =
       engine.engine->ExplainHome(engine.engine->layout().place(id).chunk, kind);

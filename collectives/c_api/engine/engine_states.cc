@@ -63,7 +63,8 @@ Status GetStats(const castor_engine& engine, castor_engine_stats* given) {
   return OkStatus();
 }
 
-JsonValue TierJson(const EngineStats& stats, size_t tier) {
+JsonValue TierJson(const EngineStats& stats, const StateNames& names,
+                   size_t tier) {
   const TierUse& use = stats.tiers[tier];
   JsonValue json;
   json["budget_bytes"] =
@@ -71,18 +72,18 @@ JsonValue TierJson(const EngineStats& stats, size_t tier) {
   json["in_use_bytes"] = use.in_use.count();
   json["peak_bytes"] = use.peak.count();
   json["home_bytes"] = stats.home_bytes[tier].count();
-  for (int k = 0; k < kStateKinds; ++k) {
-    json[fmt::format("{}_bytes", StateKindName(static_cast<StateKind>(k)))] =
+  for (int k = 0; k < names.states(); ++k) {
+    json[fmt::format("{}_bytes", names.of(static_cast<StateKind>(k)))] =
         stats.state_bytes[k][tier].count();
   }
   return json;
 }
 
-JsonValue StatsJson(const EngineStats& stats) {
+JsonValue StatsJson(const EngineStats& stats, const StateNames& names) {
   JsonValue json;
   json["schema"] = "castor.engine_stats/1";
   for (const Tier tier : kAllTiers) {
-    json["tiers"][TierName(tier)] = TierJson(stats, TierIndex(tier));
+    json["tiers"][TierName(tier)] = TierJson(stats, names, TierIndex(tier));
   }
   for (const Tier from : kAllTiers) {
     for (const Tier to : kAllTiers) {
@@ -115,7 +116,9 @@ JsonValue StatsJson(const EngineStats& stats) {
 
 Status GetStatsJson(castor_engine& engine, const char** json) {
   if (json == nullptr) return InvalidArgument("json is null");
-  engine.stats = StatsJson(engine.engine->stats()).Dump(2) + '\n';
+  engine.stats =
+      StatsJson(engine.engine->stats(), engine.engine->state_names()).Dump(2) +
+      '\n';
   *json = engine.stats.c_str();
   return OkStatus();
 }

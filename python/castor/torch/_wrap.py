@@ -143,6 +143,7 @@ def wrap(
         processor = device_of(world, computes_on)
         undo.callback(processor.close)
         budgets = Budgets(device, host, _resident_bytes(found, rule), processor if isinstance(processor, Gpu) else None)
+        budgets.set_aside(rule.other_bytes, type(optimizers[0]).__name__)
         engine = Engine(world, _config(rule, budgets, folders, stage, max_norm, initial_scale, chunk, chosen), processor.handle)
         undo.pop_all()
     runtime = Runtime(model, engine, processor)

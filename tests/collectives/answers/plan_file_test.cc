@@ -40,18 +40,15 @@ PlanFile MadePlan() {
   plan.engine.step_compute_ns = 800'000'000;
   plan.engine.policy = PlanPolicy::kPlanned;
   plan.engine.grad_mode = GradMode::kReuse;
-  plan.engine.home_limits.emplace();
-  (*plan.engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host =
-      MiB(2);
-  (*plan.engine.home_limits)[static_cast<size_t>(StateKind::kParam)].device =
-      0.1;
+  plan.engine.home_limits = {
+      {{"exp_avg", Tier::kHost, MiB(2)}, {"param", Tier::kDevice, 0.1}}};
   PlacementRule rule;
   rule.glob = "*.experts.*";
   rule.tier = Tier::kNvme;
   rule.dtype = DType::kBF16;
   rule.least = KiB(4);
   rule.most = KiB(64);
-  rule.state = StateKind::kMaster;
+  rule.state = "master";
   PlacementRule plain;
   plain.tier = Tier::kHost;
   plan.engine.home_rules = {rule, plain};
@@ -73,9 +70,7 @@ TEST(PlanFileTest, ComesBackAsItWas) {
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(WritePlan(*read), text);
   EXPECT_EQ(read->model, plan.model);
-  EXPECT_EQ((*read->engine.home_limits)[static_cast<size_t>(StateKind::kParam)]
-                .device,
-            StateLimit(0.1));
+  EXPECT_EQ(read->engine.home_limits, plan.engine.home_limits);
   EXPECT_EQ(read->engine.home_rules[0].most, KiB(64));
   EXPECT_EQ(read->nvme, GiB(1));
   EXPECT_EQ(read->engine.shard_group, 2);
@@ -136,7 +131,7 @@ TEST(PlanFileTest, NamesWhatIsWrong) {
       {With(good, "\"min_bytes\": 32768", "\"bytes\": 5"), "more than one"},
       {With(good, "\"min_bytes\": 32768,", ""), "min_bytes"},
       {With(good, "32768", "99999999"), "above"},
-      {With(good, "\"exp_avg\"", "\"exp_av\""), "exp_avg"},
+      {With(good, "\"exp_avg\"", "\"exp avg\""), "no name of a state"},
       {With(good, "\"host\",\n      \"bytes\"", "\"hot\",\n      \"bytes\""),
        "host"},
       {With(good, "0.1", "1.5"), "from 0 to 1"},

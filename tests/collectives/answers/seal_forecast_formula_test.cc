@@ -44,9 +44,7 @@ TEST_F(SealForecastTest, WireElementsAreTwoOrThreeTimesTheModels) {
         options.grad_mode = mode;
         options.prefetch_depth = 0;
         // All homes in host memory, and one slot for parameters.
-        options.home_limits.emplace();
-        for (StateLimits& limits : *options.home_limits)
-          limits.device = Bytes(0);
+        options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
         options.device_budget =
             mode == GradMode::kReuse ? Bytes(3072) : Bytes(3 * 3072);
         const std::vector<Outcome> outcomes =
@@ -125,10 +123,7 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
       before_device = device;
 
       // All in host memory, beside the staging slots that updates take.
-      request.options.home_limits.emplace();
-      for (StateLimits& limits : *request.options.home_limits) {
-        limits.device = Bytes(0);
-      }
+      request.options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
       request.options.host_budget = MiB(8);
       FindLeast(request, &request.options.device_budget, Bytes(512), MiB(4));
       const Peaks in_host = PeaksOf(request, made);
@@ -154,9 +149,7 @@ TEST_F(SealForecastTest, WithTheFewestSlotsPeaksFollowTheFormulaDownTheStages) {
 
       // All on the drive, beside the same two slots, and what bytes on their
       // way pass through.
-      for (StateLimits& limits : *request.options.home_limits) {
-        limits.host = Bytes(0);
-      }
+      request.options.home_limits->push_back({"all", Tier::kHost, Bytes(0)});
       request.options.nvme = {{nvme_.path(), {}}};
       FindLeast(request, &request.options.device_budget, Bytes(512), MiB(4));
       FindLeast(request, &request.options.host_budget, KiB(4), MiB(8));

@@ -61,12 +61,11 @@ class ForetoldTest : public SealForecastTest {
     options.shard_group = c.group;
     options.optimizer_span = c.span;
     if (!c.asked) return options;
-    StaticLimits& limits = options.home_limits.emplace();
-    limits[static_cast<size_t>(StateKind::kParam)].device = 0.25;
-    limits[static_cast<size_t>(OptimizerState(0))].host = 0.5;
+    options.home_limits = {
+        {{"param", Tier::kDevice, 0.25}, {"exp_avg", Tier::kHost, 0.5}}};
     PlacementRule rule;
     rule.glob = "p3";
-    rule.state = StateKind::kGrad;
+    rule.state = "grad";
     rule.tier = Tier::kNvme;
     options.home_rules = {rule};
     options.machine.emplace();
@@ -202,7 +201,7 @@ class ForetoldTest : public SealForecastTest {
           if (place.bytes == Bytes(0)) continue;
           EXPECT_EQ(place.home,
                     recorder.HomeOf({rank, static_cast<int32_t>(chunk), state}))
-              << "chunk " << chunk << " " << StateKindName(state);
+              << "chunk " << chunk << " " << StateNames().of(state);
         }
       }
     }

@@ -150,9 +150,9 @@ TEST(EngineTest, TellsOfParametersAndWhyTheyLiveWhereTheyDo) {
   EXPECT_EQ(info.chunk, -1);
   EXPECT_THAT(info.homes, Each(-1));
   const char* why = nullptr;
-  EXPECT_GIVES(
-      CASTOR_FAILED_PRECONDITION,
-      castor_engine_explain_home(engine.get(), 2, CASTOR_EXP_AVG, &why));
+  EXPECT_GIVES(CASTOR_FAILED_PRECONDITION,
+               castor_engine_explain_home(engine.get(), 2,
+                                          CASTOR_OPTIMIZER_STATE, &why));
 
   ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
   Train(engine, 2);
@@ -160,11 +160,11 @@ TEST(EngineTest, TellsOfParametersAndWhyTheyLiveWhereTheyDo) {
   EXPECT_EQ(info.chunk, 0);
   EXPECT_EQ(info.offset_elements, 2 * CEngine::kElements);
   EXPECT_EQ(info.updates, 2);
-  EXPECT_EQ(info.homes[CASTOR_EXP_AVG], CASTOR_HOST);
-  EXPECT_EQ(info.homes[CASTOR_EXP_AVG_SQ], CASTOR_DEVICE);
+  EXPECT_EQ(info.homes[CASTOR_OPTIMIZER_STATE], CASTOR_HOST);
+  EXPECT_EQ(info.homes[CASTOR_OPTIMIZER_STATE + 1], CASTOR_DEVICE);
   EXPECT_EQ(info.homes[CASTOR_MASTER], -1) << "fp32 parameters have none";
-  ASSERT_GIVES(CASTOR_OK, castor_engine_explain_home(engine.get(), 2,
-                                                     CASTOR_EXP_AVG, &why));
+  ASSERT_GIVES(CASTOR_OK, castor_engine_explain_home(
+                              engine.get(), 2, CASTOR_OPTIMIZER_STATE, &why));
   EXPECT_THAT(why, HasSubstr("p*"));
   EXPECT_GIVES(
       CASTOR_INVALID_ARGUMENT,
@@ -188,8 +188,8 @@ TEST(EngineTest, StatesAndNumbersAreThoseOfTheTraining) {
   }
   Train(first, 2);
   for (int32_t p = 0; p < 4; ++p) {
-    for (const int32_t state :
-         {CASTOR_PARAM, CASTOR_EXP_AVG, CASTOR_EXP_AVG_SQ}) {
+    for (const int32_t state : {0 + CASTOR_PARAM, 0 + CASTOR_OPTIMIZER_STATE,
+                                CASTOR_OPTIMIZER_STATE + 1}) {
       ASSERT_GIVES(CASTOR_OK,
                    castor_engine_write(second.get(), p, state,
                                        Values(first, p, state).data(),
@@ -283,7 +283,7 @@ TEST(EngineTest, TakesOtherBudgetsBetweenSteps) {
     ASSERT_GIVES(CASTOR_OK, castor_engine_seal(engine.get(), nullptr));
     Train(engine, 1);
     if (reseals) {
-      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_EXP_AVG], CASTOR_HOST);
+      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_OPTIMIZER_STATE], CASTOR_HOST);
       castor_reseal_options options = {};
       options.struct_size = sizeof(options);
       options.device_budget_bytes = 1024;
@@ -291,7 +291,8 @@ TEST(EngineTest, TakesOtherBudgetsBetweenSteps) {
                    castor_engine_reseal(engine.get(), &options));
       options.device_budget_bytes = 1 << 20;
       ASSERT_GIVES(CASTOR_OK, castor_engine_reseal(engine.get(), &options));
-      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_EXP_AVG], CASTOR_DEVICE);
+      EXPECT_EQ(InfoOf(engine, 11).homes[CASTOR_OPTIMIZER_STATE],
+                CASTOR_DEVICE);
       options.device_budget_bytes = -1;
       EXPECT_GIVES(CASTOR_INVALID_ARGUMENT,
                    castor_engine_reseal(engine.get(), &options));

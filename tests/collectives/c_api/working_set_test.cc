@@ -125,7 +125,7 @@ TEST(WorkingSetTest, SlotsGrowWithinTheBudgetUntilAllIsPlacedAnew) {
   castor_param_info info = {};
   info.struct_size = sizeof(info);
   ASSERT_GIVES(CASTOR_OK, castor_engine_get_param(engine.get(), 0, &info));
-  EXPECT_EQ(info.homes[CASTOR_EXP_AVG], CASTOR_HOST);
+  EXPECT_EQ(info.homes[CASTOR_OPTIMIZER_STATE], CASTOR_HOST);
   ASSERT_GIVES(CASTOR_OK, Step(engine.get(), 12));
   EXPECT_GE(StatsOf(engine).grown_slots, 1);
   EXPECT_LE(StatsOf(engine).device_peak_bytes, 36 << 10);

@@ -184,19 +184,14 @@ CheckpointManifest Made() {
   manifest.engine = {{"loss_scale", 0.1}, {"skipped", 3}, {"note", "a\"b"}};
   manifest.files = {{"model.safetensors", 4096, 0x0123456789abcdef},
                     {"optimizer/exp_avg.safetensors", 1604, 1}};
-  manifest.params = {{"w \"\n",
-                      DType::kBF16,
-                      {4, 100},
-                      true,
-                      20,
-                      {{StateKind::kParam, DType::kBF16, 0, 5},
-                       {OptimizerState(0), DType::kF32, 1, 6}}},
-                     {"s",
-                      DType::kF32,
-                      {},
-                      false,
-                      0,
-                      {{StateKind::kParam, DType::kF32, 0, 7}}}};
+  manifest.params = {
+      {"w \"\n",
+       DType::kBF16,
+       {4, 100},
+       true,
+       20,
+       {{"param", DType::kBF16, 0, 5}, {"exp_avg", DType::kF32, 1, 6}}},
+      {"s", DType::kF32, {}, false, 0, {{"param", DType::kF32, 0, 7}}}};
   return manifest;
 }
 
@@ -208,8 +203,8 @@ TEST(CheckpointManifestTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(again.bytes(), 5700u);
   EXPECT_EQ(again.engine.at("loss_scale").real(), 0.1);
   EXPECT_EQ(again.params[0].name, "w \"\n");
-  EXPECT_EQ(again.params[0].Find(OptimizerState(0))->digest, 6u);
-  EXPECT_EQ(again.params[0].Find(StateKind::kMaster), nullptr);
+  EXPECT_EQ(again.params[0].Find("exp_avg")->digest, 6u);
+  EXPECT_EQ(again.params[0].Find("master"), nullptr);
 }
 
 // Whichever byte it is, spaces among them.
@@ -273,6 +268,34 @@ TEST(CheckpointManifestTest, ReadsOlderOnes) {
               StatusIs(ErrorCode::kMalformed, Says("has no \"digest\"")));
 }
 
+TEST(CheckpointManifestTest, StatesHaveWhateverNamesAnOptimizerGives) {
+  CheckpointManifest made = Made();
+  const auto with = [&](std::vector<std::string> names) {
+    CheckpointManifest manifest = made;
+    std::vector<SavedState>& states = manifest.params[0].states;
+    states.resize(1);
+    for (const std::string& name : names) {
+      states.push_back({name, DType::kBF16, 0, 0});
+    }
+    manifest.files[0].bytes = 1 << 20;
+    return ParseManifest(WriteManifest(manifest));
+  };
+  const Result<CheckpointManifest> read =
+      with({"master", "momentum_buffer", std::string(64, 'x')});
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->params[0].states[2].state, "momentum_buffer");
+  EXPECT_THAT(StatesIn(*read), testing::Contains("momentum_buffer"));
+  for (const char* name : {"grad", "all", "", "a b", "a/b", "..", "\xc3\xa4"}) {
+    EXPECT_THAT(with({name}),
+                StatusIs(ErrorCode::kMalformed, Says("no state that is saved")))
+        << name;
+  }
+  EXPECT_THAT(with({std::string(65, 'x')}), StatusIs(ErrorCode::kMalformed));
+  EXPECT_THAT(with({"a", "b", "c", "d", "e", "f", "g", "h", "i"}),
+              StatusIs(ErrorCode::kMalformed,
+                       Says("more than the 8 that an optimizer may keep")));
+}
+
 TEST(CheckpointManifestTest, RefusesWhatIsNone) {
   const std::string good = WriteManifest(Made());
   const std::pair<std::string, std::pair<std::string, std::string>> cases[] = {
@@ -287,7 +310,7 @@ TEST(CheckpointManifestTest, RefusesWhatIsNone) {
       {"optimizer/exp_avg.safe", {"model.safe", "listed twice"}},
       {"0123456789abcdef", {"0123456789abcdeg", "no digest"}},
       {"0123456789abcdef", {"0123456789abcdeF", "all lower case"}},
-      {"\"exp_avg\"", {"\"exp_avgs\"", "did you mean"}},
+      {"\"exp_avg\"", {"\"../exp\"", "no state that is saved"}},
       {"\"exp_avg\"", {"\"param\"", "two states called param"}},
       {"\"state\": \"param\", \"dtype\": \"BF16\"",
        {"\"state\": \"master\", \"dtype\": \"BF16\"", "has no weights"}},

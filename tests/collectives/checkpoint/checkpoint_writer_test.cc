@@ -50,7 +50,8 @@ class CheckpointWriterTest : public testing::Test {
   CheckpointWriterTest() { std::iota(values_.begin(), values_.end(), 1.0F); }
 
   CheckpointWriter Planned() {
-    return *CheckpointWriter::Plan(dir_.path().string(), 20, Params(), MiB(1));
+    return *CheckpointWriter::Plan(dir_.path().string(), 20, Params(),
+                                   StateNames(), MiB(1));
   }
   Status Write(CheckpointWriter& writer, size_t param, StateKind state,
                int64_t begin, int64_t count) {
@@ -120,12 +121,12 @@ TEST_F(CheckpointWriterTest, WritesOnlyWhereFilesAreMade) {
 
 SavedParam Saved(const std::string& name, DType dtype, bool trainable = true) {
   SavedParam param{name, dtype, {4, 100}, trainable, 20, {}};
-  param.states.push_back({StateKind::kParam, dtype});
+  param.states.push_back({"param", dtype});
   if (!trainable) return param;
   if (dtype != DType::kF32) {
-    param.states.push_back({StateKind::kMaster, DType::kF32});
+    param.states.push_back({"master", DType::kF32});
   }
-  param.states.push_back({OptimizerState(0), DType::kF32});
+  param.states.push_back({"exp_avg", DType::kF32});
   return param;
 }
 
@@ -133,7 +134,7 @@ SavedParam Saved(const std::string& name, DType dtype, bool trainable = true) {
 ParamWithStates Wanted(const std::string& name, DType dtype) {
   ParamWithStates param{{name, {4, 100}, dtype}, {}};
   for (const SavedState& state : Saved(name, dtype).states) {
-    param.states.push_back({state.state, state.dtype});
+    param.states.push_back({*StateNames().Find(state.state), state.dtype});
   }
   return param;
 }
@@ -165,13 +166,14 @@ TEST(LoadSourcesTest, FindsParametersByNameInAnyOrder) {
                        FindLoadSources(manifest,
                                        std::vector{Wanted("b", DType::kF32),
                                                    Wanted("a", DType::kBF16)},
-                                       {}));
+                                       StateNames(), {}));
   EXPECT_THAT(found.params, ElementsAre(1, 0));
   const auto& of_a = found.states[1];
   for (const StateKind kind :
        {StateKind::kParam, StateKind::kMaster, OptimizerState(0)}) {
     EXPECT_EQ(of_a[At(kind)].param, 0u);
-    EXPECT_EQ(of_a[At(kind)].state, manifest.params[0].Find(kind));
+    EXPECT_EQ(of_a[At(kind)].state,
+              manifest.params[0].Find(StateNames().of(kind)));
   }
   EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state, nullptr);
   EXPECT_EQ(of_a[At(StateKind::kGrad)].state, nullptr);
@@ -181,16 +183,33 @@ TEST(LoadSourcesTest, NamesTheFirstParameterThatOnlyOneOfThemHas) {
   const CheckpointManifest manifest =
       Holding({Saved("weights", DType::kF32), Saved("other", DType::kF32)});
   EXPECT_THAT(
-      FindLoadSources(manifest, std::vector{Wanted("weight", DType::kF32)}, {}),
+      FindLoadSources(manifest, std::vector{Wanted("weight", DType::kF32)},
+                      StateNames(), {}),
       StatusIs(ErrorCode::kInvalidArgument,
                Says("parameter \"weight\" is not in the checkpoint, "
                     "which has 2",
                     "nearest of them \"weights\"")));
   EXPECT_THAT(
-      FindLoadSources(manifest, std::vector{Wanted("other", DType::kF32)}, {}),
+      FindLoadSources(manifest, std::vector{Wanted("other", DType::kF32)},
+                      StateNames(), {}),
       StatusIs(ErrorCode::kInvalidArgument,
                Says("the checkpoint's parameter \"weights\" is not one of "
                     "the model's 1")));
+}
+
+TEST(LoadSourcesTest, FindsStatesByTheOptimizersNames) {
+  const CheckpointManifest manifest = Holding({Saved("w", DType::kF32)});
+  const std::vector<ParamWithStates> params = {Wanted("w", DType::kF32)};
+  EXPECT_THAT(
+      FindLoadSources(manifest, params, StateNames({"momentum_buffer"}), {}),
+      StatusIs(ErrorCode::kInvalidArgument,
+               Says("parameter \"w\" has no momentum_buffer in the "
+                    "checkpoint")));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, params, StateNames({"exp_avg"}), {}));
+  EXPECT_EQ(found.states[0][At(OptimizerState(0))].state,
+            manifest.params[0].Find("exp_avg"));
 }
 
 TEST(LoadSourcesTest, RefusesAnotherShape) {
@@ -198,7 +217,7 @@ TEST(LoadSourcesTest, RefusesAnotherShape) {
   wanted.spec.shape = {100, 4};
   EXPECT_THAT(
       FindLoadSources(Holding({Saved("w", DType::kF32)}), std::vector{wanted},
-                      Converting()),
+                      StateNames(), Converting()),
       StatusIs(ErrorCode::kInvalidArgument,
                Says("has shape [4, 100] in the checkpoint and [100, 4]")));
 }
@@ -206,26 +225,28 @@ TEST(LoadSourcesTest, RefusesAnotherShape) {
 TEST(LoadSourcesTest, ConvertsOnlyWhenTold) {
   const CheckpointManifest manifest = Holding({Saved("w", DType::kBF16)});
   const std::vector<ParamWithStates> params = {Wanted("w", DType::kF32)};
-  EXPECT_THAT(FindLoadSources(manifest, params, {}),
+  EXPECT_THAT(FindLoadSources(manifest, params, StateNames(), {}),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("load it with convert = true")));
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, params, Converting()));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, params, StateNames(), Converting()));
   // As exact as there is.
   EXPECT_EQ(found.states[0][At(StateKind::kParam)].state,
-            manifest.params[0].Find(StateKind::kMaster));
+            manifest.params[0].Find("master"));
 }
 
 TEST(LoadSourcesTest, MakesMastersFromWeightsWhereThereAreNone) {
   const CheckpointManifest manifest =
       Holding({Saved("w", DType::kBF16, /*trainable=*/false)});
   const std::vector<ParamWithStates> params = {Wanted("w", DType::kBF16)};
-  EXPECT_THAT(FindLoadSources(manifest, params, {}),
+  EXPECT_THAT(FindLoadSources(manifest, params, StateNames(), {}),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("has no master in the checkpoint, where it "
                             "was frozen")));
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, params, WeightsOnly()));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, params, StateNames(), WeightsOnly()));
   EXPECT_EQ(found.states[0][At(StateKind::kMaster)].state,
             &manifest.params[0].states[0]);
   // They begin with zeros.
@@ -237,7 +258,8 @@ TEST(LoadSourcesTest, MakesNothingFromWholeNumbers) {
       Holding({Saved("w", DType::kI32, /*trainable=*/false)});
   ParamWithStates wanted{{"w", {4, 100}, DType::kF32, /*trainable=*/false},
                          {{StateKind::kParam, DType::kF32}}};
-  EXPECT_THAT(FindLoadSources(manifest, std::vector{wanted}, Converting()),
+  EXPECT_THAT(FindLoadSources(manifest, std::vector{wanted}, StateNames(),
+                              Converting()),
               StatusIs(ErrorCode::kInvalidArgument,
                        Says("is I32 in the checkpoint, which nothing here is "
                             "made from")));
@@ -249,8 +271,9 @@ TEST(LoadSourcesTest, ReadsNothingOfAParameterWithoutElements) {
   ParamWithStates wanted{{"w", {0, 4}, DType::kF32},
                          {{StateKind::kParam, DType::kF32}}};
   const CheckpointManifest manifest = Holding({saved});
-  ASSERT_OK_AND_ASSIGN(const LoadSources found,
-                       FindLoadSources(manifest, std::vector{wanted}, {}));
+  ASSERT_OK_AND_ASSIGN(
+      const LoadSources found,
+      FindLoadSources(manifest, std::vector{wanted}, StateNames(), {}));
   EXPECT_THAT(found.params, ElementsAre(0));
   EXPECT_EQ(found.states[0][At(StateKind::kParam)].state, nullptr);
 }

@@ -208,8 +208,7 @@ TEST_F(ZeroEngineTest, ShardsKeptOnTheDeviceChangeNoBit) {
     ZeroOptions options = Tight(3, KiB(72), KiB(400));
     options.clip_norm = 0.05;
     if (nvme) {
-      StaticLimits& limits = options.home_limits.emplace();
-      limits[static_cast<size_t>(StateKind::kParam)].host = 0.0;
+      options.home_limits = {{{"param", Tier::kHost, 0.0}}};
     }
     const ToyResult on_demand = TrainToy(model, run, 4, options);
     ExpectEqual(on_demand, want);

@@ -30,22 +30,21 @@ constexpr size_t kParam = static_cast<size_t>(StateKind::kParam);
 constexpr size_t kGrad = static_cast<size_t>(StateKind::kGrad);
 constexpr size_t kMaster = static_cast<size_t>(StateKind::kMaster);
 constexpr size_t kExpAvg = static_cast<size_t>(OptimizerState(0));
-constexpr size_t kExpAvgSq = static_cast<size_t>(OptimizerState(1));
 
 // Every state on every tier, in ways that no budget would choose.
-std::vector<StaticLimits> OddLimits() {
-  std::vector<StaticLimits> all(4);
-  all[1][kParam].device = 0.5;
-  all[1][kGrad].host = Bytes(0);
-  all[1][kExpAvg].host = 0.3;
-  all[1][kExpAvgSq].device = 1.0;
-  for (StateLimits& of_state : all[2]) of_state.device = 1.0;
-  all[3][kParam].host = Bytes(0);
-  all[3][kGrad].device = KiB(20);
-  all[3][kMaster].device = KiB(12);
-  all[3][kMaster].host = KiB(8);
-  all[3][kExpAvgSq].host = KiB(30);
-  return all;
+std::vector<std::vector<HomeLimit>> OddLimits() {
+  using enum Tier;
+  return {{},
+          {{"param", kDevice, 0.5},
+           {"grad", kHost, Bytes(0)},
+           {"exp_avg", kHost, 0.3},
+           {"exp_avg_sq", kDevice, 1.0}},
+          {{"all", kDevice, 1.0}},
+          {{"param", kHost, Bytes(0)},
+           {"grad", kDevice, KiB(20)},
+           {"master", kDevice, KiB(12)},
+           {"master", kHost, KiB(8)},
+           {"exp_avg_sq", kHost, KiB(30)}}};
 }
 
 TEST_F(ZeroEngineTest, StaticPlacementsGiveTheSameBits) {
@@ -60,7 +59,7 @@ TEST_F(ZeroEngineTest, StaticPlacementsGiveTheSameBits) {
       options.clip_norm = 0.5;
       const ToyResult want = TrainToyReference(
           model, run, world, options.clip_norm, options.optimizer);
-      for (const StaticLimits& limits : OddLimits()) {
+      for (const std::vector<HomeLimit>& limits : OddLimits()) {
         if (combination++ % TestStride() != 0) continue;
         SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " world "
                                         << world << " stage " << stage);
@@ -81,9 +80,8 @@ TEST_F(ZeroEngineTest, HomesAreAccurateToTheByteAndFollowTheLimitUp) {
   ZeroOptions options = Tight(3, MiB(2), MiB(2));
   Bytes before;
   for (const Bytes limit : {Bytes(0), KiB(5), KiB(20), KiB(40), MiB(1)}) {
-    options.home_limits.emplace();
-    (*options.home_limits)[kExpAvg].device = limit;
-    (*options.home_limits)[kGrad].host = limit;
+    options.home_limits = {
+        {{"exp_avg", Tier::kDevice, limit}, {"grad", Tier::kHost, limit}}};
     const ToyResult got = TrainToy(model, run, 2, options);
     ASSERT_THAT(got.status, IsOk());
     const auto& bytes = got.stats.state_bytes;
@@ -111,7 +109,7 @@ TEST_F(ZeroEngineTest, HomesAreAccurateToTheByteAndFollowTheLimitUp) {
 TEST_F(OneRankEngineTest, RulesPlaceWhatTheyMatchAndSaySo) {
   ZeroOptions options = Tight(3, KiB(160), KiB(400));
   options.home_rules = {
-      {.glob = "p[01]", .state = OptimizerState(0), .tier = Tier::kNvme},
+      {.glob = "p[01]", .state = "exp_avg", .tier = Tier::kNvme},
       {.glob = "p[0-3]", .tier = Tier::kHost},
       {.glob = "p1?",
        .decide = [](const ParamSpec&, StateKind state) -> std::optional<Tier> {
@@ -147,9 +145,9 @@ TEST_F(ZeroEngineTest, RulesGiveTheSameBits) {
   const ToyResult want =
       TrainToyReference(model, run, 2, options.clip_norm, options.optimizer);
   options.home_rules = {
-      {.glob = "p[0-7]", .state = StateKind::kMaster, .tier = Tier::kDevice},
-      {.least = KiB(2), .state = StateKind::kParam, .tier = Tier::kNvme},
-      {.glob = "p1*", .state = StateKind::kGrad, .tier = Tier::kNvme}};
+      {.glob = "p[0-7]", .state = "master", .tier = Tier::kDevice},
+      {.least = KiB(2), .state = "param", .tier = Tier::kNvme},
+      {.glob = "p1*", .state = "grad", .tier = Tier::kNvme}};
   // The first rule that matches holds, and a chunk has one answer.
   options.chunk_size = KiB(4);
   const ToyResult got = TrainToy(model, run, 2, options);
@@ -168,20 +166,22 @@ TEST_F(ZeroEngineTest, RefusesWhatCannotBeBeforeTheFirstStep) {
     return TrainToy(model, run, 2, options).status;
   };
   ZeroOptions options = Roomy(3);
-  options.home_limits.emplace();
-  (*options.home_limits)[kGrad].host = KiB(4);
+  options.home_limits = {{{"grad", Tier::kHost, KiB(4)}}};
   EXPECT_THAT(refusal(options),
               StatusIs(ErrorCode::kInfeasible,
                        AllOf(HasSubstr("the limits of grad leave"),
                              HasSubstr("there is no NVMe tier"))));
-  (*options.home_limits)[kGrad] = {};
+  options.home_limits->clear();
   options.host_budget = KiB(32);
   EXPECT_THAT(refusal(options),
               StatusIs(ErrorCode::kInfeasible,
                        AllOf(HasSubstr("host is to be home to"),
                              HasSubstr("raise the host budget by"))));
-  (*options.home_limits)[kGrad].device = 1.5;
+  options.home_limits = {{{"grad", Tier::kDevice, 1.5}}};
   EXPECT_THAT(refusal(options), StatusIs(ErrorCode::kInvalidArgument));
+  options.home_limits = {{{"exp_avgs", Tier::kDevice, 0.5}}};
+  EXPECT_THAT(refusal(options), StatusIs(ErrorCode::kInvalidArgument,
+                                         HasSubstr("did you mean exp_avg?")));
 
   options = Roomy(3);
   options.home_rules = {{.glob = "p_1", .tier = Tier::kHost}};
@@ -190,6 +190,11 @@ TEST_F(ZeroEngineTest, RefusesWhatCannotBeBeforeTheFirstStep) {
                        AllOf(HasSubstr("rule 0 (\"p_1\": all on host) matches "
                                        "none of the 12 parameters"),
                              HasSubstr("is \"p1\" meant?"))));
+  options.home_rules = {{.glob = "p1", .state = "momentum_buffer"}};
+  EXPECT_THAT(refusal(options),
+              StatusIs(ErrorCode::kInvalidArgument,
+                       HasSubstr("is for state \"momentum_buffer\", and the "
+                                 "optimizer keeps exp_avg, exp_avg_sq")));
   options.home_rules = {{.glob = "p1", .tier = Tier::kNvme}};
   EXPECT_THAT(refusal(options), StatusIs(ErrorCode::kInfeasible,
                                          HasSubstr("there is no NVMe tier")));

@@ -308,8 +308,7 @@ TEST_F(ZeroEngineWorldsTest, AnOptimizerOnTheHostThatDoesNothingIsNoticed) {
     SCOPED_TRACE(testing::Message() << "stage " << stage);
     ZeroOptions options = Roomy(stage);
     // Parameters and all else of them.
-    options.home_limits.emplace();
-    for (StateLimits& limits : *options.home_limits) limits.device = Bytes(0);
+    options.home_limits = {{{"all", Tier::kDevice, Bytes(0)}}};
     const ToyResult want = TrainToyReference(model, run, 2, options);
     ExpectEqual(TrainToy(model, run, 2, options), want);
     idle_host_passes = 0;

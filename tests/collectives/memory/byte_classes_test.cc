@@ -13,6 +13,7 @@
 #include "chunk/base/tier.h"
 #include "chunk/base/units.h"
 #include "collectives/memory/memory_plan.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "placement/run_event.h"
 #include "tests/collectives/memory/random_memory_input.h"
@@ -24,10 +25,22 @@ namespace {
 TEST(ByteClassesTest, NamesDiffer) {
   std::set<std::string_view> names;
   for (int c = 0; c < kByteClasses; ++c) {
-    names.insert(ByteClassName(static_cast<ByteClass>(c)));
+    names.insert(ByteClassName(static_cast<ByteClass>(c), StateNames()));
   }
   EXPECT_EQ(names.size(), static_cast<size_t>(kByteClasses));
   EXPECT_EQ(names.count("unknown"), 0u);
+}
+
+TEST(ByteClassesTest, HasRowsForTheStatesThatTheOptimizerKeeps) {
+  ByteTable table;
+  table.states = StateNames({"momentum_buffer"});
+  std::vector<std::string_view> names;
+  for (const ByteClass kind : table.classes())
+    names.push_back(table.name(kind));
+  EXPECT_THAT(
+      names, testing::ElementsAre("param", "grad", "master", "momentum_buffer",
+                                  "rounding", "gathered", "prefetch", "kept",
+                                  "staging", "norm", "communicator", "leases"));
 }
 
 // Rows are what slots hold, and add up to the slots.

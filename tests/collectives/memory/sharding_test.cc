@@ -46,7 +46,7 @@ TEST(ShardingTest, StagesShardOneMoreKindOfStateEach) {
     for (StateKind state : kAll) {
       EXPECT_EQ(sharding.replicated(state),
                 state == StateKind::kParam ? row.params : row.rest)
-          << "stage " << row.stage << " " << StateKindName(state);
+          << "stage " << row.stage << " " << StateNames().of(state);
     }
   }
 }
@@ -87,7 +87,9 @@ TEST(ShardingTest, MomentsExistAsTheOptimizerHasThem) {
   GroupInfo group;
   group.dtype = DType::kBF16;
   for (int moments : {0, 1, 2}) {
-    sharding.moments = moments;
+    std::vector<std::string> names = {"a", "b"};
+    names.resize(static_cast<size_t>(moments));
+    sharding.states = StateNames(names);
     EXPECT_EQ(sharding.exists(OptimizerState(0), group), moments >= 1);
     EXPECT_EQ(sharding.exists(OptimizerState(1), group), moments >= 2);
     EXPECT_TRUE(sharding.exists(StateKind::kMaster, group));

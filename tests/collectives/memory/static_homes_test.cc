@@ -42,24 +42,27 @@ StaticPlacement Placed(Tier params, Tier grads) {
   ChunkHomes homes;
   homes.fill(params);
   homes[kGrad] = grads;
-  return PlacementOf(TwoChunks(), std::vector<ChunkHomes>(2, homes));
+  return PlacementOf(TwoChunks(), StateNames(),
+                     std::vector<ChunkHomes>(2, homes));
 }
 
 TEST(StaticHomesTest, LimitsDecideWhateverTheBudgetsAre) {
   StaticLimits limits;
   limits[kParam].device = 0.5;
-  ASSERT_OK_AND_ASSIGN(const StaticPlacement placed,
-                       PlaceAsAsked(TwoChunks(), limits, {}, false));
+  ASSERT_OK_AND_ASSIGN(
+      const StaticPlacement placed,
+      PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, false));
   EXPECT_EQ(placed.bytes[kParam],
             (std::array<Bytes, 3>{KiB(4), KiB(4), Bytes()}));
   limits[kGrad].host = KiB(4);
-  EXPECT_THAT(PlaceAsAsked(TwoChunks(), limits, {}, false),
+  EXPECT_THAT(PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, false),
               StatusIs(ErrorCode::kInfeasible));
-  EXPECT_THAT(PlaceAsAsked(TwoChunks(), limits, {}, true), IsOk());
+  EXPECT_THAT(PlaceAsAsked(TwoChunks(), StateNames(), limits, {}, true),
+              IsOk());
 }
 
 TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const auto staging = [&](Tier params, Tier grads, Bytes host) {
     const Result<WorkingRoom> room = FitBesideHomes(
         TwoChunks(), Placed(params, grads), work, {MiB(1), host, MiB(1)});
@@ -75,7 +78,7 @@ TEST(StaticHomesTest, StagingIsForUpdatesOfWhatIsNotInHostMemory) {
 }
 
 TEST(StaticHomesTest, FetchesAheadWithWhatIsLeft) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const StaticPlacement placed = Placed(Tier::kDevice, Tier::kHost);
   const auto ahead = [&](Bytes device) {
     return FitBesideHomes(TwoChunks(), placed, work,
@@ -88,7 +91,7 @@ TEST(StaticHomesTest, FetchesAheadWithWhatIsLeft) {
 }
 
 TEST(StaticHomesTest, NamesEveryTierThatLacksBytes) {
-  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4)};
+  const WorkingSet work{KiB(4), KiB(4), 2, KiB(4), 5};
   const Status refused =
       FitBesideHomes(TwoChunks(), Placed(Tier::kDevice, Tier::kNvme), work,
                      {KiB(10), KiB(19), KiB(7)})
@@ -112,12 +115,12 @@ TEST(StaticHomesTest, RulesAreTakenOutAndPutBack) {
                                                           Tier::kDevice};
   std::vector<ChunkStates> chunks = TwoChunks();
   std::array<Bytes, 3> ruled;
-  EXPECT_THAT(TakeRuled(bindings, false, chunks, ruled),
+  EXPECT_THAT(TakeRuled(bindings, false, StateNames(), chunks, ruled),
               StatusIs(ErrorCode::kInfeasible,
                        Says("rule 3 puts grad of chunk 0 on NVMe")));
   chunks = TwoChunks();
   ruled = {};
-  ASSERT_THAT(TakeRuled(bindings, true, chunks, ruled), IsOk());
+  ASSERT_THAT(TakeRuled(bindings, true, StateNames(), chunks, ruled), IsOk());
   EXPECT_EQ(ruled, (std::array<Bytes, 3>{KiB(4), Bytes(), KiB(4)}));
   EXPECT_EQ(chunks[0].host_bytes[kGrad], Bytes(0));
   EXPECT_EQ(chunks[0].host_bytes[kParam], KiB(4));
@@ -279,7 +282,7 @@ TEST(ChunkStatesTest, FrozenParametersHaveNoOtherStates) {
   const ChunkStates states = StatesOf(layout, sharding, ChunkId(0));
   for (const StateKind state : {StateKind::kGrad, StateKind::kMaster,
                                 OptimizerState(0), OptimizerState(1)}) {
-    EXPECT_EQ(On(states.host_bytes, state), Bytes(0)) << StateKindName(state);
+    EXPECT_EQ(On(states.host_bytes, state), Bytes(0)) << StateNames().of(state);
   }
   EXPECT_EQ(states.moved_params_on_device, Bytes(0));
 }

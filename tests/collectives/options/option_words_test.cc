@@ -29,7 +29,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-using Limits = std::optional<StaticLimits>;
+using Limits = HomeLimits;
 using Wrong = std::vector<std::pair<std::string, std::string>>;
 
 // What is said of a value that is wrong, which is quoted.
@@ -45,19 +45,13 @@ TEST(OptionWordsTest, LimitsAreSizesOrPercentages) {
                             "all@nvme=100%", "grad@host=0"}) {
     ASSERT_THAT(ParseLimit(value, &limits), IsOk());
   }
-  const StateLimits& param = (*limits)[static_cast<size_t>(StateKind::kParam)];
-  EXPECT_EQ(param.device, StateLimit(0.125));
-  EXPECT_EQ(param.host, std::nullopt);
-  EXPECT_EQ((*limits)[static_cast<size_t>(OptimizerState(0))].host,
-            StateLimit(MiB(1536)));
-  EXPECT_EQ((*limits)[static_cast<size_t>(StateKind::kGrad)].host,
-            StateLimit(Bytes(0)));
-  for (const StateLimits& of_state : *limits) {
-    EXPECT_EQ(of_state.nvme, StateLimit(1.0));
-  }
+  EXPECT_THAT(*limits, ElementsAre(HomeLimit{"param", Tier::kDevice, 0.125},
+                                   HomeLimit{"exp_avg", Tier::kHost, MiB(1536)},
+                                   HomeLimit{"all", Tier::kNvme, 1.0},
+                                   HomeLimit{"grad", Tier::kHost, Bytes(0)}));
   EXPECT_THAT(LimitWords(limits),
-              ElementsAre("param@device=12.5%", "grad@host=0B",
-                          "exp_avg@host=1536MiB", "all@nvme=100%"));
+              ElementsAre("param@device=12.5%", "exp_avg@host=1536MiB",
+                          "all@nvme=100%", "grad@host=0B"));
   EXPECT_TRUE(LimitWords(std::nullopt).empty());
 }
 
@@ -81,7 +75,7 @@ TEST(OptionWordsTest, RulesKeepTheirOrderAndConditions) {
   ASSERT_EQ(rules.size(), 3u);
   EXPECT_EQ(rules[0].tier, Tier::kNvme);
   EXPECT_EQ(rules[0].glob, "*.experts.*");
-  EXPECT_EQ(rules[0].state, OptimizerState(0));
+  EXPECT_EQ(rules[0].state, "exp_avg");
   EXPECT_EQ(rules[0].dtype, DType::kBF16);
   EXPECT_EQ(rules[0].least, MiB(1));
   EXPECT_EQ(rules[0].most, GiB(2));
@@ -98,7 +92,7 @@ TEST(OptionWordsTest, SaysWhatIsWrongWithALimit) {
   for (const auto& [value, why] :
        Wrong{{"param", "write it as STATE@TIER=AMOUNT"},
              {"param@device", "write it as STATE@TIER=AMOUNT"},
-             {"parm@device=1%", "no state \"parm\"; did you mean param?"},
+             {"par-am@device=1%", "\"par-am\" names no state"},
              {"param@devise=1%", "no tier \"devise\"; did you mean device?"},
              {"param@device=101%", "no percentage from 0% to 100%"},
              {"param@device=-1%", "does not begin with a digit"},

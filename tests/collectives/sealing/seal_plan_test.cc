@@ -123,12 +123,11 @@ TEST(SealPlanTest, SaysWhyAStateIsWhereItIs) {
   EXPECT_THAT(why(ChunkId(1), OptimizerState(0)),
               AllOf(HasSubstr("chunk 1: exp_avg on "),
                     HasSubstr("by the budgets, which put ")));
-  options.home_rules = {
-      {.glob = "b", .state = OptimizerState(0), .tier = Tier::kHost}};
+  options.home_rules = {{.glob = "b", .state = "exp_avg", .tier = Tier::kHost}};
   EXPECT_THAT(why(ChunkId(1), OptimizerState(0)),
               AllOf(HasSubstr("by rule 0"), HasSubstr("matches \"b\"")));
   EXPECT_THAT(why(ChunkId(2), OptimizerState(0)), HasSubstr("by the budgets"));
-  options.home_limits = StaticLimits();
+  options.home_limits.emplace();
   EXPECT_THAT(why(ChunkId(2), StateKind::kParam), HasSubstr("on host"));
 }
 

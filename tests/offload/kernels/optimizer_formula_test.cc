@@ -296,6 +296,11 @@ TEST(OptimizerOptionsTest, DefaultsAreThoseOfPyTorchAndOfLionsAuthors) {
 }
 
 TEST(OptimizerOptionsTest, MomentsAreWhatTheKindKeeps) {
+  EXPECT_EQ(StateNamesOf({.kind = OptimizerKind::kAdamW}), StateNames());
+  EXPECT_EQ(StateNamesOf({.kind = OptimizerKind::kSgd, .momentum = 0.9}),
+            StateNames({"momentum_buffer"}));
+  EXPECT_EQ(StateNamesOf({.kind = OptimizerKind::kLion}),
+            StateNames({"exp_avg"}));
   EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kAdam}), 2);
   EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kAdamW}), 2);
   EXPECT_EQ(MomentsOf({.kind = OptimizerKind::kSgd}), 0);

@@ -13,7 +13,7 @@
 
 #include "offload/kernels/numbers/bfloat16.h"
 #include "tests/offload/kernels/kernel_data.h"
-#include "tests/offload/kernels/optimizer_state.h"
+#include "tests/offload/kernels/optimizer_arrays.h"
 #include "tests/offload/kernels/target_test.h"
 #include "tests/support/test_rounds.h"
 
@@ -60,8 +60,8 @@ void ExpectBitsOfTheScalarForm(std::mt19937_64& random,
                                const OptimizerOptions& options,
                                const OptimizerTypes& types, int64_t count,
                                int64_t offset) {
-  OptimizerState vector(random, types, count, offset);
-  OptimizerState scalar = vector.AtOffset(0);
+  OptimizerArrays vector(random, types, count, offset);
+  OptimizerArrays scalar = vector.AtOffset(0);
   const OptimizerScalars scalars = RandomScalars(random, options);
   const MomentRounding rounding = RandomRounding(random);
   const float factor = std::ldexp(1.0f, static_cast<int>(random() % 40) - 20);
@@ -107,14 +107,14 @@ TEST_P(OptimizerTest, AnySplitGivesTheSameBits) {
   constexpr int64_t kCount = 150;
   for (const OptimizerOptions& options : OptimizersToTest()) {
     const OptimizerTypes types = {DType::kBF16, DType::kBF16, DType::kF16};
-    const OptimizerState start(random, types, kCount, 0);
+    const OptimizerArrays start(random, types, kCount, 0);
     const OptimizerScalars scalars = RandomScalars(random, options);
     MomentRounding rounding = RandomRounding(random);
     rounding.stochastic = true;
-    OptimizerState whole = start.AtOffset(0);
+    OptimizerArrays whole = start.AtOffset(0);
     OptimizerStep(whole.Buffers(rounding), kCount, scalars, 0.5f);
     for (int64_t cut = 0; cut <= kCount; cut += TestStride()) {
-      OptimizerState split = start.AtOffset(0);
+      OptimizerArrays split = start.AtOffset(0);
       const OptimizerBuffers buffers = split.Buffers(rounding);
       OptimizerStep(SkipElements(buffers, cut), kCount - cut, scalars, 0.5f);
       OptimizerStep(buffers, cut, scalars, 0.5f);

@@ -43,13 +43,16 @@ std::string PayloadOf(const RunPlanInfo& info) {
   return std::string(Payload(bytes, FrameType::kPlan));
 }
 
-// One byte less, or more, makes it another payload.
+// One byte less, or more, makes it another payload, but that so many bytes are
+// one of version 1.
 template <typename Info>
 void ExpectRefusedUnlessWhole(const std::string& payload,
-                              bool (*decode)(std::string_view, Info*)) {
+                              bool (*decode)(std::string_view, Info*),
+                              size_t version1 = SIZE_MAX) {
   Info info;
   EXPECT_TRUE(decode(payload, &info));
   for (size_t size = 0; size < payload.size(); ++size) {
+    if (size == version1) continue;
     EXPECT_FALSE(decode(payload.substr(0, size), &info)) << size;
   }
   EXPECT_FALSE(decode(payload + '\0', &info));
@@ -69,7 +72,7 @@ TEST(RecordFormatTest, TheHeaderIsTheSpecifiedBytes) {
   AppendRecordHeader(&bytes);
   ASSERT_EQ(bytes.size(), kRecordHeaderBytes);
   EXPECT_EQ(bytes.substr(0, 12),
-            std::string("\x93\x43\x41\x53\x54\x4f\x52\x0a\x01\0\0\0", 12));
+            std::string("\x93\x43\x41\x53\x54\x4f\x52\x0a\x02\0\0\0", 12));
   EXPECT_THAT(CheckRecordHeader(bytes), IsOk());
 }
 
@@ -168,13 +171,62 @@ TEST(RecordFormatTest, NamesAreCutAndThenLeftOutWhereTheFrameIsFull) {
 
 TEST(RecordFormatTest, RefusesRanksThatDoNotAddUp) {
   const std::string payload = PayloadOf(SomeRank(0, 1, 3));
-  ExpectRefusedUnlessWhole(payload, &DecodeRank);
+  ExpectRefusedUnlessWhole(payload, &DecodeRank,
+                           payload.find("\x02\x07"
+                                        "exp"));
   RunRankInfo info;
   for (const size_t at : {3u, 19u, 43u}) {  // rank, a budget, the chunk count
     std::string wrong = payload;
     wrong[at] = '\x80';
     EXPECT_FALSE(DecodeRank(wrong, &info)) << at;
   }
+}
+
+TEST(RecordFormatTest, TheOptimizersStatesKeepTheirNames) {
+  for (const StateNames& names : {StateNames(), StateNames({"momentum_buffer"}),
+                                  StateNames(std::vector<std::string>()),
+                                  StateNames({"a", "b", "c", "d", "e", "f", "g",
+                                              std::string(64, 'h')})}) {
+    RunRankInfo info = SomeRank(0, 1, 2);
+    info.states = names;
+    RunRankInfo read;
+    ASSERT_TRUE(DecodeRank(PayloadOf(info), &read));
+    EXPECT_EQ(read.states, names);
+  }
+}
+
+TEST(RecordFormatTest, ARankOfVersionOneHasAdamsStates) {
+  RunRankInfo info = SomeRank(0, 1, 2);
+  info.states = StateNames({"momentum_buffer"});
+  std::string payload = PayloadOf(info);
+  payload.resize(payload.size() - 2 - std::string("momentum_buffer").size());
+  RunRankInfo read;
+  ASSERT_TRUE(DecodeRank(payload, &read));
+  EXPECT_EQ(read.states, StateNames());
+}
+
+TEST(RecordFormatTest, RefusesNamesThatNoStatesHave) {
+  RunRankInfo info = SomeRank(0, 1, 2);
+  info.states = StateNames(std::vector<std::string>());
+  const std::string before = PayloadOf(info);
+  const auto reads = [&](const std::vector<std::string>& names) {
+    std::string payload = before;
+    payload.back() = static_cast<char>(names.size());
+    for (const std::string& name : names) {
+      payload += static_cast<char>(name.size());
+      payload += name;
+    }
+    RunRankInfo read;
+    return DecodeRank(payload, &read);
+  };
+  EXPECT_TRUE(reads({"a", "b"}));
+  EXPECT_TRUE(reads({std::string(64, 'x')}));
+  EXPECT_FALSE(reads({std::string(65, 'x')}));
+  EXPECT_FALSE(reads({"a", "b", "c", "d", "e", "f", "g", "h", "i"}));
+  for (const char* name : {"", "\xff", "a b", "a/b", "..", "param", "all"}) {
+    EXPECT_FALSE(reads({name})) << name;
+  }
+  EXPECT_FALSE(reads({"a", "a"}));
 }
 
 TEST(RecordFormatTest, AnArenaIsTheSpecifiedBytes) {
@@ -382,11 +434,15 @@ TEST(RecordFormatTest, HomesAndMarksComeBackAsTheyWere) {
   std::string frame;
   AppendHomesFrame(homes, &frame);
   const std::string payload(Payload(frame, FrameType::kHomes));
-  EXPECT_EQ(payload.size(), 152u);
+  EXPECT_EQ(payload.size(), 296u);
   RunHomesInfo read;
   ASSERT_TRUE(DecodeHomes(payload, &read));
   EXPECT_EQ(read, homes);
-  ExpectRefusedUnlessWhole(payload, &DecodeHomes);
+  ExpectRefusedUnlessWhole(payload, &DecodeHomes, 32 + 5 * 24);
+  // Version 1 had five states.
+  ASSERT_TRUE(DecodeHomes(payload.substr(0, 32 + 5 * 24), &read));
+  EXPECT_EQ(read.home_bytes[4][2], homes.home_bytes[4][2]);
+  EXPECT_EQ(read.home_bytes[5][0], 0);
   std::string negative = payload;
   negative[15] = '\x80';
   EXPECT_FALSE(DecodeHomes(negative, &read));

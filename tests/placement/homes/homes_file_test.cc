@@ -24,22 +24,31 @@ std::vector<HomesOfChunk> TwoChunks() {
 }
 
 TEST(HomesFileTest, IsReadBackAsItWas) {
-  const std::string text = WriteHomes(TwoChunks());
-  const auto read = ParseHomes(text);
+  const std::string text = WriteHomes(TwoChunks(), StateNames());
+  const auto read = ParseHomes(text, StateNames());
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, TwoChunks());
   // A reason stands there once.
   EXPECT_EQ(text.find("by the budgets"), text.rfind("by the budgets"));
-  EXPECT_EQ(*ParseHomes(WriteHomes({})), std::vector<HomesOfChunk>());
+  EXPECT_EQ(*ParseHomes(WriteHomes({}, StateNames()), StateNames()),
+            std::vector<HomesOfChunk>());
+}
+
+TEST(HomesFileTest, StatesHaveTheOptimizersNames) {
+  const StateNames names({"momentum_buffer"});
+  const std::string text = WriteHomes(TwoChunks(), names);
+  EXPECT_THAT(text, HasSubstr("\"momentum_buffer\""));
+  EXPECT_EQ(*ParseHomes(text, names), TwoChunks());
+  EXPECT_THAT(ParseHomes(text, StateNames()), StatusIs(ErrorCode::kMalformed));
 }
 
 TEST(HomesFileTest, WhatIsNoneIsRefused) {
-  const std::string text = WriteHomes(TwoChunks());
+  const std::string text = WriteHomes(TwoChunks(), StateNames());
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string changed = text;
     const size_t at = changed.find(from);
     EXPECT_NE(at, std::string::npos) << from;
-    return ParseHomes(changed.replace(at, from.size(), to));
+    return ParseHomes(changed.replace(at, from.size(), to), StateNames());
   };
   for (const auto& [from, to] :
        std::vector<std::pair<std::string, std::string>>{
@@ -57,7 +66,8 @@ TEST(HomesFileTest, WhatIsNoneIsRefused) {
               StatusIs(ErrorCode::kMalformed));
   EXPECT_THAT(with("\"by a rule\"", "3"), StatusIs(ErrorCode::kMalformed));
   for (const char* text : {"", "[]", "{}", "{\"schema\":\"castor.homes/1\"}"}) {
-    EXPECT_THAT(ParseHomes(text), StatusIs(ErrorCode::kMalformed)) << text;
+    EXPECT_THAT(ParseHomes(text, StateNames()), StatusIs(ErrorCode::kMalformed))
+        << text;
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "chunk/base/status.h"
 #include "chunk/param_spec.h"
+#include "collectives/custom_update.h"
 
 namespace castor {
 
@@ -99,6 +100,9 @@ struct ToyRun {
   std::function<bool(const ToyMoment&)> abandons;
   // Whether the trainer of a rank gives up at a moment, with kUnavailable.
   std::function<bool(const ToyMoment&)> fails;
+  // Of a custom optimizer. On a GPU it is called when the stream gets there, on
+  // what the stream's work reaches.
+  UpdateFunction update;
   // Called on every rank before its first step; a failure ends it.
   std::function<Status(ZeroEngine&)> after_seal;
   // Called on every rank after every step but the last; a failure ends it.

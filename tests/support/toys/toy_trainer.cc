@@ -57,6 +57,7 @@ class ToyRank {
         seen_(static_cast<size_t>(run.steps + 1) * model.params.size()),
         fp32_grads_(options.grad_mode == GradMode::kFp32),
         grads_in_place_(options.grad_mode == GradMode::kReuse),
+        gpu_(gpu),
         lanes_(options, run.worker_lanes, LargestOf(model), gpu),
         chance_(run.seed * 1024 + static_cast<uint64_t>(communicator->rank())) {
   }
@@ -69,6 +70,10 @@ class ToyRank {
     CASTOR_ASSIGN_OR_RETURN(engine_,
                             ZeroEngine::Create(options, communicator_));
     CASTOR_RETURN_IF_ERROR(RegisterAndSeal());
+    if (run_.update) {
+      CASTOR_RETURN_IF_ERROR(engine_->SetUpdate(
+          [this](const UpdateCall& call) { return Update(call); }));
+    }
     if (run_.after_seal) CASTOR_RETURN_IF_ERROR(run_.after_seal(*engine_));
     for (at_.step = run_.first_step; at_.step < run_.steps; ++at_.step) {
       for (at_.attempt = 0;; ++at_.attempt) {
@@ -122,6 +127,25 @@ class ToyRank {
           std::max(largest, BytesOf(Elements(toy::SizeOf(spec)), DType::kF32));
     }
     return largest;
+  }
+
+  Status Update(const UpdateCall& call) {
+    if (!call.on_device || gpu_ == nullptr) return run_.update(call);
+    std::vector<UpdateRun> runs(call.runs.begin(), call.runs.end());
+    for (UpdateRun& run : runs) {
+      run.values = gpu_->cuda().Reach(run.values);
+      run.grad = gpu_->cuda().Reach(run.grad);
+      for (float*& state : run.states) {
+        if (state != nullptr) state = gpu_->cuda().Reach(state);
+      }
+    }
+    gpu_->cuda().Launch(call.stream, [this, call, runs = std::move(runs)] {
+      UpdateCall reached = call;
+      reached.runs = runs;
+      const Status updated = run_.update(reached);
+      CASTOR_CHECK(updated.ok());
+    });
+    return OkStatus();
   }
 
   Status SetRates(const ZeroOptions& options) {
@@ -404,6 +428,7 @@ class ToyRank {
   Sightings seen_;
   const bool fp32_grads_;
   const bool grads_in_place_;
+  ToyGpu* const gpu_;
   ToyLanes lanes_;  // outlive the engine
   std::unique_ptr<ZeroEngine> engine_;
   std::vector<ParamId> ids_;

@@ -127,9 +127,8 @@ const Planted kPlanted[] = {
      0.25},
     {"one chunk on the drive", "nvme -> host holds the step up",
      [](TwinTraining* t) {
-       t->options.home_rules = {{.glob = "layer.5",
-                                 .state = StateKind::kParam,
-                                 .tier = Tier::kNvme}};
+       t->options.home_rules = {
+           {.glob = "layer.5", .state = "param", .tier = Tier::kNvme}};
        t->machine.nvme_read = LinkModel{20'000'000, 5'000};
      }},
 };

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "collectives/zero_options.h"
-#include "placement/homes/static_policy.h"
+#include "placement/homes/home_limits.h"
 #include "placement/placement_rules.h"
 #include "placement/plan.h"
-#include "placement/run_event.h"
+#include "placement/state_kind.h"
 #include "tools/examples/gpt/engine_params.h"
 
 namespace castor {
@@ -60,13 +60,13 @@ DrawnPlan DrawPlan(std::mt19937_64& random) {
     PlacementRule rule;
     rule.glob = one_of({"*.mlp.*", "wte.*", "h.0.*"});
     rule.tier = Tier::kHost;
-    rule.state = StateKind::kParam;
+    rule.state = kParamName;
     engine.home_rules.push_back(rule);
   }
   if (below(5) == 0) {
-    engine.home_limits.emplace();
-    (*engine.home_limits)[static_cast<size_t>(OptimizerState(0))].host =
-        one_of({KiB(0), KiB(64)});
+    const StateNames names = StateNamesOf(engine.optimizer);
+    engine.home_limits = {{{std::string(names.of(OptimizerState(0))),
+                            Tier::kHost, one_of({KiB(0), KiB(64)})}}};
   }
   return plan;
 }

@@ -102,9 +102,8 @@ Result<std::vector<Weights>> Choose(const CheckpointManifest& manifest,
   std::vector<Weights> chosen;
   for (size_t p = 0; p < manifest.params.size(); ++p) {
     const SavedParam& param = manifest.params[p];
-    Weights weights{p, param.Find(StateKind::kParam),
-                    dtype.value_or(param.dtype)};
-    const SavedState* master = param.Find(StateKind::kMaster);
+    Weights weights{p, param.Find(kParamName), dtype.value_or(param.dtype)};
+    const SavedState* master = param.Find(kMasterName);
     if (weights.to != param.dtype && master != nullptr) weights.from = master;
     if (weights.from->dtype != weights.to && !IsFloat(weights.from->dtype)) {
       return InvalidArgument(fmt::format(

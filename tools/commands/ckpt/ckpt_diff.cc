@@ -134,12 +134,15 @@ class Comparing {
       Add(a.name,
           fmt::format("{} updates and {}", Grouped(a.steps), Grouped(b.steps)));
     }
-    for (int k = 0; k < kStateKinds; ++k) {
-      const StateKind kind = static_cast<StateKind>(k);
-      const SavedState* of_a = a.Find(kind);
-      const SavedState* of_b = b.Find(kind);
-      if (of_a == nullptr && of_b == nullptr) continue;
-      const std::string name = TensorNameOf(a.name, kind);
+    std::vector<std::string_view> states;
+    for (const SavedState& state : a.states) states.push_back(state.state);
+    for (const SavedState& state : b.states) {
+      if (a.Find(state.state) == nullptr) states.push_back(state.state);
+    }
+    for (const std::string_view state : states) {
+      const SavedState* of_a = a.Find(state);
+      const SavedState* of_b = b.Find(state);
+      const std::string name = TensorNameOf(a.name, state);
       if (of_a == nullptr || of_b == nullptr) {
         Add(name, of_b == nullptr ? "only in the first" : "only in the second");
         continue;

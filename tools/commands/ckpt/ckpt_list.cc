@@ -42,13 +42,13 @@ Table StatesTable(const CheckpointManifest& manifest) {
                    {"", "type", Align::kLeft},
                    {"", "size", Align::kRight},
                    {"", "files", Align::kLeft}});
-  for (int k = 0; k < kStateKinds; ++k) {
+  for (const std::string& name : StatesIn(manifest)) {
     int64_t tensors = 0;
     Bytes bytes;
     std::set<std::string> dtypes;
     std::set<int32_t> files;
     for (const SavedParam& param : manifest.params) {
-      const SavedState* state = param.Find(static_cast<StateKind>(k));
+      const SavedState* state = param.Find(name);
       if (state == nullptr) continue;
       ++tensors;
       bytes += BytesOf(Elements(ElementsOf(param)), state->dtype);
@@ -58,8 +58,8 @@ Table StatesTable(const CheckpointManifest& manifest) {
     if (tensors == 0) continue;
     std::string in = NameOfFile(manifest, *files.begin()).Page();
     if (files.size() > 1) in += fmt::format(" and {} more", files.size() - 1);
-    table.Add({StateKindName(static_cast<StateKind>(k)), tensors,
-               fmt::format("{}", fmt::join(dtypes, ",")), bytes, in});
+    table.Add(
+        {name, tensors, fmt::format("{}", fmt::join(dtypes, ",")), bytes, in});
   }
   return table;
 }
@@ -77,8 +77,7 @@ Table TensorsTable(const CheckpointManifest& manifest) {
   for (const SavedParam& param : manifest.params) {
     for (const SavedState& state : param.states) {
       table.Add({Value::Name(TensorNameOf(param.name, state.state)), param.name,
-                 StateKindName(state.state), DTypeName(state.dtype),
-                 ListOf(param.shape),
+                 state.state, DTypeName(state.dtype), ListOf(param.shape),
                  fmt::format("[{}]", fmt::join(param.shape, ", ")), param.steps,
                  NameOfFile(manifest, state.file), DigestText(state.digest)});
     }

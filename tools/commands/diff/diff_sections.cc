@@ -149,13 +149,16 @@ bool SameChunks(const RunRecord& a, const RunRecord& b) {
 DiffSection ChangedHomes(const RunRecord& a, const RunRecord& b) {
   DiffSection section{"homes", {}};
   if (!SameChunks(a, b)) return section;
+  const StateNames names = a.states();
+  const StateNames others = b.states();
   const StatesByChunk first = HomesOf(a);
   const StatesByChunk second = HomesOf(b);
   for (const auto& [key, home] : first) {
     const auto other = second.find(key);
     if (other == second.end() || other->second == home) continue;
+    if (names.of(key.second) != others.of(key.second)) continue;
     section.rows.push_back(
-        {fmt::format("chunk {} {}", key.first, StateKindName(key.second)),
+        {fmt::format("chunk {} {}", key.first, names.of(key.second)),
          TierName(home), TierName(other->second)});
   }
   return section;

@@ -186,10 +186,11 @@ class RunExplainer {
         setup_.HomesIn(record_.ranks.front().rank, windows_.back().step);
     const auto index = static_cast<size_t>(chunk);
     if (index >= homes.size()) return list;
+    const StateNames names = record_.states();
     for (size_t k = 0; k < kStateKinds; ++k) {
       const std::optional<StateHome>& home = homes[index][k];
       if (!home) continue;
-      const std::string_view state = StateKindName(static_cast<StateKind>(k));
+      const std::string_view state = names.of(static_cast<StateKind>(k));
       const std::string_view tier = TierName(home->tier);
       list.Append(Fields({{"state", state},
                           {"tier", tier},
@@ -298,9 +299,10 @@ class RunExplainer {
     Table table(
         {},
         {{"state"}, {"link"}, {"count"}, {"causes"}, {"moved_bytes"}, {"ns"}});
+    const StateNames names = record_.states();
     for (const auto& [key, move] : moves) {
       const auto& [kind, link_kind, from, to] = key;
-      const std::string_view state = StateKindName(kind);
+      const std::string_view state = names.of(kind);
       const std::string link = LinkName({link_kind, from, to});
       table.Add({state, link, move.count, ByCauseJson(move.by_cause),
                  move.bytes, move.ns});

@@ -236,6 +236,8 @@ void AddVariants(const PlanReport& report, Document* doc) {
 // For the page: homes of all chunks, and budgets around these.
 void AddPictures(const PlanReport& report, Document* doc) {
   if (report.outcome.fits.ok()) {
+    doc->Set("states",
+             ListOf(report.outcome.seal->memory.placement.names.all()));
     doc->Set("chunk_list", PlannedChunksJson(report.subject, report.outcome));
   }
   doc->Set("budget_grid", ListOf(report.grid, [](const BudgetPoint& point) {

@@ -92,7 +92,7 @@ Result<Document> ExplainHomes(const PlanSubject& subject,
       const StatePlace& place = memory.states[chunk.index()][k];
       if (place.bytes == Bytes(0)) continue;
       const auto kind = static_cast<StateKind>(k);
-      const std::string_view state = StateKindName(kind);
+      const std::string_view state = memory.placement.names.of(kind);
       const std::string_view tier = TierName(place.home);
       const std::string why =
           WhyHome(memory, outcome.request.options, outcome.seal->bindings,
@@ -164,7 +164,7 @@ JsonValue PlannedChunksJson(const PlanSubject& subject,
         static_cast<int64_t>(c),
         BytesOf(info.size,
                 outcome.layout.groups()[static_cast<size_t>(info.group)].dtype),
-        names[c], homes));
+        names[c], homes, memory.placement.names));
   }
   return list;
 }

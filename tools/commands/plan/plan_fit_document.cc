@@ -29,7 +29,7 @@ namespace {
 using TierBytes = std::array<Bytes, 3>;  // by TierIndex
 
 // For people.
-std::string_view TitleOf(ByteClass kind) {
+std::string_view TitleOf(const ByteTable& bytes, ByteClass kind) {
   switch (kind) {
     case ByteClass::kParams:
       return "parameters";
@@ -54,8 +54,12 @@ std::string_view TitleOf(ByteClass kind) {
     case ByteClass::kLeases:
       return "borrowed";
     default:
-      return ByteClassName(kind);
+      break;
   }
+  const std::string_view name = bytes.name(kind);
+  if (name == "exp_avg") return "first moments";
+  if (name == "exp_avg_sq") return "second moments";
+  return name;
 }
 
 Value Budget(const PlanOutcome& outcome, Tier tier) {
@@ -83,9 +87,8 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
                Table::JsonOnly("classes")});
   for (const Tier tier : kAllTiers) {
     JsonValue classes;
-    for (int c = 0; c < kByteClasses; ++c) {
-      const auto kind = static_cast<ByteClass>(c);
-      classes[fmt::format("{}_bytes", ByteClassName(kind))] =
+    for (const ByteClass kind : bytes.classes()) {
+      classes[fmt::format("{}_bytes", bytes.name(kind))] =
           bytes.at(kind, tier).count();
     }
     tiers.Add(
@@ -105,11 +108,9 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
                Value::BytesOrDash(row[1]), Value::BytesOrDash(row[2])},
               mark, forms);
   };
-  for (int c = 0; c < kByteClasses; ++c) {
-    const auto kind = static_cast<ByteClass>(c);
-    const auto index = static_cast<size_t>(c);
-    add(Value(ByteClassName(kind)).As(std::string(TitleOf(kind))),
-        bytes.bytes[index],
+  for (const ByteClass kind : bytes.classes()) {
+    add(Value(bytes.name(kind)).As(std::string(TitleOf(bytes, kind))),
+        bytes.bytes[static_cast<size_t>(kind)],
         bytes.total(kind) == Bytes(0) ? Form::kPlain : Form::kAll);
   }
   const Bytes beside = outcome.request.borrows ? Bytes(0) : outcome.activations;
@@ -134,13 +135,14 @@ void AddTiers(const PlanOutcome& outcome, Document* doc) {
 // Homes by state and tier: how many chunks.
 JsonValue HomesJson(const MemoryPlan& memory) {
   JsonValue json;
-  for (int k = 0; k < kStateKinds; ++k) {
+  const StateNames& names = memory.placement.names;
+  for (int k = 0; k < names.states(); ++k) {
     int64_t chunks[3] = {0, 0, 0};
     for (const auto& states : memory.states) {
       const StatePlace& place = states[static_cast<size_t>(k)];
       if (place.bytes > Bytes(0)) ++chunks[TierIndex(place.home)];
     }
-    JsonValue& of_state = json[StateKindName(static_cast<StateKind>(k))];
+    JsonValue& of_state = json[names.of(static_cast<StateKind>(k))];
     for (const Tier tier : kAllTiers) {
       of_state[TierName(tier)] = chunks[TierIndex(tier)];
     }

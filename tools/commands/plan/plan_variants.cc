@@ -274,9 +274,8 @@ Result<PlanVariants> Alternatives(const PlanSubject& subject,
              changed);
   changed = flags;
   if (!flags.engine.home_limits && flags.host_budget) {
-    for (StateLimits& limits : changed.engine.home_limits.emplace()) {
-      limits.device = 0.0;
-    }
+    changed.engine.home_limits = {
+        {{std::string(kAllStates), Tier::kDevice, 0.0}}};
     finder.Try("--limit all@device=0%", changed);
   }
   changed = flags;

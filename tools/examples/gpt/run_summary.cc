@@ -180,8 +180,13 @@ void AddHomes(const TrainOptions& options, const TrainOutcome& outcome,
       options.engine.home_limits || !options.engine.home_rules.empty();
   if (asked) to->Line("homes on a rank, by state:");
   JsonValue homes = JsonValue::Object();
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    const std::string_view state = StateKindName(static_cast<StateKind>(k));
+  const StateNames names = StateNamesOf(options.engine.optimizer);
+  size_t width = 10;
+  for (const std::string& name : names.all()) {
+    width = std::max(width, name.size());
+  }
+  for (size_t k = 0; k < static_cast<size_t>(names.states()); ++k) {
+    const std::string_view state = names.of(static_cast<StateKind>(k));
     std::string where;
     JsonValue tiers = JsonValue::Object();
     for (Tier tier : kAllTiers) {
@@ -192,7 +197,7 @@ void AddHomes(const TrainOptions& options, const TrainOutcome& outcome,
     }
     homes[std::string(state)] = tiers;
     if (asked && !where.empty())
-      to->Line(fmt::format("  {:<10}{}", state, where));
+      to->Line(fmt::format("  {:<{}}{}", state, width, where));
   }
   to->Set("homes", homes);
   if (options.engine.home_rules.empty()) return;

@@ -38,12 +38,8 @@ castor.colour = (name) => getComputedStyle(document.documentElement).getProperty
 
 castor.tiers = {device: 'the device', host: 'the host', nvme: 'NVMe'};
 
+// What memory is for; castor.nameStates puts the states before these.
 castor.kinds = [
-  ['param', 'parameters at home', 'blue'],
-  ['grad', 'gradients at home', 'green'],
-  ['master', 'master weights', 'rose'],
-  ['exp_avg', 'first moments', 'orange'],
-  ['exp_avg_sq', 'second moments', 'brown'],
   ['gathered', 'gathered parameters', 'sky'],
   ['prefetched', 'prefetched parameters', 'yellow'],
   ['borrowed', 'borrowed by the trainer', 'ink'],
@@ -62,7 +58,27 @@ castor.activities = {
   'waited for': ['waited for', 'red'],
 };
 
-castor.states = {param: 'parameters', grad: 'gradients', master: 'master weights', exp_avg: 'first moments', exp_avg_sq: 'second moments'};
+// An object without members of its own: an optimizer may call a state "constructor".
+castor.byName = (members) => Object.assign(Object.create(null), members);
+
+// Of every optimizer; each has states of its own beside them (castor.nameStates).
+castor.states = castor.byName({param: 'parameters', grad: 'gradients', master: 'master weights', exp_avg: 'first moments', exp_avg_sq: 'second moments'});
+castor.stateColours = castor.byName({param: 'blue', grad: 'green', master: 'rose', exp_avg: 'orange', exp_avg_sq: 'brown'});
+castor.moreColours = ['orange', 'brown', 'ash', 'pale', 'dim', 'line'];
+
+// Gives the states of a document titles and colours. States without a title of their own show their names, in colours that no other one has taken.
+castor.nameStates = (names) => {
+  castor.stateNames = names;
+  const free = castor.moreColours.filter((colour) => !names.some((name) => castor.stateColours[name] === colour));
+  let next = 0;
+  for (const name of names) {
+    castor.states[name] = castor.states[name] || name;
+    castor.stateColours[name] = castor.stateColours[name] || free[next++ % free.length];
+  }
+  const fixed = castor.kinds.filter(([key]) => !castor.states[key]);
+  castor.kinds = [...names.map((name) => [name, name === 'param' || name === 'grad' ? `${castor.states[name]} at home` : castor.states[name],
+                                          castor.stateColours[name]]), ...fixed];
+};
 
 castor.waits = {
   demand: 'chunks fetched when asked for',
@@ -168,6 +184,7 @@ castor.table = (parent, columns, rows, caption) => {
 castor.start = () => {
   const page = JSON.parse(document.getElementById('document').textContent);
   castor.page = page;
+  castor.nameStates((page.detail && page.detail.states) || page.states || []);
   const ranks = page.detail ? page.detail.ranks : [];
   castor.shown = ranks.length > 0 ? ranks[0] : null;
   castor.origin = () => d3.min(ranks, (rank) => rank.begin_ns);

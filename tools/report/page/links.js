@@ -28,7 +28,7 @@ castor.draw.push((page) => {
         `\n${castor.bytes(m[6] / Math.max(1, m[2] - m[1]) * 1e9)} a second; why: ${detail.causes[m[5]]}`);
   }
   const moved = (link) => {
-    const sums = {};
+    const sums = castor.byName({});
     const index = page.detail ? page.detail.links.indexOf(link.link) : -1;
     for (const move of index < 0 ? [] : castor.shown.moves.filter((one) => one[0] === index)) {
       const state = page.detail.states[move[4]];

@@ -22,7 +22,7 @@ castor.draw.push((page) => {
     ], page.plan.slots || []);
   }
   if (page.homes.length > 0) {
-    const states = ['param', 'grad', 'master', 'exp_avg', 'exp_avg_sq'].filter((state) => page.homes.some((home) => home[`${state}_bytes`] > 0));
+    const states = castor.stateNames.filter((state) => page.homes.some((home) => home[`${state}_bytes`] > 0));
     castor.table(figures, [['from step', (home) => home.from_step, true], ['tier', (home) => home.tier],
                            ['budget', (home) => home.budget_bytes ? castor.bytes(home.budget_bytes) : 'not given', true],
                            ...states.map((state) => [state, (home) => castor.bytes(home[`${state}_bytes`]), true])], page.homes);

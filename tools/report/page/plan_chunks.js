@@ -12,7 +12,7 @@ castor.draw.push((page) => {
   const chunks = page.chunk_list || [];
   if (chunks.length === 0) return;
   const colours = {device: 'blue', host: 'sky', nvme: 'orange'};
-  const states = ['param', 'grad', 'master', 'exp_avg', 'exp_avg_sq'].filter((state) => chunks.some((chunk) => chunk.homes.some((one) => one.state === state)));
+  const states = castor.stateNames.filter((state) => chunks.some((chunk) => chunk.homes.some((one) => one.state === state)));
   castor.legend(figures, Object.entries(colours).map(([tier, colour]) => [`at home on ${castor.tiers[tier]}`, colour]));
   const row = Math.max(2, Math.min(16, Math.floor(560 / chunks.length)));
   const width = Math.min(castor.width(), 760);

@@ -12,8 +12,8 @@ castor.draw.push((page) => {
     return;
   }
   const kinds = [
-    ['param', 'parameters', 'blue'], ['grad', 'gradients', 'green'], ['master', 'master weights', 'rose'], ['exp_avg', 'first moments', 'orange'],
-    ['exp_avg_sq', 'second moments', 'brown'], ['gathered', 'gathered chunks', 'sky'], ['prefetch', 'fetched ahead', 'yellow'],
+    ...castor.stateNames.map((name) => [name, castor.states[name], castor.stateColours[name]]),
+    ['gathered', 'gathered chunks', 'sky'], ['prefetch', 'fetched ahead', 'yellow'],
     ['kept', 'copies kept', 'pale'], ['staging', 'staging', 'grey'], ['leases', 'borrowed', 'ink'], ['activations', 'activations and overhead', 'ash'], ['rest', 'the rest', 'dim'],
   ];
   const rows = page.tiers.map((tier) => {

@@ -17,7 +17,7 @@ namespace castor {
 namespace {
 
 Status Keep(const RunDocument& document, std::string_view schema,
-            RunSetup* setup) {
+            const StateNames& states, RunSetup* setup) {
   if (schema == kLayoutSchema) {
     CASTOR_ASSIGN_OR_RETURN(setup->layout, ParseLayout(document.text));
   } else if (schema == kConfigSchema) {
@@ -33,7 +33,7 @@ Status Keep(const RunDocument& document, std::string_view schema,
                             ParseTrace(document.text));
   } else if (schema == kHomesSchema) {
     CASTOR_ASSIGN_OR_RETURN((setup->homes[{document.rank, document.step}]),
-                            ParseHomes(document.text));
+                            ParseHomes(document.text, states));
   } else {
     return Malformed("this castor does not know its schema");
   }
@@ -66,6 +66,7 @@ const TraceFile* RunSetup::TraceOf(int32_t rank) const {
 
 RunSetup ReadSetup(const RunRecord& record) {
   RunSetup setup;
+  const StateNames states = record.states();
   for (const RunDocument& document : record.documents) {
     std::string schema;
     Status kept;
@@ -74,7 +75,7 @@ RunSetup ReadSetup(const RunRecord& record) {
     } else if (json->is_object() && json->contains("schema") &&
                (*json)["schema"].is_text()) {
       schema = (*json)["schema"].text();
-      kept = Keep(document, schema, &setup);
+      kept = Keep(document, schema, states, &setup);
     } else {
       kept = Malformed("it has no schema");
     }

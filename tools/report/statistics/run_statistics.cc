@@ -94,6 +94,7 @@ class Builder {
 
  private:
   void DescribeRecord() {
+    result_.states = record_.states();
     result_.events = static_cast<int64_t>(record_.events.size());
     result_.dropped = record_.dropped;
     result_.file_bytes = record_.file_bytes;

@@ -188,7 +188,8 @@ struct RankStatistics {
 struct RunStatistics {
   // Of the record.
   int32_t world = 0;
-  int32_t stage = -1;  // -1: no rank is described
+  int32_t stage = -1;      // -1: no rank is described
+  StateNames states = {};  // of the lowest rank
   int64_t chunks = 0;
   int64_t chunk_bytes = 0;  // of the largest
   int64_t events = 0;

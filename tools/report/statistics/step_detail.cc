@@ -386,10 +386,10 @@ JsonValue NamesOf(int count, const Name& name) {
   return list;
 }
 
-JsonValue TierJson(const TierCourse& course) {
+JsonValue TierJson(const TierCourse& course, const StateNames& names) {
   JsonValue home = JsonValue::Object();
-  for (int k = 0; k < kStateKinds; ++k) {
-    home[StateKindName(static_cast<StateKind>(k))] =
+  for (int k = 0; k < names.states(); ++k) {
+    home[names.of(static_cast<StateKind>(k))] =
         course.home_bytes[static_cast<size_t>(k)];
   }
   JsonValue times = JsonValue::Array();
@@ -413,7 +413,7 @@ JsonValue TierJson(const TierCourse& course) {
        {"passing_bytes", std::move(passing)}});
 }
 
-JsonValue RankJson(const RankDetail& rank) {
+JsonValue RankJson(const RankDetail& rank, const StateNames& names) {
   JsonValue phases = JsonValue::Array();
   for (const StepPhase& phase : rank.phases) {
     phases.Append(JsonValue::Object({{"phase", phase.name},
@@ -421,7 +421,9 @@ JsonValue RankJson(const RankDetail& rank) {
                                      {"end_ns", phase.time.end}}));
   }
   JsonValue tiers = JsonValue::Array();
-  for (const TierCourse& course : rank.tiers) tiers.Append(TierJson(course));
+  for (const TierCourse& course : rank.tiers) {
+    tiers.Append(TierJson(course, names));
+  }
   JsonValue spans = JsonValue::Array();
   for (const ChunkSpan& span : rank.spans) {
     spans.Append(Numbers({span.chunk, static_cast<int64_t>(span.activity),
@@ -515,6 +517,7 @@ StepDetail ComputeStepDetail(const RunRecord& record, const RunSetup& setup,
   });
   if (windows.empty()) return detail;
   detail.step = step;
+  detail.names = record.states();
   const int64_t origin =
       std::min_element(windows.begin(), windows.end(),
                        [](const StepWindow& a, const StepWindow& b) {
@@ -532,8 +535,17 @@ JsonValue StepDetailJson(const StepDetail& detail) {
   if (detail.step == 0) return JsonValue();
   JsonValue links = JsonValue::Array();
   for (const LinkId& link : detail.links) links.Append(LinkName(link));
+  // A damaged record may have moves of states that nobody named.
+  int states = detail.names.states();
+  for (const RankDetail& rank : detail.ranks) {
+    for (const LinkMove& move : rank.moves) {
+      states = std::max(states, static_cast<int>(move.state) + 1);
+    }
+  }
   JsonValue ranks = JsonValue::Array();
-  for (const RankDetail& rank : detail.ranks) ranks.Append(RankJson(rank));
+  for (const RankDetail& rank : detail.ranks) {
+    ranks.Append(RankJson(rank, detail.names));
+  }
   const auto keys = [](std::initializer_list<const char*> names) {
     JsonValue list = JsonValue::Array();
     for (const char* name : names) list.Append(name);
@@ -547,9 +559,9 @@ JsonValue StepDetailJson(const StepDetail& detail) {
                                 return ChunkActivityName(
                                     static_cast<ChunkActivity>(i));
                               })},
-       {"states", NamesOf(kStateKinds,
-                          [](int i) {
-                            return StateKindName(static_cast<StateKind>(i));
+       {"states", NamesOf(states,
+                          [&](int i) {
+                            return detail.names.of(static_cast<StateKind>(i));
                           })},
        {"causes",
         NamesOf(kRunCauses,
@@ -563,7 +575,7 @@ JsonValue StepDetailJson(const StepDetail& detail) {
 
 JsonValue ChunkJson(int64_t chunk, Bytes bytes,
                     std::span<const std::string> params,
-                    const HomesOfChunk& homes) {
+                    const HomesOfChunk& homes, const StateNames& states) {
   const size_t shown = std::min(params.size(), kMostNames);
   JsonValue names = JsonValue::Array();
   for (const std::string& name : params.first(shown)) names.Append(name);
@@ -571,7 +583,7 @@ JsonValue ChunkJson(int64_t chunk, Bytes bytes,
   for (size_t k = 0; k < kStateKinds; ++k) {
     if (!homes[k]) continue;
     at_home.Append(
-        JsonValue::Object({{"state", StateKindName(static_cast<StateKind>(k))},
+        JsonValue::Object({{"state", states.of(static_cast<StateKind>(k))},
                            {"tier", TierName(homes[k]->tier)},
                            {"bytes", homes[k]->bytes.count()},
                            {"why", homes[k]->why}}));
@@ -592,11 +604,12 @@ JsonValue ChunksJson(const RunRecord& record, const RunSetup& setup,
       ParamsByChunk(record, setup);
   const std::span<const HomesOfChunk> homes = setup.HomesIn(rank, step);
   const std::vector<RunChunkInfo>& chunks = record.ranks.front().chunks;
+  const StateNames& states = record.ranks.front().states;
   for (size_t c = 0; c < chunks.size(); ++c) {
     list.Append(
         ChunkJson(static_cast<int64_t>(c), Bytes(chunks[c].bytes),
                   c < params.size() ? params[c] : std::vector<std::string>(),
-                  c < homes.size() ? homes[c] : HomesOfChunk()));
+                  c < homes.size() ? homes[c] : HomesOfChunk(), states));
   }
   return list;
 }

@@ -101,6 +101,7 @@ struct RankDetail {
 
 struct StepDetail {
   int32_t step = 0;  // 0: the record has no whole step
+  StateNames names = {};
   std::vector<LinkId> links;
   std::vector<RankDetail> ranks;  // ascending, of those that have the step
 };
@@ -121,7 +122,7 @@ JsonValue StepDetailJson(const StepDetail& detail);
 // each state that exists its tier, bytes and reason.
 JsonValue ChunkJson(int64_t chunk, Bytes bytes,
                     std::span<const std::string> params,
-                    const HomesOfChunk& homes);
+                    const HomesOfChunk& homes, const StateNames& states);
 
 // All chunks, with their parameters, and their homes in the step on the rank.
 JsonValue ChunksJson(const RunRecord& record, const RunSetup& setup,

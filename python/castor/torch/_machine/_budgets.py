@@ -8,7 +8,7 @@ import logging
 import os
 from typing import Optional, Union
 
-from castor.errors import InvalidArgument
+from castor.errors import DoesNotFit, InvalidArgument
 from castor.sizes import format_size, parse_size
 from castor.torch._machine._device import Gpu
 
@@ -92,6 +92,13 @@ class Budgets:
         self.fits = self.device >= resident
         self._left = -1  # to torch, when somebody looked last
         self._others = self._before = 0  # in use when the first step began: not Castor's, and all
+
+    def set_aside(self, size: int, whose: str) -> None:
+        """Part of the host's budget is not the engine's."""
+        if size >= self.host:
+            raise DoesNotFit(f"{whose} keeps {format_size(size)} of states that are not of a parameter's shape, beside chunks in host memory, and the host "
+                             f"budget is {format_size(self.host)}; raise the host budget by {size - self.host + (1 << 20)} bytes")
+        self.host -= size
 
     @property
     def measures(self) -> bool:

@@ -28,8 +28,6 @@ _SHAPES: tuple[dict[int, tuple[int, ...]], ...] = (
     {1: (257,), 2: (161, 193), 3: (25, 17, 5), 4: (17, 9, 3, 3)},
 )
 
-
-
 class _Trained:
     """What parameters, their states, and the optimizer's numbers became."""
 

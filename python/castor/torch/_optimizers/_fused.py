@@ -33,6 +33,7 @@ class Fused:
     """The engine's own update."""
 
     error = None
+    other_bytes = 0
 
     def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
         if optimizer.state:

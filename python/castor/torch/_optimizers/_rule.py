@@ -15,6 +15,7 @@ class Rule(Protocol):
     """How parameters are updated. It knows the optimizer's numbers and the names of its states, and the engine has the states."""
 
     states: tuple[str, ...]  # the engine's names of them, in its order
+    other_bytes: int  # of host memory, for what states hold beside those
     error: Optional[BaseException]  # that ended the last step, where the optimizer's own code raised it
 
     def config(self) -> dict[str, Any]:

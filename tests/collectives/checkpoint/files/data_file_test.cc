@@ -47,7 +47,7 @@ Status SaveValues(const std::string& directory, int64_t step, float value) {
                                   {{{"w", {kCount}, DType::kF32},
                                     {{StateKind::kParam, DType::kF32},
                                      {OptimizerState(0), DType::kF32}}}},
-                                  MiB(1));
+                                  StateNames(), MiB(1));
   };
   CASTOR_ASSIGN_OR_RETURN(CheckpointWriter first, plan());
   CASTOR_ASSIGN_OR_RETURN(CheckpointWriter second, plan());

@@ -146,6 +146,10 @@ TEST_F(ZeroEngineCheckpointTest, ReshardsToAnyRanksStageChunksAndHomes) {
     const std::string name = CheckpointName(2);
     const auto files = FilesOf(from + "/" + name);
     ASSERT_FALSE(files.empty());
+    const fs::path states = fs::path(from) / name / "optimizer";
+    const bool sgd_saves = setting.optimizer.kind == OptimizerKind::kSgd;
+    EXPECT_EQ(fs::exists(states / "momentum_buffer.safetensors"), sgd_saves);
+    EXPECT_EQ(fs::exists(states / "exp_avg.safetensors"), !sgd_saves);
     const struct {
       int world;
       ZeroOptions options;

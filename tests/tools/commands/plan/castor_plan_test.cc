@@ -100,6 +100,31 @@ TEST(CastorPlanTest, ProposesOtherTiersWhereTheDeviceHoldsNoChunk) {
   EXPECT_TRUE(nvme);
 }
 
+TEST(CastorPlanTest, NamesTheStatesThatTheOptimizerKeeps) {
+  const auto plan = [](const std::string& state, const std::string& form) {
+    return Plan({kGpt2Xl, "--device-budget", "4GiB", "--host-budget", "64GiB",
+                 "--optimizer", "sgd", "--momentum", "0.9", "--limit",
+                 state + "@device=10%", form});
+  };
+  const ProcessOutcome json = plan("momentum_buffer", "--json");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const JsonValue document = ParseJson(json.out).value();
+  EXPECT_THAT(
+      document["homes"].keys(),
+      testing::ElementsAre("param", "grad", "master", "momentum_buffer"));
+  const JsonValue& device = document["tiers"][size_t{0}]["classes"];
+  EXPECT_GT(device["momentum_buffer_bytes"].integer(), 0);
+  EXPECT_FALSE(device.contains("exp_avg_bytes"));
+  const ProcessOutcome plain = plan("momentum_buffer", "--plain");
+  EXPECT_THAT(plain.out, HasSubstr("class\tmomentum_buffer\t"));
+  EXPECT_THAT(plain.out, testing::Not(HasSubstr("exp_avg")));
+  const ProcessOutcome wrong = plan("exp_avg", "--plain");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("is for state \"exp_avg\""),
+                               HasSubstr("known are param, grad, master, "
+                                         "momentum_buffer, all")));
+}
+
 TEST(CastorPlanTest, TakesAFlagByItsEarlierNameAndSaysTheNewOne) {
   const auto plan = [](const std::string& flag) {
     return Plan({kGpt2Xl, "--device-budget", "4GiB", "--host-budget", "64GiB",

@@ -127,14 +127,12 @@ TEST(TrainFlagsTest, LimitsAndRulesReachTheOptions) {
               "--place", "nvme:wte.*", "--place", "host:*,state=grad"});
   ASSERT_THAT(options, IsOk());
   ASSERT_TRUE(options->engine.home_limits.has_value());
-  const StaticLimits& limits = *options->engine.home_limits;
-  EXPECT_EQ(limits[static_cast<size_t>(OptimizerState(0))].host,
-            StateLimit(MiB(12)));
-  EXPECT_EQ(limits[static_cast<size_t>(StateKind::kParam)].device,
-            StateLimit(0.25));
+  EXPECT_THAT(*options->engine.home_limits,
+              testing::ElementsAre(HomeLimit{"exp_avg", Tier::kHost, MiB(12)},
+                                   HomeLimit{"param", Tier::kDevice, 0.25}));
   ASSERT_EQ(options->engine.home_rules.size(), 2u);
   EXPECT_EQ(options->engine.home_rules[0].glob, "wte.*");
-  EXPECT_EQ(options->engine.home_rules[1].state, StateKind::kGrad);
+  EXPECT_EQ(options->engine.home_rules[1].state, "grad");
   EXPECT_THAT(
       Parsed({"--limit", "exp_avg@hots=1MiB"}),
       StatusIs(ErrorCode::kInvalidArgument, HasSubstr("did you mean host?")));
@@ -353,10 +351,8 @@ TEST(TrainFlagsTest, HomesAndTheMachineOfAConfigReachTheOptions) {
       Parsed({"--config", dir.File("config.json")});
   ASSERT_THAT(options, IsOk());
   ASSERT_TRUE(options->engine.home_limits.has_value());
-  EXPECT_EQ(
-      (*options->engine.home_limits)[static_cast<size_t>(StateKind::kParam)]
-          .device,
-      StateLimit(0.25));
+  EXPECT_THAT(*options->engine.home_limits,
+              testing::ElementsAre(HomeLimit{"param", Tier::kDevice, 0.25}));
   ASSERT_EQ(options->engine.home_rules.size(), 1u);
   EXPECT_EQ(options->engine.home_rules[0].tier, Tier::kNvme);
   ASSERT_TRUE(options->machine.has_value());

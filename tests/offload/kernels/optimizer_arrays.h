@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_
-#define CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_
+#ifndef CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_ARRAYS_H_
+#define CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_ARRAYS_H_
 
 // The buffers of one optimizer step, of any types, each at an offset of its
 // own, filled with what vector code gets wrong first. Values.
@@ -38,11 +38,11 @@ inline std::vector<OptimizerTypes> AllOptimizerTypes() {
   return all;
 }
 
-class OptimizerState {
+class OptimizerArrays {
  public:
   // `offset` is in elements; the buffers' differ.
-  OptimizerState(std::mt19937_64& random, const OptimizerTypes& types,
-                 int64_t count, int64_t offset)
+  OptimizerArrays(std::mt19937_64& random, const OptimizerTypes& types,
+                  int64_t count, int64_t offset)
       : types_(types),
         count_(count),
         grad_(Make(types.grad, count, offset)),
@@ -64,9 +64,9 @@ class OptimizerState {
   }
 
   // The same bytes at other offsets.
-  OptimizerState AtOffset(int64_t offset) const {
+  OptimizerArrays AtOffset(int64_t offset) const {
     std::mt19937_64 any;
-    OptimizerState copy(any, types_, count_, offset);
+    OptimizerArrays copy(any, types_, count_, offset);
     copy.grad_.CopyFrom(grad_);
     copy.param_.CopyFrom(param_);
     copy.exp_avg_.CopyFrom(exp_avg_);
@@ -145,4 +145,4 @@ inline std::vector<OptimizerOptions> OptimizersToTest() {
 
 }  // namespace castor
 
-#endif  // CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_STATE_H_
+#endif  // CASTOR_TESTS_OFFLOAD_KERNELS_OPTIMIZER_ARRAYS_H_
