@@ -34,21 +34,6 @@ def backward(model: nn.Module, seed: int = 0) -> torch.Tensor:
     return loss
 
 
-OPTIMIZERS: list[tuple[str, Callable[[Any], torch.optim.Optimizer]]] = [
-    ("RMSprop", lambda params: torch.optim.RMSprop(params)),
-    ("amsgrad", lambda params: torch.optim.Adam(params, amsgrad=True)),
-    ("maximize", lambda params: torch.optim.SGD(params, maximize=True)),
-]
-
-
-@pytest.mark.parametrize(("word", "optimizer"), OPTIMIZERS)
-def test_optimizers_by_name(word: str, optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
-    model = make()
-    with pytest.raises(castor.InvalidArgument, match=word):
-        castor.wrap(model, optimizer(model.parameters()), **ROOMY)
-    assert type(model[0].weight) is nn.Parameter  # and the model is as it was
-
-
 def test_parameters_that_are_not_the_models() -> None:
     model, other = make(), make()
     with pytest.raises(castor.InvalidArgument, match="not the model's"):

@@ -117,7 +117,7 @@ class Fused:
         return False
 
     def call(self, word: str, groups: Groups) -> None:
-        raise FailedPrecondition(f"{self.kind} has no {word}()")
+        """There is none."""
 
     def rest(self) -> None:
         return None

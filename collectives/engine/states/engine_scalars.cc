@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#include "collectives/engine/engine_scalars.h"
+#include "collectives/engine/states/engine_scalars.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Castor Authors
 
-#ifndef CASTOR_COLLECTIVES_ENGINE_ENGINE_SCALARS_H_
-#define CASTOR_COLLECTIVES_ENGINE_ENGINE_SCALARS_H_
+#ifndef CASTOR_COLLECTIVES_ENGINE_STATES_ENGINE_SCALARS_H_
+#define CASTOR_COLLECTIVES_ENGINE_STATES_ENGINE_SCALARS_H_
 
 // Part of the ranks' agreement (rank_agreement.h).
 //
@@ -38,4 +38,4 @@ Status RestoreRates(const EngineScalars& scalars, OptimizerGroups* groups);
 
 }  // namespace castor::internal
 
-#endif  // CASTOR_COLLECTIVES_ENGINE_ENGINE_SCALARS_H_
+#endif  // CASTOR_COLLECTIVES_ENGINE_STATES_ENGINE_SCALARS_H_

@@ -17,7 +17,7 @@
 #include "collectives/checkpoint/checkpoint_reader.h"
 #include "collectives/checkpoint/files/tensor_digest.h"
 #include "collectives/checkpoint/load_sources.h"
-#include "collectives/engine/engine_scalars.h"
+#include "collectives/engine/states/engine_scalars.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "offload/kernels/convert.h"
 

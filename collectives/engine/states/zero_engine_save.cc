@@ -21,7 +21,7 @@
 #include "collectives/checkpoint/checkpoint_plan.h"
 #include "collectives/checkpoint/checkpoint_writer.h"
 #include "collectives/checkpoint/files/tensor_digest.h"
-#include "collectives/engine/engine_scalars.h"
+#include "collectives/engine/states/engine_scalars.h"
 #include "collectives/engine/zero_engine_impl.h"
 #include "offload/kernels/optimizer_options.h"
 #include "offload/lanes/event.h"
