@@ -448,6 +448,96 @@ def gpus(folder: str) -> dict[str, str]:
     return said
 
 
+ANY: dict[str, Any] = {
+    "NAdam": lambda params: torch.optim.NAdam(params, lr=1e-3),
+    "Adam with amsgrad": lambda params: torch.optim.Adam(params, lr=1e-3, amsgrad=True),
+    "Adagrad": lambda params: torch.optim.Adagrad(params, lr=1e-2, initial_accumulator_value=0.1),
+    "ASGD": lambda params: torch.optim.ASGD(params, lr=1e-2, t0=2),
+    "RMSprop": lambda params: torch.optim.RMSprop(params, lr=1e-3, momentum=0.9, centered=True),
+}
+
+
+def counts(state: dict[str, Any]) -> dict[str, dict[str, float]]:
+    return {str(number): {name: float(value) for name, value in of.items() if not isinstance(value, torch.Tensor) or value.numel() == 1}
+            for number, of in state["state"].items()}
+
+
+def any_optimizer(folder: str) -> list[dict[str, Any]]:
+    """Optimizers that are not Castor's own, next to DDP."""
+    case, size, rank = CASES["tied"], dist.get_world_size(), dist.get_rank()
+    tight = {"device": "4600KiB", "host": "1MiB", "nvme": folder, "chunk": "4KiB", "config": {"poison": True}}
+    ways: list[Any] = [None] + [{"device": "64MiB", "host": "64MiB", "stage": stage} for stage in range(4)]
+    ways += [tight | {"stage": stage} for stage in (1, 2, 3)] + [tight | {"stage": 3, "update_in_backward": True}]
+    seen = []
+    for name, make in ANY.items():
+        found: dict[str, Any] = {"name": name, "losses": [], "digests": [], "counts": []}
+        for way in ways:
+            torch.manual_seed(7)
+            model: Any = case.make()
+            optimizer: Any = make(model.parameters())
+            if way is None:
+                model = torch.nn.parallel.DistributedDataParallel(model)
+            else:
+                model, optimizer = castor.wrap(model, optimizer, timeout_s=60, **way)
+            losses = []
+            for step in range(5):
+                optimizer.zero_grad()
+                loss = case.loss(model, step * size + rank)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            found["losses"].append(losses)
+            found["counts"].append(counts(optimizer.state_dict()))
+            if way is not None:
+                weights = model.state_dict()
+                found["digests"].append(digest(weights) if rank == 0 else "")
+        seen.append(found)
+    return seen
+
+
+def whole_on_ranks(folder: str) -> list[Any]:
+    """Optimizers that need whole parameters."""
+    case = CASES["tied"]
+    said: list[Any] = []
+    for stage in (3, 0):
+        torch.manual_seed(7)
+        model: Any = case.make()
+        try:
+            model, optimizer = castor.wrap(model, torch.optim.Adafactor(model.parameters(), lr=1e-2), stage=stage, timeout_s=60)
+        except castor.CastorError as error:
+            said.append(str(error))
+            continue
+        for step in range(3):
+            optimizer.zero_grad()
+            case.loss(model, step).backward()
+            optimizer.step()
+        weights = model.state_dict()
+        torch.manual_seed(7)
+        plain: Any = case.make()
+        own = torch.optim.Adafactor(plain.parameters(), lr=1e-2)
+        for step in range(3):
+            own.zero_grad()
+            case.loss(plain, step).backward()
+            own.step()
+        # All ranks have the same data here, so the average is what each has.
+        wrong = [name for name, value in weights.items() if not torch.allclose(value, plain.state_dict()[name], rtol=1e-4, atol=1e-5)]
+        said.append(wrong)
+    return said
+
+
+def numbers_differ(folder: str) -> str:
+    """Ranks whose optimizers have other numbers."""
+    model: Any = torch.nn.Linear(4, 4)
+    model, optimizer = castor.wrap(model, torch.optim.NAdam(model.parameters(), momentum_decay=4e-3 + dist.get_rank()), device="64MiB", host="64MiB",
+                                   timeout_s=20)
+    try:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    except castor.CastorError as error:
+        return str(error)
+    return "nothing was said"
+
+
 def differ(folder: str) -> str:
     """Ranks that have other models."""
     model: Any = torch.nn.Linear(4, 4 + dist.get_rank())

@@ -137,6 +137,27 @@ def test_one_rank_alone_is_told_so_within_the_timeout(tmp_path: Path) -> None:
     assert "rank 1" in said, said
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_other_optimizers_do_as_under_ddp_and_have_the_same_bits_everywhere(ranks: int, tmp_path: Path) -> None:
+    for case in run("any_optimizer", ranks, tmp_path):
+        assert len(set(case["digests"])) == 1, case["name"]
+        plain, *castor = case["losses"]
+        for losses in castor:
+            assert losses == pytest.approx(plain, rel=1e-5), case["name"]
+        counts = case["counts"]
+        assert counts[0] and all(other == counts[0] for other in counts[1:]), case["name"]
+
+
+def test_optimizers_of_whole_parameters_train_at_stage_0(tmp_path: Path) -> None:
+    refused, wrong = run("whole_on_ranks", 2, tmp_path)
+    assert "choose stage 0" in refused
+    assert wrong == []
+
+
+def test_ranks_whose_optimizers_have_other_numbers_are_told_so(tmp_path: Path) -> None:
+    assert "different steps" in run("numbers_differ", 2, tmp_path)
+
+
 def test_ranks_that_differ_are_told_so(tmp_path: Path) -> None:
     said = run("differ", 2, tmp_path)
     assert "different parameters" in said, said

@@ -142,28 +142,32 @@ class Program:
         self._groups = snapshot
 
     def end(self, groups: Groups, applied: bool) -> None:
-        before, self._groups = self._groups, None
-        if applied and before is not None:
-            if self._runtime.several:
-                self._count_others(before)
-            for index, numbers in self._groups_after.items():
-                groups[index].update(numbers)
+        try:
+            if applied and self._groups is not None:
+                if self._runtime.several:
+                    self._count_others()
+                self._commit(groups)
+            else:
+                for member in self._members:
+                    member.bare.set_numbers(member.before)
+        finally:
+            self._groups = None
+            self._groups_after.clear()
             for member in self._members:
-                if member.after is not None:
-                    member.bare.set_numbers(member.after)
+                member.after = None
             for kept in self._kept.values():
-                if kept.after is not None:
-                    kept.present, kept.rest = kept.after
-        else:
-            for member in self._members:
-                member.bare.set_numbers(member.before)
-        self._groups_after.clear()
-        for member in self._members:
-            member.after = None
-        for kept in self._kept.values():
-            kept.after = None
+                kept.after = None
 
-    def _count_others(self, groups: Groups) -> None:
+    def _commit(self, groups: Groups) -> None:
+        for index, numbers in self._groups_after.items():
+            groups[index].update(numbers)
+        for member in self._members:
+            member.bare.set_numbers(member.before if member.after is None else member.after)
+        for kept in self._kept.values():
+            if kept.after is not None:
+                kept.present, kept.rest = kept.after
+
+    def _count_others(self) -> None:
         """Parameters whose elements other ranks have updated: their counts go on here, too."""
         others: dict[_Member, list[Any]] = defaultdict(list)
         for number, kept in self._kept.items():
