@@ -24,6 +24,9 @@ struct ParamSpec {
   // Frozen parameters are packed in groups of their own, without gradient or
   // optimizer chunks.
   bool trainable = true;
+  // Its optimizer updates it as a whole, so no border of optimizer shards cuts
+  // it (PackOptions::shards).
+  bool whole = false;
 };
 
 // The product of `shape`. Malformed when a dimension is negative or the product

@@ -43,6 +43,7 @@ OptimizerOptions OptionsFor(OptimizerOptions options,
   options.eps = group.eps.value_or(options.eps);
   options.weight_decay = group.weight_decay.value_or(options.weight_decay);
   options.kind = group.kind.value_or(options.kind);
+  options.span = group.span.value_or(options.span);
   return WithMomentum(options, options,
                       group.momentum.value_or(options.momentum));
 }
@@ -80,6 +81,12 @@ Status CheckOptimizerGroups(const OptimizerOptions& optimizer,
           "differ as adam and adamw do",
           group.name, OptimizerName(*group.kind),
           OptimizerName(optimizer.kind)));
+    }
+    if (group.span && optimizer.kind != OptimizerKind::kCustom) {
+      return InvalidArgument(fmt::format(
+          "optimizer group {} says what its update needs, which {} knows by "
+          "itself: leave the span away",
+          group.name, OptimizerName(optimizer.kind)));
     }
     const OptimizerOptions options = OptionsFor(optimizer, group);
     Status valid = ValidateOptimizerOptions(options);
@@ -150,6 +157,11 @@ std::map<std::string, double> OptimizerGroups::GivenRates() const {
     if (group.given_lr) rates.emplace(group.name, *group.given_lr);
   }
   return rates;
+}
+
+UpdateSpan OptimizerGroups::SpanOf(size_t group) const {
+  CASTOR_CHECK(group < groups_.size());
+  return groups_[group].options.span;
 }
 
 OptimizerOptions OptimizerGroups::OptionsOf(size_t group, double lr) const {

@@ -38,6 +38,7 @@ struct OptimizerGroup {
   std::optional<double> weight_decay = {};
   std::optional<double> momentum = {};
   std::optional<OptimizerKind> kind = {};  // kAdam and kAdamW for each other
+  std::optional<UpdateSpan> span = {};     // of a custom optimizer
 };
 
 // Numbers of a group to be changed between steps; what is not set stays.
@@ -80,6 +81,9 @@ class OptimizerGroups {
   // What SetLearningRate said last, by the group's name: for checkpoints, since
   // nothing else tells them. Others have their rate from the options and Step.
   std::map<std::string, double> GivenRates() const;
+
+  // What an update of the group's parameters needs at least.
+  UpdateSpan SpanOf(size_t group) const;
 
   // What a parameter of the group is updated with in a step of rate `lr`.
   OptimizerOptions OptionsOf(size_t group, double lr) const;

@@ -356,6 +356,8 @@ void FillGroup(OptionTable& t, OptimizerGroup* group) {
   t.Real("momentum", &group->momentum);
   t.Choice("kind", &group->kind, OptimizerName,
            {OptimizerKind::kAdamW, OptimizerKind::kAdam});
+  t.Choice("span", &group->span, UpdateSpanName,
+           {UpdateSpan::kElements, UpdateSpan::kParameter});
 }
 
 Status ReadLossScale(std::string_view text, LossScaling* scaling) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -36,8 +37,8 @@ class GroupBuilder {
         chunks_(*chunks),
         places_(*places) {}
 
-  // REQUIRES: size > 0.
-  void Add(ParamId param, Elements size) {
+  // REQUIRES: size > 0; if it is `whole`, no more than a shard has.
+  void Add(ParamId param, Elements size, bool whole) {
     if (size > chunk_size_) {
       Open(RoundUp(size, ChunkQuantum(options_.world)), /*oversize=*/true);
       Append(param, size, Elements(0));
@@ -46,7 +47,8 @@ class GroupBuilder {
     }
     std::optional<Elements> offset;
     if (open_) {
-      offset = OffsetFor(Last().used, size, chunk_size_, options_.align);
+      const Elements used = whole ? BehindBorder(size) : Last().used;
+      offset = OffsetFor(used, size, chunk_size_, options_.align);
     }
     if (!offset) {
       Open(chunk_size_, /*oversize=*/false);
@@ -59,6 +61,14 @@ class GroupBuilder {
 
  private:
   ChunkInfo& Last() { return chunks_.back(); }
+
+  // From where on in the open chunk `size` elements lie in one shard.
+  Elements BehindBorder(Elements size) {
+    const Elements shard = chunk_size_ / options_.shards;
+    const Elements begin = RoundUp(Last().used, options_.align);
+    const Elements border = RoundUp(begin, shard);
+    return border > begin && border < begin + size ? border : begin;
+  }
 
   void Open(Elements size, bool oversize) {
     ids_.emplace_back(static_cast<int32_t>(chunks_.size()));
@@ -99,7 +109,28 @@ Status ValidateChunkSize(Elements chunk_size, const PackOptions& options) {
           .count()));
 }
 
+Status ValidateWhole(const ParamSpec& param, Elements size, Elements chunk_size,
+                     const PackOptions& options) {
+  const Elements quantum = WholeQuantum(options);
+  const Elements least =
+      RoundUp(RoundUp(size, options.align) * options.shards, quantum);
+  if (chunk_size >= least && chunk_size % quantum == Elements(0)) {
+    return OkStatus();
+  }
+  return InvalidArgument(fmt::format(
+      "parameter '{}' of {} elements is updated as a whole, and chunks of {} "
+      "elements are cut into {} shards: give chunks of {} elements at least, "
+      "in multiples of {}",
+      param.name, size.count(), chunk_size.count(), options.shards,
+      least.count(), quantum.count()));
+}
+
 }  // namespace
+
+Elements WholeQuantum(const PackOptions& options) {
+  return Elements(std::lcm(ChunkQuantum(options.world).count(),
+                           options.align.count() * options.shards));
+}
 
 Status ValidatePackOptions(const PackOptions& options) {
   constexpr int kMaxWorld = 1 << 20;
@@ -233,7 +264,14 @@ Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
     GroupBuilder builder(static_cast<int32_t>(g), chunk_sizes[g], options,
                          &chunks, &places);
     for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] > Elements(0)) builder.Add(group.params[i], sizes[i]);
+      if (sizes[i] == Elements(0)) continue;
+      const ParamSpec& param = params[group.params[i].index()];
+      const bool whole = param.whole && options.shards > 1;
+      if (whole) {
+        CASTOR_RETURN_IF_ERROR(
+            ValidateWhole(param, sizes[i], chunk_sizes[g], options));
+      }
+      builder.Add(group.params[i], sizes[i], whole);
     }
     infos.push_back({group.dtype, group.trainable, chunk_sizes[g],
                      std::move(builder).Finish()});

@@ -9,7 +9,9 @@
 // of oversize chunks counted): a parameter goes at the next aligned offset of
 // the open chunk if it fits there whole, else the chunk is closed and a new one
 // opened; one with more than C elements closes the open chunk and gets a chunk
-// of its own, rounded up to Q. Pure functions, thread-safe.
+// of its own, rounded up to Q. Where optimizer states of a chunk are cut into
+// shards, a parameter that is to stay whole and would cross a border begins
+// behind it. Pure functions, thread-safe.
 
 #include <span>
 #include <vector>
@@ -26,7 +28,13 @@ namespace castor {
 struct PackOptions {
   int world = 1;       // W: ranks that share a chunk
   Elements align{64};  // A: a multiple of 64
+  int shards = 1;      // into which optimizer states of a chunk are cut; W's
+                       // divisor
 };
+
+// Chunks of parameters that stay whole are multiples of this: borders of their
+// shards are aligned.
+Elements WholeQuantum(const PackOptions& options);
 
 // InvalidArgument where world or align is out of range, or align is not a
 // multiple of 64.
@@ -69,7 +77,8 @@ PackCount CountPacking(std::span<const Elements> sizes, Elements chunk_size,
 
 // Builds the layout; `chunk_sizes[g]` is the C of group g of
 // GroupParams(params). InvalidArgument where a size is not a positive multiple
-// of Q, Malformed where a shape is. Chunks are numbered in the order in which
+// of Q, or too small for a parameter that is to stay whole, Malformed where a
+// shape is. Chunks are numbered in the order in which
 // they are opened, group by group.
 Result<ChunkLayout> PackChunks(std::span<const ParamSpec> params,
                                std::span<const Elements> chunk_sizes,

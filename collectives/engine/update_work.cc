@@ -111,7 +111,7 @@ std::vector<std::vector<UpdateRun>> UpdateWork::Calls(int64_t most) const {
     if (!piece.update) continue;
     for (int64_t done = 0; done < piece.segment.count;) {
       const int64_t rest = piece.segment.count - done;
-      const int64_t count = cuts ? std::min(rest, most) : rest;
+      const int64_t count = piece.cuts ? std::min(rest, most) : rest;
       if (count > left) {
         calls.emplace_back();
         left = std::max(most, count);

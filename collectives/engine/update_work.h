@@ -59,6 +59,7 @@ struct UpdateWork {
     OptimizerScalars scalars;
     MomentRounding rounding;
     // Of the program's.
+    bool cuts = true;  // its calls may begin and end in the parameter
     int64_t step = 0;
     double lr = 0;
   };
@@ -70,7 +71,6 @@ struct UpdateWork {
   int64_t elements = 0;  // of the range
   // Null: Castor's own update.
   std::shared_ptr<ProgramUpdate> program;
-  bool cuts = true;  // the program's calls may begin and end in a parameter
 
   std::byte* grad = nullptr;
   std::byte* param = nullptr;   // in `dtype`

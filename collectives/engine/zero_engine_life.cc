@@ -158,6 +158,9 @@ Result<ParamId> ZeroEngine::Impl::AddParam(ParamSpec spec,
   }
   param.group = *found;
   param.spec = std::move(spec);
+  param.spec.whole = options_.optimizer.kind == OptimizerKind::kCustom &&
+                     param.spec.trainable &&
+                     groups_.SpanOf(param.group) == UpdateSpan::kParameter;
   param.initializer = std::move(initializer);
   params_.push_back(std::move(param));
   return ParamId(static_cast<int32_t>(params_.size()) - 1);

@@ -27,12 +27,12 @@ internal::UpdateWork ZeroEngine::Impl::MakeWork(ChunkId chunk, ShardRange range,
   work.elements = (range.end - range.begin).count();
   work.moment_dtype = options_.optimizer.moment_dtype;
   work.program = program_update_;
-  work.cuts = options_.optimizer.span == UpdateSpan::kElements;
   for (const Segment& segment : Segments(chunk, range)) {
     const Param& param = params_[segment.param.index()];
     internal::UpdateWork::Piece piece;
     piece.segment = segment;
     piece.update = param.used;
+    piece.cuts = !param.spec.whole;
     piece.step = param.steps;
     piece.lr = groups_.OptionsOf(param.group, lr).lr;
     if (param.used && program_update_ == nullptr) {

@@ -17,9 +17,11 @@
 #include "chunk/chunk_size_search.h"
 #include "chunk/layout/chunk_packer.h"
 #include "chunk/layout_file.h"
+#include "chunk/text/quote.h"
 #include "chunk/text/units_text.h"
 #include "collectives/memory/budget_raises.h"
 #include "placement/placement_rules.h"
+#include "placement/state_kind.h"
 
 namespace castor {
 namespace {
@@ -28,16 +30,39 @@ PackOptions PackingOf(const ZeroOptions& options, int world) {
   PackOptions pack;
   pack.world = world;
   pack.align = options.align;
+  pack.shards = ShardingOf(options, world, 0).pieces(OptimizerState(0));
   return pack;
 }
 
+// Elements that a chunk of the group has at least, so that each of its shards
+// holds the largest parameter that stays whole; 0: there is none.
+Elements LeastForWhole(std::span<const ParamSpec> params,
+                       const ParamGroup& group, std::span<const Elements> sizes,
+                       const PackOptions& pack) {
+  Elements largest;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (params[group.params[i].index()].whole) {
+      largest = std::max(largest, sizes[i]);
+    }
+  }
+  if (pack.shards == 1) return Elements(0);
+  return RoundUp(RoundUp(largest, pack.align) * pack.shards,
+                 WholeQuantum(pack));
+}
+
 Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
-                                         Bytes chunk_size, int world) {
+                                         Bytes chunk_size,
+                                         const PackOptions& pack) {
+  const int world = pack.world;
   std::vector<Elements> sizes;
   for (const ParamGroup& group : GroupParams(params)) {
+    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
+                            GroupSizes(params, group));
+    const bool whole =
+        LeastForWhole(params, group, of_group, pack) > Elements(0);
     const Elements size =
         RoundDown(Elements(chunk_size.count() * 8 / DTypeBits(group.dtype)),
-                  ChunkQuantum(world));
+                  whole ? WholeQuantum(pack) : ChunkQuantum(world));
     if (size <= Elements(0)) {
       return InvalidArgument(fmt::format(
           "chunks of {} bytes are too small: {} ranks need at least {} bytes "
@@ -49,6 +74,60 @@ Result<std::vector<Elements>> GivenSizes(std::span<const ParamSpec> params,
     sizes.push_back(size);
   }
   return sizes;
+}
+
+// Where parameters stay whole, the size among a number of even ones, of which
+// packing allocates least. The search knows nothing of borders in chunks.
+Status FitWhole(std::span<const ParamSpec> params, const ChunkBounds& bounds,
+                const PackOptions& pack, std::vector<Elements>& sizes) {
+  constexpr int kTried = 64;
+  const std::vector<ParamGroup> groups = GroupParams(params);
+  std::vector<Elements> least(groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    CASTOR_ASSIGN_OR_RETURN(const std::vector<Elements> of_group,
+                            GroupSizes(params, groups[g]));
+    least[g] = LeastForWhole(params, groups[g], of_group, pack);
+    if (least[g] > Elements(0)) sizes[g] = least[g];
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (least[g] == Elements(0)) continue;
+    const auto in_elements = [&](Bytes bytes) {
+      return Elements(bytes.count() * 8 / DTypeBits(groups[g].dtype));
+    };
+    const Elements from = std::max(least[g], in_elements(bounds.least));
+    const Elements to = std::max(from, in_elements(bounds.most));
+    std::vector<Elements> tried = sizes;
+    std::optional<Elements> allocated;
+    for (int i = 0; i <= kTried; ++i) {
+      tried[g] = RoundUp(from + (to - from) / kTried * i, WholeQuantum(pack));
+      CASTOR_ASSIGN_OR_RETURN(const ChunkLayout layout,
+                              PackChunks(params, tried, pack));
+      const Elements takes = layout.allocated(static_cast<int32_t>(g));
+      if (allocated && takes >= *allocated) continue;
+      allocated = takes;
+      sizes[g] = tried[g];
+    }
+  }
+  return OkStatus();
+}
+
+// A layout that was made elsewhere leaves parameters whole, too.
+Status CheckWhole(const ChunkLayout& layout, std::span<const ParamSpec> params,
+                  const PackOptions& pack) {
+  for (size_t p = 0; p < params.size(); ++p) {
+    const ParamPlace& place = layout.places()[p];
+    if (!params[p].whole || !place.chunk.valid()) continue;
+    const Elements shard = layout.chunk(place.chunk).size / pack.shards;
+    if (place.offset / shard ==
+        (place.offset + place.size - Elements(1)) / shard) {
+      continue;
+    }
+    return InvalidArgument(fmt::format(
+        "the layout cuts parameter {}, which is updated as a whole, between {} "
+        "shards: leave the layout away",
+        Quoted(params[p].name), pack.shards));
+  }
+  return OkStatus();
 }
 
 Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
@@ -68,6 +147,7 @@ Result<std::vector<Elements>> SearchedSizes(std::span<const ParamSpec> params,
   for (const GroupSearchResult& group : found.groups) {
     sizes.push_back(group.recommended.chunk_size);
   }
+  CASTOR_RETURN_IF_ERROR(FitWhole(params, bounds, pack, sizes));
   return sizes;
 }
 
@@ -113,13 +193,15 @@ Result<ChunkLayout> LayoutOf(std::span<const ParamSpec> params,
   CASTOR_CHECK(!SearchesFreely(options));
   if (options.layout != nullptr) {
     CASTOR_RETURN_IF_ERROR(CheckLayoutFits(*options.layout, params, world));
+    CASTOR_RETURN_IF_ERROR(
+        CheckWhole(options.layout->layout, params, PackingOf(options, world)));
     return options.layout->layout;
   }
   const PackOptions pack = PackingOf(options, world);
   std::vector<Elements> sizes;
   if (options.chunk_size.has_value()) {
     CASTOR_ASSIGN_OR_RETURN(sizes,
-                            GivenSizes(params, *options.chunk_size, world));
+                            GivenSizes(params, *options.chunk_size, pack));
   } else {
     const ChunkBounds bounds =
         BoundsFor(params, options, world, options.max_chunk).front();

@@ -28,6 +28,15 @@
 namespace castor {
 namespace {
 
+bool UpdatesWhole(const ZeroOptions& options) {
+  if (options.optimizer.kind != OptimizerKind::kCustom) return false;
+  return options.optimizer.span == UpdateSpan::kParameter ||
+         std::any_of(options.groups.begin(), options.groups.end(),
+                     [](const OptimizerGroup& group) {
+                       return group.span == UpdateSpan::kParameter;
+                     });
+}
+
 MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
                         const ZeroOptions& options, const SealBudgets& budgets,
                         std::span<const ChunkBindings> bindings,
@@ -47,8 +56,7 @@ MemoryPlanInput InputOf(const ChunkLayout& layout, const Sharding& sharding,
   input.prefetch_depth = options.prefetch_depth;
   input.prefetch = options.prefetch;
   input.step_compute_ns = options.step_compute_ns;
-  input.whole_updates = options.optimizer.kind == OptimizerKind::kCustom &&
-                        options.optimizer.span == UpdateSpan::kParameter;
+  input.whole_updates = UpdatesWhole(options);
   input.declared = declared;
   input.bindings.assign(bindings.begin(), bindings.end());
   input.machine = options.machine;
@@ -123,14 +131,6 @@ Status CheckOptions(const ZeroOptions& options, int world) {
         "accumulation order away, or take another gradient mode");
   }
   CASTOR_RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
-  if (options.optimizer.kind == OptimizerKind::kCustom &&
-      options.optimizer.span == UpdateSpan::kParameter &&
-      ShardingOf(options, world, 0).pieces(OptimizerState(0)) > 1) {
-    return InvalidArgument(fmt::format(
-        "an update of whole parameters needs them whole on a rank, and stage "
-        "{} cuts optimizer states among {} ranks; choose stage 0, or one rank",
-        options.stage, world));
-  }
   CASTOR_RETURN_IF_ERROR(
       CheckOptimizerGroups(options.optimizer, options.groups));
   if (options.home_limits) {

@@ -5,6 +5,7 @@
 // stage, world and placement, and what happens where it fails.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -118,20 +119,25 @@ TEST_F(ZeroEngineTest, AProgramsUpdateMayBeginInTheBackward) {
 // Which elements of a parameter a step's calls have had.
 class Seen {
  public:
-  Status Take(const UpdateCall& call) {
+  void Note(const UpdateCall& call) {
     std::lock_guard lock(mutex_);
     int64_t elements = 0;
     for (const UpdateRun& run : call.runs) {
       elements += run.elements;
       runs_[{run.step, run.param.value()}].emplace_back(run.first_element,
                                                         run.elements);
+    }
+    if (!call.on_device) largest_call_ = std::max(largest_call_, elements);
+  }
+  Status Take(const UpdateCall& call) {
+    Note(call);
+    for (const UpdateRun& run : call.runs) {
       // The update moves each element by what it had been moved before.
       for (int64_t i = 0; i < run.elements; ++i) {
         run.states[0][i] += 1;
         run.values[i] = run.states[0][i];
       }
     }
-    if (!call.on_device) largest_call_ = std::max(largest_call_, elements);
     return OkStatus();
   }
 
@@ -312,13 +318,92 @@ TEST_F(OwnUpdateTest, HasStatesWhoseNamesMakeSense) {
   EXPECT_THAT(ValidateOptimizerOptions(Custom({"z", "exp_avg_sq"})), IsOk());
 }
 
-TEST_F(ZeroEngineTest, AnUpdateOfWholeParametersIsRefusedWhereStatesAreCut) {
-  const ToyModel model = MakeToyModel(3, 6, 500, DType::kF32);
+// Moves each parameter by its momentum, divided by the momentum's norm.
+Status Normalized(const UpdateCall& call) {
+  for (const UpdateRun& run : call.runs) {
+    const auto* grad = static_cast<const float*>(run.grad);
+    float sum = 0;
+    for (int64_t i = 0; i < run.elements; ++i) {
+      float& momentum = run.states[0][i];
+      momentum = 0.5f * momentum + grad[i] * call.grad_factor;
+      sum += momentum * momentum;
+    }
+    const float step = static_cast<float>(run.lr) / (1 + std::sqrt(sum));
+    for (int64_t i = 0; i < run.elements; ++i) {
+      run.values[i] -= step * run.states[0][i];
+    }
+  }
+  return OkStatus();
+}
+
+TEST_F(ZeroEngineTest, WholeParametersHaveOneOwnerAndTheSameBitsAtEveryStage) {
+  const ToyModel model = MakeToyModel(11, 20, 2000, DType::kF32);
+  int combination = 0;
+  for (const int world : {2, 3}) {
+    ToyResult want;
+    for (int stage = 0; stage <= 3; ++stage) {
+      if (stage > 0 && combination++ % TestStride() != 0) continue;
+      for (const bool tight : {false, true}) {
+        SCOPED_TRACE(testing::Message()
+                     << "world " << world << " stage " << stage
+                     << (tight ? " with NVMe" : " on the device"));
+        ZeroOptions options =
+            tight ? Tight(stage, KiB(180), KiB(300)) : Roomy(stage);
+        options.chunk_size.reset();
+        if (tight) options.chunk_size = KiB(24);
+        options.clip_norm = 0.02;
+        options.optimizer = Custom({"momentum"}, UpdateSpan::kParameter);
+        Seen seen;
+        ToyRun run = Updating([&](const UpdateCall& call) {
+          seen.Note(call);
+          return Normalized(call);
+        });
+        run.micro_batches = 2;
+        const ToyResult got = TrainToy(model, run, world, options);
+        ASSERT_THAT(got.status, IsOk());
+        ExpectWithinBudgets(got);
+        if (stage == 0 && !tight) want = got;
+        if (stage > 0) seen.ExpectAll(model, run.steps);
+        ASSERT_EQ(got.weights, want.weights);
+      }
+    }
+  }
+}
+
+TEST_F(ZeroEngineTest, WholeParametersLieBesideSuchThatMayBeCut) {
+  ToyModel model = MakeToyModel(12, 12, 1500, DType::kF32);
+  model.params.push_back({"vocabulary", {40'000}, DType::kF32});
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    model.groups.push_back(p + 1 < model.params.size() ? "matrices" : "");
+  }
+  ZeroOptions options = Roomy(3);
+  options.chunk_size = KiB(32);
+  options.optimizer = Custom({"momentum"});
+  options.groups = {{.name = "matrices", .span = UpdateSpan::kParameter}};
+  Seen seen;
+  ToyRun run = Updating([&](const UpdateCall& call) {
+    seen.Note(call);
+    return Normalized(call);
+  });
+  const ToyResult got = TrainToy(model, run, 2, options);
+  ASSERT_THAT(got.status, IsOk());
+  seen.ExpectAll(model, run.steps);
+  for (size_t p = 0; p + 1 < model.params.size(); ++p) {
+    EXPECT_TRUE(seen.whole(p) || toy::SizeOf(model.params[p]) == 0) << p;
+  }
+  EXPECT_FALSE(seen.whole(model.params.size() - 1));
+}
+
+TEST_F(ZeroEngineTest, ChunksTooSmallForWholeParametersAreRefusedWithNumbers) {
+  ToyModel model = MakeToyModel(3, 6, 500, DType::kF32);
+  model.params.push_back({"matrix", {1800}, DType::kF32});
   ZeroOptions options = Roomy(2);
   options.optimizer = Custom({"count"}, UpdateSpan::kParameter);
-  EXPECT_THAT(TrainToy(model, Updating(AdamW), 2, options).status,
-              StatusIs(ErrorCode::kInvalidArgument,
-                       HasSubstr("choose stage 0, or one rank")));
+  EXPECT_THAT(
+      TrainToy(model, Updating(Normalized), 2, options).status,
+      StatusIs(ErrorCode::kInvalidArgument,
+               AllOf(HasSubstr("'matrix' of 1800 elements"),
+                     HasSubstr("give chunks of 3840 elements at least"))));
 }
 
 }  // namespace
