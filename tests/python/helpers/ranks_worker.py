@@ -495,34 +495,56 @@ def any_optimizer(folder: str) -> list[dict[str, Any]]:
     return seen
 
 
-def whole_on_ranks(folder: str) -> list[Any]:
-    """Optimizers that need whole parameters."""
+WHOLE: dict[str, Any] = {
+    "Adafactor": lambda params: torch.optim.Adafactor(params, lr=1e-2),
+}
+if hasattr(torch.optim, "Muon"):
+    WHOLE["Muon and AdamW"] = lambda params: [torch.optim.Muon([p for p in params if p.dim() == 2], lr=1e-2),
+                                              torch.optim.AdamW([p for p in params if p.dim() != 2], lr=1e-3)]
+
+
+def whole_on_ranks(folder: str) -> list[dict[str, Any]]:
+    """Optimizers that need whole parameters: at every stage the same bits, and those of the plain script where all ranks have the same data."""
     case = CASES["tied"]
-    said: list[Any] = []
-    for stage in (3, 0):
-        torch.manual_seed(7)
-        model: Any = case.make()
-        try:
-            model, optimizer = castor.wrap(model, torch.optim.Adafactor(model.parameters(), lr=1e-2), stage=stage, timeout_s=60)
-        except castor.CastorError as error:
-            said.append(str(error))
-            continue
-        for step in range(3):
-            optimizer.zero_grad()
-            case.loss(model, step).backward()
-            optimizer.step()
-        weights = model.state_dict()
+    tight = {"device": "5MiB", "host": "1MiB", "nvme": folder, "config": {"poison": True}}
+    seen = []
+    for name, make in WHOLE.items():
+        found: dict[str, Any] = {"name": name, "digests": [], "states": [], "near": []}
         torch.manual_seed(7)
         plain: Any = case.make()
-        own = torch.optim.Adafactor(plain.parameters(), lr=1e-2)
-        for step in range(3):
-            own.zero_grad()
+        own = make(list(plain.parameters()))
+        own = own if isinstance(own, list) else [own]
+        for step in range(4):
+            for one in own:
+                one.zero_grad()
             case.loss(plain, step).backward()
-            own.step()
-        # All ranks have the same data here, so the average is what each has.
-        wrong = [name for name, value in weights.items() if not torch.allclose(value, plain.state_dict()[name], rtol=1e-4, atol=1e-5)]
-        said.append(wrong)
-    return said
+            for one in own:
+                one.step()
+        for stage, where in itertools.product(range(4), ({}, tight)):
+            torch.manual_seed(7)
+            model: Any = case.make()
+            model, optimizer = castor.wrap(model, make(list(model.parameters())), stage=stage, timeout_s=60, **where)
+            for step in range(2):
+                optimizer.zero_grad()
+                case.loss(model, step).backward()
+                optimizer.step()
+            place = str(Path(folder) / f"{name}-{stage}-{len(where)}")
+            castor.save(place, model)
+            torch.manual_seed(8)
+            model = case.make()
+            model, optimizer = castor.wrap(model, make(list(model.parameters())), stage=stage, timeout_s=60, **where)
+            castor.load(place, model)
+            for step in range(2, 4):
+                optimizer.zero_grad()
+                case.loss(model, step).backward()
+                optimizer.step()
+            state, weights = optimizer.state_dict()["state"], model.state_dict()
+            if dist.get_rank() == 0:
+                found["digests"].append(digest(weights))
+                found["states"].append(digest({f"{number} {word}": value for number, of in state.items() for word, value in of.items()}))
+                found["near"].append(all(torch.allclose(value, plain.state_dict()[key], rtol=1e-3, atol=1e-4) for key, value in weights.items()))
+        seen.append(found)
+    return seen
 
 
 def numbers_differ(folder: str) -> str:

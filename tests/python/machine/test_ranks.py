@@ -148,10 +148,12 @@ def test_other_optimizers_do_as_under_ddp_and_have_the_same_bits_everywhere(rank
         assert counts[0] and all(other == counts[0] for other in counts[1:]), case["name"]
 
 
-def test_optimizers_of_whole_parameters_train_at_stage_0(tmp_path: Path) -> None:
-    refused, wrong = run("whole_on_ranks", 2, tmp_path)
-    assert "choose stage 0" in refused
-    assert wrong == []
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_optimizers_of_whole_parameters_have_the_same_bits_at_every_stage(ranks: int, tmp_path: Path) -> None:
+    for case in run("whole_on_ranks", ranks, tmp_path):
+        assert len(set(case["digests"])) == 1, case
+        assert len(set(case["states"])) == 1, case
+        assert all(case["near"]), case
 
 
 def test_ranks_whose_optimizers_have_other_numbers_are_told_so(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, Iterator, Optional
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from castor import _abi
@@ -43,12 +44,13 @@ class _Member:
 class _Kept:
     """What stays here of one parameter's state."""
 
-    __slots__ = ("after", "member", "p", "present", "rest", "updates")
+    __slots__ = ("after", "member", "owns", "p", "present", "rest", "updates")
 
     def __init__(self, p: Param, member: _Member) -> None:
         self.p, self.member = p, member
         self.present: frozenset[str] = frozenset()  # names of its states in chunks
         self.rest: Optional[dict[str, Any]] = None  # None: no step yet
+        self.owns = True  # what is here is true; another rank updates it else
         self.updates = 0  # the engine's count of them, where several ranks have parts
         self.after: Optional[tuple[frozenset[str], dict[str, Any]]] = None  # both, once a window of this step has been
 
@@ -89,7 +91,6 @@ class Program:
             member = _Member(optimizer, len(self._of_group))
             self._members.append(member)
             self._of_group += [member] * len(optimizer.param_groups)
-        self._whole = any(member.facts.whole for member in self._members)
         self.states = self._names()
         self.other_bytes = sum(member.facts.other_bytes for member in self._members)
         self.error: Optional[BaseException] = None
@@ -112,10 +113,11 @@ class Program:
         return tuple(names)
 
     def config(self) -> dict[str, Any]:
-        return {"kind": self.kind, "states": [{"name": name} for name in self.states], "span": "parameter" if self._whole else "elements"}
+        return {"kind": self.kind, "states": [{"name": name} for name in self.states]}
 
     def groups(self) -> Groups:
-        return [{"name": f"g{index}", "lr": max(rate, 0.0)} for index, rate in enumerate(self._rates)]
+        spans = ["parameter" if member.facts.whole else "elements" for member in self._of_group]
+        return [{"name": f"g{index}", "lr": max(rate, 0.0), "span": span} for index, (rate, span) in enumerate(zip(self._rates, spans))]
 
     def bind(self, runtime: Owner) -> None:
         self._runtime = runtime
@@ -173,7 +175,10 @@ class Program:
         for number, kept in self._kept.items():
             updates = self._runtime.engine.param(number).updates
             if kept.after is None and kept.p.elements and updates > kept.updates:
-                others[kept.member].append((_stand_in(kept), kept, [kept]))
+                if kept.member.facts.whole:
+                    kept.owns, kept.rest = False, None
+                else:
+                    others[kept.member].append((_stand_in(kept), kept, [kept]))
             kept.updates = updates
         for member, pieces in others.items():
             self._step(member, pieces)
@@ -201,14 +206,14 @@ class Program:
         for run in update.runs[: update.run_count]:
             kept = self._kept[run.param]
             found = pieces[kept.member]
-            if self._whole or not found or not found[-1].take(kept, run, dtype.itemsize):
+            if kept.member.facts.whole or not found or not found[-1].take(kept, run, dtype.itemsize):
                 found.append(_Piece(kept, run))
         view = self._runtime.device.view_at if update.on_device else _floats_at
         for member, found in pieces.items():
             self._step(member, [(self._tensors(piece, view, dtype, update.grad_factor), piece.kept, piece.members) for piece in found])
 
     def _tensors(self, piece: _Piece, view: Any, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        shape = piece.kept.p.shape if self._whole else (piece.elements,)
+        shape = piece.kept.p.shape if piece.kept.member.facts.whole else (piece.elements,)
         values = view(piece.values, piece.elements, torch.float32).view(shape)
         grad = view(piece.grad, piece.elements, dtype).view(shape)
         if dtype is not torch.float32:
@@ -261,7 +266,7 @@ class Program:
             for name, value in left.items():
                 place = states.get(name)
                 if place is None:
-                    if isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not self._whole:
+                    if isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not kept.member.facts.whole:
                         raise FailedPrecondition(f"{kept.member.bare.name} has begun to keep a state {name}, which it did not in its first steps: "
                                                  "give castor.wrap an optimizer that keeps the same states from the start")
                     rest[name] = value
@@ -281,13 +286,25 @@ class Program:
 
     # States.
 
+    def _told(self, wanted: Iterable[_Kept]) -> dict[int, tuple[frozenset[str], Optional[dict[str, Any]]]]:
+        """By the parameter's number, what its owner has of it. All ranks call it."""
+        mine = {kept.p.number: (kept.present, kept.rest) for kept in wanted if kept.owns}
+        if not self._runtime.several or not any(member.facts.whole for member in self._members):
+            return mine
+        told: list[Any] = [None] * self._runtime.engine.world.size
+        dist.all_gather_object(told, {number: said for number, said in mine.items() if self._kept[number].member.facts.whole})
+        for of_rank in told:
+            mine.update(of_rank)
+        return mine
+
     def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
         kept = self._kept[p.number]
-        if kept.rest is None:
+        present, rest = self._told([kept])[p.number]
+        if rest is None:
             return {}
-        state: dict[str, Any] = {name: copied(value) for name, value in kept.rest.items()}
+        state: dict[str, Any] = {name: copied(value) for name, value in rest.items()}
         for place, name in enumerate(kept.member.facts.states):
-            if name in kept.present:
+            if name in present:
                 state[name] = torch.empty(p.shape, device="cpu")
                 self._runtime.engine.read(p.number, _abi.OPTIMIZER_STATE + place, state[name].data_ptr(), p.elements)
         return state
@@ -303,7 +320,7 @@ class Program:
                 present.add(name)
             else:
                 rest[name] = copied(value)
-        kept.present, kept.rest = frozenset(present), rest
+        kept.present, kept.rest, kept.owns = frozenset(present), rest, True
         self._runtime.engine.set_updates(p.number, max(int(state.get("step", 1)), 0))
 
     def has(self, word: str) -> bool:
@@ -332,8 +349,9 @@ class Program:
 
     def rest(self) -> Any:
         """By the parameters' names, and each optimizer's own numbers."""
+        told = self._told(self._kept.values())
         return {
-            "params": {kept.p.name: (sorted(kept.present), kept.rest) for kept in self._kept.values() if kept.rest is not None},
+            "params": {self._kept[number].p.name: (sorted(present), rest) for number, (present, rest) in told.items() if rest is not None},
             "optimizers": [member.bare.numbers() for member in self._members],
         }
 
@@ -342,7 +360,7 @@ class Program:
             raise InvalidArgument("the checkpoint is of another kind of optimizer: load it with weights_only=True")
         for kept in self._kept.values():
             present, numbers = rest["params"].get(kept.p.name, ((), None))
-            kept.present, kept.rest = frozenset(present), numbers
+            kept.present, kept.rest, kept.owns = frozenset(present), numbers, True
         for member, numbers in zip(self._members, rest["optimizers"]):
             member.bare.set_numbers(numbers)
 
