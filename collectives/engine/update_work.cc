@@ -22,6 +22,8 @@ float* Floats(std::byte* data) { return reinterpret_cast<float*>(data); }
 }  // namespace
 
 void ProgramUpdate::Call(const UpdateCall& call) {
+  // The host's lane and the device's come here at the same time.
+  std::lock_guard one_call(calling_);
   {
     std::lock_guard lock(mutex_);
     if (!failure_.ok()) return;

@@ -45,6 +45,7 @@ class ProgramUpdate {
 
  private:
   const UpdateFunction function_;
+  std::mutex calling_;  // taken before mutex_
   std::mutex mutex_;
   // All guarded by mutex_.
   Status failure_;

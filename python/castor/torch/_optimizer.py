@@ -15,6 +15,7 @@ import torch
 from castor import _abi
 from castor.errors import CastorError, FailedPrecondition, InvalidArgument
 from castor.torch._model import Param, read
+from castor.torch._optimizers._bare import HOOKS
 from castor.torch._optimizers._rule import Rule
 from castor.torch._parameters._ignored import norm_of, scale
 from castor.torch._runtime import Runtime
@@ -56,8 +57,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         self._states = _States(self)
         self.rule = rule
         for one in inner:
-            self._optimizer_step_pre_hooks.update(one._optimizer_step_pre_hooks)
-            self._optimizer_step_post_hooks.update(one._optimizer_step_post_hooks)
+            for name in HOOKS:
+                getattr(self, name).update(getattr(one, name))
         self.runtime = runtime
         self.grad_norm: Optional[float] = None  # of the last step, where it was counted
         self.skipped = 0  # steps whose gradients were not finite
@@ -100,7 +101,8 @@ class CastorOptimizer(torch.optim.Optimizer):
         if not runtime.in_step:
             runtime.flush()
             runtime.check_holes()
-            return  # nothing has a gradient, and torch does nothing then
+            self.rule.idle(self.param_groups)
+            return
         runtime.let_go()
         runtime.check_holes()
         if runtime.values.unsettled or runtime.engine.world.size > 1:
@@ -223,11 +225,18 @@ class CastorOptimizer(torch.optim.Optimizer):
             count = len(group["params"])
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": list(range(index, index + count))})
             index += count
-        engine, states = self.runtime.engine, {}
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        states: dict[Any, Any] = {}
         for number, p in enumerate(self._params()):
-            if not p.frozen and engine.param(p.number).updates:
-                states[number] = self.state_of(p)
-        return {"state": states if engine.world.rank == 0 else {}, "param_groups": groups}
+            state = {} if p.frozen else self.state_of(p)
+            if state:
+                states[number] = state
+        states.update(self.rule.of_all())
+        answer: dict[str, Any] = {"state": states if self.runtime.engine.world.rank == 0 else {}, "param_groups": groups}
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            answer = hook(self, answer) or answer
+        return answer
 
     def state_of(self, p: Param) -> dict[str, Any]:
         """By torch's names."""
@@ -236,6 +245,8 @@ class CastorOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes torch's format. All ranks give the same."""
         self.runtime.settle()
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = hook(self, state_dict) or state_dict
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise InvalidArgument("the state is of an optimizer with other parameter groups")
@@ -244,8 +255,15 @@ class CastorOptimizer(torch.optim.Optimizer):
         numbers = [number for group in groups for number in group["params"]]
         for number, p in zip(numbers, self._params()):
             state = state_dict["state"].get(number)
-            if state is not None:
+            if p.frozen:
+                continue
+            if state:
                 self.rule.take_state(p, state)
+            else:
+                self.rule.forget(p)
+        self.rule.take_of_all({name: value for name, value in state_dict["state"].items() if not isinstance(name, int)})
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
 
 
 # A scheduler then leaves `step` as it is.

@@ -217,9 +217,9 @@ def _rule_for(optimizers: Sequence[torch.optim.Optimizer]) -> Rule:
 def _take_states(runtime: Runtime, rule: Rule, optimizer: torch.optim.Optimizer) -> None:
     """What an optimizer keeps before its first step."""
     for tensor, state in optimizer.state.items():
-        p = runtime.by_tensor.get(id(tensor))
+        p = runtime.by_tensor.get(id(tensor))  # of a name, what the optimizer keeps of all together, there is none
         if p is not None and not p.frozen and state:
-            rule.take_state(p, {"step": 0} | state)
+            rule.take_state(p, state, int(state.get("step", 0)))
     optimizer.state.clear()
 
 

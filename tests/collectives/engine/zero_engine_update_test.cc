@@ -5,11 +5,14 @@
 // stage, world and placement, and what happens where it fails.
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -114,6 +117,29 @@ TEST_F(ZeroEngineTest, AProgramsUpdateMayBeginInTheBackward) {
     ExpectEqual(got, want);
     EXPECT_GT(got.stats.early_updates, 0);
   }
+}
+
+TEST_F(ZeroEngineTest, CallsComeOneAtATimeWhereverStatesLive) {
+  const ToyModel model = MakeToyModel(4, 30, 2000, DType::kF32);
+  ZeroOptions options = Roomy(3);
+  options.optimizer = Custom({"exp_avg", "exp_avg_sq"});
+  for (size_t p = 0; p < model.params.size(); p += 2) {
+    options.home_rules.push_back(
+        {.glob = model.params[p].name, .tier = Tier::kHost});
+  }
+  options.chunk_size = KiB(1);
+  std::atomic<int> inside = 0;
+  std::atomic<int> most = 0;
+  ToyRun run = Updating([&](const UpdateCall& call) {
+    const int now = ++inside;
+    if (now > most) most = now;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    --inside;
+    return AdamW(call);
+  });
+  run.steps = 2;
+  ASSERT_THAT(TrainToy(model, run, 1, options).status, IsOk());
+  EXPECT_EQ(most, 1);
 }
 
 // Which elements of a parameter a step's calls have had.

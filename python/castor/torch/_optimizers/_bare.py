@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+import copy
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import torch
 
-State = defaultdict[torch.Tensor, dict[str, Any]]
-_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
+State = defaultdict[Any, Any]  # by parameter; by a name, what an optimizer keeps of all together
+HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
           "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
 _NUMBERS = (bool, int, float, str, type(None))
+_SMALL = 1 << 16  # elements of a tensor that an optimizer keeps for itself
 
 
 class Bare:
@@ -22,9 +24,9 @@ class Bare:
         kind = type(optimizer)
         self.name = kind.__name__
         self.optimizer: Any = object.__new__(kind)
-        left_out = {"param_groups", "state", "step", *_HOOKS}
-        vars(self.optimizer).update({name: value for name, value in vars(optimizer).items() if name not in left_out})
-        for name in _HOOKS:
+        left_out = {"param_groups", "state", "step", *HOOKS}
+        vars(self.optimizer).update({name: _own(value) for name, value in vars(optimizer).items() if name not in left_out})
+        for name in HOOKS:
             setattr(self.optimizer, name, OrderedDict())
         # Torch's wrapper calls hooks, which belong to a whole step.
         step: Any = kind.step
@@ -32,10 +34,26 @@ class Bare:
 
     def numbers(self) -> dict[str, Any]:
         """Of the optimizer itself, which a step may count on."""
-        return {name: value for name, value in vars(self.optimizer).items() if isinstance(value, _NUMBERS)}
+        return {name: copied(value) for name, value in vars(self.optimizer).items() if _is_number(value)}
 
     def set_numbers(self, numbers: dict[str, Any]) -> None:
-        vars(self.optimizer).update(numbers)
+        vars(self.optimizer).update({name: copied(value) for name, value in numbers.items()})
+
+    def kept_beside(self) -> dict[str, Any]:
+        """What the optimizer keeps for itself that is no number, so that it can be seen whether a step changes it."""
+        seen: dict[str, Any] = {}
+        for name, value in vars(self.optimizer).items():
+            if name in ("param_groups", "state", "defaults") or name in HOOKS or _is_number(value):
+                continue
+            if isinstance(value, torch.Tensor):
+                seen[name] = value.clone() if value.numel() <= _SMALL else value._version
+            elif isinstance(value, dict):
+                seen[name] = [(id(key), id(one)) for key, one in value.items()]
+            elif isinstance(value, (list, tuple, set, frozenset, deque)):
+                seen[name] = [id(one) for one in value]
+            else:
+                seen[name] = id(value)
+        return seen
 
     def put(self, groups: list[dict[str, Any]], state: State) -> None:
         self.optimizer.param_groups = groups
@@ -47,15 +65,31 @@ class Bare:
         self._step(self.optimizer)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS) or (isinstance(value, torch.Tensor) and value.numel() <= 1)
+
+
+def _own(value: Any) -> Any:
+    """So that steps of the copy leave the user's optimizer alone. What a container has stays what it is."""
+    if isinstance(value, torch.Tensor):
+        return value.clone() if value.numel() <= _SMALL and not isinstance(value, torch.nn.Parameter) else value
+    return copy.copy(value) if isinstance(value, (dict, list, set, deque)) else value
+
+
 def copied(value: Any) -> Any:
     """A state's or a group's value that no step changes in its place."""
     if isinstance(value, torch.Tensor):
         return value.clone()
-    if isinstance(value, list):
-        return [copied(one) for one in value]
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied(one) for one in value) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
         return {name: copied(one) for name, one in value.items()}
     return value
+
+
+def globals_in(state: State) -> dict[Any, Any]:
+    """What an optimizer keeps in its state under names, not under parameters."""
+    return {name: value for name, value in state.items() if not isinstance(name, torch.Tensor)}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -67,4 +101,7 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
-    return type(one) is type(other) and bool(one == other)
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # what has no such answer is not known to be equal
+        return False

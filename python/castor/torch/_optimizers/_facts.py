@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from castor.errors import InvalidArgument
-from castor.torch._optimizers._bare import Bare, State, copied, same
+from castor.torch._optimizers._bare import Bare, State, copied, globals_in, same
 
 # Of gradients in each step. What an optimizer clips by, the root of a mean square, say, is reached in some and not in others.
 _SCALES = (0.02, 3.0, 1e-3, 200.0, 0.1)
@@ -31,15 +31,18 @@ _SHAPES: tuple[dict[int, tuple[int, ...]], ...] = (
 class _Trained:
     """What parameters, their states, and the optimizer's numbers became."""
 
-    def __init__(self, values: list[Tensor], states: list[dict[str, Any]], numbers: Any) -> None:
+    def __init__(self, values: list[Tensor], states: list[dict[str, Any]], numbers: Any, kept_beside: list[str], idle_changed: bool) -> None:
         self.values, self.states, self.numbers = values, states, numbers
+        self.kept_beside = kept_beside  # names of what the optimizer changed for itself, besides numbers
+        self.idle_changed = idle_changed  # so was a parameter without a gradient
 
 
 class Facts:
     """Of one optimizer."""
 
     def __init__(self) -> None:
-        self.states: list[str] = []  # of a parameter's shape
+        self.states: list[str] = []  # of a parameter's shape, of some parameters at least
+        self.placeholders = True  # a parameter without a gradient may be among those of a group; else a group may have none
         self.whole = False  # an update needs whole parameters
         self.other_bytes = 0  # of what else states hold, of all parameters together
 
@@ -59,6 +62,14 @@ def facts_of(optimizer: torch.optim.Optimizer) -> Facts:
     return facts
 
 
+def refuse_replaced_step(optimizer: torch.optim.Optimizer) -> None:
+    """Where a script has put another function in the place of its step."""
+    replaced = vars(optimizer).get("step")
+    if replaced is not None and not hasattr(replaced, "_wrapped_by_lr_sched"):
+        raise InvalidArgument(f"the step of this {type(optimizer).__name__} was replaced by another function, and chunks are updated by its class: "
+                              "write a class with that step, and give castor.wrap one of it")
+
+
 def _refuse_known(optimizer: torch.optim.Optimizer) -> None:
     name = type(optimizer).__name__
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
@@ -66,6 +77,7 @@ def _refuse_known(optimizer: torch.optim.Optimizer) -> None:
         raise InvalidArgument(f"{name} evaluates the model inside a step, which chunks cannot serve: give castor.wrap an optimizer that takes one gradient")
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise InvalidArgument(f"{name} takes sparse gradients, and chunks have dense ones: give castor.wrap torch.optim.Adam")
+    refuse_replaced_step(optimizer)
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise InvalidArgument(f"{name}(differentiable=True) keeps graphs through a step: leave differentiable away")
@@ -80,44 +92,81 @@ def _look_at(optimizer: torch.optim.Optimizer, index: int, group: dict[str, Any]
     torch.manual_seed(index)
     values = [torch.randn(shape) for shape in shapes]
     grads = [[torch.randn(shape) * torch.randn(shape).exp() * scale for shape in shapes] for scale in _SCALES]
+    if facts.placeholders:
+        facts.placeholders = _takes_placeholders(optimizer, group, values, grads)
     try:
         torch.manual_seed(index)
-        together = _train(optimizer, group, values, grads)
-        apart = [_train(optimizer, group, [value], [[grad[i]] for grad in grads]) for i, value in enumerate(values)]
+        together = _train(optimizer, group, values, grads, facts.placeholders)
+        apart = [_train(optimizer, group, [value], [[grad[i]] for grad in grads], facts.placeholders) for i, value in enumerate(values)]
     except Exception as error:
         raise InvalidArgument(f"{name} does not step parameters of group {index} by a gradient alone ({type(error).__name__}: {error}): "
                               "give castor.wrap an optimizer whose step() needs nothing else") from error
+    if together.kept_beside:
+        raise InvalidArgument(f"{name} keeps {', '.join(together.kept_beside)} beside its state, where windows of parameters would mix: "
+                              "give castor.wrap an optimizer that keeps all in its state")
+    if together.idle_changed:
+        raise InvalidArgument(f"{name} changes parameters that have no gradient, which chunks leave alone: give castor.wrap an optimizer that does, too")
     for i in range(len(values)):
+        if same(together.values[i], values[i]):
+            raise InvalidArgument(f"{name} leaves parameters that it is given as they were, as a wrapper around another optimizer does: "
+                                  "give castor.wrap the one that updates")
         alike = same(together.values[i], apart[i].values[0]) and same(together.states[i], apart[i].states[0])
         if not alike or not same(together.numbers, apart[i].numbers):
             raise InvalidArgument(f"{name} updates a parameter by what others have, by a norm over all of them, say, or by chance: "
                                   "give castor.wrap an optimizer that updates each by its own gradient")
     for i, shape in enumerate(shapes):
+        of_shape = {}
         for state, value in together.states[i].items():
-            if isinstance(value, Tensor) and value.shape == shape and value.numel() > 1 and state not in facts.states:
-                facts.states.append(state)
+            if isinstance(value, Tensor) and value.shape == shape and value.numel() > 1:
+                of_shape[state] = value.data_ptr()
+                if state not in facts.states:
+                    facts.states.append(state)
+        if len(set(of_shape.values())) < len(of_shape):
+            raise InvalidArgument(f"{name} keeps one tensor under two names, which would be two in chunks: give castor.wrap an optimizer whose states are apart")
     for i, shape in enumerate(shapes):
         _check_states(name, together.states[i], shape, facts)
         if not facts.whole:
             facts.whole = not _equals_pieces(optimizer, group, values[i], [grad[i] for grad in grads], apart[i], facts)
 
 
-def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]]) -> _Trained:
+def _takes_placeholders(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]]) -> bool:
+    try:
+        _train(optimizer, group, values, grads[:1], True)
+        return True
+    except Exception:
+        return False
+
+
+def _train(optimizer: torch.optim.Optimizer, group: dict[str, Any], values: list[Tensor], grads: list[list[Tensor]], placeholders: bool) -> _Trained:
     """Steps new parameters of these values, and returns what they and their states become."""
     params = [nn.Parameter(value.clone()) for value in values]
     bare = Bare(optimizer)
-    own = {name: copied(value) for name, value in group.items() if name != "params"}
-    state = _begun(optimizer, own, params)
-    groups: list[dict[str, Any]] = [{**own, "params": params}]
+    state: State = defaultdict(dict)
+    idle = []
+    groups: list[dict[str, Any]] = []
+    for other in optimizer.param_groups:
+        own = {name: copied(value) for name, value in other.items() if name != "params"}
+        if "lr" in own and not float(own["lr"]):
+            own["lr"] = 1e-3  # of a warm-up, which begins at nothing and would show nothing
+        if other is group:
+            state.update(_begun(optimizer, own, params))
+        none = [nn.Parameter(torch.ones(_SHAPES[0].get(max((p.dim() for p in other["params"]), default=1), (3,))))] if placeholders else []
+        idle += none
+        groups.append({**own, "params": [*params, *none] if other is group else none})
+    begun = [one.detach().clone() for one in idle]
     bare.put(groups, state)
     if callable(getattr(bare.optimizer, "train", None)):
         bare.optimizer.train()  # a schedule-free one steps in this mode alone
+    beside = bare.kept_beside()
     for step in grads:
         for p, grad in zip(params, step):
             p.grad = grad.clone()
         bare.step(groups, state)
-    numbers = ({name: value for name, value in groups[0].items() if name != "params"}, bare.numbers())
-    return _Trained([p.detach() for p in params], [dict(state[p]) for p in params], numbers)
+    left = bare.kept_beside()
+    mine = next(mine for mine, other in zip(groups, optimizer.param_groups) if other is group)
+    numbers = ({name: value for name, value in mine.items() if name != "params"}, bare.numbers(), globals_in(state))
+    return _Trained([p.detach() for p in params], [dict(state.get(p, {})) for p in params], numbers,
+                    [name for name in left if not same(left[name], beside.get(name))], not all(map(same, [one.detach() for one in idle], begun)))
 
 
 def _begun(optimizer: torch.optim.Optimizer, group: dict[str, Any], params: list[nn.Parameter]) -> State:
@@ -132,10 +181,10 @@ def _begun(optimizer: torch.optim.Optimizer, group: dict[str, Any], params: list
 
 def _check_states(name: str, state: dict[str, Any], shape: tuple[int, ...], facts: Facts) -> None:
     for word, value in state.items():
-        if word in facts.states and isinstance(value, Tensor) and value.dtype is not torch.float32:
+        if word in facts.states and isinstance(value, Tensor) and value.shape == shape and value.dtype is not torch.float32:
             raise InvalidArgument(f"{name} keeps its state {word} in {value.dtype}, and Castor keeps states in float32: "
                                   "give castor.wrap an optimizer with states in float32")
-        if not _is_small(value) and word not in facts.states:
+        if not _is_small(value) and not (word in facts.states and isinstance(value, Tensor) and value.shape == shape):
             facts.whole = True
 
 
@@ -150,7 +199,7 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
     flat = [tensor.reshape(-1) for tensor in (value, *grads)]
     pieces = [[tensor[begin:end] for begin, end in zip(cuts, cuts[1:])] for tensor in flat]
     try:
-        cut = _train(optimizer, group, pieces[0], pieces[1:])
+        cut = _train(optimizer, group, pieces[0], pieces[1:], facts.placeholders)
     except Exception:  # one that takes matrices alone, say
         return False
     if not same(torch.cat(cut.values), whole.values[0].reshape(-1)) or not same(cut.numbers, whole.numbers):
@@ -158,7 +207,7 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
     for word, of_whole in whole.states[0].items():
         if any(word not in state for state in cut.states):
             return False
-        if word in facts.states and isinstance(of_whole, Tensor):
+        if word in facts.states and isinstance(of_whole, Tensor) and of_whole.shape == value.shape:
             if not same(torch.cat([state[word] for state in cut.states]), of_whole.reshape(-1)):
                 return False
         elif not all(same(state[word], of_whole) for state in cut.states):
@@ -168,7 +217,7 @@ def _equals_pieces(optimizer: torch.optim.Optimizer, group: dict[str, Any], valu
 
 def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> int:
     """Bytes of one parameter's state that are not of its shape. Also finds what an optimizer does with large parameters alone."""
-    state = _state_at(optimizer, group, shape)
+    state = _state_at(optimizer, group, shape, facts)
     if state is None:
         return 0
     total = 0
@@ -182,14 +231,14 @@ def _other_bytes(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape:
     return total
 
 
-def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size) -> Optional[dict[str, Any]]:
+def _state_at(optimizer: torch.optim.Optimizer, group: dict[str, Any], shape: torch.Size, facts: Facts) -> Optional[dict[str, Any]]:
     """A parameter's state after a step, in its true shape without memory; None where the optimizer looks at values."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         values = torch.zeros(shape)
         try:
-            return _train(optimizer, group, [values], [[torch.zeros(shape)]]).states[0]
+            return _train(optimizer, group, [values], [[torch.zeros(shape)]], facts.placeholders).states[0]
         except Exception:
             return None
 

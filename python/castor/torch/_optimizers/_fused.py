@@ -11,6 +11,7 @@ import torch
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param
+from castor.torch._optimizers._facts import refuse_replaced_step
 from castor.torch._optimizers._rule import Groups
 
 _KINDS = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
@@ -36,6 +37,7 @@ class Fused:
     other_bytes = 0
 
     def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
+        refuse_replaced_step(optimizer)
         if optimizer.state:
             raise InvalidArgument("the optimizer has made steps already: wrap it before, and load its state into the one that castor.wrap returns")
         self.kind = kind
@@ -106,12 +108,29 @@ class Fused:
                 self._engine.read(p.number, _abi.OPTIMIZER_STATE + index, state[name].data_ptr(), p.elements)
         return state
 
-    def take_state(self, p: Param, state: dict[str, Any]) -> None:
+    def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         for index, name in enumerate(self.states):
             if state.get(name) is not None:
                 values = state[name].detach().to("cpu", torch.float32).contiguous()
                 self._engine.write(p.number, _abi.OPTIMIZER_STATE + index, values.data_ptr(), p.elements)
-        self._engine.set_updates(p.number, int(state.get("step", 1)))
+        self._engine.set_updates(p.number, int(state.get("step", 1)) if updates is None else updates)
+
+    def forget(self, p: Param) -> None:
+        if self._engine.param(p.number).updates:
+            zeros = torch.zeros(p.shape, device="cpu")
+            self.take_state(p, {name: zeros for name in self.states}, 0)
+
+    def of_all(self) -> dict[Any, Any]:
+        return {}
+
+    def take_of_all(self, entries: dict[Any, Any]) -> None:
+        """There are none."""
+
+    def idle(self, groups: Groups) -> None:
+        """Torch's do nothing then."""
+
+    def inside(self) -> bool:
+        return False
 
     def has(self, word: str) -> bool:
         return False

@@ -10,6 +10,7 @@ beside tensors of the parameter's shape, a count of steps, say, stays here.
 from __future__ import annotations
 
 import contextlib
+import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from castor import _abi
 from castor.errors import FailedPrecondition, InvalidArgument
 from castor.torch._model import Owner, Param, read
-from castor.torch._optimizers._bare import Bare, State, copied, same
+from castor.torch._optimizers._bare import Bare, State, copied, globals_in, same
 from castor.torch._optimizers._facts import Facts, facts_of
 from castor.torch._optimizers._rule import Groups
 
@@ -36,32 +37,37 @@ class _Member:
     def __init__(self, optimizer: torch.optim.Optimizer, first_group: int) -> None:
         self.bare = Bare(optimizer)
         self.facts: Facts = facts_of(optimizer)
-        self.first_group = first_group
+        self.groups = range(first_group, first_group + len(optimizer.param_groups))
+        self.dims = [max((p.dim() for p in group["params"]), default=1) for group in optimizer.param_groups]
+        self.of_all: dict[Any, Any] = globals_in(optimizer.state)  # what its state has under names
         self.before: dict[str, Any] = {}  # its numbers when the step began
-        self.after: Optional[dict[str, Any]] = None  # once a window has been
+        self.after: Optional[tuple[dict[str, Any], dict[Any, Any]]] = None  # both, once a window has been
 
 
 class _Kept:
     """What stays here of one parameter's state."""
 
-    __slots__ = ("after", "member", "owns", "p", "present", "rest", "updates")
+    __slots__ = ("after", "attributes", "member", "owns", "p", "present", "rest", "updates")
 
     def __init__(self, p: Param, member: _Member) -> None:
         self.p, self.member = p, member
         self.present: frozenset[str] = frozenset()  # names of its states in chunks
         self.rest: Optional[dict[str, Any]] = None  # None: no step yet
+        # A script's own, which steps may look at.
+        self.attributes = {name: value for name, value in vars(p.tensor).items() if not name.startswith("_castor")}
         self.owns = True  # what is here is true; another rank updates it else
         self.updates = 0  # the engine's count of them, where several ranks have parts
-        self.after: Optional[tuple[frozenset[str], dict[str, Any]]] = None  # both, once a window of this step has been
+        self.after: Optional[tuple[frozenset[str], Optional[dict[str, Any]]]] = None  # both, once a window of this step has been
 
 
 class _Piece:
     """What an optimizer takes for one parameter: runs of the same kind that lie behind each other."""
 
-    __slots__ = ("elements", "grad", "kept", "members", "states", "values")
+    __slots__ = ("elements", "grad", "kept", "members", "shape", "states", "values")
 
     def __init__(self, kept: _Kept, run: Any) -> None:
         self.kept, self.members = kept, [kept]
+        self.shape = kept.p.shape if run.elements == kept.p.elements else torch.Size((run.elements,))
         self.elements, self.values, self.grad = run.elements, run.values, run.grad
         self.states = run.states[: _MOST_STATES]
 
@@ -69,12 +75,15 @@ class _Piece:
         """Whether the run lies behind this one, with the same numbers."""
         size = self.elements
         first = self.kept
+        if run.elements == kept.p.elements == 1 or first.p.elements == 1 or kept.attributes != first.attributes:
+            return False
         if (run.values != self.values + 4 * size or run.grad != self.grad + grad_bytes * size or kept.p.group != first.p.group
                 or kept.present != first.present or not same(kept.rest, first.rest)):
             return False
         if any(mine is not None and its != mine + 4 * size for mine, its in zip(self.states, run.states)):
             return False
         self.elements += run.elements
+        self.shape = torch.Size((self.elements,))
         self.members.append(kept)
         return True
 
@@ -94,11 +103,13 @@ class Program:
         self.states = self._names()
         self.other_bytes = sum(member.facts.other_bytes for member in self._members)
         self.error: Optional[BaseException] = None
-        self._rates = [float(group["lr"]) if "lr" in group else 0.0 for optimizer in optimizers for group in optimizer.param_groups]
+        self._rates = [float(group.get("lr") or 0.0) for optimizer in optimizers for group in optimizer.param_groups]
         self._runtime: Any = None
         self._kept: dict[int, _Kept] = {}  # by the parameter's number
         self._groups: Optional[Groups] = None  # as they were when the step began
-        self._groups_after: dict[int, dict[str, Any]] = {}  # once a window has been
+        self._groups_after: dict[int, dict[str, Any]] = {}  # of those that a window of this step had parameters of
+        self._groups_idle: dict[int, dict[str, Any]] = {}  # of the others
+        self._thread = 0  # that is inside the optimizers' code
         self._sent: dict[int, dict[str, float]] = {}
 
     def _names(self) -> tuple[str, ...]:
@@ -135,7 +146,7 @@ class Program:
         snapshot = [{name: copied(value) for name, value in group.items() if name != "params"} for group in groups]
         for index, group in enumerate(snapshot):
             # The engine compares what ranks tell it.
-            numbers = {"lr": max(float(group.get("lr", 0.0)), 0.0), "weight_decay": zlib.crc32(repr(sorted(group.items(), key=str)).encode()) / 2**32}
+            numbers = {"lr": max(float(group.get("lr") or 0.0), 0.0), "weight_decay": zlib.crc32(repr(sorted(group.items(), key=str)).encode()) / 2**32}
             if self._sent.get(index) != numbers:
                 self._runtime.engine.set_hyper_parameters(f"g{index}", **numbers)
                 self._sent[index] = numbers
@@ -148,6 +159,9 @@ class Program:
             if applied and self._groups is not None:
                 if self._runtime.several:
                     self._count_others()
+                for member in self._members:
+                    if member.after is None:
+                        self._step(member, [])  # its groups count, though no gradient has come
                 self._commit(groups)
             else:
                 for member in self._members:
@@ -155,16 +169,19 @@ class Program:
         finally:
             self._groups = None
             self._groups_after.clear()
+            self._groups_idle.clear()
             for member in self._members:
                 member.after = None
             for kept in self._kept.values():
                 kept.after = None
 
     def _commit(self, groups: Groups) -> None:
-        for index, numbers in self._groups_after.items():
+        for index, numbers in (self._groups_idle | self._groups_after).items():
             groups[index].update(numbers)
         for member in self._members:
-            member.bare.set_numbers(member.before if member.after is None else member.after)
+            if member.after is not None:
+                numbers, member.of_all = member.after
+                member.bare.set_numbers(numbers)
         for kept in self._kept.values():
             if kept.after is not None:
                 kept.present, kept.rest = kept.after
@@ -183,14 +200,24 @@ class Program:
         for member, pieces in others.items():
             self._step(member, pieces)
 
+    def idle(self, groups: Groups) -> None:
+        self.begin(groups)
+        self.end(groups, True)
+
+    def inside(self) -> bool:
+        return self._thread == threading.get_ident()
+
     def _update(self, update: Any) -> None:
         """One call of the engine's, on a thread of its own."""
+        self._thread = threading.get_ident()
         try:
             with self._where(update), torch.enable_grad():
                 self._update_runs(update)
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            self._thread = 0
 
     @contextlib.contextmanager
     def _where(self, update: Any) -> Iterator[None]:
@@ -213,7 +240,7 @@ class Program:
             self._step(member, [(self._tensors(piece, view, dtype, update.grad_factor), piece.kept, piece.members) for piece in found])
 
     def _tensors(self, piece: _Piece, view: Any, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        shape = piece.kept.p.shape if piece.kept.member.facts.whole else (piece.elements,)
+        shape = piece.shape
         values = view(piece.values, piece.elements, torch.float32).view(shape)
         grad = view(piece.grad, piece.elements, dtype).view(shape)
         if dtype is not torch.float32:
@@ -227,56 +254,66 @@ class Program:
         assert self._groups is not None
         params: list[nn.Parameter] = []
         of_group: dict[int, list[nn.Parameter]] = defaultdict(list)
-        state: State = defaultdict(dict)
+        state: State = defaultdict(dict, {name: copied(value) for name, value in member.of_all.items()})
+        memory: set[int] = set()  # storages of the windows
         for (values, grad, states), kept, _ in pieces:
             p = nn.Parameter(values)
+            vars(p).update(kept.attributes)
             p.grad = grad
             params.append(p)
             of_group[int(kept.p.group[1:])].append(p)
+            memory.update(tensor.untyped_storage().data_ptr() for tensor in (values, grad, *states.values()))
             if kept.rest is not None:
                 state[p] = {**{name: states[name] for name in kept.present}, **{name: copied(value) for name, value in kept.rest.items()}}
+        # All of its groups, as the optimizer knows them.
         groups = []
-        for index in range(member.first_group, member.first_group + self._of_group.count(member)):
-            if index in of_group:
-                groups.append({**{name: copied(value) for name, value in self._groups[index].items()}, "params": of_group[index]})
+        for index, dims in zip(member.groups, member.dims):
+            own = {name: copied(value) for name, value in self._groups[index].items()}
+            none = [nn.Parameter(torch.zeros((1,) * dims))] if member.facts.placeholders else []
+            groups.append({**own, "params": of_group.get(index) or none})
         member.bare.set_numbers(member.before)
         member.bare.step(groups, state)
-        self._note(member, groups, sorted(of_group))
+        self._note(member, groups, of_group, state)
         for p, ((values, _, states), kept, members) in zip(params, pieces):
-            self._take_back(p, values, states, state[p], kept, members)
+            self._take_back(p, values, states, state.get(p), memory, kept, members)
 
-    def _note(self, member: _Member, groups: Groups, numbers: list[int]) -> None:
+    def _note(self, member: _Member, groups: Groups, of_group: dict[int, list[nn.Parameter]], state: State) -> None:
         """What the step left of numbers, which is the same for every window."""
         assert self._groups is not None
-        for index, group in zip(numbers, groups):
+        alike = True
+        for index, group in zip(member.groups, groups):
             before = self._groups[index]
             after = {name: value for name, value in group.items() if name != "params" and not (name in before and same(value, before[name]))}
-            if not same(self._groups_after.setdefault(index, after), after):
-                raise FailedPrecondition(f"{member.bare.name} changes its group {index} by the values of some parameters, and Castor brings them in windows: "
-                                         "give castor.wrap an optimizer whose groups' numbers do not depend on values")
-        left = member.bare.numbers()
+            noted = self._groups_after if index in of_group else self._groups_idle
+            alike &= same(noted.setdefault(index, after), after)
+        left = (member.bare.numbers(), globals_in(state))
         if member.after is None:
             member.after = left
+        if not alike or not same(member.after, left):
+            raise FailedPrecondition(f"{member.bare.name} changes its own or its groups' numbers by the values of some parameters, and Castor brings them in windows: "
+                                     "give castor.wrap an optimizer whose numbers do not depend on values")
 
-    def _take_back(self, p: nn.Parameter, values: Tensor, states: dict[str, Tensor], left: dict[str, Any], kept: _Kept, members: list[_Kept]) -> None:
-        with torch.no_grad():
-            if p.data_ptr() != values.data_ptr():
-                values.copy_(p)
-            present, rest = set(), {}
-            for name, value in left.items():
-                place = states.get(name)
-                if place is None:
-                    if isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not kept.member.facts.whole:
-                        raise FailedPrecondition(f"{kept.member.bare.name} has begun to keep a state {name}, which it did not in its first steps: "
-                                                 "give castor.wrap an optimizer that keeps the same states from the start")
-                    rest[name] = value
-                elif isinstance(value, Tensor):
-                    present.add(name)
-                    if value.data_ptr() != place.data_ptr():
-                        place.copy_(value)
-                else:
-                    rest[name] = value  # None, as a rule: there is no such state
-        after = (frozenset(present), rest)
+    def _take_back(self, p: nn.Parameter, values: Tensor, states: dict[str, Tensor], left: Optional[dict[str, Any]], memory: set[int], kept: _Kept,
+                   members: list[_Kept]) -> None:
+        """What the optimizer left elsewhere goes to its place, all at once: some of it may lie in another's place."""
+        moved: list[tuple[Tensor, Tensor]] = []
+        present, rest = set(), {}
+        if p.data_ptr() != values.data_ptr():
+            moved.append((values, _apart(p.detach(), memory)))
+        for name, value in ({} if left is None else left).items():
+            place = states.get(name)
+            if place is not None and isinstance(value, Tensor) and value.shape == p.shape:
+                present.add(name)
+                if value.data_ptr() != place.data_ptr():
+                    moved.append((place, _apart(value, memory)))
+                continue
+            if place is None and isinstance(value, Tensor) and value.shape == p.shape and value.numel() > 1 and not kept.member.facts.whole:
+                raise FailedPrecondition(f"{kept.member.bare.name} has begun to keep a state {name}, which it did not in its first steps: "
+                                         "give castor.wrap an optimizer that keeps the same states from the start")
+            rest[name] = _apart(value, memory)
+        for place, value in moved:
+            place.copy_(value)
+        after = (frozenset(present), None if left is None else rest)
         for one in members:
             if one.after is None:
                 one.after = after
@@ -309,11 +346,13 @@ class Program:
                 self._runtime.engine.read(p.number, _abi.OPTIMIZER_STATE + place, state[name].data_ptr(), p.elements)
         return state
 
-    def take_state(self, p: Param, state: dict[str, Any]) -> None:
+    def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
         kept = self._kept[p.number]
+        if updates is None:
+            updates = int(state.get("step", bool(state)))
         present, rest = set(), {}
         for name, value in state.items():
-            if name in kept.member.facts.states and isinstance(value, Tensor):
+            if name in kept.member.facts.states and isinstance(value, Tensor) and value.shape == p.shape:
                 values = value.detach().to("cpu", torch.float32).contiguous()
                 place = kept.member.facts.states.index(name)
                 self._runtime.engine.write(p.number, _abi.OPTIMIZER_STATE + place, values.data_ptr(), p.elements)
@@ -321,13 +360,26 @@ class Program:
             else:
                 rest[name] = copied(value)
         kept.present, kept.rest, kept.owns = frozenset(present), rest, True
-        self._runtime.engine.set_updates(p.number, max(int(state.get("step", 1)), 0))
+        self._runtime.engine.set_updates(p.number, max(updates, 0))
+
+    def forget(self, p: Param) -> None:
+        kept = self._kept[p.number]
+        kept.present, kept.rest, kept.owns = frozenset(), None, True
+        self._runtime.engine.set_updates(p.number, 0)
+
+    def of_all(self) -> dict[Any, Any]:
+        return {name: copied(value) for member in self._members for name, value in member.of_all.items()}
+
+    def take_of_all(self, entries: dict[Any, Any]) -> None:
+        for member in self._members:
+            member.of_all = {name: copied(entries[name]) for name in (member.of_all or entries) if name in entries}
 
     def has(self, word: str) -> bool:
         return any(callable(getattr(member.bare.optimizer, word, None)) for member in self._members)
 
     def call(self, word: str, groups: Groups) -> None:
         after: dict[int, dict[str, Any]] = {}
+        before = [member.bare.numbers() for member in self._members]
         for kept in self._kept.values():
             method = getattr(kept.member.bare.optimizer, word, None)
             if not callable(method):
@@ -336,14 +388,15 @@ class Program:
             values, state = read(kept.p), self.state_of(kept.p, groups)
             p = nn.Parameter(values.clone())
             group = {name: copied(value) for name, value in groups[index].items() if name != "params"}
-            kept.member.bare.put([{**group, "params": [p]}], defaultdict(dict, {p: state}))
+            kept.member.bare.set_numbers(before[self._members.index(kept.member)])
+            kept.member.bare.put([{**group, "params": [p]}], defaultdict(dict, {p: state} if state else {}))
             method()
             left = kept.member.bare.optimizer.param_groups[0]
             after[index] = {name: value for name, value in left.items() if name != "params"}
             if not same(p.detach(), values):
                 kept.p.write(p)
             if state:
-                self.take_state(kept.p, state | {"step": state.get("step", self._runtime.engine.param(kept.p.number).updates)})
+                self.take_state(kept.p, state, self._runtime.engine.param(kept.p.number).updates)
         for index, numbers in after.items():
             groups[index].update(numbers)
 
@@ -352,7 +405,7 @@ class Program:
         told = self._told(self._kept.values())
         return {
             "params": {self._kept[number].p.name: (sorted(present), rest) for number, (present, rest) in told.items() if rest is not None},
-            "optimizers": [member.bare.numbers() for member in self._members],
+            "optimizers": [(member.bare.numbers(), member.of_all) for member in self._members],
         }
 
     def take_rest(self, rest: Any) -> None:
@@ -361,12 +414,24 @@ class Program:
         for kept in self._kept.values():
             present, numbers = rest["params"].get(kept.p.name, ((), None))
             kept.present, kept.rest, kept.owns = frozenset(present), numbers, True
-        for member, numbers in zip(self._members, rest["optimizers"]):
+        for member, (numbers, of_all) in zip(self._members, rest["optimizers"]):
             member.bare.set_numbers(numbers)
+            member.of_all = of_all
 
 
 def _floats_at(address: int, count: int, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer((_abi.c_float * count).from_address(address), dtype=dtype)
+
+
+def _apart(value: Any, memory: set[int]) -> Any:
+    """A value without tensors over windows, whose memory is used for others."""
+    if isinstance(value, Tensor):
+        return value.detach().clone() if value.untyped_storage().data_ptr() in memory else value
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(_apart(one, memory) for one in value)
+    if isinstance(value, dict):
+        return {name: _apart(one, memory) for name, one in value.items()}
+    return value
 
 
 def _stand_in(kept: _Kept) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

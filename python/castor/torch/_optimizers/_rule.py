@@ -36,8 +36,23 @@ class Rule(Protocol):
     def state_of(self, p: Param, groups: Groups) -> dict[str, Any]:
         """Of one parameter, by torch's names, on the CPU. All ranks call it."""
 
-    def take_state(self, p: Param, state: dict[str, Any]) -> None:
+    def take_state(self, p: Param, state: dict[str, Any], updates: Optional[int] = None) -> None:
+        """The same the other way. `updates`: how many made it; None: as its ``step`` says."""
+
+    def forget(self, p: Param) -> None:
+        """As if it had none. All ranks call it."""
+
+    def of_all(self) -> dict[Any, Any]:
+        """What the optimizer's state has under names, not under parameters."""
+
+    def take_of_all(self, entries: dict[Any, Any]) -> None:
         """The same the other way."""
+
+    def idle(self, groups: Groups) -> None:
+        """A step in which nothing has a gradient."""
+
+    def inside(self) -> bool:
+        """Whether this thread is inside an optimizer's own code, where chunks cannot be asked for."""
 
     def has(self, word: str) -> bool:
         """Whether an optimizer has a method of this name that changes weights between steps."""
